@@ -126,7 +126,7 @@ class FunctionHandler:
         """Say how a run ended."""
         if execution.result_ttl_ms is not None:
             control.result_ttl_ms = execution.result_ttl_ms
-        control.raise_if_suspended()
+        control.returned()
         if execution.error is not None:
             raise execution.error
         result = execution.result

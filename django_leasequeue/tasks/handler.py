@@ -86,7 +86,7 @@ class TaskHandler:
             if entry.atomic:
                 return self._in_transaction(entry, job, control, args, kwargs)
             value = entry.func(*args, **kwargs)
-            control.raise_if_suspended()
+            control.returned()
         finally:
             running.reset(token)
         return None if value is None else result_json(entry.path, value)
@@ -101,7 +101,7 @@ class TaskHandler:
         """
         with atomic_run(control, f"the atomic task {entry.path}") as using:
             value = entry.func(*args, **kwargs)
-            control.raise_if_suspended()
+            control.returned()
             text = None if value is None else result_json(entry.path, value)
             ending = engine.Ending(
                 job.seq, job.token, result_json=text, body=control.result_body, result_ttl_ms=control.result_ttl_ms
@@ -123,7 +123,7 @@ class TaskHandler:
             if marked is not None:
                 args = await twins.arun(_with_inputs(entry, job, args, marked))
             value = await entry.func(*args, **kwargs)
-            control.raise_if_suspended()
+            control.returned()
         finally:
             running.reset(token)
         return None if value is None else result_json(entry.path, value)

@@ -355,9 +355,15 @@ class JobControl:
             raise Crashed
 
     def raise_if_suspended(self) -> None:
-        """Raise ``Suspended`` again if the handler has caught it. For handlers."""
+        """Raise ``Suspended`` again if the task has caught it. For the steps."""
         if self.suspension is not None:
             raise Suspended
+
+    def returned(self) -> None:
+        """Note that the task has returned: it may have caught ``Suspended``, or not know some of its steps any more."""
+        self.raise_if_suspended()
+        if self._steps is not None:
+            self._steps.warn_of_unknown()
 
     def set_progress(self, value: Any) -> None:
         """Say how far the job is: any JSON.

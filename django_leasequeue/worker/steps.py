@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -33,6 +34,8 @@ from ..exceptions import EventTimeout, InvalidOption, JobCancelled, JobFailed, L
 
 if TYPE_CHECKING:
     from .control import JobControl, Result
+
+logger = logging.getLogger("django_leasequeue.worker")
 
 #: Times that a step may be tried in place.
 MAX_RETRIES = 100
@@ -217,10 +220,25 @@ class JobSteps:
                     raise EventTimeout(result.ended_event())
             ended = self._plainly(place, ended)
         else:
+            self._names[f"wait {result.id}"] += 1
             ended = self._value(known[place])
         if "value" not in ended:
             raise JobFailed(result.id, *ended["failed"]) if "failed" in ended else JobCancelled(result.id)
         return ended["value"]
+
+    def warn_of_unknown(self) -> None:
+        """Say once that the code has not asked for some of its steps: it has changed since then. They are ignored."""
+        unknown = [] if self._known is None else sorted(name for name in self._known if not self._asked(name))
+        if unknown:
+            logger.warning(
+                "Job %s has kept steps that its code does not know any more, and ignores: %s",
+                self._job.key or self._job.seq,
+                ", ".join(unknown[:10]),
+            )
+
+    def _asked(self, place: str) -> bool:
+        name, _, number = place.partition("#")
+        return self._names[name] >= int(number or 1)
 
     def key(self, name: str) -> str:
         """See ``JobControl.step_key``."""

@@ -21,7 +21,7 @@ EXAMPLES = Path(settings.BASE_DIR) / "docs/examples/monitoring"
 #: Words of PromQL in the queries.
 FUNCTIONS = {
     *("and", "or", "unless", "by", "sum", "max", "rate", "increase", "histogram_quantile"),
-    *("project", "queue", "state", "event", "outcome", "instance", "database", "consumer", "le"),
+    *("project", "queue", "state", "event", "outcome", "instance", "database", "consumer", "kind", "le"),
 }
 #: The values that a label can have.
 VALUES = {

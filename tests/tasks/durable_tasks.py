@@ -114,6 +114,18 @@ def parent(number: int) -> Any:
     return control().wait_for_result(child, timeout=60)
 
 
+def versions() -> list[str]:
+    """The steps that the code of ``changing`` has: tests change it."""
+    return ["a", "b", "b"]
+
+
+@task
+def changing() -> list[str]:
+    done = [control().step(name, str.upper, name) for name in versions()]
+    control().sleep("nap", hours=1)
+    return done
+
+
 @task
 def flow_parent(*numbers: int) -> Any:
     made = group([doubler.using(max_attempts=1).s(number) for number in numbers])

@@ -356,12 +356,15 @@ class TestOthers:
         assert result.return_value == 8
         assert tasks.doubler.jobs.count() == 1
 
-    def test_its_failure_is_raised_in_each_delivery(self, leasequeue: Harness) -> None:
+    def test_its_failure_is_raised_in_each_delivery(
+        self, leasequeue: Harness, caplog: pytest.LogCaptureFixture
+    ) -> None:
         result = tasks.parent.using(max_attempts=2).enqueue(-1)
         states(leasequeue, advance=True)
         result.refresh()
         assert result.status == TaskResultStatus.FAILED
         assert [error.exception_class for error in result.errors] == [JobFailed, JobFailed]
+        assert "does not know any more" not in caplog.text
 
     def test_a_workflow_is_waited_for(self, leasequeue: Harness) -> None:
         good, bad = tasks.flow_parent.enqueue(1, 2), tasks.flow_parent.using(max_attempts=1).enqueue(3, -1)
@@ -416,6 +419,21 @@ class TestAtomicTasks:
 
         with pytest.raises(InvalidTask, match="plain functions"):
             task(atomic=True)(coroutine)
+
+
+@pytest.mark.django_db
+def test_code_that_changes_while_jobs_sleep(
+    leasequeue: Harness, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A step that is not known any more is ignored, with one warning; a new one runs."""
+    result = tasks.changing.enqueue()
+    assert states(leasequeue) == ["suspended"]
+    monkeypatch.setattr(tasks, "versions", lambda: ["new", "b"])
+    assert states(leasequeue, advance=True) == ["completed"]
+    result.refresh()
+    assert result.return_value == ["NEW", "B"]
+    (line,) = [record.getMessage() for record in caplog.records if "does not know any more" in record.getMessage()]
+    assert line.endswith("ignores: a, b#2")
 
 
 @pytest.mark.django_db
