@@ -121,7 +121,8 @@ class LoggedEvent(NamedTuple):
     def what(self) -> str:
         """The event in words: who gives a job back because it failed says so."""
         if self.kind_number == EventKind.RELEASED:
-            return "failed" if self.detail.get("error_type") else "given back"
+            word = "suspended" if self.detail.get("suspended") else "given back"
+            return "failed" if self.detail.get("error_type") else word
         if self.kind_number == EventKind.FAILED:
             return "failed for good"
         if self.kind_number == EventKind.ACKED:

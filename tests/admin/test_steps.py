@@ -1,5 +1,6 @@
 """What people do with the steps of jobs: run again from one, wake a sleeper, emit what is waited for, list them."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -203,3 +204,19 @@ def test_the_figures(clock: Clock) -> None:
     text = exposition(families(found), "text/plain")[0].decode()
     assert 'leasequeue_suspended_jobs{kind="sleep"} 2.0' in text
     assert 'leasequeue_suspended_age_seconds{kind="sleep"} 5.0' in text
+
+
+def test_attempts_leave_the_sleep_out(boss: Client, clock: Clock) -> None:
+    seq = suspended()
+    clock.advance(hours=1)
+    engine.run(engine.promote([Job.objects.get().queue_id]))
+    (job,) = engine.run(engine.claim("work", NODE))
+    engine.run(engine.finish([engine.Ending(job.seq, job.token, ran_ms=20)], NODE))
+    page = boss.get(url("job_change", seq))
+    last, first = page.context["attempts"]
+    assert (first.outcome, first.failing, last.outcome) == ("suspended", False, "completed")
+    assert last.waited == timedelta(0)
+    assert last.ran == timedelta(milliseconds=20)
+    assert [line.event.what for line in page.context["lines"]][:4] == [
+        *("completed", "claimed", "suspended", "claimed")
+    ]
