@@ -78,6 +78,8 @@ class JobFlag(IntFlag):
     #: Its limit has a rate, which it has paid for: a worker starts it at once or gives it back. Of a claim: its
     #: queue has a limit of concurrency.
     RATED = 256
+    #: It sleeps or waits for an event, and keeps the slot of its limit meanwhile.
+    KEEPS_SLOT = 512
 
 
 class MemberState(IntegerChoices):

@@ -126,9 +126,10 @@ class FunctionHandler:
         """Say how a run ended."""
         if execution.result_ttl_ms is not None:
             control.result_ttl_ms = execution.result_ttl_ms
-        control.returned()
+        control.raise_if_suspended()
         if execution.error is not None:
             raise execution.error
+        control.returned()
         result = execution.result
         if signals.completed.receivers and control.reason != "lease_lost":
             self._results[execution.job.seq, execution.job.token] = result

@@ -31,7 +31,18 @@ def backend_class(alias: str) -> type[BaseTaskBackend]:
 class TaskEntry:
     """A task with what the worker needs for each run, looked up once."""
 
-    __slots__ = ("alias", "atomic", "func", "is_async", "path", "sender", "takes_context", "task", "timeout")
+    __slots__ = (
+        "alias",
+        "atomic",
+        "func",
+        "is_async",
+        "keeps_slot",
+        "path",
+        "sender",
+        "takes_context",
+        "task",
+        "timeout",
+    )
 
     def __init__(self, task: Task[..., Any], alias: str, sender: type[BaseTaskBackend]) -> None:
         self.task = task
@@ -45,6 +56,8 @@ class TaskEntry:
         #: In seconds, ``None`` for none; Django's own tasks have none.
         self.timeout: float | None = getattr(task, "timeout", None)
         self.atomic: bool = getattr(task, "atomic", False)
+        #: Whether its jobs keep the slot of their limit while they sleep or wait.
+        self.keeps_slot: bool = getattr(getattr(task, "limit", None), "while_suspended", False)
 
 
 def find_entry(path: str | None, alias: str = DEFAULT_TASK_BACKEND_ALIAS) -> TaskEntry:

@@ -182,6 +182,7 @@ class TaskHandler:
 
     def _arguments(self, entry: TaskEntry, job: LeasedJob, control: JobControl) -> tuple[Any, Any, Any]:
         args, kwargs, marked = _arguments(job.data_json)
+        control.keeps_slot = entry.keeps_slot
         if entry.takes_context:
             result = self._announcer.running_result(entry, job, control.node)
             args = [LeaseQueueContext(task_result=result, control=control), *args]

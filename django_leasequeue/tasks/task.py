@@ -169,6 +169,9 @@ class LeaseQueueTask(GenericTask[P, T], Generic[P, T]):
         own = {"max_attempts": max_attempts, "backoff": backoff, "timeout": timeout, "limit": limit, "expires": expires}
         keyed = {"key": key, "unique_for": unique_for, "unique_until": unique_until, "on_conflict": on_conflict}
         given = {name: value for name, value in {**standard, **own, **keyed}.items() if value is not None}
+        keeps = getattr(self.limit, "while_suspended", False)
+        if limit is not None and getattr(limit, "while_suspended", keeps) is not keeps:
+            raise InvalidTask("while_suspended of a limit is said by the task itself: @task(limit=...).")
         changes = unique.merged(given)
         changed = tuple(name for name in OWN_FIELDS if name in self.changed or name in changes)
         if "backoff" in changes:

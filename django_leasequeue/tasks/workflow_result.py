@@ -223,14 +223,13 @@ class WorkflowResult(Twins, Generic[T]):
         """Return the name of the event that the workflow's end is: for a task that waits for it."""
         return workflow_event(self.id)
 
-    def outcome(self) -> tuple[list[T]] | None:
-        """Return ``results()`` in a tuple; ``None`` if it goes on.
+    def outcome(self) -> tuple[T] | None:
+        """Return what ``wait`` does, in a tuple; ``None`` if it goes on.
 
         Raises:
             JobFailed, JobCancelled: as ``wait``.
         """
-        found = run(self._look())
-        return None if found is None else (found,)
+        return run(self._look())
 
     def _ask(self, operation: engine.Operation[Any]) -> Any:
         return either(engine.run, engine.arun, operation, self._database)

@@ -215,7 +215,8 @@ def _suspend(found: PlacedJob, control: JobControl) -> str:
     alias, project, job = found
     assert control.suspension is not None
     back = engine.Release(job.seq, job.token, control.suspension.delay_ms)
-    settled = engine.run(engine.release([back], NODE, project=project, suspended=True), alias)
+    keeping = [job.seq] if control.suspension.keeps_slot else []
+    settled = engine.run(engine.release([back], NODE, project=project, suspended=True, keeping=keeping), alias)
     if control.suspension.waits:
         engine.run(wake_waiting([job.seq]), alias)
     return "suspended" if settled.outcomes[job.seq] is engine.Outcome.OK else "lost"

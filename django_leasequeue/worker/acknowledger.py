@@ -326,6 +326,7 @@ class Acknowledger:
                 self._state.node,
                 project=self._state.options.project,
                 suspended=True,
+                keeping=[job.seq for _, job, control, *_ in entries if _keeps(control)],
             )
         )
         self._state.due_changed = True
@@ -366,6 +367,10 @@ class Acknowledger:
 def _said(control: JobControl | None) -> tuple[int | None, int | None]:
     """Return how long the handler ran, and how long the end is to be kept."""
     return (None, None) if control is None else (control.ran_ms, control.result_ttl_ms)
+
+
+def _keeps(control: JobControl | None) -> bool:
+    return control is not None and control.suspension is not None and control.suspension.keeps_slot
 
 
 def _waits(control: JobControl | None) -> bool:

@@ -53,6 +53,8 @@ class Suspension(NamedTuple):
 
     delay_ms: int
     waits: bool
+    #: Whether it keeps the slot of its limit.
+    keeps_slot: bool
 
 
 T = TypeVar("T")
@@ -113,6 +115,8 @@ class JobControl:
     _steps: JobSteps | None = None
     #: Set when the job gives its place up; for the worker.
     suspension: Suspension | None = None
+    #: Whether it keeps the slot of its limit when it is suspended; for handlers.
+    keeps_slot = False
     #: The step behind whose record the run breaks off; for tests.
     crash_after: str | None = None
     #: Whether the handler has ended the job itself, in a transaction of its own; for the worker.
@@ -299,7 +303,7 @@ class JobControl:
 
     def suspend(self, delay_ms: int, *, waits: bool) -> NoReturn:
         """Give the job's place up. For its steps."""
-        self.suspension = Suspension(delay_ms, waits)
+        self.suspension = Suspension(delay_ms, waits, self.keeps_slot)
         raise Suspended
 
     def wait_for_result(self, result: Result[T], timeout: timedelta | float | None = None) -> T:
@@ -310,7 +314,7 @@ class JobControl:
             timeout: seconds; ``None`` for 100 years.
 
         Returns:
-            What it returned; of a workflow its ``results()``.
+            What it returned: as ``wait`` of its result does.
 
         Raises:
             JobFailed: it has failed. JobCancelled: it is gone, without a result. EventTimeout: it goes on.

@@ -127,7 +127,7 @@ CASES = [
     *settled_three_ways("extend", lease_ms=5_000),
     *settled_three_ways("progress", "values"),
     *settled_three_ways("release", **FAILURE, delays="{}", tracebacks="{}", ttls="{}", unstarted=False,
-        suspended=False),
+        suspended=False, keeping="{}"),
     Case("settle_outcomes", {"project": "", "queue": None, "seqs": arrays.integers([*PART, DONE, FRESH, 7])}, 30),
     Case("sweep", {"queues": EVERY, "size": 10, "jobs": 1_000}, 200),
     Case("sweep", {"queues": arrays.integers([BUSY]), "size": 10, "jobs": 1_000}),

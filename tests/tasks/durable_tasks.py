@@ -45,6 +45,13 @@ def limited_sleeper(name: str) -> str:
     return name
 
 
+@task(limit=Limit("kept", concurrency=1, rate=2, per=3_600, while_suspended=True))
+def keeping_sleeper(name: str) -> str:
+    control().sleep("a moment", minutes=1)
+    control().sleep("a moment", minutes=1)
+    return name
+
+
 @task
 def waiter(event: str, seconds: float | None = None) -> Any:
     return control().wait_for(event, timeout=None if seconds is None else timedelta(seconds=seconds))

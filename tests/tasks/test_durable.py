@@ -11,15 +11,16 @@ from django.db import transaction
 from django_leasequeue import engine
 from django_leasequeue.engine import LeasedJob, Release
 from django_leasequeue.engine import clock as engine_clock
+from django_leasequeue.engine.flow.limits import HELD
 from django_leasequeue.engine.jobs.steps import wake_waiting
 from django_leasequeue.engine.pool import connect
 from django_leasequeue.engine.upkeep.verify import snapshot, verify
 from django_leasequeue.exceptions import EventTimeout, InvalidOption, JobFailed, PayloadTooLarge
-from django_leasequeue.models import Attempt, EmittedEvent, Job, JobStep
+from django_leasequeue.models import Attempt, EmittedEvent, Job, JobStep, Member
 from django_leasequeue.reaper.duty import Turn
 from django_leasequeue.reaper.steps import JobSteps, MissedEvents, awaited_results, forget_events
 from django_leasequeue.reaper.upkeep import Expiry
-from django_leasequeue.tasks import aemit, chain, emit, task
+from django_leasequeue.tasks import Limit, aemit, chain, emit, task
 from django_leasequeue.tasks.api import InvalidTask, TaskResultStatus
 from django_leasequeue.tasks.handler import TaskHandler
 from django_leasequeue.testing import Harness
@@ -376,6 +377,43 @@ class TestOthers:
         assert good.return_value == [2, 4]
         assert (bad.status, bad.errors[-1].exception_class) == (TaskResultStatus.FAILED, JobFailed)
         assert "negative" in bad.errors[-1].traceback
+
+    def test_it_keeps_its_slot_where_its_limit_says_so(self, leasequeue: Harness) -> None:
+        """The other one starts when it has ended; sleeping costs no starts of the rate: one each half an hour."""
+        results = [tasks.keeping_sleeper.enqueue(name) for name in ("a", "b")]
+        assert states(leasequeue) == ["suspended"]
+        with connect("default") as connection, snapshot(connection) as executor:
+            assert executor.run(verify()).total == 0
+        assert states(leasequeue, advance=True) == ["suspended", "completed"]
+        leasequeue.advance(minutes=30)
+        assert states(leasequeue, advance=True) == ["suspended", "suspended", "completed"]
+        for result in results:
+            result.refresh()
+        assert [result.return_value for result in results] == ["a", "b"]
+        assert not Member.objects.filter(taken=True).exists()
+
+    def test_it_keeps_its_slot_without_a_rate(self, leasequeue: Harness) -> None:
+        task = tasks.keeping_sleeper.using(limit=Limit("plain", concurrency=1, while_suspended=True))
+        for name in ("a", "b"):
+            task.enqueue(name)
+        assert states(leasequeue) == ["suspended"]
+        assert states(leasequeue, advance=True) == ["suspended", "completed", "suspended", "suspended", "completed"]
+
+    def test_who_says_that_a_slot_is_kept(self) -> None:
+        with pytest.raises(InvalidTask, match="said by the task itself"):
+            tasks.sleeper.using(limit=Limit("x", concurrency=1, while_suspended=True))
+        with pytest.raises(InvalidOption, match=r"sets control\.keeps_slot"):
+            Limit("x", concurrency=1, while_suspended=True).of_payload({})
+
+    def test_a_kept_slot_is_free_when_its_job_is_cancelled(self, leasequeue: Harness) -> None:
+        tasks.keeping_sleeper.enqueue("a")
+        second = tasks.keeping_sleeper.enqueue("b")
+        assert states(leasequeue) == ["suspended"]
+        assert states(leasequeue) == []
+        Job.objects.filter(available_at__lt=HELD).cancel()
+        leasequeue.advance(minutes=30)
+        assert [ran.payload["args"] for ran in leasequeue.drain()] == [["b"]]
+        assert not second.is_finished
 
     def test_what_is_kept_passes_the_check(self, leasequeue: Harness) -> None:
         tasks.sleeper.enqueue()

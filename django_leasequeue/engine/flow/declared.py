@@ -55,6 +55,8 @@ class Limit:
         rate: how many jobs of a key start in ``per``, 1 to 1,000,000.
         per: seconds or a timedelta, a tenth of a second to a day.
         burst: how many more may start at once after a pause.
+        while_suspended: whether a job keeps its slot while it sleeps or waits for an event (``current().sleep``); it
+            goes on then without waiting, and pays no second start of the rate.
         fair: whether keys take turns, each with ``concurrency`` jobs: one with many jobs does not keep others waiting.
         key: a function that returns the key, of the arguments of a task's call or of a queue's payload; its ``None``:
             this job is not limited.
@@ -64,7 +66,7 @@ class Limit:
         InvalidOption: a value is not allowed.
     """
 
-    __slots__ = ("key", "template", "values")
+    __slots__ = ("key", "template", "values", "while_suspended")
 
     def __init__(
         self,
@@ -75,6 +77,7 @@ class Limit:
         per: float | timedelta | None = None,
         burst: int = 0,
         fair: bool = False,
+        while_suspended: bool = False,
         key: Callable[..., str | None] | None = None,
         name: str | None = None,
     ) -> None:
@@ -84,6 +87,7 @@ class Limit:
         self.key: Callable[..., str | None] | None = key
         name = template if name is None else name
         per_ms = None if per is None else round(seconds_of(per, "per") * 1000)
+        self.while_suspended: bool = while_suspended
         self.values: LimitValues = LimitValues(name, concurrency, rate, per_ms, burst, fair)
         if concurrency is None and rate is None:
             raise InvalidOption(f"the limit {name!r} limits nothing: give it concurrency=, or rate= and per=.")
@@ -96,7 +100,7 @@ class Limit:
     def __repr__(self) -> str:
         given = {name: getattr(self.values, name) for name in ("concurrency", "rate", "per_ms", "burst", "fair")}
         said = "".join(f", {name}={value}" for name, value in given.items() if value)
-        return f"Limit({self.template!r}{said})"
+        return f"Limit({self.template!r}{said}{', while_suspended=True' if self.while_suspended else ''})"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Limit) and self._all() == other._all()
@@ -105,7 +109,7 @@ class Limit:
         return hash(self._all())
 
     def _all(self) -> tuple[Any, ...]:
-        return self.template, self.key, self.values
+        return self.template, self.key, self.values, self.while_suspended
 
     def of_payload(self, payload: Any) -> Limited | None:
         """Return the limit of a job with this payload, if it is under it.
@@ -113,6 +117,11 @@ class Limit:
         Raises:
             InvalidOption: the key cannot be made of the payload, or is not allowed.
         """
+        if self.while_suspended:
+            raise InvalidOption(
+                f"the limit {self.template!r} has while_suspended=True, which is for the limits of tasks: a consumer's"
+                " function sets control.keeps_slot."
+            )
         if self.key is not None:
             key: Any = self.key(payload)
         elif not isinstance(payload, Mapping) and fields_of(self.template, "the template of a limit"):

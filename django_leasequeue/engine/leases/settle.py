@@ -237,6 +237,7 @@ def release(
     queue: str | None = None,
     unstarted: bool = False,
     suspended: bool = False,
+    keeping: Sequence[int] = (),
 ) -> Steps[Settled]:
     """Give leased jobs back: ready at once, or after a delay (the queue's backoff if none is named).
 
@@ -249,6 +250,7 @@ def release(
         queue: only jobs of this queue.
         unstarted: the handlers never ran: these deliveries do not count.
         suspended: the handlers sleep or wait for an event, for any time: these deliveries do not count either.
+        keeping: numbers of suspended jobs that keep the slots of their limits.
 
     Returns:
         An outcome per job, and where each went in ``released``.
@@ -277,6 +279,7 @@ def release(
                 **scope_parameters(tokens, scope, seqs),
                 "unstarted": unstarted or suspended,
                 "suspended": suspended,
+                "keeping": arrays.integers(keeping),
                 "delays": _optional([delays[seq] for seq in seqs]),
                 "rans": _optional([rans[seq] for seq in seqs]),
                 "ttls": _optional([ttls[seq] for seq in seqs]),

@@ -15,25 +15,27 @@ WITH x AS MATERIALIZED (
             WHEN m.state = 3 AND w.waits THEN 3 ELSE 0 END AS state,
         COALESCE(w.waits, false) AS held, w.waits IS NULL AND j.seq IS NOT NULL AND r.state IS NULL AND d.dead IS NULL AS live,
         (r.state IS NOT NULL OR j.seq IS NULL) AND m.workflow IS NULL AS over,
-        CASE WHEN f.cancelled AND j.seq IS NOT NULL AND d.dead IS NULL THEN m.queue_id END AS back
+        CASE WHEN f.cancelled AND j.seq IS NOT NULL AND d.dead IS NULL THEN m.queue_id END AS back,
+        -- One that sleeps, or waits for an event, and goes on: its slot was its own all the time.
+        m.taken AND COALESCE(w.keeps, false) AS keeps
     FROM leasequeue_member m
     LEFT JOIN LATERAL (SELECT r.state FROM leasequeue_jobresult r WHERE r.seq = m.seq OFFSET 0) r ON true
     -- A job with a result stands nowhere else.
     LEFT JOIN LATERAL (SELECT j.seq FROM leasequeue_job j WHERE j.seq = m.seq AND r.state IS NULL OFFSET 0) j ON true
     LEFT JOIN LATERAL (SELECT true AS dead FROM leasequeue_deadletter d
         WHERE d.seq = m.seq AND d.in_place AND r.state IS NULL OFFSET 0) d ON true
-    LEFT JOIN LATERAL (SELECT w.available_at >= '9000-01-01 00:00+00' AS waits FROM leasequeue_delayed w
+    LEFT JOIN LATERAL (SELECT w.available_at >= '9000-01-01 00:00+00' AS waits, w.flags & 512 <> 0 AS keeps FROM leasequeue_delayed w
         WHERE w.seq = m.seq AND r.state IS NULL OFFSET 0) w ON true
     LEFT JOIN LATERAL (SELECT true AS cancelled FROM leasequeue_workflow f
         WHERE f.id = m.workflow AND f.state = 3 AND f.ended_at IS NULL OFFSET 0) f ON true
     WHERE m.seq = ANY (%(seqs)s::bigint[])
 ), kept AS (
-    UPDATE leasequeue_member m SET state = x.state, taken = m.taken AND x.live,
-        waits = x.held AND x.key IS NOT NULL AND x.pending = 0 AND x.state = 0
+    UPDATE leasequeue_member m SET state = x.state, taken = m.taken AND (x.live OR x.keeps),
+        waits = x.held AND x.key IS NOT NULL AND NOT x.keeps AND x.pending = 0 AND x.state = 0
     FROM x WHERE m.seq = x.seq AND m.seq = ANY (ARRAY(SELECT seq FROM x WHERE NOT over))
 ), gone AS (
     DELETE FROM leasequeue_member WHERE seq = ANY (ARRAY(SELECT seq FROM x WHERE over))
 )
-SELECT x.seq, x.workflow, x.before::int, x.state::int, x.held AND x.key IS NULL AND x.pending = 0 AND x.state = 0,
+SELECT x.seq, x.workflow, x.before::int, x.state::int, x.held AND (x.key IS NULL OR x.keeps) AND x.pending = 0 AND x.state = 0,
     x.state <> 0, x.back
 FROM x ORDER BY x.seq

@@ -2,7 +2,8 @@
 -- Parameters: project, queue (null: any), node, tokens (each once); arrays of equal length or empty: seqs, claims (their tokens),
 --   delays (ms; null: the queue's backoff), error_types, errors, tracebacks, fingerprints, rans (ms that the handler ran), ttls (ms
 --   for which it is kept if it is dead now; null: as the job or the queue says);
---   unstarted (the handler never ran: the delivery does not count), suspended (nor does it here: it ran, and goes on later; any delay);
+--   unstarted (the handler never ran: the delivery does not count), suspended (nor does it here: it ran, and goes on later; any delay), keeping (of suspended
+--   ones under a limit: the seqs of those that keep its slot);
 --   now, autocommit.
 --   A failure waits for 10 ms at least from the fifth delivery on, doubled by each, at most for 1 s: whatever the delay, a job that
 --   fails at once does not keep a worker busy.
@@ -105,7 +106,8 @@ WITH t AS MATERIALIZED (
     FROM h LEFT JOIN b ON b.seq = h.seq WHERE h.state = 0
 ), delayed AS (
     INSERT INTO leasequeue_delayed (seq, queue_id, available_at, deliveries, rank, flags, max_deliveries, expires_at, tag)
-    SELECT h.seq, h.queue_id, h.now + h.wait * interval '1 ms', h.delivery - (%(unstarted)s::bool)::int, h.rank, h.flags,
+    SELECT h.seq, h.queue_id, h.now + h.wait * interval '1 ms', h.delivery - (%(unstarted)s::bool)::int, h.rank,
+        h.flags + 512 * (h.flags & 128 <> 0 AND h.seq = ANY (%(keeping)s::bigint[]))::int,
         h.max_deliveries, h.expires_at, h.tag
     FROM h WHERE h.state = 1
 ), last AS MATERIALIZED (

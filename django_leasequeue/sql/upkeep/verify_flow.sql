@@ -12,6 +12,7 @@ WITH turns AS MATERIALIZED (
 ), live AS MATERIALIZED (
     SELECT seq FROM leasequeue_ready WHERE flags & 128 <> 0
     UNION ALL SELECT u.seq FROM leasequeue_claim c, unnest(c.seqs) AS u(seq) WHERE c.flags & 128 <> 0
+    UNION ALL SELECT seq FROM leasequeue_delayed WHERE flags & 512 <> 0
 ), held AS MATERIALIZED (
     SELECT seq, queue_id FROM leasequeue_delayed WHERE available_at >= '9000-01-01 00:00+00'
 ), d AS (
