@@ -50,6 +50,8 @@ BODIES: dict[tuple[str | None, str], Any] = {
     ("extend", "POST"): {"node": "w", "seqs": [1], "lease_ms": 1_000}, ("diff", "POST"): {"from_seq": 0},
     ("delete", "POST"): {"seqs": [1]}, ("watch", "POST"): {"topics": {"jobs": 0}}, ("metadata", "PUT"): {"a": 1},
     ("messages", "POST"): [{"ttl": 86_400, "body": 1}], ("claims", "POST"): {"ttl": 300, "grace": 60},
+    ("step", "PUT"): {"node": "w", "lease_id": "lease_1", "value": 1}, ("event", "POST"): {},
+    ("suspend", "POST"): {"node": "w", "lease_id": "lease_1", "event": "e"},
     ("claim", "PATCH"): {"ttl": 300},
 }  # fmt: skip
 #: A workflow that is not there.
@@ -71,7 +73,7 @@ def endpoints(resolver: URLResolver | None = None, prefix: str = "") -> Iterator
 
 def requests(wid: str) -> list[Sent]:
     values = {
-        "topic": "jobs", "queue": "jobs", "wid": wid, "seq": "1", "workflow": WORKFLOW, "rest": "a/b/c",
+        "topic": "jobs", "queue": "jobs", "wid": wid, "seq": "1", "name": "a", "event": "e", "workflow": WORKFLOW, "rest": "a/b/c",
         "message": "50b68a50d6f5b8c8a7c62b01", "claim": "51db7067821e727dc24df754",
     }  # fmt: skip
     found = []
@@ -79,6 +81,7 @@ def requests(wid: str) -> list[Sent]:
         named = re.sub(r"\(\?P<(\w+)>[^)]*\)", r"<\1>", template)
         filled = re.sub(r"<(?:\w+:)?(\w+)>", lambda match: values[match[1]], named)
         path = "/" + re.sub(r"[\^$?]", "", filled).replace("//", "/").rstrip("/")
+        path += "?node=w&lease_id=lease_1" if pattern.name == "steps" else ""
         view = getattr(pattern.callback, "view_class", None)
         names = ["get"] if view is None else [name for name in view.http_method_names if hasattr(view, name)]
         for name in names:
