@@ -208,6 +208,7 @@ class StepBody(Body):
     lease_id = LeaseId(help_text="As the claim gave it.")
     value = Anything(help_text="Any JSON, as large as a result may be; null is a value.")
 
+    bulk = True
     nulls = frozenset({"value"})
 
 
@@ -243,6 +244,7 @@ class EmitBody(Body):
     payload = Anything(required=False, default=None, help_text="Any JSON, as large as a job's payload may be.")
     retention_ms = Integer(low=1, high=MAX_SPAN_MS, default=604_800_000, help_text="So long it is kept.")
 
+    bulk = True
     nulls = frozenset({"payload"})
 
 
