@@ -79,7 +79,7 @@ def test_of_many(boss: Client) -> None:
     assert [kept(seq) for seq in seqs] == [["charge"]] * 3
     made.refresh_from_db()
     assert made.conflict_counts == {"no_step": 1}
-    assert "from the step page" in boss.get(url("operation", made.pk)).content.decode()
+    assert "from the step page" in boss.get(url("bulkoperation_change", made.pk)).content.decode()
     assert OperatorAction.objects.get(action="retry").detail["from_step"] == "page"
 
 
