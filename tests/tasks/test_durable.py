@@ -18,7 +18,7 @@ from django_leasequeue.engine.upkeep.verify import snapshot, verify
 from django_leasequeue.exceptions import EventTimeout, InvalidOption, JobFailed, PayloadTooLarge
 from django_leasequeue.models import Attempt, EmittedEvent, Job, JobStep, Member
 from django_leasequeue.reaper.duty import Turn
-from django_leasequeue.reaper.steps import JobSteps, MissedEvents, awaited_results, forget_events
+from django_leasequeue.reaper.steps import JobSteps, MissedEvents, forget_events
 from django_leasequeue.reaper.upkeep import Expiry
 from django_leasequeue.tasks import Limit, aemit, chain, emit, task
 from django_leasequeue.tasks.api import InvalidTask, TaskResultStatus
@@ -370,8 +370,6 @@ class TestOthers:
     def test_a_workflow_is_waited_for(self, leasequeue: Harness) -> None:
         good, bad = tasks.flow_parent.enqueue(1, 2), tasks.flow_parent.using(max_attempts=1).enqueue(3, -1)
         states(leasequeue)
-        duty(awaited_results)
-        assert sorted(states(leasequeue)) == ["completed", "dead"]
         good.refresh()
         bad.refresh()
         assert good.return_value == [2, 4]
