@@ -8,6 +8,7 @@ from typing import Any
 
 from django.contrib import admin
 from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.contenttypes.models import ContentType
 from django.db import models
 from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
@@ -164,7 +165,10 @@ class OperatorActionAdmin(ListAdmin[OperatorAction]):
         except InvalidOption as problem:
             raise Http404(str(problem)) from problem
         request.GET = query  # type: ignore[assignment]  # what is left is the list's
-        wanted = self.get_changelist_instance(request).get_queryset(request).order_by("-pk")
+        try:
+            wanted = self.get_changelist_instance(request).get_queryset(request).order_by("-pk")
+        except IncorrectLookupParameters as problem:
+            raise Http404("The list has no such filter.") from problem
         record(request, "audit.export", detail={"format": kind})
         values = pages.allowed(request, "view_payload")
 

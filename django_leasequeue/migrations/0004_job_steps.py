@@ -5,14 +5,14 @@ from django.db import migrations, models
 import django_leasequeue.models.fields
 import django_leasequeue.models.relations
 
-# These read by index, whatever a host's planner knew of tables that fill and empty when it made a plan. The settings of a
-# function cost less than a statement that sets them.
-STEADY = "SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan"
+# The settings of these functions: they read by index, whatever a host's planner knew of tables that fill and empty when it
+# made a plan. They cost less than a statement that sets them.
 
 # Whether a worker holds the lease of a job.
-HOLDS = f"""
+HOLDS = """
 CREATE FUNCTION leasequeue_holds(in_seq bigint, in_token bigint, in_node text, in_now timestamptz) RETURNS boolean
-STABLE LANGUAGE plpgsql {STEADY} AS $$
+STABLE LANGUAGE plpgsql
+    SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
     RETURN EXISTS (SELECT FROM leasequeue_claim c WHERE c.token = in_token AND c.node = in_node AND in_seq = ANY (c.seqs)
         AND (c.deadline >= COALESCE(in_now, clock_timestamp())
@@ -21,9 +21,10 @@ END $$;
 """
 
 # Who emits and who goes to wait may not pass each other: the one waits for this lock, the other looks whether it is free.
-EMIT = f"""
+EMIT = """
 CREATE FUNCTION leasequeue_emit(in_project text, in_name text, in_payload json, in_keep bigint, in_size int, in_now timestamptz,
-    OUT first boolean, OUT queues bigint[]) LANGUAGE plpgsql {STEADY} AS $$
+    OUT first boolean, OUT queues bigint[]) LANGUAGE plpgsql
+    SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     moment timestamptz;
 BEGIN
@@ -34,7 +35,7 @@ BEGIN
     ON CONFLICT (project, name) DO UPDATE SET payload = excluded.payload, emitted_at = excluded.emitted_at,
         expires_at = excluded.expires_at WHERE e.expires_at <= moment;
     first := FOUND;
-    queues := '{{}}';
+    queues := '{}';
     IF first THEN
         WITH w AS MATERIALIZED (
             SELECT s.seq FROM leasequeue_jobstep s WHERE s.project = in_project AND s.event = in_name LIMIT in_size
@@ -44,7 +45,7 @@ BEGIN
                 AND (d.available_at > moment AND d.available_at < '9000-01-01 00:00+00') IS TRUE
             RETURNING d.queue_id
         )
-        SELECT COALESCE(array_agg(DISTINCT due.queue_id), '{{}}') INTO queues FROM due;
+        SELECT COALESCE(array_agg(DISTINCT due.queue_id), '{}') INTO queues FROM due;
     END IF;
 END $$;
 """
@@ -55,13 +56,19 @@ DECLARE
     moment timestamptz := COALESCE(in_now, clock_timestamp());
     busy bigint[];
 BEGIN
-    busy := ARRAY(SELECT s.seq FROM leasequeue_jobstep s WHERE s.seq = ANY (in_seqs) AND s.event IS NOT NULL
-        AND NOT pg_try_advisory_xact_lock_shared(1280657741, hashtext(s.project || chr(31) || s.event)));
+    -- A range and an order, not an equality: without statistics a planner takes that for any index that has the number in it.
+    busy := ARRAY(SELECT s.seq FROM unnest(in_seqs) AS u (seq) CROSS JOIN LATERAL (
+            SELECT * FROM leasequeue_jobstep s WHERE s.seq >= u.seq AND s.seq <= u.seq AND s.event IS NOT NULL
+            ORDER BY s.seq LIMIT 1) s
+        WHERE NOT pg_try_advisory_xact_lock_shared(1280657741, hashtext(s.project || chr(31) || s.event)));
     -- A statement of its own: it sees what was committed before the lock was free.
     RETURN QUERY WITH w AS MATERIALIZED (
         SELECT s.seq, moment + CASE WHEN s.seq = ANY (busy) THEN interval '1 s' ELSE interval '0' END AS due
-        FROM leasequeue_jobstep s WHERE s.seq = ANY (in_seqs) AND s.event IS NOT NULL AND (s.seq = ANY (busy) OR EXISTS (
-            SELECT FROM leasequeue_emittedevent e WHERE e.project = s.project AND e.name = s.event AND (e.expires_at > moment) IS TRUE))
+        FROM unnest(in_seqs) AS u (seq) CROSS JOIN LATERAL (
+            SELECT * FROM leasequeue_jobstep s WHERE s.seq >= u.seq AND s.seq <= u.seq AND s.event IS NOT NULL
+            ORDER BY s.seq LIMIT 1) s
+        WHERE s.seq = ANY (busy) OR EXISTS (
+            SELECT FROM leasequeue_emittedevent e WHERE e.project = s.project AND e.name = s.event AND (e.expires_at > moment) IS TRUE)
     ), due AS (
         UPDATE leasequeue_delayed d SET available_at = w.due FROM w
         WHERE d.seq = w.seq AND d.seq = ANY (ARRAY(SELECT w.seq FROM w))

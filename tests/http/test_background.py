@@ -93,7 +93,7 @@ async def test_a_cohort_that_cannot_be_left(caplog: pytest.LogCaptureFixture, un
 
 @pytest.mark.slow
 async def test_a_shared_read_whose_reader_has_left(unhandled: list[dict[str, Any]]) -> None:
-    reading = asyncio.ensure_future(watching.shared_read(Doomed(), "", "work", 0))
+    reading = asyncio.ensure_future(watching.shared_read(Doomed(), "", "work", watching.Position(0), False))
     await asyncio.sleep(0)
     reading.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -18,7 +18,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from django_leasequeue.client import Client, Record
+from django_leasequeue.client import Client, ClientJob, Record
 from tests.http.contract import document
 from tests.http.servers import Server, serving
 from tests.support.environment import child_environment
@@ -35,6 +35,8 @@ OPERATIONS = {found.ok().label: found.ok() for found in SCHEMA.get_all_operation
 #: Characters of an address.
 MAX_ADDRESS = 16_000
 QUEUE, LOG = "made-up-jobs", "made-up-events"
+#: Jobs of the queue under leases.
+HELD: list[ClientJob] = []
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +53,7 @@ def base(server: Server) -> Iterator[str]:
             client.delete_topic(name)
             client.put_topic(name, type=kind)
             client.produce(name, [Record({"n": number}, tag=f"t{number}") for number in range(20)])
-        client.claim(QUEUE, "w1", 5)
+        HELD[:] = client.claim(QUEUE, "w1", 5)
     yield address
     # Shown when the test fails.
     print(server.read_log()[-4_000:])
@@ -81,6 +83,12 @@ def without_waiting(body: Any) -> None:
 def make_good(case: Case) -> None:
     """Make a good request as good as the document cannot say it: no made-up key, a token for each job, topics there."""
     case.headers.pop("authorization", None)
+    if case.path.endswith(("/steps", "/steps/{name}", "/suspend")):
+        case.path_parameters |= {"topic": QUEUE, "seq": HELD[0].seq}
+        sent = case.query if case.method == "GET" else case.body
+        sent |= {"node": "w1", "lease_id": HELD[0].lease_id}
+    if case.path.endswith("/suspend"):
+        case.body = {"node": "w1", "lease_id": HELD[0].lease_id, "name": "nap", "sleep_ms": 5}
     if not isinstance(case.body, dict):
         return
     if "seqs" in case.body:

@@ -5,7 +5,8 @@ What else begins with that prefix stands before them: these answer 404 to every 
 
 from __future__ import annotations
 
-from django.urls import path
+from django.urls import path, register_converter
+from django.urls.converters import StringConverter
 
 from ..redaction import install
 from ..views import not_found
@@ -17,6 +18,15 @@ from .watch import WatchesView, WatchStreamView
 from .work import WorkView
 
 app_name = "leasequeue_topics"
+
+
+class TextConverter(StringConverter):
+    """Any text, slashes and line ends included."""
+
+    regex = "(?s:.+)"
+
+
+register_converter(TextConverter, "leasequeue_text")
 
 # Where there are event streams there may be tokens in addresses.
 install()
@@ -33,9 +43,9 @@ urlpatterns = [
     path("topics/<str:topic>/extend", ExtendView.as_view(), name="extend"),
     path("topics/<str:topic>/work", WorkView.as_view(), name="work"),
     path("topics/<str:topic>/jobs/<int:seq>/steps", StepsView.as_view(), name="steps"),
-    path("topics/<str:topic>/jobs/<int:seq>/steps/<path:name>", StepView.as_view(), name="step"),
+    path("topics/<str:topic>/jobs/<int:seq>/steps/<leasequeue_text:name>", StepView.as_view(), name="step"),
     path("topics/<str:topic>/jobs/<int:seq>/suspend", SuspendView.as_view(), name="suspend"),
-    path("events/<path:event>", EventView.as_view(), name="event"),
+    path("events/<leasequeue_text:event>", EventView.as_view(), name="event"),
     path("watch", WatchesView.as_view(), name="watch"),
     path("watch/<str:wid>", WatchStreamView.as_view(), name="watch-stream"),
     path("", not_found),
