@@ -12,7 +12,7 @@ from ...engine import Operation, codec
 from ...engine.jobs.events import check_event_name, emit
 from ...engine.jobs.remotesteps import Lease, check_step_name, record_step, step_page, suspend_job
 from ...engine.jobs.steps import event_step, step_text, wake_waiting
-from ...engine.limits import MAX_NODE_BYTES, MAX_SEQ, MAX_SPAN_MS
+from ...engine.limits import MAX_NODE_BYTES, MAX_SEQ, MAX_SPAN_MS, check_seqs
 from ...engine.queues import routing
 from ...exceptions import LeaseLost
 from ..access import EMIT, READ, WRITE
@@ -41,6 +41,7 @@ class LeasedJobView(TopicView):
     """What is asked about one job under its lease."""
 
     def lease(self, topic: str, seq: int, node: str, lease_id: tuple[int, int]) -> Lease:
+        check_seqs([seq])
         token, of = lease_id
         return Lease(topic, seq, token if of == seq else NO_TOKEN, node, self.project)
 
