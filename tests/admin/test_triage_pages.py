@@ -458,7 +458,7 @@ def test_times_of_the_page_are_of_the_database(boss: Client) -> None:
 
 def test_what_a_filter_tests_in_payloads_is_for_those_who_may_see_them(boss: Client) -> None:
     graves()
-    made = start("discard", 'payload=data.card%3D"4711"&queue=work', reason="r")
+    made = start("discard", 'payload=data.card%3D"hidden-card"&queue=work', reason="r")
     rows(OperatorAction).create(
         at=datetime.now(UTC), source="admin", action="discard", queue="work", filters=made.filters, counts={}, seqs=[]
     )
@@ -470,6 +470,6 @@ def test_what_a_filter_tests_in_payloads_is_for_those_who_may_see_them(boss: Cli
     ]
     for page in pages:
         seen, hidden = (b"".join(who.get(page)) for who in (boss, stranger))
-        assert b"4711" in seen
-        assert b"4711" not in hidden
+        assert b"hidden-card" in seen
+        assert b"hidden-card" not in hidden
         assert b"work" in hidden
