@@ -124,7 +124,7 @@ class StepLine(NamedTuple):
 def _suspension(
     request: HttpRequest, job: reading.JobFacts | None, steps: Sequence[reading.StepFacts]
 ) -> dict[str, Any]:
-    """What this user can do with a job that sleeps or waits."""
+    """Return the actions on a suspended job that this user may take."""
     open_steps = [step for step in steps if not step.over]
     if job is None or job.state != "delayed" or not open_steps:
         return {}

@@ -63,7 +63,7 @@ class WorkerAdmin(ListAdmin[Worker]):
         return seen(super().get_queryset(request))
 
     def has_stop_permission(self, request: HttpRequest) -> bool:
-        """Who may ask workers to stop."""
+        """Whether this user may ask workers to stop."""
         return pages.allowed(request, "stop_worker")
 
     @admin.display(description="running")

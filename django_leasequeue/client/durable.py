@@ -28,7 +28,7 @@ class Suspended(BaseException):
 
 
 class _Steps:
-    """What the steps of functions and of coroutines share: their names, and what is known of them."""
+    """The base of steps in functions and in coroutines: names of steps, and their records."""
 
     _job: ClientJob
 

@@ -124,7 +124,7 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class Suspension:
-    """What became of a sleep or a wait.
+    """The state of a sleep or a wait.
 
     ``suspended``: the job was given back, and comes again within ``left_ms``. Else it is over: ``payload`` is what the
     event brought, unless it ``timed_out``.

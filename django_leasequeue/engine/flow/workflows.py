@@ -45,7 +45,7 @@ class Node:
 
 
 class WorkflowStatus(NamedTuple):
-    """What is known of a workflow. ``state`` is a ``WorkflowState``, ``shape`` a ``WorkflowShape``."""
+    """The counts and the state of a workflow. ``state`` is a ``WorkflowState``, ``shape`` a ``WorkflowShape``."""
 
     id: int
     name: str

@@ -32,7 +32,7 @@ class Lease(NamedTuple):
 
 
 class RecordedStep(NamedTuple):
-    """What is kept of a step: its value (JSON text), and whether this call kept it."""
+    """The record of a step: its value (JSON text), and whether this call wrote it."""
 
     value: str
     new: bool
