@@ -33,7 +33,7 @@ last        a handler that is about to end its process           job, claim, cau
 put         a writer of a log, before a transaction              topic, [item, ...]
 kept        a writer of a log, after COMMIT was answered         topic, [item, ...]
 dropped     a writer of a log, after a rollback for sure         topic, [item, ...]
-reset       a reader, after such a failover                      reader, topic, where it begins again
+reset       a reader that was sent back after a failover         reader, topic, where it begins again
 read        a reader, of each page                               reader, topic, [[seq, item], ...]
 events      the reader of the event stream, of each page         [[id, transaction, kind, claim, at, deadline,
                                                                  [seq, ...]], ...]
@@ -78,8 +78,6 @@ DIRECTORY, ROLE = "SOAK_DIRECTORY", "SOAK_ROLE"
 LEASE_MS = 4_000
 #: The same of the queue whose workflows are cancelled: long enough for workers to hear of that by nothing else.
 HALTED, HALTED_LEASE_MS = "halted", 12_000
-#: A file in that directory: up to when the server that took over last has all that was answered.
-FAILOVER = "failover"
 SECOND = clock.SECOND
 
 

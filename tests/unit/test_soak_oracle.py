@@ -128,6 +128,12 @@ def unique(s: Story, ended: float) -> None:
     s.run(2, 5)
 
 
+def read_again(s: Story, back: int) -> None:
+    """A reader is sent back, and gets a record once more."""
+    s.say("reset", 2.5, "r1", "log", back, who="3.x")
+    s.say("read", 3, "r1", "log", [[20, 2]], who="3.x")
+
+
 def rolled_back_record(s: Story) -> None:
     topic(s, [1, 2], [1, 2, 3], [1, 2, 3])
     s.say("dropped", 1.2, "log", [3], who="1.x")
@@ -209,6 +215,13 @@ STORIES: dict[str, tuple[Callable[[Story], object], str | None]] = {
     "a record that a crash may take": (lambda s: topic(s, [1, 2, 3], [1, 2], [1, 2], "fast"), None),
     "a record that was told and taken back": (
         lambda s: topic(s, [1, 2, 3], [1, 2], [1, 2, 3], "fast"), promises.TAKEN_BACK),
+    "a reader that is sent back without a failover": (
+        lambda s: (topic(s, [1, 2], [1, 2], [1, 2]), read_again(s, 10)), promises.REPEATED),
+    "a reader that is sent back by a failover": (
+        lambda s: (fault(s, "lossy failover", 2.1, 2.4), topic(s, [1, 2], [1, 2], [1, 2]), read_again(s, 10)), None),
+    "a reader that is sent back by a failover, and gets what it has confirmed": (
+        lambda s: (fault(s, "lossy failover", 2.1, 2.4), topic(s, [1, 2], [1, 2], [1, 2]), read_again(s, 20)),
+        promises.REPEATED),
     "a record that was rolled back": (rolled_back_record, promises.TAKEN_BACK),
     "an event that was skipped": (lambda s: s.say("there", 91, "events", [[500, 500]]), promises.SKIPPED),
     "an event that came again": (
