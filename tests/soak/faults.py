@@ -274,9 +274,10 @@ class Faults:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGSTOP)
         self._rest(step)
+        # Said before: its threads may take their next step before this one does.
+        self._witness.say("cont", pid, step.fault)
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
-        self._witness.say("cont", pid, step.fault)
         self._back(step)
 
     def _hung(self, step: Step) -> None:
