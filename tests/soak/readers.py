@@ -190,7 +190,7 @@ def main(url: str) -> None:
         thread.start()
     while not stop.is_set():
         time.sleep(0.1)
-        if not all(thread.is_alive() for thread in threads):
+        if not all(thread.is_alive() for thread in threads) and not stop.is_set():
             witness().say("differs", "a reader ended by an error of its own: see readers.log")
             sys.exit(1)
     for thread in threads:
