@@ -61,10 +61,13 @@ class Leases:
     async def may_start(self, job: ClientJob) -> bool:
         """Return whether a job's lease is good for a while; where that is not sure, try to extend it first."""
         if self._good_until[job] is None and self._apart is not None:
-            good_until = job.deadline.timestamp() + self._apart
+            left = job.deadline.timestamp() + self._apart - time.monotonic()
+            if left > self._seconds:
+                # No lease is longer: the server's clock was set forward since the last heartbeat.
+                self._apart = None
             # Only what is good is noted: the clock's difference may be wrong on the safe side, and the job not lost.
-            if good_until > time.monotonic() + self._notice:
-                self._good_until[job] = good_until
+            elif left > self._notice:
+                self._good_until[job] = time.monotonic() + left
         if not self._is_good(job):
             async with self._asking:
                 doubtful = [other for other, known in self._good_until.items() if known is None or other is job]

@@ -88,6 +88,13 @@ def _flushed(connection: psycopg.Connection[Any], place: str) -> bool:
     return bool(row and row[0])
 
 
+def kept(connection: psycopg.Connection[Any], timeline: int, current: int) -> Point:
+    """Return the place up to which no failover from a timeline to the server's has lost events."""
+    place = {"timeline": timeline, "current": current}
+    row = psycopg.ClientCursor(connection).execute(statement("timeline_kept"), place).fetchone()
+    return max(START, Point((row[1] if row else None) or 0, 0))
+
+
 def leaves(connection: psycopg.Connection[Any], relation: str) -> list[Leaf]:
     """Return the tables that hold a relation's rows, in order of their numbers."""
     rows = connection.execute(statement("lake/leaves"), {"relation": relation}).fetchall()

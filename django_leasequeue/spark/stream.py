@@ -130,9 +130,7 @@ class EventStream(DataSourceStreamReader):
             or timeline == start["timeline"]
         ):
             return after
-        place = {"timeline": start["timeline"], "current": timeline}
-        row = psycopg.ClientCursor(connection).execute(statement("timeline_kept"), place).fetchone()
-        kept = max(START, Point((row[1] if row else None) or 0, 0))
+        kept = slices.kept(connection, start["timeline"], end["timeline"])
         if after <= kept:
             return after
         if not self.reset_after_failover:

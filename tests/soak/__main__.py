@@ -24,7 +24,7 @@ from tests.support.proxy import Proxy
 
 from . import look, plan, report
 from .clock import Clock
-from .evidence import DIRECTORY, HALTED, ROLE, Tail, Witness
+from .evidence import DIRECTORY, HALTED, MAKER, ROLE, Tail, Witness
 from .oracle import Oracle
 from .server import Disk, SoakServer
 
@@ -68,7 +68,7 @@ class Soak:
         self.directory = directory
         self.machine = report.Machine()
         self._tail = Tail(directory)
-        self._witness = Witness(directory, "soak")
+        self._witness = Witness(directory, MAKER)
         self._said_at = 0.0
         self._told = 0
         self._begin = time.monotonic()
@@ -84,7 +84,7 @@ class Soak:
             self.without |= dict.fromkeys(["clock forward", "clock back"], clock.why_not)
         self._server = SoakServer(disk, clock)
         os.environ.update({"DATABASE_URL": self._server.url, "DJANGO_SETTINGS_MODULE": "tests.soak.settings"})
-        os.environ.update({DIRECTORY: str(self.directory), ROLE: "soak"})
+        os.environ.update({DIRECTORY: str(self.directory), ROLE: MAKER})
         from .readers import READERS
         from .settings import LEASEQUEUE
 

@@ -33,7 +33,7 @@ last        a handler that is about to end its process           job, claim, cau
 put         a writer of a log, before a transaction              topic, [item, ...]
 kept        a writer of a log, after COMMIT was answered         topic, [item, ...]
 dropped     a writer of a log, after a rollback for sure         topic, [item, ...]
-reset       a reader, after such a failover                      reader, topic, where it begins again
+reset       a reader that was sent back after a failover         reader, topic, where it begins again
 read        a reader, of each page                               reader, topic, [[seq, item], ...]
 events      the reader of the event stream, of each page         [[id, transaction, kind, claim, at, deadline,
                                                                  [seq, ...]], ...]
@@ -65,6 +65,7 @@ import secrets
 import threading
 import time
 from datetime import datetime, timedelta
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -78,8 +79,8 @@ DIRECTORY, ROLE = "SOAK_DIRECTORY", "SOAK_ROLE"
 LEASE_MS = 4_000
 #: The same of the queue whose workflows are cancelled: long enough for workers to hear of that by nothing else.
 HALTED, HALTED_LEASE_MS = "halted", 12_000
-#: A file in that directory: up to when the server that took over last has all that was answered.
-FAILOVER = "failover"
+#: The role of the process that makes the faults.
+MAKER = "soak"
 SECOND = clock.SECOND
 
 
@@ -143,9 +144,9 @@ class Tail:
         self._read: dict[Path, int] = {}
 
     def look(self) -> list[Entry]:
-        """Return the new entries, those of one file in their order. A line that is not whole yet comes later."""
+        """Return the new entries by time, each with the faults before it. A line that is not whole yet comes later."""
         entries: list[Entry] = []
-        for path in sorted(self._directory.glob("*.jsonl")):
+        for path in sorted(self._directory.glob("*.jsonl"), key=lambda path: path.name.startswith(MAKER)):
             before = self._read.get(path, 0)
             if path.stat().st_size == before:
                 continue
@@ -155,4 +156,4 @@ class Tail:
             if whole:
                 self._read[path] = before + len(whole) + 1
                 entries += [json.loads(line) for line in whole.split(b"\n")]
-        return entries
+        return sorted(entries, key=itemgetter(1))

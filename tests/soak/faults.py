@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext, suppress
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -24,7 +23,7 @@ from tests.support.proxy import Proxy
 from . import flow_tasks, tasks
 from .clock import Clock
 from .crew import Crew
-from .evidence import DIRECTORY, FAILOVER, SECOND, Witness
+from .evidence import SECOND, Witness
 from .plan import WORKERS, Step
 from .server import SoakServer
 
@@ -195,8 +194,6 @@ class Faults:
             self._rest(step)
             self._server.stop()
             self._witness.say("failover", known, time.monotonic_ns())
-            # Before anything can be read from the other one.
-            (Path(os.environ[DIRECTORY]) / FAILOVER).write_text(str(known))
             self._server.take_over(node)
 
     def _clock_forward(self, step: Step) -> None:
@@ -277,9 +274,10 @@ class Faults:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGSTOP)
         self._rest(step)
+        # Said before: its threads may take their next step before this one does.
+        self._witness.say("cont", pid, step.fault)
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
-        self._witness.say("cont", pid, step.fault)
         self._back(step)
 
     def _hung(self, step: Step) -> None:

@@ -15,6 +15,9 @@ from .runs import CLOCKS, Job, Run, said
 #: Until the cancel of a workflow is heard everywhere; and how long a fault is felt by those who listen.
 HEARING, ECHO = SECOND, 3 * SECOND
 
+#: Modes of jobs that are dead after a delivery or two.
+FRAIL = frozenset({"doomed", "forever"})
+
 Lookup = Callable[[int], Job | None]
 
 
@@ -85,6 +88,9 @@ class Graphs:
     def _ended(self, job: Job, at: int, tolerant: bool) -> bool:
         if job.over or any(run.how == "done" and (run.end or at) < at + CLOCKS for run in job.runs):
             return True
+        # Its only lease may end before its start with a worker that a fault met: then it is dead without a run.
+        if tolerant and job.mode in FRAIL and all(run.start >= at for run in job.runs):
+            return bool(self._incidents.explain(job.tried, at))
         return tolerant and any(
             (run.end is not None and run.end < at + CLOCKS) or self._incidents.ended_before(run.who, at)
             for run in job.runs

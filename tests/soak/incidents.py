@@ -152,6 +152,14 @@ class Incidents:
         """Whether what was tried and answered at these times may have gone with a server."""
         return any(tried <= ended and answered >= known for known, ended in self.losses)
 
+    def lost_tail(self, begin: int, end: int) -> bool:
+        """Whether a server that had not seen all took over between two moments."""
+        return any(begin <= ended <= end for _, ended in self.losses)
+
+    def failovers(self) -> int:
+        """Return how many failovers have begun so far."""
+        return sum(window.name.endswith("failover") for window in self.windows.values())
+
     def met(self, who: str, begin: int, end: int) -> bool:
         """Whether a fault met a process, or the server, between two moments."""
         return self.disturbed(begin, end, self.role(who))

@@ -20,7 +20,8 @@ class Reading:
 
     items: dict[int, int] = field(default_factory=dict)
     last: int = 0
-    #: How often it began again: others may not have yet.
+    #: When it got something last, and how often it was sent back.
+    at: int = 0
     resets: int = 0
 
 
@@ -70,15 +71,17 @@ class Ledgers:
             lost = self._incidents.may_be_lost
             kept -= {item for item in kept if lost(self._tried.get(item, 0), self._answered[item])}
 
-    def reset(self, reader: str, topic: str, cursor: int) -> None:
-        """Note that a reader begins again."""
+    def reset(self, at: int, reader: str, topic: str, cursor: int) -> Iterator[Broken]:
+        """Note that a reader was sent back; yield if no failover can have been the reason."""
+        reading = self._readings.setdefault((reader, topic), Reading())
+        reading.resets += 1
+        if reading.resets > self._incidents.failovers():
+            yield Broken(REPEATED, at, "", f"{reader} was sent back to {cursor} of {topic} without a failover")
         if topic == "events":
             self._events = {number: txid for number, txid in self._events.items() if txid <= cursor}
             return
-        reading = self._readings.setdefault((reader, topic), Reading())
         reading.items = {item: seq for item, seq in reading.items.items() if seq <= cursor}
-        reading.last = cursor
-        reading.resets += 1
+        reading.last, reading.at = cursor, at
 
     def dropped(self, topic: str, items: list[int]) -> None:
         """Note what was rolled back for sure."""
@@ -106,10 +109,12 @@ class Ledgers:
                 yield Broken(TAKEN_BACK, at, "", f"{reader} got item {item} of {topic}, which was rolled back")
             for other in self._readers - {reader}:
                 theirs = self._reading(other, topic)
-                if theirs.resets == reading.resets and theirs.last > seq and item not in theirs.items:
+                # What they got of a server that is gone says nothing about what comes from the other one.
+                behind = self._incidents.lost_tail(theirs.at - SECOND, at)
+                if not behind and theirs.last > seq and item not in theirs.items:
                     yield Broken(SKIPPED, at, "", f"{other} got {theirs.last} of {topic}, and not {seq} (item {item})")
             reading.items[item] = seq
-            reading.last = max(reading.last, seq)
+            reading.last, reading.at = max(reading.last, seq), at
 
     def events(self, at: int, rows: list[Event]) -> Iterator[Broken]:
         """Note rows of the lease log; yield what came again."""

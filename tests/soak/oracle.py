@@ -201,7 +201,8 @@ class Oracle:
         self.ledgers.dropped(topic, items)
 
     def _reset(self, at: int, who: str, reader: str, topic: str, cursor: int) -> None:
-        self.ledgers.reset(reader, topic, cursor)
+        for broken in self.ledgers.reset(at, reader, topic, cursor):
+            self._break(broken._replace(fault=self.incidents.explain(at, at)))
 
     def _read(self, at: int, who: str, reader: str, topic: str, pairs: list[tuple[int, int]]) -> None:
         for broken in self.ledgers.read(at, reader, topic, pairs):

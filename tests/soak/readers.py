@@ -1,21 +1,19 @@
 """The readers: ``python -m tests.soak.readers URL``. They read topics and the event stream until SIGTERM.
 
 One reads with the engine's cursor, one over HTTP page by page, one an event stream over HTTP, and one the lease log as
-Spark's stream does. Each keeps its place. None knows of the others, or of what was written.
+Spark's stream does. Each keeps its place and the server's timeline. None knows of the others, or of what was written;
+of a failover each knows only from what it reads.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import os
 import signal
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import django
@@ -27,10 +25,10 @@ from django_leasequeue.client import Client, ClientError, Retry
 from django_leasequeue.client.events import EventReader
 from django_leasequeue.engine import ConnectionExecutor, pool
 from django_leasequeue.engine.topics import log
-from django_leasequeue.exceptions import LeaseQueueError
+from django_leasequeue.exceptions import LeaseQueueError, LogTruncated
 from django_leasequeue.spark import slices
 
-from .evidence import DIRECTORY, FAILOVER, SECOND, monotonic, witness
+from .evidence import SECOND, monotonic, witness
 
 logger = logging.getLogger("tests.soak.readers")
 
@@ -43,8 +41,6 @@ POLL = 0.1
 SILENCE = 20.0
 #: Events of transactions that began so long before a look are sure to be read by it.
 MARGIN = SECOND
-#: How long a reader remembers where it was.
-MEMORY = 60 * SECOND
 
 #: When the oldest transaction that holds a number began; now, if there is none.
 OLDEST = (
@@ -60,58 +56,6 @@ EVENTS = (
 stop = threading.Event()
 
 
-class Bookmark:
-    """Where a reader is, and was: it begins again before the loss when a server takes over that has not seen all.
-
-    Args:
-        reader: its name.
-        begin: where it begins.
-        positions: returns what the oracle calls a place: topics, and the positions in them.
-    """
-
-    def __init__(self, reader: str, begin: Any, positions: Callable[[Any], dict[str, int]]) -> None:
-        self.reader = reader
-        self._positions = positions
-        self._known = self._failover()
-        self._past = deque([(0, begin)])
-
-    @property
-    def place(self) -> Any:
-        """Where it is."""
-        return self._past[-1][1]
-
-    def move(self, place: Any) -> None:
-        """Note where it is now."""
-        now = time.monotonic_ns()
-        self._past.append((now, place))
-        while len(self._past) > 2 and self._past[1][0] < now - MEMORY:
-            self._past.popleft()
-
-    def lost(self) -> bool:
-        """Whether a server has taken over since the last call: then what was read last does not count."""
-        known = self._failover()
-        if known == self._known:
-            return False
-        self._known = known
-        while len(self._past) > 1 and self._past[-1][0] > known - MARGIN:
-            self._past.pop()
-        for topic, position in self._positions(self.place).items():
-            witness().say("reset", self.reader, topic, position)
-        return True
-
-    @staticmethod
-    def _failover() -> int:
-        try:
-            return int((Path(os.environ[DIRECTORY]) / FAILOVER).read_text() or 0)
-        except FileNotFoundError:
-            return 0
-
-
-def in_topics(reader: str) -> Bookmark:
-    """Return the bookmark of a reader of the topics."""
-    return Bookmark(reader, dict.fromkeys(TOPICS, 0), dict)
-
-
 def say(reader: str, topic: str, pairs: list[list[int]]) -> None:
     """Write down what a reader got."""
     if pairs:
@@ -119,20 +63,23 @@ def say(reader: str, topic: str, pairs: list[list[int]]) -> None:
 
 
 def by_cursor() -> None:
-    """Read topics with the engine's cursor."""
+    """Read topics with the engine's cursor; where a failover may have lost records, read on from what it kept."""
     seals = log.Sealer()
-    mark = in_topics("cursor")
+    places: dict[str, tuple[int, int | None]] = dict.fromkeys(TOPICS, (0, None))
     connection: psycopg.Connection[Any] | None = None
     while not stop.is_set():
         try:
             connection = connection or pool.connect("default")
-            for topic in TOPICS:
-                after = mark.place[topic]
-                page = ConnectionExecutor(connection).run(log.read(topic, after=after, size=100, seals=seals))
-                if mark.lost():
-                    break
+            for topic, (after, timeline) in places.items():
+                reading = log.read(topic, after=after, size=100, timeline=timeline, seals=seals)
+                try:
+                    page = ConnectionExecutor(connection).run(reading)
+                except LogTruncated as error:
+                    witness().say("reset", "cursor", topic, error.kept)
+                    places[topic] = error.kept, error.timeline
+                    continue
                 say("cursor", topic, [[record.seq, record.data] for record in page.records])
-                mark.move({**mark.place, topic: page.cursor})
+                places[topic] = page.cursor, page.timeline
         except psycopg.Error as error:
             logger.warning("cursor: %s", error)
             if connection is not None:
@@ -143,33 +90,31 @@ def by_cursor() -> None:
 
 def by_diff(url: str) -> None:
     """Read topics over HTTP, page by page."""
-    mark = in_topics("diff")
+    places: dict[str, tuple[int, int | None]] = dict.fromkeys(TOPICS, (0, None))
     with Client(url, timeout=5, retry=Retry(tries=1)) as client:
         while not stop.is_set():
-            for topic in TOPICS:
+            for topic, (after, timeline) in places.items():
                 try:
-                    page = client.read(topic, mark.place[topic], limit=100)
+                    page = client.read(topic, after, limit=100, timeline=timeline, reset=True)
                 except ClientError as error:
                     logger.warning("diff: %s", error)
                     continue
-                if mark.lost():
-                    break
+                if page.reset_to is not None:
+                    witness().say("reset", "diff", topic, page.reset_to)
                 say("diff", topic, [[record["$seq"], record["data"]] for record in page.records])
-                mark.move({**mark.place, topic: page.next_from_seq})
+                places[topic] = page.next_from_seq, page.timeline
             stop.wait(POLL)
 
 
 def by_watch(url: str) -> None:
     """Read topics as an event stream over HTTP; after a break go on behind the last event."""
     address, last = "", None
-    mark = in_topics("watch")
     while not stop.is_set():
         try:
             with httpx.Client(timeout=httpx.Timeout(5, read=SILENCE)) as client:
-                if mark.lost():
-                    address, last = "", None
                 if not address:
-                    answer = client.post(f"{url}/watch", json={"topics": mark.place})
+                    watch = {"topics": dict.fromkeys(TOPICS, 0), "reset": True}
+                    answer = client.post(f"{url}/watch", json=watch)
                     answer.raise_for_status()
                     address = url.removesuffix("/v0") + answer.json()["stream_url"]
                 headers = {"accept": "text/event-stream", **({"last-event-id": last} if last else {})}
@@ -180,14 +125,12 @@ def by_watch(url: str) -> None:
                         if stop.is_set():
                             return
                         for event in reader.feed(piece):
-                            if mark.lost():
-                                address, last = "", None
-                                raise httpx.ReadError("another server took over")
                             if event.name == "record":
                                 record = json.loads(event.data)
-                                topic, seq = record["topic"], record["$seq"]
-                                say("watch", topic, [[seq, record["data"]]])
-                                mark.move({**mark.place, topic: seq})
+                                say("watch", record["topic"], [[record["$seq"], record["data"]]])
+                            elif event.name == "reset":
+                                begin = json.loads(event.data)
+                                witness().say("reset", "watch", begin["topic"], begin["next_from_seq"])
                             last = event.id or last
         except (httpx.HTTPError, ValueError) as error:
             logger.warning("watch: %r", error)
@@ -196,7 +139,7 @@ def by_watch(url: str) -> None:
 
 def by_events() -> None:
     """Read the lease log as a stream: behind the last row, up to the horizon."""
-    mark = Bookmark("events", slices.START, lambda point: {"events": point.txid})
+    place, timeline = slices.START, 0
     connection: psycopg.Connection[Any] | None = None
     while not stop.is_set():
         try:
@@ -204,11 +147,16 @@ def by_events() -> None:
             row = connection.execute(OLDEST).fetchone()
             assert row is not None
             known = monotonic(row[0]) - MARGIN
-            top = slices.Point(slices.horizon(connection).xmin - 1, slices.MAX_ID)
-            if top > mark.place:
-                rows = connection.execute(sql.SQL(EVENTS).format(slices.of_events(mark.place, top))).fetchall()
-                if mark.lost():
-                    continue
+            until = slices.horizon(connection)
+            if timeline and until.timeline != timeline:
+                kept = slices.kept(connection, timeline, until.timeline)
+                if place > kept:
+                    witness().say("reset", "events", "events", kept.txid - 1)
+                    place = kept
+            timeline = until.timeline
+            top = slices.Point(until.xmin - 1, slices.MAX_ID)
+            if top > place:
+                rows = connection.execute(sql.SQL(EVENTS).format(slices.of_events(place, top))).fetchall()
                 for at in range(0, len(rows), 200):
                     witness().say(
                         "events",
@@ -217,9 +165,7 @@ def by_events() -> None:
                             for txid, number, kind, claim, said, lasts, seqs in rows[at : at + 200]
                         ],
                     )
-                mark.move(top)
-            elif mark.lost():
-                continue
+                place = top
             witness().say("upto", known)
         except (psycopg.Error, LeaseQueueError) as error:
             logger.warning("events: %s", error)
@@ -244,8 +190,9 @@ def main(url: str) -> None:
         thread.start()
     while not stop.is_set():
         time.sleep(0.1)
-        if not all(thread.is_alive() for thread in threads):
-            sys.exit("a reader ended by an error of its own")
+        if not all(thread.is_alive() for thread in threads) and not stop.is_set():
+            witness().say("differs", "a reader ended by an error of its own: see readers.log")
+            sys.exit(1)
     for thread in threads:
         thread.join(2)
 

@@ -128,6 +128,22 @@ def unique(s: Story, ended: float) -> None:
     s.run(2, 5)
 
 
+def dead_before_its_start(s: Story, *, met: bool = True) -> None:
+    """The only lease of a job ends, perhaps by a fault, and what comes after it however it ends is started."""
+    s.job(1, mode="forever")
+    s.say("dead", 91, 1)
+    nodes(s, 2, after={2: [1]}, tolerant=True)
+    if met:
+        fault(s, "worker hung", 1.5, 1.8, "worker1")
+    s.run(2, 3)
+
+
+def read_again(s: Story, back: int) -> None:
+    """A reader is sent back, and gets a record once more."""
+    s.say("reset", 2.5, "r1", "log", back, who="3.x")
+    s.say("read", 3, "r1", "log", [[20, 2]], who="3.x")
+
+
 def rolled_back_record(s: Story) -> None:
     topic(s, [1, 2], [1, 2, 3], [1, 2, 3])
     s.say("dropped", 1.2, "log", [3], who="1.x")
@@ -209,6 +225,13 @@ STORIES: dict[str, tuple[Callable[[Story], object], str | None]] = {
     "a record that a crash may take": (lambda s: topic(s, [1, 2, 3], [1, 2], [1, 2], "fast"), None),
     "a record that was told and taken back": (
         lambda s: topic(s, [1, 2, 3], [1, 2], [1, 2, 3], "fast"), promises.TAKEN_BACK),
+    "a reader that is sent back without a failover": (
+        lambda s: (topic(s, [1, 2], [1, 2], [1, 2]), read_again(s, 10)), promises.REPEATED),
+    "a reader that is sent back by a failover": (
+        lambda s: (fault(s, "lossy failover", 2.1, 2.4), topic(s, [1, 2], [1, 2], [1, 2]), read_again(s, 10)), None),
+    "a reader that is sent back by a failover, and gets what it has confirmed": (
+        lambda s: (fault(s, "lossy failover", 2.1, 2.4), topic(s, [1, 2], [1, 2], [1, 2]), read_again(s, 20)),
+        promises.REPEATED),
     "a record that was rolled back": (rolled_back_record, promises.TAKEN_BACK),
     "an event that was skipped": (lambda s: s.say("there", 91, "events", [[500, 500]]), promises.SKIPPED),
     "an event that came again": (
@@ -249,6 +272,8 @@ STORIES: dict[str, tuple[Callable[[Story], object], str | None]] = {
     "a child before its parent": (lambda s: child(s, "done", 2.05), promises.EARLY),
     "a tolerant child before its parent": (lambda s: child(s, "done", 2.05, tolerant=True), promises.EARLY),
     "a child after a failure of its parent": (lambda s: child(s, "raised", 2.2), promises.EARLY),
+    "a tolerant child of a job that never ran": (lambda s: dead_before_its_start(s, met=False), promises.EARLY),
+    "a tolerant child of a job that a fault kept from its only start": (dead_before_its_start, None),
     "a tolerant child after a failure of its parent": (lambda s: child(s, "raised", 2.2, tolerant=True), None),
     "what comes after a failure need not run": (
         lambda s: (s.job(1, mode="forever"), s.job(2, mode="never"), nodes(s, after={2: [1]}), raised(s, 1, 2),
