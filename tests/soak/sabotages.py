@@ -93,8 +93,6 @@ SABOTAGES = (
           for name in ("topic_read", "topic_seal"))),
     _sabotage("a page of a log begins with the last record of the one before", QUIET,
         ("sql/topics/topic_read.sql", "o.seq > %(after)s::bigint", "o.seq >= %(after)s::bigint")),
-    _sabotage("readers of a log do not hear of a failover", ("lossy failover",),
-        ("engine/topics/log.py", "timeline != seen.timeline", "False")),
     _sabotage("the event stream is read beyond transactions that go on", ("transaction held open",),
         ("sql/lake/horizon.sql", "pg_snapshot_xmin(", "pg_snapshot_xmax(")),
     _sabotage("it is tried once a minute to reach the database again", CRASHES,
