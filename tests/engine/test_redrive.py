@@ -10,8 +10,8 @@ import pytest
 from django_leasequeue import engine
 from django_leasequeue.engine import Failure, NewJob, Redriven, Release
 from django_leasequeue.engine.dead.action import act, edit_and_retry
-from django_leasequeue.exceptions import QueueNotFound
 from django_leasequeue.enums import JobFlag
+from django_leasequeue.exceptions import QueueNotFound
 from django_leasequeue.models import (
     Attempt,
     DeadLetter,

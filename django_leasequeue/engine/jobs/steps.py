@@ -154,12 +154,19 @@ def rouse_job(seq: int) -> Steps[list[tuple[str, str | None]]]:
         The names of the steps, and the events they have waited for (``None``: a sleep); none: it is not suspended.
     """
     yield BEGIN, {}
-    queues = yield "admin/run_now", {"seq": seq}
+    queues = yield "run_now", {"seq": seq}
     if not queues:
         return []
     over = yield "step_rouse", {"seq": seq}
     yield from promote_steps(sorted(queue for (queue,) in queues), 1)
     return [(name, event) for name, event in over]
+
+
+@operation
+def forget_steps(after: int, size: int) -> Steps[int | None]:
+    """Remove the steps of jobs that are gone among ``size`` steps behind ``after``; return where to go on."""
+    ((last, _),) = yield "step_forget", {"after": after, "size": size}
+    return None if last is None else int(last)
 
 
 @operation

@@ -12,7 +12,7 @@ from ...enums import QueueType
 from ...exceptions import InvalidOption, NotAQueue, QueueConflict, QueueNotFound
 from .. import arrays, codec
 from ..limits import MAX_QUEUE_BYTES, check_count, check_place, check_text
-from ..operation import BEGIN, Steps, operation
+from ..operation import BEGIN, Steps, only, operation
 from . import presets, routing
 from .definition import Definition, define
 
@@ -240,15 +240,26 @@ def delete(name: str, *, project: str = "", if_empty: bool = False) -> Steps[boo
     if not rows:
         return False
     ((queue_id, _told),) = rows
-    gone = 1
-    while gone:
-        ((gone,),) = yield "orphans", {"queue": queue_id, "size": BATCH}
+    while (yield from remove_orphans(queue_id).steps()):
+        pass
     after: int | None = 0
     for _ in range(LOOKED_THROUGH // BATCH):
-        ((after, gone),) = yield "orphan_jobs", {"queue": queue_id, "after": after, "size": BATCH}
-        if after is None:
-            break
+        if after is not None:
+            after = yield from remove_orphan_jobs(queue_id, after).steps()
     return True
+
+
+@operation
+def remove_orphans(queue_id: int) -> Steps[int]:
+    """Remove a batch of the jobs that have not ended of a queue that is gone; return how many went."""
+    return int(only((yield "orphans", {"queue": queue_id, "size": BATCH})))
+
+
+@operation
+def remove_orphan_jobs(queue_id: int, after: int) -> Steps[int | None]:
+    """Remove the finished jobs of a queue that is gone among a batch behind ``after``; return where to go on."""
+    ((last, _),) = yield "orphan_jobs", {"queue": queue_id, "after": after, "size": BATCH}
+    return int(last) if last is not None else None
 
 
 def _keep_empty(project: str, name: str) -> Steps[None]:
