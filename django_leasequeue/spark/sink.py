@@ -153,11 +153,17 @@ class Sink:
             if not _run(connection, "lake/write_take", write_id=write_id, batch=batch, staged=staged):
                 return 0  # committed before
             low, high = self._range(connection, names, staged)
-            letters = self._take_letters(connection, names, low, high)
+            _set_up()
+            from ..engine.jobs.staged import lock_replayed, remove_replayed
+            from ..engine.runner import ConnectionExecutor
+
+            executor = ConnectionExecutor(connection)
+            taken = []
+            if self.replay != "none":
+                taken = executor.run(lock_replayed(self.replay, names, low, high, project=self.project))
             self._check_queues(connection, names)
             added = self._enqueue(connection, names, low, high)
-            for place in letters:
-                _run(connection, f"lake/replay_{self.replay}_done", **place)
+            executor.run(remove_replayed(taken))
             _run(connection, "lake/write_done", write_id=write_id, batch=batch, enqueued=added)
         return added
 
