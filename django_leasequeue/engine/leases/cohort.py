@@ -20,9 +20,9 @@ from ..operation import BEGIN, Rows, Steps, operation
 from ..queues.queues import find
 from ..rows import LeasedJob, Release
 from ..topics.topics import TopicLook
+from .claim_cursor import DELAYED, EXPIRED, LEASES, TURNS
 from .settle import release
 from .sweep import expire_steps, promote_steps, sweep_steps
-from .trail import DELAYED, EXPIRED, LEASES, TURNS
 
 #: Jobs of one deal.
 MOST = 10_000

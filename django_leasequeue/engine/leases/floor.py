@@ -83,7 +83,7 @@ class Proposals:
                 self._known[place] = _Proposed(floor.low, floor.mark)
 
 
-class OwnFloors:
+class ConnectionFloors:
     """Floors that a claimer finds by its own looks, moments after every change; they hold for its connection alone.
 
     The floors that all share are raised some times a second. Under a long transaction elsewhere, which keeps dead index
