@@ -190,7 +190,9 @@ def _clamp(value: int | None, what: str, low: int, high: int) -> int | None:
 
 def clamp_lease(lease_ms: int | None) -> int | None:
     """Return a lease length within 100..86,400,000 ms (a ``LongLease`` as it is), ``None`` for the queue's own."""
-    return lease_ms if isinstance(lease_ms, LongLease) else _clamp(lease_ms, "lease_ms", MIN_LEASE_MS, MAX_LEASE_MS)
+    if lease_ms is None or isinstance(lease_ms, LongLease):
+        return lease_ms
+    return _clamp(lease_ms, "lease_ms", MIN_LEASE_MS, MAX_LEASE_MS)
 
 
 def clamp_grace(grace_ms: int | None) -> int | None:
