@@ -150,15 +150,7 @@ def fetch_steadily(
     inside: bool,
     autocommit: bool,
 ) -> Rows:
-    """Run one statement on a connection of the host and return its rows, in one round trip.
-
-    Args:
-        connection: the host's connection.
-        name: of the statement.
-        params: its parameters.
-        inside: whether a transaction is open, which goes on afterwards with the settings that it had.
-        autocommit: whether the statement ends its transaction.
-    """
+    """Run one statement on a connection of the host and return its rows, in one round trip."""
     cursor = psycopg.RawCursor(connection)
     if connection.info.parameter_status("TimeZone") not in ("UTC", "Etc/UTC"):
         cursor.adapters.register_loader("timestamptz", _InUTC)

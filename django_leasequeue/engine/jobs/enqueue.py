@@ -11,7 +11,7 @@ from ...enums import JobState
 from ...exceptions import BatchTooLarge, LeaseQueueError, QueueNotFound
 from .. import arrays, tracing
 from ..announce import announce
-from ..flow.declared import bring_under, split
+from ..flow.declared import apply_limits, split
 from ..large.reference import Reference
 from ..large.writing import contents_of, large_parts, link_steps, planned, put_steps, replaced
 from ..limits import (
@@ -98,7 +98,7 @@ def enqueue(
     else:
         complete = yield from _add(queue, jobs, project, origin, create, bulky)
     if limits:
-        yield from bring_under(queue, complete, limits, project)
+        yield from apply_limits(queue, complete, limits, project)
     if large:
         new = {complete[index].seq: reference for index, reference in large.items() if _is_new(complete[index])}
         yield from link_steps(new)

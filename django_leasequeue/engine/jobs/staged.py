@@ -31,11 +31,7 @@ def _place(parts: Sequence[str], low: int, high: int) -> dict[str, Any]:
 
 @operation
 def lock_replayed(kind: str, parts: Sequence[str], low: int, high: int, *, project: str = "") -> Steps[list[Replayed]]:
-    """Lock the ``jobs`` (dead letters) or ``results`` that a range of the stage replays; in the caller's transaction.
-
-    Raises:
-        QueueNotFound: the queue that a dead letter came from is gone.
-    """
+    """Lock ``jobs`` (dead letters) or ``results`` that a range of the stage replays, in the caller's transaction."""
     taken = []
     for start in range(low, high, REPLAYED):
         place = {**_place(parts, start, min(start + REPLAYED, high)), "project": project}
@@ -91,20 +87,6 @@ def enqueue_staged(
     """Add the jobs of a range of the stage to their queues. A key that is taken adds nothing.
 
     The rows stay where they are: the caller forgets them with the transaction, or after it.
-
-    Args:
-        parts: of the stage.
-        low: the number before its first row.
-        high: the number of its last row.
-        project: the tenant.
-        origin: the producing node or client.
-
-    Returns:
-        How many were added.
-
-    Raises:
-        QueueNotFound: there is no such queue.
-        QueueFull: a queue is at its cap and rejects.
     """
     place = _place(parts, low, high)
     rows = yield "stage_jobs", {**place, "ids": None}

@@ -157,9 +157,6 @@ def load_steps(jobs: Sequence[LeasedJob], node: str, project: str) -> Steps[list
 
     What is beyond that goes back at once, and what stands in a storage that is away after ``AWAY_MS``: neither counts
     as a delivery. A payload that is lost is the failure of its job's attempt.
-
-    Raises:
-        LargeStorageError: there is no other job.
     """
     count = reading.fitting(jobs, MAX_CLAIM_BYTES)
     back = [Release(job.seq, job.token, 0) for job in jobs[count:]]
@@ -193,13 +190,7 @@ def lost_failure(error: LargePayloadLost) -> Failure:
 def load_hands(
     hands: Sequence[Sequence[LeasedJob]], nodes: Sequence[str], *, project: str = ""
 ) -> Steps[list[list[LeasedJob]]]:
-    """Return the jobs of several claimers with the payloads that stand in a storage; see ``load_steps``.
-
-    Args:
-        hands: the jobs of each.
-        nodes: the holder of each.
-        project: the tenant.
-    """
+    """Return the jobs of several claimers with the payloads that stand in a storage; see ``load_steps``."""
     loaded: list[list[LeasedJob]] = []
     for jobs, node in zip(hands, nodes, strict=True):
         try:

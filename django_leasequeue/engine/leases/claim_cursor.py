@@ -118,15 +118,7 @@ class ClaimCursor:
     def note(
         self, names: Sequence[str], looks: Sequence[QueueLook], jobs: Sequence[LeasedJob], *, full: bool, fresh: bool
     ) -> None:
-        """Remember what was seen and where a claim left off; forget everything when it gave less than was asked for.
-
-        Args:
-            names: the queues of the claim.
-            looks: what was known of them.
-            jobs: what it gave.
-            full: whether it gave what was asked for.
-            fresh: whether the looks were made by this claim.
-        """
+        """Remember what was seen and where a claim left off; forget everything when it gave less than was asked for."""
         if fresh:
             self._since = self._clock()
             self._names = tuple(names)

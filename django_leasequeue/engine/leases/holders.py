@@ -20,11 +20,7 @@ class Scope(NamedTuple):
 
 
 def check_scope(node: str, project: str, queue: str | None) -> Scope:
-    """Return the scope of a settle call.
-
-    Raises:
-        InvalidOption: the node, the project or the queue cannot be one.
-    """
+    """Return the scope of a settle call."""
     check_place(project, *(() if queue is None else (queue,)))
     return Scope(check_node(node), project, queue)
 
@@ -80,11 +76,7 @@ def outcome_steps(tokens: dict[int, int | None], settled: set[int], scope: Scope
 
 @operation
 def still_held(leases: Mapping[int, int]) -> Steps[dict[int, float]]:
-    """Return those leases that still stand, and the seconds until each deadline.
-
-    Args:
-        leases: seq -> token.
-    """
+    """Return those leases that still stand, and the seconds until each deadline."""
     rows = yield (
         "work_held",
         {"seqs": arrays.integers(leases), "claims": arrays.integers(set(leases.values()))},
@@ -106,10 +98,5 @@ NOTICE, PART = 1.5, 0.25
 
 
 def surely_until(asked: float, lease: float) -> float:
-    """Return the monotonic time until which a lease is surely held.
-
-    Args:
-        asked: monotonic time before the database was asked for it.
-        lease: its length in seconds.
-    """
+    """Return the monotonic time until which a lease is surely held."""
     return asked + lease - min(NOTICE, PART * lease)

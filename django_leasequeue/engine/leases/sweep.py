@@ -146,17 +146,6 @@ def requeue_stale(queue: str, idle_ms: int, *, project: str = "") -> Steps[int]:
     """Bring back the jobs of a queue whose leases have expired or were not renewed for ``idle_ms``.
 
     When a lease was renewed last is told from its deadline and its own length.
-
-    Args:
-        queue: name of the queue.
-        idle_ms: milliseconds without a renewal.
-        project: the tenant.
-
-    Returns:
-        How many jobs came back (ready again, or dead where deliveries end at release).
-
-    Raises:
-        QueueNotFound, NotAQueue, InvalidOption: nothing was changed.
     """
     check_place(project, queue)
     check_integer(idle_ms, "idle_ms", 0, MAX_SPAN_MS)

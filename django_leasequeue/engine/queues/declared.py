@@ -40,9 +40,6 @@ def named_options(declaration: Declaration) -> dict[str, Any]:
     """Return the options that the settings name for a queue: its own, over those of a preset that is named for it.
 
     What the settings do not name is the database's business, and never differs.
-
-    Raises:
-        InvalidOption: an option or the preset is not allowed.
     """
     preset = declaration.preset if declaration.named else None
     if preset is not None and preset not in presets.PRESETS:
@@ -52,14 +49,7 @@ def named_options(declaration: Declaration) -> dict[str, Any]:
 
 
 def drift(using: str) -> list[Drift]:
-    """Return the declared queues of one database that are missing there or have other options.
-
-    Args:
-        using: alias of the database.
-
-    Raises:
-        InvalidOption: a declaration is not right; ``manage.py check`` says which.
-    """
+    """Return the declared queues of one database that are missing there or have other options."""
     found = []
     for declaration in declarations():
         if declaration.database != using:
@@ -77,14 +67,7 @@ def drift(using: str) -> list[Drift]:
 
 
 def apply(using: str) -> list[Drift]:
-    """Make missing queues, and give the others the options that the settings name; what they do not name stays.
-
-    Args:
-        using: alias of the database.
-
-    Returns:
-        What was different. Those that are ``blocked`` still are.
-    """
+    """Make missing queues, and give the others the options that the settings name; what they do not name stays."""
     found = drift(using)
     for item in found:
         declared = item.declaration
@@ -97,13 +80,7 @@ def apply(using: str) -> list[Drift]:
 
 
 def change(name: str, options: dict[str, Any], project: str, using: str) -> engine.QueueInfo:
-    """Change some options of a queue; the others stay.
-
-    Raises:
-        QueueNotFound: there is no such queue.
-        QueueConflict: the type would change.
-        InvalidOption: an option is not allowed.
-    """
+    """Change some options of a queue; the others stay."""
     checked = presets.check_options(options)
     info = engine.run(engine.get(name, project=project), using)
     if info is None:
@@ -135,17 +112,7 @@ def _of_settings() -> list[Declaration]:
 
 
 def make_queues(using: str) -> list[str]:
-    """Make the declared queues of one database that are missing; what is there stays as it is.
-
-    Args:
-        using: alias of the database.
-
-    Returns:
-        The names of the new ones.
-
-    Raises:
-        InvalidOption: a declaration is not right; ``manage.py check`` says which.
-    """
+    """Make the declared queues of one database that are missing; what is there stays as it is."""
     return [
         declared.name
         for declared in declarations()

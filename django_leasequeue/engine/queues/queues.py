@@ -90,11 +90,7 @@ def make_defined(project: str, name: str, asked: Definition | None = None, using
 
 
 def make_declared(project: str, name: str, asked: Definition | None = None, using: str | None = None) -> Steps[None]:
-    """Steps that make the queue that a first job needs, as ``define`` says.
-
-    Raises:
-        QueueNotFound: the settings do not declare it and ``AUTO_CREATE`` is off.
-    """
+    """Steps that make the queue that a first job needs, as ``define`` says."""
     found = define(project, name, asked, using)
     if not found.declared and not conf.settings.AUTO_CREATE:
         raise QueueNotFound(name, project)
@@ -212,11 +208,7 @@ def list_queues(
 def ensure(
     name: str, *, project: str = "", preset: str | None = None, using: str | None = None, **options: Any
 ) -> Steps[bool]:
-    """Make a queue unless it is there: as the settings declare it, else with this preset and these options.
-
-    Returns:
-        Whether it is new.
-    """
+    """Make a queue unless it is there: as the settings declare it, else with this preset and these options."""
     asked = Definition(preset, options) if preset is not None or options else None
     return (yield from make_defined(project, name, asked, using))
 
@@ -306,12 +298,7 @@ def pause(name: str, *, project: str = "", paused: bool = True) -> Steps[None]:
 
 @operation
 def set_metadata(name: str, metadata: dict[str, Any], *, project: str = "") -> Steps[None]:
-    """Replace the metadata of a queue.
-
-    Raises:
-        QueueNotFound: there is no such queue.
-        InvalidOption: it is not JSON.
-    """
+    """Replace the metadata of a queue."""
     text = codec.dumps(presets.check_options({"metadata": metadata})["metadata"], "metadata")
     rows = yield "queue_metadata", {"project": project, "name": name, "metadata": text}
     if not rows:

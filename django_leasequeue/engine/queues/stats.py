@@ -218,12 +218,7 @@ def counts_of(queues: Sequence[str], *, project: str = "") -> Steps[dict[str, Co
 
 @operation
 def counts_by_id(queue_ids: Sequence[int], *, cap: int | None = None) -> Steps[dict[int, Counts]]:
-    """Count the jobs of several queues of any project, by id; those that are not there are left out.
-
-    Args:
-        queue_ids: at most ``MAX_PAGE``; further ones are not looked at.
-        cap: exact up to here, ``COUNT_CAP`` by default; a page of many queues asks for less.
-    """
+    """Count the jobs of several queues of any project, by id; those that are not there are left out."""
     rows = yield from _read("", [], queue_ids[: conf.settings.MAX_PAGE], cap)
     return {found.queue_id: found for found in _from_samples(rows, cap)}
 
@@ -255,10 +250,6 @@ def sample_page(estimates: Estimates, after: int = 0) -> Steps[Sampled]:
     """Write a ``QueueStat`` of the next 200 queues: of those whose figures changed, of others every ten minutes.
 
     Up to ``COUNT_CAP`` index entries of each kind are counted in a queue; what lies behind the cap is as estimated.
-
-    Args:
-        estimates: what ``estimate`` returned.
-        after: ``next`` of the page before.
     """
     found = yield "queue_page", {"after": after, "size": PAGE}
     ids = [queue_id for (queue_id,) in found]
