@@ -193,7 +193,7 @@ def _word(text: str, what: str, size: int) -> str | None:
 
 
 def moment(text: str, what: str) -> datetime | None:
-    """Return the time that a text says: ISO 8601 (UTC without an offset), or how long ago (``90min``, ``2h``, ``7d``)."""
+    """Return the time in a text: ISO 8601 (UTC without an offset), or how long ago (``90min``, ``2h``, ``7d``)."""
     text = text.strip()
     if not text:
         return None

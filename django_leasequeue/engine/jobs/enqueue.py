@@ -88,15 +88,17 @@ def enqueue(
         jobs, large = yield from _store(queue, jobs, project, create)
     if limits:
         yield BEGIN, {}
-    bulky = _is_bulk(jobs, fresh)
+    bulky = len(jobs) >= bulk.THRESHOLD and _is_bulk(jobs, fresh)
     if any(check_job(job) for job in jobs) if bulky else any(is_unique(job) for job in jobs if type(job) is NewJob):
         complete = yield from unique_steps(
             *(project, queue, jobs),
             lambda new: _add(queue, new, project, origin, create, _is_bulk(new, fresh)),
             lambda: _hold(queue, project, create),
         )
+    elif bulky:
+        complete = yield from _in_bulk(queue, jobs, project, origin, create)
     else:
-        complete = yield from _add(queue, jobs, project, origin, create, bulky)
+        complete = yield from _in_one_statement(queue, jobs, project, origin, create)
     if limits:
         yield from apply_limits(queue, complete, limits, project)
     if large:
