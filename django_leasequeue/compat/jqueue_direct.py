@@ -15,7 +15,7 @@ from ..engine.limits import MAX_BATCH, MAX_SPAN_MS, MIN_LEASE_MS, LongLease, che
 from ..engine.operation import Steps, operation
 from ..engine.queues.presets import complete
 from ..engine.queues.queues import find
-from ..engine.queues.snapshot import Waiting
+from ..engine.queues.stats import Waiting
 from ..exceptions import InvalidOption, LeaseLost, QueueNotFound, StorageError
 from ..exceptions import JobNotFound as JobNotFoundError
 from ..queue import job as leases

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Protocol, Self
 
 from ..engine import pool
-from ..engine.leases.deadline import surely_until
+from ..engine.leases.holders import surely_until
 from ..engine.limits import MAX_LEASE_MS, MIN_LEASE_MS, check_integer, clamp_lease
 from ..exceptions import InvalidOption, JobNotFound, LeaseLost
 from ..twins import Steps, Twins, either, sync, twin

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from ..engine.leases.deadline import surely_until
+from ..engine.leases.holders import surely_until
 from ..engine.rows import LeasedJob
 from .serializers import JSON, Serializer
 

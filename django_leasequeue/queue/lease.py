@@ -8,7 +8,7 @@ from typing import Any
 
 from .. import engine
 from ..engine.jobs import progress as reports
-from ..engine.leases import stale
+from ..engine.leases import sweep
 from ..engine.operation import Steps
 from ..exceptions import InvalidOption, QueueNotFound
 from ..twins import sync, twin
@@ -253,6 +253,6 @@ class LeaseMethods(Handle):
         Raises:
             QueueNotFound: there is no such queue.
         """
-        return (yield from stale.requeue_stale(self.name, idle_ms, project=self.project).steps())
+        return (yield from sweep.requeue_stale(self.name, idle_ms, project=self.project).steps())
 
     arequeue_stale = twin(requeue_stale)

@@ -9,7 +9,7 @@ from .. import engine
 from ..engine.jobs import read, results
 from ..engine.jobs.results import INLINE_BYTES, SLICE_BYTES
 from ..engine.operation import Steps, operation
-from ..engine.queues import snapshot, stats
+from ..engine.queues import stats
 from ..exceptions import JobNotFound
 from ..twins import Give, aiterate, either, iterate, sync, twin
 from .base import Handle, Ref, ref, serializer_of, status_of
@@ -115,7 +115,7 @@ class ReadMethods(Handle):
         Raises:
             QueueNotFound: there is no such queue.
         """
-        return (yield from snapshot.state(self.name, project=self.project, size=size).steps())
+        return (yield from stats.state(self.name, project=self.project, size=size).steps())
 
     aread_state = twin(read_state)
 

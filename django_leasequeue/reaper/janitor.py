@@ -7,7 +7,7 @@ import logging
 import psycopg
 
 from .. import conf
-from ..engine.queues import stats
+from ..engine.queues import queues, stats
 from ..engine.topics import log
 from ..engine.upkeep import partitions
 from .duty import Turn
@@ -115,14 +115,13 @@ class Census:
             self._orphans.update(queue_id for (queue_id,) in turn.fetch("orphan_queues", {"size": 100}))
         while self._orphans:
             queue_id = min(self._orphans)
-            gone = 1
-            while gone:
-                ((gone,),) = turn.fetch("orphans", {"queue": queue_id, "size": BATCH})
+            while turn.run(queues.remove_orphans(queue_id)):
+                pass
             searched, after = self._searched
             if searched != queue_id:
                 after = 0
             while after is not None:
-                ((after, gone),) = turn.fetch("orphan_jobs", {"queue": queue_id, "after": after, "size": BATCH})
+                after = turn.run(queues.remove_orphan_jobs(queue_id, after))
                 self._searched = (queue_id, after)
             self._searched = (0, None)
             self._orphans.discard(queue_id)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..engine.jobs.events import emit_ended
-from ..engine.jobs.steps import wake_waiting
+from ..engine.jobs.steps import forget_steps, wake_waiting
 from .duty import Turn
 
 #: Steps of one statement.
@@ -20,7 +20,7 @@ class JobSteps:
         after: int | None = self._after
         while after is not None:
             self._after = after
-            ((after, _),) = turn.fetch("step_forget", {"after": after, "size": BATCH})
+            after = turn.run(forget_steps(after, BATCH))
         self._after = 0
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from ..engine import LeasedJob, Release, claim, release
 from ..engine.leases.claim import MAX_QUEUES as MAX_CLAIM_QUEUES
-from ..engine.leases.trail import Trail
+from ..engine.leases.claim_cursor import ClaimCursor
 from ..engine.limits import MAX_BATCH
 from ..enums import JobFlag
 from ..notify import JOBS, Subscription, Watch, get_listener
@@ -131,7 +131,7 @@ class Fetcher:
         self._queues = QueueNames(state, self.link)
         self._ahead = min(state.options.concurrency, state.options.prefetch)
         self._measured = (time.monotonic(), 0)
-        self._trail = Trail(eager=True)
+        self._trail = ClaimCursor(eager=True)
         #: Claims whose answer came, of late: after the loss of the connection every other one of ours is a stray.
         self._known: deque[int] = deque(maxlen=10_000)
         #: When to look for strays (monotonic): a claim that was on its way may reach the database later.
@@ -255,7 +255,7 @@ class Fetcher:
                     want - len(jobs),
                     starts=max(1, self._buffer.idle + self._pool_idle() + int(self._ahead / HORIZON * START)),
                     project=options.project,
-                    trail=self._trail,
+                    cursor=self._trail,
                     alone=True,
                     strict=False,
                     load=False,

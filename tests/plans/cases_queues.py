@@ -139,7 +139,7 @@ CASES = [
     ),
     Case("suspended", {"size": 10_000}, 20_000),
     Case("step_rouse", {"seq": LATER + 7}, 1),
-    Case("admin/run_now", {"seq": LATER + 7}, 1),
+    Case("run_now", {"seq": LATER + 7}, 1),
     Case("admin/job_source", {"seq": FRESH + 7}, 1),
     Case("queue_health", {"queues": EVERY, "silent": 30, "old": 300}, 201 * len(IDS)),
     Case("queue_ages", {"queues": EVERY}, len(IDS)),

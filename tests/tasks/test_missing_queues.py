@@ -9,7 +9,7 @@ from django.utils.module_loading import import_string
 from django_leasequeue import Queue, engine
 from django_leasequeue.engine import NewJob, Release
 from django_leasequeue.engine.queues import declared
-from django_leasequeue.engine.queues.declarations import make_queues
+from django_leasequeue.engine.queues.declared import make_queues
 from django_leasequeue.engine.queues.queues import ensure
 from django_leasequeue.engine.topics.writing import write
 from django_leasequeue.exceptions import QueueNotFound

@@ -44,11 +44,7 @@ def _check_time(run_at: Any) -> None:
 
 
 def check_meta(meta: Any, what: str = "meta") -> None:
-    """Check the metadata of a job.
-
-    Raises:
-        InvalidOption: it is no dict, or a name begins with ``$``, as those do that only the queues themselves write.
-    """
+    """Check the metadata of a job."""
     if not isinstance(meta, dict):
         raise InvalidOption(f"{what} must be a dict; it is a {type(meta).__name__}.")
     for name in meta:
@@ -80,14 +76,7 @@ def _check_unique(job: NewJob) -> None:
 
 
 def check_job(job: NewJob) -> bool:
-    """Check the fields of a job.
-
-    Returns:
-        Whether it is unique.
-
-    Raises:
-        InvalidOption: one is of a wrong type or out of its range.
-    """
+    """Check the fields of a job."""
     if not isinstance(job, NewJob):
         raise InvalidOption(f"a job to enqueue is a NewJob; it is a {type(job).__name__}.")
     if job.key is not None:
@@ -139,11 +128,7 @@ def _check_numbers(job: NewJob) -> None:
 
 
 def payloads(jobs: Sequence[NewJob]) -> tuple[list[str | None], list[str | None]]:
-    """Return the data and the metadata of jobs as JSON.
-
-    Raises:
-        PayloadTooLarge: a payload is above its limit.
-    """
+    """Return the data and the metadata of jobs as JSON."""
     usual = conf.settings.MAX_PAYLOAD_BYTES
     datas: list[str | None] = []
     metas: list[str | None] = []

@@ -184,11 +184,7 @@ CHECKS: dict[str, Callable[[str, Any], Any]] = {
 
 
 def check_name(name: Any, what: str = "the name of a queue") -> str:
-    """Return ``name`` if it can name a queue.
-
-    Raises:
-        InvalidOption: it does not match ``^[A-Za-z0-9][A-Za-z0-9._:-]{0,254}$``.
-    """
+    """Return ``name`` if it can name a queue."""
     if not isinstance(name, str) or not NAME.match(name):
         raise InvalidOption(
             f"{what} must be 1 to 255 letters, digits, '.', '_', ':' or '-', beginning with none of '.' and ':';"
@@ -198,22 +194,14 @@ def check_name(name: Any, what: str = "the name of a queue") -> str:
 
 
 def check_project(project: Any) -> str:
-    """Return ``project`` if it can name a tenant: any string up to 256 characters, without NUL.
-
-    Raises:
-        InvalidOption: it is something else.
-    """
+    """Return ``project`` if it can name a tenant: any string up to 256 characters, without NUL."""
     if not isinstance(project, str) or len(project) > 256 or not _STORABLE.match(project):
         raise InvalidOption(f"the project must be a string of at most 256 characters; it is {project!r}.")
     return project
 
 
 def check_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the given options, checked and clamped (``lease_ms`` and ``claim_jitter_ms`` are clamped).
-
-    Raises:
-        InvalidOption: an option is unknown or has a value that is not allowed.
-    """
+    """Return the given options, checked and clamped (``lease_ms`` and ``claim_jitter_ms`` are clamped)."""
     for option in given:
         if option not in CHECKS:
             raise InvalidOption(f"{option!r} is not an option of a queue; the options are {', '.join(sorted(CHECKS))}.")
@@ -221,16 +209,7 @@ def check_options(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def complete(preset: str | None = None, name: str | None = None, **options: Any) -> dict[str, Any]:
-    """Return a full set of queue options: the defaults, the preset's over them, the given ones over both.
-
-    Args:
-        preset: ``topics``, ``zaqar``, ``codeq``, ``jqueue``, ``jobqueue``, ``django``, or ``None`` for the defaults.
-        name: the queue's own name, to refuse a dead-letter topic of the same name.
-        options: over both.
-
-    Raises:
-        InvalidOption: the preset or an option is not allowed.
-    """
+    """Return a full set of queue options: the defaults, the preset's over them, the given ones over both."""
     if preset is not None and (not isinstance(preset, str) or preset not in PRESETS):
         raise InvalidOption(f"{preset!r} is not a preset; the presets are {', '.join(PRESETS)}.")
     full = {**DEFAULTS, **(PRESETS[preset] if preset else {}), **check_options(options)}

@@ -1,7 +1,7 @@
 -- Purpose: staged replays of dead jobs, first part: lock each dead letter where it stands, and forget the staged rows of those that
 --   are not dead any more (replayed before, redriven, cancelled) or that somebody else is at. A row without a queue goes where the
 --   letter came from; meta keeps what the producer wrote and says where the job came from. A letter that goes back to its own queue
---   lets go of its key, by the word that its key is generated: see lake/replay_jobs_done, which takes out what was enqueued.
+--   lets go of its key, by the word that its key is generated: see replay_jobs_done, which takes out what was enqueued.
 -- Parameters: parts, low (exclusive), high (numbers of the stage's rows, at most some thousands), project.
 -- Index: leasequeue_lakestage_pkey, leasequeue_deadletter_pkey, leasequeue_job_pkey, leasequeue_ready_pkey,
 --   leasequeue_record_pkey, leasequeue_queue_pkey.

@@ -1,6 +1,6 @@
 -- Purpose: staged replays of jobs that failed for good, first part: lock each of them, and forget the staged rows of those that are
 --   not there any more (replayed before, expired). A row without a queue goes to the job's own; meta keeps what the producer wrote and
---   says where the job came from. Keys as in lake/replay_jobs.
+--   says where the job came from. Keys as in replay_jobs.
 -- Parameters: parts, low (exclusive), high (numbers of the stage's rows, at most some thousands), project.
 -- Index: leasequeue_lakestage_pkey, leasequeue_jobresult_pkey, leasequeue_job_pkey, leasequeue_queue_pkey.
 -- Pages: 20 + 40 a row

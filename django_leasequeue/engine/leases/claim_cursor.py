@@ -1,4 +1,4 @@
-"""Where a busy claimer left off: it need not look again at what it saw a moment ago."""
+"""The cursor of a busy claimer: it need not read again what it read a moment ago."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ...enums import JobFlag
 from ..rows import LeasedJob
-from .floor import OwnFloors
+from .floor import ConnectionFloors
 
 #: What may be due in a queue, as bits: ``Look.due``, and the first figure of a deal.
 LEASES, DELAYED, EXPIRED, TURNS = 1, 2, 4, 8
@@ -41,20 +41,18 @@ class QueueLook(NamedTuple):
     #: Jobs that may be leased beside those that are; ``None``: the queue has no limit.
     slots: int | None
 
-    @property
-    def promises(self) -> bool:
-        """Whether a claim may give something."""
-        return self.gives and (self.fresh or self.again) and (self.slots is None or self.slots > 0)
-
 
 _FLOW = int(JobFlag.FLOW)
+
+#: The parameters of claim_look.sql of a claimer without floors of its own.
+NO_FLOORS = ConnectionFloors().parameters()
 
 #: Queues that a claim tries without a look, at most: each is a statement.
 HINTS = 2
 
 
-class Trail:
-    """A claimer's last look at its queues, moved on by its own claims.
+class ClaimCursor:
+    """A claimer's last look at its queues, which its own claims move on.
 
     It is forgotten every ``max_age`` seconds and whenever jobs run short.
 
@@ -71,7 +69,7 @@ class Trail:
         self, max_age: float = 0.5, clock: Callable[[], float] = time.monotonic, *, eager: bool = False
     ) -> None:
         self.max_age = max_age
-        self._floors = OwnFloors()
+        self._floors = ConnectionFloors()
         self._eager = eager
         self._hint: list[QueueLook] = []
         #: Whether the last jobs were under limits, whose next ones stand at their old places.
@@ -120,15 +118,7 @@ class Trail:
     def note(
         self, names: Sequence[str], looks: Sequence[QueueLook], jobs: Sequence[LeasedJob], *, full: bool, fresh: bool
     ) -> None:
-        """Remember what was seen and where a claim left off; forget everything when it gave less than was asked for.
-
-        Args:
-            names: the queues of the claim.
-            looks: what was known of them.
-            jobs: what it gave.
-            full: whether it gave what was asked for.
-            fresh: whether the looks were made by this claim.
-        """
+        """Remember what was seen and where a claim left off; forget everything when it gave less than was asked for."""
         if fresh:
             self._since = self._clock()
             self._names = tuple(names)

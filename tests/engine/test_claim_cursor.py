@@ -9,7 +9,7 @@ import pytest
 
 from django_leasequeue import engine
 from django_leasequeue.engine import ConnectionExecutor, LeasedJob, NewJob
-from django_leasequeue.engine.leases.trail import Trail
+from django_leasequeue.engine.leases.claim_cursor import ClaimCursor
 from django_leasequeue.models import LiveJob
 
 from .helpers import NODE, OTHER, delivered, enqueue, make, open_transaction, own_connection, put, seqs
@@ -37,11 +37,11 @@ class Claimer:
     def __init__(self, executor: ConnectionExecutor) -> None:
         self.executor = Counting(executor)
         self.time = 0.0
-        self.trail = Trail(max_age=0.5, clock=lambda: self.time)
+        self.trail = ClaimCursor(max_age=0.5, clock=lambda: self.time)
 
     def claim(self, size: int = 2, queue: Any = "work", **call: Any) -> list[LeasedJob]:
         self.executor.sent.clear()
-        return self.executor.run(engine.claim(queue, NODE, size, trail=self.trail, **call))
+        return self.executor.run(engine.claim(queue, NODE, size, cursor=self.trail, **call))
 
 
 @pytest.fixture
@@ -134,12 +134,12 @@ def test_poison_behind_it_is_moved_aside(claimer: Claimer) -> None:
     assert seqs(claimer.claim()) == good
 
 
-class TestOwnFloors:
+class TestConnectionFloors:
     """What a claimer finds by its own looks, so that the next one begins there."""
 
     @pytest.fixture
     def claimer(self, claimer: Claimer) -> Claimer:
-        claimer.trail = Trail(max_age=0.0, clock=time.monotonic)
+        claimer.trail = ClaimCursor(max_age=0.0, clock=time.monotonic)
         return claimer
 
     def floor(self, claimer: Claimer) -> int:
