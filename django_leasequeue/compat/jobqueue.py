@@ -30,8 +30,7 @@ from ..exceptions import MaxRetries as MaxRetriesError
 from ..exceptions import WaitTimeout as TimeoutError
 from ..queue import consumer as consumers
 from ..queue import queue as queues
-from ..queue.base import find_serializer
-from ..queue.calls import arun, run
+from ..queue.base import arun, find_serializer, run
 from ..queue.serializers import Serializer
 from ..twins import AsyncStartStop, StartStop
 from ..worker.control import JobAborted as AbortError

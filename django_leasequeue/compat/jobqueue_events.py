@@ -14,7 +14,7 @@ from django.dispatch import Signal
 from .. import signals
 from ..engine import Failure
 from ..exceptions import InvalidOption, JobFailed, LeaseQueueError, MaxRetries
-from ..queue.job import ClaimedJob
+from ..queue.outcomes import ClaimedJob
 from ..queue.queue import Queue
 
 logger = logging.getLogger("django_leasequeue")

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from ..exceptions import InvalidOption
-from ..queue import job as leases
+from ..queue import outcomes as leases
 from ..queue.functions import Execution, is_async
 from ..tasks.exceptions import FailForGood
 from ..worker.control import JobAborted, JobControl

@@ -9,7 +9,7 @@ from ..conf import process
 from ..engine import clock
 from ..engine.jobs.results import Status
 from ..engine.rows import LeasedJob
-from ..queue import job as leases
+from ..queue import outcomes as leases
 from ..queue.queue import Queue
 from .jqueue_values import JobId
 

@@ -15,7 +15,7 @@ from uuid import uuid4
 from .. import conf
 from ..engine.limits import MAX_KEY_BYTES, MAX_TAG_BYTES
 from ..exceptions import InvalidOption
-from ..queue import job as leases
+from ..queue import outcomes as leases
 
 #: Bytes of a payload, where ``LEASEQUEUE["MAX_PAYLOAD_BYTES"]`` allows no more.
 MAX_PAYLOAD_BYTES = 16 * 1024 * 1024

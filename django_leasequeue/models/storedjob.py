@@ -1,4 +1,4 @@
-"""What was enqueued (StoredJob), and the tables of which exactly one holds its number: Ready, Delayed, Record, Claim."""
+"""What was enqueued, StoredJob, and the tables of which exactly one holds its number: Ready, Delayed, Record, Claim."""
 
 from __future__ import annotations
 
