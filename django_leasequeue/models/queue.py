@@ -10,6 +10,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import NotSupportedError, models, router, transaction
 from django.db.models import Q
 
+from ..conf.queue_options import OPTIONS
 from ..enums import (
     Backoff,
     DedupUntil,
@@ -67,37 +68,39 @@ class Queue(models.Model):
 
     project = models.CharField(max_length=256, default="", blank=True)
     name = models.CharField(max_length=255)
-    type = models.CharField(max_length=8, choices=QueueType.choices, default=QueueType.QUEUE)
+    type = models.CharField(max_length=8, choices=QueueType.choices, default=OPTIONS["type"].default)
 
-    requeue = models.CharField(max_length=8, choices=Requeue.choices, default=Requeue.ORIGINAL)
-    priority_order = models.CharField(max_length=4, choices=PriorityOrder.choices, default=PriorityOrder.DESC)
-    priority_min = models.SmallIntegerField(default=0)
-    priority_max = models.SmallIntegerField(default=9)
-    lease_ms = models.IntegerField(default=30_000)
-    late_ack = models.CharField(max_length=6, choices=LateAck.choices, default=LateAck.REJECT)
-    leases_durable = models.BooleanField(default=False)
-    claim_jitter_ms = models.IntegerField(default=0)
+    requeue = models.CharField(max_length=8, choices=Requeue.choices, default=OPTIONS["requeue"].default)
+    priority_order = models.CharField(
+        max_length=4, choices=PriorityOrder.choices, default=OPTIONS["priority_order"].default
+    )
+    priority_min = models.SmallIntegerField(default=OPTIONS["priority_min"].default)
+    priority_max = models.SmallIntegerField(default=OPTIONS["priority_max"].default)
+    lease_ms = models.IntegerField(default=OPTIONS["lease_ms"].default)
+    late_ack = models.CharField(max_length=6, choices=LateAck.choices, default=OPTIONS["late_ack"].default)
+    leases_durable = models.BooleanField(default=OPTIONS["leases_durable"].default)
+    claim_jitter_ms = models.IntegerField(default=OPTIONS["claim_jitter_ms"].default)
     # The previous release, which knows nothing of it, makes queues during a deploy.
-    concurrency = models.IntegerField(default=0, db_default=0)
+    concurrency = models.IntegerField(default=OPTIONS["concurrency"].default, db_default=0)
 
-    max_deliveries = models.IntegerField(default=0)
-    exhaust_at = models.CharField(max_length=7, choices=ExhaustAt.choices, default=ExhaustAt.CLAIM)
+    max_deliveries = models.IntegerField(default=OPTIONS["max_deliveries"].default)
+    exhaust_at = models.CharField(max_length=7, choices=ExhaustAt.choices, default=OPTIONS["exhaust_at"].default)
     dead_letter = models.CharField(max_length=255, null=True, blank=True)
-    dead_ttl_ms = models.BigIntegerField(default=0)
-    backoff = models.CharField(max_length=16, choices=Backoff.choices, default=Backoff.NONE)
-    backoff_base_ms = models.IntegerField(default=1_000)
-    backoff_max_ms = models.IntegerField(default=3_600_000)
+    dead_ttl_ms = models.BigIntegerField(default=OPTIONS["dead_ttl_ms"].default)
+    backoff = models.CharField(max_length=16, choices=Backoff.choices, default=OPTIONS["backoff"].default)
+    backoff_base_ms = models.IntegerField(default=OPTIONS["backoff_base_ms"].default)
+    backoff_max_ms = models.IntegerField(default=OPTIONS["backoff_max_ms"].default)
 
-    result_ttl_ms = models.BigIntegerField(default=0)
-    dedup_until = models.CharField(max_length=10, choices=DedupUntil.choices, default=DedupUntil.TERMINAL)
-    ttl_ms = models.BigIntegerField(default=0)
-    cap_records = models.BigIntegerField(default=0)
-    cap_bytes = models.BigIntegerField(default=0)
-    discard = models.CharField(max_length=6, choices=Discard.choices, default=Discard.OLD)
-    durability = models.CharField(max_length=9, choices=Durability.choices, default=Durability.DISK)
-    idempotency_window_ms = models.IntegerField(default=120_000)
-    log_enqueued = models.BooleanField(default=True)
-    serializer = models.CharField(max_length=64, default="json")
+    result_ttl_ms = models.BigIntegerField(default=OPTIONS["result_ttl_ms"].default)
+    dedup_until = models.CharField(max_length=10, choices=DedupUntil.choices, default=OPTIONS["dedup_until"].default)
+    ttl_ms = models.BigIntegerField(default=OPTIONS["ttl_ms"].default)
+    cap_records = models.BigIntegerField(default=OPTIONS["cap_records"].default)
+    cap_bytes = models.BigIntegerField(default=OPTIONS["cap_bytes"].default)
+    discard = models.CharField(max_length=6, choices=Discard.choices, default=OPTIONS["discard"].default)
+    durability = models.CharField(max_length=9, choices=Durability.choices, default=OPTIONS["durability"].default)
+    idempotency_window_ms = models.IntegerField(default=OPTIONS["idempotency_window_ms"].default)
+    log_enqueued = models.BooleanField(default=OPTIONS["log_enqueued"].default)
+    serializer = models.CharField(max_length=64, default=OPTIONS["serializer"].default)
     metadata = models.JSONField(default=dict, blank=True)
 
     dead_lettered = models.BigIntegerField(default=0, editable=False)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from ...conf.queue_options import OPTIONS
 from ...enums import Durability
 from ...exceptions import InvalidOption
 
@@ -13,24 +14,16 @@ from ...exceptions import InvalidOption
 NAME_PATTERN = "^[A-Za-z0-9][A-Za-z0-9._:-]{0,254}$"
 _NAME = re.compile(NAME_PATTERN.removesuffix("$") + r"\Z")
 
-#: The fields that are queue options of the same name, in the order in which they are shown.
-_SAME = (
-    "type",
-    "ttl_ms",
-    "cap_records",
-    "cap_bytes",
-    "discard",
-    "durability",
-    "idempotency_window_ms",
-    "lease_ms",
-    "claim_jitter_ms",
-    "max_deliveries",
-    "dead_letter",
-    "leases_durable",
-)
+#: The fields that are queue options of the same name.
+_SAME = tuple(name for name, option in OPTIONS.items() if option.http)
+#: Defaults that are others than those of a queue.
+HTTP_DEFAULTS = {"type": "log"}
 
 #: Fields that the protocol does not have: shown where they are not as the protocol is without them.
 _EXTENSIONS = {"priority_order": "none"}
+
+#: Every field of a configuration, in the order in which the documents show them.
+CONFIG_FIELDS = (*_SAME, "durable", *_EXTENSIONS)
 
 #: The fields that name another topic: a key with prefixes may name those alone that it may use.
 NAMES_TOPIC = ("dead_letter",)
