@@ -34,6 +34,7 @@ from ..queue.base import arun, find_serializer, run
 from ..queue.serializers import Serializer
 from ..twins import AsyncStartStop, StartStop
 from ..worker.control import JobAborted as AbortError
+from . import MissingStorage
 from .jobqueue_events import Events
 from .jobqueue_execution import after, check_handler, runner
 from .jobqueue_producer import Producer, runs
@@ -57,6 +58,7 @@ __all__ = [
     "AfterExecutionContext",
     "CancelResult",
     "EnqueueResult",
+    "FileStorage",
     "Job",
     "JobCancelledError",
     "JobFailedError",
@@ -64,9 +66,11 @@ __all__ = [
     "JobQueueError",
     "JsonSerde",
     "MaxRetriesError",
+    "MemoryStorage",
     "MessageStatus",
     "Queue",
     "Reaper",
+    "RedisStorage",
     "Serde",
     "SerializedError",
     "StorageError",
@@ -77,6 +81,21 @@ __all__ = [
 
 #: The base of all errors: everything that this app raises on purpose.
 JobQueueError = LeaseQueueError
+
+
+class MemoryStorage(MissingStorage):
+    """Refused: tests use the test database."""
+
+    example = "Queue('images')"
+
+
+class FileStorage(MemoryStorage):
+    """Refused."""
+
+
+class RedisStorage(MemoryStorage):
+    """Refused."""
+
 
 F = TypeVar("F", bound=Callable[..., Any])
 
