@@ -171,7 +171,7 @@ class Handle(OnDatabase):
     @property
     def node(self) -> str:
         """The name under which this handle holds leases."""
-        return self._node or process_node()
+        return self._node or _names.get("node", _new_node)
 
     @property
     def using(self) -> str:

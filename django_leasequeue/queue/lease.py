@@ -52,19 +52,13 @@ def claimed_jobs(queue: Handle, rows: Sequence[engine.LeasedJob], asked: float) 
     return [ClaimedJob(row, node, serializer, asked) for row in rows]
 
 
-def end_job(queue: Handle, job: ClaimedJob, ending: engine.Ending, result: Any) -> Steps[Finished]:
-    """End one job, or find the record of the same end."""
-    settled = yield from engine.finish([ending], job.node, project=queue.project, queue=queue.name).steps()
-    return (yield from finished(queue, job, ending, result, settled.outcomes[job.seq]))
-
-
 def finished(
     queue: Handle, job: ClaimedJob, ending: engine.Ending, result: Any, outcome: engine.Outcome
 ) -> Steps[Finished]:
     """Say how a job ended; where the engine does not find it, look for the record of the same end."""
     wanted = ResultState.COMPLETED if ending.failure is None else ResultState.FAILED
     if outcome is engine.Outcome.OK:
-        return Finished(job.seq, job.key, str(wanted.label), result)
+        return Finished(ending.seq, job.lease.key, str(wanted.label), result)
     if outcome is engine.Outcome.NOT_FOUND:
         rows = yield from status(queue.name, seqs=[job.seq], inline=INLINE_BYTES, project=queue.project).steps()
         for row in rows:
@@ -136,13 +130,14 @@ class LeaseMethods(Handle):
             JobNotFound: the job is not there any more; ``LeaseLost`` when somebody else has it or the lease is over.
             InvalidOption, PayloadTooLarge, SerializerError: the result was refused; the job is still leased.
         """
-        leased(job)
-        ending = engine.Ending(job.seq, job.token, result_ttl_ms=result_ttl_ms)
+        lease = leased(job).lease
+        ending = engine.Ending(lease.seq, lease.token, result_ttl_ms=result_ttl_ms)
         if result is not None:
             serializer = yield from serializer_of(self)
             value, body = serializer.write(result, "the result")
             ending = ending._replace(result=value, body=body)
-        return (yield from end_job(self, job, ending, result))
+        settled = yield from engine.finish([ending], job.node, project=self.project, queue=self.name).steps()
+        return (yield from finished(self, job, ending, result, settled.outcomes[ending.seq]))
 
     aack = twin(ack)
 
@@ -160,7 +155,8 @@ class LeaseMethods(Handle):
         """
         leased(job)
         ending = engine.Ending(job.seq, job.token, failure=failure_from(error), result_ttl_ms=result_ttl_ms)
-        return (yield from end_job(self, job, ending, None))
+        settled = yield from engine.finish([ending], job.node, project=self.project, queue=self.name).steps()
+        return (yield from finished(self, job, ending, None, settled.outcomes[ending.seq]))
 
     afail = twin(fail)
 
