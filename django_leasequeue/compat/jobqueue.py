@@ -35,8 +35,7 @@ from ..queue.serializers import Serializer
 from ..twins import AsyncStartStop, StartStop
 from ..worker.control import JobAborted as AbortError
 from . import MissingStorage
-from .jobqueue_events import Events
-from .jobqueue_execution import after, check_handler, runner
+from .jobqueue_execution import Events, after, check_handler, runner
 from .jobqueue_producer import Producer, runs
 from .jobqueue_values import (
     AbortSignal,

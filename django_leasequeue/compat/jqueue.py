@@ -20,9 +20,8 @@ from __future__ import annotations
 from ..exceptions import JobNotFound as JobNotFoundError
 from ..exceptions import LeaseQueueError, StorageError
 from . import MissingStorage
-from .jqueue_broker import BrokerQueue
+from .jqueue_broker import BrokerQueue, HeartbeatManager
 from .jqueue_direct import DirectQueue
-from .jqueue_heartbeat import HeartbeatManager
 from .jqueue_values import Job, JobStatus, QueueState
 
 __all__ = [

@@ -23,13 +23,14 @@ from ..queue.base import arun, definition, status_of
 from ..queue.buffered import BufferedQueue
 from ..queue.enqueue import CancelStatus
 from ..queue.queue import Queue
-from .jqueue_leases import Leases, lease_of
 from .jqueue_values import (
     Job,
     JobId,
     JobStatus,
+    Leases,
     QueueState,
     entrypoint_of,
+    lease_of,
     payload_limit,
     payload_of,
     place_of,
