@@ -23,7 +23,7 @@ from ...enums import Discard, Durability, PriorityOrder, QueueType
 from ...exceptions import InvalidOption
 from ..fields import Anything, Body, Boolean, CutInteger, Field, Integer, NodeName, Text, Word
 from ..schema import describe_field
-from .config import check_name
+from .base import check_name
 from .fields import NO_TOKEN, RECORD_FIELDS, LeaseId, LeaseIds, Nodes, Records, Results, Seqs, Starts, invalid
 
 #: The longest wait of a long-poll.
