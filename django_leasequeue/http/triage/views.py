@@ -17,7 +17,8 @@ from ...engine.cursors import decode_cursor, encode_cursor
 from ...engine.dead import export
 from ...engine.dead.action import CONFLICTS, REDRIVE, RETRY, Acted, act
 from ...engine.dead.filter import DeadFilter, from_values
-from ...engine.dead.triage import MAX_GROUP_PAGE, DeadRow, dead_groups, dead_page, dead_rows
+from ...engine.dead.search import DeadRow
+from ...engine.dead.triage import MAX_GROUP_PAGE, dead_groups, dead_page, dead_rows
 from ...engine.flow.figures import CAP, MAX_KEYS, MAX_LIMITS, LimitFigures, list_limits, workflow_queues
 from ...engine.flow.workflows import MAX_PAGE
 from ...engine.limits import seq_of
