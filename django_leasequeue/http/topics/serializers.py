@@ -23,7 +23,7 @@ from ...enums import Durability, PriorityOrder
 from ...exceptions import InvalidOption
 from ..fields import Anything, Body, Boolean, CutInteger, Field, Integer, NodeName, Text, Word
 from ..schema import describe_field
-from .config import CONFIG_FIELDS, HTTP_DEFAULTS, check_name
+from .base import CONFIG_FIELDS, HTTP_DEFAULTS, check_name
 from .fields import NO_TOKEN, RECORD_FIELDS, LeaseId, LeaseIds, Nodes, Records, Results, Seqs, Starts, invalid
 
 #: The longest wait of a long-poll.

@@ -7,7 +7,7 @@ from typing import Any
 from ...conf.queue_options import OPTIONS, QueueOption
 from ..schema import Parameter, Shape
 from ..views import MAX_WARNINGS
-from .config import NAME_PATTERN
+from .base import NAME_PATTERN
 
 Json = dict[str, Any]
 
