@@ -36,9 +36,7 @@ class LeaseQueueConfig(AppConfig):
         from .spark import retention
 
         JobQuerySet.engine, QueueQuerySet.engine = selected, instances
-        post_migrate.connect(
-            declared.on_migrate, sender=self, dispatch_uid="django_leasequeue.engine.queues.declared"
-        )
+        post_migrate.connect(declared.on_migrate, sender=self, dispatch_uid="django_leasequeue.engine.queues.declared")
         post_migrate.connect(recurring.on_migrate, sender=self, dispatch_uid="django_leasequeue.reaper.recurring")
         retention.register()
         # What is wrong with the settings is for the checks to say.

@@ -6,32 +6,30 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+from .. import job_options
+from ..conf.queue_options import OPTIONS
 from ..exceptions import BatchTooLarge, InvalidOption
 
 #: Jobs of one claim or settle call.
 MAX_BATCH = 1_000
 #: Bytes of a node's name.
 MAX_NODE_BYTES = 128
-MAX_LEASE_MS = 86_400_000
-MIN_LEASE_MS = 100
+MIN_LEASE_MS, MAX_LEASE_MS = OPTIONS["lease_ms"].low, OPTIONS["lease_ms"].high
 MAX_DELAY_MS = 86_400_000
-MAX_KEY_BYTES = 1_024
+MAX_KEY_BYTES = job_options.TEXTS["key"]
 #: Bytes of the key of a unique job.
 MAX_UNIQUE_BYTES = 512
-MAX_TAG_BYTES = 256
+MAX_TAG_BYTES = job_options.TEXTS["tag"]
 MAX_PROJECT_BYTES = 1_024
 MAX_QUEUE_BYTES = 255
 #: Bytes of the name of a NOTIFY channel (PostgreSQL cuts longer ones, and nobody would be told).
-MAX_CHANNEL_BYTES = 63
+MAX_CHANNEL_BYTES = job_options.TEXTS["reply_to"]
 MAX_SEQ = 2**63 - 1
+MAX_SPAN_MS = job_options.MAX_SPAN_MS
 #: Seconds for which a worker's row says that it runs: it is written every five seconds, and a killed one writes none.
 WORKER_LEASE = 30
 #: Seconds that a caller waits for a job at most.
 MAX_TIMEOUT = 86_400.0
-#: The longest delay, message TTL and retention: a hundred years. What is longer leaves the range of ``datetime``.
-MAX_SPAN_MS = 100 * 366 * 86_400_000
-
-
 #: Steps of one job, characters of a step's name.
 MAX_STEPS, MAX_STEP_NAME = 10_000, 200
 #: Bytes of the name under which a step is kept: a repeated one has its number behind it.

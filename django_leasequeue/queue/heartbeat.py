@@ -16,7 +16,7 @@ from ..exceptions import InvalidOption, JobNotFound, LeaseLost
 from ..twins import Steps, Twins, either, sync, twin
 from . import heartbeat_thread
 from .base import leased
-from .job import ClaimedJob
+from .outcomes import ClaimedJob
 
 #: Beats in one length of a lease: two may fail before it is over.
 BEATS = 3

@@ -8,6 +8,7 @@ from typing import Any
 from django.db import DatabaseError, IntegrityError, transaction
 from django.db.models.signals import post_delete, pre_delete
 
+from ...conf.queue_options import OPTIONS
 from ...exceptions import InvalidOption
 from ...models import Queue
 from .. import run
@@ -27,7 +28,7 @@ def checked(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of an ``update`` of several queues; expressions are left to the constraints."""
     for field in values.keys() & _APART:
         raise InvalidOption(f"{field} cannot be updated: {_APART[field]}.")
-    plain = {name: value for name, value in values.items() if name in presets.CHECKS and not _expression(value)}
+    plain = {name: value for name, value in values.items() if name in OPTIONS and not _expression(value)}
     return {**values, **presets.check_options(plain)}
 
 
@@ -59,7 +60,7 @@ def save(
 
 
 def _options(queue: Queue) -> dict[str, Any]:
-    return {option: getattr(queue, option) for option in presets.DEFAULTS}
+    return {option: getattr(queue, option) for option in OPTIONS}
 
 
 def _change(queue: Queue, stored: Queue, using: str, fields: Collection[str] | None) -> None:

@@ -26,10 +26,10 @@ from ...notify import Watch, get_listener
 from ..running import RequestRunner
 from ..streaming import Stream, frame, in_background, outage
 from .answers import leased
-from .coalescing import claim_together, load_large
+from .leases import claim_together, load_large
 
 if TYPE_CHECKING:
-    from .stream_registry import StreamRegistry
+    from .work import StreamRegistry
 
 logger = logging.getLogger("django_leasequeue.http")
 

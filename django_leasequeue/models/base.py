@@ -1,10 +1,12 @@
-"""Models that are read, never written: what changes their rows is the engine."""
+"""Bases of the models: read-only models that the engine writes, and the triggers that refuse other writes."""
 
 from __future__ import annotations
 
 from typing import Any, ClassVar, NoReturn, TypeVar
 
+import pgtrigger
 from django.db import models
+from pgtrigger import compiler
 
 from ..exceptions import WrittenByEngine
 
@@ -70,3 +72,42 @@ class ReadOnlyModel(models.Model):
 
     def _refuse(self, call: str) -> NoReturn:
         raise WrittenByEngine(type(self).__name__, call, self.instead.get(call, ""))
+
+
+class LocalTrigger(pgtrigger.Trigger):
+    """A trigger whose text does not depend on the host's settings."""
+
+    def compile(self, model: Any) -> compiler.Trigger:
+        """Compile without the host's PGTRIGGER_SCHEMA, so that a host's setting never makes our migrations differ."""
+        return compiler.Trigger(
+            name=self.name,
+            sql=compiler.UpsertTriggerSql(
+                ignore_func_name="_pgtrigger_should_ignore",
+                pgid=self.get_pgid(model),
+                func=self.render_func(model),
+                table=model._meta.db_table,
+                when=self.when,
+                operation=self.operation,
+                level=self.level,
+                condition=self.render_condition(model),
+            ),
+        )
+
+
+class Guard(LocalTrigger):
+    """Refuses the rows that match its condition.
+
+    Raises SQLSTATE 23514 with a constraint name, which Django turns into ``IntegrityError``.
+
+    The condition is evaluated without a function call, so a legal change costs next to nothing. Maintenance passes with
+    ``pgtrigger.ignore("leasequeue.<Model>:<name>")``.
+    """
+
+    def __init__(self, *, constraint: str, message: str, **kwargs: Any) -> None:
+        self.constraint = constraint
+        self.message = message
+        super().__init__(**kwargs)
+
+    def get_func(self, model: Any) -> str:
+        quoted = self.message.replace("'", "''")
+        return f"RAISE EXCEPTION USING ERRCODE = '23514', CONSTRAINT = '{self.constraint}', MESSAGE = '{quoted}';"
