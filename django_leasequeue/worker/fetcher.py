@@ -49,6 +49,9 @@ FIRST_LOOK, LAST_LOOK = 0.025, 0.5
 #: Seconds of a pause after a claim that found few jobs: the threads that were woken for them get the interpreter first,
 #: and start them 0.1 to 0.3 ms earlier.
 BREATH = 0.00001
+#: Seconds of that pause while producers announce jobs, which ends it: the next look does not compete with the start and the
+#: ack of these few for the processors.
+LULL = 0.002
 #: As a plain number: the operators of an enum cost more than the rest of the look.
 _SUSPECT, _RATED = int(JobFlag.SUSPECT), int(JobFlag.RATED)
 #: Seconds until a burst looks again that saw others set jobs free.
@@ -195,7 +198,11 @@ class Fetcher:
         over = self._state.empty
         jobs = self._claim(want)
         if 0 < len(jobs) < want:
-            time.sleep(BREATH)
+            if self._watch is not None and self._watch.live:
+                if self.wakeup.wait(LULL) and self._trail.cut:
+                    self._trail.announced()
+            else:
+                time.sleep(BREATH)
         if len(jobs) == want or self._trail.cut or self._apart.closed:
             if self._watch is not None and time.monotonic() - self._busy_since > BUSY:
                 self._watch.close()
