@@ -24,7 +24,7 @@ class Timekeeper:
     def __init__(self, state: WorkerState) -> None:
         self._state = state
         #: Gives up a run that outlives its hard timeout; ``None``: the process is replaced.
-        self.let_go: Callable[[RunAlarm], None] | None = None
+        self.abandon_run: Callable[[RunAlarm], None] | None = None
         self._alarms: dict[int, RunAlarm] = {}
         #: When ``check`` is to be called next (monotonic).
         self.next_at = math.inf
@@ -57,8 +57,8 @@ class Timekeeper:
                 alarm.fire()
             if alarm.hard_at is not None and alarm.hard_at <= now:
                 alarm.hard_at = None
-                if self.let_go is not None:
-                    self.let_go(alarm)
+                if self.abandon_run is not None:
+                    self.abandon_run(alarm)
                     continue
                 self.overdue.append(alarm.control)
                 self._state.ask_recycle(f"job {job.seq} ({job.name}) outlived its hard timeout")
