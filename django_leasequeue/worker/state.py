@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import threading
@@ -56,7 +57,7 @@ class WorkerState:
         self.acknowledger = WakeUp()
         #: What runs: in threads, and in coroutines with the time of the start (monotonic; changed by their loop only).
         self.slots: list[Slot] = []
-        self.coroutines: dict[object, tuple[JobControl, float]] = {}
+        self.coroutines: dict[asyncio.Task[None], tuple[JobControl, float]] = {}
         #: While a suspect is about to run, or runs: nothing may start but ``alone``.
         self.isolating = False
         self.alone: LeasedJob | None = None
