@@ -15,14 +15,13 @@ from ..engine.jobs.progress import Progress, progress
 from ..engine.jobs.steps import wake_waiting
 from ..enums import JobFlag
 from ..exceptions import LeaseQueueError
-from .buffer import take_from
+from .buffer import WakeUp, take_from
 from .control import JobControl
 from .handler import EndingName
 from .link import DatabaseLink, LinkClosed
 from .logs import JOBS
 from .run import COMPLETED, FAILED, RETRY, STOPPED, SUSPENDED, UNSTARTED, Entry, plain_failure, trace_of
 from .state import WorkerState
-from .wakeup import WakeUp
 
 logger = logging.getLogger("django_leasequeue.worker")
 

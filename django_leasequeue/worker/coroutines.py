@@ -19,8 +19,7 @@ from ..engine.pool import close_pools
 from .control import JobControl, JobTimeout
 from .run import COMPLETED, UNSTARTED, Entry, TaskAlarm, ends, failed
 from .state import WorkerState
-from .threads import connected_threads, tidy_connections
-from .timekeeper import Timekeeper
+from .threads import Timekeeper, connected_threads, tidy_connections
 
 logger = logging.getLogger("django_leasequeue.worker")
 

@@ -15,9 +15,8 @@ from ..enums import JobFlag
 from ..notify import JOBS, Subscription, Watch, get_listener
 from .coroutines import CoroutinePool
 from .leases import START
-from .link import DatabaseLink, LinkClosed
+from .link import DatabaseLink, LinkClosed, make_queues, read_queues, read_strays, until_due
 from .state import WorkerState
-from .statements import make_queues, read_queues, read_strays, until_due
 from .suspects import SuspectIsolation
 
 logger = logging.getLogger("django_leasequeue.worker")

@@ -30,8 +30,7 @@ from django.db import connections
 from ..conf.options import WorkerOptions
 from ..engine import LeasedJob, Release, extend, release
 from ..engine.limits import MAX_BATCH, MIN_LEASE_MS
-from .link import DatabaseLink
-from .statements import read_strays
+from .link import DatabaseLink, read_strays
 
 try:
     import fcntl

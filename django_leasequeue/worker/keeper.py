@@ -26,9 +26,8 @@ from ..exceptions import LeaseQueueError
 from .buffer import take_from
 from .control import JobControl
 from .journal import OrphanRecovery
-from .link import DatabaseLink, Unreached
+from .link import DatabaseLink, Presence, Unreached, say_goodbye, say_presence
 from .state import WorkerState
-from .statements import Presence, say_goodbye, say_presence
 
 logger = logging.getLogger("django_leasequeue.worker")
 

@@ -1,4 +1,4 @@
-"""State that the parts of a worker share."""
+"""State that the parts of a worker share, and the figures that they count."""
 
 from __future__ import annotations
 
@@ -9,20 +9,19 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 
 from ..conf.options import WorkerOptions
 from ..engine import LeasedJob
 from ..engine.advice import advice
 from ..engine.limits import MAX_BATCH
 from ..engine.outage import Outage
-from .buffer import JobBuffer
+from .buffer import JobBuffer, WakeUp
 from .control import JobControl
-from .figures import WorkerFigures
 from .handler import Handler
 from .journal import Journal
 from .leases import Leases
 from .run import STOPPED, UNSTARTED, Entry, Slot
-from .wakeup import WakeUp
 
 logger = logging.getLogger("django_leasequeue.worker")
 
@@ -161,3 +160,41 @@ class WorkerState:
             logger.critical("Part of the worker broke", exc_info=error, extra={"part": part, "node": self.node})
         self.broken = self.broken or error
         self.main.wake()
+
+
+_lock = threading.Lock()
+
+
+@dataclass(slots=True)
+class WorkerFigures:
+    """Counts since the start."""
+
+    #: Jobs claimed.
+    claimed: int = 0
+    #: Done, the database said ok.
+    completed: int = 0
+    #: Failed for good, or dead after the last try.
+    failed: int = 0
+    #: Failed, to be tried again.
+    retried: int = 0
+    #: Given back: not started, or stopped with the worker.
+    returned: int = 0
+    #: Sleeping, or waiting for an event.
+    suspended: int = 0
+    #: Leases that were gone before the job was settled.
+    lost: int = 0
+
+    def add(self, **counts: int) -> None:
+        """Add to counts, from any thread."""
+        with _lock:
+            for name, count in counts.items():
+                setattr(self, name, getattr(self, name) + count)
+
+    @property
+    def settled(self) -> int:
+        """Runs that have ended."""
+        return self.completed + self.failed + self.retried
+
+    def as_dict(self) -> dict[str, int]:
+        """The counts by name."""
+        return asdict(self)

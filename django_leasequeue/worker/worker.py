@@ -16,17 +16,15 @@ from ..conf.options import WorkerOptions
 from ..engine import LeasedJob, tracing
 from .acknowledger import Acknowledger
 from .coroutines import CoroutinePool
-from .exits import ExitCode
 from .fetcher import Fetcher
 from .handler import Handler
 from .health import Report
 from .keeper import Keeper
-from .options import node_name
+from .options import ExitCode, node_name
 from .run import failed
 from .state import WorkerState
 from .suspects import SuspectIsolation
-from .threads import ThreadPool
-from .timekeeper import Timekeeper
+from .threads import ThreadPool, Timekeeper
 
 if TYPE_CHECKING:
     from ..reaper import Reaper
