@@ -50,7 +50,7 @@ BREATH = 0.00001
 #: the ack of these few for the processors.
 LULL = 0.002
 #: As a plain number: the operators of an enum cost more than the rest of the look.
-_SUSPECT, _RATED = int(JobFlag.SUSPECT), int(JobFlag.RATED)
+_SUSPECT, _RATED, _FLOW = int(JobFlag.SUSPECT), int(JobFlag.RATED), int(JobFlag.FLOW)
 #: Seconds until a burst looks again that saw others set jobs free.
 TURNS = 0.01
 
@@ -172,9 +172,11 @@ class Fetcher:
         over = self._state.empty
         jobs = self._claim(want)
         if 0 < len(jobs) < want:
-            if self._watch is not None and self._watch.live:
-                if self.wakeup.wait(LULL) and self._trail.cut:
+            # The end of a job under a limit is no producer: a look sees what else it has set free.
+            if self._watch is not None and self._watch.live and not jobs[-1].flags & _FLOW:
+                if self.wakeup.wait(LULL):
                     self._trail.announced()
+                    return
             else:
                 time.sleep(BREATH)
         if len(jobs) == want or self._trail.cut or self._state.isolating:

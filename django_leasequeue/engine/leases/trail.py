@@ -115,7 +115,7 @@ class Trail:
 
     def announced(self) -> None:
         """Let the next claim take fresh jobs without a look as the last one did: a producer has just announced some."""
-        if not self._old_places and self._clock() - self._since <= self.max_age:
+        if not self._hint and self._clock() - self._since <= self.max_age:
             self._hint = self._used_hint
 
     def took(self, jobs: Sequence[LeasedJob]) -> None:
