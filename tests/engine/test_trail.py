@@ -51,6 +51,21 @@ def claimer(transactional_db: None) -> Iterator[Claimer]:
         yield Claimer(executor)
 
 
+def test_announced_jobs_are_taken_without_a_look_but_not_for_long(claimer: Claimer) -> None:
+    claimer.trail = Trail(max_age=0.5, clock=lambda: claimer.time, eager=True)
+    assert claimer.claim() == []
+    sent = []
+    for time_passed in (0.0, 0.4, 0.2):
+        claimer.time += time_passed
+        (number,) = put(1)
+        assert seqs(claimer.claim()) == [number]
+        assert claimer.trail.cut
+        sent.append(claimer.executor.sent[:])
+        claimer.trail.announced()
+    assert claimer.claim() == []
+    assert [*sent, claimer.executor.sent] == [["claim"], ["claim"], ["claim"], ["claim_look"]]
+
+
 def test_a_full_claim_lays_it_and_one_statement_is_enough(claimer: Claimer) -> None:
     numbers = put(6)
     for start in (0, 2, 4):
