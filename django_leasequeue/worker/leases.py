@@ -14,8 +14,8 @@ from collections.abc import Callable
 from ..engine import LeasedJob
 from ..engine.leases.holders import surely_until
 from ..enums import JobFlag
+from .buffer import WakeUp
 from .control import JobControl
-from .wakeup import WakeUp
 
 logger = logging.getLogger("django_leasequeue.worker")
 

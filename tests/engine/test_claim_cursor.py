@@ -37,11 +37,11 @@ class Claimer:
     def __init__(self, executor: ConnectionExecutor) -> None:
         self.executor = Counting(executor)
         self.time = 0.0
-        self.trail = ClaimCursor(max_age=0.5, clock=lambda: self.time)
+        self.cursor = ClaimCursor(max_age=0.5, clock=lambda: self.time)
 
     def claim(self, size: int = 2, queue: Any = "work", **call: Any) -> list[LeasedJob]:
         self.executor.sent.clear()
-        return self.executor.run(engine.claim(queue, NODE, size, cursor=self.trail, **call))
+        return self.executor.run(engine.claim(queue, NODE, size, cursor=self.cursor, **call))
 
 
 @pytest.fixture
@@ -51,12 +51,27 @@ def claimer(transactional_db: None) -> Iterator[Claimer]:
         yield Claimer(executor)
 
 
+def test_announced_jobs_are_taken_without_a_look_but_not_for_long(claimer: Claimer) -> None:
+    claimer.cursor = ClaimCursor(max_age=0.5, clock=lambda: claimer.time, eager=True)
+    assert claimer.claim() == []
+    sent = []
+    for time_passed in (0.0, 0.4, 0.2):
+        claimer.time += time_passed
+        (number,) = put(1)
+        assert seqs(claimer.claim()) == [number]
+        assert claimer.cursor.cut
+        sent.append(claimer.executor.sent[:])
+        claimer.cursor.announced()
+    assert claimer.claim() == []
+    assert [*sent, claimer.executor.sent] == [["claim"], ["claim"], ["claim"], ["claim_look"]]
+
+
 def test_a_full_claim_lays_it_and_one_statement_is_enough(claimer: Claimer) -> None:
     numbers = put(6)
     for start in (0, 2, 4):
         assert seqs(claimer.claim()) == numbers[start : start + 2]
         assert claimer.executor.sent == (["claim"] if start else ["claim_look", "claim"])
-    (look,) = claimer.trail.looks(["work"])
+    (look,) = claimer.cursor.looks(["work"])
     assert look.lows == [numbers[5] + 1]
 
 
@@ -76,7 +91,7 @@ def test_what_is_given_back_or_committed_late_below_it_is_found_when_it_is_old_o
     engine.run(engine.nack(numbers[4:5], NODE))
     assert sorted(seqs(claimer.claim())) == [numbers[4], numbers[8]]
     assert claimer.claim() == []
-    assert claimer.trail.looks(["work"]) == [], "a claim that is not full forgets it"
+    assert claimer.cursor.looks(["work"]) == [], "a claim that is not full forgets it"
 
 
 def test_a_higher_priority_is_not_behind_it_but_one_that_is_new_until_it_is_old(claimer: Claimer) -> None:
@@ -139,11 +154,11 @@ class TestConnectionFloors:
 
     @pytest.fixture
     def claimer(self, claimer: Claimer) -> Claimer:
-        claimer.trail = ClaimCursor(max_age=0.0, clock=time.monotonic)
+        claimer.cursor = ClaimCursor(max_age=0.0, clock=time.monotonic)
         return claimer
 
     def floor(self, claimer: Claimer) -> int:
-        (floor,) = literal(claimer.trail.parameters()["floors"]) or [0]
+        (floor,) = literal(claimer.cursor.parameters()["floors"]) or [0]
         return floor
 
     def test_a_few_positions_are_not_worth_a_transaction_id(self, claimer: Claimer) -> None:

@@ -61,8 +61,8 @@ class ClaimCursor:
     entries alive, that saves it from walking over its own work. A job that becomes ready behind it (released, expired,
     due, committed late) waits for at most ``max_age``.
 
-    With ``eager`` the first claim after an idle time takes fresh jobs without a look: what it gives comes sooner, and
-    may be less than is there (``cut``).
+    With ``eager`` the first claim after an idle time takes fresh jobs without a look, and so do those that follow
+    announcements: what they give comes sooner, and may be less than is there (``cut``).
     """
 
     def __init__(
@@ -72,6 +72,7 @@ class ClaimCursor:
         self._floors = ConnectionFloors()
         self._eager = eager
         self._hint: list[QueueLook] = []
+        self._used_hint: list[QueueLook] = []
         #: Whether the last jobs were under limits, whose next ones stand at their old places.
         self._old_places = False
         self._clock = clock
@@ -106,9 +107,14 @@ class ClaimCursor:
 
     def hint(self, names: Sequence[str]) -> list[QueueLook]:
         """Return where fresh jobs would stand, after an idle time; once, and empty when a look is better."""
-        hint, self._hint = self._hint, []
+        hint, self._used_hint, self._hint = self._hint, self._hint, []
         again = self._old_places
         return [look._replace(fresh=True, again=again) for look in hint] if tuple(names) == self._names else []
+
+    def announced(self) -> None:
+        """Let the next claim take fresh jobs without a look as the last one did: a producer has just announced some."""
+        if not self._hint and self._clock() - self._since <= self.max_age:
+            self._hint = self._used_hint
 
     def took(self, jobs: Sequence[LeasedJob]) -> None:
         """Note what a claim gave."""

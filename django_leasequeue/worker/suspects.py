@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from ..engine import LeasedJob
-from .buffer import JobBuffer
+from .coroutines import CoroutinePool
 from .state import WorkerState
 
 logger = logging.getLogger("django_leasequeue.worker")
@@ -21,49 +21,19 @@ PATIENCE = 3.0
 FIRST_DELAY, LAST_DELAY = 5_000, 300_000
 
 
-class Apart:
+class SuspectIsolation:
     """Lets a suspect run when nothing else of the process runs, and nothing start beside it.
 
-    ``step`` and ``add`` are for the fetcher's thread. Whoever starts a job shows it among the running ones first, and
-    then asks ``admits``; here the gate is closed first, and then what runs is looked at: one of the two sees the other.
-
-    Args:
-        state: the worker's.
-        buffer: of the threads.
-        quiet: whether nothing runs, and the database knows of all that has ended.
-        start: starts a suspect.
-        resume: lets coroutines go on.
-        give_back: takes jobs that have not started, with a delay in ms.
-        take_waiting: takes out every job that waits to be started.
+    For the fetcher's thread. Either the starter of a job, which shows it among the running ones before it asks
+    ``state.admits``, sees the closed gate, or isolation, which closes the gate first, sees the job.
     """
 
-    def __init__(
-        self,
-        state: WorkerState,
-        buffer: JobBuffer,
-        quiet: Callable[[], bool],
-        start: Callable[[LeasedJob], None],
-        resume: Callable[[], None],
-        give_back: Callable[[Sequence[LeasedJob], int], None],
-        take_waiting: Callable[[], list[LeasedJob]],
-    ) -> None:
+    def __init__(self, state: WorkerState, coroutines: CoroutinePool) -> None:
         self._state = state
-        self._buffer = buffer
-        self._quiet = quiet
-        self._start = start
-        self._resume = resume
-        self._give_back = give_back
-        self._take_waiting = take_waiting
+        self._coroutines = coroutines
         self._pending: deque[LeasedJob] = deque()
-        #: Whether nothing may start but ``job``.
-        self.closed = False
-        self.job: LeasedJob | None = None
         self._since = 0.0
         self._delays: dict[int, int] = {}
-
-    def admits(self, job: LeasedJob) -> bool:
-        """Return whether a job may start now, after it was shown among the running ones."""
-        return not self.closed or self.job is job
 
     def add(self, jobs: Sequence[LeasedJob]) -> None:
         """Take suspects; nothing else starts from now on."""
@@ -77,22 +47,31 @@ class Apart:
             taken.append(self._pending.popleft())
         return taken
 
+    def take_waiting(self) -> list[LeasedJob]:
+        """Take out every job that waits to be started, suspects last."""
+        return self._state.buffer.take_all() + self._coroutines.take_all() + self.take_all()
+
+    def _quiet(self) -> bool:
+        """Return whether nothing runs, and the database knows of all that has ended."""
+        state = self._state
+        return not (self._coroutines.starting or state.running() or state.ended) and state.no_acks_in_flight
+
     def step(self) -> bool:
         """Do what can be done now; return whether suspects are under way."""
-        now = time.monotonic()
-        if self.job is not None:
-            if self._state.held.get(self.job.seq) is self.job or not self._quiet():
+        state, now = self._state, time.monotonic()
+        if state.alone is not None:
+            if state.held.get(state.alone.seq) is state.alone or not self._quiet():
                 # Among what waits may be the suspect itself, if no thread has taken it.
-                if now - self._since > PATIENCE and (waiting := self._take_waiting() + self.take_all()):
-                    self._give_back(waiting, 0)
+                if now - self._since > PATIENCE and (waiting := self.take_waiting()):
+                    state.give_back(waiting, unstarted=True)
                 return True
-            self.job = None
+            state.alone = None
         while True:
             try:
                 job = self._pending[0]
             except IndexError:  # none, or the worker stops and took them
                 break
-            if self._state.held.get(job.seq) is not job:  # its lease was lost
+            if state.held.get(job.seq) is not job:  # its lease was lost
                 self._drop(job)
                 continue
             self._close()
@@ -100,17 +79,17 @@ class Apart:
                 if not self._drop(job):
                     continue
                 self._delays.pop(job.seq, None)
-                self.job, self._since = job, now
+                state.alone, self._since = job, now
                 logger.info("A suspect runs alone", extra={"seq": job.seq, "queue": job.queue, "job": job.name})
-                self._start(job)
+                (self._coroutines if state.handler.is_async(job) else state.buffer).put_alone(job)
                 return True
             if now - self._since <= QUIET:
                 return True
             self._postpone(self.take_all())
-        if self.closed:
-            self.closed = False
-            self._buffer.resume()
-            self._resume()
+        if state.isolating:
+            state.isolating = False
+            state.buffer.resume()
+            self._coroutines.resume()
         return False
 
     def _drop(self, job: LeasedJob) -> bool:
@@ -121,10 +100,10 @@ class Apart:
         return True
 
     def _close(self) -> None:
-        if not self.closed:
+        if not self._state.isolating:
             self._since = time.monotonic()
-            self.closed = True
-            self._buffer.pause()
+            self._state.isolating = True
+            self._state.buffer.pause()
 
     def _postpone(self, jobs: list[LeasedJob]) -> None:
         """Let others have the suspects, and this process look again later: what runs here does not end."""
@@ -133,4 +112,4 @@ class Apart:
         for job in jobs:
             delay = self._delays.get(job.seq, FIRST_DELAY)
             self._delays[job.seq] = min(2 * delay, LAST_DELAY)
-            self._give_back([job], delay)
+            self._state.give_back([job], unstarted=True, delay_ms=delay)
