@@ -85,12 +85,7 @@ SECOND = clock.SECOND
 
 
 class Witness:
-    """Writes what one process has to say. Every entry is one write to a file opened with O_APPEND.
-
-    Args:
-        directory: where the evidence is.
-        role: what the process is for.
-    """
+    """Writes what one process has to say. Every entry is one write to a file opened with O_APPEND."""
 
     def __init__(self, directory: Path, role: str) -> None:
         self.who = f"{os.getpid()}.{secrets.token_hex(3)}"
@@ -133,11 +128,7 @@ def lease(deadline: datetime, queue: str = "") -> tuple[int, int]:
 
 
 class Tail:
-    """Reads what was appended to the files of a directory since the last look.
-
-    Args:
-        directory: where the evidence is.
-    """
+    """Reads what was appended to the files of a directory since the last look."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

@@ -54,16 +54,7 @@ Tell = Callable[[str], None]
 
 
 class Faults:
-    """Makes faults, one track after its plan.
-
-    Args:
-        server: PostgreSQL.
-        clock: PostgreSQL's.
-        crew: the processes.
-        proxies: those of the members that have one.
-        witness: says what is done.
-        tell: prints a line.
-    """
+    """Makes faults, one track after its plan."""
 
     def __init__(
         self, server: SoakServer, clock: Clock, crew: Crew, proxies: dict[str, Proxy], witness: Witness, tell: Tell

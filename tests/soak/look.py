@@ -57,13 +57,7 @@ def wait_empty(connection: psycopg.Connection[Any], seconds: float) -> bool:
 
 
 def look(connection: psycopg.Connection[Any], witness: Witness, topics: tuple[str, ...]) -> None:
-    """Write down what the tables hold, and what is wrong with them.
-
-    Args:
-        connection: in autocommit mode; nothing else works on the database any more.
-        witness: writes it down.
-        topics: the logs.
-    """
+    """Write down what the tables hold, and what is wrong with them."""
     for text in left(connection):
         witness.say("differs", f"at the end {text}")
     for (number,) in connection.execute(DEAD):

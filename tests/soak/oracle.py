@@ -56,14 +56,7 @@ class Row:
 
 
 class Oracle:
-    """Judges a run by its evidence alone.
-
-    Args:
-        forgetful: queues whose leases a crash of PostgreSQL may take back.
-        sure: topics whose commits wait for the disk.
-        readers: names of the readers of topics.
-        workers: roles of workers that run a suspect alone.
-    """
+    """Judges a run by its evidence alone."""
 
     def __init__(
         self,
@@ -303,12 +296,7 @@ class Oracle:
         return self.broken
 
     def finish(self, now: int, whole: bool = True) -> list[Broken]:
-        """Judge everything, at the end, when nothing more will be said; return all that is broken.
-
-        Args:
-            now: the time.
-            whole: whether the run came to its end, so that nothing may be missing.
-        """
+        """Judge everything, at the end, when nothing more will be said; return all that is broken."""
         self.ledgers.read_upto(now + QUIET)
         # The others were judged when all was known of them that had to be.
         self._registry.touched = dict.fromkeys(self._registry.touched, 0)

@@ -20,12 +20,7 @@ HALT_PAUSE = 3.0
 
 
 def main(seed: int, url: str) -> None:
-    """Produce until SIGTERM.
-
-    Args:
-        seed: of the run.
-        url: of the HTTP door.
-    """
+    """Produce until SIGTERM."""
     django.setup()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

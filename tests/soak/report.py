@@ -23,13 +23,7 @@ HEAD = (
 
 
 def table(oracle: Oracle, names: list[str], without: dict[str, str]) -> str:
-    """Return the table, in Markdown.
-
-    Args:
-        oracle: after the verdict.
-        names: the faults of the plan, in their order.
-        without: names of faults that this machine cannot make, and why.
-    """
+    """Return the table, in Markdown."""
     rows = [_line(name, oracle.rows.get(name, Row())) for name in names if name not in without]
     rows += [(name, f"not on this machine: {why}", *("" for _ in HEAD[2:])) for name, why in without.items()]
     if "" in oracle.rows:
