@@ -76,6 +76,7 @@ class Soak:
         self._server = SoakServer(disk, clock)
         os.environ.update({"DATABASE_URL": self._server.url, "DJANGO_SETTINGS_MODULE": "tests.soak.settings"})
         os.environ.update({DIRECTORY: str(self.directory), ROLE: MAKER})
+        from .durable_tasks import TABLE
         from .readers import READERS
         from .settings import LEASEQUEUE
 
@@ -94,6 +95,8 @@ class Soak:
             django.setup()
             migrate = [sys.executable, "manage.py", "migrate", "--verbosity", "0"]
             subprocess.run(migrate, cwd=BASE, check=True)
+            with self._server.connect() as connection:
+                connection.execute(TABLE)
             self._recruit(stack, clock)
             tracks = plan.plan(self.seed, self.minutes, self.without, self.only)
             self._print_plan(tracks)

@@ -24,6 +24,13 @@ took        a handler of a workflow's job                        job, whether it
 healed      an operator, after dead letters came back            [job, ...]
 acked       a consumer, after its ack was answered, or not       job, claim, claimed, when it was asked, outcome
 forged      the same, under another token or name                job, what was tried, outcome
+comes       a durable job, before a part of it               job, place, claim, kind, seconds
+did         the same, within a step                          job, place, claim, what it returns
+passed      the same, after the part                         job, place, claim, what it got
+suspended   the same, when it gives its thread up there      job, place, claim
+effect      the same, after an atomic step                   job, place, claim, rows that are there
+emitted     a producer, after COMMIT was answered            job, place, when it was tried first
+effects     the last look                                    [[job, place, rows], ...]
 answer      a caller that got its answer                         job, whether it is the right one
 start       a handler, first thing                               job, seq, delivery, claim, claimed, deadline,
                                                                  thread, queue, whether it is run alone
@@ -82,6 +89,8 @@ HALTED, HALTED_LEASE_MS = "halted", 12_000
 #: The role of the process that makes the faults.
 MAKER = "soak"
 SECOND = clock.SECOND
+#: Seconds that a durable job waits for its event.
+TIMEOUT = 25.0
 
 
 class Witness:

@@ -107,6 +107,7 @@ def counts(oracle: Oracle) -> str:
         f" {oracle.flows.workflows:,} workflows, {oracle.flows.cancels:,} cancels,"
         f" {oracle.flows.limited:,} jobs under limits, {oracle.flows.tried_again:,} dead letters tried again;"
         f" {oracle.flows.acks.late:,} late acks accepted, {oracle.flows.acks.refused:,} of others refused;"
+        f" {oracle.durables.steps:,} parts of durable jobs passed, {oracle.durables.suspensions:,} suspensions;"
         f" {found['told']:,} told that their lease is lost, {found['answers']:,} answers;"
         f" {found['records']:,} records written, {oracle.ledgers.read_records:,} read,"
         f" {oracle.ledgers.read_events:,} rows of the lease log read;"
