@@ -64,9 +64,7 @@ TEMPLATES = [
 # Reading the settings starts nothing.
 EMBEDDED_DATABASE = devdb.Server(devdb.default_data_dir(BASE_DIR))
 DATABASE_URL = os.environ.get("DATABASE_URL")
-DATABASES = {
-    "default": EMBEDDED_DATABASE.django_database() if DATABASE_URL is None else devdb.database_from_url(DATABASE_URL),
-}
+DATABASES = {"default": devdb.database(BASE_DIR)}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 TASKS = {

@@ -8,7 +8,7 @@ Not for production: it has one superuser and no password.
 
 from django_leasequeue.devdb.database_url import InvalidDatabaseURL, database_from_url, url_from_database
 from django_leasequeue.devdb.errors import DevDBError
-from django_leasequeue.devdb.server import DATABASE, Server, ServerStatus, default_data_dir
+from django_leasequeue.devdb.server import DATABASE, Server, ServerStatus, database, default_data_dir
 
 __all__ = [
     "DATABASE",
@@ -16,6 +16,7 @@ __all__ = [
     "InvalidDatabaseURL",
     "Server",
     "ServerStatus",
+    "database",
     "database_from_url",
     "default_data_dir",
     "url_from_database",

@@ -16,7 +16,7 @@ from psycopg.conninfo import make_conninfo
 from django_leasequeue.devdb import config
 from django_leasequeue.devdb.account import Account, account_for, open_path, open_programs, run
 from django_leasequeue.devdb.binaries import find_binaries, program_version
-from django_leasequeue.devdb.database_url import ENGINE, url_from_database
+from django_leasequeue.devdb.database_url import ENGINE, database_from_url, url_from_database
 from django_leasequeue.devdb.errors import DevDBError
 from django_leasequeue.devdb.locking import exclusive
 from django_leasequeue.devdb.ownership import check_directory
@@ -301,6 +301,21 @@ class Server:
 def default_data_dir(project_dir: Path | str) -> Path:
     """The data directory of a project's development database."""
     return Path(project_dir).resolve() / ".leasequeue" / "pg"
+
+
+def database(project_dir: Path | str) -> dict[str, Any]:
+    """An entry of ``DATABASES``: that of ``DATABASE_URL`` where it is set, else the project's embedded PostgreSQL.
+
+    It starts nothing: ``manage.py leasequeue_devdb start`` does.
+
+    Args:
+        project_dir: the project's directory, ``BASE_DIR`` of its settings.
+
+    Raises:
+        InvalidDatabaseURL: ``DATABASE_URL`` is no PostgreSQL URL.
+    """
+    url = os.environ.get("DATABASE_URL")
+    return Server(default_data_dir(project_dir)).django_database() if url is None else database_from_url(url)
 
 
 def _first_number(path: Path) -> int | None:

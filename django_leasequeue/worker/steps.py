@@ -105,13 +105,13 @@ class JobSteps:
         #: The place of the last step in their order.
         self._last = 0
         self._names: Counter[str] = Counter()
+        self._asked_for = 0
 
     def run(self, name: str, call: Callable[[], Any], *, atomic: bool, retries: int, backoff: float) -> Any:
         """Return what the step has returned; run it if it is not done. See ``JobControl.step``."""
         place = self._place(name, retries, backoff)
-        known = self._read() if self._known is None else self._known
-        if place in known:
-            return self._value(known[place])
+        if (done := self._find(place)) is not None:
+            return self._value(done)
         for left in reversed(range(retries + 1)):
             try:
                 return self._kept(place, self._in_transaction(place, call) if atomic else self._plainly(place, call()))
@@ -126,8 +126,8 @@ class JobSteps:
     async def arun(self, name: str, call: Callable[[], Any], *, atomic: bool, retries: int, backoff: float) -> Any:
         """See ``run``; a coroutine that the step's function returns is awaited."""
         place = self._place(name, retries, backoff)
-        known = await sync_to_async(self._read)() if self._known is None else self._known
-        if (done := known.get(place)) is not None:
+        find = sync_to_async(self._find) if self._known is None else None
+        if (done := self._find(place) if find is None else await find(place)) is not None:
             return await sync_to_async(self._value)(done) if is_reference(done.value) else codec.loads(done.value)
         for left in reversed(range(retries + 1)):
             try:
@@ -148,9 +148,8 @@ class JobSteps:
     def block(self, name: str, step: AtomicStep) -> Iterator[None]:
         """Run a block as an atomic step; see ``JobControl.atomic_step``."""
         place = self._place(name)
-        known = self._read() if self._known is None else self._known
-        if place in known:
-            step.done, step.value = True, self._value(known[place])
+        if (done := self._find(place)) is not None:
+            step.done, step.value = True, self._value(done)
             says = f"the atomic step {place!r} is done: write in its block only if not step.done."
             with _refusing_writes(lambda alias: says):
                 yield
@@ -180,9 +179,8 @@ class JobSteps:
         elif not isinstance(until, datetime) or until.tzinfo is None:
             raise InvalidOption(f"a task sleeps until a datetime with a time zone; it is {until!r}.")
         place = self._place(name)
-        known = self._read() if self._known is None else self._known
-        if place in known:
-            return self._value(known[place])
+        if (done := self._find(place, waits=True)) is not None:
+            return self._value(done)
         _refuse_in_transaction(self._using, place)
         job = self._job
         times: dict[str, Any] = {"event": event, "delay_ms": milliseconds, "until": until}
@@ -211,8 +209,7 @@ class JobSteps:
     def wait_for_result(self, result: Result[Any], timeout: timedelta | float | None) -> Any:
         """See ``JobControl.wait_for_result``. What has become of it is kept: a result is forgotten one day."""
         place = self._place(f"result {result.id}")
-        known = self._read() if self._known is None else self._known
-        if place not in known:
+        if (done := self._find(place)) is None:
             if (ended := _ended(result)) is None:
                 delay = MAX_SPAN_MS / 1_000 if timeout is None else timeout
                 self.wait(f"wait {result.id}", event=result.ended_event(), delay=delay)
@@ -221,7 +218,7 @@ class JobSteps:
             ended = self._plainly(place, ended)
         else:
             self._names[f"wait {result.id}"] += 1
-            ended = self._value(known[place])
+            ended = self._value(done)
         if "value" not in ended:
             raise JobFailed(result.id, *ended["failed"]) if "failed" in ended else JobCancelled(result.id)
         return ended["value"]
@@ -255,17 +252,25 @@ class JobSteps:
         check_integer(retries, "the retries of a step", 0, MAX_RETRIES)
         if seconds_of(backoff, "the backoff of a step") < 0:
             raise InvalidOption(f"the backoff of a step is in seconds, 0 or more; it is {backoff!r}.")
-        if self._names.total() >= MAX_STEPS:
+        if self._asked_for >= MAX_STEPS:
             raise InvalidOption(f"a job has at most {MAX_STEPS} steps: do more in each, or enqueue jobs for them.")
+        self._asked_for += 1
         self._names[name] += 1
         count = self._names[name]
         return name if count == 1 else f"{name}#{count}"
 
-    def _read(self) -> dict[str, KeptStep]:
-        fresh = self._job.deliveries <= 1 and not self._job.flags & JobFlag.FAILED  # no delivery before has done any
-        self._known = {} if fresh else engine.run(read_steps(self._job.seq), self._using)
-        self._last = max((step.number for step in self._known.values()), default=0)
-        return self._known
+    def _find(self, place: str, waits: bool = False) -> KeptStep | None:
+        """Return what an earlier delivery has kept of a step, or (``waits``) of a sleep or a wait."""
+        if self._known is None:
+            fresh = (
+                self._job.deliveries <= 1 and not self._job.flags & JobFlag.FAILED
+            )  # no delivery before has done any
+            self._known = {} if fresh else engine.run(read_steps(self._job.seq), self._using)
+            self._last = max((step.number for step in self._known.values()), default=0)
+        found = self._known.get(place)
+        if found is not None and found.waited != waits:
+            raise _other_kind(place, found.waited)
+        return found if found is not None and found.value else None
 
     def _next(self) -> int:
         self._last += 1
@@ -297,7 +302,10 @@ class JobSteps:
 
     def _theirs(self, place: str) -> Any:
         """Return what another worker has kept of the step."""
-        return self._value(engine.run(read_steps(self._job.seq), self._using)[place])
+        found = engine.run(read_steps(self._job.seq), self._using)[place]
+        if found.waited:
+            raise _other_kind(place, found.waited)
+        return self._value(found)
 
     def _in_transaction(self, place: str, call: Callable[[], Any]) -> Any:
         """Run the step and keep what it returned in one transaction: both, or neither."""
@@ -310,6 +318,14 @@ class JobSteps:
                 return self._keep(place, value)
         except _Done:
             return self._theirs(place)
+
+
+def _other_kind(place: str, waited: bool) -> InvalidOption:
+    before, now = ("a sleep or a wait", "a step") if waited else ("a step", "a sleep or a wait")
+    return InvalidOption(
+        f"{place!r} was {before} of this job when it was kept, and is {now} in the code now: give it another name, or"
+        " let the job begin again from there (from_step)."
+    )
 
 
 def _ended(result: Result[Any]) -> dict[str, Any] | None:

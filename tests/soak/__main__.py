@@ -46,16 +46,7 @@ WORKERS = {
 
 
 class Soak:
-    """One run.
-
-    Args:
-        seed: what it is made of.
-        minutes: how long it lasts.
-        directory: where evidence and logs go.
-        keep_going: go on to the end when a promise is broken.
-        only: names of the faults to choose from.
-        drain: seconds until all jobs have to have ended when nothing more goes wrong.
-    """
+    """One run."""
 
     def __init__(
         self, seed: int, minutes: float, directory: Path, keep_going: bool, only: list[str] | None, drain: float
@@ -85,6 +76,7 @@ class Soak:
         self._server = SoakServer(disk, clock)
         os.environ.update({"DATABASE_URL": self._server.url, "DJANGO_SETTINGS_MODULE": "tests.soak.settings"})
         os.environ.update({DIRECTORY: str(self.directory), ROLE: MAKER})
+        from .durable_tasks import TABLE
         from .readers import READERS
         from .settings import LEASEQUEUE
 
@@ -103,6 +95,8 @@ class Soak:
             django.setup()
             migrate = [sys.executable, "manage.py", "migrate", "--verbosity", "0"]
             subprocess.run(migrate, cwd=BASE, check=True)
+            with self._server.connect() as connection:
+                connection.execute(TABLE)
             self._recruit(stack, clock)
             tracks = plan.plan(self.seed, self.minutes, self.without, self.only)
             self._print_plan(tracks)
@@ -210,11 +204,7 @@ class Soak:
         self._oracle.hear(entries)
 
     def _drain(self) -> bool:
-        """Let everything come to its end: no more faults, no more jobs; then look at what is there.
-
-        Returns:
-            Whether it was looked at; not if a promise was broken meanwhile.
-        """
+        """Let everything come to its end: no more faults, no more jobs; then look at what is there."""
         self._tell("the end: no more faults, no more jobs; all that is there has to come to its end")
         self._server.wait()
         self._crew.dismiss("producers")

@@ -23,12 +23,7 @@ class Ack(NamedTuple):
 
 
 class Acks:
-    """Holds what consumers say of their acks against the starts.
-
-    Args:
-        incidents: what the faults did.
-        lookup: returns what is known of a job.
-    """
+    """Holds what consumers say of their acks against the starts."""
 
     def __init__(self, incidents: Incidents, lookup: Callable[[int], Job | None]) -> None:
         self._incidents = incidents

@@ -20,11 +20,7 @@ Steps = list[tuple[int, int]]
 
 
 class Clock:
-    """Steps the clock of a server that was started with ``environment``.
-
-    Args:
-        directory: of the evidence; the server's account must be able to reach it.
-    """
+    """Steps the clock of a server that was started with ``environment``."""
 
     def __init__(self, directory: Path) -> None:
         self._steps: Steps = [(0, 0)]

@@ -26,14 +26,7 @@ ENDING = 40.0
 
 
 class Member:
-    """One place in the crew and the process that is in it now.
-
-    Args:
-        role: its name.
-        command: what is run.
-        environment: of the process, beside this one's.
-        directory: where its log is.
-    """
+    """One place in the crew and the process that is in it now."""
 
     def __init__(self, role: str, command: list[str], environment: Mapping[str, str], directory: Path) -> None:
         self.role = role
@@ -66,13 +59,7 @@ class Member:
 
 
 class Crew:
-    """Starts processes, starts them again, and knows of every one of them when it has ended.
-
-    Args:
-        directory: of evidence and logs.
-        environment: of all of them.
-        witness: says what ended.
-    """
+    """Starts processes, starts them again, and knows of every one of them when it has ended."""
 
     def __init__(self, directory: Path, environment: Mapping[str, str], witness: Witness) -> None:
         self._directory = directory

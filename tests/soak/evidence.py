@@ -24,6 +24,13 @@ took        a handler of a workflow's job                        job, whether it
 healed      an operator, after dead letters came back            [job, ...]
 acked       a consumer, after its ack was answered, or not       job, claim, claimed, when it was asked, outcome
 forged      the same, under another token or name                job, what was tried, outcome
+comes       a durable job, before a part of it               job, place, claim, kind, seconds
+did         the same, within a step                          job, place, claim, what it returns
+passed      the same, after the part                         job, place, claim, what it got
+suspended   the same, when it gives its thread up there      job, place, claim
+effect      the same, after an atomic step                   job, place, claim, rows that are there
+emitted     a producer, after COMMIT was answered            job, place, when it was tried first
+effects     the last look                                    [[job, place, rows], ...]
 answer      a caller that got its answer                         job, whether it is the right one
 start       a handler, first thing                               job, seq, delivery, claim, claimed, deadline,
                                                                  thread, queue, whether it is run alone
@@ -82,15 +89,12 @@ HALTED, HALTED_LEASE_MS = "halted", 12_000
 #: The role of the process that makes the faults.
 MAKER = "soak"
 SECOND = clock.SECOND
+#: Seconds that a durable job waits for its event.
+TIMEOUT = 25.0
 
 
 class Witness:
-    """Writes what one process has to say. Every entry is one write to a file opened with O_APPEND.
-
-    Args:
-        directory: where the evidence is.
-        role: what the process is for.
-    """
+    """Writes what one process has to say. Every entry is one write to a file opened with O_APPEND."""
 
     def __init__(self, directory: Path, role: str) -> None:
         self.who = f"{os.getpid()}.{secrets.token_hex(3)}"
@@ -133,11 +137,7 @@ def lease(deadline: datetime, queue: str = "") -> tuple[int, int]:
 
 
 class Tail:
-    """Reads what was appended to the files of a directory since the last look.
-
-    Args:
-        directory: where the evidence is.
-    """
+    """Reads what was appended to the files of a directory since the last look."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

@@ -50,20 +50,14 @@ STRIKES, STRIKE = 6, 0.04
 #: Numbers of the jobs that faults bring.
 NUMBERS = 99 * 10**9
 
+#: How many are enqueued right before the server is killed.
+LAST_JOBS = 3
+
 Tell = Callable[[str], None]
 
 
 class Faults:
-    """Makes faults, one track after its plan.
-
-    Args:
-        server: PostgreSQL.
-        clock: PostgreSQL's.
-        crew: the processes.
-        proxies: those of the members that have one.
-        witness: says what is done.
-        tell: prints a line.
-    """
+    """Makes faults, one track after its plan."""
 
     def __init__(
         self, server: SoakServer, clock: Clock, crew: Crew, proxies: dict[str, Proxy], witness: Witness, tell: Tell
@@ -118,7 +112,15 @@ class Faults:
     # Of the server
 
     def _postmaster_killed(self, step: Step) -> None:
+        # What is answered in the last moment has only itself to be on disk by: no later commit has flushed it.
+        numbers = [next(self._numbers) for _ in range(LAST_JOBS)]
+        self._witness.say("try", [[number, "sure", "plain"] for number in numbers])
+        connection.close()
+        bound = tasks.work.using(queue_name="sure")
+        for number in numbers:
+            bound.enqueue(number, 0.002)
         self._server.kill_postmaster()
+        self._witness.say("committed", numbers)
         self._witness.say("crash")
         self._rest(step)
         self._server.start()

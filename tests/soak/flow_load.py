@@ -22,11 +22,7 @@ DOOMED, ROLLED_BACK = 0.2, 0.15
 
 
 class Sketch:
-    """A workflow on its way: its calls, and what the oracle has to know of them.
-
-    Args:
-        producer: gives numbers and chance.
-    """
+    """A workflow on its way: its calls, and what the oracle has to know of them."""
 
     def __init__(self, producer: FlowProducer) -> None:
         self._producer = producer

@@ -19,13 +19,7 @@ FOR_EVER = 1 << 62
 
 
 class Flows:
-    """Holds what producers say of limits, workflows and keys against the starts. Methods have the names of evidence.
-
-    Args:
-        incidents: what the faults did.
-        leases: how long leases were.
-        registry: the jobs.
-    """
+    """Holds what producers say of limits, workflows and keys against the starts. Methods have the names of evidence."""
 
     def __init__(self, incidents: Incidents, leases: Leases, registry: Registry) -> None:
         self._incidents = incidents

@@ -37,12 +37,7 @@ class Holder:
 
 
 class Graphs:
-    """Holds what producers say of workflows and of keys against the starts.
-
-    Args:
-        incidents: what the faults did.
-        lookup: returns what is known of a job.
-    """
+    """Holds what producers say of workflows and of keys against the starts."""
 
     def __init__(self, incidents: Incidents, lookup: Lookup) -> None:
         self._incidents = incidents

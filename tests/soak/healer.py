@@ -29,13 +29,7 @@ JOIN leasequeue_job j USING (seq) JOIN leasequeue_queue q ON q.id = d.queue_id W
 
 
 class Healer(threading.Thread):
-    """Brings back dead letters of ``doomed`` until it is stopped; those of other tasks stay dead.
-
-    Args:
-        connect: opens a connection, in autocommit mode.
-        witness: says what was healed.
-        seed: of the run.
-    """
+    """Brings back dead letters of ``doomed`` until it is stopped; those of other tasks stay dead."""
 
     def __init__(self, connect: Callable[[], psycopg.Connection[Any]], witness: Witness, seed: int) -> None:
         super().__init__(name="healer", daemon=True)

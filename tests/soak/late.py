@@ -30,12 +30,7 @@ stop = threading.Event()
 
 
 class Consumer(threading.Thread):
-    """Claims one job after the other.
-
-    Args:
-        place: its number.
-        seed: of the run.
-    """
+    """Claims one job after the other."""
 
     def __init__(self, place: int, seed: int) -> None:
         super().__init__(name=f"late{place}", daemon=True)

@@ -26,13 +26,7 @@ class Reading:
 
 
 class Ledgers:
-    """Holds writers, readers and the tables against each other.
-
-    Args:
-        sure: topics whose commits wait for the disk: what was answered survives a crash.
-        readers: the readers of topics, by name; each reads every topic.
-        incidents: what the faults did.
-    """
+    """Holds writers, readers and the tables against each other."""
 
     def __init__(self, sure: frozenset[str], readers: frozenset[str], incidents: Incidents) -> None:
         self._sure = sure
@@ -141,12 +135,7 @@ class Ledgers:
         return self._readings.get((reader, topic)) or Reading()
 
     def finish(self, at: int, claims: set[int]) -> Iterator[Broken]:
-        """Yield what readers skipped, and what they were told that is not there.
-
-        Args:
-            at: the time.
-            claims: claims under which handlers started jobs whose leases survive a crash.
-        """
+        """Yield what readers skipped, and what they were told that is not there."""
         for topic in self._kept.keys() | self._there.keys() - {"events"}:
             there = self._there.get(topic, {})
             for item in sorted(self._kept.get(topic, set()) - there.keys() if topic in self._sure else ())[:5]:

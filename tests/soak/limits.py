@@ -45,13 +45,7 @@ class Pace:
 
 
 class Limits:
-    """Holds what producers say of limits against the starts.
-
-    Args:
-        incidents: what the faults did.
-        leases: how long leases were.
-        lookup: returns what is known of a job.
-    """
+    """Holds what producers say of limits against the starts."""
 
     def __init__(self, incidents: Incidents, leases: Leases, lookup: Lookup) -> None:
         self._incidents = incidents
@@ -78,12 +72,7 @@ class Limits:
         self._pace.tries.update(dict.fromkeys(numbers, at))
 
     def started(self, number: int, run: Run) -> Iterator[Broken]:
-        """Judge a start. They come in the order of time, and all that happened before is known.
-
-        Args:
-            number: of the job.
-            run: its run.
-        """
+        """Judge a start. They come in the order of time, and all that happened before is known."""
         # A server that takes over does not know the permits that were given last.
         known = not self._incidents.may_be_lost(run.claimed, run.start)
         if (pace := self._pace) is not None and number in pace.tries and number not in pace.starts and known:

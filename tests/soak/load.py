@@ -58,14 +58,7 @@ class Draft(NamedTuple):
 
 
 class Producer(threading.Thread):
-    """Does one thing after the other.
-
-    Args:
-        place: its number among the producers.
-        seed: of the run.
-        deeds: what it does, with how often each comes.
-        pause: seconds between two of them, on average.
-    """
+    """Does one thing after the other."""
 
     def __init__(self, place: int, seed: int, deeds: dict[str, int], pause: float = PAUSE) -> None:
         super().__init__(name=f"producer-{place}", daemon=True)

@@ -35,6 +35,7 @@ RECORDS = """
 SELECT j.seq, j.data::text::bigint FROM leasequeue_record r JOIN leasequeue_job j USING (seq)
 JOIN leasequeue_queue q ON q.id = r.queue_id WHERE q.name = %s ORDER BY j.seq
 """
+EFFECTS = "SELECT number, place, count(*)::int FROM soak_effect GROUP BY 1, 2"
 EVENTS = "SELECT id, id FROM leasequeue_leaseevent ORDER BY id"
 
 
@@ -57,13 +58,7 @@ def wait_empty(connection: psycopg.Connection[Any], seconds: float) -> bool:
 
 
 def look(connection: psycopg.Connection[Any], witness: Witness, topics: tuple[str, ...]) -> None:
-    """Write down what the tables hold, and what is wrong with them.
-
-    Args:
-        connection: in autocommit mode; nothing else works on the database any more.
-        witness: writes it down.
-        topics: the logs.
-    """
+    """Write down what the tables hold, and what is wrong with them."""
     for text in left(connection):
         witness.say("differs", f"at the end {text}")
     for (number,) in connection.execute(DEAD):
@@ -71,6 +66,7 @@ def look(connection: psycopg.Connection[Any], witness: Witness, topics: tuple[st
     for topic in topics:
         _there(witness, topic, connection.execute(RECORDS, [topic]).fetchall())
     _there(witness, "events", connection.execute(EVENTS).fetchall())
+    witness.say("effects", [list(row) for row in connection.execute(EFFECTS)])
     with snapshot(connection) as executor:
         found = executor.run(verify(SHOWN))
     for one in found.differences[:SHOWN]:

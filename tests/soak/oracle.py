@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from .durables import Durables
 from .evidence import SECOND, Entry
 from .flows import Flows
 from .incidents import Incidents
@@ -56,14 +57,7 @@ class Row:
 
 
 class Oracle:
-    """Judges a run by its evidence alone.
-
-    Args:
-        forgetful: queues whose leases a crash of PostgreSQL may take back.
-        sure: topics whose commits wait for the disk.
-        readers: names of the readers of topics.
-        workers: roles of workers that run a suspect alone.
-    """
+    """Judges a run by its evidence alone."""
 
     def __init__(
         self,
@@ -85,6 +79,7 @@ class Oracle:
         self._judge = Judge(self.incidents, self._leases)
         self._registry = Registry()
         self.flows = Flows(self.incidents, self._leases, self._registry)
+        self.durables = Durables(self.incidents, self._leases, self._registry)
         self._threads: dict[tuple[str, int], int] = {}
         self._returns = Returns()
         #: Claims that the lease log has to have, each with its time and that of its first start.
@@ -99,7 +94,8 @@ class Oracle:
     def hear(self, entries: Iterable[Entry]) -> None:
         """Take new evidence."""
         for kind, at, who, *values in entries:
-            (getattr(self, f"_{kind}", None) or getattr(self.flows, kind))(at, who, *values)
+            own = getattr(self, f"_{kind}", None) or getattr(self.flows, kind, None)
+            (own or getattr(self.durables, kind))(at, who, *values)
 
     # What producers say
 
@@ -295,6 +291,8 @@ class Oracle:
             del self._registry.touched[number]
         for broken in self.flows.judge(min(now - QUIET, self.ledgers.upto)):
             self._break(broken)
+        for broken in self.durables.judge():
+            self._break(broken)
         self._judge_returns(now)
         for job in self._registry.forget(now):
             self._count_again(job)
@@ -303,17 +301,12 @@ class Oracle:
         return self.broken
 
     def finish(self, now: int, whole: bool = True) -> list[Broken]:
-        """Judge everything, at the end, when nothing more will be said; return all that is broken.
-
-        Args:
-            now: the time.
-            whole: whether the run came to its end, so that nothing may be missing.
-        """
+        """Judge everything, at the end, when nothing more will be said; return all that is broken."""
         self.ledgers.read_upto(now + QUIET)
         # The others were judged when all was known of them that had to be.
         self._registry.touched = dict.fromkeys(self._registry.touched, 0)
         self.judge(now + RECOVERY + QUIET)
-        for broken in self.flows.finish():
+        for broken in (*self.flows.finish(), *self.durables.finish()):
             self._break(broken)
         for number, job in self._registry.jobs.items():
             self._count_again(job)

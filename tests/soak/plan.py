@@ -95,14 +95,7 @@ class Step(NamedTuple):
 def plan(
     seed: int, minutes: float, without: Collection[str] = (), only: Collection[str] | None = None
 ) -> list[list[Step]]:
-    """Return the faults of each track, in order of time.
-
-    Args:
-        seed: of the run.
-        minutes: how long it lasts.
-        without: names of faults that this machine cannot make.
-        only: names of the faults to choose from; all, but those of the world in a short run.
-    """
+    """Return the faults of each track, in order of time."""
     tracks = []
     for place, (faults, gap) in enumerate(GAPS.items()):
         chosen = [fault for fault in faults if only is None or fault.name in only]

@@ -10,6 +10,7 @@ import django
 
 from django_leasequeue.client import Client
 
+from .durable_load import DurableProducer
 from .flow_load import FlowProducer
 from .load import Producer, stop
 
@@ -20,12 +21,7 @@ HALT_PAUSE = 3.0
 
 
 def main(seed: int, url: str) -> None:
-    """Produce until SIGTERM.
-
-    Args:
-        seed: of the run.
-        url: of the HTTP door.
-    """
+    """Produce until SIGTERM."""
     django.setup()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
@@ -39,6 +35,7 @@ def main(seed: int, url: str) -> None:
     producers += [FlowProducer(place, seed, flow, FLOW_PAUSE) for place in (8, 9)]
     producers += [FlowProducer(10, seed, {"halts": 1}, HALT_PAUSE)]
     producers += [Producer(11, seed, {"wait": 1}), Producer(12, seed, {"tardy": 1})]
+    producers += [DurableProducer(13, seed, {"durables": 1, "emits": 2})]
     with Client(url) as client:
         for producer in producers:
             producer.client = client

@@ -28,6 +28,11 @@ FORGED = "a call settled a job under a token or a name that is not the holder's"
 PAUSED = "claimed from a paused queue"
 AGAIN = "a job of a workflow completed, ran again, and no fault explains it"
 INPUT = "a job of a workflow got other values than those before it returned"
+EFFECTS = "an atomic step left no row, or more than one"
+STEP_AGAIN = "a step that was kept was done again, or has another value"
+STEP_LATE = "a step was kept by a worker that had lost the lease"
+EARLY_WAKE = "a sleep ended early, or was slept again"
+MISSED = "a job missed its event"
 INCONSISTENT = "something is left over, or the tables disagree"
 
 #: How long before the end of its lease a job is told that it is lost, at the latest.

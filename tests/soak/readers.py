@@ -176,11 +176,7 @@ def by_events() -> None:
 
 
 def main(url: str) -> None:
-    """Read until SIGTERM.
-
-    Args:
-        url: of the HTTP door.
-    """
+    """Read until SIGTERM."""
     django.setup()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

@@ -23,13 +23,7 @@ HEAD = (
 
 
 def table(oracle: Oracle, names: list[str], without: dict[str, str]) -> str:
-    """Return the table, in Markdown.
-
-    Args:
-        oracle: after the verdict.
-        names: the faults of the plan, in their order.
-        without: names of faults that this machine cannot make, and why.
-    """
+    """Return the table, in Markdown."""
     rows = [_line(name, oracle.rows.get(name, Row())) for name in names if name not in without]
     rows += [(name, f"not on this machine: {why}", *("" for _ in HEAD[2:])) for name, why in without.items()]
     if "" in oracle.rows:
@@ -113,6 +107,7 @@ def counts(oracle: Oracle) -> str:
         f" {oracle.flows.workflows:,} workflows, {oracle.flows.cancels:,} cancels,"
         f" {oracle.flows.limited:,} jobs under limits, {oracle.flows.tried_again:,} dead letters tried again;"
         f" {oracle.flows.acks.late:,} late acks accepted, {oracle.flows.acks.refused:,} of others refused;"
+        f" {oracle.durables.steps:,} parts of durable jobs passed, {oracle.durables.suspensions:,} suspensions;"
         f" {found['told']:,} told that their lease is lost, {found['answers']:,} answers;"
         f" {found['records']:,} records written, {oracle.ledgers.read_records:,} read,"
         f" {oracle.ledgers.read_events:,} rows of the lease log read;"

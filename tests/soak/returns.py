@@ -62,11 +62,6 @@ def all_busy(at: int, runs: Iterable[Run], alive: set[str]) -> bool:
     """Whether no worker could start a job in time: each was in the middle of a run since a moment.
 
     Some of these must be of suspects, which have nothing beside them; else others would have been started.
-
-    Args:
-        at: the moment.
-        runs: all that are known.
-        alive: the processes that could have started one.
     """
     until = at + RECOVERY - SECOND
     running = [run for run in runs if run.start <= at and (run.end is None or run.end >= until)]

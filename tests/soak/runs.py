@@ -91,12 +91,7 @@ class Extension(NamedTuple):
 
 
 class Leases:
-    """How long each lease was, as the lease log has it: what a worker was answered, it may rely on.
-
-    Args:
-        incidents: what the faults did.
-        forgetful: queues whose leases a crash of PostgreSQL may take back.
-    """
+    """How long each lease was, as the lease log has it: what a worker was answered, it may rely on."""
 
     def __init__(self, incidents: Incidents, forgetful: frozenset[str]) -> None:
         self._incidents = incidents
@@ -137,25 +132,14 @@ class Leases:
 
 
 class Judge:
-    """Says what the runs of one job break.
-
-    Args:
-        incidents: what the faults did.
-        leases: how long leases were.
-    """
+    """Says what the runs of one job break."""
 
     def __init__(self, incidents: Incidents, leases: Leases) -> None:
         self._incidents = incidents
         self._leases = leases
 
     def judge(self, number: int, job: Job, upto: int) -> tuple[list[Broken], bool]:
-        """Return what is broken, and whether that is all that can be known of what there is now.
-
-        Args:
-            number: of the job.
-            job: what is known of it.
-            upto: up to when extensions are known.
-        """
+        """Return what is broken, and whether that is all that can be known of what there is now."""
         runs = sorted(job.runs, key=lambda run: run.start)
         broken: list[Broken] = []
         settled = True

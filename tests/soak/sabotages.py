@@ -36,6 +36,7 @@ _ADMIT = "sql/flow/flow_admit.sql"
 _ONE, _SOME, _FINISH, _RELEASE = (
     f"sql/leases/{name}.sql" for name in ("finish_one", "finish_some", "finish", "release")
 )
+_STEPS = "migrations/0004_job_steps.py"
 _WAITS = "ORDER BY m.rank, m.seq\n"
 
 
@@ -95,6 +96,19 @@ SABOTAGES = (
         ("sql/topics/topic_read.sql", "o.seq > %(after)s::bigint", "o.seq >= %(after)s::bigint")),
     _sabotage("the event stream is read beyond transactions that go on", ("transaction held open",),
         ("sql/lake/horizon.sql", "pg_snapshot_xmin(", "pg_snapshot_xmax(")),
+    _sabotage("a commit is answered before it is on disk", ("postmaster killed",),
+        *((f"sql/jobs/{name}.sql", "AND durability <> 'fsync' THEN", "THEN") for name in ("enqueue", "enqueue_one"))),
+    _sabotage("a step is kept by a worker that has lost the lease", ("worker stopped",),
+        (_STEPS, "RETURN EXISTS (", "RETURN true OR EXISTS (")),
+    _sabotage("a later delivery does not know of the steps before", QUIET,
+        ("worker/steps.py", "fresh = (", "fresh = True or (")),
+    _sabotage("an atomic step is no transaction", DEATHS,
+        ("worker/steps.py", "with transaction.atomic(using=using), _refusing", "with _refusing")),
+    _sabotage("a sleep ends before its time", QUIET,
+        ("sql/jobs/step_wait.sql", "* 1000)::bigint", "* 500)::bigint"),
+        ("sql/jobs/step_wait.sql", "CASE WHEN s.until <=", "CASE WHEN s.until - interval '99 s' <=")),
+    _sabotage("a wait does not look whether its event has come", QUIET,
+        ("sql/jobs/step_wait.sql", "e.name = %(event)s::text AND", "e.name IS NULL AND")),
     _sabotage("it is tried once a minute to reach the database again", CRASHES,
         ("engine/outage.py", "LAST_RETRY = 0.1, 1.5", "LAST_RETRY = 60.0, 60.0"), delays=True),
 )  # fmt: skip

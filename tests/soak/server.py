@@ -41,11 +41,7 @@ OPTIONS = {
 
 
 class Disk:
-    """A directory that can be filled up: a small tmpfs, where we may mount one.
-
-    Args:
-        path: of the directory.
-    """
+    """A directory that can be filled up: a small tmpfs, where we may mount one."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -89,12 +85,7 @@ class Disk:
 
 
 class Node(Server):
-    """One server of the soak's: with a clock that can be stepped, and able to become the standby of another.
-
-    Args:
-        data_dir: where its data is.
-        clock: of all of them.
-    """
+    """One server of the soak's: with a clock that can be stepped, and able to become the standby of another."""
 
     def __init__(self, data_dir: Path, clock: Clock) -> None:
         super().__init__(data_dir, durable=True)
@@ -135,11 +126,7 @@ class Node(Server):
         self.until("SELECT status = 'streaming' FROM pg_stat_wal_receiver")
 
     def until(self, condition: str, *values: object) -> None:
-        """Wait until a query is true.
-
-        Raises:
-            OSError: it is not within 30 seconds.
-        """
+        """Wait until a query is true."""
         end = time.monotonic() + 30
         with self.connect("postgres") as connection:
             while (row := connection.execute(condition, values).fetchone()) is None or not row[0]:
@@ -159,12 +146,7 @@ class Node(Server):
 
 
 class SoakServer:
-    """The server, and what can be done to it. A link names the one of its nodes that is the primary.
-
-    Args:
-        disk: where its data is.
-        clock: of its nodes.
-    """
+    """The server, and what can be done to it. A link names the one of its nodes that is the primary."""
 
     def __init__(self, disk: Disk, clock: Clock) -> None:
         self.disk = disk
@@ -229,11 +211,7 @@ class SoakServer:
             shutil.rmtree(gone.data_dir, ignore_errors=True)
 
     def hand_over(self, node: Node) -> None:
-        """End the primary in order, and promote the standby: it has all that was committed.
-
-        Raises:
-            OSError: it has not.
-        """
+        """End the primary in order, and promote the standby: it has all that was committed."""
         self._server.stop("fast")
         end = run([node.bin_dir / "pg_controldata", self._server.data_dir], None).stdout
         at = end.partition("Latest checkpoint location:")[2].split()[0]
@@ -278,11 +256,7 @@ class SoakServer:
             return False
 
     def wait(self, seconds: float = 60.0) -> None:
-        """Wait until it answers; start it where it has ended for good.
-
-        Raises:
-            RuntimeError: it does not.
-        """
+        """Wait until it answers; start it where it has ended for good."""
         end = time.monotonic() + seconds
         while not self.answers():
             if time.monotonic() > end:
@@ -310,11 +284,7 @@ class SoakServer:
             os.kill(pid, signal.SIGKILL)
 
     def kill_backend(self, chance: float) -> None:
-        """Kill the backend of a client: the postmaster ends all others, and recovers.
-
-        Args:
-            chance: 0 to 1, which of them.
-        """
+        """Kill the backend of a client: the postmaster ends all others, and recovers."""
         with suppress(psycopg.Error), self.connect("postgres") as connection:
             rows = connection.execute(
                 "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND datname = %s ORDER BY pid",

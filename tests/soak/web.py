@@ -36,12 +36,7 @@ def handle(job: ClientJob) -> None:
 
 
 def main(url: str, way: str) -> None:
-    """Work until SIGTERM.
-
-    Args:
-        url: of the HTTP door.
-        way: ``stream`` (the server pushes) or ``claims``.
-    """
+    """Work until SIGTERM."""
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     logging.getLogger("httpx").setLevel(logging.WARNING)
     witness()

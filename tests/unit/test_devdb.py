@@ -18,6 +18,7 @@ import pytest
 from django.conf import settings
 from django.core.management import CommandError, call_command
 
+from django_leasequeue import devdb
 from django_leasequeue.devdb import DATABASE, DevDBError, Server, account, binaries, config, database_from_url
 from django_leasequeue.devdb.processes import is_alive
 from testproject import database
@@ -336,3 +337,10 @@ def test_programs_start_it_only_without_a_database_url(monkeypatch: pytest.Monke
     monkeypatch.delenv("DATABASE_URL")
     database.start_embedded_database()
     assert started == [1]
+
+
+def test_settings_have_it_by_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("DATABASE_URL", "postgresql:///elsewhere")
+    assert devdb.database(tmp_path)["NAME"] == "elsewhere"
+    monkeypatch.delenv("DATABASE_URL")
+    assert devdb.database(tmp_path) == Server(tmp_path / ".leasequeue" / "pg").django_database()

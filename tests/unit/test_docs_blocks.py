@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -161,6 +162,12 @@ def test_containers_and_probes_agree() -> None:
     assert {"USER", "CMD", "WORKDIR"} <= set(steps)
 
 
-def test_the_site_shows_blocks_with_words_for_tests() -> None:
+def test_the_site_shows_blocks_with_words_for_tests_and_has_every_page_in_its_menu() -> None:
     found = runpy.run_path(str(DOCS.parent / "scripts/mkdocs_hooks.py"))["on_page_markdown"]
-    assert found("```python file=a.py\nb c\n```\n```http 200\n```\n") == "```python\nb c\n```\n```http\n```\n"
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="how-to/limits.md"), meta={})
+    text = "```python file=a.py\nb c\n```\n```http 200\n```\n"
+    assert found(text, page=page) == "```python\nb c\n```\n```http\n```\n"
+    assert page.meta["search"]["boost"] > 1
+    menu = (DOCS.parent / "mkdocs.yml").read_text(encoding="utf-8")
+    pages = [str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md") if not path.name.startswith("20")]
+    assert [page for page in pages if f" {page}\n" not in menu] == []

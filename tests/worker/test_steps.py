@@ -21,6 +21,7 @@ from django_leasequeue.reaper.duty import Turn
 from django_leasequeue.reaper.janitor import JobSteps
 from django_leasequeue.testing import Harness
 from django_leasequeue.worker import JobControl
+from django_leasequeue.worker.control import Suspended
 from tests.engine.helpers import NODE, make, one, put
 from tests.support.faults import alias, faulty
 from tests.support.pages import run_page
@@ -83,6 +84,22 @@ class TestPlain:
         control = JobControl(again(job), NODE)
         assert [control.step("page", numbers) for _ in range(4)] == [1, 2, 3, 4]
         assert set(JobStep.objects.values_list("name", flat=True)) == {"page", "page#2", "page#3", "page#4"}
+
+    @pytest.mark.parametrize("over", [False, True])
+    def test_a_name_that_was_a_sleep_is_no_step(self, clock: engine_clock.Clock, over: bool) -> None:
+        job, never = start(), Calls(1)
+        with pytest.raises(Suspended):
+            JobControl(job, NODE).sleep("pause", seconds=9)
+        JobControl(job, NODE).step("charge", int)
+        clock.advance(seconds=10)
+        control = JobControl(again(job), NODE)
+        if over:
+            control.sleep("pause", seconds=9)
+            control = JobControl(again(control.job), NODE)
+        for call in (lambda: control.step("pause", never), lambda: control.sleep("charge", seconds=1)):
+            with pytest.raises(InvalidOption, match="give it another name"):
+                call()
+        assert never.count == 0
 
     def test_a_step_may_be_tried_in_place(self) -> None:
         control = JobControl(start(), NODE)

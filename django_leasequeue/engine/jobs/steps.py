@@ -27,11 +27,16 @@ def event_step(event: str) -> str:
 
 
 class KeptStep(NamedTuple):
-    """A step that is done: its value as JSON text (or a reference to it: ``load_step``), its place in their order."""
+    """A step: its value as JSON text or a reference (``load_step``), "" while it waits; its place in their order."""
 
     name: str
     value: str
     number: int
+
+    @property
+    def waited(self) -> bool:
+        """Whether it was a sleep or a wait: PostgreSQL wrote its value, with spaces that ours never have."""
+        return not self.value or self.value.startswith('{"event" : ')
 
 
 def step_text(name: str, value: Any) -> str:
@@ -46,9 +51,9 @@ def step_text(name: str, value: Any) -> str:
 
 @operation
 def read_steps(seq: int) -> Steps[dict[str, KeptStep]]:
-    """Read the steps of a job that are done, by name."""
+    """Read the steps of a job by name."""
     rows = yield "step_list", {"seq": seq, "size": MAX_STEPS}
-    return {name: KeptStep(name, value, number) for name, value, number in rows if value is not None}
+    return {name: KeptStep(name, value or "", number) for name, value, number in rows}
 
 
 @operation

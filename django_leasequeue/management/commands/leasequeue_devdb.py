@@ -43,6 +43,8 @@ class Command(BaseCommand):
         state = "started" if server.start() else "was already running"
         self.stdout.write(f"PostgreSQL {server.status().version} {state}, data in {server.data_dir}")
         self.stdout.write(f"DATABASE_URL={server.url()}")
+        if server.data_dir == default_data_dir(getattr(settings, "BASE_DIR", None) or Path.cwd()):
+            self.stdout.write('In the settings: DATABASES = {"default": django_leasequeue.devdb.database(BASE_DIR)}')
 
     def _stop(self, server: Server, options: dict[str, Any]) -> None:
         if options["if_idle"] and (connections := server.status().connections):
