@@ -1,4 +1,4 @@
-"""The trail of a busy claimer: it skips what it took a moment ago, and never for long."""
+"""The cursor of a busy claimer: it skips what it took a moment ago, and never for long."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -32,7 +32,7 @@ class Counting(ConnectionExecutor):
 
 
 class Claimer:
-    """A busy claimer with a clock for its trail."""
+    """A busy claimer with a clock for its cursor."""
 
     def __init__(self, executor: ConnectionExecutor) -> None:
         self.executor = Counting(executor)

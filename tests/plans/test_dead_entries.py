@@ -120,11 +120,11 @@ def test_a_claimer_that_looked_before_does_not_walk_over_them(
         explaining, plain = Explaining(connection), ConnectionExecutor(connection)
         raise_floors(explaining)
         connection.execute("DELETE FROM leasequeue_queuefloor WHERE kind = 0")
-        trail = ClaimCursor(max_age=0.0)
+        cursor = ClaimCursor(max_age=0.0)
         for executor in (explaining, plain, plain, plain, explaining):
             explaining.plans.clear()
             with connection.transaction(force_rollback=True):
-                assert len(executor.run(engine.claim("other", "n", 1, cursor=trail))) == 1
+                assert len(executor.run(engine.claim("other", "n", 1, cursor=cursor))) == 1
             read.append(blocks(explaining, "claim_look", "claim"))
         connection.execute("DELETE FROM leasequeue_queuefloor")
     assert read[0] - read[-1] > 300, read
