@@ -14,8 +14,8 @@ PAGES = Path(__file__).parents[2] / "docs" / "how-to"
 
 #: What the originals have, in Python's spelling: attributes and parameters of each name; "" is the module itself.
 JQUEUE = {
-    "": "BrokerQueue DirectQueue HeartbeatManager Job QueueState JobStatus JQueueError CASConflictError JobNotFoundError"
-    " StorageError InMemoryStorage LocalFileSystemStorage S3Storage GCSStorage ObjectStoragePort",
+    "": "BrokerQueue DirectQueue HeartbeatManager Job QueueState JobStatus JQueueError CASConflictError"
+    " JobNotFoundError StorageError InMemoryStorage LocalFileSystemStorage S3Storage GCSStorage ObjectStoragePort",
     "BrokerQueue": "enqueue dequeue ack nack heartbeat read_state stale_timeout",
     "DirectQueue": "enqueue dequeue ack nack heartbeat read_state requeue_stale max_retries",
     "Job": "id entrypoint payload status priority created_at heartbeat_at new model_dump model_copy",
