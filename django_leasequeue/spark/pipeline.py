@@ -55,7 +55,7 @@ def run(
 
     Raises:
         InvalidOption: the checkpoint does not belong to the files of bronze, or a newer version wrote the lake.
-        RunInProgress: another run of the same consumer is not over.
+        RunInProgress: another run of the same lake or consumer is not over.
         PipelineFailed: the stream ended with an error.
     """
     seconds: dict[str, float] = {}
@@ -70,7 +70,7 @@ def run(
     def read() -> int:
         return ingest(lake, source, consumer=consumer, batch=batch, accept_loss=accept_loss, tell=tell)
 
-    with upkeep.only_run(source, consumer):
+    with upkeep.only_run(lake, source, consumer):
         upkeep.is_current(lake)
         events = timed("bronze (events)", read)
         days = timed("silver (days)", lambda: refine(lake))
