@@ -212,6 +212,7 @@ def tables(lake: Lake, wanted_wait: float = 5.0, since: date | None = None) -> I
             "throughput": metrics.throughput(attempts, jobs),
             "backlog": metrics.backlog(jobs),
             "in_flight": metrics.in_flight(attempts),
+            "use": metrics.use(attempts),
             "nodes": metrics.node_health(attempts),
             "poison": metrics.poison(attempts, jobs),
             "leases": metrics.lease_advice(attempts),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 TABLES = (
-    *("latency", "queue_latency", "daily", "weeks", "throughput", "backlog", "in_flight"),
+    *("latency", "queue_latency", "daily", "weeks", "throughput", "backlog", "in_flight", "use"),
     *("nodes", "poison", "leases", "capacity", "forecast", "span", "quality", "workflows", "critical_paths"),
 )
 #: The slowest workflows of the newest seven days that a report has, and of each the steps that took longest.
