@@ -57,7 +57,7 @@ def test_from_jobs_to_the_report(lake: Lake, source: Source, tmp_path: Path) -> 
     assert figures.keep(lake) == LakeFigure.objects.count() >= 1
     kept = LakeFigure.objects.first()
     assert kept.figures["completed"] == 8
-    page = report.write(lake, tmp_path / "report")
+    page = report.write(*report.in_directory(lake.root), tmp_path / "report")
     text = page.read_text()
     assert "<svg" in text
     assert "app.Boom" in text
