@@ -205,12 +205,13 @@ def tables(lake: Lake, wanted_wait: float = 5.0, since: date | None = None) -> I
     weekly = metrics.hour_of_week(attempts, jobs).persist()
     days = metrics.daily(attempts, jobs).persist()
     paths = metrics.workflow_paths(attempts, jobs).persist()
+    levels = metrics.backlog(jobs).persist()
     try:
         yield {
             "latency": latencies.where("of = 'task'").drop("of"),
             "capacity": weekly,
             "throughput": metrics.throughput(attempts, jobs),
-            "backlog": metrics.backlog(jobs),
+            "backlog": levels,
             "in_flight": metrics.in_flight(attempts),
             "use": metrics.use(attempts),
             "nodes": metrics.node_health(attempts),
@@ -218,6 +219,11 @@ def tables(lake: Lake, wanted_wait: float = 5.0, since: date | None = None) -> I
             "leases": metrics.lease_advice(attempts),
             "daily": days,
             "weeks": metrics.weeks(days),
+            "objectives": metrics.objectives(attempts, wanted_wait),
+            "retry_cost": metrics.retry_cost(attempts),
+            "time_split": metrics.time_split(attempts, jobs),
+            "recoveries": metrics.recoveries(levels),
+            "changes": metrics.changes(days),
             "span": metrics.span(attempts, jobs),
             "quality": metrics.quality(attempts, jobs),
             "workflows": metrics.workflows(paths),
@@ -226,7 +232,7 @@ def tables(lake: Lake, wanted_wait: float = 5.0, since: date | None = None) -> I
             "forecast": metrics.workers_needed(metrics.forecast(weekly), wanted_wait),
         }
     finally:
-        for frame in (latencies, weekly, days, paths):
+        for frame in (latencies, weekly, days, paths, levels):
             frame.unpersist()
 
 

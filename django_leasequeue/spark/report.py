@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 TABLES = (
     *("latency", "queue_latency", "daily", "weeks", "throughput", "backlog", "in_flight", "use"),
     *("nodes", "poison", "leases", "capacity", "forecast", "span", "quality", "workflows", "critical_paths"),
+    *("objectives", "retry_cost", "time_split", "recoveries", "changes"),
 )
 #: The slowest workflows of the newest seven days that a report has, and of each the steps that took longest.
 MOST_WORKFLOWS, MOST_STEPS = 1_000, 5
