@@ -404,7 +404,14 @@ def _workflows(rows: Rows) -> SafeString:
 def _table(rows: Sequence[Row], columns: dict[str, str]) -> SafeString:
     if not rows:
         return format_html('<p class="empty">{}</p>', "Nothing.")
-    head = format_html_join("", '<th scope="col">{}</th>', ((title,) for title in columns.values()))
+    head = format_html_join(
+        "",
+        '<th scope="col"{}>{}</th>',
+        (
+            (SafeString(' class="lq-number"') if _numeric(name, rows[0][name]) else "", title)
+            for name, title in columns.items()
+        ),
+    )
     body = format_html_join(
         "",
         "<tr>{}</tr>",
@@ -419,6 +426,10 @@ def _table(rows: Sequence[Row], columns: dict[str, str]) -> SafeString:
     )
 
 
+def _numeric(name: str, value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and name != "hour_of_week"
+
+
 def _cell(row: Row, name: str) -> SafeString:
     value: Any = row[name]
     if name == "queue":
@@ -430,7 +441,7 @@ def _cell(row: Row, name: str) -> SafeString:
         return format_html("<td>{}</td>", _link(link, str(value)) if link else "all" if value is None else value)
     if isinstance(value, bool):
         return format_html("<td>{}</td>", "yes" if value else "no")
-    if isinstance(value, int | float):
+    if _numeric(name, value):
         told = f"{100 * value:.1f} %" if name in {"rate", "others_rate"} else charts.figure(value)
         return format_html('<td class="lq-number">{}</td>', told)
     if isinstance(value, datetime):

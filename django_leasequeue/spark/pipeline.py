@@ -76,7 +76,10 @@ def run(
         days = timed("silver (days)", lambda: refine(lake))
         unlogged = waiting.snapshot(lake, source)
         # What gold was computed from: a run that was killed before its end has not noted it.
-        ground = {name: lake.note(name) for name in ("silver", "waiting")} | {"wanted_wait": wanted_wait}
+        ground = {name: lake.note(name) for name in ("silver", "waiting")} | {
+            "wanted_wait": wanted_wait,
+            "version": upkeep.GOLD,
+        }
         stale = unlogged or lake.note("gold") != ground
         tables = timed("gold (tables)", lambda: figure(lake, wanted_wait) if stale else [])
         if tables:

@@ -137,7 +137,7 @@ def test_the_first_thing_is_what_to_do() -> None:
     ]
     assert "sick since Tuesday 12 March 2030, 09:05 UTC (2 days 2 hours)" in page.items[0]
     assert "33 %" in page.items[0]
-    assert "at most 4 ran at once in the last week" in page.items[3]
+    assert "4 were there in the last week" in page.items[3]
     assert "longest from Wednesday 13 March 2030, 12:00 UTC: 4 minutes" in page.items[3]
     assert page.links[:2] == ["https://ops/admin/workers/?node=web%201%2Fa", "https://ops/admin/dead/"]
     # One that was mended is no work any more, but stands in the table.
@@ -325,7 +325,7 @@ def test_how_well_the_queues_served() -> None:
         ["mail", "10", "10 seconds", "50 %", "5.0 %", "5.0 %", "40 %"],
         ["mail", "send", "failed", "E", "3", "90 seconds", "20 %"],
         ["mail", "Thursday 14 March 2030, 07:00", "900", "", "-"],
-        ["mail", "run", "Thursday 14 March", "1 seconds", "3 seconds"],
+        ["mail", "run", "Thursday 14 March", "1 second", "3 seconds"],
     ):
         assert row in rows
 
