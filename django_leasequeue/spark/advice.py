@@ -67,13 +67,7 @@ class Action:
 
 
 def actions(rows: Rows, now: datetime, links: Links) -> list[Action]:
-    """Return what is to be done, the most urgent first.
-
-    Args:
-        rows: of the gold tables by name; ``run`` has the note of the last run.
-        now: the time of the report.
-        links: to the admin.
-    """
+    """Return what is to be done, the most urgent first."""
     return [
         *_stale(rows, now),
         *_broken(rows),

@@ -59,13 +59,7 @@ _DARK = (
 
 
 def html(rows: Rows, *, links: Links | None = None, now: datetime | None = None) -> str:
-    """Return the page.
-
-    Args:
-        rows: of the gold tables by name; ``run`` has one row with ``at``, the time of the last run.
-        links: to the admin; without them the page links nowhere.
-        now: the time of the report.
-    """
+    """Return the page."""
     made = now or datetime.now(UTC)
     links = links or Links()
     with timezone.override(UTC):

@@ -140,16 +140,9 @@ def refine(lake: Lake) -> int:
 
 
 def _of_touched_days(every: DataFrame, new: DataFrame, known: DataFrame, before: DataFrame) -> tuple[str, DataFrame]:
-    """Find the days on which jobs with new events were enqueued, and the other jobs of these days.
+    """Return the oldest day on which jobs with new events were enqueued, and all events of the jobs of such days.
 
-    Args:
-        every: all events.
-        new: the new ones among them.
-        known: jobs of silver among which those of the new events are.
-        before: all jobs of silver.
-
-    Returns:
-        The oldest of these days, and all events of all these jobs.
+    ``known`` are the jobs of silver (``before``) among which those of the new events are.
     """
     from pyspark.sql import functions as f
 
@@ -176,13 +169,7 @@ def named(events: DataFrame) -> DataFrame:
 
 
 def silver(lake: Lake, name: str, since: date | None = None) -> DataFrame:
-    """Return a table of silver; without rows, but with its columns, while nothing was enqueued or claimed yet.
-
-    Args:
-        lake: the lake.
-        name: ``attempts`` or ``jobs``.
-        since: only of jobs that were enqueued on this day (UTC) or later: files of other days are not opened.
-    """
+    """Return a table of silver; without rows, but with its columns, while nothing was enqueued or claimed yet."""
     from pyspark.sql import functions as f
 
     found = lake.read_or_none(lake.silver(name))
@@ -195,13 +182,7 @@ def silver(lake: Lake, name: str, since: date | None = None) -> DataFrame:
 
 @contextmanager
 def tables(lake: Lake, wanted_wait: float = 5.0, since: date | None = None) -> Iterator[dict[str, DataFrame]]:
-    """Give the gold tables as they follow from silver, by name, not computed yet.
-
-    Args:
-        lake: a lake whose silver is up to date.
-        wanted_wait: 99th percentile of waiting (seconds) that the capacity table plans for.
-        since: only of jobs that were enqueued on this day (UTC) or later.
-    """
+    """Give the gold tables as they follow from silver, by name, not computed yet."""
     attempts, jobs = silver(lake, "attempts", since), waiting.added(lake, silver(lake, "jobs", since), since)
     # Each is two tables, or the ground of another: computed once.
     latencies = metrics.latencies(attempts, jobs).persist()

@@ -27,14 +27,7 @@ class RunInProgress(LeaseQueueError):
 def only_run(lake: Lake, source: Mapping[str, str], consumer: str) -> Iterator[None]:
     """Hold the locks of a lake and of a consumer, in the database, by a connection that does nothing else.
 
-    Args:
-        lake: the lake; it bears the name under which it is locked, so another spelling of its path is the same lake.
-        source: options of the source, for example ``{"alias": "default"}``.
-        consumer: the name under which retention knows the lake.
-
-    Raises:
-        RunInProgress: another run holds one of them.
-        StorageError: the database cannot be reached.
+    The lake bears the name under which it is locked, so another spelling of its path is the same lake.
     """
     place = {name: value for name, value in source.items() if name.lower() in CONNECTION}
     with resolve(place).connect() as connection:
@@ -61,11 +54,7 @@ def only_run(lake: Lake, source: Mapping[str, str], consumer: str) -> Iterator[N
 
 
 def is_current(lake: Lake) -> bool:
-    """Return whether silver has the columns of this version; if it is older, it is to be computed anew.
-
-    Raises:
-        InvalidOption: a newer version of this package wrote it.
-    """
+    """Return whether silver has the columns of this version; if it is older, it is to be computed anew."""
     version = lake.note("schema").get("silver", 1)
     if version > SILVER:
         raise InvalidOption(
