@@ -73,9 +73,14 @@ class Job:
     runs: list[Run] = field(default_factory=list)
 
     @property
+    def kept(self) -> bool:
+        """Whether its commit was answered, and neither a server nor a cancel took it along."""
+        return self.committed > 0 and not self.recalled and not self.doubtful
+
+    @property
     def owed(self) -> bool:
-        """Whether it has to come to its end."""
-        return self.committed > 0 and self.mode not in UNOWED and not self.recalled and not self.doubtful
+        """Whether it has to come to its end by a run that is done."""
+        return self.kept and self.mode not in UNOWED
 
     @property
     def done(self) -> bool:
