@@ -80,7 +80,7 @@ soak-sabotage: .venv/.installed-test
 	@$(PY) -m tests.soak.sabotage $(ARGS)
 
 .venv/.installed-spark: .venv/.installed-test
-	@scripts/make-venv .venv test,spark
+	@scripts/make-venv .venv test,spark,delta
 	@touch $@
 
 lake-demo: .venv/.installed-spark

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .queue.buffered import BufferedQueue as BufferedQueue
     from .queue.consumer import Consumer as Consumer
     from .queue.heartbeat import Heartbeat as Heartbeat
-    from .queue.job import ClaimedJob as ClaimedJob
+    from .queue.outcomes import ClaimedJob as ClaimedJob
     from .queue.queue import Queue as Queue
 
 #: Where the public names live. They are imported when they are first used: importing this package imports nothing, and

@@ -30,15 +30,13 @@ class LeaseQueueConfig(AppConfig):
         from .checks import addresses, database  # noqa: F401  (importing them registers the checks)
         from .checks import settings as _settings  # noqa: F401
         from .engine import selected
-        from .engine.queues import declarations, instances
+        from .engine.queues import declared, instances
         from .models import JobQuerySet, QueueQuerySet
         from .reaper.recurring import declared as recurring
         from .spark import retention
 
         JobQuerySet.engine, QueueQuerySet.engine = selected, instances
-        post_migrate.connect(
-            declarations.on_migrate, sender=self, dispatch_uid="django_leasequeue.engine.queues.declarations"
-        )
+        post_migrate.connect(declared.on_migrate, sender=self, dispatch_uid="django_leasequeue.engine.queues.declared")
         post_migrate.connect(recurring.on_migrate, sender=self, dispatch_uid="django_leasequeue.reaper.recurring")
         retention.register()
         # What is wrong with the settings is for the checks to say.

@@ -28,24 +28,30 @@ _QUEUES, _TASK_ROWS = 1_000, 2_000
 
 def job_list(request: HttpRequest, site: AdminSite) -> HttpResponse:
     """Answer with the list, or with what a search found."""
-    number = request.GET.get("q", "").strip()
-    if number:
-        return _jump(request, site, number)
+    # One field finds all: what is exactly the number or key of a job leads to it, anything else is searched for.
+    words = request.GET.get("q", "").strip()
+    if words and (jump := _jump(request, site, words)) is not None:
+        return jump
     queue, unknown = _queue(request.GET.get("queue", "").strip())
     context: dict[str, Any] = {"queue": queue}
+    may_search = pages.allowed(request, "view_payload")
     state = request.GET.get("state", "")
     if state in SUSPENDED and not unknown:
         try:
             context.update(page_of(request, queue, state))
         except LeaseQueueError as error:
             messages.error(request, str(error))
-        nothing = job_search.from_request({"task": request.GET.getlist("task")}, None)
+        nothing = job_search.from_request({"task": request.GET.getlist("task")}, None, payloads=False)
         return _page(request, site, {**_form(request, nothing, queue), **context})
     try:
         if unknown:
             raise InvalidOption(f"There is no queue {unknown}.")
-        wanted = job_search.from_request(dict(request.GET.lists()), None if queue is None else queue.pk)
-        if wanted.rest.payload and not pages.allowed(request, "view_payload"):
+        given = dict(request.GET.lists())
+        if words:
+            quoted = len(words) > 2 and words[0] == words[-1] == '"'
+            given["text"] = [words[1:-1] if quoted else words]
+        wanted = job_search.from_request(given, None if queue is None else queue.pk, payloads=may_search)
+        if wanted.rest.payload and not may_search:
             raise InvalidOption("You may not see payloads, so you cannot search in them.")
     except InvalidOption as error:
         messages.error(request, str(error))
@@ -55,6 +61,11 @@ def job_list(request: HttpRequest, site: AdminSite) -> HttpResponse:
         context.update(_by_index(request, queue, state))
     elif request.GET:
         context.update(_search(request, wanted))
+        found = [(job.seq, job.queue, job.name) for job in context["looked"].jobs]
+        context["arguments"] = job_search.arguments(found, values=may_search)
+    if queue is not None and context.get("jobs"):
+        found = [(job.seq, queue.name, job.name) for job in context["jobs"]]
+        context["arguments"] = job_search.arguments(found, values=may_search)
     return _page(request, site, {**_form(request, wanted, queue), **context})
 
 
@@ -77,11 +88,11 @@ def _queue(text: str) -> tuple[Queue | None, str]:
 
 def _form(request: HttpRequest, wanted: job_search.JobFilter, queue: Queue | None) -> dict[str, Any]:
     tasks = reading.read_log(rates.read_tasks(seconds=86_400, size=_TASK_ROWS)).tasks
-    given = {name: request.GET.get(name, "") for name in ("since", "until", "text", "payload")}
+    given = {name: request.GET.get(name, "") for name in ("since", "until", "payload")}
     timed = {name: f"{seconds // 60}min" for name, seconds in rates.RANGES.items()}
     ranges = [(name, since, given["since"] == since) for name, since in {"any time": "", **timed}.items()]
     return {
-        "q": "",
+        "q": request.GET.get("q", "") or wanted.rest.text or "",
         "queues": reading.read_queues(_QUEUES),
         "queue_label": "" if queue is None else f"{queue.project}/{queue.name}" if queue.project else queue.name,
         "tasks": [task.name for task in tasks if task.name],
@@ -144,7 +155,8 @@ def _by_index(request: HttpRequest, queue: Queue, state: str) -> dict[str, Any]:
     }
 
 
-def _jump(request: HttpRequest, site: AdminSite, query: str) -> HttpResponse:
+def _jump(request: HttpRequest, site: AdminSite, query: str) -> HttpResponse | None:
+    """Lead to the job with this number or key, or list the jobs with this key; ``None`` if there is none."""
     number = seq_of(query)
     found = reading.read(reading.find_jobs(number, query[:1_024].replace("\x00", "")))
     seq = found[0].seq if len(found) == 1 else None
@@ -153,5 +165,9 @@ def _jump(request: HttpRequest, site: AdminSite, query: str) -> HttpResponse:
         seq = number if events else None
     if seq is not None:
         return HttpResponseRedirect(pages.url(site, "leasequeue_job_change", seq))
+    if not found:
+        return None
+    named = [(job.seq, job.queue, job.name) for job in found]
+    lines = job_search.arguments(named, values=pages.allowed(request, "view_payload"))
     form = _form(request, job_search.JobFilter(DeadFilter()), None)
-    return _page(request, site, {**form, "q": query, "found": found, "searched": True})
+    return _page(request, site, {**form, "found": found, "arguments": lines})

@@ -1,28 +1,35 @@
 """Finding jobs over all queues and states, finished ones included.
 
-No index answers such a filter: jobs are looked at one after the other, the newest first, a bounded number at a time. An
-answer says how far it has looked, and the next one goes on there.
+No index answers such a filter: the search reads jobs one after the other, the newest first, a bounded number per
+request. An answer says how far it has read; ``search.js`` asks for the next one until a page is full.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
-from ..engine import arrays
+from django.db.models import TextField
+from django.db.models.functions import Cast, Left
+
+from ..engine import arrays, codec
 from ..engine.dead.filter import DeadFilter, from_values
+from ..engine.dead.redaction import readable, redact
 from ..engine.limits import MAX_SEQ
 from ..engine.operation import Steps, operation
 from ..enums import JobState, ResultState
 from ..exceptions import InvalidOption
-from .reading import state_label
+from ..models import StoredJob
+from .reading import alias, state_label
 
 #: Jobs that one page looks at, how many at a time, and the seconds after which it stops.
-MAX_LOOKED, CHUNK, PATIENCE = 50_000, 1_000, 0.2
+MAX_LOOKED, CHUNK, PATIENCE = 50_000, 1_000, 0.4
+#: Bytes of a job's data up to which a list shows the arguments, and characters that it shows.
+_MAX_DATA, _MAX_SHOWN = 4_000, 120
 #: Time by which a job may have been made earlier than one with a lower number: its transaction was long.
 _SLACK = timedelta(minutes=10)
 #: States by the words of an address; of results + 10.
@@ -32,11 +39,15 @@ _FIELDS = ("task", "since", "until", "text", "payload")
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """A filter of jobs; ``None`` (or empty) means any. ``queue`` is an id, ``rest`` holds all but the state."""
+    """A filter of jobs; ``None`` (or empty) means any. ``queue`` is an id, ``rest`` holds all but the state.
+
+    ``payloads``: whether ``text`` is also looked for in data and meta.
+    """
 
     rest: DeadFilter
     queue: int | None = None
     state: str | None = None
+    payloads: bool = False
 
     @property
     def empty(self) -> bool:
@@ -79,33 +90,46 @@ class JobHits(NamedTuple):
     next: int | None
 
 
-def from_request(values: Mapping[str, list[str]], queue: int | None) -> JobFilter:
-    """Return the filter that the lists of values of an address say.
-
-    Raises:
-        InvalidOption: a value is not allowed; the message says which are.
-    """
+def from_request(values: Mapping[str, list[str]], queue: int | None, *, payloads: bool) -> JobFilter:
+    """Return the filter that an address's values make; raise ``InvalidOption`` where one is not allowed."""
     rest = from_values({name: values[name] for name in _FIELDS if name in values})
     state = (values.get("state") or [""])[-1] or "any"
     if state != "any" and state not in STATES:
         raise InvalidOption(f"a state is one of any, {', '.join(STATES)}; it is {state[:40]!r}.")
-    return JobFilter(rest, queue, None if state == "any" else state)
+    return JobFilter(rest, queue, None if state == "any" else state, payloads)
+
+
+def arguments(jobs: Iterable[tuple[int, str, str | None]], *, values: bool) -> dict[int, str]:
+    """Return the data (of a task the arguments) of jobs (number, queue, task) as one line each, with secrets hidden."""
+    names = {seq: (queue, task) for seq, queue, task in jobs}
+    found = StoredJob.objects.using(alias()).filter(pk__in=names)
+    texts = found.annotate(text=Left(Cast("data", TextField()), _MAX_DATA + 1)).values_list("pk", "text")
+    lines = {}
+    for seq, text in texts:
+        if text and len(text) <= _MAX_DATA:
+            queue, task = names[seq]
+            line = _line(redact(readable(text), kind="data", queue=queue, task=task, values=values))
+            lines[seq] = line if len(line) <= _MAX_SHOWN else f"{line[:_MAX_SHOWN]}…"
+        elif text:
+            lines[seq] = "…"
+    return lines
+
+
+def _line(data: Any) -> str:
+    if not (isinstance(data, dict) and isinstance(data.get("args"), list) and isinstance(data.get("kwargs"), dict)):
+        return codec.dumps(data)
+    return ", ".join([*map(codec.dumps, data["args"]), *(f"{k}={codec.dumps(v)}" for k, v in data["kwargs"].items())])
 
 
 @operation
 def find(wanted: JobFilter, *, below: int | None = None, size: int = 50) -> Steps[JobHits]:
-    """Look for jobs, the newest first.
-
-    Args:
-        wanted: the filter.
-        below: ``next`` of the look before.
-        size: jobs that are wanted.
-    """
+    """Search for jobs, the newest first; ``below`` is ``next`` of the search before."""
     since, until = wanted.rest.since, wanted.rest.until
     if below is None:
         ((below,),) = [(MAX_SEQ,)] if until is None else (yield "admin/job_after", {"at": until + _SLACK})
     params = {
         **wanted.rest.matching(),
+        "payloads": wanted.payloads,
         "queue": wanted.queue,
         "states": None if wanted.state is None else arrays.integers([STATES[wanted.state]]),
         "since": since,

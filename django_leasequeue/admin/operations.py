@@ -21,7 +21,7 @@ from ..engine.limits import seq_of
 from ..engine.span import span
 from ..exceptions import InvalidOption
 from ..models import BulkOperation, OperationState
-from ..models.operation import ACTIVE
+from ..models.operators import ACTIVE
 from ..reaper.leader import LOCK
 from ..templatetags.leasequeue_admin import count
 from . import audit, filters, pages, reading

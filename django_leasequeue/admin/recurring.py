@@ -17,7 +17,7 @@ from ..engine.span import span
 from ..models import Job, RecurringTask
 from ..reaper.concerns import BOUNDS
 from ..reaper.recurring.declared import load
-from ..reaper.recurring.enqueue import DueTask, enqueue_task
+from ..reaper.recurring.duty import DueTask, enqueue_task
 from ..reaper.status import recurring
 from ..templatetags.leasequeue_admin import ago, moment
 from . import pages, reading

@@ -265,7 +265,7 @@ def _declaration(name: str, given: dict[str, Any]) -> dict[str, Any]:
 
 def _recurring() -> Iterator[checks.CheckMessage]:
     from ..reaper.recurring import CronsimMissing, declared
-    from ..reaper.recurring.enqueue import find_task
+    from ..reaper.recurring.duty import find_task
 
     for name, given in conf.settings.RECURRING.items():
         try:

@@ -116,7 +116,15 @@ class Calls(ABC):
         return claim_jobs(topic, node, max, lease_ms)
 
     @sync
-    def ack(self, topic: str, node: str, jobs: Sequence[ClientJob | int]) -> Plan[Settled]:
+    def ack(
+        self,
+        topic: str,
+        node: str,
+        jobs: Sequence[ClientJob | int],
+        *,
+        results: Sequence[Any] | None = None,
+        result_ttl_ms: int | None = None,
+    ) -> Plan[Settled]:
         """Complete jobs: they are deleted.
 
         Args:
@@ -124,8 +132,13 @@ class Calls(ABC):
             node: who holds them.
             jobs: at most 1,000, as a claim gave them; seqs alone are not protected against leases that were lost and
                 taken again by the same node.
+            results: what came of the jobs, any JSON for each of them in their order; who waits for one gets it.
+            result_ttl_ms: how long the results are kept; by default as the job or the topic says.
         """
-        return (yield from _settle(topic, "/ack", "acked", node, jobs))
+        given: dict[str, Any] = {} if results is None else {"results": list(results)}
+        if result_ttl_ms is not None:
+            given["result_ttl_ms"] = result_ttl_ms
+        return (yield from _settle(topic, "/ack", "acked", node, jobs, **given))
 
     @sync
     def nack(self, topic: str, node: str, jobs: Sequence[ClientJob | int], *, delay_ms: int = 0) -> Plan[Settled]:
@@ -291,7 +304,7 @@ def claim_jobs(topic: str, node: str, max: int, lease_ms: int | None) -> Plan[li
 
 
 def _settle(
-    topic: str, end: str, word: str, node: str, jobs: Sequence[ClientJob | int], **options: int
+    topic: str, end: str, word: str, node: str, jobs: Sequence[ClientJob | int], **options: Any
 ) -> Plan[Settled]:
     if not jobs:
         return Settled(0, [])

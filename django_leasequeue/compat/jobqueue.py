@@ -30,13 +30,12 @@ from ..exceptions import MaxRetries as MaxRetriesError
 from ..exceptions import WaitTimeout as TimeoutError
 from ..queue import consumer as consumers
 from ..queue import queue as queues
-from ..queue.base import find_serializer
-from ..queue.calls import arun, run
+from ..queue.base import arun, find_serializer, run
 from ..queue.serializers import Serializer
 from ..twins import AsyncStartStop, StartStop
 from ..worker.control import JobAborted as AbortError
-from .jobqueue_events import Events
-from .jobqueue_execution import after, check_handler, runner
+from . import MissingStorage
+from .jobqueue_execution import Events, after, check_handler, runner
 from .jobqueue_producer import Producer, runs
 from .jobqueue_values import (
     AbortSignal,
@@ -58,6 +57,7 @@ __all__ = [
     "AfterExecutionContext",
     "CancelResult",
     "EnqueueResult",
+    "FileStorage",
     "Job",
     "JobCancelledError",
     "JobFailedError",
@@ -65,9 +65,11 @@ __all__ = [
     "JobQueueError",
     "JsonSerde",
     "MaxRetriesError",
+    "MemoryStorage",
     "MessageStatus",
     "Queue",
     "Reaper",
+    "RedisStorage",
     "Serde",
     "SerializedError",
     "StorageError",
@@ -78,6 +80,21 @@ __all__ = [
 
 #: The base of all errors: everything that this app raises on purpose.
 JobQueueError = LeaseQueueError
+
+
+class MemoryStorage(MissingStorage):
+    """Refused: tests use the test database."""
+
+    example = "Queue('images')"
+
+
+class FileStorage(MemoryStorage):
+    """Refused."""
+
+
+class RedisStorage(MemoryStorage):
+    """Refused."""
+
 
 F = TypeVar("F", bound=Callable[..., Any])
 

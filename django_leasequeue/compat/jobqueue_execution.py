@@ -1,20 +1,193 @@
-"""Running jobs of ``compat.jobqueue``: what a handler gets, and what the hook after it may change."""
+"""Running jobs of ``compat.jobqueue``: its events, what a handler gets, and what the hook after it may change."""
 
 from __future__ import annotations
 
 import asyncio
+import inspect
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from ..exceptions import InvalidOption
-from ..queue import job as leases
+from asgiref.sync import async_to_sync
+from django.dispatch import Signal
+
+from .. import signals
+from ..engine import Failure
+from ..exceptions import InvalidOption, JobFailed, LeaseQueueError, MaxRetries
+from ..queue import outcomes as leases
 from ..queue.functions import Execution, is_async
+from ..queue.outcomes import ClaimedJob
+from ..queue.queue import Queue
 from ..tasks.exceptions import FailForGood
 from ..worker.control import JobAborted, JobControl
-from .jobqueue_events import takes
 from .jobqueue_values import AbortSignal, AfterExecutionContext, Job
+
+logger = logging.getLogger("django_leasequeue")
+
+SIGNALS: dict[str, Signal] = {
+    "enqueued": signals.enqueued,
+    "processing": signals.started,
+    "completed": signals.completed,
+    "failing": signals.failing,
+    "failed": signals.failed,
+    "stalled": signals.stalled,
+    "cancelled": signals.cancelled,
+}
+#: What the worker and the reaper could not do, as they log it.
+ERROR = "error"
+#: What the handlers of each event are called with. The queue itself has started and has stopped.
+ARGUMENTS: dict[str, tuple[str, ...]] = {
+    "started": (),
+    "stopped": (),
+    ERROR: ("error",),
+    **dict.fromkeys(SIGNALS, ("id",)),
+    "completed": ("id", "result"),
+    "failing": ("id", "error", "attempt"),
+    "failed": ("id", "error"),
+}
+
+
+class Events:
+    """Calls handlers by the name of an event, from ``connect`` to ``disconnect``.
+
+    Args:
+        queue: whose events.
+        payload: makes a payload of what the job holds.
+    """
+
+    def __init__(self, queue: Queue, payload: Callable[[Any], Any] | None = None) -> None:
+        self._queue = queue
+        self._payload = payload or _unchanged
+        self._handlers: dict[str, list[Callable[..., Any]]] = {}
+        self._receivers: list[tuple[Signal, Callable[..., None]]] = []
+        self._log: _Log | None = None
+        self._queue_id: int | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def on(self, event: str, handler: Callable[..., Any]) -> None:
+        """Call ``handler`` with every such event.
+
+        Raises:
+            InvalidOption: there is no such event, or the handler cannot be called with what the event brings.
+        """
+        if event not in ARGUMENTS:
+            raise InvalidOption(f"there is no event {event!r}; there are {', '.join(ARGUMENTS)}.")
+        if not callable(handler):
+            raise InvalidOption(f"the handler of an event must be a function; it is {handler!r}.")
+        arguments = ARGUMENTS[event]
+        if not takes(handler, len(arguments)):
+            raise InvalidOption(f"{event!r} calls handler({', '.join(arguments)}): {handler!r} does not take that.")
+        self._handlers.setdefault(event, []).append(handler)
+
+    def off(self, event: str, handler: Callable[..., Any]) -> None:
+        """Call it no more."""
+        if handler in self._handlers.get(event, []):
+            self._handlers[event].remove(handler)
+
+    def connect(self, queue_id: int | None) -> None:
+        """Begin to listen.
+
+        Args:
+            queue_id: the queue's, by which the signals of a sweep name it.
+        """
+        self.disconnect()
+        self._queue_id = queue_id
+        for event, signal in SIGNALS.items():
+            receiver = self._receiver(event)
+            signal.connect(receiver, weak=False)
+            self._receivers.append((signal, receiver))
+        self._log = _Log(self)
+        logger.addHandler(self._log)
+
+    def disconnect(self) -> None:
+        """Listen no more."""
+        for signal, receiver in self._receivers:
+            signal.disconnect(receiver)
+        self._receivers.clear()
+        if self._log is not None:
+            logger.removeHandler(self._log)
+            self._log = None
+
+    def emit(self, event: str, *args: Any) -> None:
+        """Call the handlers of an event; what one raises is logged and keeps nobody else from hearing it."""
+        for handler in list(self._handlers.get(event, ())):
+            try:
+                if inspect.iscoroutinefunction(handler):
+                    self._run(handler, args)
+                else:
+                    handler(*args)
+            except Exception:
+                # Not as an error: it would be told to the handlers of errors, which may be what raised.
+                logger.warning("A handler of the event %s raised", event, exc_info=True)
+
+    def _run(self, handler: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            async_to_sync(handler)(*args)
+            return
+        task = loop.create_task(handler(*args))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _receiver(self, event: str) -> Callable[..., None]:
+        def receive(**info: Any) -> None:
+            ours = (self._queue.name, self._queue.project) == (info["queue"], info["project"])
+            if self._handlers.get(event) and (ours or info["queue"] == self._queue_id):
+                self.emit(event, info["key"] or str(info["seq"]), *self._more(event, info))
+
+        return receive
+
+    def _more(self, event: str, info: dict[str, Any]) -> tuple[Any, ...]:
+        if event == "completed":
+            return (info["result"],)
+        if event in ("failing", "failed"):
+            error = error_of(info["job"], info["failure"], final=event == "failed")
+            # For who puts it elsewhere. Errors of other calls know no payload.
+            vars(error)["payload"] = self._payload(info["job"].payload)
+            return (error, info["job"].deliveries) if event == "failing" else (error,)
+        return ()
+
+
+def takes(function: Callable[..., Any], count: int) -> bool:
+    """Return whether a function can be called with so many arguments, as far as its signature is known."""
+    try:
+        signature = inspect.signature(function)
+    except ValueError:
+        return True
+    try:
+        signature.bind(*[None] * count)
+    except TypeError:
+        return False
+    return True
+
+
+def error_of(job: ClaimedJob, failure: Failure, *, final: bool) -> JobFailed:
+    """Return the error of a failed run."""
+    used_up = final and 0 < job.max_deliveries <= job.deliveries
+    kind = MaxRetries if used_up else JobFailed
+    return kind(job.id, failure.type, failure.message, job.deliveries, [{"traceback": failure.traceback}])
+
+
+def _unchanged(value: Any) -> Any:
+    return value
+
+
+class _Log(logging.Handler):
+    """Passes on what is logged as an error, but for the ends of jobs: they have events of their own."""
+
+    def __init__(self, events: Events) -> None:
+        super().__init__(logging.ERROR)
+        self._events = events
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if hasattr(record, "delivery"):
+            return
+        error = record.exc_info[1] if record.exc_info else None
+        self._events.emit(ERROR, error or LeaseQueueError(record.getMessage()))
+
 
 #: Under this name the meta of a job says for how long its end is remembered: the hook sees it.
 TTL = "result_ttl"

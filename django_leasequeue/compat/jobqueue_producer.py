@@ -12,10 +12,8 @@ from ..engine.jobs.results import INLINE_BYTES, Status, complete_steps
 from ..engine.limits import MAX_SPAN_MS, check_integer
 from ..engine.operation import Steps
 from ..queue import queue as queues
-from ..queue.adding import add_jobs
-from ..queue.base import serializer_of, status_of
-from ..queue.calls import OnDatabase
-from ..queue.enqueue import CancelStatus
+from ..queue.base import OnDatabase, serializer_of, status_of
+from ..queue.enqueue import CancelStatus, add_jobs
 from ..queue.outcomes import result_of
 from ..twins import steps_of, sync, twin
 from .jobqueue_execution import TTL

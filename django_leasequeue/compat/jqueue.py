@@ -17,17 +17,18 @@ a process that never had it, for whoever holds it.
 
 from __future__ import annotations
 
-from ..exceptions import InvalidOption, LeaseQueueError, StorageError
 from ..exceptions import JobNotFound as JobNotFoundError
-from .jqueue_broker import BrokerQueue
+from ..exceptions import LeaseQueueError, StorageError
+from . import MissingStorage
+from .jqueue_broker import BrokerQueue, HeartbeatManager
 from .jqueue_direct import DirectQueue
-from .jqueue_heartbeat import HeartbeatManager
 from .jqueue_values import Job, JobStatus, QueueState
 
 __all__ = [
     "BrokerQueue",
     "CASConflictError",
     "DirectQueue",
+    "GCSStorage",
     "HeartbeatManager",
     "InMemoryStorage",
     "JQueueError",
@@ -36,6 +37,7 @@ __all__ = [
     "JobStatus",
     "LocalFileSystemStorage",
     "QueueState",
+    "S3Storage",
     "StorageError",
 ]
 
@@ -47,23 +49,19 @@ class CASConflictError(JQueueError):
     """Never raised: writers do not collide here. It is there for code that catches it."""
 
 
-class _Storage:
-    """A storage of jqueue, which has no counterpart.
-
-    Raises:
-        JQueueError: always; it says what to write.
-    """
-
-    def __init__(self, *args: object, **kwargs: object) -> None:
-        raise InvalidOption(
-            f"there is no {type(self).__name__}: jobs are kept in PostgreSQL. Give the name of a queue where jqueue"
-            " takes a storage: BrokerQueue('mail')."
-        )
-
-
-class InMemoryStorage(_Storage):
+class InMemoryStorage(MissingStorage):
     """Refused: tests use the test database."""
 
+    example = "BrokerQueue('mail')"
 
-class LocalFileSystemStorage(_Storage):
+
+class LocalFileSystemStorage(InMemoryStorage):
     """Refused: ``leasequeue_import`` moves the jobs of a file."""
+
+
+class S3Storage(LocalFileSystemStorage):
+    """Refused: ``leasequeue_import`` moves the jobs of an object."""
+
+
+class GCSStorage(LocalFileSystemStorage):
+    """Refused: ``leasequeue_import`` moves the jobs of an object."""

@@ -15,22 +15,22 @@ from ..engine.limits import MAX_BATCH, MAX_SPAN_MS, MIN_LEASE_MS, LongLease, che
 from ..engine.operation import Steps, operation
 from ..engine.queues.presets import complete
 from ..engine.queues.queues import find
-from ..engine.queues.snapshot import Waiting
+from ..engine.queues.stats import Waiting
 from ..exceptions import InvalidOption, LeaseLost, QueueNotFound, StorageError
 from ..exceptions import JobNotFound as JobNotFoundError
-from ..queue import job as leases
-from ..queue.base import definition, status_of
+from ..queue import outcomes as leases
+from ..queue.base import arun, definition, status_of
 from ..queue.buffered import BufferedQueue
-from ..queue.calls import arun
 from ..queue.enqueue import CancelStatus
 from ..queue.queue import Queue
-from .jqueue_leases import Leases, lease_of
 from .jqueue_values import (
     Job,
     JobId,
     JobStatus,
+    Leases,
     QueueState,
     entrypoint_of,
+    lease_of,
     payload_limit,
     payload_of,
     place_of,

@@ -23,12 +23,11 @@ from ..engine.limits import MAX_KEY_BYTES, check_text
 from ..engine.operation import Steps, operation
 from ..exceptions import InvalidOption, PayloadTooLarge, StorageError
 from ..models import OperatorAction
-from ..queue.calls import run, storage_errors
+from ..queue.base import run, storage_errors
 from ..queue.enqueue import MAX_MANY
 from ..queue.queue import Queue
 from .jqueue_direct import kept_priorities
-from .jqueue_files import File
-from .jqueue_state import FileState, Mark, read_state
+from .jqueue_files import File, FileState, Mark, read_state
 from .jqueue_values import Job, JobStatus, payload_limit, place_of, tag_of
 
 ACTION = "import"

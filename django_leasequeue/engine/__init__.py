@@ -8,9 +8,8 @@ from .. import conf
 from .dead.deadletter import Redriven, redrive
 from .flow.advance import advance, expire_workflows
 from .flow.declared import Limit, Limited
-from .flow.extend import extend_workflow, workflow_of
+from .flow.extend import MemberRow, extend_workflow, member, workflow_of
 from .flow.limits import HELD, LimitValues, set_limits
-from .flow.members import MemberRow, member
 from .flow.workflows import (
     Input,
     Node,
@@ -31,8 +30,7 @@ from .leases.settle import ack, extend, finish, nack, release
 from .leases.sweep import expire, expire_results, promote, sweep
 from .operation import Operation
 from .queues.queues import QueueInfo, configure, create, delete, get, list_queues, pause
-from .queues.snapshot import QueueState, Waiting, state
-from .queues.stats import Counts, Totals, counts, counts_of, totals
+from .queues.stats import Counts, QueueState, Totals, Waiting, counts, counts_of, state, totals
 from .rows import (
     Ending,
     Enqueued,

@@ -11,11 +11,7 @@ _POOLED = (psycopg.errors.InvalidSqlStatementName, psycopg.errors.DuplicatePrepa
 
 
 def advice(error: BaseException) -> str | None:
-    """Return what is wrong with the installation and what to do; ``None`` if the error does not tell.
-
-    Args:
-        error: psycopg's, or one that wraps it, of a statement of ours.
-    """
+    """Return what is wrong with the installation and what to do; ``None`` if the error does not tell."""
     found = psycopg_error(error)
     if isinstance(found, _MISSING):
         return f"The tables are missing or old: run migrate ({str(found).splitlines()[0]})."

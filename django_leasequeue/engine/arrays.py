@@ -13,13 +13,12 @@ def integers(values: Iterable[int | None]) -> str:
     return "{" + ",".join(map(str, values)).replace("None", "NULL") + "}"
 
 
-def _quote(value: str) -> str:
-    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
 def texts(values: Iterable[str | None]) -> str:
     """Return ``values`` as the literal of a text array, null for ``None``."""
-    return "{" + ",".join(["NULL" if value is None else _quote(value) for value in values]) + "}"
+    quoted = [
+        "NULL" if value is None else '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"' for value in values
+    ]
+    return "{" + ",".join(quoted) + "}"
 
 
 def binaries(values: Iterable[bytes | None]) -> str:

@@ -52,23 +52,7 @@ def write(
     operation: BulkOperation | int | None = None,
     using: str | None = None,
 ) -> OperatorAction:
-    """Write one line of the audit, of any door: in the transaction of what was done.
-
-    Args:
-        action: a word for what was done, such as ``retry`` or ``pause``.
-        user_id: the person's primary key as text.
-        username: their name.
-        source: ``admin``, ``command`` or ``code``.
-        project: the tenant; empty for none or all.
-        queue: name of the queue; empty for none or all.
-        seqs: numbers of the jobs; the first hundred are kept.
-        counts: what came of it, in numbers.
-        filters: the filter as a query string.
-        reason: why.
-        detail: whatever else a reader wants to know; never a payload with secrets.
-        operation: the bulk operation that it belongs to.
-        using: alias of the database; ``None`` for ours.
-    """
+    """Write one line of the audit, of any door: in the transaction of what was done."""
     return OperatorAction.objects.using(using or conf.settings.DATABASE).create(
         at=clock.now(),
         user_id=user_id[:64],

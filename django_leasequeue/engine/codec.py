@@ -15,15 +15,7 @@ _scan = json.JSONDecoder().scan_once  # type: ignore[attr-defined]  # not in typ
 
 
 def loads(text: str | bytes, **hooks: Any) -> Any:
-    """Return what JSON text says.
-
-    Args:
-        text: JSON; bytes must be UTF-8.
-        hooks: what numbers become: ``parse_int``, ``parse_float``, ``parse_constant`` of ``json.loads``.
-
-    Raises:
-        ValueError: it is not JSON, or nested too deep to be read at all.
-    """
+    """Return what JSON text says."""
     try:
         if type(text) is str and not hooks:
             # What json.loads does around this takes as long as reading a small payload.
@@ -82,10 +74,6 @@ def dumps_raw(value: Any, text_of: Callable[[Any], str] = _raw_text) -> str:
     """Return a value as JSON text, with parts that are JSON text already.
 
     The encoder cannot put text in as it is: marks that nobody can guess stand for the parts until it is done.
-
-    Args:
-        value: what to write.
-        text_of: returns the text of a part; raises ``TypeError`` for what is not JSON.
     """
     mark = secrets.token_hex(16)
     texts: list[str] = []
@@ -105,11 +93,7 @@ _chunks: Callable[[object, int], Iterable[str]] = json.encoder.c_make_encoder(  
 
 
 def dumps(value: Any, what: str = "data") -> str:
-    """Return ``value`` as JSON text that jsonb accepts; what was ``Written`` is that already.
-
-    Raises:
-        InvalidOption: it is not JSON (NaN and infinity are not), or holds the character U+0000 or a lone surrogate.
-    """
+    """Return ``value`` as JSON text that jsonb accepts; what was ``Written`` is that already."""
     if type(value) is JsonText:
         return str(value)
     try:

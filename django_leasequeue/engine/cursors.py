@@ -18,16 +18,7 @@ def encode_cursor(*values: int | str) -> str:
 
 
 def decode_cursor(cursor: str | None, kinds: Sequence[type], *, low: int = 0) -> list[Any] | None:
-    """Return the values of a cursor, ``None`` for none.
-
-    Args:
-        cursor: as ``encode_cursor`` made it; ``None`` for the first page.
-        kinds: the type of each value.
-        low: the lowest of the integers.
-
-    Raises:
-        InvalidOption: it is not a cursor that such a listing gave.
-    """
+    """Return the values of a cursor, ``None`` for none."""
     if cursor is None:
         return None
     try:

@@ -6,32 +6,30 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+from .. import job_options
+from ..conf.queue_options import OPTIONS
 from ..exceptions import BatchTooLarge, InvalidOption
 
 #: Jobs of one claim or settle call.
 MAX_BATCH = 1_000
 #: Bytes of a node's name.
 MAX_NODE_BYTES = 128
-MAX_LEASE_MS = 86_400_000
-MIN_LEASE_MS = 100
+MIN_LEASE_MS, MAX_LEASE_MS = OPTIONS["lease_ms"].low, OPTIONS["lease_ms"].high
 MAX_DELAY_MS = 86_400_000
-MAX_KEY_BYTES = 1_024
+MAX_KEY_BYTES = job_options.TEXTS["key"]
 #: Bytes of the key of a unique job.
 MAX_UNIQUE_BYTES = 512
-MAX_TAG_BYTES = 256
+MAX_TAG_BYTES = job_options.TEXTS["tag"]
 MAX_PROJECT_BYTES = 1_024
 MAX_QUEUE_BYTES = 255
 #: Bytes of the name of a NOTIFY channel (PostgreSQL cuts longer ones, and nobody would be told).
-MAX_CHANNEL_BYTES = 63
+MAX_CHANNEL_BYTES = job_options.TEXTS["reply_to"]
 MAX_SEQ = 2**63 - 1
+MAX_SPAN_MS = job_options.MAX_SPAN_MS
 #: Seconds for which a worker's row says that it runs: it is written every five seconds, and a killed one writes none.
 WORKER_LEASE = 30
 #: Seconds that a caller waits for a job at most.
 MAX_TIMEOUT = 86_400.0
-#: The longest delay, message TTL and retention: a hundred years. What is longer leaves the range of ``datetime``.
-MAX_SPAN_MS = 100 * 366 * 86_400_000
-
-
 #: Steps of one job, characters of a step's name.
 MAX_STEPS, MAX_STEP_NAME = 10_000, 200
 #: Bytes of the name under which a step is kept: a repeated one has its number behind it.
@@ -39,11 +37,7 @@ MAX_KEPT_NAME_BYTES = 4 * MAX_STEP_NAME + len(f"#{MAX_STEPS}")
 
 
 def check_text(value: Any, what: str, high: int, low: int = 1) -> str:
-    """Return ``value``, ``low`` to ``high`` bytes of text that PostgreSQL can store.
-
-    Raises:
-        InvalidOption: it is something else, or holds NUL or a lone surrogate.
-    """
+    """Return ``value``, ``low`` to ``high`` bytes of text that PostgreSQL can store."""
     if not isinstance(value, str):
         raise InvalidOption(f"{what} must be text; it is a {type(value).__name__}.")
     # Nearly every text is plain: its characters are its bytes, and nothing has to be encoded to be measured.
@@ -59,11 +53,7 @@ def check_text(value: Any, what: str, high: int, low: int = 1) -> str:
 
 
 def seconds_of(value: float | timedelta, what: str) -> float:
-    """Return ``value``, a number of seconds or a timedelta, as seconds.
-
-    Raises:
-        InvalidOption: it is negative, infinite or no number.
-    """
+    """Return ``value``, a number of seconds or a timedelta, as seconds."""
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds < float("inf"):
         raise InvalidOption(f"{what} must be a number of seconds from 0, or a timedelta; it is {value!r}.")
@@ -71,42 +61,26 @@ def seconds_of(value: float | timedelta, what: str) -> float:
 
 
 def check_place(project: Any, *queues: Any) -> None:
-    """Check the project and the names of the queues to look for there.
-
-    Raises:
-        InvalidOption: no project or queue can have that name.
-    """
+    """Check the project and the names of the queues to look for there."""
     check_text(project, "the project", MAX_PROJECT_BYTES, 0)
     for queue in queues:
         check_text(queue, "the name of a queue", MAX_QUEUE_BYTES)
 
 
 def check_node(node: Any) -> str:
-    """Return ``node``, 1 to 128 bytes of text without NUL.
-
-    Raises:
-        InvalidOption: it is something else.
-    """
+    """Return ``node``, 1 to 128 bytes of text without NUL."""
     return check_text(node, "the node (the worker's name)", MAX_NODE_BYTES)
 
 
 def check_list(values: Any, what: str) -> Sequence[Any]:
-    """Return ``values`` if they are a list, tuple or the like, and neither text nor a single named tuple.
-
-    Raises:
-        InvalidOption: they are something else.
-    """
+    """Return ``values`` if they are a list, tuple or the like, and neither text nor a single named tuple."""
     if not isinstance(values, Sequence) or isinstance(values, str | bytes) or hasattr(values, "_fields"):
         raise InvalidOption(f"{what} must be a list; it is a {type(values).__name__}.")
     return values
 
 
 def check_integer(value: Any, what: str, low: int, high: int) -> int:
-    """Return ``value``, an integer from ``low`` to ``high``.
-
-    Raises:
-        InvalidOption: it is something else.
-    """
+    """Return ``value``, an integer from ``low`` to ``high``."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise InvalidOption(f"{what} must be an integer from {low} to {high}; it is {str(value)[:80]!r}.")
     return value
@@ -120,12 +94,7 @@ def seq_of(text: str) -> int | None:
 
 
 def check_seqs(seqs: Sequence[int]) -> list[int]:
-    """Return ``seqs`` once each, in order.
-
-    Raises:
-        BatchTooLarge: there are more than 1,000.
-        InvalidOption: one is not the number of a job.
-    """
+    """Return ``seqs`` once each, in order."""
     if len(check_list(seqs, "the seqs")) > MAX_BATCH:
         raise BatchTooLarge(f"one call settles at most {MAX_BATCH} jobs; there are {len(seqs)}. Split them.")
     for seq in seqs:
@@ -135,42 +104,26 @@ def check_seqs(seqs: Sequence[int]) -> list[int]:
 
 
 def check_token(token: Any) -> int | None:
-    """Return the token of a claim, ``None`` for a call without one.
-
-    Raises:
-        InvalidOption: it is something else.
-    """
+    """Return the token of a claim, ``None`` for a call without one."""
     return None if token is None else check_integer(token, "the token of a claim", 0, MAX_SEQ)
 
 
 def check_ids(queue_ids: Sequence[int]) -> Sequence[int]:
-    """Return the ids of queues.
-
-    Raises:
-        InvalidOption: one is not an id.
-    """
+    """Return the ids of queues."""
     for queue_id in check_list(queue_ids, "the ids of queues"):
         check_integer(queue_id, "the id of a queue", 0, MAX_SEQ)
     return queue_ids
 
 
 def check_count(size: Any, what: str, high: int, low: int = 0) -> int:
-    """Return ``size`` cut to ``high``.
-
-    Raises:
-        InvalidOption: it is not an integer, or below ``low``.
-    """
+    """Return ``size`` cut to ``high``."""
     if isinstance(size, bool) or not isinstance(size, int) or size < low:
         raise InvalidOption(f"{what} must be an integer from {low}; it is {str(size)[:80]!r}.")
     return min(size, high)
 
 
 def check_timeout(timeout: Any) -> float:
-    """Return ``timeout``, a number of seconds that a caller may wait for a job.
-
-    Raises:
-        InvalidOption: it is something else.
-    """
+    """Return ``timeout``, a number of seconds that a caller may wait for a job."""
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= MAX_TIMEOUT:
         raise InvalidOption(f"timeout must be seconds, more than 0 and at most {MAX_TIMEOUT:g}; it is {timeout!r}.")
     return float(timeout)
@@ -190,7 +143,9 @@ def _clamp(value: int | None, what: str, low: int, high: int) -> int | None:
 
 def clamp_lease(lease_ms: int | None) -> int | None:
     """Return a lease length within 100..86,400,000 ms (a ``LongLease`` as it is), ``None`` for the queue's own."""
-    return lease_ms if isinstance(lease_ms, LongLease) else _clamp(lease_ms, "lease_ms", MIN_LEASE_MS, MAX_LEASE_MS)
+    if lease_ms is None or isinstance(lease_ms, LongLease):
+        return lease_ms
+    return _clamp(lease_ms, "lease_ms", MIN_LEASE_MS, MAX_LEASE_MS)
 
 
 def clamp_grace(grace_ms: int | None) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, Generic, ParamSpec, TypeVar
 
 T = TypeVar("T")
@@ -49,6 +49,6 @@ def operation(body: Callable[P, Steps[T]]) -> Callable[P, Operation[T]]:
 
     @wraps(body)
     def make(*args: P.args, **kwargs: P.kwargs) -> Operation[T]:
-        return Operation(lambda: body(*args, **kwargs))
+        return Operation(partial(body, *args, **kwargs))
 
     return make

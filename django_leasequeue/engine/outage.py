@@ -69,11 +69,6 @@ class Outage:
     """Says once that the database is away, and once that it is back, however many parts of a program try it.
 
     For any number of threads.
-
-    Args:
-        logger: where it is said.
-        away, back: the two sentences.
-        extra: fields of both lines.
     """
 
     def __init__(self, logger: logging.Logger, away: str, back: str, **extra: object) -> None:

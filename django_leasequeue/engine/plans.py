@@ -14,10 +14,6 @@ def steady(inner: Operation[T], *, log: bool = False) -> Steps[T]:
     """Run an operation that only reads so that the planner walks indexes and never a large table, on any connection.
 
     Our own connections are set up so; a host's may trust a limit and read a table from its beginning.
-
-    Args:
-        inner: the operation.
-        log: whether it reads the lease log, whose BRIN indexes need bitmaps; elsewhere one reads all before a limit.
     """
     yield BEGIN, {}
     before = yield "plans", {"seqscan": "off", "bitmapscan": "on" if log else "off", "jit": "off"}

@@ -74,11 +74,7 @@ class Connection(psycopg.Connection[Any]):
     role: sql.Composed | None = None
 
     def wait(self, gen: Generator[Any, Any, T], *args: Any, **kwargs: Any) -> T:
-        """Wait for the server; close the connection when that takes too long.
-
-        Raises:
-            psycopg.OperationalError: there was no answer in time.
-        """
+        """Wait for the server; close the connection when that takes too long."""
         if self.patience is None:
             return super().wait(gen, *args, **kwargs)
         try:
@@ -110,9 +106,6 @@ def patiently(using: str) -> Iterator[None]:
     """Wait on Django's connection of this thread as on one of our own: at most ``STATEMENT_TIMEOUT`` a statement.
 
     For what serves requests. Nothing is set on the server: the connection is the host's.
-
-    Raises:
-        django.db.Error: there is no connection.
     """
     patience = conf.settings.STATEMENT_TIMEOUT
     wrapper = connections[using]
@@ -163,14 +156,7 @@ def prepares(using: str) -> bool:
 
 
 def connect(using: str, *, dsn: str | None = None, patience: float | None = None) -> Connection:
-    """Open a sync connection in autocommit mode to an alias (or to ``dsn``); it prepares as the alias allows.
-
-    Args:
-        using: the alias.
-        dsn: where to connect to instead.
-        patience: seconds that a statement may take. The server breaks it off a little earlier (if no
-            ``statement_timeout`` is set for it already); when the server is silent the connection is closed.
-    """
+    """Open a sync connection in autocommit mode to an alias (or to ``dsn``); it prepares as the alias allows."""
     ours = bool(dsn) or prepares(using)  # not a pooler's, which others use next
     params = _over_defaults(dict(conninfo_to_dict(dsn))) if dsn else connection_parameters(using)
     connection = Connection.connect(**params, autocommit=True, prepare_threshold=0 if ours else None)

@@ -28,13 +28,10 @@ T = TypeVar("T")
 _IDLE = psycopg.pq.TransactionStatus.IDLE
 
 
-def _parameters(params: Mapping[str, Any], autocommit: bool) -> dict[str, Any]:
-    return {"now": clock.current(), "autocommit": autocommit, **params}
-
-
-def _raw(name: str, params: Mapping[str, Any]) -> tuple[bytes, list[Any]]:
+def _raw(name: str, params: Mapping[str, Any], autocommit: bool) -> tuple[bytes, list[Any]]:
     text, names = numbered(name)
-    return text, [params[parameter] for parameter in names]
+    complete = {"now": clock.current(), "autocommit": autocommit, **params}
+    return text, [complete[parameter] for parameter in names]
 
 
 def role_of(using: str) -> sql.Composed | None:
@@ -56,7 +53,7 @@ def _apart(
     ):
         if role is not None:
             own.execute(role)
-        return cursor.execute(*_raw(params["name"], _parameters(params["params"], True)), binary=True).fetchall()
+        return cursor.execute(*_raw(params["name"], params["params"], True), binary=True).fetchall()
 
 
 class Executor(Protocol):
@@ -74,35 +71,22 @@ class Executor(Protocol):
     def transaction(self) -> Any: ...
 
 
-class _Announcements:
-    """The signals that an operation has announced, and whether it has begun a transaction.
+def drive(executor: Executor, steps: Steps[T]) -> T:
+    """Carry out the steps of an operation on a sync executor, then send the signals that it announced.
 
     Those of a transaction that is rolled back are not sent: nothing of it happened.
     """
-
-    def __init__(self) -> None:
-        self.signals: list[tuple[str, dict[str, Any]]] = []
-        self.began = False
-
-    def take(self, name: str, params: Mapping[str, Any]) -> None:
-        self.signals.append((name.removeprefix(SIGNAL), dict(params)))
-
-    def undo(self) -> None:
-        if self.began:
-            self.signals.clear()
-
-
-def drive(executor: Executor, steps: Steps[T]) -> T:
-    """Carry out the steps of an operation on a sync executor, then send what it announced."""
-    announced = _Announcements()
+    announced: list[tuple[str, dict[str, Any]]] = []
+    began = False
 
     def perform(step: Step) -> Rows:
+        nonlocal began
         name, params = step
         if name.startswith(SIGNAL):
-            announced.take(name, params)
+            announced.append((name.removeprefix(SIGNAL), dict(params)))
         elif name == BEGIN:
             stack.enter_context(executor.transaction())
-            announced.began = True
+            began = True
         elif name.startswith(COPY):
             executor.copy(name.removeprefix(COPY), params["parts"])
         elif name == APART:
@@ -117,11 +101,12 @@ def drive(executor: Executor, steps: Steps[T]) -> T:
         with ExitStack() as stack:
             return twins.run(steps, perform)
     except BaseException:
-        announced.undo()
+        if began:
+            announced.clear()
         raise
     finally:
-        if announced.signals:
-            signals.dispatch(announced.signals, executor.using)
+        if announced:
+            signals.dispatch(announced, executor.using)
 
 
 #: A host's planner goes by what it last knew of tables that fill and empty within seconds: a plan that was made for the
@@ -157,31 +142,25 @@ class _InUTC(Loader):
         return self._EPOCH + timedelta(microseconds=int.from_bytes(data, "big", signed=True))
 
 
-def _cursor(connection: psycopg.Connection[tuple[Any, ...]]) -> psycopg.RawCursor[tuple[Any, ...]]:
+def fetch_steadily(
+    connection: psycopg.Connection[tuple[Any, ...]],
+    name: str,
+    params: Mapping[str, Any],
+    *,
+    inside: bool,
+    autocommit: bool,
+) -> Rows:
+    """Run one statement on a connection of the host and return its rows, in one round trip."""
     cursor = psycopg.RawCursor(connection)
     if connection.info.parameter_status("TimeZone") not in ("UTC", "Etc/UTC"):
         cursor.adapters.register_loader("timestamptz", _InUTC)
-    return cursor
-
-
-def fetch_steadily(
-    connection: psycopg.Connection[tuple[Any, ...]], name: str, params: Mapping[str, Any], *, inside: bool
-) -> Rows:
-    """Run one statement on a connection of the host and return its rows, in one round trip.
-
-    Args:
-        connection: the host's connection.
-        name: of the statement.
-        params: its parameters.
-        inside: whether a transaction is open, which goes on afterwards with the settings that it had.
-    """
     if bears_any_plan(name) or not psycopg.Pipeline.is_supported():
-        with _cursor(connection) as cursor:
-            return cursor.execute(*_raw(name, params), binary=True).fetchall()
-    with psycopg.Cursor(connection) as settings, _cursor(connection) as cursor:
+        with cursor:
+            return cursor.execute(*_raw(name, params, autocommit), binary=True).fetchall()
+    with psycopg.Cursor(connection) as settings, cursor:
         with connection.pipeline():
             settings.execute(_STEADY_INSIDE if inside else STEADY)
-            cursor.execute(*_raw(name, params), binary=True)
+            cursor.execute(*_raw(name, params, autocommit), binary=True)
             if inside:
                 settings.execute(_AS_BEFORE)
         # After the pipeline, whose end brings the answers: asked for in it they would take a round trip more.
@@ -235,7 +214,7 @@ class DjangoExecutor:
         with self._raw() as (raw, autocommit):
             # Without autocommit the first statement begins the transaction, and settings would hold until its end.
             inside = not raw.autocommit or raw.info.transaction_status != _IDLE
-            return fetch_steadily(raw, name, _parameters(params, autocommit), inside=inside)
+            return fetch_steadily(raw, name, params, inside=inside, autocommit=autocommit)
 
     @async_unsafe
     def copy(self, name: str, parts: Iterable[str]) -> None:
@@ -290,7 +269,7 @@ class ConnectionExecutor:
         """Run one statement and return its rows."""
         autocommit = self._autocommit()
         with psycopg.RawCursor(self.connection) as cursor:
-            cursor.execute(*_raw(name, _parameters(params, autocommit)), binary=True)
+            cursor.execute(*_raw(name, params, autocommit), binary=True)
             return cursor.fetchall()
 
     def copy(self, name: str, parts: Iterable[str]) -> None:
@@ -335,7 +314,7 @@ class AsyncConnectionExecutor:
         """Run one statement and return its rows."""
         autocommit = self._autocommit()
         async with psycopg.AsyncRawCursor(self.connection) as cursor:
-            await cursor.execute(*_raw(name, _parameters(params, autocommit)), binary=True)
+            await cursor.execute(*_raw(name, params, autocommit), binary=True)
             return await cursor.fetchall()
 
     async def copy(self, name: str, parts: Iterable[str]) -> None:
@@ -362,15 +341,17 @@ class AsyncConnectionExecutor:
 
     async def run(self, operation: Operation[T]) -> T:
         """Run an operation to its end and return its value; see ``drive``."""
-        announced = _Announcements()
+        announced: list[tuple[str, dict[str, Any]]] = []
+        began = False
 
         async def perform(step: Step) -> Rows:
+            nonlocal began
             name, params = step
             if name.startswith(SIGNAL):
-                announced.take(name, params)
+                announced.append((name.removeprefix(SIGNAL), dict(params)))
             elif name == BEGIN:
                 await stack.enter_async_context(self.transaction())
-                announced.began = True
+                began = True
             elif name.startswith(COPY):
                 await self.copy(name.removeprefix(COPY), params["parts"])
             elif name == APART:
@@ -385,8 +366,9 @@ class AsyncConnectionExecutor:
             async with AsyncExitStack() as stack:
                 return await twins.arun(operation.steps(), perform)
         except BaseException:
-            announced.undo()
+            if began:
+                announced.clear()
             raise
         finally:
-            if announced.signals:
-                await sync_to_async(signals.dispatch)(announced.signals, None)
+            if announced:
+                await sync_to_async(signals.dispatch)(announced, None)

@@ -65,7 +65,7 @@ def _due_now(seqs: Sequence[int]) -> Steps[int]:
     queues = set()
     done = 0
     for seq in seqs:
-        for (queue_id,) in (yield "admin/run_now", {"seq": seq}):
+        for (queue_id,) in (yield "run_now", {"seq": seq}):
             queues.add(queue_id)
             done += 1
     if queues:

@@ -41,14 +41,7 @@ def carried(jobs: Sequence[NewJob]) -> bool:
 def steps(
     project: str, queue: str, jobs: Sequence[NewJob], enqueue: Callable[[list[NewJob]], Steps[list[Enqueued]]]
 ) -> Steps[list[Enqueued]]:
-    """Steps that enqueue jobs which carry the context of a trace, and tell who traces of their end.
-
-    Args:
-        project: the tenant.
-        queue: name of the queue.
-        jobs: at least one; their metadata must have been checked.
-        enqueue: the steps themselves.
-    """
+    """Steps that enqueue jobs which carry the context of a trace, and tell who traces of their end."""
     assert begin is not None
     sending = begin(project, queue, len(jobs))
     traced = [job._replace(meta=Meta({**(job.meta or {}), META: sending.context})) for job in jobs]

@@ -1,1 +1,8 @@
-"""The HTTP doors: what they share. Each door is a package of its own."""
+"""The HTTP doors: ``topics`` (``/v0``), ``zaqar`` (``/v1``), ``triage`` (for operators), ``metrics`` (``/metrics``).
+
+Here stands what the doors share; each door is a package that imports from here and from the engine, none from another
+door. The admin and the commands import ``keys``, a host the doors' URLs, ``asgi`` and ``access``.
+
+Start at ``views.ApiView``: one way in (``auth``, ``access``, ``keys``, ``throttle``), one way to read a body
+(``payload``, ``fields``), one way out (``errors``). Then ``topics/leases.py``: a claim from its address to its answer.
+"""

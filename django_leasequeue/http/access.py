@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..models.apikey import ApiScope
+from ..models.operators import ApiScope
 
 READ, WRITE, DELETE, ADMIN, PROJECTS, EMIT = (str(scope) for scope in ApiScope.values)
 ALL_SCOPES: frozenset[str] = frozenset(ApiScope.values)

@@ -28,8 +28,7 @@ from .. import conf
 from ..engine.pool import close_pools
 from ..notify import close_listeners
 from .running import RECEIVED, UNREAD
-from .shutdown import stop
-from .streaming import finish_background
+from .streaming import finish_background, stop
 
 logger = logging.getLogger("django_leasequeue.http")
 

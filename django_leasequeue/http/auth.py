@@ -17,9 +17,9 @@ from rest_framework.request import Request
 from .. import conf, engine
 from .access import ADMIN, ALL_SCOPES, DELETE, EMIT, OPEN, READ, WRITE, Access
 from .errors import ApiError
-from .guesses import looking_up
 from .keys import find, ring, split_token
 from .running import RequestRunner
+from .throttle import looking_up
 
 _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="leasequeue"'}
 _HOW = (
@@ -106,18 +106,18 @@ async def authenticate(request: Request, runner: RequestRunner, *, in_query: boo
             with looking_up(request, prefix, secret):
                 known = ring.learn(prefix, await runner_of_keys(runner).run(find(prefix)))
         access = _granted(ring.check(known, secret))
-        _set(request, AnonymousUser(), access)
+        request.user, request.auth = AnonymousUser(), access
         return access
     for kind in _host_classes(conf.settings.API.AUTHENTICATION_CLASSES):
         found = await sync_to_async(kind().authenticate)(request)
         if found is not None:
-            _set(request, *found)
+            request.user, request.auth = found
             return await sync_to_async(_grants())(request) or Access("host", frozenset())
     if token is not None:
         raise unauthorized("This key is unknown.")
     mode = conf.settings.API.ACCESS
     if mode == "open" or (mode == "auto" and django_settings.DEBUG):
-        _set(request, AnonymousUser(), OPEN)
+        request.user, request.auth = AnonymousUser(), OPEN
         return OPEN
     raise unauthorized("This API needs a key.")
 
@@ -126,10 +126,6 @@ def runner_of_keys(runner: RequestRunner) -> RequestRunner:
     """Return a runner for the database that holds the keys: the default one, wherever the queues are."""
     home = conf.settings.DATABASE
     return runner if runner.using == home else RequestRunner(home, threaded=runner.threaded)
-
-
-def _set(request: Request, user: Any, auth: Any) -> None:
-    request.user, request.auth = user, auth
 
 
 def _grants() -> Callable[[Request], Access | None]:
@@ -174,10 +170,10 @@ def require(access: Access, scopes: frozenset[str], topic: str | None = None) ->
     Raises:
         ApiError: 403, naming what is missing.
     """
-    missing = access.missing(scopes)
-    if missing:
-        raise ApiError(403, "forbidden", f"This needs the scope {' and '.join(missing)}, which the key does not have.")
-    if topic is not None and not access.sees(topic):
+    if not scopes <= access.scopes:
+        missing = " and ".join(access.missing(scopes))
+        raise ApiError(403, "forbidden", f"This needs the scope {missing}, which the key does not have.")
+    if topic is not None and access.prefixes and not access.sees(topic):
         raise ApiError(403, "forbidden", f"This key may not use the topic {topic!r}: ask for a key with its prefix.")
 
 

@@ -107,8 +107,11 @@ class CutInteger(Integer):
         super().__init__(**kwargs)
 
     def to_internal_value(self, data: Any) -> int:
-        most = self.most()
-        return super().to_internal_value(min(data, most) if isinstance(data, int) else data)
+        if isinstance(data, bool) or not isinstance(data, int):
+            self.fail("type")
+        if data < self.low:
+            self.fail("range", low=self.low, high=self.high)
+        return min(data, self.most())
 
 
 class Boolean(Field):

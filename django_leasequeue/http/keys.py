@@ -19,7 +19,7 @@ from ..conf import process
 from ..engine import audit, clock
 from ..engine.operation import Steps, operation
 from ..engine.outage import passes
-from ..models.apikey import ApiKey
+from ..models.operators import ApiKey
 from .access import Access
 
 #: How a token begins: it can be told from a host's own tokens, and secret scanners can find it.

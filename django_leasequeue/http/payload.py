@@ -7,6 +7,7 @@ import gc
 import json
 import math
 import re
+import zlib
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -89,9 +90,27 @@ def _uncollected(work: Callable[[], T]) -> T:
             gc.enable()
 
 
+def inflate(body: bytes, limit: int) -> bytes | None:
+    """Return a gzip body inflated; ``None`` if that has more than ``limit`` bytes, of which no more is inflated.
+
+    Raises:
+        ValueError: it is not gzip, is cut short, or has something after its end.
+    """
+    stream = zlib.decompressobj(wbits=31)
+    try:
+        found = stream.decompress(body, limit + 1)
+    except zlib.error as error:
+        raise ValueError(str(error)) from error
+    if len(found) > limit:
+        return None
+    if not stream.eof or stream.unused_data:
+        raise ValueError("it is cut short" if not stream.eof else "there is something after its end")
+    return found
+
+
 def too_many(body: bytes) -> bool:
     """Return whether a body has more values than one may have; it is not parsed for that."""
-    return len(body) > MAX_VALUES and sum(body.count(mark) for mark in (b",", b"[", b"{")) > MAX_VALUES
+    return sum(body.count(mark) for mark in (b",", b"[", b"{")) > MAX_VALUES
 
 
 def too_deep(value: Any, limit: int) -> bool:

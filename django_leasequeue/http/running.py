@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from asgiref.sync import sync_to_async
-from django.core.handlers.wsgi import WSGIRequest
-from django.http import HttpRequest
 
-from .. import engine
 from ..engine import AsyncConnectionExecutor, DjangoExecutor, Operation
 from ..engine.pool import borrow, in_thread, patiently
 
@@ -19,11 +16,6 @@ T = TypeVar("T")
 RECEIVED = "leasequeue.received"
 #: Where it leaves a body that it has not read: a view reads it when the client is admitted.
 UNREAD = "leasequeue.unread"
-
-
-def is_wsgi(request: HttpRequest) -> bool:
-    """Return whether a request came through WSGI: an event loop lives as long as the request then."""
-    return isinstance(request, WSGIRequest)
 
 
 class RequestRunner:
@@ -42,7 +34,8 @@ class RequestRunner:
         """Run an operation."""
         if self.threaded:
             return await sync_to_async(self._run)(operation)
-        return await engine.arun(operation, self.using)
+        async with borrow(self.using) as connection:
+            return await AsyncConnectionExecutor(connection).run(operation)
 
     def _run(self, operation: Operation[T]) -> T:
         with patiently(self.using):
@@ -68,8 +61,3 @@ class RequestRunner:
             value = executor.run(operation)
             ended = time.perf_counter()
         return value, (time.perf_counter() - ended) * 1000
-
-
-def runner_for(request: Any, using: str) -> RequestRunner:
-    """Return the runner for a request on a database alias."""
-    return RequestRunner(using, threaded=is_wsgi(request))

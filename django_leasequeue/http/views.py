@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, ClassVar, TypeVar
 
+from django.core.handlers.wsgi import WSGIRequest
 from django.db import connections, transaction
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
@@ -23,7 +25,7 @@ from .access import Access
 from .auth import ApiKeyAuthentication, authenticate, require
 from .errors import ApiError, answered, describe
 from .fields import Body
-from .running import RECEIVED, UNREAD, RequestRunner, is_wsgi, runner_for
+from .running import RECEIVED, UNREAD, RequestRunner
 from .schema import SCHEMA
 from .throttle import throttle
 
@@ -87,68 +89,50 @@ class ApiView(APIView):
         topic = kwargs.get(self.subject)
         self.request = wrapped = self.initialize_request(request, *args, **kwargs)
         try:
-            handler = self._handler(request.method or "")
+            allowed, method = self.allowed_methods, request.method or ""
+            handler = getattr(self, method.lower(), None) if method in allowed else None
+            if handler is None:
+                raise ApiError(
+                    405,
+                    "method_not_allowed",
+                    f"{method} is not possible here; {' and '.join(allowed)} is."
+                    if allowed
+                    else "Nothing is possible here.",
+                    headers={"Allow": ", ".join(allowed)},
+                )
             await self._admit(wrapped, topic)
-            response = await handler(wrapped, **kwargs)
+            response: HttpResponseBase = await handler(wrapped, **kwargs)
             if not self.public:
                 answered()
             return response
         except Exception as error:  # noqa: BLE001  (whatever happens has one form for the client)
             return self.refuse(error, topic)
 
-    def _handler(self, method: str) -> Callable[..., Awaitable[HttpResponseBase]]:
-        allowed = self.allowed_methods
-        handler = getattr(self, method.lower(), None) if method in allowed else None
-        if handler is None:
-            raise ApiError(
-                405,
-                "method_not_allowed",
-                f"{method} is not possible here; {' and '.join(allowed)} is."
-                if allowed
-                else "Nothing is possible here.",
-                headers={"Allow": ", ".join(allowed)},
-            )
-        found: Callable[..., Awaitable[HttpResponseBase]] = handler
-        return found
-
     async def _admit(self, request: Request, topic: str | None) -> None:
-        self.runner = runner_for(request._request, conf.settings.DATABASE)
+        self.project = ""
+        self.runner = runner = RequestRunner(conf.settings.DATABASE, threaded=isinstance(request._request, WSGIRequest))
         if not self.public:
-            self.access = await authenticate(request, self.runner, in_query=self.token_in_query)
+            self.access = await authenticate(request, runner, in_query=self.token_in_query)
             await throttle(self.access)
-            require(self.access, self._needed(request))
-        self.project = self.project_of(request)
-        self.check_request(request)
+            method = str(request.method)
+            require(self.access, self.required_scopes.get("GET" if method == "HEAD" else method, frozenset()))
+            self.project = self.access.project
+        self.check_address(request, topic)
         if topic is None:
             return
-        self.check_topic(topic)
         require(self.access, frozenset(), topic)
         alias = routing.alias_of(self.project, topic)
-        if alias != self.runner.using:
-            self.runner = runner_for(request._request, alias)
+        if alias != runner.using:
+            self.runner = RequestRunner(alias, threaded=runner.threaded)
 
-    def _needed(self, request: Request) -> frozenset[str]:
-        method = str(request.method)
-        return self.required_scopes.get("GET" if method == "HEAD" else method, frozenset())
-
-    def project_of(self, request: Request) -> str:
-        """Return the tenant that a request works for.
+    def check_address(self, request: Request, topic: str | None) -> None:
+        """Check what a door asks of a request beside a key, and the name of the topic that the address names.
 
         Raises:
-            ApiError: it may not work for the one that it names.
+            ApiError, InvalidOption: the request lacks something, or no topic of this door can have that name.
         """
-        return self.access.project
-
-    def check_request(self, request: Request) -> None:
-        """Check what a door asks of a request beside a key: nothing, unless a door has its own idea."""
-
-    def check_topic(self, topic: str) -> None:
-        """Check the name of the topic that the address names.
-
-        Raises:
-            InvalidOption: no topic of this door can have that name.
-        """
-        presets.check_name(topic, "the name of a topic")
+        if topic is not None:
+            presets.check_name(topic, "the name of a topic")
 
     async def run(self, operation: Operation[T]) -> T:
         """Run an engine operation on the topic's database."""
@@ -198,17 +182,34 @@ class ApiView(APIView):
         return await self.parse(raw, valid)
 
     async def read(self, limit: int) -> bytes | None:
-        """Return the request's body, ``None`` if it has more than ``limit`` bytes: those are not read."""
+        """Return the request's body, inflated; ``None`` if it has more than ``limit`` bytes: those are not read.
+
+        Raises:
+            ApiError: its Content-Encoding is another than gzip, or it is not valid gzip.
+        """
         request = self.request._request
         length = request.META.get("CONTENT_LENGTH") or "0"
         if length.isdecimal() and (len(length) > 18 or int(length) > limit):
             return None
         unread = getattr(request, "scope", {}).get(UNREAD)
-        if unread is not None:
-            found: bytes | None = await unread.read(limit)
-            return found
-        raw = bytes(request.read(limit + 1))
-        return raw if len(raw) <= limit else None
+        raw: bytes | None = bytes(request.read(limit + 1)) if unread is None else await unread.read(limit)
+        if raw is None or len(raw) > limit:
+            return None
+        encoding = request.META.get("HTTP_CONTENT_ENCODING", "").strip().lower()
+        if encoding not in ("", "identity"):
+            if encoding not in ("gzip", "x-gzip"):
+                raise ApiError(
+                    415,
+                    "unsupported_media_type",
+                    f"Content-Encoding {encoding[:80]!r} is unknown: send gzip or none.",
+                )
+            try:
+                if isinstance(request, WSGIRequest):
+                    return payload.inflate(raw, limit)
+                return await payload.in_thread(partial(payload.inflate, raw, limit))
+            except ValueError as error:
+                raise ApiError(400, "invalid_request", f"The body is not valid gzip: {error}.") from error
+        return raw
 
     async def parse(self, raw: bytes, use: Callable[[Any], T]) -> T:
         """Return what is made of a body's JSON; of a large one in a thread.
@@ -222,7 +223,7 @@ class ApiView(APIView):
         """
 
         def work() -> T:
-            if payload.too_many(raw):
+            if len(raw) > payload.MAX_VALUES and payload.too_many(raw):
                 most = f"{payload.MAX_VALUES:,}"
                 raise ApiError(
                     413, "payload_too_large", f"The body has more than {most} values: send fewer records at a time."
@@ -234,7 +235,7 @@ class ApiView(APIView):
             payload.check_depth(data, raw)
             return use(data)
 
-        if len(raw) < payload.IN_THREAD or is_wsgi(self.request._request):
+        if len(raw) < payload.IN_THREAD or isinstance(self.request._request, WSGIRequest):
             return work()
         return await payload.in_thread(work)
 
@@ -293,7 +294,7 @@ class ApiView(APIView):
             ApiError: its key was revoked, has expired, or lost a right, one of the topics or the project.
         """
         access = await authenticate(self.request, self.runner, in_query=self.token_in_query)
-        require(access, self._needed(self.request))
+        require(access, self.required_scopes["GET"])
         for topic in topics:
             require(access, frozenset(), topic)
         if access.project != self.access.project:

@@ -10,8 +10,7 @@ from .. import conf
 from ..engine import Counts
 from ..engine.pool import usage
 from . import load_extra
-from .figures import BOUNDS, Ages, DatabaseLook, Histogram, LogCounts
-from .memory import look_at
+from .figures import BOUNDS, Ages, DatabaseLook, Histogram, LogCounts, look_at
 
 if TYPE_CHECKING:
     from prometheus_client import Metric

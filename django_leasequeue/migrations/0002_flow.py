@@ -9,15 +9,19 @@ from django.db import migrations, models
 # django-pgtrigger removes its triggers with their tables, but leaves their functions.
 DROP_TRIGGER_FUNCTIONS = "DROP FUNCTION IF EXISTS pgtrigger_flow_97f85()"
 
-# Jobs have left a claim. Where the statement that took them out is the whole transaction, the slots of jobs that have ended go to the
-# next ones of their keys: the lock of a key is held for no longer, and nobody waits for one. All else becomes a turn, for a claimer.
+# Jobs have left a claim. Where the statement that took them out is the whole transaction, the slots of jobs that have ended, or that are
+# tried again later, go to the next ones of their keys: the lock of a key is held for no longer, and no transaction waits for one. All
+# else becomes a turn, for a claimer of the queue in which the next job of the key waits: the one that was left may be served by others,
+# or be deleted.
 LEFT = """
 CREATE FUNCTION leasequeue_left(in_queue bigint, in_flags int, in_seqs bigint[]) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     rest bigint[] := in_seqs;
     free bigint[];
     ended bigint[];
+    parked bigint[];
     woken bigint[] := '{}';
+    others bigint[];
 BEGIN
     IF cardinality(in_seqs) = 0 THEN
         RETURN;
@@ -29,24 +33,31 @@ BEGIN
             SELECT k.id FROM leasequeue_limitkey k WHERE k.id = ANY (ARRAY(
                     SELECT m.key FROM leasequeue_member m WHERE m.seq = ANY (in_seqs) AND m.workflow IS NULL))
                 AND EXISTS (SELECT FROM leasequeue_limit l WHERE l.id = k.limit_id AND l.concurrency IS NOT NULL AND l.rate IS NULL
-                    AND NOT l.fair OFFSET 0)
+                    OFFSET 0)
             FOR UPDATE OF k SKIP LOCKED);
         WITH gone AS (
             DELETE FROM leasequeue_member m WHERE m.seq = ANY (in_seqs) AND m.workflow IS NULL AND m.key = ANY (free) AND (
                 EXISTS (SELECT FROM leasequeue_jobresult r WHERE r.seq = m.seq OFFSET 0)
                 OR NOT EXISTS (SELECT FROM leasequeue_job j WHERE j.seq = m.seq OFFSET 0))
             RETURNING m.key
+        ), later AS (
+            UPDATE leasequeue_member m SET taken = false
+            WHERE m.seq = ANY (in_seqs) AND m.workflow IS NULL AND m.key = ANY (free) AND m.taken
+                AND EXISTS (SELECT FROM leasequeue_delayed d WHERE d.seq = m.seq AND d.flags & 512 = 0 OFFSET 0)
+            RETURNING m.seq, m.key
         )
-        SELECT array_agg(DISTINCT gone.key) INTO ended FROM gone;
+        SELECT array_agg(DISTINCT x.key), array_agg(x.seq) INTO ended, parked
+        FROM (SELECT gone.key, NULL::bigint AS seq FROM gone UNION ALL SELECT later.key, later.seq FROM later) x;
         IF ended IS NOT NULL THEN
             WITH k AS MATERIALIZED (
-                SELECT k.id, l.concurrency - (SELECT count(*) FROM (
+                SELECT k.id, l.fair, l.concurrency - (SELECT count(*) FROM (
                     SELECT FROM leasequeue_member m WHERE m.key = k.id AND m.taken LIMIT 10000) s) AS slots
                 FROM leasequeue_limitkey k CROSS JOIN LATERAL (
-                    SELECT l.concurrency FROM leasequeue_limit l WHERE l.id = k.limit_id OFFSET 0) l
+                    SELECT l.concurrency, l.fair FROM leasequeue_limit l WHERE l.id = k.limit_id OFFSET 0) l
                 WHERE k.id = ANY (ended)
             ), m AS MATERIALIZED (
-                SELECT m.seq, m.queue_id FROM k CROSS JOIN LATERAL (
+                -- Those of a fair limit go to the back of their rank, so that keys take turns.
+                SELECT m.seq, m.queue_id, CASE WHEN k.fair THEN nextval('leasequeue_job_seq_seq') END AS position FROM k CROSS JOIN LATERAL (
                     SELECT m.seq, m.queue_id FROM leasequeue_member m WHERE m.key = k.id AND m.waits ORDER BY m.rank, m.seq
                     LIMIT LEAST(GREATEST(k.slots, 0), 1000)) m
             ), p AS MATERIALIZED (
@@ -55,12 +66,16 @@ BEGIN
                 DELETE FROM leasequeue_delayed d WHERE d.seq = ANY (ARRAY(SELECT p.seq FROM p)) RETURNING d.*
             ), taken AS (
                 UPDATE leasequeue_member SET waits = false, taken = true WHERE seq = ANY (ARRAY(SELECT gone.seq FROM gone))
+            ), moved AS (
+                UPDATE leasequeue_job j SET position = m.position FROM m
+                WHERE j.seq = m.seq AND j.seq = ANY (ARRAY(SELECT m.seq FROM m WHERE m.position IS NOT NULL))
             ), ready AS (
                 INSERT INTO leasequeue_ready (queue_id, rank, lane, position, seq, deliveries, flags, ready_at, max_deliveries,
                     expires_at, tag)
-                SELECT g.queue_id, g.rank, 1, (SELECT COALESCE(j.position, j.seq) FROM leasequeue_job j WHERE j.seq = g.seq), g.seq,
+                SELECT g.queue_id, g.rank, CASE WHEN m.position IS NULL THEN 1 ELSE 2 END,
+                    COALESCE(m.position, (SELECT COALESCE(j.position, j.seq) FROM leasequeue_job j WHERE j.seq = g.seq)), g.seq,
                     g.deliveries, g.flags & 255, clock_timestamp(), g.max_deliveries, g.expires_at, g.tag
-                FROM gone g
+                FROM gone g JOIN m ON m.seq = g.seq
             ), missing AS (
                 -- Cancelled before they were members, or in this moment: a claimer looks.
                 INSERT INTO leasequeue_flowturn (queue_id, at, kind, seqs)
@@ -69,12 +84,22 @@ BEGIN
             )
             SELECT COALESCE(array_agg(DISTINCT m.queue_id), '{}') INTO woken FROM m;
         END IF;
-        rest := ARRAY(SELECT m.seq FROM leasequeue_member m WHERE m.seq = ANY (in_seqs));
+        rest := ARRAY(SELECT m.seq FROM leasequeue_member m WHERE m.seq = ANY (in_seqs) AND m.seq <> ALL (COALESCE(parked, '{}')));
     END IF;
     IF cardinality(rest) > 0 THEN
-        INSERT INTO leasequeue_flowturn (queue_id, at, kind, seqs) VALUES (in_queue, 'epoch', 2, rest);
+        WITH made AS (
+            INSERT INTO leasequeue_flowturn (queue_id, at, kind, seqs)
+            SELECT COALESCE(n.queue_id, in_queue), 'epoch', 2, array_agg(r.seq) FROM unnest(rest) AS r(seq)
+            LEFT JOIN LATERAL (
+                SELECT m.key FROM leasequeue_member m WHERE m.seq = r.seq AND m.workflow IS NULL OFFSET 0) m ON true
+            LEFT JOIN LATERAL (
+                SELECT n.queue_id FROM leasequeue_member n WHERE n.key = m.key AND n.waits ORDER BY n.rank, n.seq LIMIT 1) n ON true
+            GROUP BY 1 RETURNING queue_id
+        )
+        SELECT array_agg(made.queue_id) INTO others FROM made;
+        woken := woken || others;
     END IF;
-    IF cardinality(rest) > 0 OR in_flags & 256 <> 0 THEN
+    IF in_flags & 256 <> 0 THEN
         woken := woken || in_queue;
     END IF;
     -- One expression: who is cancelled in the middle would keep the lock.

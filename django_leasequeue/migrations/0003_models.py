@@ -4,7 +4,6 @@ from django.db import migrations, models
 
 import django_leasequeue.models.fields
 import django_leasequeue.models.job
-import django_leasequeue.models.relations
 
 # The job is ``j``, its queue ``q``, its place in a workflow ``m``, its last failed attempt ``a``, what its place says ``p``.
 COLUMNS = """{seq} AS seq, {queue} AS queue_id, {state} AS state, j.name AS task, j.data,
@@ -202,35 +201,35 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name="claim",
             name="worker",
-            field=django_leasequeue.models.relations.SameNumber(
+            field=django_leasequeue.models.fields.SameNumber(
                 here="node", related_name="leases", there="node", to="leasequeue.worker"
             ),
         ),
         migrations.AddField(
             model_name="attempt",
             name="job",
-            field=django_leasequeue.models.relations.SameNumber(
+            field=django_leasequeue.models.fields.SameNumber(
                 here="seq", related_name="attempts", there="seq", to="leasequeue.job"
             ),
         ),
         migrations.AddField(
             model_name="deadletter",
             name="job",
-            field=django_leasequeue.models.relations.SameNumber(
+            field=django_leasequeue.models.fields.SameNumber(
                 here="seq", related_name="+", there="seq", to="leasequeue.job"
             ),
         ),
         migrations.AddField(
             model_name="jobresult",
             name="job",
-            field=django_leasequeue.models.relations.SameNumber(
+            field=django_leasequeue.models.fields.SameNumber(
                 here="seq", related_name="+", there="seq", to="leasequeue.job"
             ),
         ),
         migrations.AddField(
             model_name="recurringtask",
             name="last_job",
-            field=django_leasequeue.models.relations.SameNumber(
+            field=django_leasequeue.models.fields.SameNumber(
                 here="last_seq", related_name="+", there="seq", to="leasequeue.job"
             ),
         ),

@@ -3,7 +3,6 @@
 from django.db import migrations, models
 
 import django_leasequeue.models.fields
-import django_leasequeue.models.relations
 
 # The settings of these functions: they read by index, whatever a host's planner knew of tables that fill and empty when it
 # made a plan. They cost less than a statement that sets them.
@@ -145,7 +144,7 @@ class Migration(migrations.Migration):
                 ("event", models.TextField(db_collation="C", null=True)),
                 (
                     "job",
-                    django_leasequeue.models.relations.SameNumber(
+                    django_leasequeue.models.fields.SameNumber(
                         here="seq", related_name="steps", there="seq", to="leasequeue.job"
                     ),
                 ),

@@ -1,4 +1,8 @@
-"""The tables, one file each."""
+"""The models by role; import their names from here.
+
+`job` holds the model that projects query. `queue`, `storedjob`, `history`, `flow` and `worker` hold tables that the
+engine writes, `operators` and `lake` those of people and of the lake. Models import enums and exceptions, no engine.
+"""
 
 from ..enums import (
     DEAD_LETTER_SELF,
@@ -21,34 +25,24 @@ from ..enums import (
     TurnKind,
     WorkflowState,
 )
-from .apikey import ApiKey, ApiScope
-from .attempt import Attempt
-from .audit import OperatorAction
-from .claim import Claim
-from .deadletter import DeadLetter
-from .emittedevent import EmittedEvent
-from .event import JobEvent, LeaseEvent
-from .floor import QueueFloor, QueueRank
-from .idempotency import IdempotencyKey
+from .flow import EmittedEvent, FlowTurn, JobStep, Limit, LimitKey, Member, Workflow
+from .history import Attempt, DeadLetter, JobEvent, JobResult, LeaseEvent
 from .job import Job, JobQuerySet, JobStatus
-from .jobstep import JobStep
 from .lake import LakeConsumer, LakeFigure, LakeSlice, LakeStage, LakeWrite
-from .largeobject import LargeObject
-from .limit import Limit, LimitKey
-from .member import FlowTurn, Member
-from .operation import BulkOperation, OperationKind, OperationState
-from .places import Delayed, Ready, Record
-from .queue import Queue, QueueQuerySet
-from .recurring import RecurringTask
-from .result import JobResult
-from .savedfilter import SavedFilter
-from .stat import QueueStat
-from .storedjob import LiveJob, StoredJob
-from .topic import Timeline, TopicState
-from .uniquekey import UniqueKey
-from .waiter import ClaimWaiter
-from .worker import Worker
-from .workflow import Workflow
+from .operators import ApiKey, ApiScope, BulkOperation, OperationKind, OperationState, OperatorAction, SavedFilter
+from .queue import (
+    IdempotencyKey,
+    Queue,
+    QueueFloor,
+    QueueQuerySet,
+    QueueRank,
+    QueueStat,
+    Timeline,
+    TopicState,
+    UniqueKey,
+)
+from .storedjob import Claim, Delayed, LargeObject, LiveJob, Ready, Record, StoredJob
+from .worker import ClaimWaiter, RecurringTask, Worker
 
 __all__ = [
     "DEAD_LETTER_SELF",

@@ -1,4 +1,4 @@
-"""PlainJSONField: JSON that is kept as it was written, and can be queried as Django's own JSONField can."""
+"""Fields: JSON that is kept as it was written, and relations by an equal number or name without a foreign key."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from django.db import models
 from django.db.models.expressions import Col
 from django.db.models.fields import json as django_json
 from django.db.models.fields.json import KeyTransform, KeyTransformFactory
+from django.db.models.fields.related_descriptors import ForwardManyToOneDescriptor
 
 
 class PlainJSONField(models.JSONField):
@@ -97,3 +98,55 @@ _LOOKUPS: list[type[models.Lookup[Any]]] = [
 ]
 for _lookup in _LOOKUPS:
     PlainJSONField.register_lookup(_on_jsonb(_lookup))
+
+
+class _OrNone(ForwardManyToOneDescriptor):
+    """The other row, or ``None``: most jobs have no dead letter, and live ones no result."""
+
+    def get_object(self, instance: Any) -> Any:
+        try:
+            return super().get_object(instance)
+        except self.field.remote_field.model.DoesNotExist:
+            return None
+
+
+class SameNumber(models.ForeignObject):
+    """The row of another model whose columns have the same values; ``None`` if there is none.
+
+    Args:
+        to: the other model.
+        here, there: the fields that are compared.
+        related_name: of the way back; none by default.
+    """
+
+    forward_related_accessor_class = _OrNone
+
+    def __init__(
+        self, to: Any, here: str = "seq", there: str = "seq", *, related_name: str = "+", **kwargs: Any
+    ) -> None:
+        # What Django's migrations and clones say again of every relation of this kind.
+        for name in ("on_delete", "from_fields", "to_fields", "null", "blank", "editable", "serialize"):
+            kwargs.pop(name, None)
+        super().__init__(
+            to,
+            models.DO_NOTHING,
+            [here],
+            [there],
+            related_name=related_name,
+            null=True,
+            blank=True,
+            editable=False,
+            serialize=False,
+            **kwargs,
+        )
+        self.here, self.there = here, there
+
+    def deconstruct(self) -> Any:
+        name, path, _, kwargs = super().deconstruct()
+        kwargs = {
+            "to": kwargs["to"],
+            "here": self.here,
+            "there": self.there,
+            "related_name": self.remote_field.related_name or "+",
+        }
+        return name, path, [], kwargs

@@ -10,13 +10,10 @@ from django.db.models.lookups import Exact, In
 from django.db.models.sql import Query
 from django.db.models.sql.datastructures import BaseTable
 
-from .fields import PlainJSONField
-from .limit import LimitKey
-from .member import Member
+from .base import ReadOnlyModel, ReadOnlyQuerySet
+from .fields import PlainJSONField, SameNumber
+from .flow import LimitKey, Member, Workflow
 from .queue import Queue
-from .read_only import ReadOnlyModel, ReadOnlyQuerySet
-from .relations import SameNumber
-from .workflow import Workflow
 
 
 class _HasPath(Protocol):

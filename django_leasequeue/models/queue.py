@@ -1,4 +1,4 @@
-"""Queue: a topic with its options as typed columns."""
+"""A queue or log with its options, and the rows that a queue has once: state, floors, ranks, samples and taken keys."""
 
 from __future__ import annotations
 
@@ -6,11 +6,24 @@ from collections.abc import Collection, Iterable
 from typing import Any, ClassVar
 
 import pgtrigger
+from django.contrib.postgres.fields import ArrayField
 from django.db import NotSupportedError, models, router, transaction
 from django.db.models import Q
 
-from ..enums import Backoff, DedupUntil, Discard, Durability, ExhaustAt, LateAck, PriorityOrder, QueueType, Requeue
-from .guard import Guard
+from ..conf.queue_options import OPTIONS
+from ..enums import (
+    Backoff,
+    DedupUntil,
+    Discard,
+    Durability,
+    ExhaustAt,
+    FloorKind,
+    LateAck,
+    PriorityOrder,
+    QueueType,
+    Requeue,
+)
+from .base import Guard
 
 
 class QueueQuerySet(models.QuerySet["Queue"]):
@@ -55,37 +68,39 @@ class Queue(models.Model):
 
     project = models.CharField(max_length=256, default="", blank=True)
     name = models.CharField(max_length=255)
-    type = models.CharField(max_length=8, choices=QueueType.choices, default=QueueType.QUEUE)
+    type = models.CharField(max_length=8, choices=QueueType.choices, default=OPTIONS["type"].default)
 
-    requeue = models.CharField(max_length=8, choices=Requeue.choices, default=Requeue.ORIGINAL)
-    priority_order = models.CharField(max_length=4, choices=PriorityOrder.choices, default=PriorityOrder.DESC)
-    priority_min = models.SmallIntegerField(default=0)
-    priority_max = models.SmallIntegerField(default=9)
-    lease_ms = models.IntegerField(default=30_000)
-    late_ack = models.CharField(max_length=6, choices=LateAck.choices, default=LateAck.REJECT)
-    leases_durable = models.BooleanField(default=False)
-    claim_jitter_ms = models.IntegerField(default=0)
+    requeue = models.CharField(max_length=8, choices=Requeue.choices, default=OPTIONS["requeue"].default)
+    priority_order = models.CharField(
+        max_length=4, choices=PriorityOrder.choices, default=OPTIONS["priority_order"].default
+    )
+    priority_min = models.SmallIntegerField(default=OPTIONS["priority_min"].default)
+    priority_max = models.SmallIntegerField(default=OPTIONS["priority_max"].default)
+    lease_ms = models.IntegerField(default=OPTIONS["lease_ms"].default)
+    late_ack = models.CharField(max_length=6, choices=LateAck.choices, default=OPTIONS["late_ack"].default)
+    leases_durable = models.BooleanField(default=OPTIONS["leases_durable"].default)
+    claim_jitter_ms = models.IntegerField(default=OPTIONS["claim_jitter_ms"].default)
     # The previous release, which knows nothing of it, makes queues during a deploy.
-    concurrency = models.IntegerField(default=0, db_default=0)
+    concurrency = models.IntegerField(default=OPTIONS["concurrency"].default, db_default=0)
 
-    max_deliveries = models.IntegerField(default=0)
-    exhaust_at = models.CharField(max_length=7, choices=ExhaustAt.choices, default=ExhaustAt.CLAIM)
+    max_deliveries = models.IntegerField(default=OPTIONS["max_deliveries"].default)
+    exhaust_at = models.CharField(max_length=7, choices=ExhaustAt.choices, default=OPTIONS["exhaust_at"].default)
     dead_letter = models.CharField(max_length=255, null=True, blank=True)
-    dead_ttl_ms = models.BigIntegerField(default=0)
-    backoff = models.CharField(max_length=16, choices=Backoff.choices, default=Backoff.NONE)
-    backoff_base_ms = models.IntegerField(default=1_000)
-    backoff_max_ms = models.IntegerField(default=3_600_000)
+    dead_ttl_ms = models.BigIntegerField(default=OPTIONS["dead_ttl_ms"].default)
+    backoff = models.CharField(max_length=16, choices=Backoff.choices, default=OPTIONS["backoff"].default)
+    backoff_base_ms = models.IntegerField(default=OPTIONS["backoff_base_ms"].default)
+    backoff_max_ms = models.IntegerField(default=OPTIONS["backoff_max_ms"].default)
 
-    result_ttl_ms = models.BigIntegerField(default=0)
-    dedup_until = models.CharField(max_length=10, choices=DedupUntil.choices, default=DedupUntil.TERMINAL)
-    ttl_ms = models.BigIntegerField(default=0)
-    cap_records = models.BigIntegerField(default=0)
-    cap_bytes = models.BigIntegerField(default=0)
-    discard = models.CharField(max_length=6, choices=Discard.choices, default=Discard.OLD)
-    durability = models.CharField(max_length=9, choices=Durability.choices, default=Durability.DISK)
-    idempotency_window_ms = models.IntegerField(default=120_000)
-    log_enqueued = models.BooleanField(default=True)
-    serializer = models.CharField(max_length=64, default="json")
+    result_ttl_ms = models.BigIntegerField(default=OPTIONS["result_ttl_ms"].default)
+    dedup_until = models.CharField(max_length=10, choices=DedupUntil.choices, default=OPTIONS["dedup_until"].default)
+    ttl_ms = models.BigIntegerField(default=OPTIONS["ttl_ms"].default)
+    cap_records = models.BigIntegerField(default=OPTIONS["cap_records"].default)
+    cap_bytes = models.BigIntegerField(default=OPTIONS["cap_bytes"].default)
+    discard = models.CharField(max_length=6, choices=Discard.choices, default=OPTIONS["discard"].default)
+    durability = models.CharField(max_length=9, choices=Durability.choices, default=OPTIONS["durability"].default)
+    idempotency_window_ms = models.IntegerField(default=OPTIONS["idempotency_window_ms"].default)
+    log_enqueued = models.BooleanField(default=OPTIONS["log_enqueued"].default)
+    serializer = models.CharField(max_length=64, default=OPTIONS["serializer"].default)
     metadata = models.JSONField(default=dict, blank=True)
 
     dead_lettered = models.BigIntegerField(default=0, editable=False)
@@ -162,3 +177,158 @@ class Queue(models.Model):
         """Delete the queue with its jobs, claims and results; its events stay."""
         gone = int(QueueQuerySet.engine.delete(self, using or router.db_for_write(type(self), instance=self)))
         return gone, {"leasequeue.Queue": gone}
+
+
+class TopicState(models.Model):
+    """One row per topic, made with it.
+
+    Written only when records are removed, never when they are added: a row that every enqueue updates would make all
+    producers of a queue wait for each other.
+    """
+
+    queue = models.OneToOneField(
+        Queue, on_delete=models.DO_NOTHING, db_constraint=False, primary_key=True, related_name="+"
+    )
+    #: The highest number that was ever removed; the topic's head is that or the highest live one.
+    head_seq = models.BigIntegerField(default=0, db_default=0)
+    last_write_at = models.DateTimeField(null=True)
+    #: What a cap or a TTL took away, for readers that come too late.
+    gap_from = models.BigIntegerField(null=True)
+    gap_to = models.BigIntegerField(null=True)
+    gap_count = models.BigIntegerField(default=0, db_default=0)
+    gap_reason = models.CharField(max_length=8, null=True)
+    #: At most this many live records and bytes, where a cap asks for it; null: count again.
+    records = models.BigIntegerField(null=True)
+    bytes = models.BigIntegerField(null=True)
+
+    def __str__(self) -> str:
+        return f"state of topic {self.queue_id}"
+
+
+class Timeline(models.Model):
+    """One row per timeline of the server, which a promoted standby changes, written by the reaper.
+
+    A row that a standby has seen proves that everything up to ``sealed`` and below ``horizon`` reached it as well.
+    """
+
+    timeline = models.BigIntegerField(primary_key=True)
+    #: The highest number drawn when it was noted; all of it has ended once transaction ``mark`` is the oldest.
+    head = models.BigIntegerField()
+    mark = models.BigIntegerField()
+    #: Every transaction that drew a number up to this one has ended.
+    sealed = models.BigIntegerField()
+    #: Every transaction below this one has ended.
+    horizon = models.BigIntegerField()
+    noted_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"timeline {self.timeline}"
+
+
+class QueueFloor(models.Model):
+    """A bound of a queue that only rises: the highest row of a kind and rank counts, lower ones are removed.
+
+    Rows are added, never updated: a row that is updated under a held snapshot would grow a chain of versions that every
+    reader walks, and its lock would make claims wait for whoever holds it.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    queue = models.ForeignKey(Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
+    value = models.BigIntegerField()
+    made_at = models.DateTimeField()
+    kind = models.SmallIntegerField(choices=FloorKind.choices)
+    rank = models.SmallIntegerField(default=0)
+
+    class Meta:
+        indexes = [
+            # Read from its end: what was removed lies in front.
+            models.Index(fields=["queue", "kind", "rank", "value"], name="leasequeue_floor_place"),
+        ]
+
+    def __str__(self) -> str:
+        return f"floor of queue {self.queue_id}, kind {self.kind}, rank {self.rank}"
+
+
+class QueueRank(models.Model):
+    """A rank that jobs of a queue have had. Not unique: two first jobs of a priority do not wait for each other."""
+
+    id = models.BigAutoField(primary_key=True)
+    queue = models.ForeignKey(Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
+    rank = models.SmallIntegerField()
+
+    class Meta:
+        indexes = [models.Index(fields=["queue", "rank"], name="leasequeue_rank_place")]
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} of queue {self.queue_id}"
+
+
+class QueueStat(models.Model):
+    """One sample of a queue. The newest is what capped counts fall back to; older ones draw the charts."""
+
+    queue = models.ForeignKey(
+        Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="samples"
+    )
+    sampled_at = models.DateTimeField()
+    ready = models.BigIntegerField()
+    delayed = models.BigIntegerField()
+    leased = models.BigIntegerField()
+    dead = models.BigIntegerField()
+    records = models.BigIntegerField(default=0)
+    oldest_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["queue", "sampled_at"], name="leasequeue_stat_sample"),
+        ]
+        indexes = [
+            # Retention of samples.
+            models.Index(fields=["sampled_at"], name="leasequeue_stat_age"),
+        ]
+
+    def __str__(self) -> str:
+        return f"sample of queue {self.queue_id} at {self.sampled_at:%Y-%m-%d %H:%M:%S}"
+
+
+class UniqueKey(models.Model):
+    """A key that a call with ``unique_until``, ``unique_for`` or ``on_conflict``, or a task with a key, has taken.
+
+    Its row is the lock under which callers decide about the key. Whether it is free is said by where its job stands;
+    the row stays until the next call takes it, or until its job is gone.
+    """
+
+    pk = models.CompositePrimaryKey("queue", "key")
+    queue = models.ForeignKey(Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
+    key = models.TextField(db_collation="C")
+    #: The job that took it; 0 where the call found that a job without these options has it.
+    seq = models.BigIntegerField(default=0)
+    #: The key is free from then on, whatever its job does; null: it goes by its job.
+    free_at = models.DateTimeField(null=True)
+    #: The key is free when its job starts, not only when that has ended.
+    until_start = models.BooleanField(default=False)
+
+    def __str__(self) -> str:
+        return f"unique key {self.key}"
+
+
+class IdempotencyKey(models.Model):
+    """The numbers that a keyed write of a topic drew, kept for the topic's ``idempotency_window_ms``."""
+
+    id = models.BigAutoField(primary_key=True)
+    queue = models.ForeignKey(Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
+    key = models.TextField(db_collation="C")
+    seqs = ArrayField(models.BigIntegerField(), default=list)
+    created_at = models.DateTimeField()
+    expires_at = models.DateTimeField()
+
+    class Meta:
+        indexes = [
+            # Keys whose window is over, oldest first.
+            models.Index(fields=["expires_at"], name="leasequeue_idempotency_expires"),
+        ]
+        constraints = [
+            models.UniqueConstraint(fields=["queue", "key"], name="leasequeue_idempotency_key"),
+        ]
+
+    def __str__(self) -> str:
+        return f"idempotency key {self.key}"

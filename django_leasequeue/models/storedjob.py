@@ -1,13 +1,17 @@
-"""StoredJob: what was enqueued, written once. Where it stands is said by the narrow table that holds its number."""
+"""What was enqueued, StoredJob, and the tables of which exactly one holds its number: Ready, Delayed, Record, Claim."""
 
 from __future__ import annotations
 
-import pgtrigger
-from django.db import models
-from django.db.models import Q
+from typing import ClassVar
 
-from .fields import PlainJSONField
-from .guard import Guard
+import pgtrigger
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.db.models import F, Q
+
+from ..enums import Lane
+from .base import Guard, LocalTrigger, ReadOnlyManager, ReadOnlyModel
+from .fields import PlainJSONField, SameNumber
 from .queue import Queue
 
 #: What enqueue wrote stays: another payload is another job (the edit of a dead letter makes one).
@@ -138,3 +142,185 @@ class LiveJob(models.Model):
 
     def __str__(self) -> str:
         return f"job {self.seq}"
+
+
+class LargeObject(models.Model):
+    """An object in a storage: noted before it is uploaded, forgotten after it is removed there.
+
+    ``seq`` is the job that it belongs to; null: it was noted, and no transaction has given it to a job yet; 0: it is
+    being removed, and cannot be given to a job any more. The job itself holds the reference that readers follow.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    seq = models.BigIntegerField(null=True)
+    created_at = models.DateTimeField()
+    size = models.BigIntegerField()
+    #: Alias of Django's STORAGES.
+    storage = models.TextField()
+    name = models.TextField()
+
+    class Meta:
+        default_permissions = ()
+        indexes = [
+            # Those of a job that moves; those of no job, the oldest first; those that are being removed. An expression,
+            # so that no plan made on an empty table looks for an id in it.
+            models.Index("seq", models.F("id") + 0, name="leasequeue_largeobject_seq"),
+        ]
+
+    def __str__(self) -> str:
+        return f"object {self.name}"
+
+
+class Ready(models.Model):
+    """A job that a claim may take: it is ready if and only if it has a row here.
+
+    Claim order is (rank, position). The fresh lane holds jobs whose positions only rise, so that a floor can keep
+    claims from walking over dead index entries; the other one holds those that came back to an old place. A claim
+    merges both.
+    """
+
+    pk = models.CompositePrimaryKey("queue", "rank", "lane", "position")
+    queue = models.ForeignKey(Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
+    position = models.BigIntegerField()
+    seq = models.BigIntegerField()
+    ready_at = models.DateTimeField()
+    deliveries = models.IntegerField(default=0)
+    rank = models.SmallIntegerField()
+    lane = models.SmallIntegerField(choices=Lane.choices)
+    #: What whoever settles the job has to look at: see ``enums.JobFlag``.
+    flags = models.SmallIntegerField(default=0)
+    max_deliveries = models.IntegerField(null=True)
+    expires_at = models.DateTimeField(null=True)
+    tag = models.TextField(null=True, db_collation="C")
+
+    class Meta:
+        indexes = [
+            # Claim by tag, in claim order within one tag.
+            models.Index(
+                fields=["queue", "tag", "rank", "position"],
+                name="leasequeue_ready_tag",
+                condition=Q(tag__isnull=False),
+            ),
+            # Messages past their TTL, oldest first.
+            models.Index(
+                fields=["queue", "expires_at"], name="leasequeue_ready_expires", condition=Q(expires_at__isnull=False)
+            ),
+            # Jobs that were moved to the back: readers by number find them out of their place.
+            models.Index(fields=["queue", "seq"], name="leasequeue_ready_moved", condition=~Q(position=F("seq"))),
+        ]
+
+    def __str__(self) -> str:
+        return f"ready job {self.seq}"
+
+
+class Delayed(models.Model):
+    """A job that is not due yet."""
+
+    seq = models.BigIntegerField(primary_key=True)
+    queue = models.ForeignKey(Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
+    available_at = models.DateTimeField()
+    deliveries = models.IntegerField(default=0)
+    rank = models.SmallIntegerField()
+    flags = models.SmallIntegerField(default=0)
+    max_deliveries = models.IntegerField(null=True)
+    expires_at = models.DateTimeField(null=True)
+    tag = models.TextField(null=True, db_collation="C")
+
+    class Meta:
+        indexes = [
+            # What promotion reads: the due ones only.
+            models.Index(fields=["queue", "available_at"], name="leasequeue_delayed_due"),
+            models.Index(
+                fields=["queue", "expires_at"], name="leasequeue_delayed_expires", condition=Q(expires_at__isnull=False)
+            ),
+            models.Index(fields=["queue", "tag"], name="leasequeue_delayed_tag", condition=Q(tag__isnull=False)),
+        ]
+
+    def __str__(self) -> str:
+        return f"delayed job {self.seq}"
+
+
+class Record(models.Model):
+    """An entry of a log topic: read in order of its number, never leased."""
+
+    pk = models.CompositePrimaryKey("queue", "seq")
+    queue = models.ForeignKey(Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
+    seq = models.BigIntegerField()
+    expires_at = models.DateTimeField(null=True)
+    tag = models.TextField(null=True, db_collation="C")
+
+    class Meta:
+        indexes = [
+            models.Index(
+                fields=["queue", "expires_at"], name="leasequeue_record_expires", condition=Q(expires_at__isnull=False)
+            ),
+            models.Index(fields=["queue", "tag", "seq"], name="leasequeue_record_tag", condition=Q(tag__isnull=False)),
+        ]
+
+    def __str__(self) -> str:
+        return f"record {self.seq}"
+
+
+#: What jobs held that a claim does not hold any more is handed over in the transaction that took them out, and a
+#: claimer is woken.
+_NOTE_LEFT = """
+    PERFORM leasequeue_left(OLD.queue_id, OLD.flags, ARRAY(SELECT u.seq FROM unnest(OLD.seqs) AS u(seq)
+        WHERE TG_OP = 'DELETE' OR NOT u.seq = ANY (NEW.seqs)));
+    RETURN NULL;
+"""
+
+
+class Claim(ReadOnlyModel):
+    """The jobs of one claim call that are not settled yet: a job is leased if and only if its number is in ``seqs``.
+
+    ``token`` fences late workers: no two claims have the same, also across a crash of the server. Extending some of a
+    claim's jobs to another deadline splits the row: the parts have the same token.
+    """
+
+    instead: ClassVar[dict[str, str]] = {
+        "create": "Queue(name).claim()",
+        "update": "Queue(name).extend(job)",
+        "delete": "Job.objects.leased().release()",
+    }
+
+    pk = models.CompositePrimaryKey("token", "part")
+    token = models.BigIntegerField()
+    queue = models.ForeignKey(Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
+    deadline = models.DateTimeField()
+    created_at = models.DateTimeField()
+    ttl_ms = models.BigIntegerField()
+    grace_ms = models.BigIntegerField(default=0)
+    part = models.SmallIntegerField(default=0)
+    #: The flags of its jobs, together, and ``JobFlag.MIXED`` where they do not all have ``name``.
+    flags = models.SmallIntegerField(default=0)
+    node = models.TextField()
+    name = models.TextField(null=True)
+    connection = models.TextField(null=True)
+    seqs = ArrayField(models.BigIntegerField())
+    #: Times claimed, in the order of ``seqs``; null: once each.
+    deliveries = ArrayField(models.IntegerField(), null=True)
+
+    worker = SameNumber("leasequeue.Worker", here="node", there="node", related_name="leases")
+
+    objects = ReadOnlyManager()
+
+    class Meta:
+        indexes = [
+            # Expired claims of a queue, oldest deadline first.
+            models.Index(fields=["queue", "deadline"], name="leasequeue_claim_deadline"),
+            # What a node holds: settle calls without a token.
+            models.Index(fields=["node"], name="leasequeue_claim_node"),
+        ]
+        triggers = [
+            # The condition is evaluated without a function call: other claims pay next to nothing.
+            LocalTrigger(
+                name="flow",
+                when=pgtrigger.After,
+                operation=pgtrigger.UpdateOf("seqs") | pgtrigger.Delete,
+                condition=pgtrigger.Condition("OLD.flags & 384 <> 0"),
+                func=_NOTE_LEFT,
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"claim {self.token}"

@@ -1,4 +1,4 @@
-"""Worker: presence and figures of a running worker process."""
+"""Worker processes, claims that wait for their burst, and tasks that the clock enqueues."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from typing import ClassVar
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
+from django.db.models import Q
 
-from .read_only import ReadOnlyManager, ReadOnlyModel
+from .base import ReadOnlyManager, ReadOnlyModel
+from .fields import SameNumber
+from .queue import Queue
 
 
 class Worker(ReadOnlyModel):
@@ -48,3 +51,62 @@ class Worker(ReadOnlyModel):
 
     def __str__(self) -> str:
         return self.node
+
+
+class ClaimWaiter(models.Model):
+    """One claimer of a coalescing window, in whatever server process it waits.
+
+    The table is unlogged: its rows live for one window, and a crash only makes the claimers ask again.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    queue = models.ForeignKey(Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
+    node = models.TextField()
+    size = models.IntegerField()
+    lease_ms = models.BigIntegerField(null=True)
+    connection = models.TextField(null=True)
+    joined_at = models.DateTimeField()
+    closes_at = models.DateTimeField()
+    dealt_at = models.DateTimeField(null=True)
+    #: The claim that it was dealt; null when nothing was left.
+    claim = models.BigIntegerField(null=True)
+
+    class Meta:
+        indexes = [
+            # The cohort of a queue, in order of arrival.
+            models.Index(fields=["queue", "id"], name="leasequeue_waiter_open", condition=Q(dealt_at__isnull=True)),
+        ]
+
+    def __str__(self) -> str:
+        return f"claim waiter {self.pk}"
+
+
+class RecurringTask(models.Model):
+    """A cron line. ``last_tick_at`` moves with the enqueue in one transaction, so a tick runs once whoever sees it."""
+
+    name = models.CharField(max_length=128, unique=True)
+    schedule = models.CharField(max_length=128)
+    timezone = models.CharField(max_length=64, default="UTC")
+    task = models.TextField()
+    args = models.JSONField(default=list, blank=True)
+    kwargs = models.JSONField(default=dict, blank=True)
+    backend = models.CharField(max_length=64, default="default")
+    queue_name = models.CharField(max_length=255, blank=True, default="")
+    priority = models.SmallIntegerField(null=True, blank=True)
+    enabled = models.BooleanField(default=True)
+    from_settings = models.BooleanField(default=False, editable=False)
+    last_tick_at = models.DateTimeField(null=True, blank=True)
+    next_tick_at = models.DateTimeField(null=True, blank=True)
+    #: The job of the last tick; ``None`` where the task's backend is not ours.
+    last_seq = models.BigIntegerField(null=True, editable=False)
+    last_job = SameNumber("leasequeue.Job", here="last_seq")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    #: Seconds that it is overdue: of rows that ``reaper.status.recurring`` returns.
+    late: float | None
+
+    class Meta:
+        indexes = [models.Index(fields=["next_tick_at"], name="leasequeue_recurring_next")]
+
+    def __str__(self) -> str:
+        return self.name

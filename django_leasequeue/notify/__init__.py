@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from .channels import JOBS, reply_channel
+from .alarms import AsyncWaiter
 from .listener import Listener, Subscription, Watch
 from .registry import close_listeners, get_listener
-from .waiter import AsyncWaiter
+from .session import JOBS, reply_channel
 
 __all__ = [
     "JOBS",

@@ -16,8 +16,7 @@ import psycopg
 from .. import conf
 from ..engine import pool
 from ..engine.outage import FIRST_RETRY, LAST_RETRY, Outage
-from .channels import JOBS
-from .session import Session, WakeUpPipe
+from .session import JOBS, Session, WakeUpPipe
 
 logger = logging.getLogger("django_leasequeue.notify")
 

@@ -22,9 +22,9 @@ from ..engine.outage import away
 from ..exceptions import InvalidOption
 from ..twins import Either, Steps, either
 from .alarms import FIRST_POLL, LAST_POLL, Alarm, Patience
-from .channels import reply_channel
 from .listener import READY_TIMEOUT, Listener, Subscription
 from .registry import get_listener
+from .session import reply_channel
 
 T = TypeVar("T")
 

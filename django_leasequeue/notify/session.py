@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import selectors
 from collections import deque
 from collections.abc import Collection
@@ -13,6 +14,7 @@ import psycopg
 from psycopg import sql
 
 from .. import conf
+from ..conf import process
 from ..engine import ConnectionExecutor, arrays, pool
 
 
@@ -115,3 +117,18 @@ class Session:
         pgconn.consume_input()
         while (notify := pgconn.notifies()) is not None:
             self._inbox.append((notify.relname.decode(), notify.extra.decode()))
+
+
+#: The channel on which the engine announces ready jobs (``q<queue id>``), new queues (``n``), and that leases of a
+#: queue were taken from workers (``l<queue id>``).
+JOBS = "leasequeue"
+
+_names: process.Shared[str, str] = process.Shared()
+
+
+def reply_channel() -> str:
+    """Return this process's own channel for answers (``NewJob.reply_to``): one name for all its callers, unguessable.
+
+    A forked child gets a name of its own.
+    """
+    return _names.get("reply", lambda _: f"leasequeue_reply_{os.getpid()}_{secrets.token_hex(8)}")

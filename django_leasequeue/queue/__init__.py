@@ -1,6 +1,7 @@
-"""The Python door: queues, buffers, request and response, heartbeats, consumers.
+"""The Python API of one queue: producers, consumers, buffers, request and response, heartbeats.
 
-Its names are loaded when they are first used: whoever needs one module of it loads that one.
+Start with `queue.py`: `Queue` gathers the methods of `enqueue`, `lease` and itself. HTTP, Spark, testing and the
+facades may import this folder; it imports the engine, notify and the worker. Names are loaded when first used.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ if TYPE_CHECKING:
     from .buffered import BufferedQueue as BufferedQueue
     from .consumer import Consumer as Consumer
     from .heartbeat import Heartbeat as Heartbeat
-    from .job import ClaimedJob as ClaimedJob
+    from .outcomes import ClaimedJob as ClaimedJob
     from .queue import Queue as Queue
 
 _HOMES = {
     "BufferedQueue": "buffered",
     "Consumer": "consumer",
-    "ClaimedJob": "job",
+    "ClaimedJob": "outcomes",
     "Heartbeat": "heartbeat",
     "Limit": ".engine.flow.declared",
     "Queue": "queue",

@@ -1,4 +1,4 @@
-"""The handle of a queue, and steps that its operations share: make the queue, find its serializer, read a status."""
+"""The handle of a queue and what its operations share: the database they run on, its serializer, a job's status."""
 
 from __future__ import annotations
 
@@ -6,21 +6,74 @@ import os
 import secrets
 import socket
 import time
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
-from .. import conf
+import psycopg
+from django.db import Error as DjangoError
+
+from .. import conf, engine
 from ..conf import process
 from ..engine.jobs.results import Status, status
 from ..engine.limits import MAX_NODE_BYTES, check_node
 from ..engine.operation import Steps, operation
+from ..engine.outage import away
 from ..engine.queues import presets, routing
 from ..engine.queues.definition import Definition, define
 from ..engine.queues.queues import find, make_declared
-from ..exceptions import InvalidOption
+from ..engine.runner import drive
+from ..exceptions import InvalidOption, StorageError
 from . import serializers
-from .calls import OnDatabase
-from .job import ClaimedJob
+from .outcomes import ClaimedJob
 from .serializers import Dumper, Serializer
+
+T = TypeVar("T")
+
+
+@contextmanager
+def storage_errors() -> Iterator[None]:
+    """Raise ``StorageError`` for what the database's connection or server does not let happen; the cause is kept."""
+    try:
+        yield
+    except (DjangoError, psycopg.Error) as error:
+        if not away(error):
+            raise
+        raise StorageError(f"The database could not do it: {error}", error) from error
+
+
+def run(operation: engine.Operation[T], using: str) -> T:
+    """Run an operation on Django's connection, in the caller's transaction if there is one.
+
+    Raises:
+        StorageError: the database could not be reached or broke off.
+    """
+    with storage_errors():
+        return engine.run(operation, using)
+
+
+async def arun(operation: engine.Operation[T], using: str) -> T:
+    """See ``run``. It runs on an async connection of its own, not in a transaction of the caller."""
+    with storage_errors():
+        return await engine.arun(operation, using)
+
+
+class OnDatabase(ABC):
+    """Base of classes each of whose methods is one operation."""
+
+    @property
+    @abstractmethod
+    def using(self) -> str:
+        """Alias of the database."""
+
+    def _run(self, steps: Steps[T], /) -> T:
+        with storage_errors():
+            return drive(engine.DjangoExecutor(self.using), steps)
+
+    async def _arun(self, steps: Steps[T], /) -> T:
+        return await arun(engine.Operation(lambda: steps), self.using)
+
 
 #: A name of a job: its key, its number, or what a call returned for it (anything with ``seq``).
 Ref = Any
@@ -118,7 +171,7 @@ class Handle(OnDatabase):
     @property
     def node(self) -> str:
         """The name under which this handle holds leases."""
-        return self._node or process_node()
+        return self._node or _names.get("node", _new_node)
 
     @property
     def using(self) -> str:

@@ -11,17 +11,14 @@ from ..twins import arun as arun_steps
 from ..twins import run as run_steps
 from ..twins import sync, twin
 from . import request
-from .adding import written_job
-from .base import find_serializer, leased
-from .calls import arun, run
+from .base import arun, find_serializer, leased, run
 from .carrier import AsyncLane, ThreadLane, closed
-from .enqueue import JobOptions
+from .enqueue import JobOptions, written_job
 from .flush import CLAIM, END, ENQUEUE, EXTEND, LOOK, PROGRESS, RELEASE, Call, Claiming
-from .job import ClaimedJob
-from .outcomes import Finished, Receipt
+from .lease import Error, failure_from
+from .outcomes import ClaimedJob, Finished, Receipt
 from .queue import Queue
 from .serializers import JSON, Serializer
-from .settling import Error, failure_from
 
 #: The lane of each call: what commits durably does not hold up what need not.
 _LANES = {ENQUEUE: 0, END: 1, RELEASE: 1, EXTEND: 1, PROGRESS: 1, CLAIM: 2, LOOK: 3}

@@ -16,10 +16,9 @@ from .. import engine, twins
 from ..conf import process
 from ..engine import pool
 from ..exceptions import LeaseQueueError, QueueClosed, StorageError
-from .base import Handle
-from .calls import arun, storage_errors
+from .base import Handle, arun, storage_errors
 from .flush import CLAIM, Call, flush, isolates, take
-from .job import ClaimedJob
+from .outcomes import ClaimedJob
 from .serializers import Serializer
 
 #: Flushes of one lane under way at once: one waits for the database while the other's answers are handed out.

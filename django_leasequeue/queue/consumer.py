@@ -13,8 +13,7 @@ from ..conf.options import WorkerOptions
 from ..exceptions import InvalidOption, QueueClosed
 from ..twins import AsyncStartStop, Steps, either
 from ..worker.worker import Worker
-from .base import find_serializer
-from .calls import arun, run
+from .base import arun, find_serializer, run
 from .functions import Execution, FunctionHandler
 from .queue import Queue
 from .serializers import Serializer

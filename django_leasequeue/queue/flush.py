@@ -14,11 +14,11 @@ from ..engine.limits import MAX_BATCH
 from ..engine.operation import BEGIN, Rows, Step, Steps, operation
 from ..exceptions import LeaseQueueError, QueueNotFound, StorageError
 from ..twins import through
-from .adding import add_jobs
 from .base import Handle, make
-from .job import ClaimedJob
+from .enqueue import add_jobs
+from .lease import claimed_jobs, finished, refused
+from .outcomes import ClaimedJob
 from .serializers import Serializer
-from .settling import claimed_jobs, finished, refused
 
 T = TypeVar("T")
 

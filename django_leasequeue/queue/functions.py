@@ -22,10 +22,10 @@ from ..exceptions import JobFailed
 from ..tasks.exceptions import FailForGood, RetryLater
 from ..worker.control import JobControl
 from ..worker.handler import EndingName, GiveUp, Retry
-from .job import ClaimedJob
+from .lease import failure_from
+from .outcomes import ClaimedJob
 from .queue import Queue
 from .serializers import JSON, Serializer
-from .settling import failure_from
 
 logger = logging.getLogger("django_leasequeue")
 

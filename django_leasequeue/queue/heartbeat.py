@@ -10,13 +10,13 @@ from contextlib import suppress
 from typing import Protocol, Self
 
 from ..engine import pool
-from ..engine.leases.deadline import surely_until
+from ..engine.leases.holders import surely_until
 from ..engine.limits import MAX_LEASE_MS, MIN_LEASE_MS, check_integer, clamp_lease
 from ..exceptions import InvalidOption, JobNotFound, LeaseLost
 from ..twins import Steps, Twins, either, sync, twin
 from . import heartbeat_thread
 from .base import leased
-from .job import ClaimedJob
+from .outcomes import ClaimedJob
 
 #: Beats in one length of a lease: two may fail before it is over.
 BEATS = 3

@@ -1,21 +1,72 @@
-"""The consumer's methods of ``Queue``: claim jobs, keep their leases, end them."""
+"""The consumer's methods of `Queue`: claim, ack, fail, nack, extend, progress."""
 
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Sequence
 from typing import Any
 
 from .. import engine
+from ..engine.dead.fingerprint import fingerprint, fingerprint_of, text_of
 from ..engine.jobs import progress as reports
-from ..engine.leases import stale
+from ..engine.jobs.results import INLINE_BYTES, complete_steps, status
+from ..engine.leases import sweep
 from ..engine.operation import Steps
-from ..exceptions import InvalidOption, QueueNotFound
+from ..enums import ResultState
+from ..exceptions import InvalidOption, JobNotFound, LeaseLost, QueueNotFound
 from ..twins import sync, twin
 from .base import Handle, leased, make, serializer_of
-from .job import ClaimedJob
-from .outcomes import Finished
-from .settling import Error, claimed_jobs, end_job, failure_from, refused
+from .outcomes import ClaimedJob, Finished, result_of
+from .serializers import JSON
+
+#: Forms of an error: an exception, a text, or the engine's value.
+Error = BaseException | str | engine.Failure
+
+
+def failure_from(error: Error | None) -> engine.Failure | None:
+    """Return what is kept of an error: class, message, traceback, and the fingerprint that groups dead letters."""
+    if error is None or isinstance(error, engine.Failure):
+        return error
+    if isinstance(error, BaseException):
+        kind = type(error)
+        return engine.Failure(
+            type=f"{kind.__module__}.{kind.__qualname__}",
+            message=text_of(error),
+            traceback="".join(traceback.format_exception(error)),
+            fingerprint=fingerprint(error),
+        )
+    return engine.Failure(type="error", message=str(error), fingerprint=fingerprint_of("error", str(error)))
+
+
+def refused(job: ClaimedJob, outcome: engine.Outcome) -> JobNotFound:
+    """Return the error for a call that the engine refused: ``LeaseLost`` while the job lives, else ``JobNotFound``."""
+    return JobNotFound(job.id) if outcome is engine.Outcome.NOT_FOUND else LeaseLost(job.id)
+
+
+def claimed_jobs(queue: Handle, rows: Sequence[engine.LeasedJob], asked: float) -> Steps[list[ClaimedJob]]:
+    """Make jobs of the rows of a claim that began at ``asked`` (monotonic)."""
+    binary = any(row.body is not None for row in rows)
+    serializer = (yield from serializer_of(queue)) if binary else JSON
+    node = queue.node
+    return [ClaimedJob(row, node, serializer, asked) for row in rows]
+
+
+def finished(
+    queue: Handle, job: ClaimedJob, ending: engine.Ending, result: Any, outcome: engine.Outcome
+) -> Steps[Finished]:
+    """Say how a job ended; where the engine does not find it, look for the record of the same end."""
+    wanted = ResultState.COMPLETED if ending.failure is None else ResultState.FAILED
+    if outcome is engine.Outcome.OK:
+        return Finished(ending.seq, job.lease.key, str(wanted.label), result)
+    if outcome is engine.Outcome.NOT_FOUND:
+        rows = yield from status(queue.name, seqs=[job.seq], inline=INLINE_BYTES, project=queue.project).steps()
+        for row in rows:
+            if (row.state_number, row.claim, row.node) == (10 + wanted, job.token, job.node):
+                found = yield from complete_steps(row)
+                serializer = yield from serializer_of(queue)
+                return Finished(job.seq, row.key, row.state, result_of(found, serializer), repeated=True)
+    raise refused(job, outcome)
 
 
 class LeaseMethods(Handle):
@@ -79,13 +130,14 @@ class LeaseMethods(Handle):
             JobNotFound: the job is not there any more; ``LeaseLost`` when somebody else has it or the lease is over.
             InvalidOption, PayloadTooLarge, SerializerError: the result was refused; the job is still leased.
         """
-        leased(job)
-        ending = engine.Ending(job.seq, job.token, result_ttl_ms=result_ttl_ms)
+        lease = leased(job).lease
+        ending = engine.Ending(lease.seq, lease.token, result_ttl_ms=result_ttl_ms)
         if result is not None:
             serializer = yield from serializer_of(self)
             value, body = serializer.write(result, "the result")
             ending = ending._replace(result=value, body=body)
-        return (yield from end_job(self, job, ending, result))
+        settled = yield from engine.finish([ending], job.node, project=self.project, queue=self.name).steps()
+        return (yield from finished(self, job, ending, result, settled.outcomes[ending.seq]))
 
     aack = twin(ack)
 
@@ -103,7 +155,8 @@ class LeaseMethods(Handle):
         """
         leased(job)
         ending = engine.Ending(job.seq, job.token, failure=failure_from(error), result_ttl_ms=result_ttl_ms)
-        return (yield from end_job(self, job, ending, None))
+        settled = yield from engine.finish([ending], job.node, project=self.project, queue=self.name).steps()
+        return (yield from finished(self, job, ending, None, settled.outcomes[ending.seq]))
 
     afail = twin(fail)
 
@@ -253,6 +306,6 @@ class LeaseMethods(Handle):
         Raises:
             QueueNotFound: there is no such queue.
         """
-        return (yield from stale.requeue_stale(self.name, idle_ms, project=self.project).steps())
+        return (yield from sweep.requeue_stale(self.name, idle_ms, project=self.project).steps())
 
     arequeue_stale = twin(requeue_stale)

@@ -1,18 +1,168 @@
-"""``Queue``: the Python door to one queue."""
+"""`Queue`: the Python door to one queue, with its methods that read and administer."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Generator, Iterator
 from typing import Any, Unpack
 
 from .. import engine
-from ..engine.operation import Steps
+from ..engine.jobs import read, results
+from ..engine.jobs.results import INLINE_BYTES, SLICE_BYTES
+from ..engine.operation import Steps, operation
+from ..engine.queues import stats
 from ..engine.queues.queues import QueueInfo, find, make_defined
-from ..twins import sync, twin
+from ..exceptions import JobNotFound
+from ..twins import Give, aiterate, either, iterate, sync, twin
 from . import request
-from .base import asked, make
+from .base import Handle, Ref, arun, asked, make, ref, run, serializer_of, status_of
 from .enqueue import JobOptions, ProducerMethods
 from .lease import LeaseMethods
-from .read import ReadMethods
+from .outcomes import JobStatus, result_of
+
+
+class ReadMethods(Handle):
+    """Methods that read."""
+
+    @sync
+    def get_status(self, job: Ref) -> Steps[JobStatus | None]:
+        """Return what is known of a job, without its result; ``None`` if nothing is (any more).
+
+        Args:
+            job: its key or number. A key stands for the last job that was enqueued with it.
+        """
+        row = yield from status_of(self, job)
+        return None if row is None else JobStatus(row)
+
+    aget_status = twin(get_status)
+
+    @sync
+    def get_result(self, job: Ref, default: Any = None) -> Steps[Any]:
+        """Return the result of a completed job, ``default`` if there is none (yet, or any more).
+
+        A job may have completed with ``None``: ``get_status`` tells, or a ``default`` of your own.
+
+        Args:
+            job: its key or number.
+            default: what is returned when there is none.
+
+        Raises:
+            SerializerError: it cannot be read with the queue's serializer.
+        """
+        row = yield from status_of(self, job, INLINE_BYTES)
+        if row is None or row.state != "completed":
+            return default
+        serializer = yield from serializer_of(self)
+        return result_of((yield from results.complete_steps(row)), serializer)
+
+    aget_result = twin(get_result)
+
+    @sync
+    def update_result_ttl(self, job: Ref, ttl_ms: int) -> Steps[bool]:
+        """Change how long the end of a job is remembered: from now on if it has ended, else from its end on.
+
+        Args:
+            job: its key or number.
+            ttl_ms: a positive integer of milliseconds.
+
+        Returns:
+            Whether anything is known of the job.
+
+        Raises:
+            InvalidOption: ``ttl_ms`` is something else.
+        """
+        key, seq = ref(job)
+        changed = yield from results.update_result_ttl(
+            self.name, ttl_ms, key=key, seq=seq, project=self.project
+        ).steps()
+        return changed is not None
+
+    aupdate_result_ttl = twin(update_result_ttl)
+
+    def stream_result(self, job: Ref, chunk_size: int = SLICE_BYTES) -> Iterator[bytes]:
+        """Read a result as bytes, piece by piece: as its serializer wrote it, JSON as UTF-8 text.
+
+        A binary result is never in memory as a whole, unless it stands in a storage (``LARGE``). A JSON one is: it
+        comes as one piece.
+
+        Args:
+            job: key or number of a completed job.
+            chunk_size: bytes of a piece.
+
+        Raises:
+            JobNotFound: there is no result; or it expired meanwhile.
+        """
+        return iterate(_pieces(self, job, chunk_size))
+
+    def astream_result(self, job: Ref, chunk_size: int = SLICE_BYTES) -> AsyncIterator[bytes]:
+        """Async twin of ``stream_result``."""
+        return aiterate(_pieces(self, job, chunk_size))
+
+    @sync
+    def counts(self) -> Steps[engine.Counts]:
+        """Return the queue's figures: ready, delayed, in flight, dead; exact up to ``LEASEQUEUE["COUNT_CAP"]``.
+
+        Raises:
+            QueueNotFound: there is no such queue.
+        """
+        return (yield from stats.counts(self.name, project=self.project).steps())
+
+    acounts = twin(counts)
+
+    @sync
+    def read_state(self, size: int = 100) -> Steps[engine.QueueState]:
+        """Return a cheap snapshot of one instant: what is next, in claim order, what is in progress, and a version.
+
+        Args:
+            size: jobs of each kind, at most ``LEASEQUEUE["MAX_PAGE"]``.
+
+        Raises:
+            QueueNotFound: there is no such queue.
+        """
+        return (yield from stats.state(self.name, project=self.project, size=size).steps())
+
+    aread_state = twin(read_state)
+
+    @sync
+    def list_jobs(self, state: str = "ready", *, after: str | None = None, size: int = 100) -> Steps[engine.Page]:
+        """List the jobs of one state, page by page: ``ready`` ones in claim order, ``delayed`` ones the next due first.
+
+        Args:
+            state: ``ready``, ``delayed``, ``leased``, ``dead`` or ``record``.
+            after: ``next`` of the page before.
+            size: jobs of the page, at most ``LEASEQUEUE["MAX_PAGE"]``.
+
+        Raises:
+            QueueNotFound, InvalidOption: there is no such queue or state.
+        """
+        return (yield from read.list_jobs(self.name, state, project=self.project, after=after, size=size).steps())
+
+    alist_jobs = twin(list_jobs)
+
+
+def _pieces(queue: Handle, job: Ref, chunk_size: int) -> Generator[Any, Any, None]:
+    found: results.Status = yield either(run, arun, _result_row(queue, job), queue.using)
+    if found.body_size is None:
+        yield Give((found.result_json or "null").encode())
+        return
+    if found.result_body is not None:  # it stands in a storage, and came as a whole
+        for start in range(0, found.body_size, chunk_size):
+            yield Give(found.result_body[start : start + chunk_size])
+        return
+    for start in range(0, found.body_size, chunk_size):
+        piece = yield either(run, arun, results.result_slice(found.seq, start, chunk_size), queue.using)
+        if piece is None:
+            raise JobNotFound(job, f"The result of job {job} expired while it was read.")
+        yield Give(piece)
+
+
+@operation
+def _result_row(queue: Handle, job: Ref) -> Steps[results.Status]:
+    row = yield from status_of(queue, job, 0)
+    if row is None or row.state != "completed":
+        raise JobNotFound(job, f"Job {job} has no result (yet, or any more).")
+    if row.body_size is None and row.result_size is not None:
+        row = yield from results.complete_steps(row)
+    return row
 
 
 class Queue(ProducerMethods, LeaseMethods, ReadMethods):

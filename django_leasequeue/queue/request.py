@@ -15,10 +15,9 @@ from ..engine.operation import Steps, operation
 from ..exceptions import JobCancelled, JobNotFound, MaxRetries, WaitTimeout
 from ..notify.alarms import Alarm, AsyncAlarm
 from ..notify.replies import Ticket, answer, get_hub, work_in_place
-from .adding import add_jobs, written_job
-from .base import Handle, find_serializer, known_serializer, serializer_of, status_of
-from .calls import arun, run
+from .base import Handle, arun, find_serializer, known_serializer, run, serializer_of, status_of
 from .carrier import AsyncLane, shared_lane
+from .enqueue import add_jobs, written_job
 from .flush import ENQUEUE, LOOK, Call
 from .outcomes import Receipt, failure_of, result_of
 from .serializers import JSON, Serializer

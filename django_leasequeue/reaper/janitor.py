@@ -1,4 +1,4 @@
-"""Duties that keep the database tidy: partitions of the log, samples, workers that died, queues that are gone."""
+"""Duties that keep the database tidy: partitions, samples, dead workers, what jobs and queues that are gone left."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ import logging
 import psycopg
 
 from .. import conf
-from ..engine.queues import stats
+from ..engine import arrays
+from ..engine.jobs.events import emit_ended
+from ..engine.jobs.steps import forget_steps, wake_waiting
+from ..engine.large import store
+from ..engine.queues import queues, stats
 from ..engine.topics import log
 from ..engine.upkeep import partitions
 from .duty import Turn
@@ -16,6 +20,8 @@ logger = logging.getLogger("django_leasequeue.reaper")
 
 #: Rows of one statement.
 BATCH = 5_000
+#: Rows of one statement that walks over a table.
+WALK = 1_000
 #: Milliseconds to wait for a lock: less than PostgreSQL's ``deadlock_timeout`` (1 s): after it a vacuum is cancelled.
 LOCK_TIMEOUT_MS = 200
 #: Results of the highest numbers in which the heads of queues are looked for.
@@ -115,15 +121,103 @@ class Census:
             self._orphans.update(queue_id for (queue_id,) in turn.fetch("orphan_queues", {"size": 100}))
         while self._orphans:
             queue_id = min(self._orphans)
-            gone = 1
-            while gone:
-                ((gone,),) = turn.fetch("orphans", {"queue": queue_id, "size": BATCH})
+            while turn.run(queues.remove_orphans(queue_id)):
+                pass
             searched, after = self._searched
             if searched != queue_id:
                 after = 0
             while after is not None:
-                ((after, gone),) = turn.fetch("orphan_jobs", {"queue": queue_id, "after": after, "size": BATCH})
+                after = turn.run(queues.remove_orphan_jobs(queue_id, after))
                 self._searched = (queue_id, after)
             self._searched = (0, None)
             self._orphans.discard(queue_id)
             logger.info("Removed the jobs of queue number %s, which is gone", queue_id)
+
+
+class UniqueKeys:
+    """Walks the table of unique keys from its beginning to its end, in several turns if it is large."""
+
+    def __init__(self) -> None:
+        self._after: tuple[int, str] = (0, "")
+
+    def __call__(self, turn: Turn) -> None:
+        queue, key = self._after
+        while rows := turn.fetch("unique_expire", {"queue": queue, "key": key, "size": WALK}):
+            queue, key, _ = rows[0]
+            self._after = (queue, key)
+        self._after = (0, "")
+
+
+#: Seconds after which an object that no job got is removed: longer than any upload, shorter than a day.
+GRACE = 6 * 3_600.0
+#: Statements of one turn that look for large objects of gone jobs.
+PAGES = 10
+#: Objects that are removed at a time: each is a request to the storage.
+REMOVED = 100
+
+
+class LargeObjects:
+    """The duty. It walks over all objects, some thousands a turn, and begins anew at the end.
+
+    An object is marked first, by a statement that no job can overlook; then it is removed from its storage; then it is
+    forgotten. A reaper that dies in between leaves it marked, and the next one goes on. Nothing of a storage is listed.
+    """
+
+    def __init__(self) -> None:
+        #: The last ids of the walk over all objects, and of that over those that could not be removed.
+        self._after = self._behind = 0
+
+    def __call__(self, turn: Turn) -> bool:
+        """Do one turn; return whether there is more to remove at once."""
+        for _ in range(PAGES):
+            ((looked_at, last),) = turn.fetch("large_left", {"after": self._after, "size": WALK})
+            self._after = last if looked_at == WALK else 0
+            if looked_at < WALK:
+                break
+        rows = turn.fetch("large_unused", {"grace": GRACE, "after": self._behind, "size": REMOVED})
+        gone = store.remove(rows)
+        if gone:
+            turn.fetch("large_forget", {"ids": arrays.integers(gone)})
+        self._behind = max(number for number, *_ in rows) if len(gone) < len(rows) else 0
+        return len(gone) == len(rows) >= REMOVED
+
+
+class JobSteps:
+    """Walks the table of steps from its beginning to its end, in several turns if it is large."""
+
+    def __init__(self) -> None:
+        self._after = 0
+
+    def __call__(self, turn: Turn) -> None:
+        after: int | None = self._after
+        while after is not None:
+            self._after = after
+            after = turn.run(forget_steps(after, WALK))
+        self._after = 0
+
+
+class MissedEvents:
+    """Looks at what waits, a batch a turn: an emit in a transaction with an old snapshot does not see a new wait."""
+
+    def __init__(self) -> None:
+        self._after = ("", "", 0)
+
+    def __call__(self, turn: Turn) -> None:
+        event, project, seq = self._after
+        rows = turn.fetch("step_waiting", {"event": event, "project": project, "seq": seq, "size": WALK})
+        if rows:
+            turn.run(wake_waiting([seq for *_, seq in rows]))
+        self._after = rows[-1] if len(rows) == WALK else ("", "", 0)
+
+
+def awaited_results(turn: Turn) -> None:
+    """Wake the jobs that wait for others that have ended."""
+    after: tuple[str, str] | None = ("", "")
+    while after is not None:
+        after = turn.run(emit_ended(after, WALK))
+
+
+def forget_events(turn: Turn) -> None:
+    """Remove the events whose time is over."""
+    while turn.fetch("event_forget", {"size": WALK})[0][0] == WALK:
+        pass

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from .duty import Duty
-from .janitor import Census, expire_samples, expire_workers, keep_partitions, note_heads, note_timeline, summarize, tidy
-from .large import LargeObjects
+from .janitor import (
+    Census,
+    JobSteps,
+    LargeObjects,
+    MissedEvents,
+    UniqueKeys,
+    awaited_results,
+    expire_samples,
+    expire_workers,
+    forget_events,
+    keep_partitions,
+    note_heads,
+    note_timeline,
+    summarize,
+    tidy,
+)
 from .recurring.duty import RecurringDuty
-from .steps import JobSteps, MissedEvents, awaited_results, forget_events
-from .triage import operations
-from .unique import UniqueKeys
-from .upkeep import Expiry, Floors, advance, expire_results, expire_workflows, mend_floors, promote, sweep
+from .upkeep import Expiry, Floors, advance, expire_results, expire_workflows, mend_floors, operations, promote, sweep
 
 
 def standard_duties() -> list[Duty]:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..exceptions import InvalidOption, LeaseQueueError
+from . import delta
 from .errors import said
 from .layout import BATCHES, BRONZE, PLAIN, Lake
 from .unpack import by_job
@@ -44,11 +45,11 @@ class Tied(NamedTuple):
 
 
 class Events(NamedTuple):
-    """What bronze holds: all events, those of the newest part, and its number, from 1."""
+    """The events of bronze: all, those of the newest part, and that part's number from 1, or ``delta``."""
 
     all: DataFrame
     newest: DataFrame
-    part: int
+    part: int | str
 
 
 def ingest(
@@ -81,15 +82,25 @@ def ingest(
     from pyspark.errors import PySparkException
     from pyspark.sql import functions as f
 
-    checkpoint = lake.checkpoint("bronze")
-    path, batches = tie(lake, checkpoint)
+    if lake.format == "delta":
+        checkpoint, path, batches = lake.checkpoint("bronze.delta"), None, True
+        delta.open_or_none(lake)
+    else:
+        checkpoint = lake.checkpoint("bronze")
+        path, batches = tie(lake, checkpoint)
     options = {**source, "consumer": consumer, "failOnDataLoss": str(not accept_loss).lower()}
     options["batches"] = str(batches).lower()
     if tuple(int(part) for part in pyspark.__version__.split(".")[:2]) >= (4, 2):
         options["maxRowsPerTrigger"] = str(batch)
     rows = lake.spark.readStream.format("leasequeue").options(**options).schema(BATCHES if batches else BRONZE).load()
     counted = rows.observe(_COUNT, (f.sum(f.size("seqs")) if batches else f.count("*")).alias(_COUNT))
-    writer = with_days(counted).writeStream.format("parquet").partitionBy("day").option("path", path)
+    writer = with_days(counted).writeStream
+    if path is None:
+        # Through Spark Connect it runs in a process of the server: it takes plain values only.
+        root = lake.root
+        writer = writer.foreachBatch(lambda frame, number: delta.append(frame, number, root, checkpoint))
+    else:
+        writer = writer.format("parquet").partitionBy("day").option("path", path)
     # A stream's files know no options but the session's, as they are when it starts.
     for name, value in PLAIN.items():
         lake.spark.conf.set(name, value)
@@ -163,13 +174,17 @@ def read_or_none(lake: Lake) -> Events | None:
     while _mark(lake, lake.path(*_path(number))) is not None:
         found[number] = _read_or_none(lake, number)
         number += 1
-    parts = {number: frame for number, frame in found.items() if frame is not None}
+    # What is read last is newest: a lake that turned to Delta goes on there.
+    parts: dict[int | str, DataFrame] = {number: frame for number, frame in found.items() if frame is not None}
+    if (table := delta.read_or_none(lake)) is not None:
+        parts["delta"] = table
     if not parts:
         return None
     every, *more = parts.values()
     for frame in more:
         every = every.unionByName(frame)
-    return Events(every, parts[max(parts)], max(parts))
+    last = list(parts)[-1]
+    return Events(every, parts[last], last)
 
 
 def read(lake: Lake) -> DataFrame:

@@ -32,16 +32,21 @@ PLAIN = {
         *(f"{name}.list.element" for name in ("seqs", "waited", "ran")),
     )
 }
+#: How bronze is written: by Spark's file sink, or as a Delta table.
+FORMATS = ("parquet", "delta")
 
 
 class Lake:
     """The paths of one lake, and the small notes that the pipeline keeps in it."""
 
-    def __init__(self, spark: SparkSession, root: str) -> None:
+    def __init__(self, spark: SparkSession, root: str, format: str = "parquet") -> None:
+        if format not in FORMATS:
+            raise InvalidOption(f"A lake's format is one of {', '.join(FORMATS)}; it is {format!r}.")
         if not root or root.strip("/") == "":
             raise InvalidOption("The lake needs a path: LEASEQUEUE['LAKE']['PATH'], or --lake.")
         self.spark = spark
         self.root = root.rstrip("/")
+        self.format = format
 
     def path(self, *parts: str) -> str:
         """Return a path below the lake."""

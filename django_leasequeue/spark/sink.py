@@ -30,8 +30,6 @@ MAX_PAYLOAD_BYTES = 1_048_576
 MOST_PAYLOAD_BYTES = 256 * 1_048_576
 #: Rows of the stage that one statement takes, and one transaction with visible = parts.
 SIZE, CHUNK = 5_000, 50_000
-#: Dead letters that one statement takes out.
-REPLAYED = 1_000
 
 
 class WriteBroken(LeaseQueueError):
@@ -155,11 +153,17 @@ class Sink:
             if not _run(connection, "lake/write_take", write_id=write_id, batch=batch, staged=staged):
                 return 0  # committed before
             low, high = self._range(connection, names, staged)
-            letters = self._take_letters(connection, names, low, high)
+            _set_up()
+            from ..engine.jobs.staged import lock_replayed, remove_replayed
+            from ..engine.runner import ConnectionExecutor
+
+            executor = ConnectionExecutor(connection)
+            taken = []
+            if self.replay != "none":
+                taken = executor.run(lock_replayed(self.replay, names, low, high, project=self.project))
             self._check_queues(connection, names)
             added = self._enqueue(connection, names, low, high)
-            for place in letters:
-                _run(connection, f"lake/replay_{self.replay}_done", **place)
+            executor.run(remove_replayed(taken))
             _run(connection, "lake/write_done", write_id=write_id, batch=batch, enqueued=added)
         return added
 
@@ -188,20 +192,6 @@ class Sink:
         if found != staged:
             raise WriteBroken(f"Of {staged} staged jobs {found} are left: the server crashed since. Write again.")
         return (low or 1) - 1, high or 0
-
-    def _take_letters(
-        self, connection: psycopg.Connection[Any], names: list[str], low: int, high: int
-    ) -> list[dict[str, Any]]:
-        """Lock the dead letters that are replayed; return the ranges of the stage with those that let go of keys."""
-        taken = []
-        for start in range(low, high if self.replay != "none" else low, REPLAYED):
-            place = {"parts": names, "low": start, "high": min(start + REPLAYED, high), "project": self.project}
-            found = _run(connection, f"lake/replay_{self.replay}", **place)
-            for seq, homeless, _ in found:
-                if homeless:
-                    raise QueueNotFound(f"the queue that dead letter {seq} came from", self.project)
-            taken.append({**place, "freed": [seq for seq, _, freed in found if freed]})
-        return taken
 
     def _enqueue(self, connection: psycopg.Connection[Any], names: list[str], low: int, high: int) -> int:
         _set_up()

@@ -18,6 +18,7 @@ import psycopg
 import pyarrow as pa
 
 from ..exceptions import InvalidOption, PayloadTooLarge
+from ..job_options import MAX_YEAR, NUMBERS, TEXTS
 
 #: Columns with a meaning of their own -> the Spark types that they may have. All others become the job's data.
 SPECIAL = {
@@ -36,15 +37,9 @@ SPECIAL = {
     "reply_to": {"string"},
     "source_seq": {"bigint"},
 }
-#: Bytes of texts, bounds of numbers and the last year, as in engine/limits.py and engine/jobs/new_jobs.py.
-SHORT = {"key": 1_024, "tag": 256, "name": 1_024, "queue": 255, "reply_to": 63}
-BOUNDS = {
-    "ttl_ms": (1, 100 * 366 * 86_400_000),
-    "result_ttl_ms": (1, 100 * 366 * 86_400_000),
-    "max_deliveries": (0, 2**31 - 1),
-    "source_seq": (0, 2**63 - 1),
-}
-MAX_YEAR = 9_000
+#: Bytes of texts, and bounds of numbers.
+SHORT = {**TEXTS, "queue": 255}
+BOUNDS = {**{name: NUMBERS[name] for name in NUMBERS if name in SPECIAL}, "source_seq": (0, 2**63 - 1)}
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 _NULL = "\\N"
 #: JSON text that begins so is the engine's reference to a large payload; no other has a space in front.

@@ -11,6 +11,8 @@ import re
 from functools import cache
 from pathlib import Path
 
+from ..conf.queue_options import OPTIONS
+
 _HERE = Path(__file__).parent
 #: Folders whose statements are named with them.
 _NAMED = ("admin", "ddl", "lake")
@@ -21,8 +23,13 @@ _HEADING = re.compile(r"-- ([A-Z]\w*)(?:, [^:]*)?: (.*)")
 
 @cache
 def statement(name: str) -> str:
-    """Return the text of ``<name>.sql`` without its comments; parameters are ``%(name)s``."""
-    return _COMMENT.sub("", path(name).read_text(encoding="utf-8")).strip()
+    """Return the text of ``<name>.sql`` without its comments; parameters are ``%(name)s``.
+
+    ``/*options*/`` stands for the columns of a queue's options, ``/*typed options*/`` for them with their types.
+    """
+    text = _COMMENT.sub("", path(name).read_text(encoding="utf-8")).strip()
+    text = text.replace("/*options*/", ", ".join(OPTIONS))
+    return text.replace("/*typed options*/", ", ".join(f"{name} {option.column}" for name, option in OPTIONS.items()))
 
 
 @cache

@@ -61,7 +61,7 @@ class _Ready(NamedTuple):
     database: str
 
 
-class _Unknown:
+class UnresolvedInput:
     """The first argument of a call that gets it from the job before: there is none yet to make a key of."""
 
     def _refuse(self, *args: Any) -> NoReturn:
@@ -210,7 +210,7 @@ def _node(
     known = result.args
     if takes:
         job = calls.job(result, id_end, inputs=inputs.marker(after))
-        known = [_Unknown(), *known]
+        known = [UnresolvedInput(), *known]
     else:
         job = calls.job(result, id_end)
     limited = limit.of_call(task, known, result.kwargs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 from django import template
@@ -52,3 +53,17 @@ def moment(value: datetime | str | None) -> SafeString | str:
     local = timezone.localtime(value)
     words = f"{local:%Y-%m-%d %H:%M:%S}.{local.microsecond // 1000:03}"
     return format_html('<time datetime="{}">{}</time>', value.isoformat(), words)
+
+
+@register.filter
+def of(lines: Mapping[int, str], seq: int) -> str:
+    """The text that a mapping has for a job's number."""
+    return lines.get(seq) or "–"  # noqa: RUF001  (a dash, not a minus)
+
+
+@register.filter
+def tail(key: str | None) -> str:
+    """A key, of a long one its end: keys that were made at one time begin alike."""
+    if key is None:
+        return "–"  # noqa: RUF001  (a dash, not a minus)
+    return key if len(key) <= 16 else f"…{key[-12:]}"

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from ..conf.options import WorkerOptions
 from .control import JobAborted, JobControl, JobTimeout
-from .exits import ExitCode
 from .handler import GiveUp, Handler, Retry
-from .options import load_options
+from .options import ExitCode, load_options
 from .worker import Worker
 
 __all__ = [

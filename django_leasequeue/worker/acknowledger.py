@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import datetime
 
 import psycopg
@@ -16,14 +15,13 @@ from ..engine.jobs.progress import Progress, progress
 from ..engine.jobs.steps import wake_waiting
 from ..enums import JobFlag
 from ..exceptions import LeaseQueueError
-from .buffer import JobBuffer, take_from
+from .buffer import WakeUp, take_from
 from .control import JobControl
 from .handler import EndingName
 from .link import DatabaseLink, LinkClosed
 from .logs import JOBS
 from .run import COMPLETED, FAILED, RETRY, STOPPED, SUSPENDED, UNSTARTED, Entry, plain_failure, trace_of
 from .state import WorkerState
-from .wakeup import WakeUp
 
 logger = logging.getLogger("django_leasequeue.worker")
 
@@ -36,21 +34,16 @@ WRITERS = 2
 
 
 class Acknowledger:
-    """Settles what is in ``done``. ``run`` is the body of a thread.
+    """Settles what is in ``state.ended``. ``run`` is the body of a thread.
 
     While threads have more to do it collects for a few milliseconds, or until a statement's worth is there; as soon as
     nothing more is to be started it goes at once, so that who waits for an answer has it.
-
-    Args:
-        state: the worker's.
-        buffer: of the threads: whether there is more to start.
     """
 
-    def __init__(self, state: WorkerState, buffer: JobBuffer) -> None:
-        self.done: deque[Entry] = deque()
-        self.wakeup = WakeUp()
+    def __init__(self, state: WorkerState) -> None:
+        self.done, self.wakeup = state.ended, state.acknowledger
         self._state = state
-        self._buffer = buffer
+        self._buffer = state.buffer
         self._links = [DatabaseLink(state.options.database, "ack", state.node, state.outage) for _ in range(WRITERS)]
         self._helpers = [WakeUp() for _ in self._links[1:]]
         self._closing = False
@@ -64,18 +57,6 @@ class Acknowledger:
         """End although the database does not answer."""
         for link in self._links:
             link.give_up()
-
-    def give_back(self, jobs: Sequence[LeasedJob], *, unstarted: bool, delay_ms: int = 0) -> None:
-        """Release jobs without a failure.
-
-        Args:
-            jobs: that we hold.
-            unstarted: they never ran: the delivery does not count.
-            delay_ms: until they come again.
-        """
-        kind = UNSTARTED if unstarted else STOPPED
-        self.done.extend([(kind, job, None, None, delay_ms) for job in jobs])
-        self.wakeup.wake()
 
     def run(self) -> None:
         """Settle until the worker closes."""
@@ -165,22 +146,22 @@ class Acknowledger:
                 _log_lost(entry[1], "the lease was gone")
         return entries
 
-    def _keep_progress(self, entries: list[Entry], link: DatabaseLink) -> None:
+    def _store_progress(self, entries: list[Entry], link: DatabaseLink) -> None:
         """Store what jobs said since leases were renewed last: the end of a job is the last chance."""
-        said = [
+        pending = [
             Progress(job.seq, job.token, value[0])
             for _, job, control, *_ in entries
             if control is not None and (value := control.take_progress()) is not None
         ]
-        if not said:
+        if not pending:
             return
         try:
-            link.run(progress(said, self._state.node, project=self._state.options.project))
+            link.run(progress(pending, self._state.node, project=self._state.options.project))
         except (psycopg.Error, LeaseQueueError):
-            logger.warning("The last progress of jobs is not kept", exc_info=True, extra={"jobs": len(said)})
+            logger.warning("The last progress of jobs is not kept", exc_info=True, extra={"jobs": len(pending)})
 
     def _settle(self, entries: list[Entry], link: DatabaseLink) -> None:
-        self._keep_progress(entries, link)
+        self._store_progress(entries, link)
         ended = [entry for entry in entries if entry[0] <= FAILED]
         if ended:
             self._isolate(ended, self._finish, link)
@@ -228,7 +209,7 @@ class Acknowledger:
             if control is not None and control.settled:
                 continue
             body = None if control is None else control.result_body
-            ran, ttl = _said(control)
+            ran, ttl = _run_facts(control)
             if kind == COMPLETED:
                 endings.append(Ending(job.seq, job.token, None, value, body, None, ttl, ran))
             else:
@@ -259,7 +240,7 @@ class Acknowledger:
         settled = link.run(
             release(
                 [
-                    Release(job.seq, job.token, delay, failure, *_said(control))
+                    Release(job.seq, job.token, delay, failure, *_run_facts(control))
                     for _, job, control, failure, delay in entries
                 ],
                 self._state.node,
@@ -322,7 +303,10 @@ class Acknowledger:
     def _suspend(self, entries: list[Entry], link: DatabaseLink) -> None:
         settled = link.run(
             release(
-                [Release(job.seq, job.token, delay, ran_ms=_said(control)[0]) for _, job, control, _, delay in entries],
+                [
+                    Release(job.seq, job.token, delay, ran_ms=_run_facts(control)[0])
+                    for _, job, control, _, delay in entries
+                ],
                 self._state.node,
                 project=self._state.options.project,
                 suspended=True,
@@ -364,7 +348,7 @@ class Acknowledger:
         )
 
 
-def _said(control: JobControl | None) -> tuple[int | None, int | None]:
+def _run_facts(control: JobControl | None) -> tuple[int | None, int | None]:
     """Return how long the handler ran, and how long the end is to be kept."""
     return (None, None) if control is None else (control.ran_ms, control.result_ttl_ms)
 

@@ -8,7 +8,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Set
+from collections.abc import Set
 from functools import partial
 from typing import Any
 
@@ -17,12 +17,9 @@ from asgiref.sync import sync_to_async
 from ..engine import LeasedJob
 from ..engine.pool import close_pools
 from .control import JobControl, JobTimeout
-from .journal import Journal
 from .run import COMPLETED, UNSTARTED, Entry, TaskAlarm, ends, failed
 from .state import WorkerState
-from .threads import connected_threads, tidy_connections
-from .timekeeper import Timekeeper
-from .wakeup import WakeUp
+from .threads import Timekeeper, connected_threads, tidy_connections
 
 logger = logging.getLogger("django_leasequeue.worker")
 
@@ -31,40 +28,14 @@ RECENT = 10.0
 
 
 class CoroutinePool:
-    """Runs async jobs, each as a task of its own, a bounded number at once. The loop starts with the first of them.
+    """Runs async jobs, each as a task of its own, a bounded number at once. The loop starts with the first of them."""
 
-    Args:
-        state: the worker's.
-        done: where the ends of the runs go.
-        acknowledger: woken when it sleeps, and when there is nothing left to start.
-        fetcher: woken when more jobs can be taken.
-        timekeeper: watches over timeouts.
-        journal: knows what was started.
-        admits: asked of each job, while ``starting``, whether it may start.
-    """
-
-    def __init__(
-        self,
-        state: WorkerState,
-        done: deque[Entry],
-        acknowledger: WakeUp,
-        fetcher: WakeUp,
-        timekeeper: Timekeeper,
-        journal: Journal,
-        admits: Callable[[LeasedJob], bool],
-    ) -> None:
+    def __init__(self, state: WorkerState, timekeeper: Timekeeper) -> None:
         self._state = state
-        self._done = done
-        self._acknowledger = acknowledger
-        self._fetcher = fetcher
         self._timekeeper = timekeeper
-        self._journal = journal
-        self._admits = admits
         #: Whether a job is on its way from ``jobs`` to ``running``.
         self.starting = False
         self.jobs: deque[LeasedJob] = deque()
-        #: The running jobs and when they started (monotonic). Changed by the loop only.
-        self.running: dict[asyncio.Task[None], tuple[JobControl, float]] = {}
         self._most = state.options.coroutines
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -76,7 +47,7 @@ class CoroutinePool:
         """The number of async jobs that could start now; 0 if there were none lately."""
         if time.monotonic() - self._used_at > RECENT:
             return 0
-        return self._most - len(self.running)
+        return self._most - len(self._state.coroutines)
 
     def ready(self) -> int:
         """The number of jobs that wait."""
@@ -137,7 +108,7 @@ class CoroutinePool:
 
     async def _wind_up(self) -> None:
         # The jobs first: pools need tasks of their own to close their connections.
-        await self._cancel({*self.running})
+        await self._cancel({*self._state.coroutines})
         await close_pools()
         await self._cancel(asyncio.all_tasks() - {asyncio.current_task()})
         await asyncio.get_running_loop().shutdown_asyncgens()
@@ -155,7 +126,7 @@ class CoroutinePool:
         """Start jobs while there is room. In the loop."""
         loop, held = self._loop, self._state.held
         assert loop is not None
-        while self.jobs and len(self.running) < self._most:
+        while self.jobs and len(self._state.coroutines) < self._most:
             self.starting = True
             try:
                 job = self.jobs.popleft()
@@ -164,26 +135,26 @@ class CoroutinePool:
                 return
             if held.get(job.seq) is not job:
                 continue  # lost or given back before it started
-            if not self._admits(job):
+            if not self._state.admits(job):
                 self.jobs.appendleft(job)
                 self.starting = False
                 return
             control = JobControl(job, self._state.node, self._state.options.database)
             task = loop.create_task(self._one(job, control), context=contextvars.Context())
-            self.running[task] = (control, time.monotonic())
+            self._state.coroutines[task] = (control, time.monotonic())
             task.add_done_callback(self._ended)
         self.starting = False
-        if not self.jobs and self._fetcher.sleeping:
-            self._fetcher.wake()
+        if not self.jobs and self._state.buffer.fetcher.sleeping:
+            self._state.buffer.fetcher.wake()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        del self.running[task]
+        del self._state.coroutines[task]
         if self.jobs:
             self._pump()
-        elif self._fetcher.sleeping:
-            self._fetcher.wake()
-        if self._acknowledger.sleeping or not self.jobs:
-            self._acknowledger.wake()
+        elif self._state.buffer.fetcher.sleeping:
+            self._state.buffer.fetcher.wake()
+        if self._state.acknowledger.sleeping or not self.jobs:
+            self._state.acknowledger.wake()
 
     async def _one(self, job: LeasedJob, control: JobControl) -> None:
         handler = self._state.handler
@@ -193,10 +164,10 @@ class CoroutinePool:
         # After that: from then on the run is broken off when its lease ends.
         if control.reason in ("lease_lost", "cancelled") or self._state.leases.over(job):
             control.on_lost = None
-            self._done.append((UNSTARTED, job, None, None, 0))
+            self._state.ended.append((UNSTARTED, job, None, None, 0))
             return
-        slot = self._journal.slot()
-        self._journal.started(slot, job)
+        slot = self._state.journal.slot()
+        self._state.journal.started(slot, job)
         soft, hard = handler.timeout(job)
         since = time.monotonic()
         alarm = None
@@ -217,8 +188,8 @@ class CoroutinePool:
             control.on_lost = None
             if alarm is not None:
                 self._timekeeper.forget(alarm)
-        self._journal.ended(job)
-        self._journal.free(slot)
-        self._done.append(entry)
+        self._state.journal.ended(job)
+        self._state.journal.free(slot)
+        self._state.ended.append(entry)
         if self._sync_thread in connected_threads:
             await sync_to_async(tidy_connections)()

@@ -6,21 +6,18 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Callable
 
 from ..engine import LeasedJob, Release, claim, release
 from ..engine.leases.claim import MAX_QUEUES as MAX_CLAIM_QUEUES
-from ..engine.leases.trail import Trail
+from ..engine.leases.claim_cursor import ClaimCursor
 from ..engine.limits import MAX_BATCH
 from ..enums import JobFlag
 from ..notify import JOBS, Subscription, Watch, get_listener
-from .apart import Apart
-from .buffer import JobBuffer
-from .journal import Journal
+from .coroutines import CoroutinePool
 from .leases import START
-from .link import DatabaseLink, LinkClosed
+from .link import DatabaseLink, LinkClosed, make_queues, read_queues, read_strays, until_due
 from .state import WorkerState
-from .statements import make_queues, read_queues, read_strays, until_due
+from .suspects import SuspectIsolation
 
 logger = logging.getLogger("django_leasequeue.worker")
 
@@ -49,8 +46,11 @@ FIRST_LOOK, LAST_LOOK = 0.025, 0.5
 #: Seconds of a pause after a claim that found few jobs: the threads that were woken for them get the interpreter first,
 #: and start them 0.1 to 0.3 ms earlier.
 BREATH = 0.00001
+#: Seconds of that pause while producers announce jobs, which ends it: the next look does not compete with the start and
+#: the ack of these few for the processors.
+LULL = 0.002
 #: As a plain number: the operators of an enum cost more than the rest of the look.
-_SUSPECT, _RATED = int(JobFlag.SUSPECT), int(JobFlag.RATED)
+_SUSPECT, _RATED, _FLOW = int(JobFlag.SUSPECT), int(JobFlag.RATED), int(JobFlag.FLOW)
 #: Seconds until a burst looks again that saw others set jobs free.
 TURNS = 0.01
 
@@ -96,42 +96,19 @@ class QueueNames:
 
 
 class Fetcher:
-    """Claims jobs for the buffers. ``run`` is the body of a thread.
+    """Claims jobs for the buffers. ``run`` is the body of a thread."""
 
-    Args:
-        state: the worker's.
-        buffer: of the threads.
-        pool_idle: how many coroutines could start a job now.
-        pool_ready: how many jobs wait for a coroutine.
-        pool_put: takes jobs for coroutines.
-        give_back: takes jobs of a claim that was under way when the worker began to stop.
-        apart: takes suspects.
-        journal: knows what was claimed.
-    """
-
-    def __init__(
-        self,
-        state: WorkerState,
-        buffer: JobBuffer,
-        pool_idle: Callable[[], int],
-        pool_ready: Callable[[], int],
-        pool_put: Callable[[list[LeasedJob]], None],
-        give_back: Callable[[list[LeasedJob]], None],
-        apart: Apart,
-        journal: Journal,
-    ) -> None:
-        self.wakeup = buffer.fetcher
+    def __init__(self, state: WorkerState, coroutines: CoroutinePool, isolation: SuspectIsolation) -> None:
         self._state = state
-        self._buffer = buffer
-        self._pool_idle, self._pool_ready, self._pool_put = pool_idle, pool_ready, pool_put
-        self._give_back = give_back
-        self._apart = apart
-        self._journal = journal
+        self._buffer = state.buffer
+        self.wakeup = state.buffer.fetcher
+        self._coroutines = coroutines
+        self._isolation = isolation
         self.link = DatabaseLink(state.options.database, "claim", state.node, state.outage)
         self._queues = QueueNames(state, self.link)
         self._ahead = min(state.options.concurrency, state.options.prefetch)
         self._measured = (time.monotonic(), 0)
-        self._trail = Trail(eager=True)
+        self._cursor = ClaimCursor(eager=True)
         #: Claims whose answer came, of late: after the loss of the connection every other one of ours is a stray.
         self._known: deque[int] = deque(maxlen=10_000)
         #: When to look for strays (monotonic): a claim that was on its way may reach the database later.
@@ -179,7 +156,7 @@ class Fetcher:
         self._state.hears = lambda: news.live
 
     def _step(self) -> None:
-        if self._apart.step():
+        if self._isolation.step():
             self._sleep(APART)
             return
         want = self._want()
@@ -195,8 +172,14 @@ class Fetcher:
         over = self._state.empty
         jobs = self._claim(want)
         if 0 < len(jobs) < want:
-            time.sleep(BREATH)
-        if len(jobs) == want or self._trail.cut or self._apart.closed:
+            # The end of a job under a limit is no producer: a look sees what else it has set free.
+            if self._watch is not None and self._watch.live and not jobs[-1].flags & _FLOW:
+                if self.wakeup.wait(LULL):
+                    self._cursor.announced()
+                    return
+            else:
+                time.sleep(BREATH)
+        if len(jobs) == want or self._cursor.cut or self._state.isolating:
             if self._watch is not None and time.monotonic() - self._busy_since > BUSY:
                 self._watch.close()
                 self._watch = None
@@ -207,8 +190,8 @@ class Fetcher:
     def _want(self) -> int:
         """Return how many jobs to claim now."""
         options = self._state.options
-        ready = len(self._buffer.jobs) + self._pool_ready()
-        want = self._buffer.idle + self._pool_idle() - ready
+        ready = len(self._buffer.jobs) + self._coroutines.ready()
+        want = self._buffer.idle + self._coroutines.idle() - ready
         if options.prefetch:
             ahead = self._measure(ready)
             self._buffer.low = ahead // 2
@@ -253,9 +236,9 @@ class Fetcher:
                     names,
                     self._state.node,
                     want - len(jobs),
-                    starts=max(1, self._buffer.idle + self._pool_idle() + int(self._ahead / HORIZON * START)),
+                    starts=max(1, self._buffer.idle + self._coroutines.idle() + int(self._ahead / HORIZON * START)),
                     project=options.project,
-                    trail=self._trail,
+                    cursor=self._cursor,
                     alone=True,
                     strict=False,
                     load=False,
@@ -264,7 +247,7 @@ class Fetcher:
             if found:
                 self._dispatch(found, self.link.asked_at)
                 jobs.extend(found)
-            if len(jobs) == want or self._trail.cut or self._apart.closed:
+            if len(jobs) == want or self._cursor.cut or self._state.isolating:
                 break
         return jobs
 
@@ -276,7 +259,7 @@ class Fetcher:
         until, is_shorter = math.inf, False
         for job in {job.token: job for job in jobs}.values():
             self._known.append(job.token)
-            self._journal.claimed(job.token)
+            state.journal.claimed(job.token)
             state.drained[job.queue_id] = now
             lease = state.leases.add(job, asked_at)
             until = min(until, lease.until)
@@ -294,11 +277,11 @@ class Fetcher:
         """Give jobs that are held to those who run them."""
         state = self._state
         if state.draining.is_set():
-            self._give_back(jobs)
+            state.give_back(jobs, unstarted=True)
             return
         suspects = [job for job in jobs if job.flags & _SUSPECT]
         if suspects:
-            self._apart.add(suspects)
+            self._isolation.add(suspects)
             jobs = [job for job in jobs if not job.flags & _SUSPECT]
         is_async = state.handler.is_async
         threads = [job for job in jobs if not is_async(job)]
@@ -308,7 +291,7 @@ class Fetcher:
         if len(rated) < len(threads):
             self._buffer.put([job for job in threads if not job.flags & _RATED])
         if len(threads) < len(jobs):
-            self._pool_put([job for job in jobs if is_async(job)])
+            self._coroutines.put([job for job in jobs if is_async(job)])
 
     def _return_strays(self) -> None:
         """Give back what we claimed without getting the answer: nobody would run it before its lease expires."""
@@ -342,7 +325,7 @@ class Fetcher:
         if state.options.burst:
             if state.empty and not over:
                 return
-            if state.empty and self._trail.turns:
+            if state.empty and self._cursor.turns:
                 self.wakeup.wait(TURNS)
                 return
             if state.empty:

@@ -30,8 +30,7 @@ from django.db import connections
 from ..conf.options import WorkerOptions
 from ..engine import LeasedJob, Release, extend, release
 from ..engine.limits import MAX_BATCH, MIN_LEASE_MS
-from .link import DatabaseLink
-from .statements import read_strays
+from .link import DatabaseLink, read_strays
 
 try:
     import fcntl
@@ -146,13 +145,13 @@ class Journal:
         """Note a claim, before its jobs start."""
         _pack(self._memory, self._next_claim(), _CLAIM, claim)
 
-    def close(self, *, told: bool) -> None:
+    def close(self, *, settled: bool) -> None:
         """End the journal.
 
         Args:
-            told: the database knows of everything; otherwise the file stays, for whoever comes next.
+            settled: the database knows of everything; otherwise the file stays, for whoever comes next.
         """
-        if told and self._path is not None:
+        if settled and self._path is not None:
             self._path.unlink(missing_ok=True)
             self._forget()
 
@@ -166,7 +165,7 @@ class Journal:
         self._path, self._descriptor = None, -1
 
 
-class _Will(NamedTuple):
+class JournalContents(NamedTuple):
     """The last state of a dead process, as its journal says it."""
 
     node: str
@@ -177,7 +176,7 @@ class _Will(NamedTuple):
     claims: set[int]
 
 
-class Heir:
+class OrphanRecovery:
     """Takes over what killed workers of this host, this database and this project have left.
 
     Args:
@@ -193,7 +192,7 @@ class Heir:
             with suppress(OSError):
                 self._directory = _directory()
         #: Taken over, to be looked at once more: (path, descriptor, what it says, when).
-        self._again: list[tuple[Path, int, _Will, float]] = []
+        self._again: list[tuple[Path, int, JournalContents, float]] = []
 
     def look(self) -> bool:
         """Take over the journals of processes that are gone; return whether there were any."""
@@ -201,8 +200,8 @@ class Heir:
             return False
         now, found_any, place = time.monotonic(), False, _place(self._options)
         for entry in [entry for entry in self._again if entry[3] <= now]:
-            path, descriptor, will, _ = entry
-            self._settle(will)
+            path, descriptor, contents, _ = entry
+            self._settle(contents)
             self._again.remove(entry)
             path.unlink(missing_ok=True)
             os.close(descriptor)
@@ -247,16 +246,16 @@ class Heir:
                 continue
             yield path, descriptor
 
-    def _settle(self, will: _Will) -> None:
+    def _settle(self, contents: JournalContents) -> None:
         """Give back what a dead worker had not started, and end the leases of what it had."""
-        project, node = self._options.project, will.node
+        project, node = self._options.project, contents.node
         held = [
             lease
             for lease in self._link.run(read_strays(None, node, [], MOST_HELD))
-            if will.own or lease[1] in will.claims
+            if contents.own or lease[1] in contents.claims
         ]
-        unstarted = [lease for lease in held if lease not in will.started]
-        broken = [lease for lease in held if lease in will.started]
+        unstarted = [lease for lease in held if lease not in contents.started]
+        broken = [lease for lease in held if lease in contents.started]
         for at in range(0, len(unstarted), MAX_BATCH):
             releases = [Release(seq, token, 0) for seq, token in unstarted[at : at + MAX_BATCH]]
             self._link.run(release(releases, node, project=project, unstarted=True))
@@ -270,7 +269,7 @@ class Heir:
             )
 
 
-def _read(descriptor: int, place: list[str]) -> _Will | None:
+def _read(descriptor: int, place: list[str]) -> JournalContents | None:
     """Return what the journal of a worker of this place says; ``None`` if it is another's, or none.
 
     Processes of other databases may have left many here, so what they noted is not read.
@@ -280,7 +279,7 @@ def _read(descriptor: int, place: list[str]) -> _Will | None:
         if header["place"] != place:
             return None
         notes = set(_SLOT.iter_unpack(os.pread(descriptor, header["slots"] * _SLOT.size, _HEADER)))
-        return _Will(
+        return JournalContents(
             header["node"],
             header["own"],
             {note for note in notes if note[0] != _CLAIM},

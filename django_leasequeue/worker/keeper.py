@@ -25,10 +25,9 @@ from ..enums import JobFlag
 from ..exceptions import LeaseQueueError
 from .buffer import take_from
 from .control import JobControl
-from .journal import Heir
-from .link import DatabaseLink, Unreached
+from .journal import OrphanRecovery
+from .link import DatabaseLink, Presence, Unreached, say_goodbye, say_presence
 from .state import WorkerState
-from .statements import Presence, say_goodbye, say_presence
 
 logger = logging.getLogger("django_leasequeue.worker")
 
@@ -51,8 +50,6 @@ INHERIT = 1.0
 LOOK = 0.4
 _FLOW = int(JobFlag.FLOW)
 
-Running = Callable[[], list[tuple[JobControl, float]]]
-
 
 class Keeper:
     """Keeps what the worker holds. ``run`` is the body of a thread.
@@ -61,19 +58,14 @@ class Keeper:
 
     Args:
         state: the worker's.
-        running: the controls of running jobs and when they started.
         surplus: called now and then with the number of jobs that may wait in the buffer; gives the others back.
-        wake: called when jobs have become free.
     """
 
-    def __init__(
-        self, state: WorkerState, running: Running, surplus: Callable[[int], None], wake: Callable[[], None]
-    ) -> None:
+    def __init__(self, state: WorkerState, surplus: Callable[[int], None]) -> None:
         self.wakeup = state.keeper
         self._state = state
-        self._running = running
+        self._running = state.running
         self._surplus = surplus
-        self._wake = wake
         self._proposals = Proposals()
         #: When floors were raised last, and how many jobs had been claimed then.
         self._raised = (float("-inf"), 0)
@@ -83,7 +75,7 @@ class Keeper:
         #: When to look once more (monotonic), by queue: a claim's answer may come after the word of a cancel.
         self._looks: dict[int, float] = {}
         self.link = DatabaseLink(state.options.database, "keep", state.node, state.outage, waits=False)
-        self._heir = Heir(state.options, self.link)
+        self._recovery = OrphanRecovery(state.options, self.link)
         self._closing = False
         self._said_at = float("-inf")
         self._settled_then = (time.monotonic(), 0)
@@ -120,7 +112,7 @@ class Keeper:
         except BaseException as error:  # noqa: BLE001  (whatever it is, the worker must know)
             self._state.broke("keeper", error)
         finally:
-            self._heir.close()
+            self._recovery.close()
             self.link.close()
 
     def _pause(self, seconds: float) -> None:
@@ -161,7 +153,7 @@ class Keeper:
         if time.monotonic() - self._looked_at >= INHERIT:
             self._looked_at = time.monotonic()
             try:
-                found = self._heir.look()
+                found = self._recovery.look()
             except OSError:
                 logger.exception(
                     "What killed workers held has to wait for its leases", extra={"node": self._state.node}
@@ -169,7 +161,7 @@ class Keeper:
                 return
             if found:
                 self._state.due_changed = True
-                self._wake()
+                self._state.buffer.fetcher.wake()
 
     def _round(self) -> None:
         patience = conf.settings.STATEMENT_TIMEOUT
@@ -181,7 +173,7 @@ class Keeper:
         self._store_progress()
         if time.monotonic() - self._said_at >= PRESENCE:
             self._give_back_surplus()
-            self._say()
+            self._write_worker_row()
         self.well_at = time.monotonic()
 
     def _due(self, doubtful: Collection[int]) -> Iterator[list[LeasedJob]]:
@@ -211,11 +203,11 @@ class Keeper:
     def _renew(self) -> None:
         state = self._state
         heard, now = dict(state.taken), time.monotonic()
-        told = {queue_id for queue_id, times in heard.items() if self._taken.get(queue_id) != times}
+        changed = {queue_id for queue_id, times in heard.items() if self._taken.get(queue_id) != times}
         again = {queue_id for queue_id, at in self._looks.items() if at <= now}
         if not state.hears():
             again.update(job.queue_id for job in list(state.held.values()) if job.flags & _FLOW)
-        for jobs in self._due(told | again):
+        for jobs in self._due(changed | again):
             settled = self.link.run(
                 extend(
                     [job.seq for job in jobs],
@@ -239,16 +231,16 @@ class Keeper:
                 state.shortest_lease = min(state.shortest_lease, seconds)
         self._taken = heard
         self._looks = {queue_id: at for queue_id, at in self._looks.items() if queue_id not in again}
-        self._looks.update(dict.fromkeys(told, now + LOOK))
+        self._looks.update(dict.fromkeys(changed, now + LOOK))
 
     def _cancel(self, jobs: list[LeasedJob]) -> None:
         """Tell running jobs that their workflows are cancelled; the others go back, and are taken out there."""
         held = self._state.held
         running = {id(control.job) for control, _ in self._running()}
         back = {job.seq: job for job in jobs if id(job) not in running and take_from(job, held)}
-        told = {id(job) for job in jobs}
+        cancelled = {id(job) for job in jobs}
         for control, _ in self._running():
-            if id(control.job) in told:
+            if id(control.job) in cancelled:
                 job = back.pop(control.job.seq, None)
                 if job is not None:  # it has just begun
                     held[job.seq] = job
@@ -280,21 +272,22 @@ class Keeper:
                 control.abort("lease_lost")
 
     def _store_progress(self) -> None:
-        said = list(self._said())
-        for at in range(0, len(said), MAX_BATCH):
-            part = [Progress(control.job.seq, control.job.token, value) for control, value in said[at : at + MAX_BATCH]]
+        pending = list(self._pending_progress())
+        for at in range(0, len(pending), MAX_BATCH):
+            part = [
+                Progress(control.job.seq, control.job.token, value) for control, value in pending[at : at + MAX_BATCH]
+            ]
             try:
                 self.link.run(progress(part, self._state.node, project=self._state.options.project))
             except Unreached:
-                for control, value in said[at:]:
+                for control, value in pending[at:]:
                     control.keep_progress(value)
                 raise
 
-    def _said(self) -> Iterator[tuple[JobControl, Any]]:
+    def _pending_progress(self) -> Iterator[tuple[JobControl, Any]]:
         for control, _ in self._running():
-            said = control.take_progress()
-            if said is not None:
-                yield control, said[0]
+            if (taken := control.take_progress()) is not None:
+                yield control, taken[0]
 
     def _give_back_surplus(self) -> None:
         """Jobs claimed when jobs were short may wait long when they are not: others can have them."""
@@ -307,7 +300,7 @@ class Keeper:
         rate = (figures.settled - settled_then) / (now - then)
         self._surplus(int(rate * PATIENCE) + options.concurrency + options.coroutines)
 
-    def _say(self) -> None:
+    def _write_worker_row(self) -> None:
         """Write the worker's row."""
         state, options, figures = self._state, self._state.options, self._state.figures
         now = time.monotonic()
@@ -318,7 +311,7 @@ class Keeper:
             project=options.project,
             queues=list(state.queues[:1_000]),
             concurrency=options.concurrency,
-            state=state.word,
+            state=state.status,
             age=now - state.started_at,
             completed=figures.completed,
             failed=figures.failed,

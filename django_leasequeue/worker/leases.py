@@ -12,10 +12,10 @@ import time
 from collections.abc import Callable
 
 from ..engine import LeasedJob
-from ..engine.leases.deadline import surely_until
+from ..engine.leases.holders import surely_until
 from ..enums import JobFlag
+from .buffer import WakeUp
 from .control import JobControl
-from .wakeup import WakeUp
 
 logger = logging.getLogger("django_leasequeue.worker")
 

@@ -1,4 +1,4 @@
-"""The options of a worker: ``LEASEQUEUE["WORKER"]`` and, over it, the command line."""
+"""The options of a worker (``LEASEQUEUE["WORKER"]`` and, over it, the command line) and its exit codes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import secrets
 import socket
 from dataclasses import replace
+from enum import IntEnum
 from typing import Any
 
 from django.conf import settings as django_settings
@@ -51,3 +52,18 @@ def node_name() -> str:
     """Return a new name for a worker: host, process, and chance, so that no two ever share one."""
     host = socket.gethostname().encode()[:64].decode(errors="ignore")
     return f"{host}:{os.getpid()}:{secrets.token_hex(3)}"
+
+
+class ExitCode(IntEnum):
+    """The reason for which a worker ended."""
+
+    #: Asked to stop, or nothing left to do; every job that had started has ended.
+    OK = 0
+    #: It could not start: wrong options or settings (Django's CommandError).
+    USAGE = 1
+    #: Stopped before every running job had ended: those were told, and given back.
+    GIVEN_BACK = 3
+    #: A part of the worker broke: a bug. What it held was given back, or comes back when the leases expire.
+    BROKEN = 70
+    #: It asks for a new process: a job outlived its hard timeout, or (with processes) it ran its ``max_jobs``.
+    RECYCLE = 75

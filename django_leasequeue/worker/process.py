@@ -14,8 +14,8 @@ from typing import Any
 
 from ..conf.options import WorkerOptions
 from ..notify import close_listeners
-from .exits import ExitCode
 from .health import HealthFile, HealthPage, Report
+from .options import ExitCode
 from .worker import Worker
 
 logger = logging.getLogger("django_leasequeue.worker")

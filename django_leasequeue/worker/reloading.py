@@ -16,7 +16,7 @@ from django.utils import autoreload
 
 from ..conf.options import WorkerOptions
 from ..notify import close_listeners
-from .exits import ExitCode
+from .options import ExitCode
 from .process import attended, replace_process
 from .worker import ABORT_GRACE, FLUSH, Worker
 

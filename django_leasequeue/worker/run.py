@@ -101,7 +101,7 @@ class ThreadAlarm:
             return self._place.pop()
         return False
 
-    def keep(self) -> None:
+    def record_replacement(self) -> None:
         """Note in the slot whether the thread has lost its place. In the thread itself, when the run has ended."""
         self.slot.left = not self.leave()
 

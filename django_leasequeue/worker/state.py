@@ -1,22 +1,27 @@
-"""State that the parts of a worker share."""
+"""State that the parts of a worker share, and the figures that they count."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 
 from ..conf.options import WorkerOptions
 from ..engine import LeasedJob
 from ..engine.advice import advice
+from ..engine.limits import MAX_BATCH
 from ..engine.outage import Outage
-from .figures import WorkerFigures
+from .buffer import JobBuffer, WakeUp
+from .control import JobControl
 from .handler import Handler
+from .journal import Journal
 from .leases import Leases
-from .wakeup import WakeUp
+from .run import STOPPED, UNSTARTED, Entry, Slot
 
 logger = logging.getLogger("django_leasequeue.worker")
 
@@ -44,7 +49,20 @@ class WorkerState:
         #: it: whoever comes later (a result after the lease was lost or given back) finds it gone and leaves it alone.
         self.held: dict[int, LeasedJob] = {}
         self.leases = Leases(self.held)
-        #: How many ends are being told to the database now.
+        #: Jobs that wait for a thread.
+        self.buffer = JobBuffer()
+        #: Ends of runs that the database does not know yet, and what wakes the thread that settles them.
+        self.ended: deque[Entry] = deque()
+        self.acknowledger = WakeUp()
+        #: What runs: in threads, and in coroutines with the time of the start (monotonic; changed by their loop only).
+        self.slots: list[Slot] = []
+        self.coroutines: dict[asyncio.Task[None], tuple[JobControl, float]] = {}
+        #: While a suspect is about to run, or runs: nothing may start but ``alone``.
+        self.isolating = False
+        self.alone: LeasedJob | None = None
+        places = options.concurrency + options.coroutines
+        self.journal = Journal(node, options, places, 2 * (2 * options.prefetch + places + MAX_BATCH))
+        #: How many ends are on their way to the database.
         self._settling = 0
         self._lock = threading.Lock()
         #: Queues that gave jobs of late, and when (monotonic): the keeper raises their floors.
@@ -72,7 +90,7 @@ class WorkerState:
         self.recycle = ""
         self.broken: BaseException | None = None
         #: What the worker does, for its row: running, draining.
-        self.word = "running"
+        self.status = "running"
         #: Names of the queues taken now.
         self.queues: list[str] = []
 
@@ -82,14 +100,31 @@ class WorkerState:
         return not self.held and not self._settling
 
     @property
-    def told(self) -> bool:
-        """Whether no end is being told just now."""
+    def no_acks_in_flight(self) -> bool:
+        """Whether no end is on its way to the database."""
         return not self._settling
 
     def settling(self, change: int) -> None:
-        """Note that so many ends are being told, or (negative) have been."""
+        """Note that so many ends are on their way to the database, or (negative) have arrived."""
         with self._lock:
             self._settling += change
+
+    def running(self) -> list[tuple[JobControl, float]]:
+        """Return the controls of the running jobs and when they started (monotonic)."""
+        found = [(slot.control, slot.since) for slot in self.slots]
+        return [(control, since) for control, since in found if control is not None] + list(
+            self.coroutines.copy().values()
+        )
+
+    def admits(self, job: LeasedJob) -> bool:
+        """Return whether a job may start now, after it was shown among the running ones."""
+        return not self.isolating or self.alone is job
+
+    def give_back(self, jobs: Sequence[LeasedJob], *, unstarted: bool, delay_ms: int = 0) -> None:
+        """Release jobs that are held, without a failure; the delivery of those that never ran does not count."""
+        kind = UNSTARTED if unstarted else STOPPED
+        self.ended.extend([(kind, job, None, None, delay_ms) for job in jobs])
+        self.acknowledger.wake()
 
     def finish(self) -> None:
         """Say that there is nothing left to do."""
@@ -125,3 +160,41 @@ class WorkerState:
             logger.critical("Part of the worker broke", exc_info=error, extra={"part": part, "node": self.node})
         self.broken = self.broken or error
         self.main.wake()
+
+
+_lock = threading.Lock()
+
+
+@dataclass(slots=True)
+class WorkerFigures:
+    """Counts since the start."""
+
+    #: Jobs claimed.
+    claimed: int = 0
+    #: Done, the database said ok.
+    completed: int = 0
+    #: Failed for good, or dead after the last try.
+    failed: int = 0
+    #: Failed, to be tried again.
+    retried: int = 0
+    #: Given back: not started, or stopped with the worker.
+    returned: int = 0
+    #: Sleeping, or waiting for an event.
+    suspended: int = 0
+    #: Leases that were gone before the job was settled.
+    lost: int = 0
+
+    def add(self, **counts: int) -> None:
+        """Add to counts, from any thread."""
+        with _lock:
+            for name, count in counts.items():
+                setattr(self, name, getattr(self, name) + count)
+
+    @property
+    def settled(self) -> int:
+        """Runs that have ended."""
+        return self.completed + self.failed + self.retried
+
+    def as_dict(self) -> dict[str, int]:
+        """The counts by name."""
+        return asdict(self)

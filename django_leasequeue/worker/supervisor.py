@@ -24,11 +24,10 @@ from django.utils.module_loading import import_string
 
 from ..conf.options import WorkerOptions
 from ..notify import close_listeners
-from .exits import ExitCode
-from .figures import WorkerFigures
 from .health import HealthFile, HealthPage, Report
-from .options import node_name
+from .options import ExitCode, node_name
 from .process import leave, spare_collector
+from .state import WorkerFigures
 from .worker import ABORT_GRACE, FLUSH, Worker
 
 logger = logging.getLogger("django_leasequeue.worker")

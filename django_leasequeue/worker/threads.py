@@ -1,26 +1,22 @@
-"""The threads that run sync jobs."""
+"""The threads that run sync jobs, and the watch over the timeouts of runs."""
 
 from __future__ import annotations
 
 import contextvars
 import logging
+import math
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 
 from django.db import close_old_connections, connections
 from django.db.backends.signals import connection_created
 
-from ..engine import Failure, LeasedJob
+from ..engine import Failure
 from ..engine.jobs.results import STALLED
-from .buffer import JobBuffer
 from .control import JobControl, JobTimeout
-from .journal import Journal
 from .run import COMPLETED, RETRY, UNSTARTED, Entry, RunAlarm, Slot, ThreadAlarm, ends, failed
 from .state import WorkerState
-from .timekeeper import Timekeeper
-from .wakeup import WakeUp
 
 logger = logging.getLogger("django_leasequeue.worker")
 
@@ -45,68 +41,45 @@ def tidy_connections() -> None:
 
 
 class ThreadPool:
-    """Runs sync jobs from a buffer, one at a time in each thread.
+    """Runs sync jobs from a buffer, one at a time in each thread."""
 
-    Args:
-        state: the worker's.
-        buffer: where the jobs come from.
-        done: where the ends of the runs go.
-        acknowledger: woken when it sleeps, and when there is nothing left to start.
-        timekeeper: watches over timeouts.
-        journal: knows what was started.
-        admits: asked of each job, after it is shown in its slot, whether it may start.
-    """
-
-    def __init__(
-        self,
-        state: WorkerState,
-        buffer: JobBuffer,
-        done: deque[Entry],
-        acknowledger: WakeUp,
-        timekeeper: Timekeeper,
-        journal: Journal,
-        admits: Callable[[LeasedJob], bool],
-    ) -> None:
+    def __init__(self, state: WorkerState, timekeeper: Timekeeper) -> None:
         self._state = state
-        self._buffer = buffer
-        self._done = done
-        self._acknowledger = acknowledger
         self._timekeeper = timekeeper
-        self._journal = journal
-        self._admits = admits
-        self.slots = [Slot(journal.slot()) for _ in range(state.options.concurrency)]
+        state.slots.extend(Slot(state.journal.slot()) for _ in range(state.options.concurrency))
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
         """Start the threads."""
-        for number, slot in enumerate(self.slots):
+        for number, slot in enumerate(self._state.slots):
             thread = threading.Thread(target=self._run, args=(slot,))
             self._threads.append(thread)
             self._state.start_thread(f"job-{number}", thread)
 
     def stop(self, timeout: float) -> bool:
         """End the threads that are idle; return whether all ended within ``timeout`` seconds."""
-        self._buffer.close()
+        self._state.buffer.close()
         end = time.monotonic() + timeout
         for thread in self._threads:
             thread.join(max(0.0, end - time.monotonic()))
         return not any(thread.is_alive() for thread in self._threads)
 
-    def let_go(self, alarm: RunAlarm) -> None:
+    def abandon_run(self, alarm: RunAlarm) -> None:
         """Give a run up, also one of a coroutine: its job goes back as if its lease had expired, and it is told."""
         if not alarm.leave():
             return
         if isinstance(alarm, ThreadAlarm):
             self._replace(alarm.slot)
         # First, so that what it does when it is told comes too late.
-        self._done.append((RETRY, alarm.control.job, None, GIVEN_UP, 0))
-        self._acknowledger.wake()
+        self._state.ended.append((RETRY, alarm.control.job, None, GIVEN_UP, 0))
+        self._state.acknowledger.wake()
         alarm.control.abort("lease_lost")
 
     def _replace(self, slot: Slot) -> None:
         """Start a thread in the place of one that ends when its run does."""
         new = Slot(slot.number)
-        self.slots[self.slots.index(slot)] = new
+        slots = self._state.slots
+        slots[slots.index(slot)] = new
         thread = threading.Thread(target=self._run, args=(new,))
         self._threads = [*(other for other in self._threads if other.is_alive()), thread]
         self._state.start_thread("job", thread)
@@ -121,13 +94,14 @@ class ThreadPool:
 
     def _work(self, slot: Slot) -> None:  # noqa: C901  (the hottest loop there is: no calls that can be spared)
         # Everything that is looked up once instead of for every job.
-        state, buffer, node, using = self._state, self._buffer, self._state.node, self._state.options.database
+        state, buffer, ended_runs = self._state, self._state.buffer, self._state.ended
+        node, using = state.node, state.options.database
         handler, held, leases = state.handler, state.held, state.leases.of
         timeout, run = handler.timeout, handler.run
-        jobs, take, append = buffer.jobs, buffer.jobs.popleft, self._done.append
-        fetcher, acknowledger = buffer.fetcher, self._acknowledger
+        jobs, take, append = buffer.jobs, buffer.jobs.popleft, ended_runs.append
+        fetcher, acknowledger = buffer.fetcher, state.acknowledger
         monotonic, new_context = time.monotonic, contextvars.Context
-        admits, started, ended, number = self._admits, self._journal.started, self._journal.ended, slot.number
+        admits, started, ended, number = state.admits, state.journal.started, state.journal.ended, slot.number
         ident = threading.get_ident()
         parker = threading.Lock()
         parker.acquire()
@@ -135,7 +109,7 @@ class ThreadPool:
             try:
                 job = take()
             except IndexError:
-                if self._done:
+                if ended_runs:
                     acknowledger.wake()
                 if not buffer.park(parker):
                     return
@@ -194,5 +168,63 @@ class ThreadPool:
             try:
                 alarm.end()
             finally:  # it may raise the timeout that came last
-                alarm.keep()
+                alarm.record_replacement()
                 self._timekeeper.forget(alarm)
+
+
+class Timekeeper:
+    """Knows the runs that have a timeout. ``check`` is called by the main thread, the rest by those who run jobs.
+
+    Args:
+        state: the worker's.
+    """
+
+    def __init__(self, state: WorkerState) -> None:
+        self._state = state
+        #: Gives up a run that outlives its hard timeout; ``None``: the process is replaced.
+        self.abandon_run: Callable[[RunAlarm], None] | None = None
+        self._alarms: dict[int, RunAlarm] = {}
+        #: When ``check`` is to be called next (monotonic).
+        self.next_at = math.inf
+        #: Runs that outlived their hard timeout: only the end of the process ends them.
+        self.overdue: list[JobControl] = []
+
+    def expect(self, alarm: RunAlarm) -> None:
+        """Watch over a run."""
+        self._alarms[id(alarm)] = alarm
+        at = min(_known(alarm))
+        if at < self.next_at:
+            self.next_at = at
+            self._state.main.wake()
+
+    def forget(self, alarm: RunAlarm) -> None:
+        """The run has ended."""
+        self._alarms.pop(id(alarm), None)
+
+    def check(self) -> None:
+        """Do what is due: break runs off at their soft timeout; at the hard one end the process, or give the run up."""
+        now = time.monotonic()
+        self.next_at = math.inf
+        for alarm in list(self._alarms.values()):
+            job = alarm.control.job
+            if alarm.soft_at is not None and alarm.soft_at <= now:
+                alarm.soft_at = None
+                logger.warning(
+                    "Job timed out", extra={"seq": job.seq, "queue": job.queue, "job": job.name, "key": job.key}
+                )
+                alarm.fire()
+            if alarm.hard_at is not None and alarm.hard_at <= now:
+                alarm.hard_at = None
+                if self.abandon_run is not None:
+                    self.abandon_run(alarm)
+                    continue
+                self.overdue.append(alarm.control)
+                self._state.ask_recycle(f"job {job.seq} ({job.name}) outlived its hard timeout")
+        # What `expect` says meanwhile stays: it only ever lowers the time.
+        for alarm in list(self._alarms.values()):
+            self.next_at = min(self.next_at, *_known(alarm))
+
+
+def _known(alarm: RunAlarm) -> tuple[float, float]:
+    soft, hard = alarm.soft_at, alarm.hard_at
+    return math.inf if soft is None else soft, math.inf if hard is None else hard

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from django.core.exceptions import ImproperlyConfigured
@@ -14,23 +14,17 @@ from django.utils.module_loading import import_string
 
 from ..conf.options import WorkerOptions
 from ..engine import LeasedJob, tracing
-from ..engine.limits import MAX_BATCH
 from .acknowledger import Acknowledger
-from .apart import Apart
-from .buffer import JobBuffer
-from .control import JobControl
 from .coroutines import CoroutinePool
-from .exits import ExitCode
 from .fetcher import Fetcher
 from .handler import Handler
 from .health import Report
-from .journal import Journal
 from .keeper import Keeper
-from .options import node_name
+from .options import ExitCode, node_name
 from .run import failed
 from .state import WorkerState
-from .threads import ThreadPool
-from .timekeeper import Timekeeper
+from .suspects import SuspectIsolation
+from .threads import ThreadPool, Timekeeper
 
 if TYPE_CHECKING:
     from ..reaper import Reaper
@@ -60,12 +54,6 @@ def _handler(options: WorkerOptions) -> Handler:
     except TypeError as error:
         raise ImproperlyConfigured(f"The handler {options.handler!r} cannot be made: {error}") from error
     return made
-
-
-def _journal(state: WorkerState) -> Journal:
-    options = state.options
-    slots = options.concurrency + options.coroutines
-    return Journal(state.node, options, slots, 2 * (2 * options.prefetch + slots + MAX_BATCH))
 
 
 def _closing(body: Callable[[], None]) -> None:
@@ -99,42 +87,21 @@ class Worker:
         if tracing.wrap is not None:
             made = tracing.wrap(made, options.project)
         self.state = state = WorkerState(options, node or options.node or node_name(), made)
-        self._buffer = JobBuffer()
+        self._buffer = state.buffer
         self._timekeeper = Timekeeper(state)
-        self._acknowledger = Acknowledger(state, self._buffer)
-        done, wake = self._acknowledger.done, self._acknowledger.wakeup
-        self._journal = _journal(state)
-        self._apart = apart = Apart(
-            state, self._buffer, self._quiet, self._start_alone, self._resume, self._return_later, self._take_waiting
-        )
-        started = self._timekeeper, self._journal, apart.admits
-        self._threads = ThreadPool(state, self._buffer, done, wake, *started)
-        self._timekeeper.let_go = None if recycles else self._threads.let_go
-        self._coroutines = CoroutinePool(state, done, wake, self._buffer.fetcher, *started)
-        self._fetcher = Fetcher(
-            state,
-            self._buffer,
-            self._coroutines.idle,
-            self._coroutines.ready,
-            self._coroutines.put,
-            self._return,
-            apart,
-            self._journal,
-        )
-        self._keeper = Keeper(state, self.running, self._give_back_surplus, self._buffer.fetcher.wake)
+        self._acknowledger = Acknowledger(state)
+        self._threads = ThreadPool(state, self._timekeeper)
+        self._timekeeper.abandon_run = None if recycles else self._threads.abandon_run
+        self._coroutines = CoroutinePool(state, self._timekeeper)
+        self._isolation = SuspectIsolation(state, self._coroutines)
+        self._fetcher = Fetcher(state, self._coroutines, self._isolation)
+        self._keeper = Keeper(state, self._give_back_surplus)
         self._service: dict[str, threading.Thread] = {}
         self._reaper = _reaper(options.database) if options.reaper else None
         self._tick: Callable[[Report], None] | None = None
         self._ticked_at = 0.0
         #: Whether every thread has ended; otherwise only the end of the process ends them.
         self.clean = False
-
-    def running(self) -> list[tuple[JobControl, float]]:
-        """Return the controls of the running jobs and when they started (monotonic)."""
-        found = [(slot.control, slot.since) for slot in self._threads.slots]
-        return [(control, since) for control, since in found if control is not None] + list(
-            self._coroutines.running.copy().values()
-        )
 
     @property
     def healthy(self) -> bool:
@@ -153,7 +120,12 @@ class Worker:
     def report(self) -> Report:
         """Return whether the worker is well, and its figures."""
         state = self.state
-        figures = {"node": state.node, "state": state.word, "held": len(state.held), "running": len(self.running())}
+        figures = {
+            "node": state.node,
+            "state": state.status,
+            "held": len(state.held),
+            "running": len(self.state.running()),
+        }
         figures["database"] = "unreached" if state.outage.lasts else "reached"
         return self.healthy, {**figures, **state.figures.as_dict()}
 
@@ -207,7 +179,7 @@ class Worker:
 
     def _watch_leases(self) -> None:
         try:
-            self.state.leases.watch(self.running)
+            self.state.leases.watch(self.state.running)
         except BaseException as error:  # noqa: BLE001  (whatever it is, the worker must know)
             self.state.broke("leases", error)
 
@@ -215,32 +187,7 @@ class Worker:
         surplus = self._buffer.take_back(len(self._buffer.jobs) - allowed)
         if surplus:
             self._fetcher.shrink(allowed // 2)
-            self._return(surplus)
-
-    def _return(self, jobs: list[LeasedJob]) -> None:
-        """Give jobs back that have not started."""
-        self._acknowledger.give_back(jobs, unstarted=True)
-
-    # Suspects
-
-    def _quiet(self) -> bool:
-        """Return whether nothing runs, and the database knows of all that has ended."""
-        return not self._coroutines.starting and not self.running() and not self._acknowledger.done and self.state.told
-
-    def _start_alone(self, job: LeasedJob) -> None:
-        if self.state.handler.is_async(job):
-            self._coroutines.put_alone(job)
-        else:
-            self._buffer.put_alone(job)
-
-    def _resume(self) -> None:
-        self._coroutines.resume()
-
-    def _return_later(self, jobs: Sequence[LeasedJob], delay_ms: int) -> None:
-        self._acknowledger.give_back(jobs, unstarted=True, delay_ms=delay_ms)
-
-    def _take_waiting(self) -> list[LeasedJob]:
-        return self._buffer.take_all() + self._coroutines.take_all()
+            self.state.give_back(surplus, unstarted=True)
 
     # The end
 
@@ -248,7 +195,7 @@ class Worker:
         state, began = self.state, time.monotonic()
         why = state.recycle or state.stop_asked or ("a part of it broke" if state.broken else "nothing left to do")
         logger.info("Worker stops", extra={"node": state.node, "why": why, "held": len(state.held)})
-        state.word = "draining"
+        state.status = "draining"
         self._stop_claiming()
         overdue = [control.job for control in self._timekeeper.overdue]
         patience = state.options.drain_timeout
@@ -257,9 +204,9 @@ class Worker:
         drained = self._drain(began + patience, overdue)
         if not drained:
             self._abandon(overdue)
-        told = self._flush()
+        settled = self._flush()
         self.clean = self._close()
-        code = self._exit_code(drained and told)
+        code = self._exit_code(drained and settled)
         logger.info(
             "Worker stopped",
             extra={"node": state.node, "exit_code": int(code), "clean": self.clean, **state.figures.as_dict()},
@@ -281,9 +228,9 @@ class Worker:
         self._keeper.wakeup.wake()
 
     def _return_unstarted(self) -> None:
-        unstarted = self._apart.take_all() + self._take_waiting()
+        unstarted = self._isolation.take_waiting()
         if unstarted:
-            self._return(unstarted)
+            self.state.give_back(unstarted, unstarted=True)
 
     def _drain(self, deadline: float, overdue: list[LeasedJob]) -> bool:
         """Wait for running jobs; return whether all ended."""
@@ -302,7 +249,7 @@ class Worker:
     def _abandon(self, overdue: list[LeasedJob]) -> None:
         """Give the jobs back that did not end: first they are told, and get a moment."""
         state = self.state
-        running = self.running()
+        running = self.state.running()
         for control, _ in running:
             control.abort("stopping")
         deadline = time.monotonic() + ABORT_GRACE
@@ -317,7 +264,7 @@ class Worker:
                 logger.warning(
                     "Job given back before it ended", extra={"seq": job.seq, "queue": job.queue, "job": job.name}
                 )
-                self._acknowledger.give_back([job], unstarted=False)
+                state.give_back([job], unstarted=False)
         self._acknowledger.wakeup.wake()
 
     def _flush(self) -> bool:
@@ -343,10 +290,10 @@ class Worker:
         if keeper.is_alive():
             self._keeper.link.give_up()
             keeper.join(REST)
-        hangs = bool(self.running())
+        hangs = bool(self.state.running())
         threads = self._threads.stop(0.2 if hangs else REST)
         coroutines = self._coroutines.stop(2.0 if hangs else REST)
-        self._journal.close(told=self.state.empty)
+        self.state.journal.close(settled=self.state.empty)
         return threads and coroutines and not keeper.is_alive()
 
     def _exit_code(self, drained: bool) -> ExitCode:

@@ -8,4 +8,4 @@ from django_leasequeue.http.asgi import beside
 from testproject.bench.child import watch
 
 threading.Thread(target=watch, daemon=True).start()
-application = beside(get_asgi_application(), "/v0/")
+application = beside(get_asgi_application(), "/v0/", "/v1/")

@@ -1,5 +1,8 @@
-"""The addresses of the benchmark's HTTP servers: the door alone."""
+"""The addresses of the benchmark's HTTP servers: the doors of topics, and of Zaqar for its health."""
 
 from django.urls import include, path
 
-urlpatterns = [path("v0/", include("django_leasequeue.http.topics.urls"))]
+urlpatterns = [
+    path("v0/", include("django_leasequeue.http.topics.urls")),
+    path("v1/", include("django_leasequeue.http.zaqar.urls")),
+]

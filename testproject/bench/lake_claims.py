@@ -10,7 +10,7 @@ from psycopg import sql
 
 from django_leasequeue import engine
 from django_leasequeue.engine import ConnectionExecutor, Ending, claim, finish, pool
-from django_leasequeue.engine.leases.trail import Trail
+from django_leasequeue.engine.leases.claim_cursor import ClaimCursor
 
 from .bench import NODE, jobs_of
 from .options import PROJECT
@@ -27,7 +27,7 @@ class Claims:
         self._connection = pool.connect(using)
         self._executor = ConnectionExecutor(self._connection)
         self._executor.run(engine.create(_QUEUE, project=PROJECT, preset="django"))
-        self._trail = Trail()
+        self._trail = ClaimCursor()
 
     def close(self) -> None:
         """Remove the queue."""
@@ -45,7 +45,7 @@ class Claims:
         while go_on(time.monotonic() - begin):
             self._executor.run(engine.enqueue(_QUEUE, jobs_of(_BATCH), project=PROJECT, create=False, fresh=True))
             start = time.perf_counter()
-            leased = self._executor.run(claim(_QUEUE, NODE, _BATCH, project=PROJECT, trail=self._trail))
+            leased = self._executor.run(claim(_QUEUE, NODE, _BATCH, project=PROJECT, cursor=self._trail))
             endings = [Ending(job.seq, job.token, result_json="null") for job in leased]
             self._executor.run(finish(endings, NODE, project=PROJECT))
             busy += time.perf_counter() - start

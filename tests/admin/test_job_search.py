@@ -19,7 +19,7 @@ from tests.engine.helpers import NODE, claim, enqueue, make, put, state
 
 pytestmark = pytest.mark.django_db
 
-DECLINED = Failure("shop.Declined", "Card 4711 was declined", "Traceback", "print-a")
+DECLINED = Failure("shop.Declined", "Card 4711 was declined", "Traceback: in line charge(card)", "print-a")
 
 
 @pytest.fixture
@@ -78,7 +78,9 @@ class TestEveryState:
         [
             ({"queue": "acme/other"}, {"ready"}), ({"queue": "journal"}, {"record"}),
             ({"text": "card 4711"}, {"failed", "dead"}), ({"text": "Declined", "state": "failed"}, {"failed"}),
-            ({"text": "ORDER-7"}, {"ready"}), ({"payload": "data.kwargs.customer = 17"}, {"ready"}),
+            ({"text": "ORDER-7"}, {"ready"}), ({"q": "CHARGE(card)"}, {"failed", "dead"}),
+            ({"q": '"customer": 17'}, {"ready"}), ({"q": '"order-7"'}, {"ready"}),
+            ({"payload": "data.kwargs.customer = 17"}, {"ready"}),
             ({"payload": "data.kwargs.customer = 18"}, set()),
             ({"since": "2030-01-01T13:30"}, {"dead", "leased", "delayed", "ready", "record"}),
             ({"until": "2030-01-01T13:30"}, {"completed", "failed"}),
@@ -88,6 +90,21 @@ class TestEveryState:
     )  # fmt: skip
     def test_each_filter(self, jobs: dict[str, int], client: Client, query: dict[str, str], names: set[str]) -> None:
         assert set(found(client, **query)) == {jobs[name] for name in names}
+
+    def test_arguments_are_shown_and_found_by_those_who_may_see_them(
+        self, jobs: dict[str, int], client: Client
+    ) -> None:
+        make("secret", result_ttl_ms=0)
+        enqueue(NewJob({"args": [1, "two"], "kwargs": {"password": "hunter2"}}, name="shop.login"), queue="secret")
+        enqueue(NewJob({"args": ["x" * 9_000], "kwargs": {}}), queue="secret")
+        url = reverse("admin:leasequeue_job_changelist")
+        for query in ({"q": "two"}, {"queue": "secret"}):
+            text = Page(client.get(url, query).content.decode()).text
+            assert '1, "two", password="[hidden]"' in text, query
+        assert "…" in text
+        stranger = signed_in("view_job", name="stranger")
+        assert "No job matches" in stranger.get(url, {"q": "two"}).content.decode()
+        assert '"two"' not in stranger.get(url, {"queue": "secret"}).content.decode()
 
     def test_what_is_wrong_is_said(self, jobs: dict[str, int], client: Client) -> None:
         url = reverse("admin:leasequeue_job_changelist")

@@ -28,7 +28,7 @@ from django_leasequeue.models import (
 )
 from django_leasequeue.reaper import Reaper
 from django_leasequeue.reaper.duty import Duty
-from django_leasequeue.reaper.triage import operations
+from django_leasequeue.reaper.upkeep import operations
 from tests.admin.letters import bury, die, failure, graves, start, states
 from tests.engine.helpers import claim, enqueue, kinds, last_event, make, seqs
 from tests.support.waiting import eventually

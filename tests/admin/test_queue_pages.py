@@ -17,7 +17,7 @@ from django_leasequeue.engine.queues.stats import counts_by_id
 from django_leasequeue.engine.span import span
 from django_leasequeue.models import LiveJob, OperatorAction, Queue, QueueFloor, StoredJob, Worker
 from django_leasequeue.reaper import concerns
-from django_leasequeue.worker.statements import Presence, say_presence
+from django_leasequeue.worker.link import Presence, say_presence
 from tests.admin.pages import Page
 from tests.admin.people import signed_in
 from tests.engine.helpers import claim, make, one, put

@@ -42,7 +42,7 @@ EXPECTED = {
     "triage": ["groups", "list", "one group", "finds nothing", "by payload", "preview"],
     "zaqar": ["at the start", "in the middle", "claim 20", "oldest and newest"],
     "http": ["records a request", "50 connections", "half of them", "99 of 100", "fairness", "idle server",
-        "server_total_ms"],
+        "server_total_ms", "while 13 bodies"],
 }  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from django.contrib.auth.models import User
 from django.urls import reverse
 
 from django_leasequeue import engine
+from django_leasequeue.admin import job_search
 from django_leasequeue.engine import Failure, Limited, LimitValues, NewJob, Node, Release
 from django_leasequeue.models import Limit, Workflow
 from django_leasequeue.worker import JobControl
@@ -76,6 +77,27 @@ def test_a_workflow_and_a_limit_on_call(person: Person) -> None:
     person.choose("button[name=index]")
     person.wait_for("The limit partner-api is given back")
     assert (Limit.objects.get().concurrency, Limit.objects.get().pinned) == (2, False)
+
+
+@pytest.mark.slow
+def test_a_search_goes_on_by_itself(person: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_search, "CHUNK", 10)
+    monkeypatch.setattr(job_search, "MAX_LOOKED", 20)
+    make("shop")
+    for customer in (*(17,) * 2, *range(18, 68)):
+        job = NewJob({"args": [], "kwargs": {"customer": customer}}, name="shop.tasks.charge")
+        engine.run(engine.enqueue("shop", [job]))
+    User.objects.create_superuser("oncall", password="evening")
+    person.sign_in("oncall", "evening")
+    person.open(reverse("admin:leasequeue_job_changelist"))
+    person.type("#job-search", "customer: 17")
+    person.choose("//button[text()='Show']")
+    person.wait_for("Looked at 52 jobs, found 0: these are all")
+    person.type("#job-search", '"customer": 17')
+    person.choose("//button[text()='Show']")
+    person.wait_for("Looked at 52 jobs, found 2: these are all")
+    person.wait_for("customer=17")
+    person.check("search")
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from django_leasequeue import Queue, engine
 from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.exceptions import LeaseLost
 from django_leasequeue.models import DeadLetter, LiveJob
-from django_leasequeue.queue.calls import run
+from django_leasequeue.queue.base import run
 from tests.support.documents import blocks
 
 pytestmark = pytest.mark.django_db

@@ -118,6 +118,27 @@ class TestHungHandlers:
         assert stalled == ["id"]
 
     @pytest.mark.slow
+    def test_one_that_always_hangs_runs_as_often_as_it_may_and_has_failed(self, release: threading.Event) -> None:
+        queue = Queue("jobs", visibility_timeout=1_000, concurrency=1, max_retries=2)
+        runs: list[int] = []
+
+        @queue.execute
+        def handler(job: Job) -> None:
+            runs.append(job.attempts)
+            release.wait(60)
+
+        with queue:
+            with pytest.raises((MaxRetriesError, JobFailedError)) as caught:
+                queue.enqueue_and_wait("id", timeout=60)
+            assert runs == [1, 2]
+            assert caught.value.deliveries == 2
+            assert queue.get_status("id").error.code == "LEASE_EXPIRED"
+            # The worker goes on with others, and does not take this one again.
+            release.set()
+            queue.enqueue_and_wait("other", timeout=60)
+            assert runs == [1, 2, 1]
+
+    @pytest.mark.slow
     def test_a_coroutine_is_cancelled(self) -> None:
         queue = Queue("jobs", visibility_timeout=5_000)
         reasons: list[str] = []

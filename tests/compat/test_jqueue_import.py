@@ -19,8 +19,7 @@ from django.db import connection
 from django_leasequeue import Queue, engine
 from django_leasequeue.compat import jqueue_import
 from django_leasequeue.compat.jqueue import DirectQueue
-from django_leasequeue.compat.jqueue_files import LocalFile, open_file
-from django_leasequeue.compat.jqueue_state import Mark, read_state
+from django_leasequeue.compat.jqueue_files import LocalFile, Mark, open_file, read_state
 from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.exceptions import InvalidOption, QueueNotFound, StorageError
 from django_leasequeue.models import OperatorAction

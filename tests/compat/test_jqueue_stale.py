@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from django_leasequeue import Queue
-from django_leasequeue.compat import jqueue_leases
+from django_leasequeue.compat import jqueue_values
 from django_leasequeue.compat.jqueue import BrokerQueue, DirectQueue, JobNotFoundError
 from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.exceptions import LeaseLost
@@ -22,7 +22,7 @@ SECOND, MINUTE, HOUR, DAY = (timedelta(**{unit: 1}) for unit in ("seconds", "min
 
 @pytest.fixture(autouse=True)
 def _forget_leases() -> None:
-    jqueue_leases._of_process.clear()
+    jqueue_values._of_process.clear()
 
 
 def opened(kind: type[DirectQueue], **options: Any) -> AbstractAsyncContextManager[DirectQueue]:
@@ -180,15 +180,15 @@ class TestLate:
             await first.ack(str(job.id))
 
     async def test_memory_is_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(jqueue_leases, "MAX_REMEMBERED", 2)
+        monkeypatch.setattr(jqueue_values, "MAX_REMEMBERED", 2)
         q = DirectQueue("jobs")
         for _ in range(4):
             await q.enqueue("task", b"1")
         jobs = await q.dequeue(batch_size=4)
-        assert len(jqueue_leases._of_process) == len(q._leases._own) == 2
+        assert len(jqueue_values._of_process) == len(q._leases._own) == 2
         for job in jobs:
             await q.ack(str(job.id))
-        assert not jqueue_leases._of_process
+        assert not jqueue_values._of_process
         assert not q._leases._own
 
 

@@ -193,7 +193,7 @@ def test_every_statement_says_what_it_is_for(name: str) -> None:
 def test_settings_for_a_statement_are_not_the_hosts(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     settings = ["enable_seqscan", "enable_bitmapscan", "enable_mergejoin", "jit", "plan_cache_mode"]
     asked = b"SELECT " + ",".join(f"current_setting('{name}')" for name in settings).encode()
-    monkeypatch.setattr(runner, "_raw", lambda name, params: (asked, []))
+    monkeypatch.setattr(runner, "_raw", lambda name, params, autocommit: (asked, []))
     connection.ensure_connection()
     raw = connection.connection
     raw.execute("SET jit = on")

@@ -8,7 +8,7 @@ import pytest
 
 from django_leasequeue import engine
 from django_leasequeue.engine import NewJob
-from django_leasequeue.engine.leases.floor import OwnFloors, Proposals
+from django_leasequeue.engine.leases.floor import ConnectionFloors, Proposals
 from django_leasequeue.models import FloorKind, Lane, LiveJob, Queue, QueueFloor, StoredJob
 from django_leasequeue.reaper.duty import Turn
 from django_leasequeue.reaper.upkeep import mend_floors
@@ -347,7 +347,7 @@ class TestAServerThatLies:
     @pytest.mark.parametrize(("later", "seconds"), [(1, 0.0), (0, 31.0)], ids=["another server", "half a minute"])
     def test_what_a_claimer_forgets(self, later: int, seconds: float) -> None:
         now, start = 0.0, datetime(2030, 1, 1, tzinfo=UTC)
-        floors = OwnFloors(lambda: now)
+        floors = ConnectionFloors(lambda: now)
         for _ in range(3):
             floors.note((7, start), 100, oldest=50, mark=10, seen={(self.queue, 0): 50})
         assert floors.parameters()["floors"] == "{50}"

@@ -7,7 +7,7 @@ import pytest
 from django.db import connection
 
 from django_leasequeue import engine
-from django_leasequeue.engine import ConnectionExecutor, Ending, LeasedJob, LimitValues, NewJob
+from django_leasequeue.engine import ConnectionExecutor, Ending, Failure, LeasedJob, LimitValues, NewJob, Release
 from django_leasequeue.models import FlowTurn, Member, Queue, Ready
 from tests.engine.flow import ONE, ack, differences, limited
 from tests.engine.helpers import NODE, claim, enqueue, make, open_transaction, own_connection, put, seqs
@@ -79,6 +79,34 @@ def test_an_ack_waits_for_nobody_and_keeps_nobody_waiting() -> None:
             cursor.execute("SELECT FROM leasequeue_limitkey FOR UPDATE NOWAIT")
         other.connection.commit()
     assert len(claim(10, queue=["work", "other"])) == 1
+
+
+@pytest.mark.parametrize("fair", [False, True])
+def test_one_that_is_tried_again_later_gives_its_slot_away(listening: ConnectionExecutor, fair: bool) -> None:
+    make()
+    first, second, third = limited(["x", "x", "x"], LimitValues("customer", concurrency=1, fair=fair))
+    (running,) = claim(10)
+    heard(listening)
+    engine.run(engine.release([Release(first, running.token, delay_ms=60_000, failure=Failure("E", "no"))], NODE))
+    assert [row.seq for row in Ready.objects.all()] == [second]
+    assert not FlowTurn.objects.exists()
+    assert heard(listening) == {"work"}
+    (job,) = claim(10)
+    ack(job)
+    assert [row.seq for row in Ready.objects.all()] == [third]
+    assert seqs(claim(10)) == [third]
+    assert differences() == []
+
+
+def test_a_turn_is_taken_where_the_next_one_waits(listening: ConnectionExecutor) -> None:
+    first, second, third = waiting_jobs()
+    engine.run(engine.cancel("work", seqs=[second]))
+    assert claim(10) == []
+    heard(listening)
+    engine.run(engine.delete("work"))
+    assert heard(listening) == {"other"}
+    assert seqs(claim(10, queue="other")) == [third]
+    assert not Member.objects.filter(seq=first.seq).exists()
 
 
 def test_one_that_is_being_cancelled_is_looked_at_by_a_claimer() -> None:

@@ -10,6 +10,7 @@ import pytest
 from django_leasequeue import engine
 from django_leasequeue.engine import Failure, NewJob, Redriven, Release
 from django_leasequeue.engine.dead.action import act, edit_and_retry
+from django_leasequeue.enums import JobFlag
 from django_leasequeue.exceptions import QueueNotFound
 from django_leasequeue.models import (
     Attempt,
@@ -20,6 +21,7 @@ from django_leasequeue.models import (
     LiveJob,
     Queue,
     QueueFloor,
+    Ready,
     StoredJob,
 )
 from tests.support.rows import rows
@@ -301,6 +303,27 @@ class TestAnEqualKeyAtTheSameTime:
         )
         assert done.conflict == "key_taken"
         assert (state(letter.seq), LiveJob.objects.get(pk=letter.seq).key) == ("record", "k")
+
+
+@pytest.mark.parametrize("dead_letter", ["self", "letters"])
+@pytest.mark.parametrize("size", [9, 20_000])
+def test_claims_count_the_bytes_of_large_dead_letters(dead_letter: str, size: int) -> None:
+    make("letters")
+    make("work", max_deliveries=1, exhaust_at="release", dead_letter=dead_letter)
+    (home,) = {"self": ["work"]}.get(dead_letter, [dead_letter])
+
+    def flagged(*numbers: int | None) -> list[bool]:
+        return [bool(row.flags & JobFlag.LARGE) for row in Ready.objects.filter(seq__in=numbers).order_by("seq")]
+
+    enqueue(*[NewJob("x" * size)] * 2, NewJob(meta={"text": "x" * size}))
+    kill()
+    dead = sorted(LiveJob.objects.filter(queue__name=home).values_list("seq", flat=True))
+    if dead_letter != "self":
+        assert flagged(*dead) == [size > 9] * 3
+    (moved,) = redrive(dead[2:], queue=home, to="work")
+    letter = LiveJob.objects.get(pk=dead[1])
+    edited = engine.run(edit_and_retry(home, letter.seq, data="y" * size, dead_at=letter.dead_at))
+    assert [*flagged(moved.new_seq), *flagged(edited.seq)] == [size > 9] * 2
 
 
 def seqs_of(answers: list[engine.Enqueued]) -> list[int]:

@@ -16,11 +16,12 @@ def asking(settings: Any, base: str) -> Ask:
     settings.LEASEQUEUE = {"API": {"ACCESS": "keys", "KEY_CACHE_SECONDS": 0}}
 
     def get(
-        path: str, query: Any = None, *, scopes: tuple[str, ...] = ("read",), **rights: Any
+        path: str, query: Any = None, *, method: str = "get", scopes: tuple[str, ...] = ("read",), **rights: Any
     ) -> tuple[int, dict[str, Any]]:
         token = create_key("test", list(scopes), **rights)[1]
-        answer = Client().get(base + path, query, headers={"authorization": f"Bearer {token}"})
-        contract.check("get", base + path, answer.status_code, answer.json(), contract.TRIAGE)
+        how: dict[str, Any] = {} if method == "get" else {"content_type": "application/json"}
+        answer = getattr(Client(), method)(base + path, query, headers={"authorization": f"Bearer {token}"}, **how)
+        contract.check(method, base + path, answer.status_code, answer.json(), contract.TRIAGE)
         return answer.status_code, answer.json()
 
     return get

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from django_leasequeue.engine import clock as engine_clock
-from django_leasequeue.http.topics import figures
+from django_leasequeue.http.topics import base
 from django_leasequeue.models import LiveJob, Queue, StoredJob
 from tests.http.client import Api
 
@@ -191,8 +191,8 @@ def test_d1_what_a_claim_moves_is_not_ready_in_a_count_that_was_kept(
     api.queue(max_deliveries=2, dead_letter="jobs.dlq")
     exhaust(api, clock, *api.write("jobs", 1))
     settings.LEASEQUEUE = {"API": {"ACCESS": "open", "COUNT_SECONDS": 60}}
-    monkeypatch.setattr(figures, "CHEAP", -1)
-    monkeypatch.setattr(figures, "FACTOR", 1e9)
+    monkeypatch.setattr(base, "CHEAP", -1)
+    monkeypatch.setattr(base, "FACTOR", 1e9)
     api.write("jobs", 2, 3)
     answers = [api.post("topics/jobs/claim", {"node": "w1", "max": size}, status=200) for size in (1, 2)]
     assert [(answer["count"], answer["ready"]) for answer in answers] == [(1, 2), (1, 0)]

@@ -23,6 +23,7 @@ from django_leasequeue.client import (
     TopicNotFound,
     Unauthorized,
 )
+from django_leasequeue.models import JobResult
 from tests.http.relay import Relay
 from tests.http.servers import Server, committed_key, serving
 from tests.support.environment import child_environment
@@ -103,8 +104,10 @@ def test_the_life_of_a_job(client: Client, topic: str) -> None:
     assert (first.deadline - before).total_seconds() > 55
 
     assert client.ack(topic, "w1", [first]).count == 1
-    again = client.ack(topic, "w1", [first, second])
+    again = client.ack(topic, "w1", [first, second], results=[{"n": 1}, {"n": 2}], result_ttl_ms=60_000)
     assert (again.count, again.skipped, again.repeated) == (1, [first.seq], False)
+    kept = JobResult.objects.filter(seq__in=[first.seq, second.seq])
+    assert [(result.seq, result.result) for result in kept] == [(second.seq, {"n": 2})]
     assert client.nack(topic, "w1", [third], delay_ms=0).count == 1
     (back,) = client.claim(topic, "w1")
     assert (back.seq, back.deliveries) == (third.seq, 2)

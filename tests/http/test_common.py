@@ -1,5 +1,7 @@
 """What every endpoint keeps."""
 
+import gzip
+import json
 import logging
 from typing import Any
 
@@ -222,3 +224,25 @@ def test_g4_the_same_json_with_and_without_orjson(monkeypatch: Any) -> None:
         payload.loads(b"[NaN]")
     with pytest.raises(TypeError):
         payload.dumps({"x": object()})
+
+
+def test_a_body_in_gzip_is_inflated_as_far_as_a_body_may_be_long(api: Api, settings: Any) -> None:
+    api.queue()
+
+    def post(raw: bytes, encoding: str = "gzip", path: str = "topics/jobs") -> Answer:
+        return api.post(path, raw=raw, headers={"content-encoding": encoding})
+
+    written = gzip.compress(json.dumps({"records": [{"data": "x" * 100_000}]}).encode())
+    assert post(written)["seqs"]
+    assert [len(job["data"]) for job in api.claim()] == [100_000]
+    assert post(b"{}", "identity", "topics/jobs/claim").message.startswith("node: it is missing")
+    assert (post(b"{}", "br").status, post(b"{}", "gzip, gzip").status) == (415, 415)
+    for raw in (b"", b"{}", written[:-4], written + b"x"):
+        answer = post(raw)
+        assert (answer.status, answer.code) == (400, "invalid_request"), answer
+    bomb = gzip.compress(b" " * 70_000_000)
+    assert len(bomb) < 100_000
+    for path in ("topics/jobs", "topics/jobs/claim"):
+        assert (answer := post(bomb, path=path)).code == "payload_too_large", answer
+    zaqar = api.client.put("/v1/queues/q/metadata", bomb, headers={"content-encoding": "gzip"})
+    assert zaqar.status_code in (400, 404)

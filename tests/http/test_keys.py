@@ -21,10 +21,10 @@ from django_leasequeue.conf import process
 from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.http.access import Access
 from django_leasequeue.http.fields import Text
-from django_leasequeue.http.guesses import Guesses
 from django_leasequeue.http.keys import MARK, USED_EVERY, create_key, find, make_token, split_token
 from django_leasequeue.http.redaction import redact
-from django_leasequeue.http.topics.config import NAMES_TOPIC
+from django_leasequeue.http.throttle import Guesses
+from django_leasequeue.http.topics.base import NAMES_TOPIC
 from django_leasequeue.http.topics.serializers import ConfigBody
 from django_leasequeue.models import ApiKey
 from tests.http.client import Api
@@ -259,7 +259,7 @@ def bogus(number: int = 0) -> int:
 
 def test_unknown_keys_are_refused_before_they_cost_a_query(key: KeyMaker, settings: Any, monkeypatch: Any) -> None:
     now = 1_000.0
-    monkeypatch.setattr("django_leasequeue.http.guesses.monotonic", lambda: now)
+    monkeypatch.setattr("django_leasequeue.http.throttle.monotonic", lambda: now)
     looked_up: list[str] = []
 
     def counted(prefix: str) -> Any:
@@ -303,7 +303,7 @@ def test_unknown_keys_are_counted_by_address(key: KeyMaker, settings: Any) -> No
 
 
 def test_what_is_remembered_of_unknown_keys_is_bounded(monkeypatch: Any, settings: Any) -> None:
-    monkeypatch.setattr("django_leasequeue.http.guesses._REMEMBERED", 100)
+    monkeypatch.setattr("django_leasequeue.http.throttle._REMEMBERED", 100)
     found = Guesses()
     for number in range(1_000):
         assert found.spend(f"client-{number}") == 0

@@ -1,9 +1,10 @@
-"""Dead letters over HTTP: read only, with the keys and scopes of the other doors."""
+"""Dead letters over HTTP, with the keys and scopes of the other doors."""
 
 from typing import Any
 
 import pytest
 
+from django_leasequeue.models import OperatorAction
 from tests.admin.letters import bury, failure, graves
 from tests.http import contract
 from tests.http.asking import Ask, asking
@@ -71,10 +72,31 @@ def test_a_key_sees_its_project_and_its_topics_only(ask: Ask) -> None:
     assert [ask(f"/{seq}", topics=["mail"])[0] for seq in (mine, other, theirs)] == [200, 404, 404]
 
 
+def test_redrive(ask: Ask) -> None:
+    graves("mail")
+    graves("shop")
+    home, moved, stepless, other = [bury(1, queue)[0] for queue in ("mail", "mail", "mail", "shop")]
+
+    def post(seq: int, body: dict[str, Any], scopes: tuple[str, ...] = ("read", "write"), **rights: Any) -> Any:
+        return ask(f"/{seq}/redrive", body, method="post", scopes=scopes, **rights)
+
+    assert post(home, {}, ("read",))[0] == 403
+    assert post(other, {}, topics=["mail"])[0] == 404
+    assert post(moved, {"to": "shop"}, topics=["mail"])[0] == 403
+    status, answer = post(stepless, {"from_step": "charge"})
+    assert (status, answer["error"]["code"]) == (409, "not_redriven")
+    assert [post(home, {})[1]["queue"], post(moved, {"to": "shop"})[1]["queue"]] == ["mail", "shop"]
+    assert [post(home, {})[0], post(moved, {})[0]] == [404, 404]
+    lines = OperatorAction.objects.filter(source="http").order_by("pk")
+    assert [(line.action, line.seqs, line.detail["to"]) for line in lines] == [
+        ("retry", [home], None), ("redrive", [moved], "shop"),
+    ]  # fmt: skip
+
+
 def test_it_is_described() -> None:
     operations = [
         operation for methods in contract.document(contract.TRIAGE)["paths"].values() for operation in methods.values()
     ]
     assert {operation["operationId"] for operation in operations} == {
-        "listDeadLetters", "listDeadLetterGroups", "getDeadLetter", "getWorkflow", "listLimits",
+        "listDeadLetters", "listDeadLetterGroups", "getDeadLetter", "redriveDeadLetter", "getWorkflow", "listLimits",
     }  # fmt: skip

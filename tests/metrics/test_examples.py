@@ -14,7 +14,7 @@ from prometheus_client import Metric
 
 from django_leasequeue import engine
 from django_leasequeue.metrics import worker
-from django_leasequeue.metrics.memory import look_at
+from django_leasequeue.metrics.figures import look_at
 from django_leasequeue.metrics.prometheus import EVENTS, STATES, families
 
 EXAMPLES = Path(settings.BASE_DIR) / "docs/examples/monitoring"

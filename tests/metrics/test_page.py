@@ -13,7 +13,7 @@ from django_leasequeue import engine
 from django_leasequeue.conf import process
 from django_leasequeue.engine import clock, pool
 from django_leasequeue.http.keys import create_key
-from django_leasequeue.metrics import memory
+from django_leasequeue.metrics import figures
 from django_leasequeue.metrics.prometheus import QueueCollector, exposition, pools
 from django_leasequeue.models import LeaseEvent, Worker
 from django_leasequeue.spark import consumers, slices
@@ -235,6 +235,6 @@ def test_inside_a_transaction_of_the_host(work: str) -> None:
         read = "SELECT current_setting('enable_seqscan'), current_setting('enable_bitmapscan'), current_setting('jit')"
         cursor.execute(read)
         before = cursor.fetchone()
-        memory.look_at("default")
+        figures.look_at("default")
         cursor.execute(read)
         assert cursor.fetchone() == before

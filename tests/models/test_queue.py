@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 from django.core import serializers
-from django.db import DatabaseError, IntegrityError, NotSupportedError, transaction
+from django.db import DatabaseError, IntegrityError, NotSupportedError, connection, transaction
 from django.db.models import F
 from django.db.models.signals import post_delete, pre_save
 
+from django_leasequeue.conf.queue_options import OPTIONS
 from django_leasequeue.exceptions import InvalidOption, WrittenByEngine
 from django_leasequeue.models import (
     Attempt,
@@ -196,3 +197,21 @@ def test_what_the_engine_writes_is_read_only(model: Any, write: Callable[[Any], 
 def fixture(model: Any) -> dict[str, Any]:
     pk = [1, 0] if model is Claim else 1
     return {"model": f"leasequeue.{model.__name__.lower()}", "pk": pk, "fields": {}}
+
+
+def test_the_table_of_options_is_that_of_the_columns() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT column_name, CASE WHEN data_type LIKE 'character%%' THEN 'text' ELSE data_type END"
+            " FROM information_schema.columns WHERE table_name = 'leasequeue_queue'"
+        )
+        columns = dict(cursor.fetchall())
+    words = {"int": "integer", "bool": "boolean"}
+    apart = {"id", "project", "name", "dead_lettered", "floors_mended", "paused_at", "created_at", "updated_at"}
+    assert {name: words.get(option.column, option.column) for name, option in OPTIONS.items()} == {
+        name: kind for name, kind in columns.items() if name not in apart
+    }
+    for name, option in OPTIONS.items():
+        assert Queue._meta.get_field(name).get_default() == option.default, name
+        assert option.kind != "integer" or option.low <= option.default <= option.high, name
+        assert option.choices is None or option.default in option.choices.values, name

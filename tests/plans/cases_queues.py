@@ -15,7 +15,8 @@ MIXED = arrays.integers([FRESH + 3, LATER + 3, DEAD + 3, RECORDS + 3, DONE + 3, 
 #: The hour whose events are at hand.
 HOUR = {"now": NOW - timedelta(milliseconds=1), "bounds": "{11,101,1001}"}
 #: A look at jobs of every kind, without a test of the payload.
-WALK = {"size": 1_000, "roots": "{}", "paths": "{}", "equal": "{}", "jsons": "{}", "words": "{}"}
+WALK = {"size": 1_000, "roots": "{}", "paths": "{}", "equal": "{}", "jsons": "{}", "words": "{}",
+    "payloads": True}  # fmt: skip
 SEALING = {"server": None, "known": 0, "sealed": 0, "heads": "{}", "marks": "{}", "ends": "{}"}
 
 
@@ -139,7 +140,7 @@ CASES = [
     ),
     Case("suspended", {"size": 10_000}, 20_000),
     Case("step_rouse", {"seq": LATER + 7}, 1),
-    Case("admin/run_now", {"seq": LATER + 7}, 1),
+    Case("run_now", {"seq": LATER + 7}, 1),
     Case("admin/job_source", {"seq": FRESH + 7}, 1),
     Case("queue_health", {"queues": EVERY, "silent": 30, "old": 300}, 201 * len(IDS)),
     Case("queue_ages", {"queues": EVERY}, len(IDS)),

@@ -99,7 +99,7 @@ class Meter:
 
     def run(self, case: Case) -> list[tuple[Any, ...]]:
         if self.host and not case.name.startswith("lake/"):
-            return fetch_steadily(self.connection, case.name, self._params(case), inside=True)
+            return fetch_steadily(self.connection, case.name, self._params(case), inside=True, autocommit=False)
         with psycopg.Cursor(self.connection) as cursor:
             cursor.execute(statement(case.name), self._params(case), binary=True)
             return cursor.fetchall() if cursor.description else []

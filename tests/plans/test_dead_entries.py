@@ -10,8 +10,8 @@ from pytest_django.plugin import DjangoDbBlocker
 
 from django_leasequeue import engine
 from django_leasequeue.engine import ConnectionExecutor, clock
+from django_leasequeue.engine.leases.claim_cursor import ClaimCursor
 from django_leasequeue.engine.leases.floor import Proposals
-from django_leasequeue.engine.leases.trail import Trail
 from django_leasequeue.engine.pool import connect
 
 from .explain import Explaining
@@ -120,11 +120,11 @@ def test_a_claimer_that_looked_before_does_not_walk_over_them(
         explaining, plain = Explaining(connection), ConnectionExecutor(connection)
         raise_floors(explaining)
         connection.execute("DELETE FROM leasequeue_queuefloor WHERE kind = 0")
-        trail = Trail(max_age=0.0)
+        cursor = ClaimCursor(max_age=0.0)
         for executor in (explaining, plain, plain, plain, explaining):
             explaining.plans.clear()
             with connection.transaction(force_rollback=True):
-                assert len(executor.run(engine.claim("other", "n", 1, trail=trail))) == 1
+                assert len(executor.run(engine.claim("other", "n", 1, cursor=cursor))) == 1
             read.append(blocks(explaining, "claim_look", "claim"))
         connection.execute("DELETE FROM leasequeue_queuefloor")
     assert read[0] - read[-1] > 300, read

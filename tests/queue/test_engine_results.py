@@ -7,7 +7,7 @@ import pytest
 from django_leasequeue import engine
 from django_leasequeue.engine import Ending, Failure, NewJob, Outcome, Release, clock
 from django_leasequeue.engine.jobs import progress, replies, results
-from django_leasequeue.engine.leases import stale
+from django_leasequeue.engine.leases import sweep
 from django_leasequeue.exceptions import InvalidOption, PayloadTooLarge
 from tests.engine.helpers import read_result
 
@@ -272,7 +272,7 @@ class TestStale:
         engine.run(engine.extend([busy.seq], NODE, tokens=[busy.token]))
         claim()
         clock.advance(seconds=20)
-        assert engine.run(stale.requeue_stale("work", 60_000)) == 1
+        assert engine.run(sweep.requeue_stale("work", 60_000)) == 1
         assert (state("quiet"), state("busy"), state("fresh")) == ("queued", "processing", "processing")
         late = engine.run(engine.ack([quiet.seq], NODE, tokens=[quiet.token]))
         assert late.outcomes[quiet.seq] is Outcome.NOT_HELD
@@ -282,4 +282,4 @@ class TestStale:
         put()
         claim()
         clock.advance(seconds=31)
-        assert engine.run(stale.requeue_stale("work", 86_400_000)) == 1
+        assert engine.run(sweep.requeue_stale("work", 86_400_000)) == 1

@@ -10,7 +10,7 @@ from django.test import override_settings
 
 from django_leasequeue import BufferedQueue, NewJob, Queue, engine
 from django_leasequeue.models import LiveJob, StoredJob
-from django_leasequeue.queue import adding
+from django_leasequeue.queue import enqueue as producer
 
 from .support import jobqueue, states
 
@@ -104,12 +104,12 @@ def test_a_redriven_job_has_its_key_again_if_nobody_took_it() -> None:
     assert queue.enqueue(2, key="k", unique_until="end").seq == first.seq
 
 
-@pytest.mark.parametrize("hands", [0, adding.TRIES - 2, adding.TRIES - 1, adding.TRIES])
+@pytest.mark.parametrize("hands", [0, producer.TRIES - 2, producer.TRIES - 1, producer.TRIES])
 def test_a_key_that_goes_from_hand_to_hand(hands: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each look finds the holder gone, and the next try somebody else's: who is told that a job is queued has one."""
     queue = Queue("work")
     queue.enqueue("theirs", key="k")
-    look, left = adding.status, hands
+    look, left = producer.status, hands
 
     def late_look(*args: Any, **options: Any) -> Any:
         nonlocal left
@@ -119,8 +119,8 @@ def test_a_key_that_goes_from_hand_to_hand(hands: int, monkeypatch: pytest.Monke
             engine.run(engine.enqueue("work", [NewJob(data="theirs", key="k")]))
         return look(*args, **options)
 
-    monkeypatch.setattr(adding, "status", late_look)
+    monkeypatch.setattr(producer, "status", late_look)
     receipt = queue.enqueue("mine", key="k")
-    queued = hands < adding.TRIES - 1
+    queued = hands < producer.TRIES - 1
     assert receipt.status == ("queued" if queued else "duplicate")
     assert [job.seq for job in StoredJob.objects.all() if job.data == "mine"] == ([receipt.seq] if queued else [])

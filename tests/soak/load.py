@@ -249,7 +249,7 @@ class Producer(threading.Thread):
             delay = self._dice.uniform(0.2, 3.0) if self._dice.random() < 0.1 else 0.0
             draft.bound(delay).enqueue(*draft.args)
 
-    def _transact(self, body: Callable[[], None]) -> str:
+    def _transact(self, body: Callable[[], object]) -> str:
         """Run it in a transaction; return ``committed``, ``undone``, or ``doubt``."""
         whole = False
         try:

@@ -81,7 +81,7 @@ SABOTAGES = (
     _sabotage("the cancel of a workflow leaves what waits", QUIET,
         ("sql/flow/workflow_cancel.sql", "m.state IN (0, 3)", "m.state IN (3)")),
     _sabotage("workers do not hear of a cancel", QUIET,
-        ("sql/notify/leases_taken.sql", "pg_notify('leasequeue', 'l' || u.id)", "pg_notify('nobody', '')")),
+        ("sql/leases/leases_taken.sql", "pg_notify('leasequeue', 'l' || u.id)", "pg_notify('nobody', '')")),
     _sabotage("a unique key is free while its job waits", QUIET,
         ("sql/jobs/unique_look.sql", "WHEN p.waits THEN 0 ELSE 1 END AS verdict", "ELSE 2 END AS verdict")),
     _sabotage("a key is free again when its job has ended", QUIET,

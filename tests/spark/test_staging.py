@@ -11,8 +11,7 @@ import pytest
 from pyspark.sql import types
 
 from django_leasequeue import engine
-from django_leasequeue.engine import NewJob, limits
-from django_leasequeue.engine.jobs import new_jobs
+from django_leasequeue.engine import NewJob
 from django_leasequeue.exceptions import InvalidOption, PayloadTooLarge, QueueNotFound
 from django_leasequeue.models import DeadLetter, JobResult, JobState, LakeStage, LakeWrite, LiveJob, StoredJob
 from django_leasequeue.spark import copy, sink, staging
@@ -61,15 +60,6 @@ def batch_of(ddl: str, rows: Any) -> pa.RecordBatch:
 def writer(test_dsn: str) -> Writer:
     make("work")
     return Writer(test_dsn)
-
-
-def test_the_bounds_are_the_engines() -> None:
-    assert staging.SHORT == {
-        "key": limits.MAX_KEY_BYTES, "name": limits.MAX_KEY_BYTES, "tag": limits.MAX_TAG_BYTES,
-        "queue": limits.MAX_QUEUE_BYTES, "reply_to": limits.MAX_CHANNEL_BYTES,
-    }  # fmt: skip
-    assert staging.BOUNDS["ttl_ms"] == staging.BOUNDS["result_ttl_ms"] == (1, limits.MAX_SPAN_MS)
-    assert (staging.MAX_YEAR, staging.BOUNDS["source_seq"][1]) == (new_jobs.MAX_YEAR, limits.MAX_SEQ)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 from django.test import override_settings
 
 from django_leasequeue import engine
-from django_leasequeue.engine.queues.declarations import make_queues, on_migrate
+from django_leasequeue.engine.queues.declared import make_queues, on_migrate
 from django_leasequeue.engine.queues.presets import PRESETS
 from django_leasequeue.exceptions import InvalidOption
 from django_leasequeue.models import Queue
@@ -74,7 +74,7 @@ def test_tables_of_another_time_are_no_error(monkeypatch: pytest.MonkeyPatch, ca
     def refuse(using: str) -> None:
         raise ProgrammingError("column does not exist")
 
-    monkeypatch.setattr("django_leasequeue.engine.queues.declarations.make_queues", refuse)
+    monkeypatch.setattr("django_leasequeue.engine.queues.declared.make_queues", refuse)
     on_migrate("default")
     assert "not those of this version" in caplog.text
 

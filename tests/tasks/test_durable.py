@@ -18,7 +18,7 @@ from django_leasequeue.engine.upkeep.verify import snapshot, verify
 from django_leasequeue.exceptions import EventTimeout, InvalidOption, JobFailed, PayloadTooLarge
 from django_leasequeue.models import Attempt, EmittedEvent, Job, JobStep, Member
 from django_leasequeue.reaper.duty import Turn
-from django_leasequeue.reaper.steps import JobSteps, MissedEvents, forget_events
+from django_leasequeue.reaper.janitor import JobSteps, MissedEvents, forget_events
 from django_leasequeue.reaper.upkeep import Expiry
 from django_leasequeue.tasks import Limit, aemit, chain, emit, task
 from django_leasequeue.tasks.api import InvalidTask, TaskResultStatus

@@ -14,7 +14,7 @@ from django_leasequeue.engine.pool import connect
 from django_leasequeue.exceptions import LargeStorageError
 from django_leasequeue.models import JobStep
 from django_leasequeue.reaper.duty import Turn
-from django_leasequeue.reaper.large import LargeObjects
+from django_leasequeue.reaper.janitor import LargeObjects
 from django_leasequeue.tasks.api import TaskResultStatus, task_backends
 from django_leasequeue.tasks.handler import TaskHandler
 from django_leasequeue.worker import JobControl

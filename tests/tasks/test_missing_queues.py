@@ -9,15 +9,15 @@ from django.utils.module_loading import import_string
 from django_leasequeue import Queue, engine
 from django_leasequeue.engine import NewJob, Release
 from django_leasequeue.engine.queues import declared
-from django_leasequeue.engine.queues.declarations import make_queues
+from django_leasequeue.engine.queues.declared import make_queues
 from django_leasequeue.engine.queues.queues import ensure
 from django_leasequeue.engine.topics.writing import write
 from django_leasequeue.exceptions import QueueNotFound
 from django_leasequeue.models import Queue as QueueRow
 from django_leasequeue.queue.base import definition
 from django_leasequeue.reaper.recurring.declared import sync
-from django_leasequeue.reaper.recurring.enqueue import enqueue_tick
-from django_leasequeue.worker import statements
+from django_leasequeue.reaper.recurring.duty import enqueue_tick
+from django_leasequeue.worker import link
 from tests.tasks import samples
 
 pytestmark = pytest.mark.django_db
@@ -34,7 +34,7 @@ def many_tasks() -> None:
 
 
 def worker() -> None:
-    engine.run(statements.make_queues("", ["mail"], "default"))
+    engine.run(link.make_queues("", ["mail"], "default"))
 
 
 def plain_enqueue() -> None:

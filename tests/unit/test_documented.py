@@ -11,7 +11,8 @@ from django.conf import settings
 from django.core.management import BaseCommand, CommandParser, get_commands, load_command_class
 
 from django_leasequeue.conf import loader
-from django_leasequeue.engine.queues.presets import CHECKS, PRESETS
+from django_leasequeue.conf.queue_options import OPTIONS
+from django_leasequeue.engine.queues.presets import PRESETS
 from django_leasequeue.enums import EventKind
 from tests.support.sections import sections
 
@@ -40,7 +41,7 @@ def test_every_setting_with_what_it_may_be_and_its_default(name: str, kind: type
 
 
 def test_every_queue_option_and_preset() -> None:
-    assert words_missing("queue-options.md", [*CHECKS, *PRESETS]) == []
+    assert words_missing("queue-options.md", [*OPTIONS, *PRESETS]) == []
 
 
 def test_every_kind_of_event() -> None:

@@ -1,6 +1,8 @@
 """The package stays as easy to find one's way in as it is."""
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import django_leasequeue
@@ -12,7 +14,7 @@ ROOT = Path(django_leasequeue.__file__).parent
 def test_few_things_stand_at_the_root() -> None:
     entries = {path.name for path in ROOT.iterdir() if path.name != "__pycache__"}
     assert len({name for name in entries if name.endswith(".py")}) <= 8
-    assert len(entries) <= 30
+    assert len(entries) <= 31
 
 
 def test_every_statement_has_a_name_and_a_header_of_its_own() -> None:
@@ -21,6 +23,58 @@ def test_every_statement_has_a_name_and_a_header_of_its_own() -> None:
     headers = {name: sql.header(name).keys() for name in sql.names()}
     assert [name for name, said in headers.items() if "Purpose" not in said] == []
     assert [name for name, said in headers.items() if "Parameters" not in said and "%(" in sql.statement(name)] == []
+
+
+ENGINE = {"dead", "flow", "jobs", "large", "leases", "queues", "topics", "upkeep"}
+#: Statements of other areas that a folder of code may run: they read.
+ALSO = {
+    "admin": {"metrics", "reaper", "upkeep"},
+    "checks": {"upkeep"},
+    "compat": {"upkeep"},
+    "engine": {"ddl", "lake"},
+    "metrics": {"queues", "reaper", "upkeep", "worker"},
+    "reaper": {"jobs", "large", "metrics", "queues", "upkeep"},
+    "spark": {"lake", "notify", "topics", "upkeep"},
+    "tasks": {"jobs"},
+}
+WRITES = re.compile(
+    r"(?:INSERT INTO|UPDATE|DELETE FROM) leasequeue_"
+    r"(?:attempt|claim|deadletter|delayed|job|jobresult|jobstep|leaseevent|member|ready|record)\b"
+)
+
+
+def statements_run() -> Iterator[tuple[str, str]]:
+    """Yield the folder of code and the name of each statement that a module runs by its name."""
+    names = set(sql.names())
+    for path, text in sources().items():
+        for node in ast.walk(ast.parse(text)):
+            asked: list[ast.expr] = []
+            if isinstance(node, ast.Yield) and isinstance(node.value, ast.Tuple):
+                asked = node.value.elts[:1]
+            elif isinstance(node, ast.Call):
+                called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+                asked = node.args[:2] if called in ("_run", "fetch", "rows", "statement") else []
+            for one in asked:
+                if isinstance(one, ast.Constant) and one.value in names:
+                    yield path.partition("/")[0], str(one.value)
+
+
+def test_a_folder_runs_the_statements_of_its_own_area() -> None:
+    run = list(statements_run())
+    assert len({name for _, name in run}) > 150, "the statements are found"
+    for folder, name in run:
+        area = sql.path(name).parent.name
+        own = ENGINE if folder == "engine" else {folder}
+        assert area in own | ALSO.get(folder, set()), f"{folder} runs {name}"
+
+
+def test_only_the_engine_writes_jobs_claims_results_and_events() -> None:
+    writing = {name for name in sql.names() if WRITES.search(sql.statement(name))}
+    assert {"claim", "enqueue", "finish", "release"} <= writing
+    assert {name for name in writing if sql.path(name).parent.name not in ENGINE} == set()
+    assert {name for folder, name in statements_run() if folder != "engine"} & writing == set()
+    in_code = {path.partition("/")[0] for path, text in sources().items() if WRITES.search(text)}
+    assert in_code <= {"engine", "migrations"}
 
 
 def sources() -> dict[str, str]:

@@ -280,7 +280,7 @@ def test_a_stop_ends_at_its_deadline_and_tells_running_jobs_who_may_not_listen(w
     engine.run(engine.purge("work"))
     enqueue({"do": "wait"}, {"do": "wait", "async": True})
     with working(concurrency=1, drain_timeout=0.2) as threaded:
-        eventually(lambda: len(threaded.worker.running()) == 2, "both run")
+        eventually(lambda: len(threaded.state.running()) == 2, "both run")
         threaded.state.ask_stop("the test")
         assert threaded.join() == 3
     # They raised when they were told: that is no failure, but it was a delivery.

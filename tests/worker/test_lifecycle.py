@@ -107,7 +107,7 @@ def test_the_worker_s_row_says_what_it_does_and_goes_with_it(monkeypatch: pytest
         assert row.info["held"] == 1
         rows(Worker).update(stop_requested_at="2020-01-01T00:00:00Z")
         eventually(lambda: threaded.state.stop_asked, "the worker sees that it is to stop")
-        for control, _ in threaded.worker.running():
+        for control, _ in threaded.state.running():
             control.abort("stopping")
         assert threaded.join() is ExitCode.OK
     assert not Worker.objects.exists()

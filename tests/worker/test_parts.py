@@ -17,13 +17,12 @@ from django.core.exceptions import ImproperlyConfigured
 from django_leasequeue.engine.outage import passes
 from django_leasequeue.exceptions import InvalidOption, PayloadTooLarge
 from django_leasequeue.worker import JobAborted, JobControl, JobTimeout, load_options
-from django_leasequeue.worker.buffer import JobBuffer, take_from
+from django_leasequeue.worker.buffer import JobBuffer, WakeUp, take_from
 from django_leasequeue.worker.logs import JSONFormatter, TextFormatter, set_up_logging
 from django_leasequeue.worker.options import node_name
 from django_leasequeue.worker.process import YOUNG, spare_collector
 from django_leasequeue.worker.run import ends
 from django_leasequeue.worker.supervisor import STOP, Supervisor
-from django_leasequeue.worker.wakeup import WakeUp
 from tests.worker.support import a_job
 
 

@@ -19,7 +19,7 @@ from django_leasequeue.engine.outage import Outage
 from django_leasequeue.enums import EventKind, JobFlag
 from django_leasequeue.models import JobEvent, JobResult, LiveJob, Ready, StoredJob
 from django_leasequeue.worker import JobControl, load_options
-from django_leasequeue.worker.journal import Heir, Journal
+from django_leasequeue.worker.journal import Journal, OrphanRecovery
 from django_leasequeue.worker.link import DatabaseLink
 from tests.support.waiting import eventually
 from tests.worker.handlers import ScriptHandler, lines
@@ -43,12 +43,12 @@ def start(subprocess_env: dict[str, str], tmp_path: Path, start: Start) -> Start
 
 
 @pytest.fixture
-def heir() -> Iterator[Heir]:
+def recovery() -> Iterator[OrphanRecovery]:
     options = load_options()
-    link = DatabaseLink(options.database, "test", "heir", Outage(logging.getLogger("test"), "away", "back"))
-    heir = Heir(options, link)
-    yield heir
-    heir.close()
+    link = DatabaseLink(options.database, "test", "recovery", Outage(logging.getLogger("test"), "away", "back"))
+    recovery = OrphanRecovery(options, link)
+    yield recovery
+    recovery.close()
     link.close()
 
 
@@ -173,10 +173,10 @@ def test_a_suspect_runs_alone(work: str, in_loop: bool, requeue: str) -> None:
 
 
 def test_what_waits_behind_a_long_suspect_is_given_back(work: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("django_leasequeue.worker.apart.PATIENCE", 0.2)
+    monkeypatch.setattr("django_leasequeue.worker.suspects.PATIENCE", 0.2)
     make_suspects(2, {"do": "wait"}, {}, *({} for _ in range(20)))
     with working(concurrency=2) as threaded:
-        eventually(lambda: len(threaded.worker.running()) == 1, "the first suspect runs")
+        eventually(lambda: len(threaded.state.running()) == 1, "the first suspect runs")
         eventually(lambda: ready() == 21, "the others are free")
         assert len(threaded.state.held) == 1
         flags = {job.seq: job.flags & JobFlag.SUSPECT for job in engine.run(engine.claim("work", "other", 30))}
@@ -184,11 +184,11 @@ def test_what_waits_behind_a_long_suspect_is_given_back(work: str, monkeypatch: 
 
 
 def test_a_suspect_that_finds_no_quiet_is_left_to_others(work: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("django_leasequeue.worker.apart.QUIET", 0.3)
-    monkeypatch.setattr("django_leasequeue.worker.apart.FIRST_DELAY", 600_000)
+    monkeypatch.setattr("django_leasequeue.worker.suspects.QUIET", 0.3)
+    monkeypatch.setattr("django_leasequeue.worker.suspects.FIRST_DELAY", 600_000)
     enqueue({"do": "wait"})
     with working(concurrency=2) as threaded:
-        eventually(lambda: len(threaded.worker.running()) == 1, "a long job runs")
+        eventually(lambda: len(threaded.state.running()) == 1, "a long job runs")
         engine.run(engine.pause("work", paused=True))
         (answer,) = engine.run(engine.enqueue("work", [engine.NewJob({}, key="suspect")]))
         Ready.objects.filter(seq=answer.seq).update(flags=JobFlag.SUSPECT)
@@ -218,15 +218,15 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 @pytest.mark.slow
 def test_what_a_killed_worker_held_is_free_at_once(
-    poisoned: str, subprocess_env: dict[str, str], tmp_path: Path, heir: Heir
+    poisoned: str, subprocess_env: dict[str, str], tmp_path: Path, recovery: OrphanRecovery
 ) -> None:
     seqs = enqueue(*({} for _ in range(6)))
     env = {**subprocess_env, "TMPDIR": str(tmp_path)}
     ended = subprocess.run([sys.executable, "-c", JOURNAL], env=env, check=False, cwd=Path.cwd())
     assert ended.returncode == -signal.SIGKILL
     assert len(journals(tmp_path)) == 1
-    assert heir.look()
-    assert not heir.look(), "once"
+    assert recovery.look()
+    assert not recovery.look(), "once"
     places = {job.seq: (job.state, job.deliveries) for job in LiveJob.objects.all()}
     assert [places[seq] for seq in seqs[3:]] == [(0, 0)] * 3, "ready, and the delivery does not count"
     assert [places[seq] for seq in seqs[:3]] == [(2, 1)] * 3
@@ -240,7 +240,7 @@ def test_what_a_killed_worker_held_is_free_at_once(
 @pytest.mark.slow
 @pytest.mark.parametrize("noted", [True, False])
 def test_what_another_process_of_that_name_holds_is_not_touched(
-    poisoned: str, subprocess_env: dict[str, str], tmp_path: Path, noted: bool, heir: Heir
+    poisoned: str, subprocess_env: dict[str, str], tmp_path: Path, noted: bool, recovery: OrphanRecovery
 ) -> None:
     """An operator named the worker, and the next one has the same name: only claims that the dead one noted are its."""
     enqueue(*({} for _ in range(6)))
@@ -254,14 +254,14 @@ def test_what_another_process_of_that_name_holds_is_not_touched(
     enqueue_more = engine.enqueue("work", [engine.NewJob({}, key=f"more-{n}") for n in range(3)])
     engine.run(enqueue_more)
     (*_, mine) = engine.run(engine.claim("work", "gone", 3))
-    assert heir.look()
+    assert recovery.look()
     assert set(LiveJob.objects.filter(claim=mine.token).values_list("state", flat=True)) == {2}
     assert LiveJob.objects.filter(state=2).count() == (6 if noted else 9)
 
 
 @pytest.mark.slow
 def test_a_journal_of_the_living_and_of_other_places_is_left_alone(
-    work: str, tmp_path: Path, subprocess_env: dict[str, str], heir: Heir, monkeypatch: pytest.MonkeyPatch
+    work: str, tmp_path: Path, subprocess_env: dict[str, str], recovery: OrphanRecovery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = Journal("alive", load_options(), 2, 8)
     code = JOURNAL.replace("load_options()", 'load_options(project="another")')
@@ -276,10 +276,10 @@ def test_a_journal_of_the_living_and_of_other_places_is_left_alone(
         return pread(file, size, at)
 
     monkeypatch.setattr(os, "pread", counted)
-    assert not heir.look()
+    assert not recovery.look()
     assert reads == [1_024, 1_024]  # the headers: what is noted there, every worker would read every second
     assert len(journals(tmp_path)) >= 2
-    own.close(told=True)
+    own.close(settled=True)
 
 
 def test_a_directory_that_others_can_write_to_is_not_trusted(work: str, tmp_path: Path) -> None:
@@ -288,7 +288,7 @@ def test_a_directory_that_others_can_write_to_is_not_trusted(work: str, tmp_path
     journal = Journal("a", load_options(), 2, 8)
     slot = journal.slot()
     journal.started(slot, a_job())
-    journal.close(told=True)
+    journal.close(settled=True)
     assert journals(tmp_path) == []
 
 

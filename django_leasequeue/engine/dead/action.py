@@ -106,11 +106,7 @@ def act_steps(
 
 
 def check_action(kind: str, to: str | None, reason: str, from_step: str | None = None) -> None:
-    """Check what is to be done with dead letters.
-
-    Raises:
-        InvalidOption: the kind is none of ``KINDS``, a redrive names no target, or a discard gives no reason or a step.
-    """
+    """Check what is to be done with dead letters."""
     if kind not in KINDS:
         raise InvalidOption(f"An action is one of {', '.join(KINDS)}; it is {str(kind)[:40]!r}.")
     if (kind == REDRIVE) != (to is not None):
@@ -140,18 +136,6 @@ def act(
     """Retry, redrive or discard at most 1,000 dead letters at once, in one transaction.
 
     One of a dead-letter topic is retried in the queue that it came from.
-
-    Args:
-        kind: ``retry``, ``redrive`` or ``discard``.
-        seqs: their numbers.
-        until: those that died later are left alone.
-        to: of a redrive, the name of the queue.
-        reason: of a discard, why.
-        jitter_ms: of a retry or redrive, each job waits a random time up to it.
-        from_step: of a retry or redrive, the step that runs again with those after it; a job without it is left alone.
-
-    Raises:
-        InvalidOption, BatchTooLarge: nothing was done.
     """
     check_action(kind, to, reason, from_step)
     wanted = check_seqs(seqs)
@@ -183,17 +167,6 @@ def edit_and_retry(queue: str, seq: int, *, data: Any, dead_at: datetime, projec
     """Retry one dead letter with other data: a new job takes its place and names it as its source.
 
     What runs stays as it was: the task's name, the meta and a binary body are those of the dead letter.
-
-    Args:
-        queue: where it is.
-        seq: its number.
-        data: the new payload, a JSON value.
-        dead_at: the death that was looked at; another one since then is a conflict.
-        project: the tenant.
-
-    Raises:
-        PayloadTooLarge: nothing was done.
-        LargeStorageError: the storage of large payloads is away; nothing was done.
     """
     check_place(project, queue)
     check_seqs([seq])

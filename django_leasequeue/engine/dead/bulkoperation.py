@@ -124,31 +124,7 @@ def start_operation(
     expected: int | None = None,
     expected_capped: bool = False,
 ) -> Steps[int]:
-    """Ask for a bulk operation; the reaper begins with it at its next turn.
-
-    Args:
-        kind: ``retry``, ``redrive`` or ``discard``.
-        wanted: the filter.
-        frozen_at: what died later is not touched (``Preview.at``).
-        seqs: the numbers of a selection, in place of the filter; at most 10,000.
-        to: of a redrive, the name of the queue.
-        rate: jobs a second; ``None`` for as fast as it goes.
-        jitter_ms: each job waits a random time up to it before it is ready.
-        reason: why; a discard needs one.
-        from_step: of a retry or redrive, the step that runs again with those after it; jobs without it are left alone.
-        user_id: who asks, as the audit shall say it.
-        username: their name.
-        expected: how many the person was told.
-        expected_capped: whether they were told that there may be more.
-
-    Returns:
-        The number of the operation.
-
-    Raises:
-        OperationActive: one of this kind is active on the queue.
-        QueueNotFound, NotAQueue: the target.
-        InvalidOption, BatchTooLarge: something is not allowed.
-    """
+    """Ask for a bulk operation; the reaper begins with it at its next turn."""
     check_action(kind, to, reason, from_step)
     check_integer(jitter_ms, "jitter_ms", 0, MAX_JITTER_MS)
     if rate is not None and not 0 < rate <= MAX_RATE:
@@ -189,18 +165,7 @@ def start_operation(
 
 @operation
 def change_operation(operation_id: int, change: str) -> Steps[Changed | None]:
-    """Pause, resume or cancel an operation; a batch that is under way ends first.
-
-    Args:
-        operation_id: its number.
-        change: ``pause``, ``resume`` or ``cancel``.
-
-    Returns:
-        The operation, or ``None`` if its state does not allow it.
-
-    Raises:
-        InvalidOption: the change is none of these.
-    """
+    """Pause, resume or cancel an operation; a batch that is under way ends first."""
     if change not in _MOVES:
         raise InvalidOption(f"An operation can be told {', '.join(_MOVES)}; not {str(change)[:40]!r}.")
     sources, state = _MOVES[change]
@@ -210,11 +175,7 @@ def change_operation(operation_id: int, change: str) -> Steps[Changed | None]:
 
 @operation
 def run_batch(operation_id: int) -> Steps[bool]:
-    """Do the next batch of an operation, as large as its rate allows now.
-
-    Returns:
-        Whether there is more to do at once.
-    """
+    """Do the next batch of an operation, as large as its rate allows now."""
     yield BEGIN, {}
     rows = yield "operation_take", {"id": operation_id, "size": BATCH}
     if not rows:

@@ -27,13 +27,7 @@ KINDS = {"csv": "text/csv; charset=utf-8", "jsonl": "application/x-ndjson"}
 
 
 def row(found: DeadRow, *, values: bool) -> dict[str, Any]:
-    """Return one dead letter as plain values.
-
-    Args:
-        found: it, read with its payload or without.
-        values: whether values of payloads may be seen; otherwise only their shape, and of the attempts neither message
-            nor traceback.
-    """
+    """Return one dead letter as plain values."""
 
     def shown(text: str | None, kind: str) -> Any:
         if text is None:
@@ -79,11 +73,7 @@ def dead_letters(wanted: DeadFilter, *, values: bool, payload: bool = True) -> I
 
 
 def lines(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], kind: str) -> Iterator[str]:
-    """Yield rows as lines of CSV (with a head) or JSON Lines.
-
-    Raises:
-        InvalidOption: the kind is neither ``csv`` nor ``jsonl``.
-    """
+    """Yield rows as lines of CSV (with a head) or JSON Lines."""
     if kind == "csv":
         writer = csv.writer(_Echo())
         yield writer.writerow(columns)
@@ -116,11 +106,7 @@ def _plain(value: object) -> str:
 
 
 def check_kind(kind: str) -> str:
-    """Return the kind of an export.
-
-    Raises:
-        InvalidOption: it is neither ``csv`` nor ``jsonl``.
-    """
+    """Return the kind of an export."""
     if kind not in KINDS:
         raise InvalidOption(f"An export is csv or jsonl; it is {kind[:20]!r}.")
     return kind

@@ -42,11 +42,7 @@ class PayloadTest:
 
     @classmethod
     def parse(cls, text: str) -> PayloadTest:
-        """Return the test that a text says.
-
-        Raises:
-            InvalidOption: it is not of the form ``data.name.name = value``.
-        """
+        """Return the test that a text says."""
         check_text(text, "a test of the payload", _MAX_TEXT)
         found = _TEST.fullmatch(text.strip())
         if found is None:
@@ -75,22 +71,7 @@ class PayloadTest:
 
 @dataclass(frozen=True, slots=True)
 class DeadFilter:
-    """Which dead letters: ``None`` (or empty) everywhere means any.
-
-    Attributes:
-        project: the tenant.
-        queue: name of the queue or of the dead-letter topic where they are.
-        task: the job's name.
-        fingerprint: the group.
-        tag: the job's tag.
-        since: they died at or after it.
-        until: they died at or before it; a bulk operation always has one.
-        least: deliveries at least.
-        most: deliveries at most.
-        text: a part of the error, its type, the task's name or the key, in any case.
-        payload: tests that must all hold.
-        prefixes: only queues whose names begin so (the topics of an API key); not part of the query string.
-    """
+    """Which dead letters: ``None`` (or empty) everywhere means any."""
 
     project: str | None = None
     queue: str | None = None
@@ -171,22 +152,14 @@ FIELDS = ("project", "queue", "task", "since", "until", "deliveries", "tag", "fi
 
 
 def from_query(query: str) -> DeadFilter:
-    """Return the filter that a query string says; names that are none of ``FIELDS`` are left alone.
-
-    Raises:
-        InvalidOption: a value is not allowed; the message says which are.
-    """
+    """Return the filter that a query string says; names that are none of ``FIELDS`` are left alone."""
     if len(query) > _MAX_QUERY:
         raise InvalidOption(f"A filter has at most {_MAX_QUERY} characters.")
     return from_values(parse_qs(query.removeprefix("?"), keep_blank_values=True, max_num_fields=200))
 
 
 def from_values(values: Mapping[str, Iterable[str]]) -> DeadFilter:
-    """Return the filter that lists of values say (as ``QueryDict.lists()`` or ``parse_qs`` give); the last counts.
-
-    Raises:
-        InvalidOption: a value is not allowed; the message says which are.
-    """
+    """Return the filter that lists of values say (as ``QueryDict.lists()`` or ``parse_qs`` give); the last counts."""
     last = {name: list(values.get(name, ()))[-1:] for name in FIELDS}
     one = {name: found[0].strip() if found else "" for name, found in last.items()}
     least, most = _deliveries(one["deliveries"])
@@ -220,11 +193,7 @@ def _word(text: str, what: str, size: int) -> str | None:
 
 
 def moment(text: str, what: str) -> datetime | None:
-    """Return the time that a text says: ISO 8601 (without an offset: UTC), or how long ago (``90min``, ``2h``, ``7d``).
-
-    Raises:
-        InvalidOption: it is neither.
-    """
+    """Return the time in a text: ISO 8601 (UTC without an offset), or how long ago (``90min``, ``2h``, ``7d``)."""
     text = text.strip()
     if not text:
         return None

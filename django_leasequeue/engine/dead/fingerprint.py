@@ -41,10 +41,6 @@ def fingerprint(error: BaseException, fallback: str = "") -> str:
     """Return the fingerprint of an exception: 16 hexadecimal digits.
 
     The line number does not count, so that a failure keeps its fingerprint when the code around it moves.
-
-    Args:
-        error: the exception with its traceback.
-        fallback: stands for the place if the traceback never reaches code outside of this package.
     """
     kind = type(error)
     # A SyntaxError's text holds the name and line of the file that was read: what differs from case to case.

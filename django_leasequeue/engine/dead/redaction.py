@@ -112,18 +112,7 @@ def hook() -> Callable[..., Any]:
 
 
 def redact(value: Any, *, kind: str = "data", queue: str = "", task: str | None = None, values: bool = True) -> Any:
-    """Return what may be shown of a JSON value.
-
-    Args:
-        value: the value; it is not changed.
-        kind: ``data``, ``meta``, ``result`` or ``progress``.
-        queue: name of the queue.
-        task: name of the task.
-        values: whether values may be seen at all; otherwise only the shape.
-
-    Returns:
-        What the hook returned; ``HIDDEN`` if it failed.
-    """
+    """Return what may be shown of a JSON value."""
     if value is None:
         return None
     if not values:

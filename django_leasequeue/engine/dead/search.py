@@ -126,11 +126,7 @@ def micros(at: datetime) -> int:
 
 
 def from_micros(value: int) -> datetime:
-    """Return the time of a number of microseconds since 1970.
-
-    Raises:
-        InvalidOption: it is outside of the calendar.
-    """
+    """Return the time of a number of microseconds since 1970."""
     try:
         return EPOCH + timedelta(microseconds=value)
     except OverflowError as error:

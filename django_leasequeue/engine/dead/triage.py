@@ -125,17 +125,7 @@ class Preview(NamedTuple):
 def dead_page(
     wanted: DeadFilter, *, after: str | None = None, size: int = 50, payload: bool = False
 ) -> Steps[DeadPage]:
-    """Return a page of dead letters, the newest death first.
-
-    Args:
-        wanted: the filter.
-        after: ``next`` of the page before.
-        size: dead letters of the page, at most ``MAX_PAGE``; a page may be shorter and still have a ``next``.
-        payload: whether data, meta and errors are wanted. What stands in a storage is read there, 16 MiB a page.
-
-    Raises:
-        InvalidOption: the cursor is not one.
-    """
+    """Return a page of dead letters, the newest death first."""
     size = check_count(size, "size", conf.settings.MAX_PAGE, 1)
     found = decode_cursor(after, (int, int))
     place = None
@@ -171,17 +161,7 @@ def dead_rows(seqs: Sequence[int], *, payload: bool = False) -> Steps[list[DeadR
 def dead_groups(
     wanted: DeadFilter, *, after: str | None = None, size: int = 25, largest: bool = False
 ) -> Steps[Groups]:
-    """Return a page of groups of dead letters, the newest death first.
-
-    Args:
-        wanted: the filter. A search (``wanted.indexed`` is false) groups the newest ``MAX_SCAN`` dead letters only.
-        after: ``next`` of the page before.
-        size: groups of the page, at most ``MAX_GROUP_PAGE``.
-        largest: the largest group first, where all of them can be counted; the newest first where not.
-
-    Raises:
-        InvalidOption: the cursor is not one.
-    """
+    """Return a page of groups of dead letters, the newest death first."""
     size = check_count(size, "size", MAX_GROUP_PAGE, 1)
     place = decode_cursor(after, (int, int, str))
     ((now,),) = yield "server_time", {}
@@ -322,13 +302,7 @@ def _search_groups(
 
 @operation
 def preview(wanted: DeadFilter, *, seqs: Sequence[int] | None = None, samples: int = 5) -> Steps[Preview]:
-    """Return what a filter (or a selection) matches now, counted up to ``COUNT_CAP``, with a breakdown.
-
-    Args:
-        wanted: the filter; with a selection only its bounds count.
-        seqs: the numbers of a selection.
-        samples: dead letters shown as samples.
-    """
+    """Return what a filter (or a selection) matches now, counted up to ``COUNT_CAP``, with a breakdown."""
     cap = conf.settings.COUNT_CAP
     ((now,),) = yield "server_time", {}
     frozen = wanted.frozen(now)

@@ -89,11 +89,6 @@ def advance_steps(queue_ids: Sequence[int], room: int = 0) -> Steps[Advanced]:
     """Steps that take turns, once. The rest of the operation is part of their transaction.
 
     Locks are taken in one order: limits, workflows, keys.
-
-    Args:
-        queue_ids: of which queues.
-        room: how many jobs the rest of the operation claims from them. Jobs whose limit has a rate are admitted only by
-            who claims them; ``return_steps`` takes what it has not claimed.
     """
     yield BEGIN, {}
     rows = yield "turn_take", {"queues": arrays.integers(queue_ids), "size": TURNS, "starts": room > 0}

@@ -136,11 +136,7 @@ class Limit:
 
 
 def fields_of(template: str, what: str) -> list[str]:
-    """Return what a template names between braces.
-
-    Raises:
-        InvalidOption: its braces do not fit.
-    """
+    """Return what a template names between braces."""
     try:
         return [name for _, name, _, _ in _FORMATTER.parse(template) if name is not None]
     except ValueError as error:
@@ -148,16 +144,7 @@ def fields_of(template: str, what: str) -> list[str]:
 
 
 def filled(template: str, values: Mapping[str, Any], refusal: str) -> str:
-    """Return a template with these values.
-
-    Args:
-        template: the text.
-        values: by their names.
-        refusal: begin of the message if it cannot be made of them.
-
-    Raises:
-        InvalidOption: it cannot be made of them.
-    """
+    """Return a template with these values."""
     try:
         return _Filler(template).vformat(template, (), values)
     except (LookupError, AttributeError, TypeError, ValueError) as error:
@@ -165,11 +152,7 @@ def filled(template: str, values: Mapping[str, Any], refusal: str) -> str:
 
 
 def with_key(job: NewJob) -> NewJob:
-    """Return a job whose limit has its key, made of the job's payload where it has none yet.
-
-    Raises:
-        InvalidOption: it has no limit for a limit, or none whose key can be made.
-    """
+    """Return a job whose limit has its key, made of the job's payload where it has none yet."""
     if job.limit is None or isinstance(job.limit, Limited):
         return job
     if not isinstance(job.limit, Limit):
@@ -180,11 +163,7 @@ def with_key(job: NewJob) -> NewJob:
 
 
 def split(jobs: Sequence[NewJob]) -> tuple[Sequence[NewJob], list[Limited | None]]:
-    """Return jobs as their limits want them enqueued, and those limits; an empty list if no job has one.
-
-    Raises:
-        InvalidOption: a limit is none, or its key cannot be made.
-    """
+    """Return jobs as their limits want them enqueued, and those limits; an empty list if no job has one."""
     if not any(job.limit is not None for job in jobs if type(job) is NewJob):
         return jobs, []
     limits = [_limited(job) if type(job) is NewJob else None for job in jobs]
@@ -202,8 +181,10 @@ def _held(job: NewJob) -> NewJob:
     return job._replace(limit=None, flow=True, run_at=job.run_at or (None if job.delay_ms else HELD))
 
 
-def bring_under(queue: str, answers: Sequence[Enqueued], limits: Sequence[Limited | None], project: str) -> Steps[None]:
-    """Steps that bring jobs that were added, those that are new, under their limits."""
+def apply_limits(
+    queue: str, answers: Sequence[Enqueued], limits: Sequence[Limited | None], project: str
+) -> Steps[None]:
+    """Steps that put the jobs that were added under their limits."""
     new = [
         (answer.seq, *limit)
         for answer, limit in zip(answers, limits, strict=True)

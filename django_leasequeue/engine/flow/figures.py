@@ -99,14 +99,7 @@ def list_limits(
     ids: Sequence[int] | None = None,
     size: int = 50,
 ) -> Steps[list[LimitFigures]]:
-    """Return limits with their figures, by project and name.
-
-    Args:
-        project: the tenant; ``None`` for those of all.
-        after: project and name of the last one of the page before.
-        ids: of those that are wanted; ``None``: any.
-        size: at most 100.
-    """
+    """Return limits with their figures, by project and name."""
     after_project, after_name = after or (project or "", "")
     for text, what in ((project, "the project"), (after_project, "the project"), (after_name, "the name of a limit")):
         if text is not None:
@@ -125,13 +118,7 @@ def list_limits(
 
 @operation
 def busy_keys(limit: int, *, after: str = "", most: int = 20) -> Steps[BusyKeys]:
-    """Return the busiest of the next ``MAX_KEYS`` keys of a limit, the one that most jobs wait for first.
-
-    Args:
-        limit: its id.
-        after: the last key that was looked at before.
-        most: keys that are wanted, at most 1,000; such as nobody waits for and that have no slots taken are left out.
-    """
+    """Return the busiest of the next ``MAX_KEYS`` keys of a limit, the one that most jobs wait for first."""
     params = {
         "limit": limit,
         "after": check_text(after, "the key of a limit", MAX_PROJECT_BYTES, 0),
@@ -145,21 +132,13 @@ def busy_keys(limit: int, *, after: str = "", most: int = 20) -> Steps[BusyKeys]
 
 @operation
 def workflow_queues(workflow: int) -> Steps[list[str | None]]:
-    """Return the names of the queues that the jobs of a workflow are in; ``None`` for one that is gone.
-
-    Args:
-        workflow: ``id`` of its status.
-    """
+    """Return the names of the queues that the jobs of a workflow are in; ``None`` for one that is gone."""
     return [name for (name,) in (yield "workflow_queues", {"workflow": workflow})]
 
 
 @operation
 def every_node(workflow: int) -> Steps[list[NodeRow]]:
-    """Return all nodes of a workflow, without results, in the order of their places.
-
-    Args:
-        workflow: ``id`` of its status.
-    """
+    """Return all nodes of a workflow, without results, in the order of their places."""
     found: list[NodeRow] = []
     while len(found) % MAX_PAGE == 0 and len(found) < MAX_NODES:
         page = yield from workflow_nodes(

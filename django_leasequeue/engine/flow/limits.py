@@ -72,16 +72,7 @@ def limit_steps(
     project: str,
     workflow: int | None = None,
 ) -> Steps[None]:
-    """Steps that bring jobs that their transaction added (``flow=True``, ``run_at=HELD`` or later) under limits.
-
-    Args:
-        queue: their queue.
-        seqs: their numbers.
-        keys: the key of each.
-        limits: the limit of each.
-        project: the tenant.
-        workflow: number of the workflow that they are nodes of.
-    """
+    """Steps that bring jobs that their transaction added (``flow=True``, ``run_at=HELD`` or later) under limits."""
     names = {values.name: values for values in limits}
     detail = {
         "limits": [[v.name, v.concurrency, v.rate, v.per_ms, v.burst, v.fair] for v in names.values()],
@@ -102,11 +93,7 @@ def limit_steps(
 
 
 def check_key(key: Any) -> str:
-    """Return the key of a limit.
-
-    Raises:
-        InvalidOption: it is no text, empty, or too long.
-    """
+    """Return the key of a limit."""
     return check_text(key, "the key of a limit", MAX_KEY_BYTES)
 
 

@@ -182,17 +182,7 @@ def member_steps(
     first: int = 0,
     failure: int | None = None,
 ) -> Steps[None]:
-    """Steps that make enqueued jobs the nodes of a workflow.
-
-    Args:
-        workflow: its number.
-        nodes: its new nodes.
-        seqs: the number of each one's job.
-        project: the tenant.
-        known: the numbers of nodes that it has already; ``parents`` count these first.
-        first: the place of the first new node.
-        failure: the number of the job among them that is no node, but starts when one has failed.
-    """
+    """Steps that make enqueued jobs the nodes of a workflow."""
     numbers = [*known, *seqs]
     children: dict[int, list[int]] = {}
     for seq, node in zip(seqs, nodes, strict=True):
@@ -244,15 +234,7 @@ def count_edges(nodes: Sequence[Node]) -> int:
 
 
 def check_nodes(nodes: Sequence[Node], known: int = 0) -> None:
-    """Refuse what is no graph, or too large a one.
-
-    Args:
-        nodes: the nodes.
-        known: how many nodes there are before them, which ``parents`` count first.
-
-    Raises:
-        InvalidOption: a node is not allowed.
-    """
+    """Refuse what is no graph, or too large a one."""
     if not 1 <= len(check_list(nodes, "the nodes of a workflow")) <= MAX_NODES:
         raise InvalidOption(f"a workflow has 1 to {MAX_NODES} jobs; there are {len(nodes)}.")
     for place, node in enumerate(nodes, known):
@@ -269,11 +251,7 @@ def check_nodes(nodes: Sequence[Node], known: int = 0) -> None:
 
 
 def check_size(nodes: int, edges: int) -> None:
-    """Refuse a workflow that is too large.
-
-    Raises:
-        InvalidOption: it has too many nodes, or too many parents of nodes.
-    """
+    """Refuse a workflow that is too large."""
     if nodes > MAX_NODES:
         raise InvalidOption(f"a workflow has at most {MAX_NODES} jobs; there would be {nodes}.")
     if edges > MAX_EDGES:

@@ -11,7 +11,7 @@ from ...enums import JobState
 from ...exceptions import BatchTooLarge, LeaseQueueError, QueueNotFound
 from .. import arrays, tracing
 from ..announce import announce
-from ..flow.declared import bring_under, split
+from ..flow.declared import apply_limits, split
 from ..large.reference import Reference
 from ..large.writing import contents_of, large_parts, link_steps, planned, put_steps, replaced
 from ..limits import (
@@ -88,17 +88,19 @@ def enqueue(
         jobs, large = yield from _store(queue, jobs, project, create)
     if limits:
         yield BEGIN, {}
-    bulky = _is_bulk(jobs, fresh)
+    bulky = len(jobs) >= bulk.THRESHOLD and _is_bulk(jobs, fresh)
     if any(check_job(job) for job in jobs) if bulky else any(is_unique(job) for job in jobs if type(job) is NewJob):
         complete = yield from unique_steps(
             *(project, queue, jobs),
             lambda new: _add(queue, new, project, origin, create, _is_bulk(new, fresh)),
             lambda: _hold(queue, project, create),
         )
+    elif bulky:
+        complete = yield from _in_bulk(queue, jobs, project, origin, create)
     else:
-        complete = yield from _add(queue, jobs, project, origin, create, bulky)
+        complete = yield from _in_one_statement(queue, jobs, project, origin, create)
     if limits:
-        yield from bring_under(queue, complete, limits, project)
+        yield from apply_limits(queue, complete, limits, project)
     if large:
         new = {complete[index].seq: reference for index, reference in large.items() if _is_new(complete[index])}
         yield from link_steps(new)

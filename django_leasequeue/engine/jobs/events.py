@@ -24,11 +24,7 @@ RETENTION = timedelta(days=7)
 
 
 def check_event_name(name: Any) -> str:
-    """Return the name of an event.
-
-    Raises:
-        InvalidOption: it is not 1 to 512 bytes of text.
-    """
+    """Return the name of an event."""
     return check_text(name, "the name of an event", MAX_EVENT_NAME)
 
 
@@ -47,18 +43,6 @@ def emit(name: str, payload: Any = None, *, project: str = "", retention: timede
     """Say that an event has happened: jobs of the project that wait for it go on, and those that will wait for it.
 
     It is part of the caller's transaction, in which nobody else can emit an event of this name.
-
-    Args:
-        name: 1 to 512 bytes.
-        payload: JSON, as large as a job's; the first one of a name stays.
-        project: the tenant.
-        retention: for how long it is kept, at most 100 years: after that its name is free again.
-
-    Returns:
-        Whether it is the first of its name.
-
-    Raises:
-        InvalidOption, PayloadTooLarge: nothing was emitted.
     """
     if check_event_name(name).startswith(RESERVED):
         raise InvalidOption(f"names of events that begin with {RESERVED!r} are reserved; it is {name!r:.80}.")

@@ -34,13 +34,7 @@ def existing(seq: int, state: int) -> Enqueued:
 
 
 def holder_steps(project: str, queue: str, keys: str) -> Steps[list[Holder]]:
-    """Steps that read who holds keys, and remove the dead jobs past their time among them.
-
-    Args:
-        project: the tenant.
-        queue: name of the queue.
-        keys: an array of texts; keys that nobody holds have no holder in the answer.
-    """
+    """Steps that read who holds keys, and remove the dead jobs past their time among them."""
     rows = yield "key_taken", {"project": project, "queue": queue, "keys": keys}
     found = [Holder._make(row) for row in rows]
     over = [holder.seq for holder in found if holder.verdict == OVER]

@@ -10,6 +10,7 @@ from typing import Any
 
 from ... import conf
 from ...exceptions import InvalidOption, PayloadTooLarge
+from ...job_options import MAX_YEAR, NUMBERS
 from .. import arrays, codec, tracing
 from ..limits import (
     MAX_CHANNEL_BYTES,
@@ -25,8 +26,6 @@ from ..rows import END, NOT_UNIQUE, PLAIN, TAG, UNIQUE, UNIQUE_END, NewJob
 
 #: The highest limit of a payload that a call may name.
 MAX_BYTES = 256 * 1024 * 1024
-#: A later time would not be a ``datetime`` in every time zone.
-MAX_YEAR = 9_000
 _is_id_end = re.compile(r"[89ab][0-9a-f]{3}-[0-9a-f]{12}").fullmatch
 
 
@@ -44,11 +43,7 @@ def _check_time(run_at: Any) -> None:
 
 
 def check_meta(meta: Any, what: str = "meta") -> None:
-    """Check the metadata of a job.
-
-    Raises:
-        InvalidOption: it is no dict, or a name begins with ``$``, as those do that only the queues themselves write.
-    """
+    """Check the metadata of a job."""
     if not isinstance(meta, dict):
         raise InvalidOption(f"{what} must be a dict; it is a {type(meta).__name__}.")
     for name in meta:
@@ -80,14 +75,7 @@ def _check_unique(job: NewJob) -> None:
 
 
 def check_job(job: NewJob) -> bool:
-    """Check the fields of a job.
-
-    Returns:
-        Whether it is unique.
-
-    Raises:
-        InvalidOption: one is of a wrong type or out of its range.
-    """
+    """Check the fields of a job."""
     if not isinstance(job, NewJob):
         raise InvalidOption(f"a job to enqueue is a NewJob; it is a {type(job).__name__}.")
     if job.key is not None:
@@ -128,22 +116,14 @@ def _check_numbers(job: NewJob) -> None:
         raise InvalidOption(f"priority must be an integer; it is {job.priority!r}.")
     if job.run_at is not None:
         _check_time(job.run_at)
-    if job.delay_ms is not None:
-        check_integer(job.delay_ms, "delay_ms", 0, MAX_SPAN_MS)
-    if job.ttl_ms is not None:
-        check_integer(job.ttl_ms, "ttl_ms", 1, MAX_SPAN_MS)
-    if job.result_ttl_ms is not None:
-        check_integer(job.result_ttl_ms, "result_ttl_ms", 1, MAX_SPAN_MS)
-    if job.max_deliveries is not None:
-        check_integer(job.max_deliveries, "max_deliveries", 0, 2**31 - 1)
+    for name, (low, high) in NUMBERS.items():
+        value = getattr(job, name)
+        if value is not None:
+            check_integer(value, name, low, high)
 
 
 def payloads(jobs: Sequence[NewJob]) -> tuple[list[str | None], list[str | None]]:
-    """Return the data and the metadata of jobs as JSON.
-
-    Raises:
-        PayloadTooLarge: a payload is above its limit.
-    """
+    """Return the data and the metadata of jobs as JSON."""
     usual = conf.settings.MAX_PAYLOAD_BYTES
     datas: list[str | None] = []
     metas: list[str | None] = []

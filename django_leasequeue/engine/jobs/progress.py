@@ -26,20 +26,7 @@ class Progress(NamedTuple):
 
 @operation
 def progress(reports: Sequence[Progress], node: str, *, project: str = "", queue: str | None = None) -> Steps[Settled]:
-    """Keep what held jobs report. It stays over retries until the next report.
-
-    Args:
-        reports: at most 1,000; of several for one job the last counts.
-        node: the holder.
-        project: the tenant.
-        queue: only jobs of this queue; ``None`` for any.
-
-    Returns:
-        An outcome per job.
-
-    Raises:
-        InvalidOption, PayloadTooLarge: a value is not JSON, or larger than 64 KiB; nothing was kept.
-    """
+    """Keep what held jobs report. It stays over retries until the next report."""
     scope = check_scope(node, project, queue)
     if len(check_list(reports, "the reports")) > MAX_BATCH:
         raise InvalidOption(f"one call reports on at most {MAX_BATCH} jobs; there are {len(reports)}.")

@@ -101,11 +101,7 @@ class Page(NamedTuple):
 
 
 def _decode(state: str, cursor: str | None) -> dict[str, Any]:
-    """Return the cursor's parameters for the listing of ``state``.
-
-    Raises:
-        InvalidOption: it is not a cursor that this listing gave.
-    """
+    """Return the cursor's parameters for the listing of ``state``."""
     names = _CURSORS[state]
     kinds = [str, *(str if name == "after_fingerprint" else int for name in names)]
     values = decode_cursor(cursor, kinds, low=-MAX_SEQ)
@@ -193,12 +189,7 @@ def _rows(
 
 @operation
 def get_jobs(seqs: Sequence[int], *, project: str = "") -> Steps[list[JobRow]]:
-    """Return live jobs and records by number, in the order asked, with their payloads; those that ended are left out.
-
-    Args:
-        seqs: numbers, twice 1,000 at most: the two halves of a snapshot.
-        project: the tenant.
-    """
+    """Return live jobs and records by number, in the order asked, with their payloads; ended ones are left out."""
     check_place(project)
     asked = [seq for at in range(0, len(seqs), MAX_BATCH) for seq in check_seqs(seqs[at : at + MAX_BATCH])]
     if len(asked) > 2 * MAX_BATCH:

@@ -47,11 +47,7 @@ class _Place(NamedTuple):
 
 
 def check_step_name(name: str) -> str:
-    """Return the name under which a step is kept: 1 to 200 characters, of a repeated one with its number (``page#2``).
-
-    Raises:
-        InvalidOption: it is another one.
-    """
+    """Return the name that a step is kept by: 1 to 200 characters, of a repeated one with its number (``page#2``)."""
     check_text(name, "the name of a step", MAX_KEPT_NAME_BYTES)
     if not _NAME.match(name):
         raise InvalidOption(
@@ -78,20 +74,7 @@ def _new_place(lease: Lease, name: str) -> Steps[_Place]:
 
 @operation
 def step_page(lease: Lease, after: int = 0, size: int = MAX_STEP_PAGE) -> Steps[tuple[Sequence[KeptStep], int | None]]:
-    """Read the steps of a leased job that are done, a page of them in their order.
-
-    Args:
-        lease: of the job.
-        after: where the page before ended.
-        size: steps of the page; their values have at most 16 MiB, the first always fits.
-
-    Returns:
-        The steps with their values, and where the next page begins; ``None`` at the end.
-
-    Raises:
-        LeaseLost: the lease is not held.
-        LargeStorageError, LargePayloadLost: a value cannot be had.
-    """
+    """Read the steps of a leased job that are done, a page of them in their order."""
     yield from _place(lease)
     rows = yield "step_page", {"seq": lease.seq, "after": after, "size": size, "bytes": MAX_PAGE_BYTES}
     found = [KeptStep._make(row) for row in rows]
@@ -104,21 +87,7 @@ def step_page(lease: Lease, after: int = 0, size: int = MAX_STEP_PAGE) -> Steps[
 
 @operation
 def record_step(lease: Lease, name: str, value: str) -> Steps[RecordedStep]:
-    """Keep what a step of a leased job has returned, unless it is kept already.
-
-    Args:
-        lease: of the job.
-        name: see ``check_step_name``.
-        value: JSON text, checked (``step_text``).
-
-    Returns:
-        What is kept: of the first one who did the step.
-
-    Raises:
-        LeaseLost: the lease is not held.
-        InvalidOption: the name is not allowed or is that of a sleep or a wait, or there are too many steps.
-        PayloadTooLarge, LargeStorageError: it is not kept.
-    """
+    """Keep what a step of a leased job has returned, unless it is kept already."""
     check_step_name(name)
     place = yield from _new_place(lease, name)
     kept = keep_step(lease.seq, lease.token, lease.node, name, value, place.delivery, place.last + 1)
@@ -145,20 +114,6 @@ def suspend_job(
     """Let a leased job sleep or wait for an event: it is given back, and claimed again when that is over.
 
     Call ``wake_waiting`` when this has committed and it waits for an event.
-
-    Args:
-        lease: of the job.
-        name: of the sleep or wait, see ``check_step_name``; what is kept of the first call counts.
-        event: what it waits for; ``None`` for a sleep.
-        delay_ms: how long at most.
-        until: or until when.
-
-    Returns:
-        What it has waited for, if that is over: then the job goes on, and was not given back.
-
-    Raises:
-        LeaseLost: the lease is not held.
-        InvalidOption: the name is not allowed, or there are too many steps.
     """
     check_step_name(name)
     yield BEGIN, {}

@@ -29,19 +29,7 @@ def remove_steps(
     expired: bool = False,
     gap: str | None = None,
 ) -> Steps[list[Removed]]:
-    """Steps that take jobs of one queue out; those that stand elsewhere by then are left alone.
-
-    Args:
-        queue_id: the queue or log.
-        seqs: their numbers, at most some thousands.
-        places: the states (``JobState``) in which they may be removed.
-        reason: a word for the event.
-        expired: only those whose time is over.
-        gap: ``cap`` or ``ttl``: readers that come too late are told of a gap.
-
-    Returns:
-        What was taken out.
-    """
+    """Steps that take jobs of one queue out; those that stand elsewhere by then are left alone."""
     if not seqs:
         return []
     rows = yield (

@@ -20,12 +20,7 @@ _TRIES = 5
 
 @operation
 def join(seq: int, channel: str) -> Steps[bool | None]:
-    """Have the end of a live job told on ``channel`` as well, beside those that are told already.
-
-    Returns:
-        True if it will be; False if too many are told already, or the job does not stand still (poll instead); ``None``
-        if the job has ended: it is too late to be told, read its result.
-    """
+    """Have the end of a live job told on ``channel`` as well, beside those that are told already."""
     params = {
         "seq": check_seqs([seq])[0],
         "channel": check_text(channel, "the channel", MAX_CHANNEL_BYTES),
@@ -43,11 +38,7 @@ def join(seq: int, channel: str) -> Steps[bool | None]:
 
 @operation
 def join_key(key: str, queue: str, channel: str, *, project: str = "") -> Steps[tuple[int | None, bool]]:
-    """Have the end of the last job with a key told on ``channel``: see ``join``.
-
-    Returns:
-        Its number, ``None`` if nothing is known of it; and whether its end will be told.
-    """
+    """Have the end of the last job with a key told on ``channel``: see ``join``."""
     found = yield from status(queue, keys=[key], project=project).steps()
     if not found:
         return None, False
@@ -76,15 +67,6 @@ class Reply(NamedTuple):
 
 
 def result_steps(seqs: Sequence[int], inline: int) -> Steps[dict[int, Reply]]:
-    """Steps that read results of completed jobs: a fifth of the cost of ``status``.
-
-    Args:
-        seqs: at most 1,000.
-        inline: bytes up to which results come along.
-
-    Returns:
-        By number. Jobs that have not ended or have failed, and results that are larger or stand in a storage, are
-        missing: ask for their status.
-    """
+    """Steps that read results of completed jobs: a fifth of the cost of ``status``."""
     rows = yield "reply_results", {"seqs": arrays.integers(seqs), "inline": inline}
     return {reply.seq: reply for reply in map(Reply._make, rows) if not is_reference(reply.result_json)}

@@ -131,13 +131,6 @@ def status(
     """Read what is known of jobs of one queue, by key or number: live ones first, then remembered results.
 
     A key stands for one job: the last that was enqueued with it.
-
-    Args:
-        queue: name of the queue.
-        keys: at most 1,000.
-        seqs: at most 1,000.
-        inline: bytes up to which results come along; ``None`` for no results.
-        project: the tenant.
     """
     check_place(project, queue)
     rows = yield (
@@ -158,9 +151,6 @@ def complete_steps(found: Status) -> Steps[Status]:
 
     The slices keep one statement short and its memory small; the result itself is in memory once, at the end. What
     stands in a storage comes from there.
-
-    Raises:
-        LargeStorageError, LargePayloadLost: it cannot be had.
     """
     if found.result_json is None and found.result_size is not None:
         rows = yield "result_json", {"seq": found.seq}
@@ -199,38 +189,14 @@ def result_slice(seq: int, start: int, size: int = SLICE_BYTES) -> Steps[bytes |
 def update_result_ttl(
     queue: str, ttl_ms: int, *, key: str | None = None, seq: int | None = None, project: str = ""
 ) -> Steps[tuple[int, bool] | None]:
-    """Change how long the end of a job is remembered.
-
-    Args:
-        queue: name of the queue.
-        ttl_ms: from now on where the job has ended (done, failed, dead), else from its end on.
-        key: the job's key, or
-        seq: its number.
-        project: the tenant.
-
-    Returns:
-        The number and whether the job has ended; ``None`` when nothing is known of it.
-
-    Raises:
-        InvalidOption: ``ttl_ms`` is not a positive integer.
-        LeaseQueueError: the job went from place to place meanwhile, five times in a row.
-    """
+    """Change how long the end of a job is remembered."""
     ttl = check_integer(ttl_ms, "the result's time to live in milliseconds", 1, MAX_SPAN_MS)
     return (yield from _keep_for(queue, ttl, key, seq, project))
 
 
 @operation
 def forget(queue: str, found: Status, *, project: str = "") -> Steps[bool]:
-    """Forget a job that has ended (done, failed, dead) now: its key is free at once.
-
-    Args:
-        queue: name of the queue.
-        found: what is known of the job.
-        project: the tenant.
-
-    Returns:
-        Whether it was there still, as it was found.
-    """
+    """Forget a job that has ended (done, failed, dead) now: its key is free at once."""
     if found.state_number == JobState.DEAD:
         return bool((yield from remove_steps(found.queue_id, [found.seq], [JobState.DEAD], reason="cancelled")))
     return found.ended and (yield from _keep_for(queue, 0, None, found.seq, project)) is not None

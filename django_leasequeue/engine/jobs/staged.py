@@ -5,16 +5,53 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ...exceptions import LeaseQueueError
+from ...exceptions import LeaseQueueError, QueueNotFound
 from .. import arrays
 from ..operation import BEGIN, Steps, operation
 from ..topics import caps
 from .enqueue import EnqueueRow, rows_steps
 from .keys import DUPLICATE, holder_steps
 
+#: Dead letters that one statement takes out.
+REPLAYED = 1_000
+
+
+class Replayed(NamedTuple):
+    """A range of the stage that replays dead letters (or jobs that failed for good), which are locked."""
+
+    kind: str
+    place: dict[str, Any]
+    #: The jobs that have let go of their keys.
+    freed: str
+
+
+def _place(parts: Sequence[str], low: int, high: int) -> dict[str, Any]:
+    return {"parts": "{" + ",".join(parts) + "}", "low": low, "high": high}
+
+
+@operation
+def lock_replayed(kind: str, parts: Sequence[str], low: int, high: int, *, project: str = "") -> Steps[list[Replayed]]:
+    """Lock ``jobs`` (dead letters) or ``results`` that a range of the stage replays, in the caller's transaction."""
+    taken = []
+    for start in range(low, high, REPLAYED):
+        place = {**_place(parts, start, min(start + REPLAYED, high)), "project": project}
+        found = yield f"replay_{kind}", place
+        for seq, homeless, _ in found:
+            if homeless:
+                raise QueueNotFound(f"the queue that dead letter {seq} came from", project)
+        taken.append(Replayed(kind, place, arrays.integers(seq for seq, _, freed in found if freed)))
+    return taken
+
+
+@operation
+def remove_replayed(taken: Sequence[Replayed]) -> Steps[None]:
+    """Remove what ``lock_replayed`` has locked, once its replays are enqueued."""
+    for one in taken:
+        yield f"replay_{one.kind}_done", {**one.place, "freed": one.freed}
+
 
 class _Staged(NamedTuple):
-    """A row of ``lake/stage_jobs``: the staged jobs of a queue; ``numbers`` and all behind it are arrays as text.
+    """A row of ``stage_jobs``: the staged jobs of a queue; ``numbers`` and all behind it are arrays as text.
 
     ``sources``: the dead letters that they came from.
     """
@@ -50,23 +87,9 @@ def enqueue_staged(
     """Add the jobs of a range of the stage to their queues. A key that is taken adds nothing.
 
     The rows stay where they are: the caller forgets them with the transaction, or after it.
-
-    Args:
-        parts: of the stage.
-        low: the number before its first row.
-        high: the number of its last row.
-        project: the tenant.
-        origin: the producing node or client.
-
-    Returns:
-        How many were added.
-
-    Raises:
-        QueueNotFound: there is no such queue.
-        QueueFull: a queue is at its cap and rejects.
     """
-    place = {"parts": "{" + ",".join(parts) + "}", "low": low, "high": high}
-    rows = yield "lake/stage_jobs", {**place, "ids": None}
+    place = _place(parts, low, high)
+    rows = yield "stage_jobs", {**place, "ids": None}
     absent = dict.fromkeys(("origins", "delays", "flows", "id_ends"), arrays.EMPTY)
     common = {"project": project, "origin": origin, **absent}
     added = 0
@@ -97,12 +120,12 @@ def _with_freed(
     for _ in range(5):
         if staged.sources.strip("{NUL,}"):
             numbers = arrays.integers(answer.seq for answer in answers)
-            yield "lake/stage_sources", {"seqs": numbers, "sources": staged.sources}
+            yield "stage_sources", {"seqs": numbers, "sources": staged.sources}
         seqs += [answer.seq for answer in answers if answer.seq is not None]
         taken = [number for number, answer in zip(staged.ids, answers, strict=True) if answer.seq is None]
         if not taken:
             return seqs
-        (row,) = yield "lake/stage_jobs", {**place, "ids": arrays.integers(taken)}
+        (row,) = yield "stage_jobs", {**place, "ids": arrays.integers(taken)}
         staged = _Staged._make(row)
         params |= staged.parameters()
         found = yield from holder_steps(params["project"], params["queue"], params["keys"])

@@ -40,12 +40,7 @@ class KeptStep(NamedTuple):
 
 
 def step_text(name: str, value: Any) -> str:
-    """Return what a step has returned as JSON text.
-
-    Raises:
-        InvalidOption: it is no JSON.
-        PayloadTooLarge: it is larger than a result may be.
-    """
+    """Return what a step has returned as JSON text."""
     text = codec.dumps(value, f"what the step {name!r} returned")
     if len(text.encode()) > (limit := result_limit()):
         raise PayloadTooLarge(
@@ -63,11 +58,7 @@ def read_steps(seq: int) -> Steps[dict[str, KeptStep]]:
 
 @operation
 def load_step(step: KeptStep) -> Steps[str]:
-    """Return the value of a step as JSON text, from the storage of large payloads if it is there.
-
-    Raises:
-        LargeStorageError, LargePayloadLost: it cannot be had.
-    """
+    """Return the value of a step as JSON text, from the storage of large payloads if it is there."""
     (loaded,) = yield from reading.steps([step], VALUE)
     return loaded.value
 
@@ -76,23 +67,7 @@ def load_step(step: KeptStep) -> Steps[str]:
 def keep_step(
     seq: int, token: int, node: str, name: str, value: str, delivery: int, number: int
 ) -> Steps[tuple[bool, bool]]:
-    """Keep what a step has returned, in the caller's transaction if there is one.
-
-    Args:
-        seq: the job.
-        token: its lease.
-        node: the holder.
-        name: the step.
-        value: JSON text; a large one goes into the storage of large payloads.
-        delivery: which one of the job did it.
-        number: its place among the job's steps.
-
-    Returns:
-        Whether the lease is held, and whether this call kept it; if not, somebody has before.
-
-    Raises:
-        PayloadTooLarge, LargeStorageError: it is not kept.
-    """
+    """Keep what a step has returned, in the caller's transaction if there is one."""
     place = {"seq": seq, "token": token, "node": node}
     contents = {seq: Content(value, None)}
     references: dict[int, Reference] = {}
@@ -127,22 +102,7 @@ def wait_step(
     delay_ms: int | None = None,
     until: datetime | None = None,
 ) -> Steps[Waited | None]:
-    """Keep until when a step sleeps or waits, unless that is kept already.
-
-    Args:
-        seq: the job.
-        token: its lease.
-        node: the holder.
-        name: the step.
-        delivery: which one of the job it is.
-        number: its place among the job's steps.
-        event: what it waits for; ``None`` for a sleep.
-        delay_ms: how long it waits at most.
-        until: or until when.
-
-    Returns:
-        Whether it is over; ``None`` if the lease is not held.
-    """
+    """Keep until when a step sleeps or waits, unless that is kept already."""
     place = {"seq": seq, "token": token, "node": node, "name": name, "number": number, "delivery": delivery}
     rows = yield "step_wait", {**place, "event": event, "until": until, "delay": delay_ms}
     if not rows:
@@ -153,18 +113,21 @@ def wait_step(
 
 @operation
 def rouse_job(seq: int) -> Steps[list[tuple[str, str | None]]]:
-    """End the sleep or the wait of a suspended job now, as if its time had come; it is ready.
-
-    Returns:
-        The names of the steps, and the events they have waited for (``None``: a sleep); none: it is not suspended.
-    """
+    """End the sleep or the wait of a suspended job now, as if its time had come; it is ready."""
     yield BEGIN, {}
-    queues = yield "admin/run_now", {"seq": seq}
+    queues = yield "run_now", {"seq": seq}
     if not queues:
         return []
     over = yield "step_rouse", {"seq": seq}
     yield from promote_steps(sorted(queue for (queue,) in queues), 1)
     return [(name, event) for name, event in over]
+
+
+@operation
+def forget_steps(after: int, size: int) -> Steps[int | None]:
+    """Remove the steps of jobs that are gone among ``size`` steps behind ``after``; return where to go on."""
+    ((last, _),) = yield "step_forget", {"after": after, "size": size}
+    return None if last is None else int(last)
 
 
 @operation

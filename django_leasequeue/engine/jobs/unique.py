@@ -69,18 +69,7 @@ def hold_steps(project: str, queue: str, jobs: Sequence[NewJob]) -> Steps[None]:
 def unique_steps(
     project: str, queue: str, jobs: Sequence[NewJob], add: Add, hold: Callable[[], Steps[None]]
 ) -> Steps[list[Enqueued]]:
-    """Steps that add jobs of which some are unique.
-
-    Args:
-        project: the tenant.
-        queue: name of the queue.
-        jobs: the jobs, with and without keys.
-        add: adds those that are new.
-        hold: makes the queue if it is missing and may be made; needs a transaction.
-
-    Returns:
-        One answer per job, in order.
-    """
+    """Steps that add jobs of which some are unique."""
     for job in jobs:
         check_job(job)
     payloads(jobs)  # none is too large: refuse before anything is locked

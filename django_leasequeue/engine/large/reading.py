@@ -74,13 +74,7 @@ def try_steps(rows: Sequence[R], columns: Columns = PAYLOAD) -> Steps[list[R | L
 
 
 def steps(rows: Sequence[R], columns: Columns = PAYLOAD) -> Steps[list[R]]:
-    """Steps that return rows with their content.
-
-    Raises:
-        LargeStorageError: the storage is away.
-        LargePayloadLost: an object is gone, or another one.
-        PayloadTooLarge: together they have more than ``MAX_LOADED_BYTES``.
-    """
+    """Steps that return rows with their content."""
     if not any_large(rows, columns):
         return list(rows)
     if sum(size_of(row, columns) for row in rows) > MAX_LOADED_BYTES:
@@ -120,11 +114,7 @@ def page_steps(rows: Sequence[R], limit: int, columns: Columns = PAYLOAD) -> Ste
 
 
 def load(row: R) -> R:
-    """Return a row with its payload, read in this thread.
-
-    Raises:
-        LargeStorageError, LargePayloadLost: see ``steps``.
-    """
+    """Return a row with its payload, read in this thread."""
     reference = parse(getattr(row, PAYLOAD.data))
     wanted = _wanted(reference, PAYLOAD)
     found = dict(zip((part.id for part in wanted), store.read(wanted), strict=True))

@@ -115,12 +115,7 @@ def _remove(place: tuple[int, str, str]) -> int:
 
 
 def remove(objects: Sequence[tuple[int, str, str]]) -> list[int]:
-    """Remove objects from their storages; return the ids of those that are not there any more.
-
-    Args:
-        objects: id, storage's alias and name of each. One that is not there counts as removed. When the first cannot be
-            removed the others of its storage are not tried.
-    """
+    """Remove objects from their storages; return the ids of those that are not there any more."""
     answers: list[int | LeaseQueueError] = []
     for storage in dict.fromkeys(storage for _, storage, _ in objects):
         first, *rest = [place for place in objects if place[1] == storage]

@@ -25,9 +25,6 @@ def find() -> Iterator[list[str]]:
     """Yield the names of objects that no row of any PostgreSQL database of this site names, some at a time.
 
     Only days are looked at that have been over for a day: what is uploaded now has its row before.
-
-    Raises:
-        LargeStorageError: the storage is away, or cannot list what it has.
     """
     alias = conf.settings.LARGE.STORAGE
     for day in _days(alias):

@@ -28,12 +28,7 @@ class Content(NamedTuple):
 
 
 def contents_of(jobs: Sequence[NewJob]) -> list[Content]:
-    """Return what new jobs hold.
-
-    Raises:
-        InvalidOption: data is not JSON.
-        PayloadTooLarge: a job has more than it says itself that it may have.
-    """
+    """Return what new jobs hold."""
     contents = [Content(None if job.data is None else codec.dumps(job.data), job.body) for job in jobs]
     for job, content in zip(jobs, contents, strict=True):
         if job.max_bytes is not None and content.size > job.max_bytes:
@@ -55,11 +50,7 @@ def replaced(jobs: Sequence[NewJob], contents: Sequence[Content], references: Ma
 
 
 def large_parts(contents: Mapping[int, Content]) -> list[tuple[int, str, bytes]]:
-    """Return the parts that belong into the storage: their numbers, ``data`` or ``body``, and their bytes.
-
-    Raises:
-        PayloadTooLarge: one is larger than ``LARGE["MAX_BYTES"]``.
-    """
+    """Return the parts that belong into the storage: their numbers, ``data`` or ``body``, and their bytes."""
     limit = conf.settings.LARGE.ABOVE
     found: list[tuple[int, str, bytes]] = []
     if limit is None:
@@ -102,16 +93,6 @@ def put_steps(contents: Mapping[int, Content], found: Sequence[tuple[int, str, b
 
     The objects are noted first, in a transaction of its own: whatever becomes of the caller, one that no job gets is
     found and removed.
-
-    Args:
-        contents: by any number.
-        found: what ``large_parts`` found of them.
-
-    Returns:
-        References, by the same numbers.
-
-    Raises:
-        LargeStorageError: the storage is away.
     """
     alias = conf.settings.LARGE.STORAGE
     names = [store.new_name() for _ in found]
@@ -132,14 +113,7 @@ def put_steps(contents: Mapping[int, Content], found: Sequence[tuple[int, str, b
 
 
 def link_steps(references: Mapping[int, Reference]) -> Steps[None]:
-    """Steps that give the objects of references to jobs, in the transaction that stores them.
-
-    Args:
-        references: by the jobs' numbers.
-
-    Raises:
-        LargeStorageError: an object was noted so long ago that it is being removed.
-    """
+    """Steps that give the objects of references to jobs, in the transaction that stores them."""
     owners = {part.id: seq for seq, reference in references.items() for part in reference.parts}
     if not owners:
         return
@@ -157,18 +131,7 @@ def result_limit() -> int:
 
 
 def store_results_steps(endings: dict[int, Ending], results: dict[int, str | None]) -> Steps[dict[int, Reference]]:
-    """Steps that store what is large of results, and put references in its place; what follows is one transaction.
-
-    Args:
-        endings: by the jobs' numbers; bodies that are stored are taken out.
-        results: the JSON texts, by the same numbers.
-
-    Returns:
-        The references.
-
-    Raises:
-        PayloadTooLarge, LargeStorageError: see ``large_parts`` and ``put_steps``.
-    """
+    """Steps that store what is large of results, and put references in its place; what follows is one transaction."""
     contents = {seq: Content(results[seq], ending.body) for seq, ending in endings.items()}
     found = large_parts(contents)
     if not found:

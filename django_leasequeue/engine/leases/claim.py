@@ -28,8 +28,8 @@ from ..limits import (
 from ..operation import BEGIN, Steps, only, operation
 from ..rows import Failure, LeasedJob, Release
 from . import sweep
+from .claim_cursor import DELAYED, EXPIRED, LEASES, NO_FLOORS, TURNS, ClaimCursor, QueueLook
 from .settle import release
-from .trail import DELAYED, EXPIRED, LEASES, TURNS, QueueLook, Trail
 
 logger = logging.getLogger("django_leasequeue")
 
@@ -52,7 +52,7 @@ MAX_JITTER_MS = 2**31 - 1
 
 
 @dataclass(slots=True)
-class _Round:
+class ClaimProgress:
     """What a claim call has so far."""
 
     jobs: list[LeasedJob] = field(default_factory=list)
@@ -81,7 +81,7 @@ def claim(
     tag: str | None = None,
     tags: Sequence[str] | None = None,
     connection: str | None = None,
-    trail: Trail | None = None,
+    cursor: ClaimCursor | None = None,
     skip_coalesced: bool = False,
     alone: bool = False,
     strict: bool = True,
@@ -105,7 +105,7 @@ def claim(
         tags: only jobs with one of these tags (at most 20), in the queue's order whatever their tag.
         connection: ``channel`` or ``channel:mark`` of a stream: what it holds is released when it drops; the channel
             is told when somebody settles one of its jobs.
-        trail: where a busy claimer left off, so that it does not walk again over what it claimed a moment ago.
+        cursor: where a busy claimer left off, so that it does not walk again over what it claimed a moment ago.
         skip_coalesced: nothing of queues with ``claim_jitter_ms``: their jobs are dealt to all who ask in that window.
         alone: a job whose lease expired comes with no other (workers run it apart, so that it takes nobody with it).
         strict: whether a missing queue is an error (workers of several queues go on without it).
@@ -130,10 +130,10 @@ def claim(
         # Whoever settles such a job notifies this channel: a name that PostgreSQL refuses would refuse the ack.
         check_text(connection.partition(":")[0], "the channel of connection", MAX_CHANNEL_BYTES)
     params = {
-        "tags": _check_tags(tag, tags),
+        "tags": None if tag is None and tags is None else _check_tags(tag, tags),
         "node": check_node(node),
         "lease_ms": clamp_lease(lease_ms),
-        "grace_ms": clamp_grace(grace_ms) or 0,
+        "grace_ms": 0 if grace_ms is None else clamp_grace(grace_ms),
         "connection": connection,
         "alone": alone,
         "bytes": MAX_CLAIM_BYTES,
@@ -141,7 +141,7 @@ def claim(
     place = {"project": project, "queues": arrays.texts(names), "jitter": 0 if skip_coalesced else MAX_JITTER_MS}
     if not size:
         return []
-    jobs, looks = yield from _claim(names, place, params, size, trail or Trail(), size if starts is None else starts)
+    jobs, looks = yield from _claim(names, place, params, size, cursor, size if starts is None else starts)
     if load and reading.any_large(jobs):
         return (yield from load_steps(jobs, node, project))
     if strict and not jobs and len(names) == 1:
@@ -157,9 +157,6 @@ def load_steps(jobs: Sequence[LeasedJob], node: str, project: str) -> Steps[list
 
     What is beyond that goes back at once, and what stands in a storage that is away after ``AWAY_MS``: neither counts
     as a delivery. A payload that is lost is the failure of its job's attempt.
-
-    Raises:
-        LargeStorageError: there is no other job.
     """
     count = reading.fitting(jobs, MAX_CLAIM_BYTES)
     back = [Release(job.seq, job.token, 0) for job in jobs[count:]]
@@ -193,13 +190,7 @@ def lost_failure(error: LargePayloadLost) -> Failure:
 def load_hands(
     hands: Sequence[Sequence[LeasedJob]], nodes: Sequence[str], *, project: str = ""
 ) -> Steps[list[list[LeasedJob]]]:
-    """Return the jobs of several claimers with the payloads that stand in a storage; see ``load_steps``.
-
-    Args:
-        hands: the jobs of each.
-        nodes: the holder of each.
-        project: the tenant.
-    """
+    """Return the jobs of several claimers with the payloads that stand in a storage; see ``load_steps``."""
     loaded: list[list[LeasedJob]] = []
     for jobs, node in zip(hands, nodes, strict=True):
         try:
@@ -210,12 +201,12 @@ def load_hands(
     return loaded
 
 
-def _check_tags(tag: str | None, tags: Sequence[str] | None) -> str | None:
-    """Return the tags that a claim asks for as an array, ``None`` for any job."""
+def _check_tags(tag: str | None, tags: Sequence[str] | None) -> str:
+    """Return the tags that a claim asks for as an array."""
     if tag is not None and tags is not None:
         raise InvalidOption("a claim names one tag or several tags, not both.")
     if tags is None:
-        return None if tag is None else arrays.texts([check_text(tag, "tag", MAX_TAG_BYTES)])
+        return arrays.texts([check_text(tag, "tag", MAX_TAG_BYTES)])
     wanted = list(dict.fromkeys(check_text(one, "each of tags", MAX_TAG_BYTES) for one in check_list(tags, "tags")))
     if not 1 <= len(wanted) <= MAX_TAGS:
         raise InvalidOption(f"a claim names 1 to {MAX_TAGS} tags, or leaves tags out; there are {len(wanted)}.")
@@ -227,47 +218,51 @@ def _claim(
     place: Mapping[str, object],
     params: Mapping[str, object],
     size: int,
-    trail: Trail,
+    cursor: ClaimCursor | None,
     starts: int,
 ) -> Steps[tuple[list[LeasedJob], Sequence[QueueLook]]]:
-    """Claim where the trail says, and look for more where that gives too few; return the jobs and the last look."""
-    found = _Round()
-    looks: Sequence[QueueLook] = trail.looks(names)
-    if not looks:
-        yield from _take(trail.hint(names), params, size, found)
-        if found.jobs:
-            trail.cut = True
-            trail.took(found.jobs)
-            return found.jobs, looks
-    yield from _take(looks, params, size, found)
+    """Claim where the cursor left off, then look for more if needed; return the jobs and the last look."""
+    found = ClaimProgress()
+    looks: Sequence[QueueLook] = ()
+    if cursor is not None:
+        looks = cursor.looks(names)
+        if not looks:
+            yield from _take(cursor.hint(names), params, size, found)
+            if found.jobs:
+                cursor.cut = True
+                cursor.took(found.jobs)
+                return found.jobs, looks
+        yield from _take(looks, params, size, found)
     short = len(found.jobs) < size and not found.cut
     if short:
-        looks = yield from _look(place, trail)
+        looks = yield from _look(place, cursor)
         due = any(look.due for look in looks)
         if not due:
             yield from _take(looks, params, size, found)
         if not found.cut and (found.spent or due):
-            yield from _clear_the_way(looks, place, params, size, found, trail, starts)
+            yield from _recover_overdue(looks, place, params, size, found, cursor or ClaimCursor(), starts)
             yield from return_steps(found.advanced.rated, found.jobs)
-    trail.cut = found.cut or (found.turns and found.advanced.turns > 0)
-    trail.turns = found.turns
-    trail.note(names, looks, found.jobs, full=len(found.jobs) == size, fresh=short)
+    if cursor is not None:
+        cursor.cut = found.cut or (found.turns and found.advanced.turns > 0)
+        cursor.turns = found.turns
+        cursor.note(names, looks, found.jobs, full=len(found.jobs) == size, fresh=short)
     return found.jobs, looks
 
 
-def _look(place: Mapping[str, object], trail: Trail) -> Steps[list[QueueLook]]:
-    rows = yield "claim_look", {**place, **trail.parameters()}
+def _look(place: Mapping[str, object], cursor: ClaimCursor | None) -> Steps[list[QueueLook]]:
+    rows = yield "claim_look", {**place, **(NO_FLOORS if cursor is None else cursor.parameters())}
     looks = [QueueLook._make(row) for row in rows]
-    trail.looked(looks)
+    if cursor is not None:
+        cursor.looked(looks)
     return looks
 
 
-def _take(looks: Sequence[QueueLook], params: Mapping[str, object], size: int, found: _Round) -> Steps[None]:
+def _take(looks: Sequence[QueueLook], params: Mapping[str, object], size: int, found: ClaimProgress) -> Steps[None]:
     for look in looks:
         missing = size - len(found.jobs)
         if not missing or found.cut:
             return
-        if not look.promises:
+        if not look.gives or not (look.fresh or look.again) or look.slots == 0:
             continue
         if look.slots is not None:
             found.shared = len(looks) > 1
@@ -307,13 +302,13 @@ def _slots(queue_id: int) -> Steps[int]:
     return MAX_BATCH if free is None else free
 
 
-def _clear_the_way(
+def _recover_overdue(
     looks: Sequence[QueueLook],
     place: Mapping[str, object],
     params: Mapping[str, Any],
     size: int,
-    found: _Round,
-    trail: Trail,
+    found: ClaimProgress,
+    cursor: ClaimCursor,
     starts: int,
 ) -> Steps[None]:
     """Bring back what expired or is due, move aside what is used up, and claim what is missing.
@@ -338,7 +333,7 @@ def _clear_the_way(
             yield from deadletter.spent_steps([look.queue_id for look in looks], params["tags"])
         if len(found.jobs) == size:
             return
-        looks = yield from _look(place, trail)
+        looks = yield from _look(place, cursor)
         before, found.spent = len(found.jobs), 0
         yield from _take(looks, params, size, found)
         found.turns = any(look.due & TURNS for look in looks)

@@ -20,9 +20,9 @@ from ..operation import BEGIN, Rows, Steps, operation
 from ..queues.queues import find
 from ..rows import LeasedJob, Release
 from ..topics.topics import TopicLook
+from .claim_cursor import DELAYED, EXPIRED, LEASES, TURNS
 from .settle import release
 from .sweep import expire_steps, promote_steps, sweep_steps
-from .trail import DELAYED, EXPIRED, LEASES, TURNS
 
 #: Jobs of one deal.
 MOST = 10_000
@@ -169,19 +169,7 @@ def _deal_once(project: str, queue: str, found: TopicLook, hands: _Hands) -> Ste
 
 @operation
 def deal(queue: str, claimers: Sequence[Claimer], *, project: str = "") -> Steps[list[list[LeasedJob]]]:
-    """Lease ready jobs to several claimers at once, round-robin in the order given, each up to its size.
-
-    Args:
-        queue: its name.
-        claimers: at most 5,000.
-        project: the tenant.
-
-    Returns:
-        The jobs of each claimer, in its order.
-
-    Raises:
-        InvalidOption: an argument is not allowed; nothing was leased.
-    """
+    """Lease ready jobs to several claimers at once, round-robin in the order given, each up to its size."""
     check_place(project, queue)
     hands = _Hands(_check(claimers), [True] * len(claimers))
     if claimers:
@@ -223,17 +211,7 @@ def take(waiters: Sequence[int]) -> Steps[dict[int, list[LeasedJob]]]:
 def deal_cohort(
     queue: str, found: TopicLook, waiters: Sequence[int], *, project: str = ""
 ) -> Steps[dict[int, list[LeasedJob]]]:
-    """Deal to the whole cohort of a queue, unless another process just did.
-
-    Args:
-        queue: its name.
-        found: what is known of it.
-        waiters: the caller's own places.
-        project: the tenant.
-
-    Returns:
-        The jobs of the caller's waiters; those of others wait for them.
-    """
+    """Deal to the whole cohort of a queue, unless another process just did."""
     yield BEGIN, {}
     yield "cohort_lock", {"queue": found.id}
     taken = yield from _take_steps(waiters)

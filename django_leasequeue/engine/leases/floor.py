@@ -83,7 +83,7 @@ class Proposals:
                 self._known[place] = _Proposed(floor.low, floor.mark)
 
 
-class OwnFloors:
+class ConnectionFloors:
     """Floors that a claimer finds by its own looks, moments after every change; they hold for its connection alone.
 
     The floors that all share are raised some times a second. Under a long transaction elsewhere, which keeps dead index
@@ -119,15 +119,7 @@ class OwnFloors:
     def note(
         self, server: _Server, head: int, oldest: int, mark: int | None, seen: Mapping[tuple[int, int], int]
     ) -> None:
-        """Remember a look.
-
-        Args:
-            server: the connection's server process, and when its server was started.
-            head: no number from it on had been drawn.
-            oldest: the oldest transaction that runs.
-            mark: drawn after the look; None proposes nothing.
-            seen: (queue id, rank) -> the lowest live position, at most ``head`` of the look before.
-        """
+        """Remember a look."""
         now = self._clock()
         if server != self._server or len(self._floors) > self.MOST or now - self._since > self.MAX_AGE:
             self._floors, self._proposed, self._server, self._since = {}, {}, server, now

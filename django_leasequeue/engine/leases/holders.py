@@ -1,13 +1,13 @@
-"""The holders of jobs: the tokens of a settle call, and why some of its jobs were refused."""
+"""The holders of jobs: their tokens, why some were refused, and until when a lease is surely held."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .. import arrays
 from ..limits import check_node, check_place
-from ..operation import Rows, Steps
+from ..operation import Rows, Steps, operation
 from ..rows import Outcome
 
 
@@ -20,11 +20,7 @@ class Scope(NamedTuple):
 
 
 def check_scope(node: str, project: str, queue: str | None) -> Scope:
-    """Return the scope of a settle call.
-
-    Raises:
-        InvalidOption: the node, the project or the queue cannot be one.
-    """
+    """Return the scope of a settle call."""
     check_place(project, *(() if queue is None else (queue,)))
     return Scope(check_node(node), project, queue)
 
@@ -76,3 +72,31 @@ def outcome_steps(tokens: dict[int, int | None], settled: set[int], scope: Scope
             else:
                 outcomes[seq] = Outcome.NOT_HELD
     return outcomes
+
+
+@operation
+def still_held(leases: Mapping[int, int]) -> Steps[dict[int, float]]:
+    """Return those leases that still stand, and the seconds until each deadline."""
+    rows = yield (
+        "work_held",
+        {"seqs": arrays.integers(leases), "claims": arrays.integers(set(leases.values()))},
+    )
+    return {seq: left for seq, token, left in rows if leases[seq] == token}
+
+
+@operation
+def next_due(queue_id: int) -> Steps[float | None]:
+    """Return the seconds until a queue has a delayed job that is due or a lease that expires, ``None`` for never."""
+    ((seconds,),) = yield "work_due", {"queue": queue_id}
+    return None if seconds is None else float(seconds)
+
+
+#: Seconds before the end of a lease at which it counts as over: whoever works on it has time to stop before somebody
+#: else begins. At most so many, and of a short lease such a part. (A second is promised; the rest is for a machine that
+#: is busy.)
+NOTICE, PART = 1.5, 0.25
+
+
+def surely_until(asked: float, lease: float) -> float:
+    """Return the monotonic time until which a lease is surely held."""
+    return asked + lease - min(NOTICE, PART * lease)

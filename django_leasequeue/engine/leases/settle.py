@@ -13,6 +13,7 @@ from ..large.reference import Reference
 from ..large.writing import link_steps, result_limit, store_results_steps
 from ..limits import (
     MAX_BATCH,
+    MAX_SEQ,
     MAX_SPAN_MS,
     check_integer,
     check_list,
@@ -46,7 +47,8 @@ def _check_batch(items: Sequence[Ending] | Sequence[Release], kind: type[Ending]
             raise InvalidOption(f"this call takes {kind.__name__} values; there is a {type(item).__name__}.")
         token = item.token
         if type(token) is not int or token != known:
-            check_token(token)
+            if token is not None:
+                check_integer(token, "the token of a claim", 0, MAX_SEQ)
             known = token or -1
         if item.failure is not None and not isinstance(item.failure, Failure):
             raise InvalidOption(f"a failure is a Failure; it is a {type(item.failure).__name__}.")
@@ -72,26 +74,21 @@ def _optional(values: Sequence[int | None]) -> str:
     return arrays.EMPTY if arrays.absent(values) else arrays.integers(values)
 
 
-def _result(ending: Ending) -> str | None:
-    if ending.result_json is not None:
-        # What begins with a space is a reference, and only the engine writes those.
-        text = ending.result_json.lstrip(" ")
-    elif ending.result is None:
-        return None
-    else:
-        text = codec.dumps(ending.result, "the result")
+def _result(ending: Ending) -> str:
+    """Return a result as JSON text. One that begins with a space is a reference, and only the engine writes those."""
+    given = ending.result_json
+    text = codec.dumps(ending.result, "the result") if given is None else given.lstrip(" ")
     limit = result_limit()
     if len(text) * 4 > limit and len(text.encode()) > limit:
         raise _too_large(limit)
     return text
 
 
-def _body(body: bytes) -> bytes:
+def _check_body(body: bytes) -> None:
     if not isinstance(body, bytes):
         raise InvalidOption(f"the body of a result must be bytes; it is a {type(body).__name__}.")
     if len(body) > result_limit():
         raise _too_large(result_limit())
-    return body
 
 
 def _too_large(limit: int) -> PayloadTooLarge:
@@ -129,14 +126,21 @@ def finish(endings: Sequence[Ending], node: str, *, project: str = "", queue: st
     unique = {ending.seq: ending for ending in endings}
     if not unique:
         return Settled({})
-    results = {seq: _result(ending) for seq, ending in unique.items()}
-    for ending in unique.values():
-        _check_ending(ending)
+    results: dict[int, str | None] = dict.fromkeys(unique)
+    for seq, ending in unique.items():
+        if ending.result is not None or ending.result_json is not None:
+            results[seq] = _result(ending)
+        if ending.body is not None:
+            _check_body(ending.body)
+        if ending.result_ttl_ms is not None:
+            _ttl(ending.result_ttl_ms)
+        if ending.ran_ms:
+            _ran(ending.ran_ms)
     large: dict[int, Reference] = {}
     if conf.settings.LARGE.ABOVE is not None:
         large = yield from store_results_steps(unique, results)
     asked = {seq: ending.token for seq, ending in unique.items()}
-    tokens = yield from token_steps(asked, scope)
+    tokens = (yield from token_steps(asked, scope)) if None in asked.values() else asked
     open_seqs = sorted(seq for seq, token in tokens.items() if token is not None)
     ended = yield from _finish_plain([unique[seq] for seq in open_seqs], results, tokens, scope)
     if len(ended) < len(open_seqs):
@@ -144,16 +148,9 @@ def finish(endings: Sequence[Ending], node: str, *, project: str = "", queue: st
         ended |= yield from _finish_any(rest, results, tokens, scope)
     if large:
         yield from link_steps({seq: reference for seq, reference in large.items() if seq in ended})
+    if len(ended) == len(asked):
+        return Settled(dict.fromkeys(asked, Outcome.OK))
     return Settled((yield from outcome_steps(asked, ended, scope)))
-
-
-def _check_ending(ending: Ending) -> None:
-    if ending.body is not None:
-        _body(ending.body)
-    if ending.result_ttl_ms is not None:
-        _ttl(ending.result_ttl_ms)
-    if ending.ran_ms:
-        _ran(ending.ran_ms)
 
 
 def _finish_plain(

@@ -11,8 +11,9 @@ from .. import arrays
 from ..announce import announce
 from ..dead.deadletter import announce_dead, retire_home_steps
 from ..jobs.remove import remove_steps
-from ..limits import check_count, check_ids
+from ..limits import MAX_BATCH, MAX_SPAN_MS, check_count, check_ids, check_integer, check_place
 from ..operation import Steps, operation
+from ..queues.queues import require
 from ..rows import Swept
 
 #: Claims (sweep) or jobs (promote, expire) of one queue in one statement.
@@ -138,3 +139,20 @@ def expire_results(size: int = 1_000) -> Steps[int]:
     """Remove at most ``size`` results whose time is over; return how many."""
     rows = yield "expire_results", {"size": check_count(size, "size", MAX_RESULTS, 1)}
     return len(rows)
+
+
+@operation
+def requeue_stale(queue: str, idle_ms: int, *, project: str = "") -> Steps[int]:
+    """Bring back the jobs of a queue whose leases have expired or were not renewed for ``idle_ms``.
+
+    When a lease was renewed last is told from its deadline and its own length.
+    """
+    check_place(project, queue)
+    check_integer(idle_ms, "idle_ms", 0, MAX_SPAN_MS)
+    info = yield from require(project, queue)
+    back = 0
+    while True:
+        rows = yield "overdue", {"queue": info.id, "idle": idle_ms, "size": MAX_BATCH}
+        back += len((yield from sweep_steps([info.id])))
+        if len(rows) < MAX_BATCH:
+            return back

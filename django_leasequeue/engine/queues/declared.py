@@ -1,15 +1,18 @@
-"""Declared queues and the database: where they differ, and making them equal."""
+"""The queues that the settings declare: made at ``migrate``, compared with the database, changed to what they say."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import logging
+from dataclasses import dataclass, replace
 from typing import Any
 
-from ... import engine
+from django.db import ProgrammingError, connections, transaction
+
+from ... import conf, engine
 from ...exceptions import InvalidOption, QueueNotFound
-from . import presets
-from .declarations import declarations
-from .definition import Declaration
+from ...models import Queue
+from . import presets, routing
+from .definition import Declaration, of_doors, of_settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +40,6 @@ def named_options(declaration: Declaration) -> dict[str, Any]:
     """Return the options that the settings name for a queue: its own, over those of a preset that is named for it.
 
     What the settings do not name is the database's business, and never differs.
-
-    Raises:
-        InvalidOption: an option or the preset is not allowed.
     """
     preset = declaration.preset if declaration.named else None
     if preset is not None and preset not in presets.PRESETS:
@@ -49,14 +49,7 @@ def named_options(declaration: Declaration) -> dict[str, Any]:
 
 
 def drift(using: str) -> list[Drift]:
-    """Return the declared queues of one database that are missing there or have other options.
-
-    Args:
-        using: alias of the database.
-
-    Raises:
-        InvalidOption: a declaration is not right; ``manage.py check`` says which.
-    """
+    """Return the declared queues of one database that are missing there or have other options."""
     found = []
     for declaration in declarations():
         if declaration.database != using:
@@ -74,14 +67,7 @@ def drift(using: str) -> list[Drift]:
 
 
 def apply(using: str) -> list[Drift]:
-    """Make missing queues, and give the others the options that the settings name; what they do not name stays.
-
-    Args:
-        using: alias of the database.
-
-    Returns:
-        What was different. Those that are ``blocked`` still are.
-    """
+    """Make missing queues, and give the others the options that the settings name; what they do not name stays."""
     found = drift(using)
     for item in found:
         declared = item.declaration
@@ -94,15 +80,55 @@ def apply(using: str) -> list[Drift]:
 
 
 def change(name: str, options: dict[str, Any], project: str, using: str) -> engine.QueueInfo:
-    """Change some options of a queue; the others stay.
-
-    Raises:
-        QueueNotFound: there is no such queue.
-        QueueConflict: the type would change.
-        InvalidOption: an option is not allowed.
-    """
+    """Change some options of a queue; the others stay."""
     checked = presets.check_options(options)
     info = engine.run(engine.get(name, project=project), using)
     if info is None:
         raise QueueNotFound(name, project)
     return engine.run(engine.configure(name, project=project, **{**info.config, **checked}), using)
+
+
+logger = logging.getLogger("django_leasequeue")
+
+
+def declarations() -> list[Declaration]:
+    """Return what the settings declare, each queue once: what ``LEASEQUEUE["QUEUES"]`` says of a queue comes first."""
+    found: dict[tuple[str, str, str], Declaration] = {}
+    for item in [*_of_settings(), *(declared for declared in of_doors() if declared.name)]:
+        found.setdefault((item.database, item.project, item.name), _complete(item))
+    return list(found.values())
+
+
+def _complete(item: Declaration) -> Declaration:
+    first = of_settings(item.project, item.name)
+    if first is None:
+        return item
+    named = "preset" in conf.settings.QUEUES[item.name]
+    return replace(item, preset=first.preset, options=first.options, named=named)
+
+
+def _of_settings() -> list[Declaration]:
+    return [Declaration(routing.alias_of("", name), "", name, None) for name in conf.settings.QUEUES]
+
+
+def make_queues(using: str) -> list[str]:
+    """Make the declared queues of one database that are missing; what is there stays as it is."""
+    return [
+        declared.name
+        for declared in declarations()
+        if declared.database == using
+        and engine.run(
+            engine.create(declared.name, project=declared.project, preset=declared.preset, **declared.options), using
+        )
+    ]
+
+
+def on_migrate(using: str, **_: Any) -> None:
+    """Receiver of ``post_migrate``. Where the tables are not, or are of another time, nothing is made."""
+    if Queue._meta.db_table not in connections[using].introspection.table_names():
+        return
+    try:
+        with transaction.atomic(using=using):
+            make_queues(using)
+    except ProgrammingError:
+        logger.warning("The declared queues are not made: the tables are not those of this version.", exc_info=True)

@@ -24,16 +24,7 @@ SOURCES = ["django_leasequeue.tasks.declared.of_backends"]
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """A queue that is to be there.
-
-    Args:
-        database: the alias of its database; empty: whichever.
-        project: its tenant.
-        name: its name; empty: any queue of the project that is not declared otherwise.
-        preset: the bundle of options that it begins with.
-        options: its own, over the preset's.
-        named: whether the preset is named for this very queue.
-    """
+    """A queue that is to be there."""
 
     database: str
     project: str
@@ -67,14 +58,7 @@ def of_doors() -> list[Declaration]:
 
 
 def define(project: str, name: str, asked: Definition | None = None, using: str | None = None) -> Definition:
-    """Return what a missing queue is to be.
-
-    Args:
-        project: its tenant.
-        name: its name.
-        asked: what whoever asks for it would make; ``None`` if that is all the same.
-        using: alias of its database, where it is known: what is declared for another one does not count.
-    """
+    """Return what a missing queue is to be."""
     found = of_settings(project, name)
     if found is not None:
         return found

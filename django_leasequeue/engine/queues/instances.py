@@ -8,6 +8,7 @@ from typing import Any
 from django.db import DatabaseError, IntegrityError, transaction
 from django.db.models.signals import post_delete, pre_delete
 
+from ...conf.queue_options import OPTIONS
 from ...exceptions import InvalidOption
 from ...models import Queue
 from .. import run
@@ -24,14 +25,10 @@ _APART = {
 
 
 def checked(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of an ``update`` of several queues; expressions are left to the constraints.
-
-    Raises:
-        InvalidOption: an option cannot be changed so, or has a value that is not allowed.
-    """
+    """Return the options of an ``update`` of several queues; expressions are left to the constraints."""
     for field in values.keys() & _APART:
         raise InvalidOption(f"{field} cannot be updated: {_APART[field]}.")
-    plain = {name: value for name, value in values.items() if name in presets.CHECKS and not _expression(value)}
+    plain = {name: value for name, value in values.items() if name in OPTIONS and not _expression(value)}
     return {**values, **presets.check_options(plain)}
 
 
@@ -42,23 +39,7 @@ def _expression(value: Any) -> bool:
 def save(
     queue: Queue, using: str, *, new: bool, there: bool, fields: Collection[str] | None = None, loaded: bool = False
 ) -> bool:
-    """Make or change the queue of a row, whose columns are read anew afterwards.
-
-    Args:
-        queue: the row.
-        using: alias of the database.
-        new: it must not be there.
-        there: it must be there.
-        fields: the columns to write; ``None`` for all.
-        loaded: by ``loaddata``: the queue is looked for by its name, since numbers are given by the database.
-
-    Returns:
-        Whether it was there.
-
-    Raises:
-        IntegrityError: there is a queue of this name.
-        InvalidOption: a name or an option is not allowed.
-    """
+    """Make or change the queue of a row, whose columns are read anew afterwards."""
     same = {"project": queue.project, "name": queue.name} if loaded else {"pk": queue.pk}
     with transaction.atomic(using=using):
         stored = None if new or (queue.pk is None and not loaded) else Queue.objects.using(using).filter(**same).first()
@@ -79,7 +60,7 @@ def save(
 
 
 def _options(queue: Queue) -> dict[str, Any]:
-    return {option: getattr(queue, option) for option in presets.DEFAULTS}
+    return {option: getattr(queue, option) for option in OPTIONS}
 
 
 def _change(queue: Queue, stored: Queue, using: str, fields: Collection[str] | None) -> None:

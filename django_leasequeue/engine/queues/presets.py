@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from ...enums import Backoff, DedupUntil, Discard, Durability, ExhaustAt, LateAck, PriorityOrder, QueueType, Requeue
+from ...conf.queue_options import DAY_MS, OPTIONS, QueueOption
 from ...exceptions import InvalidOption
 
 #: A name of a queue or log.
@@ -15,39 +15,8 @@ _WORD = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 #: Text that PostgreSQL can store: neither NUL nor lone surrogates.
 _STORABLE = re.compile(r"[^\x00\ud800-\udfff]*\Z")
 
-DAY_MS = 86_400_000
-
-#: The options of a queue nobody configured.
-DEFAULTS: dict[str, Any] = {
-    "type": "queue",
-    "requeue": "original",
-    "priority_order": "desc",
-    "priority_min": 0,
-    "priority_max": 9,
-    "lease_ms": 30_000,
-    "late_ack": "reject",
-    "leases_durable": False,
-    "claim_jitter_ms": 0,
-    "concurrency": 0,
-    "max_deliveries": 0,
-    "exhaust_at": "claim",
-    "dead_letter": None,
-    "dead_ttl_ms": 0,
-    "backoff": "none",
-    "backoff_base_ms": 1_000,
-    "backoff_max_ms": 3_600_000,
-    "result_ttl_ms": 0,
-    "dedup_until": "terminal",
-    "ttl_ms": 0,
-    "cap_records": 0,
-    "cap_bytes": 0,
-    "discard": "old",
-    "durability": "disk",
-    "idempotency_window_ms": 120_000,
-    "log_enqueued": True,
-    "serializer": "json",
-    "metadata": {},
-}
+#: The options of a queue without configuration.
+DEFAULTS: dict[str, Any] = {name: option.default for name, option in OPTIONS.items()}
 
 PRESETS: dict[str, dict[str, Any]] = {
     "topics": {"priority_order": "none"},
@@ -100,95 +69,39 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
-def _one_of(*values: str) -> Callable[[str, Any], Any]:
-    def check(option: str, value: Any) -> Any:
-        if value not in values:
-            raise InvalidOption(f"{option} must be one of {', '.join(values)}; it is {value!r}.")
-        return value
-
-    return check
-
-
-def _integer(low: int, high: int, *, clamp: bool = False) -> Callable[[str, Any], Any]:
-    def check(option: str, value: Any) -> Any:
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise InvalidOption(f"{option} must be an integer from {low} to {high}; it is {value!r}.")
-        if clamp:
-            return min(max(value, low), high)
-        if not low <= value <= high:
-            raise InvalidOption(f"{option} must be from {low} to {high}; it is {value!r}.")
-        return value
-
-    return check
+def _number(name: str, value: Any, option: QueueOption) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidOption(f"{name} must be an integer from {option.low} to {option.high}; it is {value!r}.")
+    cut = min(max(value, option.low), option.high)
+    if cut != value and not option.clamp:
+        raise InvalidOption(f"{name} must be from {option.low} to {option.high}; it is {value!r}.")
+    return cut
 
 
-def _boolean(option: str, value: Any) -> Any:
-    if not isinstance(value, bool):
-        raise InvalidOption(f"{option} must be true or false; it is {value!r}.")
+def _check(name: str, value: Any) -> Any:
+    """Return a value of an option, cut to its range where that is how the option works."""
+    option = OPTIONS[name]
+    if option.choices is not None:
+        if value not in option.choices.values:
+            raise InvalidOption(f"{name} must be one of {', '.join(option.choices.values)}; it is {value!r}.")
+    elif option.kind == "integer":
+        return _number(name, value, option)
+    elif option.kind == "boolean":
+        if not isinstance(value, bool):
+            raise InvalidOption(f"{name} must be true or false; it is {value!r}.")
+    elif option.kind == "topic":
+        if value is not None:
+            check_name(value, name)
+    elif option.kind == "object":
+        if not isinstance(value, dict):
+            raise InvalidOption(f"{name} must be an object; it is {value!r}.")
+    elif not isinstance(value, str) or not _WORD.match(value):
+        raise InvalidOption(f"{name} must be a name of 1 to 64 letters, digits, '.', '_' or '-'; it is {value!r}.")
     return value
-
-
-def _topic(option: str, value: Any) -> Any:
-    if value is not None:
-        check_name(value, option)
-    return value
-
-
-def _mapping(option: str, value: Any) -> Any:
-    if not isinstance(value, dict):
-        raise InvalidOption(f"{option} must be an object; it is {value!r}.")
-    return value
-
-
-def _text(option: str, value: Any) -> Any:
-    if not isinstance(value, str) or not _WORD.match(value):
-        raise InvalidOption(f"{option} must be a name of 1 to 64 letters, digits, '.', '_' or '-'; it is {value!r}.")
-    return value
-
-
-#: The longest TTL: ten years.
-MAX_TTL_MS = 10 * 366 * DAY_MS
-#: The largest cap.
-MAX_CAP = 2**62
-
-CHECKS: dict[str, Callable[[str, Any], Any]] = {
-    "type": _one_of(*QueueType.values),
-    "requeue": _one_of(*Requeue.values),
-    "priority_order": _one_of(*PriorityOrder.values),
-    "priority_min": _integer(-32_767, 32_767),
-    "priority_max": _integer(-32_767, 32_767),
-    "lease_ms": _integer(100, DAY_MS, clamp=True),
-    "late_ack": _one_of(*LateAck.values),
-    "leases_durable": _boolean,
-    "claim_jitter_ms": _integer(0, 5_000, clamp=True),
-    "concurrency": _integer(0, 10_000),
-    "max_deliveries": _integer(0, 2**31 - 1),
-    "exhaust_at": _one_of(*ExhaustAt.values),
-    "dead_letter": _topic,
-    "dead_ttl_ms": _integer(0, MAX_TTL_MS),
-    "backoff": _one_of(*Backoff.values),
-    "backoff_base_ms": _integer(0, DAY_MS),
-    "backoff_max_ms": _integer(0, DAY_MS),
-    "result_ttl_ms": _integer(0, MAX_TTL_MS),
-    "dedup_until": _one_of(*DedupUntil.values),
-    "ttl_ms": _integer(0, MAX_TTL_MS),
-    "cap_records": _integer(0, MAX_CAP),
-    "cap_bytes": _integer(0, MAX_CAP),
-    "discard": _one_of(*Discard.values),
-    "durability": _one_of(*Durability.values),
-    "idempotency_window_ms": _integer(0, DAY_MS),
-    "log_enqueued": _boolean,
-    "serializer": _text,
-    "metadata": _mapping,
-}
 
 
 def check_name(name: Any, what: str = "the name of a queue") -> str:
-    """Return ``name`` if it can name a queue.
-
-    Raises:
-        InvalidOption: it does not match ``^[A-Za-z0-9][A-Za-z0-9._:-]{0,254}$``.
-    """
+    """Return ``name`` if it can name a queue."""
     if not isinstance(name, str) or not NAME.match(name):
         raise InvalidOption(
             f"{what} must be 1 to 255 letters, digits, '.', '_', ':' or '-', beginning with none of '.' and ':';"
@@ -198,39 +111,24 @@ def check_name(name: Any, what: str = "the name of a queue") -> str:
 
 
 def check_project(project: Any) -> str:
-    """Return ``project`` if it can name a tenant: any string up to 256 characters, without NUL.
-
-    Raises:
-        InvalidOption: it is something else.
-    """
+    """Return ``project`` if it can name a tenant: any string up to 256 characters, without NUL."""
     if not isinstance(project, str) or len(project) > 256 or not _STORABLE.match(project):
         raise InvalidOption(f"the project must be a string of at most 256 characters; it is {project!r}.")
     return project
 
 
 def check_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the given options, checked and clamped (``lease_ms`` and ``claim_jitter_ms`` are clamped).
-
-    Raises:
-        InvalidOption: an option is unknown or has a value that is not allowed.
-    """
+    """Return the given options, checked and clamped (``lease_ms`` and ``claim_jitter_ms`` are clamped)."""
     for option in given:
-        if option not in CHECKS:
-            raise InvalidOption(f"{option!r} is not an option of a queue; the options are {', '.join(sorted(CHECKS))}.")
-    return {option: CHECKS[option](option, value) for option, value in given.items()}
+        if option not in OPTIONS:
+            raise InvalidOption(
+                f"{option!r} is not an option of a queue; the options are {', '.join(sorted(OPTIONS))}."
+            )
+    return {option: _check(option, value) for option, value in given.items()}
 
 
 def complete(preset: str | None = None, name: str | None = None, **options: Any) -> dict[str, Any]:
-    """Return a full set of queue options: the defaults, the preset's over them, the given ones over both.
-
-    Args:
-        preset: ``topics``, ``zaqar``, ``codeq``, ``jqueue``, ``jobqueue``, ``django``, or ``None`` for the defaults.
-        name: the queue's own name, to refuse a dead-letter topic of the same name.
-        options: over both.
-
-    Raises:
-        InvalidOption: the preset or an option is not allowed.
-    """
+    """Return a full set of queue options: the defaults, the preset's over them, the given ones over both."""
     if preset is not None and (not isinstance(preset, str) or preset not in PRESETS):
         raise InvalidOption(f"{preset!r} is not a preset; the presets are {', '.join(PRESETS)}.")
     full = {**DEFAULTS, **(PRESETS[preset] if preset else {}), **check_options(options)}

@@ -12,7 +12,7 @@ from ...enums import QueueType
 from ...exceptions import InvalidOption, NotAQueue, QueueConflict, QueueNotFound
 from .. import arrays, codec
 from ..limits import MAX_QUEUE_BYTES, check_count, check_place, check_text
-from ..operation import BEGIN, Steps, operation
+from ..operation import BEGIN, Steps, only, operation
 from . import presets, routing
 from .definition import Definition, define
 
@@ -90,11 +90,7 @@ def make_defined(project: str, name: str, asked: Definition | None = None, using
 
 
 def make_declared(project: str, name: str, asked: Definition | None = None, using: str | None = None) -> Steps[None]:
-    """Steps that make the queue that a first job needs, as ``define`` says.
-
-    Raises:
-        QueueNotFound: the settings do not declare it and ``AUTO_CREATE`` is off.
-    """
+    """Steps that make the queue that a first job needs, as ``define`` says."""
     found = define(project, name, asked, using)
     if not found.declared and not conf.settings.AUTO_CREATE:
         raise QueueNotFound(name, project)
@@ -212,11 +208,7 @@ def list_queues(
 def ensure(
     name: str, *, project: str = "", preset: str | None = None, using: str | None = None, **options: Any
 ) -> Steps[bool]:
-    """Make a queue unless it is there: as the settings declare it, else with this preset and these options.
-
-    Returns:
-        Whether it is new.
-    """
+    """Make a queue unless it is there: as the settings declare it, else with this preset and these options."""
     asked = Definition(preset, options) if preset is not None or options else None
     return (yield from make_defined(project, name, asked, using))
 
@@ -240,15 +232,26 @@ def delete(name: str, *, project: str = "", if_empty: bool = False) -> Steps[boo
     if not rows:
         return False
     ((queue_id, _told),) = rows
-    gone = 1
-    while gone:
-        ((gone,),) = yield "orphans", {"queue": queue_id, "size": BATCH}
+    while (yield from remove_orphans(queue_id).steps()):
+        pass
     after: int | None = 0
     for _ in range(LOOKED_THROUGH // BATCH):
-        ((after, gone),) = yield "orphan_jobs", {"queue": queue_id, "after": after, "size": BATCH}
-        if after is None:
-            break
+        if after is not None:
+            after = yield from remove_orphan_jobs(queue_id, after).steps()
     return True
+
+
+@operation
+def remove_orphans(queue_id: int) -> Steps[int]:
+    """Remove a batch of the jobs that have not ended of a queue that is gone; return how many went."""
+    return int(only((yield "orphans", {"queue": queue_id, "size": BATCH})))
+
+
+@operation
+def remove_orphan_jobs(queue_id: int, after: int) -> Steps[int | None]:
+    """Remove the finished jobs of a queue that is gone among a batch behind ``after``; return where to go on."""
+    ((last, _),) = yield "orphan_jobs", {"queue": queue_id, "after": after, "size": BATCH}
+    return int(last) if last is not None else None
 
 
 def _keep_empty(project: str, name: str) -> Steps[None]:
@@ -295,12 +298,7 @@ def pause(name: str, *, project: str = "", paused: bool = True) -> Steps[None]:
 
 @operation
 def set_metadata(name: str, metadata: dict[str, Any], *, project: str = "") -> Steps[None]:
-    """Replace the metadata of a queue.
-
-    Raises:
-        QueueNotFound: there is no such queue.
-        InvalidOption: it is not JSON.
-    """
+    """Replace the metadata of a queue."""
     text = codec.dumps(presets.check_options({"metadata": metadata})["metadata"], "metadata")
     rows = yield "queue_metadata", {"project": project, "name": name, "metadata": text}
     if not rows:

@@ -15,11 +15,7 @@ from ...exceptions import InvalidOption
 
 
 def alias_of(project: str, queue: str) -> str:
-    """Return the alias of the database that holds a queue.
-
-    Raises:
-        ImproperlyConfigured: the router cannot be imported, or names an alias that is not in ``DATABASES``.
-    """
+    """Return the alias of the database that holds a queue."""
     path = conf.settings.ROUTER
     if not path:
         return conf.settings.DATABASE
@@ -36,11 +32,7 @@ def alias_of(project: str, queue: str) -> str:
 
 
 def check_dead_letter(project: str, queue: str, dead_letter: str | None) -> None:
-    """Check that a queue and its dead-letter topic are in one database: a job is moved by one statement there.
-
-    Raises:
-        InvalidOption: the router sends them to different ones.
-    """
+    """Check that a queue and its dead-letter topic are in one database: a job is moved by one statement there."""
     if dead_letter in (None, DEAD_LETTER_SELF) or not conf.settings.ROUTER:
         return
     home, other = alias_of(project, queue), alias_of(project, str(dead_letter))

@@ -7,10 +7,12 @@ from datetime import datetime
 from typing import NamedTuple
 
 from ... import conf
+from ...enums import JobState
 from ...exceptions import QueueNotFound
 from .. import arrays
 from ..limits import MAX_PROJECT_BYTES, check_count, check_list, check_place, check_text
 from ..operation import Steps, operation
+from .queues import require
 
 #: Pages of each of the narrow tables that one sample reads at most.
 SAMPLE_PAGES = 2_000
@@ -216,12 +218,7 @@ def counts_of(queues: Sequence[str], *, project: str = "") -> Steps[dict[str, Co
 
 @operation
 def counts_by_id(queue_ids: Sequence[int], *, cap: int | None = None) -> Steps[dict[int, Counts]]:
-    """Count the jobs of several queues of any project, by id; those that are not there are left out.
-
-    Args:
-        queue_ids: at most ``MAX_PAGE``; further ones are not looked at.
-        cap: exact up to here, ``COUNT_CAP`` by default; a page of many queues asks for less.
-    """
+    """Count the jobs of several queues of any project, by id; those that are not there are left out."""
     rows = yield from _read("", [], queue_ids[: conf.settings.MAX_PAGE], cap)
     return {found.queue_id: found for found in _from_samples(rows, cap)}
 
@@ -253,10 +250,6 @@ def sample_page(estimates: Estimates, after: int = 0) -> Steps[Sampled]:
     """Write a ``QueueStat`` of the next 200 queues: of those whose figures changed, of others every ten minutes.
 
     Up to ``COUNT_CAP`` index entries of each kind are counted in a queue; what lies behind the cap is as estimated.
-
-    Args:
-        estimates: what ``estimate`` returned.
-        after: ``next`` of the page before.
     """
     found = yield "queue_page", {"after": after, "size": PAGE}
     ids = [queue_id for (queue_id,) in found]
@@ -275,3 +268,64 @@ def sample_page(estimates: Estimates, after: int = 0) -> Steps[Sampled]:
         },
     )
     return Sampled(len(taken), len(answer), ids[-1] if len(ids) == PAGE else None)
+
+
+class Waiting(NamedTuple):
+    """A job in a snapshot of a queue. ``node`` and all behind it are set where it is leased.
+
+    ``renewed_at`` is when its lease was taken or renewed last.
+    """
+
+    seq: int
+    key: str | None
+    name: str | None
+    created_at: datetime
+    deliveries: int
+    node: str | None
+    claim: int | None
+    deadline: datetime | None
+    renewed_at: datetime | None
+
+
+class QueueState(NamedTuple):
+    """A snapshot of a queue at one instant: what is next, in order, and what is in progress, the first to end in front.
+
+    ``version`` grows with every transaction that ends in the database server, and with what the caller's own open
+    transaction changes: two snapshots with the same version are the same, as far as time alone changes nothing.
+    ``oldest_at`` is when the oldest of the ready jobs shown was made; ``more`` is whether there are jobs of either kind
+    beyond those shown.
+    """
+
+    version: int
+    at: datetime
+    ready: list[Waiting]
+    in_progress: list[Waiting]
+    oldest_at: datetime | None
+    more: bool
+
+
+@operation
+def state(queue: str, *, project: str = "", size: int = 100) -> Steps[QueueState]:
+    """Return a snapshot of a queue, cheap and without locks: what is next, and what is in progress.
+
+    Args:
+        queue: name of the queue.
+        project: the tenant.
+        size: jobs of each kind, at most ``MAX_PAGE``. For how many there are, see ``counts``.
+
+    Raises:
+        QueueNotFound: there is no such queue.
+    """
+    check_place(project, queue)
+    size = check_count(size, "size", conf.settings.MAX_PAGE, 1)
+    rows = yield "queue_state", {"project": project, "queue": queue, "size": size + 1}
+    # The first row has the version in place of a job's number, and the time of the look.
+    (_, head), *jobs = [(state, Waiting(*job)) for state, *job, _ in rows]
+    if not jobs:
+        yield from require(project, queue, leases=False)
+    ready = [job for state, job in jobs if state == JobState.READY]
+    leased = [job for state, job in jobs if state == JobState.LEASED]
+    more = len(ready) > size or len(leased) > size
+    del ready[size:], leased[size:]
+    oldest_at = min((job.created_at for job in ready), default=None)
+    return QueueState(head.seq, head.created_at, ready, leased, oldest_at, more)

@@ -59,17 +59,7 @@ def lock_steps(queue_id: int) -> Steps[None]:
 
 
 def enforce_steps(queue_id: int, seqs: Sequence[int], *, dead_letters: bool = False) -> Steps[None]:
-    """Steps that make a topic keep its cap after records were written, in the writer's transaction.
-
-    Args:
-        queue_id: the topic.
-        seqs: what was written.
-        dead_letters: these are dead letters. A topic that rejects takes them and a warning says so: they would be lost
-            otherwise, or stand in the way of the jobs of their queue.
-
-    Raises:
-        QueueFull: the topic rejects what does not fit (``discard``); the writer's transaction has to be rolled back.
-    """
+    """Steps that make a topic keep its cap after records were written, in the writer's transaction."""
     (noted,) = yield "cap_note", {"queue": queue_id, "seqs": arrays.integers(seqs)}
     room = _Room._make(noted)
     # Logs lose records only to those who say so. A queue loses them with every ack: the figures are a bound there.

@@ -95,8 +95,8 @@ class SealedView(NamedTuple):
     written: bool
 
     @property
-    def told(self) -> int:
-        """The highest number that may be told: sealed, and on disk."""
+    def visible_seq(self) -> int:
+        """The highest number that readers may see: sealed, and on disk."""
         return self.sealed if self.written or self.place is None else self.firm
 
 
@@ -173,7 +173,7 @@ class Sealer:
             if seen.server != self._server or seen.last < self._sealed:
                 self._server, self._sealed = seen.server, 0
                 self._pending.clear()
-            self._sealed = max(self._sealed, seen.told)
+            self._sealed = max(self._sealed, seen.visible_seq)
             head = self._pending[-1].head if self._pending else self._sealed
             if seen.mark is not None and seen.last > max(head, self._sealed):
                 self._pending.append(_Noted(seen.last, seen.mark))
@@ -212,25 +212,6 @@ def read(
 
     No record is ever skipped because it was committed late. A slow writer anywhere in the cluster can delay the reader.
     Inside a transaction that has written, only what was sealed before can be read.
-
-    Args:
-        topic: its name.
-        project: the tenant.
-        after: the cursor: the last number that was read, 0 for the beginning.
-        size: records of the page, 1 to ``MAX_PAGE``; a page may be shorter (16 MiB of payload) and still have more
-            behind it.
-        skip_nodes: leave out what these nodes wrote; the cursor moves past it. At most 100.
-        timeline: of the page that ``after`` is from: the server's may be another one since, after a failover.
-        reset: where ``LogTruncated`` would be raised, read from the number that it names.
-        seals: this process's memory of sealed numbers.
-
-    Returns:
-        The page. Of what a cap or the TTL took away behind ``after`` it tells once, in ``gap``.
-
-    Raises:
-        QueueNotFound: there is no such topic.
-        LogTruncated: a failover may have lost what was read up to ``after``, and others may have its numbers.
-        InvalidOption, BatchTooLarge: an argument is not allowed.
     """
     check_place(project, topic)
     check_integer(after, "the number to read after", 0, MAX_SEQ)
@@ -273,11 +254,13 @@ def read(
     more = found.more or full
     cursor = records[-1].seq if full else max(after, found.looked_at or 0)
     gap = None
-    end = min(found.gap_to or 0, cursor if more else seen.told)
+    end = min(found.gap_to or 0, cursor if more else seen.visible_seq)
     if end > after:
         cursor = max(cursor, end)
         gap = _gap(found, max(after + 1, found.gap_from), end)
-    return LogPage(found.id, records, cursor, found.head_seq, seen.told >= found.head_seq, more, gap, seen.timeline)
+    return LogPage(
+        found.id, records, cursor, found.head_seq, seen.visible_seq >= found.head_seq, more, gap, seen.timeline
+    )
 
 
 class Kept(NamedTuple):
@@ -319,4 +302,4 @@ def seal(seals: Sealer) -> Steps[int]:
     seen = SealedView._make((*numbers, False))
     seals.note(seen)
     # A read that is a transaction of its own sees to it that what it tells is on disk.
-    return seen.sealed if alone else seen.told
+    return seen.sealed if alone else seen.visible_seq

@@ -88,15 +88,7 @@ def _fresh(queue_id: int) -> Steps[None]:
 def list_messages(
     queue_id: int, *, after: int = 0, size: int = 10, without: str | None = None, leased: bool = False
 ) -> Steps[list[Message]]:
-    """List messages in order, oldest first, behind position ``after``.
-
-    Args:
-        queue_id: the queue.
-        after: the position of the last message of the page before.
-        size: at most so many, cut to ``MAX_PAGE``.
-        without: leave out those that this producer (``origin``) enqueued.
-        leased: also those that somebody holds.
-    """
+    """List messages in order, oldest first, behind position ``after``."""
     size = check_count(size, "size", conf.settings.MAX_PAGE, 1)
     yield from _fresh(queue_id)
     found: list[Message] = []

@@ -76,12 +76,7 @@ class State:
 
 
 def look_steps(project: str, topic: str, *, leases: bool = False) -> Steps[TopicLook]:
-    """Steps that read what a call has to know.
-
-    Raises:
-        QueueNotFound: there is no such topic.
-        NotAQueue: it is a log, and ``leases`` is set.
-    """
+    """Steps that read what a call has to know."""
     check_place(project, topic)
     rows = yield "topic_look", {"project": project, "topic": topic}
     if not rows:
@@ -94,16 +89,7 @@ def look_steps(project: str, topic: str, *, leases: bool = False) -> Steps[Topic
 
 @operation
 def look(topic: str, *, project: str = "", leases: bool = False) -> Steps[TopicLook]:
-    """Read what a call on a topic has to know of it first.
-
-    Args:
-        topic: its name.
-        project: the tenant.
-        leases: whether the call is about leases, which only a queue has.
-
-    Raises:
-        QueueNotFound, NotAQueue: see ``leases``.
-    """
+    """Read what a call on a topic has to know of it first."""
     return (yield from look_steps(project, topic, leases=leases))
 
 
@@ -148,21 +134,7 @@ def _stands(project: str, topic: str) -> Steps[_Stands]:
 def drop(
     topic: str, *, project: str = "", before: int | None = None, tag: str | None = None, tag_prefix: str | None = None
 ) -> Steps[int]:
-    """Remove records of a topic for good, leased ones too: their acks are skipped afterwards.
-
-    Args:
-        topic: its name.
-        project: the tenant.
-        before: only records with a lower number.
-        tag: only records with this tag.
-        tag_prefix: only records whose tag begins so; not together with ``tag``.
-
-    Returns:
-        How many went. They go in batches, each for good when it is done.
-
-    Raises:
-        QueueNotFound, InvalidOption: nothing was removed.
-    """
+    """Remove records of a topic for good, leased ones too: their acks are skipped afterwards."""
     if before is None and tag is None and tag_prefix is None:
         raise InvalidOption("say which records to remove: below a number, or by tag.")
     if tag is not None and tag_prefix is not None:

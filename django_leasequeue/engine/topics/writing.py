@@ -33,21 +33,7 @@ def write(
     key: str | None = None,
     create: Mapping[str, Any] | None = None,
 ) -> Steps[Written]:
-    """Append records to a topic, all or none.
-
-    Args:
-        topic: its name.
-        jobs: 1 to ``MAX_ENQUEUE`` records.
-        project: the tenant.
-        key: an idempotency key: within the topic's ``idempotency_window_ms`` the same key appends nothing again, and
-            concurrent writes with it append once.
-        create: options of the topic if this write makes it (preset ``topics``), unless the settings declare it;
-            ``None``: a missing topic is an error.
-
-    Raises:
-        QueueNotFound: there is no such topic, and it may not be made.
-        QueueFull, InvalidOption, PayloadTooLarge, BatchTooLarge: nothing was appended.
-    """
+    """Append records to a topic, all or none."""
     if key is not None:
         check_text(key, "the idempotency key", MAX_KEY_BYTES)
     created = False

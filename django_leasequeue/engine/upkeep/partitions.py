@@ -112,13 +112,7 @@ class Maintained(NamedTuple):
 
 
 def hold_back(name: str, lowest: Hold) -> None:
-    """Register a reader of the log, so that retention keeps what it has not read.
-
-    Args:
-        name: the reader's name, for the log lines; a second registration replaces the first.
-        lowest: called with a connection before a partition is dropped; returns the lowest transaction id that is still
-            needed (``None``: nothing). If it raises, everything is kept.
-    """
+    """Register a reader of the log, so that retention keeps what it has not read."""
     _holds[name] = lowest
 
 
@@ -137,14 +131,7 @@ def default_rows(connection: Connection, size: int = 1_000_000) -> int:
 
 
 def maintain(connection: Connection) -> Maintained:
-    """Make partitions ahead and drop those that retention does not keep.
-
-    Args:
-        connection: in autocommit mode, of a role that owns the log's table.
-
-    Raises:
-        psycopg.errors.InsufficientPrivilege: the role does not own the table.
-    """
+    """Make partitions ahead and drop those that retention does not keep."""
     layout = read_layout(connection)
     busy: list[str] = []
     made = _make_ahead(connection, layout, busy)

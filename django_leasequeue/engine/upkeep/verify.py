@@ -124,10 +124,6 @@ def verify(size: int = 1_000, *, since: datetime | None = None) -> Steps[Verific
 
     The log must reach back to where the oldest live lease began; leases older than the oldest event are counted as
     ``unknown``.
-
-    Args:
-        size: differences returned of each kind of check; all are counted.
-        since: aware; only events from then on (and the jobs that have such events).
     """
     size = check_count(size, "size", 100_000, 1)
     ((at, *_),) = yield "verify_snapshot", {}
@@ -156,11 +152,7 @@ def verify(size: int = 1_000, *, since: datetime | None = None) -> Steps[Verific
 
 @contextmanager
 def snapshot(connection: psycopg.Connection[Any]) -> Iterator[ConnectionExecutor]:
-    """Give an executor whose statements all see one instant (REPEATABLE READ, read only).
-
-    Args:
-        connection: in autocommit mode, without an open transaction.
-    """
+    """Give an executor whose statements all see one instant (REPEATABLE READ, read only)."""
     before = connection.isolation_level, connection.read_only
     connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
     connection.read_only = True

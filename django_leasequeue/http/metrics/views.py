@@ -8,8 +8,7 @@ from rest_framework.request import Request
 
 from ... import conf
 from ...metrics import load_extra
-from ...metrics.figures import look
-from ...metrics.memory import last_look
+from ...metrics.figures import last_look, look
 from ...metrics.prometheus import exposition, families
 from ..access import PROJECTS, READ
 from ..errors import ApiError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from ...engine import LeasedJob
+from ...engine import LeasedJob, make_lease_id
 from ...engine.topics.log import Gap, TopicRecord
 from .. import payload
 
@@ -22,9 +22,10 @@ def leased(job: LeasedJob) -> dict[str, Any]:
     """Return a job as a claim gives it."""
     answer: dict[str, Any] = {
         "$seq": job.seq,
-        "lease_id": job.lease_id,
-        "deadline": milliseconds(job.deadline),
-        "$ts": milliseconds(job.created_at),
+        "lease_id": make_lease_id(job.token, job.seq),
+        # (rounded to microseconds first, as a datetime is)
+        "deadline": round(job.deadline_epoch * 1_000_000) // 1_000,
+        "$ts": round(job.created_epoch * 1_000_000) // 1_000,
         "deliveries": job.deliveries,
         "data": payload.raw(job.data_json),
     }

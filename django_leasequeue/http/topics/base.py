@@ -1,21 +1,107 @@
-"""What the views of topics share."""
+"""The base of the views of topics: names, configuration, what is known of a topic, counters beside the answers."""
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
+from rest_framework.request import Request
+
+from ... import conf
 from ...conf import process
+from ...conf.queue_options import OPTIONS
 from ...engine import Operation
+from ...engine.queues import stats
 from ...engine.topics.topics import TopicLook, look
 from ...enums import Durability
-from ...exceptions import QueueNotFound
+from ...exceptions import InvalidOption, QueueNotFound
 from ..auth import require
 from ..views import ApiView, T
-from .config import NAMES_TOPIC, check_name, to_options
-from .figures import TopicFigures, after
+
+#: Seconds that a count may take to be made every time.
+CHEAP = 0.002
+#: How much longer than it took a count is kept.
+FACTOR = 20.0
+
+
+@dataclass(slots=True)
+class TopicFigures:
+    """Counters of a topic after a call."""
+
+    ready: int = 0
+    in_flight: int = 0
+    count: int = 0
+
+
+@dataclass(slots=True)
+class _Kept:
+    figures: TopicFigures
+    until: float
+    counting: bool = False
+
+
+_kept: process.Memory[tuple[str, str, str], _Kept] = process.Memory()
+
+
+#: A name of a topic; other doors allow more.
+NAME_PATTERN = "^[A-Za-z0-9][A-Za-z0-9._:-]{0,254}$"
+_NAME = re.compile(NAME_PATTERN.removesuffix("$") + r"\Z")
+
+#: The fields of a configuration that are queue options of the same name.
+_SAME = tuple(name for name, option in OPTIONS.items() if option.http)
+#: Defaults that are others than those of a queue.
+HTTP_DEFAULTS = {"type": "log"}
+
+#: Fields that the protocol does not have: shown where they are not as the protocol is without them.
+_EXTENSIONS = {"priority_order": "none"}
+
+#: Every field of a configuration, in the order in which the documents show them.
+CONFIG_FIELDS = (*_SAME, "durable", *_EXTENSIONS)
+
+#: The fields that name another topic: a key with prefixes may name those alone that it may use.
+NAMES_TOPIC = ("dead_letter",)
+
+
+def check_name(name: str, what: str = "The name of a topic") -> str:
+    """Return ``name`` if it can name a topic.
+
+    Raises:
+        InvalidOption: it cannot.
+    """
+    if not _NAME.match(name):
+        raise InvalidOption(
+            f"{what} must be 1 to 255 letters, digits, '.', '_', ':' or '-', beginning with a letter or digit; it is"
+            f" {name[:300]!r}."
+        )
+    return name
+
+
+def to_options(config: Mapping[str, Any], topic: str) -> dict[str, Any]:
+    """Return queue options for a valid configuration of a topic.
+
+    ``durability`` wins; without it ``durable`` means ``fsync``.
+
+    Raises:
+        InvalidOption: the topic would be its own dead-letter topic.
+    """
+    if config.get("dead_letter") == topic:
+        raise InvalidOption("dead_letter must be another topic than the topic itself.")
+    options = {name: config[name] for name in (*_SAME, *_EXTENSIONS) if name in config}
+    if options.get("durability") is None:
+        options["durability"] = str(Durability.FSYNC if config.get("durable") else Durability.DISK)
+    return options
+
+
+def to_config(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the configuration of a topic with these options, every field of it."""
+    config = {name: options[name] for name in _SAME}
+    config["durable"] = options["durability"] == Durability.FSYNC
+    return config | {name: options[name] for name, usual in _EXTENSIONS.items() if options[name] != usual}
+
 
 #: Seconds that a topic's options are taken as known. They only decide whether a commit is measured, and what an answer
 #: warns of.
@@ -26,8 +112,8 @@ _seen: process.Memory[tuple[str, str, str], tuple[TopicLook, float]] = process.M
 class TopicView(ApiView):
     """A view of one topic."""
 
-    def check_topic(self, topic: str) -> None:
-        check_name(topic)
+    def check_address(self, request: Request, topic: str | None) -> None:
+        check_name(topic or "")
 
     def queue_options(self, config: Mapping[str, Any], topic: str) -> dict[str, Any]:
         """Return the queue options that a valid configuration of the topic stands for.
@@ -89,6 +175,37 @@ class TopicView(ApiView):
         value, took = await self.runner.run_flushed(operation)
         return value, max(round(took, 3), 0.001)
 
-    async def figures(self, topic: str, **changes: Any) -> TopicFigures:
-        """Return the topic's counters after this call, which changed them by the given numbers; see ``after``."""
-        return await after(self.runner, self.project, topic, **changes)
+    async def figures(
+        self, topic: str, *, ready: int = 0, in_flight: int = 0, count: int = 0, drained: bool = False
+    ) -> TopicFigures:
+        """Return the topic's counters after this call, which changed them by the given numbers.
+
+        A count costs as much as there is to count. A cheap one is made for every answer; an expensive one is kept for a
+        moment (``FACTOR`` times what it took, ``COUNT_SECONDS`` at most), and what this process does meanwhile is added
+        to it. ``drained``: the call took all that it could, so what is kept as ready beyond that is elsewhere (dead,
+        for example).
+        """
+        place = (self.runner.using, self.project, topic)
+        kept = _kept.get(place)
+        if kept is not None:
+            figures = kept.figures
+            figures.ready = max(0, figures.ready + ready)
+            figures.in_flight = max(0, figures.in_flight + in_flight)
+            figures.count = max(0, figures.count + count)
+            if kept.counting or (time.monotonic() < kept.until and not (drained and figures.ready)):
+                return figures
+            kept.counting = True
+        try:
+            began = time.monotonic()
+            found = await self.run(stats.counts(topic, project=self.project))
+            now = time.monotonic()
+        finally:
+            if kept is not None:
+                kept.counting = False
+        total = found.ready + found.in_flight + found.delayed + found.dead + found.records
+        figures = TopicFigures(found.ready, found.in_flight, total)
+        if now - began <= CHEAP:
+            _kept.pop(place, None)
+        else:
+            _kept[place] = _Kept(figures, now + min((now - began) * FACTOR, conf.settings.API.COUNT_SECONDS))
+        return figures

@@ -16,7 +16,7 @@ from ...exceptions import InvalidOption
 from .. import payload
 from ..fields import Field, storable
 from ..schema import describe_field
-from .config import NAME_PATTERN, check_name
+from .base import NAME_PATTERN, check_name
 
 #: Limits of one record.
 MAX_META_BYTES = 16_384

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ... import engine
 from ...engine import LeasedJob, Release
 from ...engine.leases.cohort import Claimer, deal
-from ...engine.leases.held import next_due, still_held
+from ...engine.leases.holders import next_due, still_held
 from ...engine.outage import passes
 from ...engine.topics.topics import TopicLook, look
 from ...exceptions import NotAQueue, QueueNotFound
@@ -26,10 +26,10 @@ from ...notify import Watch, get_listener
 from ..running import RequestRunner
 from ..streaming import Stream, frame, in_background, outage
 from .answers import leased
-from .coalescing import claim_together, load_large
+from .leases import claim_together, load_large
 
 if TYPE_CHECKING:
-    from .stream_registry import StreamRegistry
+    from .work import StreamRegistry
 
 logger = logging.getLogger("django_leasequeue.http")
 

@@ -1,7 +1,9 @@
-"""The life of a lease: claim, ack, nack, extend."""
+"""The life of a lease: claim (alone or dealt with a cohort, ``claim_jitter_ms``), ack, nack, extend."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,14 +11,17 @@ from django.http import HttpResponse
 from rest_framework.request import Request
 
 from ... import engine
-from ...engine import Ending, Operation, Settled
-from ...engine.leases.cohort import Claimer
+from ...conf import process
+from ...engine import Ending, LeasedJob, Operation, Settled
+from ...engine.leases.claim import load_hands
+from ...engine.leases.cohort import Claimer, deal_cohort, join, leave, take
 from ...engine.topics.topics import TopicLook
 from ..access import READ, WRITE
+from ..running import RequestRunner
 from ..schema import describe
+from ..streaming import in_background
 from . import answers
 from .base import TopicView
-from .coalescing import claim_together
 from .serializers import AckBody, ClaimBody, ExtendBody, NackBody
 from .shapes import TOPIC, Acked, Claimed, Extended, Nacked
 
@@ -244,3 +249,57 @@ class ExtendView(SettleView):
             "deadlines": {str(seq): answers.milliseconds(at) for seq, at in settled.deadlines.items()},
         }
         return self.answer(answer)
+
+
+logger = logging.getLogger("django_leasequeue.http")
+
+_locks: process.PerLoop[dict[tuple[str, int], asyncio.Lock]] = process.PerLoop(dict)
+
+
+def _lock(using: str, queue_id: int) -> asyncio.Lock:
+    """One dealer of this process at a time: the others would only hold connections while they wait."""
+    locks = _locks.get()
+    if len(locks) > 10_000:
+        locks.clear()
+    return locks.setdefault((using, queue_id), asyncio.Lock())
+
+
+async def claim_together(
+    runner: RequestRunner, project: str, topic: str, found: TopicLook, claimers: Sequence[Claimer]
+) -> list[list[LeasedJob]]:
+    """Join the cohort of a queue, wait until its window closes, and return what each claimer was dealt.
+
+    Cancelled meanwhile (the client went away), nothing stays leased.
+    """
+    joined = await runner.run(join(found.id, found.claim_jitter_ms, claimers))
+    waiters = joined.waiters
+    try:
+        await asyncio.sleep(joined.wait_ms / 1000)
+        async with _lock(runner.using, found.id):
+            dealt = await runner.run(take(waiters))
+            missing = [waiter for waiter in waiters if waiter not in dealt]
+            if missing:
+                rest = await runner.run(deal_cohort(topic, found, missing, project=project))
+                dealt = {**dealt, **rest}
+    except BaseException:
+        in_background(_leave(runner, waiters, project))
+        raise
+    hands = [dealt.get(waiter, []) for waiter in waiters]
+    return await load_large(runner, project, claimers, hands)
+
+
+async def load_large(
+    runner: RequestRunner, project: str, claimers: Sequence[Claimer], hands: list[list[LeasedJob]]
+) -> list[list[LeasedJob]]:
+    """Return what claimers were dealt with the payloads that stand in a storage."""
+    if all(job.is_loaded for jobs in hands for job in jobs):
+        return hands
+    return await runner.run(load_hands(hands, [claimer.node for claimer in claimers], project=project))
+
+
+async def _leave(runner: RequestRunner, waiters: Sequence[int], project: str) -> None:
+    try:
+        await runner.run(leave(waiters, project=project))
+    except Exception as error:  # noqa: BLE001  (most often the database is gone: its stack says nothing more)
+        reason = " ".join(str(error).split())
+        logger.warning("A cohort could not be left; what it was dealt comes back when its leases end: %s", reason)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ... import conf
+from ...conf.queue_options import OPTIONS, QueueOption
 from ...engine.jobs.events import MAX_EVENT_NAME
 from ...engine.limits import (
     MAX_BATCH,
@@ -17,13 +18,12 @@ from ...engine.limits import (
     MAX_TAG_BYTES,
     MIN_LEASE_MS,
 )
-from ...engine.queues import presets
 from ...engine.topics.log import MAX_TIMELINE
-from ...enums import Discard, Durability, PriorityOrder, QueueType
+from ...enums import Durability, PriorityOrder
 from ...exceptions import InvalidOption
 from ..fields import Anything, Body, Boolean, CutInteger, Field, Integer, NodeName, Text, Word
 from ..schema import describe_field
-from .config import check_name
+from .base import CONFIG_FIELDS, HTTP_DEFAULTS, check_name
 from .fields import NO_TOKEN, RECORD_FIELDS, LeaseId, LeaseIds, Nodes, Records, Results, Seqs, Starts, invalid
 
 #: The longest wait of a long-poll.
@@ -39,21 +39,9 @@ _OPTIONAL: dict[str, Any] = {"required": False, "allow_null": True}
 class ConfigBody(Body):
     """The configuration of a topic; what is left out has its default."""
 
-    type = Word(tuple(QueueType.values), default="log")
-    ttl_ms = Integer(high=presets.MAX_TTL_MS, default=0, help_text="Age at which records expire; 0: never.")
-    cap_records = Integer(high=presets.MAX_CAP, default=0, help_text="Live records at most; 0: no cap.")
-    cap_bytes = Integer(high=presets.MAX_CAP, default=0, help_text="Bytes of data and meta at most; 0: no cap.")
-    discard = Word(
-        tuple(Discard.values), default="old", help_text="At the cap: the oldest leave, or writes are refused."
-    )
     durable = Boolean(default=False, help_text="Short for durability fsync.")
     durability = Word(tuple(Durability.values), help_text="What a commit waits for; wins over durable.", **_OPTIONAL)
-    idempotency_window_ms = Integer(high=presets.DAY_MS, default=120_000)
-    lease_ms = Integer(low=MIN_LEASE_MS, high=MAX_LEASE_MS, clamp=True, default=30_000)
-    claim_jitter_ms = Integer(high=5_000, clamp=True, default=0, help_text="Coalescing window of claims.")
-    max_deliveries = Integer(high=2**31 - 1, default=0, help_text="0: redelivered for ever.")
     dead_letter = Text(high=255, required=False, allow_null=True, default=None, help_text="A topic; null: none.")
-    leases_durable = Boolean(default=False)
     priority_order = Word(
         tuple(PriorityOrder.values),
         default="none",
@@ -78,6 +66,20 @@ class ConfigBody(Body):
             return check_name(value, "dead_letter")
         except InvalidOption as error:
             raise invalid(str(error)) from error
+
+
+def _option_field(name: str, option: QueueOption) -> Field:
+    if option.choices is not None:
+        default = HTTP_DEFAULTS.get(name, option.default)
+        return Word(tuple(option.choices.values), default=default, help_text=option.help)
+    if option.kind == "boolean":
+        return Boolean(default=option.default, help_text=option.help)
+    return Integer(low=option.low, high=option.high, clamp=option.clamp, default=option.default, help_text=option.help)
+
+
+ConfigBody._declared_fields = {
+    name: ConfigBody._declared_fields.get(name) or _option_field(name, OPTIONS[name]) for name in CONFIG_FIELDS
+}
 
 
 class Config(Field):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...conf.queue_options import OPTIONS, QueueOption
 from ..schema import Parameter, Shape
 from ..views import MAX_WARNINGS
-from .config import NAME_PATTERN
+from .base import NAME_PATTERN
 
 Json = dict[str, Any]
 
@@ -47,22 +48,14 @@ def _answer(required: Json, optional: Json | None = None) -> Json:
     return _object({**required, "performance": PERFORMANCE}, {**(optional or {}), "warnings": _WARNINGS})
 
 
+def _option(option: QueueOption) -> Json:
+    if option.choices is not None:
+        return {"type": "string", "enum": option.choices.values}
+    return {"integer": _COUNT, "boolean": _BOOLEAN, "topic": {"type": ["string", "null"]}}[option.kind]
+
+
 CONFIG: Json = _object(
-    {
-        "type": {"type": "string", "enum": ["log", "queue"]},
-        "ttl_ms": _COUNT,
-        "cap_records": _COUNT,
-        "cap_bytes": _COUNT,
-        "discard": {"type": "string", "enum": ["old", "reject"]},
-        "durable": _BOOLEAN,
-        "durability": {"type": "string", "enum": ["ephemeral", "memory", "disk", "fsync"]},
-        "idempotency_window_ms": _COUNT,
-        "lease_ms": _COUNT,
-        "claim_jitter_ms": _COUNT,
-        "max_deliveries": _COUNT,
-        "dead_letter": {"type": ["string", "null"]},
-        "leases_durable": _BOOLEAN,
-    },
+    {**{name: _option(option) for name, option in OPTIONS.items() if option.http}, "durable": _BOOLEAN},
     {"priority_order": {"type": "string", "enum": ["desc", "asc"], "description": "Left out where it is `none`."}},
 )
 RECORD: Json = _object(

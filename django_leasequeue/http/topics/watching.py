@@ -18,9 +18,8 @@ from ...notify import Subscription, Watch, get_listener
 from ..running import RequestRunner
 from ..streaming import Stream, error_frame, frame, in_background, outage
 from . import answers
-from .reading import unsealed
-from .sealing import seal_watcher
-from .stream_registry import TOPICS_CHANNEL
+from .reading import seal_watcher, unsealed
+from .work import TOPICS_CHANNEL
 
 logger = logging.getLogger("django_leasequeue.http")
 

@@ -1,1 +1,1 @@
-"""Dead letters, workflows and limits over HTTP, to be read. What is done with them is done by people."""
+"""Dead letters, workflows and limits over HTTP, to be read; a dead letter can be put back into a queue."""

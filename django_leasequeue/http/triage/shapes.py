@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...engine.limits import MAX_KEPT_NAME_BYTES, MAX_QUEUE_BYTES
+from ..fields import Body, Text
 from ..schema import Parameter, Shape
+
+_OPTIONAL: dict[str, Any] = {"required": False, "allow_null": True}
 
 _TIME = {"type": "string", "format": "date-time"}
 _TEXT = {"type": ["string", "null"]}
@@ -134,6 +138,24 @@ class DeadLetter(Shape):
     """One dead letter with its payload."""
 
     shape = _answer(dead_letter=_DEAD_LETTER)
+
+
+class RedriveBody(Body):
+    """Where a dead letter goes, and from which step it runs."""
+
+    to = Text(high=MAX_QUEUE_BYTES, help_text="The queue; default: the one that it came from.", **_OPTIONAL)
+    from_step = Text(
+        high=MAX_KEPT_NAME_BYTES, help_text="This step and those after it run again; default: none.", **_OPTIONAL
+    )
+
+
+class DeadLetterRedriven(Shape):
+    """The dead letter is a job again."""
+
+    shape = _answer(
+        seq={"type": "integer", "description": "The dead letter's number."},
+        queue={"type": "string", "description": "The queue that it is in now."},
+    )
 
 
 class DeadGroups(Shape):

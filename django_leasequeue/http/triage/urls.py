@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from .flow import LimitsView, WorkflowView
-from .views import DeadLetterGroupsView, DeadLettersView, DeadLetterView
+from .views import DeadLetterGroupsView, DeadLettersView, DeadLetterView, LimitsView, RedriveView, WorkflowView
 
 app_name = "leasequeue_triage"
 
@@ -13,6 +12,7 @@ urlpatterns = [
     path("dead-letters", DeadLettersView.as_view(), name="dead-letters"),
     path("dead-letters/groups", DeadLetterGroupsView.as_view(), name="dead-letter-groups"),
     path("dead-letters/<str:seq>", DeadLetterView.as_view(), name="dead-letter"),
+    path("dead-letters/<str:seq>/redrive", RedriveView.as_view(), name="dead-letter-redrive"),
     path("workflows/<str:workflow>", WorkflowView.as_view(), name="workflow"),
     path("limits", LimitsView.as_view(), name="limits"),
 ]

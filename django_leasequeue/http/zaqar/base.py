@@ -1,4 +1,4 @@
-"""What every view of this door does: project, client, body, limits, errors."""
+"""The base of this door's views: project, client, body and limits of a request, and errors with a title."""
 
 from __future__ import annotations
 
@@ -12,10 +12,50 @@ from rest_framework.request import Request
 from ... import conf, engine
 from ...conf.options import ZaqarLimits
 from ...engine.queues.queues import QueueInfo
+from ...exceptions import NotAQueue, QueueNotFound
 from ..access import ADMIN, DELETE, PROJECTS, READ, WRITE
+from ..errors import ApiError, describe
 from ..views import ApiView, json_response
-from .errors import Refused, bad, missing, refusal
 from .schema import Seconds
+
+#: Titles of errors by their code; where there is none, the code in words.
+_TITLES = {"invalid_request": "Invalid API request", "not_ready": "Service temporarily unavailable"}
+
+
+class Refused(ApiError):
+    """A request that is answered with an error of this door's own."""
+
+    def __init__(self, status: int, title: str, description: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(status, "refused", description, headers=headers)
+        self.title = title
+
+
+def bad(description: str, title: str = _TITLES["invalid_request"]) -> Refused:
+    """A request that is wrong: 400."""
+    return Refused(400, title, description)
+
+
+def missing(what: str) -> Refused:
+    """Something that is not there: 404."""
+    return Refused(404, "Not found", what)
+
+
+def forbidden(description: str, title: str = "Forbidden") -> Refused:
+    """Something that the caller may not do: 403."""
+    return Refused(403, title, description)
+
+
+def refusal(error: Exception) -> HttpResponse:
+    """Return the answer to a request that failed."""
+    if isinstance(error, QueueNotFound | NotAQueue):  # deleted, or another one, since the request looked
+        error = missing("There is no such queue in this project.")
+    answer = describe(error)
+    if isinstance(error, Refused):
+        title = error.title
+    else:
+        title = _TITLES.get(answer.code) or answer.code.replace("_", " ").capitalize()
+    return json_response({"title": title, "description": answer.message}, answer.status, answer.headers)
+
 
 READS, WRITES, DELETES, ADMINS = (frozenset({scope}) for scope in (READ, WRITE, DELETE, ADMIN))
 _TRUE = {"true": True, "false": False}
@@ -43,36 +83,30 @@ class ZaqarView(ApiView):
         self.perform_content_negotiation(request)
         await super()._admit(request, topic)
 
-    def project_of(self, request: Request) -> str:
-        """Return the project that a request names, or that of its key.
+    def check_address(self, request: Request, topic: str | None) -> None:
+        """Note the project and the client that a request names; check the name of its queue.
 
         Raises:
-            Refused: the key may not act for the project, or no project can have the name.
+            Refused: the key may not act for the project, a header is missing or wrong, or no queue has such a name.
         """
         given: str | None = request.headers.get("X-Project-Id")
         if given is not None and (not given or len(given) > 256 or "\x00" in given):
             raise bad("X-Project-Id must be 1 to 256 characters; leave the header out for the project without a name.")
-        if self.public:
-            return ""
-        bound = self.access.project
-        if given is None or given == bound:
-            return bound
-        if PROJECTS not in self.access.scopes:
-            raise Refused(
-                403,
-                "Forbidden",
-                "This key acts for its own project only: leave X-Project-Id out, or use a key with the scope projects.",
-            )
-        return given
+        if not self.public and given is not None and given != self.project:
+            if PROJECTS not in self.access.scopes:
+                raise Refused(
+                    403,
+                    "Forbidden",
+                    "This key acts for its own project only: leave X-Project-Id out, or use a key with the scope "
+                    "projects.",
+                )
+            self.project = given
+        self._check_client(request.headers.get("Client-ID"))
+        if topic is not None:
+            self._check_name(topic)
 
-    def check_request(self, request: Request) -> None:
-        """Note which client asks.
-
-        Raises:
-            Refused: the header must be there and is not, or is no UUID.
-        """
+    def _check_client(self, given: str | None) -> None:
         self.client = None
-        given: str | None = request.headers.get("Client-ID")
         if given is None:
             if self.client_required:
                 raise bad("The header Client-ID is missing: send a UUID that stays the same for your client.")
@@ -82,12 +116,7 @@ class ZaqarView(ApiView):
         except ValueError:
             raise bad("The header Client-ID must be a UUID, like 3381af92-2b9e-11e3-b191-71861300734c.") from None
 
-    def check_topic(self, topic: str) -> None:
-        """Check the name of the queue that the address names.
-
-        Raises:
-            Refused: no queue of this door can have that name.
-        """
+    def _check_name(self, topic: str) -> None:
         if not 0 < len(topic.encode()) <= self.limits.MAX_QUEUE_NAME_BYTES:
             raise bad(f"The name of a queue must be 1 to {self.limits.MAX_QUEUE_NAME_BYTES} bytes long.")
         if not all(letter.isascii() and (letter.isalnum() or letter in "_-") for letter in topic):

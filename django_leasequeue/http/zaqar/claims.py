@@ -9,10 +9,8 @@ from ... import engine
 from ...engine.queues.queues import QueueInfo
 from ...engine.topics import messages as store
 from ...engine.topics.messages import LiveClaim
-from .base import READS, WRITES, ZaqarView
-from .errors import bad, missing
-from .ids import decode_id
-from .links import claim_path
+from .base import READS, WRITES, ZaqarView, bad, missing
+from .ids import claim_path, decode_id
 from .messages import show
 from .schema import CLAIM, CLAIM_GRACE, CLAIM_TTL, MESSAGES, NEW_CLAIM, RENEWAL, described, limit
 

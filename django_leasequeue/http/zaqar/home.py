@@ -11,8 +11,7 @@ from rest_framework.request import Request
 from ... import engine
 from .. import payload
 from ..errors import RETRY
-from .base import ZaqarView
-from .errors import Refused
+from .base import Refused, ZaqarView
 from .schema import DOCUMENT, described
 
 

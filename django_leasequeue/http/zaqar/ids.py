@@ -1,4 +1,4 @@
-"""Opaque ids: numbers of messages and claims, and markers, as strings that reveal nothing.
+"""Opaque ids and the links made of them (always paths): messages, claims and markers as strings that reveal nothing.
 
 A number is enciphered with a key made of ``SECRET_KEY``, what it stands for and the queue; the rest of the string
 proves that it is ours. So an id tells neither how many there are nor anything of another queue, and cannot be guessed.
@@ -9,8 +9,10 @@ from __future__ import annotations
 import hashlib
 import hmac
 from functools import lru_cache
+from urllib.parse import quote, urlencode
 
 from django.conf import settings
+from django.urls import reverse
 
 _HALF = 0xFFFFFFFF
 _PROOF_BYTES = 4
@@ -72,3 +74,30 @@ def decode_id(kind: str, queue_id: int, text: str) -> int | None:
         if hmac.compare_digest(_proof(key, value), text[16:].lower()):
             return _decipher(key, value)
     return None
+
+
+def queue_path(name: str) -> str:
+    """Return the path of a queue."""
+    return reverse("leasequeue-zaqar:queue", args=[name])
+
+
+def message_path(name: str, queue_id: int, seq: int, claim: int | None = None) -> str:
+    """Return the path of a message, with its claim if it is held by the caller."""
+    path = f"{queue_path(name)}/messages/{encode_id('message', queue_id, seq)}"
+    return path if claim is None else f"{path}?claim_id={encode_id('claim', queue_id, claim)}"
+
+
+def messages_path(name: str, queue_id: int, seqs: list[int]) -> str:
+    """Return the path of a set of messages by their ids."""
+    return f"{queue_path(name)}/messages?ids={','.join(encode_id('message', queue_id, seq) for seq in seqs)}"
+
+
+def claim_path(name: str, queue_id: int, claim: int) -> str:
+    """Return the path of a claim."""
+    return f"{queue_path(name)}/claims/{encode_id('claim', queue_id, claim)}"
+
+
+def next_link(path: str, query: dict[str, str], marker: str) -> list[dict[str, str]]:
+    """Return the one ``next`` link of a list: the query as it was, the marker moved on."""
+    kept = {**query, "marker": marker}
+    return [{"rel": "next", "href": f"{quote(path)}?{urlencode(kept)}"}]

@@ -16,10 +16,8 @@ from ...engine.topics import messages as store
 from ...engine.topics.messages import Message
 from .. import payload
 from ..auth import require
-from .base import DELETES, READS, WRITES, ZaqarView
-from .errors import bad, forbidden, missing
-from .ids import decode_id, encode_id
-from .links import message_path, messages_path, next_link
+from .base import DELETES, READS, WRITES, ZaqarView, bad, forbidden, missing
+from .ids import decode_id, encode_id, message_path, messages_path, next_link
 from .schema import (
     BOOLEAN,
     IDS,

@@ -10,9 +10,8 @@ from rest_framework.request import Request
 from ... import engine
 from ...engine.queues.queues import ensure, set_metadata
 from ...engine.topics import messages
-from .base import ADMINS, DELETES, READS, ZaqarView
-from .errors import bad
-from .links import message_path, next_link, queue_path
+from .base import ADMINS, DELETES, READS, ZaqarView, bad
+from .ids import message_path, next_link, queue_path
 from .schema import BOOLEAN, DOCUMENT, METADATA, QUEUES, STATS, described, limit, limit_of
 
 

@@ -87,7 +87,7 @@ class Command(LeaseQueueCommand):
         replay.add_argument("--rate", type=_positive, metavar="N", help="jobs a second (default: at once)")
         replay.add_argument("--write-id", help="name of this replay: the same name never replays twice")
         replay.add_argument("--dry-run", action="store_true", help="only say what would be replayed")
-        actions.add_parser("compact", parents=[shared], help="one file a day for readers without Spark")
+        actions.add_parser("compact", parents=[shared], help="merge files, for readers without Spark, too")
         actions.add_parser("status", parents=[shared], help="consumers, horizon and archive; needs no Spark")
         forget = actions.add_parser("forget", parents=[shared], help="remove a consumer: retention waits no longer")
         forget.add_argument("consumer")
@@ -115,7 +115,7 @@ class Command(LeaseQueueCommand):
 
         root = options["lake"] if "://" in options["lake"] else str(Path(options["lake"]).absolute())
         try:
-            work(Lake(session, root))
+            work(Lake(session, root, conf.settings.LAKE.FORMAT))
         except PySparkException as error:
             raise CommandError(f"{said(error)} (What Spark says of it is in {options['spark_log']}.)") from error
         finally:
@@ -194,9 +194,12 @@ class Command(LeaseQueueCommand):
         self._with_lake({**options, "lake": options["lake"] or "unused"}, work)
 
     def _compact(self, options: dict[str, Any]) -> None:
-        from django_leasequeue.spark import compact
+        from django_leasequeue.spark import compact, delta
 
         def work(lake: Lake) -> None:
+            if lake.format == "delta":
+                self.stdout.write(f"{delta.maintain(lake)} files merged")
+                return
             self.stdout.write(f"{compact.compact(lake)} days compacted")
 
         self._with_lake(options, work)

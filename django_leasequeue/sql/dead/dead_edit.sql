@@ -57,6 +57,7 @@ WITH q AS MATERIALIZED (
     RETURNING seq
 ), m AS MATERIALIZED (
     SELECT n.*, (n.reply_to IS NOT NULL)::int + 2 * (n.result_ttl_ms IS NOT NULL)::int
+        + 64 * (octet_length(%(data)s::text) + COALESCE(octet_length(n.meta::text), 0) + COALESCE(octet_length(n.body), 0) > 16384)::int
         + 8 * (EXISTS (SELECT FROM leasequeue_attempt a WHERE a.seq = n.seq OFFSET 0))::int AS flags FROM n, made
 ), cleared AS (
     UPDATE leasequeue_job j SET key = NULL FROM m WHERE j.seq = %(seq)s::bigint AND j.queue_id <> m.target

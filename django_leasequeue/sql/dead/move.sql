@@ -94,7 +94,8 @@ WITH q AS MATERIALIZED (
     WHERE seq = ANY (ARRAY(SELECT seq FROM m))
 ), ready AS (
     INSERT INTO leasequeue_ready (queue_id, rank, lane, position, seq, deliveries, flags, ready_at, expires_at, tag)
-    SELECT m.target, 0, 2, m.new_seq, m.new_seq, 0, 4 + 8 * m.failed::int, m.now, m.until, m.tag FROM m WHERE NOT m.log
+    SELECT m.target, 0, 2, m.new_seq, m.new_seq, 0, 4 + 8 * m.failed::int + 64 * (COALESCE(pg_column_size(m.data), 0) > 16384 OR COALESCE(octet_length(m.data::text), 0)
+                + COALESCE(octet_length(m.meta::text), 0) + COALESCE(octet_length(m.body), 0) > 16384)::int, m.now, m.until, m.tag FROM m WHERE NOT m.log
 ), records AS (
     INSERT INTO leasequeue_record (queue_id, seq, expires_at, tag) SELECT m.target, m.new_seq, m.until, m.tag FROM m WHERE m.log
 ), dead_letters AS (

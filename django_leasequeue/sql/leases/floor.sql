@@ -5,11 +5,12 @@
 --   beyond it may be running.) Times are held 5 seconds back. Of a queue in which there is nothing they are raised every 10
 --   seconds only.
 --   A floor of times that is less than 5 seconds behind proves that the clock went back: it is removed, and so are proposals.
+--   The commit does not wait for the disk, nor do enqueues wait behind it: a floor that a crash forgets is raised again.
 -- Parameters: queues (ids; null: all); the server process and the start of its server that answered the caller last (pid,
 --   started): of another one, what follows counts for nothing, since it may draw the same numbers again; arrays of equal length,
 --   what the caller proposed before: ids, kinds, ranks, lows, marks; head (the first number that had not been drawn when the
 --   caller asked last, for queues where nothing waits: one that is read here may have been drawn after the snapshot, by a
---   transaction that the mark does not cover); now.
+--   transaction that the mark does not cover); now, autocommit.
 -- Index: leasequeue_rank_place, leasequeue_floor_place, leasequeue_ready_pkey, leasequeue_delayed_due,
 --   leasequeue_claim_deadline, each from the floor on.
 -- Pages: 60 + 7 a row
@@ -22,7 +23,8 @@ WITH t AS MATERIALIZED (
         pg_current_xact_id_if_assigned() IS NULL AS marks,
         COALESCE(pg_sequence_last_value('leasequeue_job_seq_seq'::regclass), 0) + 1 AS head,
         CASE WHEN pg_backend_pid() = %(pid)s::int AND pg_postmaster_start_time() = %(started)s::timestamptz
-            THEN %(head)s::bigint END AS known
+            THEN %(head)s::bigint END AS known,
+        CASE WHEN %(autocommit)s::bool THEN set_config('synchronous_commit', 'off', true) END
 ), p AS MATERIALIZED (
     SELECT DISTINCT k.queue_id, 0 AS kind, k.rank::int AS rank FROM leasequeue_queuerank k
     WHERE %(queues)s::bigint[] IS NULL OR k.queue_id = ANY (%(queues)s::bigint[])

@@ -152,6 +152,7 @@ SELECT h.seq, h.state, CASE WHEN h.state = 1 THEN h.now + h.wait * interval '1 m
     (SELECT CASE WHEN %(autocommit)s::bool AND bool_and(NOT leases_durable)
         THEN set_config('synchronous_commit', 'off', true)
             WHEN %(autocommit)s::bool AND current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) END FROM k),
+    (SELECT CASE WHEN %(autocommit)s::bool AND bool_or(k.flags & 128 <> 0) THEN set_config('leasequeue.alone', 'on', true) END FROM k),
     (SELECT count(pg_notify(split_part(k.connection, ':', 1), split_part(k.connection, ':', 2))::text)
         FROM k WHERE k.connection IS NOT NULL)
 FROM h

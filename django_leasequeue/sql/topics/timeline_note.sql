@@ -1,6 +1,6 @@
 -- Purpose: note how far the server's timeline has come: what a standby that has this row cannot have lost. Nothing is written
---   while nothing happens.
--- Parameters: now.
+--   while nothing happens. Its commit does not wait for the disk: a row that is lost takes nothing with it.
+-- Parameters: now, autocommit.
 -- Index: leasequeue_timeline_pkey.
 -- Pages: 20
 -- Returns: the timeline, if it was noted. The number is read before the mark is drawn, which every transaction with a lower
@@ -11,7 +11,9 @@ WITH n AS MATERIALIZED (
         pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS oldest,
         pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS newest
 ), m AS MATERIALIZED (
-    SELECT n.*, pg_current_xact_id()::text::bigint AS mark FROM n
+    SELECT n.*, pg_current_xact_id()::text::bigint AS mark,
+        CASE WHEN %(autocommit)s::bool THEN set_config('synchronous_commit', 'off', true) END
+    FROM n
     WHERE NOT EXISTS (SELECT FROM leasequeue_timeline t
         WHERE t.timeline = n.timeline AND t.sealed = n.head AND n.newest <= t.mark + 1)
 )

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from uuid import uuid4
 
 from django_leasequeue.queue.buffered import BufferedQueue
-from django_leasequeue.queue.job import ClaimedJob
+from django_leasequeue.queue.outcomes import ClaimedJob
 from django_leasequeue.queue.queue import Queue
 
 from ..bench import Bench, Measurement, close_connections

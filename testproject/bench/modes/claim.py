@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django_leasequeue.engine import Ending, ack, claim, finish
-from django_leasequeue.engine.leases.trail import Trail
+from django_leasequeue.engine.leases.claim_cursor import ClaimCursor
 
 from ..bench import NODE, Bench, Measurement
 from ..figures import Sample, Target
@@ -66,10 +66,10 @@ def ours(bench: Bench, queue: str, batch: int, *, keep: bool = False, fill: bool
             bench.fill(queue, jobs, **fields)
         left = jobs
         # As a worker does: it starts behind what it has claimed itself.
-        trail = Trail()
+        trail = ClaimCursor()
         with bench.meter.measure(jobs, executor.connection) as sample:
             while left > 0:
-                leased = executor.run(claim(queue, NODE, min(batch, left), project=PROJECT, trail=trail))
+                leased = executor.run(claim(queue, NODE, min(batch, left), project=PROJECT, cursor=trail))
                 if not leased:
                     break
                 if keep:

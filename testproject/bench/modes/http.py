@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
 import os
 import socket
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from statistics import mean, median, pstdev, quantiles
 from typing import Any
@@ -35,6 +37,8 @@ CONNECTIONS = 50
 WRITE = 500
 #: Jobs of the claim on an idle server.
 IDLE_BATCH = 16
+#: Large bodies that are posted at once, and bytes of each.
+LARGE_BODIES, LARGE = 13, 24_000_000
 #: Seconds that the processes of a measurement have to connect.
 _PREPARE = 4.0
 
@@ -46,6 +50,7 @@ def run(bench: Bench) -> None:
         _produce(bench, ports, token)
         _drain(bench, ports, token)
         _idle(bench, ports[0], token)
+        _pause(bench, ports[0], token)
 
 
 @contextmanager
@@ -257,5 +262,54 @@ def _idle(bench: Bench, port: int, token: str) -> None:
             [median(seen)],
             "the client's clock",
             Target("ratio", at_least=0.8),
+        )
+    )
+
+
+def _pause(bench: Bench, port: int, token: str) -> None:
+    """The longest that a server lets others wait while large bodies are read: brackets, texts and records."""
+    queue = bench.queue("topics", durability="disk")
+    record = b'{"data": "%s"},' % (b"x" * (LARGE // 9_000))
+    bodies = [
+        b'{"records": [%s1]}' % (b"[]," * (LARGE // 3)),
+        b'{"records": [{"data": [%s1]}]}' % (b'"xxxxxxxxxxxxxxxxxxxxxxxx",' * (LARGE // 27)),
+        b'{"records": [%s]}' % (record * (LARGE // len(record)))[:-1],
+    ]
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+
+    def post(body: bytes) -> int:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
+        connection.request("POST", f"/v0/topics/{queue}?return_seqs=false", body, headers)
+        answer = connection.getresponse()
+        answer.read()
+        connection.close()
+        return answer.status
+
+    bench.progress.step(f"{bench.mode}: health beside large bodies")
+    took: list[float] = []
+    health = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
+    with ThreadPoolExecutor(LARGE_BODIES) as pool:
+        posts = [pool.submit(post, bodies[number % len(bodies)]) for number in range(LARGE_BODIES)]
+        while not all(posted.done() for posted in posts):
+            began = time.perf_counter()
+            health.request("GET", "/v1/health")
+            answer = health.getresponse()
+            answer.read()
+            took.append((time.perf_counter() - began) * 1000)
+            if answer.status != 204:
+                raise RuntimeError(f"The server is not well: it answers {answer.status}.")
+            time.sleep(0.002)
+        statuses = [posted.result() for posted in posts]
+    health.close()
+    if max(statuses) >= 500:
+        raise RuntimeError(f"The measurement is of nothing: large bodies were answered {statuses}")
+    bench.add(
+        Figure(
+            bench.mode,
+            f"longest answer of /v1/health while {LARGE_BODIES} bodies of {LARGE // 1_000_000} MB are posted",
+            "ms",
+            [max(took)],
+            target=Target("value", at_most=100.0),
+            details={"answers": len(took), "p50_ms": round(median(took), 3), "statuses": sorted(statuses)},
         )
     )

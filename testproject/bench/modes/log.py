@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django_leasequeue import engine
 from django_leasequeue.engine import Ending, claim, finish
-from django_leasequeue.engine.leases.trail import Trail
+from django_leasequeue.engine.leases.claim_cursor import ClaimCursor
 from django_leasequeue.enums import EventKind
 
 from ..bench import NODE, Bench, jobs_of
@@ -30,8 +30,8 @@ def run(bench: Bench) -> None:
         since = bench.server_time()
         for start in range(0, jobs, BATCH):
             bench.enqueue(queue, jobs_of(min(BATCH, jobs - start)))
-        trail = Trail()
-        while leased := bench.executor.run(claim(queue, NODE, BATCH, project=PROJECT, trail=trail)):
+        trail = ClaimCursor()
+        while leased := bench.executor.run(claim(queue, NODE, BATCH, project=PROJECT, cursor=trail)):
             endings = [Ending(job.seq, job.token, result_json="null", ran_ms=1) for job in leased]
             bench.executor.run(finish(endings, NODE, project=PROJECT))
         rows = bench.fetch("log_volume", {"queue": info.id, "since": since})

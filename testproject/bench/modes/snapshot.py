@@ -12,7 +12,7 @@ import psycopg
 
 from django_leasequeue import engine
 from django_leasequeue.engine import Ending, claim, finish, pool
-from django_leasequeue.engine.leases.trail import Trail
+from django_leasequeue.engine.leases.claim_cursor import ClaimCursor
 
 from .. import children, stamps
 from ..bench import NODE, Bench, jobs_of
@@ -121,11 +121,11 @@ def _turns(jobs: int, turn: Callable[[], int]) -> _Fifths:
 
 
 def _engine_turns(bench: Bench, queue: str, jobs: int) -> _Fifths:
-    trail = Trail()
+    trail = ClaimCursor()
 
     def turn() -> int:
         bench.fill(queue, BATCH)
-        leased = bench.executor.run(claim(queue, NODE, BATCH, project=PROJECT, trail=trail))
+        leased = bench.executor.run(claim(queue, NODE, BATCH, project=PROJECT, cursor=trail))
         endings = [Ending(job.seq, job.token, result_json="null") for job in leased]
         bench.executor.run(finish(endings, NODE, project=PROJECT))
         return len(leased)

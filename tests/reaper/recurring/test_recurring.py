@@ -13,8 +13,7 @@ from django_leasequeue.engine.pool import connect
 from django_leasequeue.models import RecurringTask, StoredJob
 from django_leasequeue.reaper import Turn
 from django_leasequeue.reaper.recurring import declared
-from django_leasequeue.reaper.recurring.duty import RecurringDuty
-from django_leasequeue.reaper.recurring.enqueue import enqueue_tick
+from django_leasequeue.reaper.recurring.duty import RecurringDuty, enqueue_tick
 
 REPORT = "tests.reaper.recurring.tasks.report"
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)

@@ -1,0 +1,248 @@
+"""Workflows, limits, the jobs that wait for them, and the steps and events of durable tasks."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.db.models import Q
+
+from ..enums import MemberState, TurnKind, WorkflowShape, WorkflowState
+from .base import ReadOnlyManager, ReadOnlyModel
+from .fields import PlainJSONField, SameNumber
+from .queue import Queue
+
+
+class Workflow(ReadOnlyModel):
+    """A graph of jobs. Its row is the lock under which its members change; only workers and the reaper take it."""
+
+    instead: ClassVar[dict[str, str]] = {
+        "create": "chain(...).enqueue()",
+        "update": "the calls of WorkflowResult",
+        "delete": "WorkflowResult.cancel()",
+    }
+
+    uid = models.UUIDField(unique=True)
+    project = models.CharField(max_length=256, default="", blank=True)
+    name = models.CharField(max_length=255, default="", blank=True)
+    state = models.SmallIntegerField(choices=WorkflowState.choices, default=WorkflowState.RUNNING)
+    #: The form of its value: what ``wait()`` of its result returns.
+    shape = models.SmallIntegerField(
+        choices=WorkflowShape.choices, default=WorkflowShape.MAPPING, db_default=WorkflowShape.MAPPING
+    )
+    total = models.IntegerField()
+    #: Parents of all its nodes together.
+    edges = models.IntegerField(default=0, db_default=0)
+    completed = models.IntegerField(default=0)
+    failed = models.IntegerField(default=0)
+    cancelled = models.IntegerField(default=0)
+    #: The job that starts when one has failed.
+    on_failure = models.BigIntegerField(null=True)
+    created_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+    expires_at = models.DateTimeField(null=True)
+
+    objects = ReadOnlyManager()
+
+    class Meta:
+        indexes = [
+            # Retention: the ended ones, oldest first.
+            models.Index(
+                fields=["expires_at"], name="leasequeue_workflow_expires", condition=Q(expires_at__isnull=False)
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name or str(self.uid)
+
+
+class Limit(models.Model):
+    """A limit as the code names it. Each key that jobs give it has its own slots and its own rate."""
+
+    project = models.CharField(max_length=256, default="", blank=True)
+    name = models.CharField(max_length=255)
+    #: Jobs of a key that are ready or leased at once.
+    concurrency = models.IntegerField(null=True, blank=True)
+    #: Jobs of a key that may start in ``per_ms`` milliseconds, and how many more at once.
+    rate = models.IntegerField(null=True, blank=True)
+    per_ms = models.BigIntegerField(null=True, blank=True)
+    burst = models.IntegerField(default=0)
+    #: Jobs are admitted behind those of other keys: these take turns.
+    fair = models.BooleanField(default=False)
+    #: An operator has set it: the code's values wait until that is taken back.
+    pinned = models.BooleanField(default=False)
+    updated_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["project", "name"], name="leasequeue_limit_name"),
+            models.CheckConstraint(
+                condition=(Q(concurrency__isnull=True) | Q(concurrency__range=(1, 10_000)))
+                & (
+                    Q(rate__isnull=True, per_ms__isnull=True)
+                    | Q(rate__range=(1, 1_000_000), per_ms__range=(100, 86_400_000))
+                )
+                & Q(burst__range=(0, 1_000_000)),
+                name="leasequeue_limit_values",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class LimitKey(models.Model):
+    """A key of a limit. Its row is the lock under which its jobs are admitted; only workers and the reaper take it."""
+
+    limit = models.ForeignKey(Limit, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
+    key = models.TextField(db_collation="C")
+    #: Time at which every start that was admitted is paid for by the rate.
+    paid_until = models.DateTimeField(null=True)
+    #: The starts of the last ``per_ms``: times (microseconds since 1970, rounded up), oldest first; how many at each.
+    started = ArrayField(models.BigIntegerField(), null=True)
+    counts = ArrayField(models.IntegerField(), null=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["limit", "key"], name="leasequeue_limitkey_key")]
+
+    def __str__(self) -> str:
+        return self.key
+
+
+class Member(models.Model):
+    """A job under a limit or in a workflow.
+
+    While it may not start it stands in Delayed at a time that never comes. Its row changes only under the lock of its
+    key or of its workflow.
+    """
+
+    seq = models.BigIntegerField(primary_key=True)
+    queue = models.ForeignKey(Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
+    rank = models.SmallIntegerField(default=0)
+    #: The LimitKey that it counts for.
+    key = models.BigIntegerField(null=True)
+    #: Whether it has a slot of its key: it is ready or leased.
+    taken = models.BooleanField(default=False)
+    #: Whether it waits for its key: for a slot, or for its turn at the rate.
+    waits = models.BooleanField(default=False)
+    workflow = models.BigIntegerField(null=True)
+    state = models.SmallIntegerField(choices=MemberState.choices, default=MemberState.OPEN)
+    #: Parents that have not completed.
+    pending = models.IntegerField(default=0)
+    #: Whether it starts however its parents ended.
+    tolerant = models.BooleanField(default=False)
+    #: Its place among the nodes of its workflow.
+    place = models.IntegerField(default=0)
+    label = models.TextField(default="")
+    parents = ArrayField(models.BigIntegerField(), null=True)
+    children = ArrayField(models.BigIntegerField(), null=True)
+
+    class Meta:
+        indexes = [
+            # The next jobs of a key, in the order of their ranks and numbers.
+            models.Index(fields=["key", "rank", "seq"], name="leasequeue_member_waits", condition=Q(waits=True)),
+            # The slots of a key.
+            models.Index(fields=["key"], name="leasequeue_member_taken", condition=Q(taken=True)),
+            # A workflow's jobs.
+            models.Index(
+                fields=["workflow", "seq"], name="leasequeue_member_workflow", condition=Q(workflow__isnull=False)
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"member {self.seq}"
+
+
+class FlowTurn(models.Model):
+    """Something that may set other jobs free, written by the transaction in which it happened, read by claimers."""
+
+    queue = models.ForeignKey(Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
+    #: Not before this time. Only turns for a rate have one, and are taken by who starts jobs; the others have 1970.
+    at = models.DateTimeField()
+    kind = models.SmallIntegerField(choices=TurnKind.choices)
+    #: Of ``ADMIT`` the key, of ``EXTEND`` the workflow.
+    key = models.BigIntegerField(null=True)
+    seqs = ArrayField(models.BigIntegerField(), null=True)
+    detail = models.JSONField(null=True)
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["queue", "at", "id"], name="leasequeue_flowturn_due"),
+            # What was added to a workflow and is not counted in its row yet.
+            models.Index(fields=["key"], name="leasequeue_flowturn_extend", condition=Q(kind=TurnKind.EXTEND)),
+            # The turns of a key.
+            models.Index(fields=["key"], name="leasequeue_flowturn_key", condition=Q(kind=TurnKind.ADMIT)),
+        ]
+
+    def __str__(self) -> str:
+        return f"turn {self.pk}"
+
+
+class JobStep(ReadOnlyModel):
+    """A step that a job has done (``current().step``): a later delivery gets its value and does not run it again.
+
+    A sleep and a wait for an event are steps too, without a value as long as they last. Steps go with their job.
+    """
+
+    instead: ClassVar[dict[str, str]] = {"create": "current().step() in a task"}
+
+    pk = models.CompositePrimaryKey("seq", "name")
+    seq = models.BigIntegerField()
+    #: Its place among the steps of the job, in the order in which they were kept.
+    number = models.IntegerField()
+    name = models.TextField(db_collation="C")
+    value = PlainJSONField(null=True)
+    done_at = models.DateTimeField()
+    #: The delivery that did it.
+    delivery = models.IntegerField()
+    #: Of a sleep or a wait: when it ends at the latest.
+    until = models.DateTimeField(null=True)
+    #: What it waits for, and the project of that; null when it is over.
+    project = models.TextField(db_collation="C", null=True)
+    event = models.TextField(db_collation="C", null=True)
+
+    job = SameNumber("leasequeue.Job", related_name="steps")
+
+    objects = ReadOnlyManager["JobStep"]()
+
+    class Meta:
+        indexes = (
+            models.Index(
+                fields=["event", "project", "seq"],
+                name="leasequeue_jobstep_event",
+                condition=models.Q(event__isnull=False),
+            ),
+            models.Index(fields=["seq"], name="leasequeue_jobstep_waiting", condition=models.Q(event__isnull=False)),
+            # What sleeps, the oldest first: for people and figures.
+            models.Index(
+                fields=["done_at", "seq"],
+                name="leasequeue_jobstep_asleep",
+                condition=models.Q(value__isnull=True, event__isnull=True),
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"step {self.name} of job {self.seq}"
+
+
+class EmittedEvent(ReadOnlyModel):
+    """An event that was emitted (``emit``), kept for who waits for it until ``expires_at``."""
+
+    instead: ClassVar[dict[str, str]] = {"create": "emit(name, payload)"}
+
+    pk = models.CompositePrimaryKey("project", "name")
+    project = models.TextField(db_collation="C")
+    name = models.TextField(db_collation="C")
+    payload = PlainJSONField(null=True)
+    emitted_at = models.DateTimeField()
+    expires_at = models.DateTimeField()
+
+    objects = ReadOnlyManager["EmittedEvent"]()
+
+    class Meta:
+        permissions = (("emit_event", "Can emit events"),)
+        indexes = (models.Index(fields=["expires_at"], name="leasequeue_emittedevent_expiry"),)
+
+    def __str__(self) -> str:
+        return f"event {self.name}"

@@ -1,0 +1,254 @@
+"""What is remembered of a job: its result, dead letter, failed attempts, and the append-only log of its leases."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import pgtrigger
+from django.contrib.postgres.fields import ArrayField
+from django.contrib.postgres.indexes import BrinIndex
+from django.db import models
+from django.db.models import F, Q, lookups
+from django.db.models.expressions import Col
+from django.db.models.fields.related_lookups import RelatedExact, RelatedIn
+
+from ..enums import EventKind, ResultState
+from .base import Guard, ReadOnlyManager, ReadOnlyModel
+from .fields import PlainJSONField, SameNumber
+from .queue import Queue
+
+
+class JobResult(ReadOnlyModel):
+    """How a job ended, kept until ``expires_at``; what was enqueued stays in Job until then."""
+
+    instead: ClassVar[dict[str, str]] = {
+        "create": "Queue(name).ack(job, result)",
+        "update": "Queue(name).ack(job, result)",
+        "delete": "the queue's result_ttl_ms, after which it goes",
+    }
+
+    seq = models.BigIntegerField(primary_key=True)
+    queue = models.ForeignKey(Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
+    claim = models.BigIntegerField(null=True)
+    claimed_at = models.DateTimeField(null=True)
+    finished_at = models.DateTimeField()
+    expires_at = models.DateTimeField()
+    deliveries = models.IntegerField()
+    state = models.SmallIntegerField(choices=ResultState.choices)
+    node = models.TextField(null=True)
+    result = PlainJSONField(null=True)
+    result_body = models.BinaryField(null=True)
+    error_type = models.TextField(null=True)
+    error = models.TextField(null=True)
+    fingerprint = models.TextField(null=True)
+
+    job = SameNumber("leasequeue.Job")
+
+    objects = ReadOnlyManager()
+
+    class Meta:
+        indexes = [
+            # Those that did not end well: the others have no entry.
+            models.Index(fields=["queue", "finished_at"], name="leasequeue_result_failed", condition=~Q(state=1)),
+            # Retention: the expired ones, oldest first.
+            models.Index(fields=["expires_at"], name="leasequeue_result_expires"),
+        ]
+
+    def __str__(self) -> str:
+        return f"result of job {self.seq}"
+
+
+class DeadLetter(ReadOnlyModel):
+    """A dead letter: dead in its own queue, or moved to a dead-letter topic (where it is a record or a job as well)."""
+
+    instead: ClassVar[dict[str, str]] = {
+        "create": "Queue(name).nack(job, error)",
+        "update": "Job.objects.dead().retry() or .redrive(queue)",
+        "delete": "Job.objects.dead().discard(reason)",
+    }
+
+    seq = models.BigIntegerField(primary_key=True)
+    queue = models.ForeignKey(Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
+    dead_at = models.DateTimeField()
+    expires_at = models.DateTimeField(null=True)
+    deliveries = models.IntegerField(default=0)
+    #: Dead in its own queue: this row is its place.
+    in_place = models.BooleanField(default=True)
+    error_type = models.TextField(null=True)
+    error = models.TextField(null=True)
+    #: Empty where the failure has none: never null, so that one range of the index holds a group.
+    fingerprint = models.TextField(default="", db_collation="C")
+
+    job = SameNumber("leasequeue.Job")
+
+    objects = ReadOnlyManager()
+
+    class Meta:
+        default_permissions = ()
+        indexes = [
+            # Groups of dead letters, and the newest of one: in full order, so that no planner sorts a group. The number
+            # is an expression here: else a planner who thinks the table empty would read this index for one number. It
+            # is in it once more to be read, so that no row is fetched for it.
+            models.Index(
+                "queue", "fingerprint", "dead_at", F("seq") + 0, include=["seq"], name="leasequeue_dead_cause"
+            ),
+            # To count a group: a twentieth of the index above in size, since equal keys are kept once. Its condition
+            # is true of each row; a statement that does not say it cannot be planned over this index.
+            models.Index(
+                fields=["queue", "fingerprint"], name="leasequeue_dead_size", condition=Q(deliveries__lt=2**31 - 1)
+            ),
+            # Dead letters of a queue, the newest or the oldest first.
+            models.Index("queue", "dead_at", F("seq") + 0, include=["seq"], name="leasequeue_dead_died"),
+            models.Index(
+                fields=["queue", "expires_at"], name="leasequeue_dead_expires", condition=Q(expires_at__isnull=False)
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"dead letter {self.seq}"
+
+
+class Attempt(ReadOnlyModel):
+    """A delivery that ended in a failure, an expired lease included. The newest 20 of a job are kept."""
+
+    instead: ClassVar[dict[str, str]] = {
+        "create": "Queue(name).nack(job, error)",
+    }
+
+    id = models.BigAutoField(primary_key=True)
+    seq = models.BigIntegerField()
+    queue = models.ForeignKey(Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
+    at = models.DateTimeField()
+    delivery = models.IntegerField()
+    node = models.TextField(null=True)
+    error_type = models.TextField()
+    message = models.TextField(default="")
+    traceback = models.TextField(default="")
+    fingerprint = models.TextField(default="")
+
+    job = SameNumber("leasequeue.Job", related_name="attempts")
+
+    objects = ReadOnlyManager()
+
+    class Meta:
+        indexes = [models.Index(fields=["seq", "id"], name="leasequeue_attempt_job")]
+
+    def __str__(self) -> str:
+        return f"attempt {self.delivery} of job {self.seq}"
+
+
+class LeaseEvent(models.Model):
+    """One statement's change to jobs of one queue and task name, written by that statement; at most 1,000 jobs a row.
+
+    The table is partitioned by range of ``id``; the reaper makes partitions ahead and drops old ones.
+    ``txid`` is the writing transaction: readers order by ``(txid, id)``. JobEvent shows the log job by job.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    txid = models.BigIntegerField()
+    occurred_at = models.DateTimeField()
+    queue = models.ForeignKey(Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
+    claim = models.BigIntegerField(null=True)
+    deadline = models.DateTimeField(null=True)
+    #: The lowest and the highest number in ``seqs``.
+    low = models.BigIntegerField()
+    high = models.BigIntegerField()
+    kind = models.SmallIntegerField(choices=EventKind.choices)
+    node = models.TextField(null=True)
+    name = models.TextField(null=True)
+    seqs = ArrayField(models.BigIntegerField())
+    #: Times claimed, in the order of ``seqs``; null: once each (enqueued, redriven: not at all).
+    deliveries = ArrayField(models.IntegerField(), null=True)
+    #: Of claims: milliseconds since the job was ready, in the order of ``seqs``.
+    waited = ArrayField(models.IntegerField(), null=True)
+    #: Of endings and releases: milliseconds that the handler ran, where the worker said so.
+    ran = ArrayField(models.IntegerField(null=True), null=True)
+    #: What these jobs have in common beyond that (the cause of a failure, where they went).
+    detail = models.JSONField(null=True)
+
+    class Meta:
+        indexes = [
+            BrinIndex(fields=["txid"], name="leasequeue_event_txid", pages_per_range=8),
+            BrinIndex(fields=["occurred_at"], name="leasequeue_event_occurred", pages_per_range=8),
+            BrinIndex(fields=["low", "high"], name="leasequeue_event_seqs", pages_per_range=8),
+        ]
+        triggers = [
+            Guard(
+                name="append_only",
+                when=pgtrigger.Before,
+                operation=pgtrigger.Update | pgtrigger.Delete,
+                constraint="leasequeue_event_append_only",
+                message="the lease log is append-only; retention drops partitions, and maintenance passes with"
+                ' pgtrigger.ignore("leasequeue.LeaseEvent:append_only")',
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"event {self.id}"
+
+
+#: Of the row of the log that holds an event: columns of the view that are no fields.
+_BOUNDS = (models.BigIntegerField(db_column="low"), models.BigIntegerField(db_column="high"))
+for _bound in _BOUNDS:
+    _bound.set_attributes_from_name(_bound.db_column or "")
+
+
+class _WithinRow:
+    """Says of the row of the log, which has an index on that, what is asked of one of its jobs."""
+
+    def as_sql(self: Any, compiler: Any, connection: Any) -> tuple[str, Any]:
+        sql, params = super().as_sql(compiler, connection)  # type: ignore[misc]
+        values = self.rhs if isinstance(self.rhs, (list, tuple, set)) else [self.rhs]
+        if not self.rhs_is_direct_value() or not values or None in values or not hasattr(self.lhs, "alias"):
+            return sql, params
+        low, high = (compiler.compile(Col(self.lhs.alias, column))[0] for column in _BOUNDS)
+        numbers = [int(value) for value in values]
+        return f"({sql} AND {low} <= %s AND {high} >= %s)", [*params, max(numbers), min(numbers)]
+
+
+class EventJobNumber(models.BigIntegerField):
+    """The number of an event's job."""
+
+
+class EventJob(SameNumber):
+    """The job of an event."""
+
+
+for _field, _lookups in (
+    (EventJobNumber, (lookups.IntegerFieldExact, lookups.In)),
+    (EventJob, (RelatedExact, RelatedIn)),
+):
+    for _lookup in _lookups:
+        _field.register_lookup(type(_lookup.__name__, (_WithinRow, _lookup), {}))
+
+
+class JobEvent(ReadOnlyModel):
+    """The lease log job by job: a view. ``id`` is that of the row times 1,024, and the job's place in it."""
+
+    id = models.BigIntegerField(primary_key=True)
+    event = models.BigIntegerField()
+    txid = models.BigIntegerField()
+    occurred_at = models.DateTimeField()
+    queue = models.ForeignKey(Queue, on_delete=models.DO_NOTHING, db_constraint=False, related_name="+")
+    seq = EventJobNumber()
+    claim = models.BigIntegerField(null=True)
+    deadline = models.DateTimeField(null=True)
+    deliveries = models.IntegerField(null=True)
+    waited = models.IntegerField(null=True)
+    ran = models.IntegerField(null=True)
+    kind = models.SmallIntegerField(choices=EventKind.choices)
+    node = models.TextField(null=True)
+    name = models.TextField(null=True)
+    detail = models.JSONField(null=True)
+
+    job = EventJob("leasequeue.Job", related_name="events")
+
+    objects = ReadOnlyManager["JobEvent"]()
+
+    class Meta:
+        managed = False
+        db_table = "leasequeue_jobevent"
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"event {self.id}"

@@ -1,0 +1,238 @@
+"""What people use and did: API keys, bulk operations, the audit and saved filters."""
+
+from __future__ import annotations
+
+import pgtrigger
+from django.contrib.postgres.fields import ArrayField
+from django.core.exceptions import ValidationError
+from django.db import models
+from django.db.models import Q
+
+from .base import Guard
+
+
+class ApiScope(models.TextChoices):
+    """What a key may do."""
+
+    READ = "read", "read: state, list, diff, watch"
+    WRITE = "write", "write: append records, ack, nack, extend"
+    DELETE = "delete", "delete: topics and records"
+    ADMIN = "admin", "admin: create and configure topics"
+    PROJECTS = "projects", "projects: act for every project (X-Project-Id)"
+    EMIT = "emit", "emit: events that jobs wait for"
+
+
+class ApiKey(models.Model):
+    """A key of the HTTP doors. The secret is shown once, when the key is made; only its SHA-256 is kept."""
+
+    name = models.CharField(max_length=128, help_text="Who uses it, and for what.")
+    #: The public part of the token: finds the row.
+    prefix = models.CharField(max_length=16, unique=True, editable=False)
+    digest = models.CharField(max_length=64, editable=False)
+    scopes = ArrayField(models.CharField(max_length=16, choices=ApiScope.choices), default=list)
+    topics = ArrayField(
+        models.CharField(max_length=255),
+        default=list,
+        blank=True,
+        help_text="Only topics whose names begin so; empty for all.",
+    )
+    project = models.CharField(max_length=256, default="", blank=True)
+    rate_per_second = models.PositiveIntegerField(
+        null=True, blank=True, help_text="Requests a second; empty for the API's default."
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+    #: To the minute: a request does not write.
+    last_used_at = models.DateTimeField(null=True, blank=True, editable=False)
+
+    class Meta:
+        verbose_name = "API key"
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(scopes__contained_by=["read", "write", "delete", "admin", "projects", "emit"]),
+                name="leasequeue_apikey_scopes",
+            ),
+            models.CheckConstraint(
+                condition=~Q(scopes__contains=["projects"]) | Q(topics=[]), name="leasequeue_apikey_projects"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.prefix})"
+
+    def clean(self) -> None:
+        """Refuse a key for every project that is limited to some topics: prefixes say nothing of others' topics."""
+        if ApiScope.PROJECTS in self.scopes and self.topics:
+            raise ValidationError("A key with the scope projects cannot be limited to topics: make a key for each.")
+
+
+class OperationKind(models.TextChoices):
+    """What is done with each dead letter."""
+
+    RETRY = "retry", "retry"
+    REDRIVE = "redrive", "redrive to another queue"
+    DISCARD = "discard", "discard"
+
+
+class OperationState(models.TextChoices):
+    """How far an operation is; the first three are active."""
+
+    PENDING = "pending", "waiting for the reaper"
+    RUNNING = "running", "running"
+    PAUSED = "paused", "paused"
+    DONE = "done", "done"
+    CANCELLED = "cancelled", "cancelled"
+    FAILED = "failed", "failed"
+
+
+#: States in which an operation still may do something.
+ACTIVE = (OperationState.PENDING, OperationState.RUNNING, OperationState.PAUSED)
+
+
+class BulkOperation(models.Model):
+    """One operation over the dead letters of a selection, or of a filter as it stood at ``frozen_at``.
+
+    Progress is written in the transaction of each batch, so it goes on after any crash exactly where it was.
+    """
+
+    kind = models.CharField(max_length=8, choices=OperationKind.choices)
+    state = models.CharField(max_length=9, choices=OperationState.choices, default=OperationState.PENDING)
+    #: Tenant and queue that it is about; null: all of them.
+    project = models.CharField(max_length=256, null=True, blank=True)
+    queue = models.CharField(max_length=255, null=True, blank=True)
+    #: The filter as a query string; and the numbers of a selection, in place of it.
+    filters = models.TextField(default="", blank=True)
+    seqs = ArrayField(models.BigIntegerField(), null=True, blank=True)
+    #: Later dead letters are not touched.
+    frozen_at = models.DateTimeField()
+    target = models.CharField(max_length=255, null=True, blank=True)
+    rate = models.FloatField(null=True, blank=True, help_text="jobs a second; empty: as fast as it goes")
+    jitter_ms = models.IntegerField(default=0)
+    reason = models.TextField(default="", blank=True)
+    #: Of a retry or redrive: the step that runs again with those after it.
+    from_step = models.TextField(null=True, blank=True)
+    user_id = models.CharField(max_length=64, default="", blank=True)
+    username = models.CharField(max_length=255, default="", blank=True)
+    #: What the confirmation page counted; capped: there may be more.
+    expected = models.BigIntegerField(null=True)
+    expected_capped = models.BooleanField(default=False)
+    #: Dead letters that were looked at, that were changed, that were left alone, and why.
+    looked_at = models.BigIntegerField(default=0)
+    done = models.BigIntegerField(default=0)
+    conflicts = models.BigIntegerField(default=0)
+    conflict_counts = models.JSONField(default=dict)
+    #: The first conflicts: [[seq, why], ...].
+    conflict_sample = models.JSONField(default=list)
+    #: Where the next batch begins, and when the pace allows it.
+    cursor = models.JSONField(null=True)
+    paced_at = models.DateTimeField(null=True)
+    created_at = models.DateTimeField()
+    started_at = models.DateTimeField(null=True)
+    changed_at = models.DateTimeField(null=True)
+    finished_at = models.DateTimeField(null=True)
+    error = models.TextField(default="", blank=True)
+
+    class Meta:
+        default_permissions = ("view",)
+        indexes = [
+            # What the reaper looks for, again and again.
+            models.Index(fields=["id"], name="leasequeue_operation_active", condition=Q(state__in=ACTIVE)),
+        ]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["project", "queue", "kind"],
+                name="leasequeue_operation_one_active",
+                condition=Q(state__in=ACTIVE),
+                nulls_distinct=False,
+            ),
+            models.CheckConstraint(condition=Q(rate__isnull=True) | Q(rate__gt=0), name="leasequeue_operation_rate"),
+            models.CheckConstraint(condition=Q(jitter_ms__range=(0, 86_400_000)), name="leasequeue_operation_jitter"),
+            models.CheckConstraint(
+                condition=~Q(kind=OperationKind.REDRIVE) | Q(target__isnull=False),
+                name="leasequeue_operation_target",
+            ),
+            models.CheckConstraint(
+                condition=~Q(kind=OperationKind.DISCARD) | ~Q(reason=""), name="leasequeue_operation_reason"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} of dead letters, number {self.pk}"
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it still may do something."""
+        return self.state in ACTIVE
+
+
+class OperatorAction(models.Model):
+    """One line of the audit. It is written once; nothing changes it.
+
+    Users are kept as text, so that a line outlives its user, and the user may be in another database.
+    """
+
+    at = models.DateTimeField()
+    user_id = models.CharField(max_length=64, default="", blank=True)
+    username = models.CharField(max_length=255, default="", blank=True)
+    #: ``admin``, ``command``, ``reaper``, or ``code`` for the host's own.
+    source = models.CharField(max_length=16, default="admin")
+    #: ``retry``, ``redrive``, ``discard``, ``edit``, ``pause``, ...; ``retry.done`` when an operation has ended.
+    action = models.CharField(max_length=32)
+    project = models.CharField(max_length=256, default="", blank=True)
+    queue = models.CharField(max_length=255, default="", blank=True)
+    #: The jobs that were named, the first hundred.
+    seqs = ArrayField(models.BigIntegerField(), default=list, blank=True)
+    filters = models.TextField(default="", blank=True)
+    counts = models.JSONField(default=dict, blank=True)
+    reason = models.TextField(default="", blank=True)
+    detail = models.JSONField(default=dict, blank=True)
+    operation = models.ForeignKey(
+        BulkOperation, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, null=True, related_name="+"
+    )
+
+    class Meta:
+        default_permissions = ("view",)
+        indexes = [
+            # One person's, one queue's, one operation's lines, newest first.
+            models.Index(fields=["username", "-id"], name="leasequeue_action_user"),
+            models.Index(fields=["queue", "-id"], name="leasequeue_action_queue"),
+            models.Index(fields=["action", "-id"], name="leasequeue_action_action"),
+        ]
+        triggers = [
+            Guard(
+                name="append_only",
+                when=pgtrigger.Before,
+                operation=pgtrigger.Update | pgtrigger.Delete,
+                constraint="leasequeue_action_append_only",
+                message="the audit is append-only; maintenance passes with"
+                ' pgtrigger.ignore("leasequeue.OperatorAction:append_only")',
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.action} by {self.username or self.source}"
+
+
+class SavedFilter(models.Model):
+    """A named filter: its owner's, or shared with everybody who may see the page."""
+
+    name = models.CharField(max_length=80)
+    #: The owner's primary key as text, and their name when it was saved.
+    owner = models.CharField(max_length=64)
+    owner_name = models.CharField(max_length=255, default="", blank=True)
+    shared = models.BooleanField(default=False)
+    query = models.TextField(help_text="the filter as a query string")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        default_permissions = ()
+        constraints = [
+            models.UniqueConstraint(fields=["owner", "name"], name="leasequeue_savedfilter_name"),
+        ]
+        indexes = [
+            models.Index(fields=["name"], name="leasequeue_savedfilter_shared", condition=models.Q(shared=True)),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
