@@ -11,7 +11,7 @@ from django.db.models.sql import Query
 from django.db.models.sql.datastructures import BaseTable
 
 from .base import ReadOnlyModel, ReadOnlyQuerySet
-from .fields import PlainJSONField, SameNumber
+from .fields import PlainJSONField, SameNumber, TagExact, TagsContain, TagsField
 from .flow import LimitKey, Member, Workflow
 from .queue import Queue
 
@@ -102,8 +102,10 @@ class JobQuery(Query):
 
 
 def _names_states(where: Any) -> bool:
-    """Return whether all rows are of some states, and are not looked for by number or key anyway."""
+    """Return whether all rows are of some states, and are not looked for by number, key or tags anyway."""
     if where.connector != "AND" or where.negated:
+        return False
+    if any(isinstance(each, (TagExact, TagsContain)) for each in where.children):
         return False
     columns = {
         getattr(getattr(each.lhs, "target", None), "column", "")
@@ -274,6 +276,8 @@ class Job(ReadOnlyModel):
     #: The id of a task's result, or the key that the caller gave.
     key = JobKeyField(null=True)
     tag = models.TextField(null=True)
+    #: Names and values to find it by.
+    tags = TagsField(null=True)
 
     #: How it ended; ``None`` while it has not, or when that is forgotten.
     result = SameNumber("leasequeue.JobResult")
