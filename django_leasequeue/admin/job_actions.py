@@ -8,7 +8,7 @@ from .. import engine
 from ..engine import codec, tags
 from ..engine.large import reading as large
 from ..engine.operation import Steps, operation
-from ..tasks.ids import new_end
+from ..tasks.results import new_end
 
 
 class Source(NamedTuple):

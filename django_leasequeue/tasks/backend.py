@@ -7,15 +7,16 @@ from datetime import datetime
 from functools import partial
 from typing import Any, cast
 
+from django.conf import settings as django_settings
 from django.core import checks as django_checks
-from django.db import transaction
+from django.db import connections, transaction
 
-from .. import engine
+from .. import conf, engine
 from ..engine.queues import presets, routing
 from ..exceptions import BatchTooLarge, InvalidOption, LeaseQueueError
 from ..twins import Steps, arun, either, run
-from . import after_commit, jobs, results, signals
 from . import options as backend_options
+from . import signals
 from .api import (
     TASK_MAX_PRIORITY,
     TASK_MIN_PRIORITY,
@@ -25,13 +26,12 @@ from .api import (
     TaskResult,
     TaskResultDoesNotExist,
 )
-from .calls import TaskCalls
+from .calls import Calls, Queues, TaskCalls, check_jobs, jobs_of, note, note_taken, submit, with_known_ids
 from .exceptions import TaskNotFound
-from .ids import new_ends
-from .prepared import Calls, Queues, jobs_of, note, note_taken, with_known_ids
 from .registry import check_findable
+from .result_rows import ResultRow, find_row, find_taken, result_of_row
+from .results import LeaseQueueTaskResult, new_ends
 from .task import Call, LeaseQueueTask
-from .waiting import LeaseQueueTaskResult
 
 #: Most calls of one ``enqueue_many``.
 MAX_MANY = 100_000
@@ -173,23 +173,23 @@ class LeaseQueueBackend(BaseTaskBackend):
         """Store the jobs of calls; with ``waits`` those for which data must be committed first are stored then."""
         made, databases = self._prepare_many(calls)
         for database, queues in databases.items():
-            data = after_commit.awaited(database) if waits else None
+            data = awaited(database) if waits else None
             if data is None:
                 yield from self._store(database, queues)
                 continue
             known = {name: with_known_ids(given) for name, given in queues.items()}
-            jobs.check(jobs_of(known), self.config)
+            check_jobs(jobs_of(known), self.config)
             transaction.on_commit(partial(self._store_now, database, known), using=data)
         return made
 
     def _store(self, database: str, queues: Queues) -> Steps[None]:
         left = queues
         for _ in range(TRIES):
-            answers = yield either(engine.run, engine.arun, jobs.submit(jobs_of(left), self.config), database)
+            answers = yield either(engine.run, engine.arun, submit(jobs_of(left), self.config), database)
             taken = note(left, answers)
             if not taken:
                 break
-            found = yield either(engine.run, engine.arun, jobs.find_taken(answers, self.config.project), database)
+            found = yield either(engine.run, engine.arun, find_taken(answers, self.config.project), database)
             left = note_taken(taken, found, self.alias)
             if not left:
                 break
@@ -216,11 +216,9 @@ class LeaseQueueBackend(BaseTaskBackend):
     def _find(self, result_id: str) -> Steps[TaskResult[Any]]:
         key = _key(result_id)
         for database in self.databases():
-            row: results.ResultRow | None = yield either(
-                engine.run, engine.arun, jobs.find(key, self.config.project), database
-            )
+            row: ResultRow | None = yield either(engine.run, engine.arun, find_row(key, self.config.project), database)
             if row is not None:
-                return results.result_of_row(key, row, self.alias)
+                return result_of_row(key, row, self.alias)
         raise _missing(key)
 
     def _prepare_many(self, calls: Iterable[Call]) -> tuple[list[TaskResult[Any]], dict[str, Queues]]:
@@ -286,3 +284,23 @@ def _missing(key: str) -> TaskResultDoesNotExist:
         f"There is no result {key!r}: no such task was enqueued in this project, or its result has expired"
         " (result_ttl_ms)."
     )
+
+
+def awaited(database: str) -> str | None:
+    """Return the alias whose open transaction must commit before jobs are stored; ``None``: store them now.
+
+    A transaction that the caller has opened on the jobs' own alias decides alone. The transactions that ``TestCase``
+    puts around a test do not count, as they never commit.
+
+    Args:
+        database: alias of the jobs' database.
+    """
+    data = conf.settings.ENQUEUE_AFTER_COMMIT_OF
+    if data is None or data == database or data not in django_settings.DATABASES:
+        return None
+    return data if _opened(data) and not _opened(database) else None
+
+
+def _opened(alias: str) -> bool:
+    """Return whether the code under test, or in production any code, is inside ``atomic()`` on an alias."""
+    return any(not getattr(block, "_from_testcase", False) for block in connections[alias].atomic_blocks)

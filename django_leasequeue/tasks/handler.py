@@ -18,12 +18,12 @@ from ..worker.control import JobControl
 from ..worker.handler import EndingName, GiveUp, Retry
 from ..worker.steps import atomic_run
 from . import backoff as backoffs
-from . import inputs
-from .announcing import Announcer
 from .api import DEFAULT_TASK_BACKEND_ALIAS, normalize_json, task_backends
 from .context import LeaseQueueContext, running
-from .entry import TaskEntry, find_entry
 from .exceptions import FailForGood, ResultNotSerializable, RetryLater, TaskNotFound
+from .registry import TaskEntry, find_entry
+from .signals import Announcer
+from .signature import first_argument, queue_database, read_inputs
 from .task import LeaseQueueTask
 
 logger = logging.getLogger("django_leasequeue.tasks")
@@ -228,10 +228,10 @@ def _retry(seconds: float) -> Retry:
 
 def _with_inputs(entry: TaskEntry, job: LeasedJob, args: Any, marked: Any) -> twins.Steps[list[Any]]:
     """Return arguments with what the job takes from those before it."""
-    database = inputs.database_of(task_backends[entry.alias], job.queue)
-    parents = yield twins.either(engine.run, engine.arun, inputs.read(job.seq), database)
+    database = queue_database(task_backends[entry.alias], job.queue)
+    parents = yield twins.either(engine.run, engine.arun, read_inputs(job.seq), database)
     context = int(entry.takes_context)
-    return [*args[:context], inputs.first_argument(parents, marked), *args[context:]]
+    return [*args[:context], first_argument(parents, marked), *args[context:]]
 
 
 def _arguments(text: str | None) -> tuple[Any, Any, Any]:

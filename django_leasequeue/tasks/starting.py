@@ -21,16 +21,14 @@ from ..engine.queues.queues import find, make_declared
 from ..enums import WorkflowShape
 from ..exceptions import InvalidOption
 from ..twins import Steps, either, run
-from . import after_commit, arguments, inputs, jobs, limit
-from .api import DEFAULT_TASK_BACKEND_ALIAS, InvalidTask, T, Task, TaskResult, task_backends
-from .backend import LeaseQueueBackend
-from .calls import TaskCalls
-from .ids import new_ends
-from .new_results import new_result
+from .api import DEFAULT_TASK_BACKEND_ALIAS, InvalidTask, T, Task, TaskResult, local, task_backends
+from .backend import LeaseQueueBackend, awaited
+from .calls import TaskCalls, check_jobs
+from .keys import check_arguments, limit_of_call
 from .options import BackendOptions
-from .signature import Ends, Graph, Placed, Signature
+from .results import new_ends, new_result
+from .signature import Ends, Graph, Placed, Signature, inputs_marker
 from .task import LeaseQueueTask
-from .times import local
 from .workflow_result import WorkflowResult
 
 
@@ -79,7 +77,7 @@ def start(plan: Plan, *, waits: bool) -> Steps[WorkflowResult[T]]:
     backend = _backend(plan)
     ready = _prepare(plan, backend, uid)
     result: WorkflowResult[T] = WorkflowResult(str(uid), backend.alias, ready.database)
-    data = after_commit.awaited(ready.database) if waits else None
+    data = awaited(ready.database) if waits else None
     if data is None:
         yield from _store(plan, ready, uid, backend)
         return result
@@ -130,7 +128,7 @@ def _check(plan: Plan, ready: _Ready, options: BackendOptions) -> None:
     queues: dict[str, list[NewJob]] = {}
     for node in ready.nodes:
         queues.setdefault(node.queue, []).append(node.job)
-    jobs.check(queues, options)
+    check_jobs(queues, options)
 
 
 def _backend(plan: Plan) -> LeaseQueueBackend:
@@ -205,15 +203,15 @@ def _node(
 ) -> tuple[Node, TaskResult[Any]]:
     task = signature.task
     takes = bool(after.places) and not (signature.immutable or after.empty)
-    arguments.check(task, [None, *args] if takes else args, signature.kwargs)
+    check_arguments(task, [None, *args] if takes else args, signature.kwargs)
     result = new_result(task, args, signature.kwargs, calls.backend)
     known = result.args
     if takes:
-        job = calls.job(result, id_end, inputs=inputs.marker(after))
+        job = calls.job(result, id_end, inputs=inputs_marker(after))
         known = [UnresolvedInput(), *known]
     else:
         job = calls.job(result, id_end)
-    limited = limit.of_call(task, known, result.kwargs)
+    limited = limit_of_call(task, known, result.kwargs)
     node = Node(
         task.queue_name,
         job,

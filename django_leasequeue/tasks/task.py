@@ -12,8 +12,6 @@ from ..engine.flow.declared import Limit
 from ..engine.limits import MAX_SPAN_MS, seconds_of
 from ..twins import Steps, arun, either, run
 from . import backoff as backoffs
-from . import limit as limits
-from . import unique
 from .api import (
     DEFAULT_TASK_BACKEND_ALIAS,
     DEFAULT_TASK_PRIORITY,
@@ -24,19 +22,19 @@ from .api import (
     T,
     Task,
     TaskResult,
+    time_after,
 )
 from .backoff import BackoffLike
 from .context import LeaseQueueContext
+from .keys import OnConflict, UniqueUntil, check_limit, checked_unique_for, with_key_changes
 from .signature import Signature
-from .times import after
-from .unique import OnConflict, UniqueUntil
 
 if TYPE_CHECKING:
     from typing import Self
 
     from ..models import JobQuerySet
     from .backend import LeaseQueueBackend
-    from .waiting import LeaseQueueTaskResult
+    from .results import LeaseQueueTaskResult
 
 #: One set of arguments: positional ones, or keyword ones.
 Arguments = Sequence[Any] | Mapping[str, Any]
@@ -109,13 +107,13 @@ class LeaseQueueTask(GenericTask[P, T], Generic[P, T]):
     def __post_init__(self) -> None:
         for name, value in _checked(self).items():
             object.__setattr__(self, name, value)
-        object.__setattr__(self, "unique_for", unique.checked(self))
-        limits.check(self)
+        object.__setattr__(self, "unique_for", checked_unique_for(self))
+        check_limit(self)
         if self.atomic and iscoroutinefunction(self.func):
             raise InvalidTask("atomic is for plain functions: a transaction of Django is sync.")
         if isinstance(self.run_after, timedelta):
             try:
-                object.__setattr__(self, "run_after", after(self.run_after))
+                object.__setattr__(self, "run_after", time_after(self.run_after))
             except OverflowError as error:
                 raise InvalidTask(f"run_after is too far away: {self.run_after!r}.") from error
         GenericTask.__post_init__(self)
@@ -172,7 +170,7 @@ class LeaseQueueTask(GenericTask[P, T], Generic[P, T]):
         keeps = getattr(self.limit, "while_suspended", False)
         if limit is not None and getattr(limit, "while_suspended", keeps) is not keeps:
             raise InvalidTask("while_suspended of a limit is said by the task itself: @task(limit=...).")
-        changes = unique.merged(given)
+        changes = with_key_changes(given)
         changed = tuple(name for name in OWN_FIELDS if name in self.changed or name in changes)
         if "backoff" in changes:
             try:

@@ -17,7 +17,7 @@ from django_leasequeue.models import JobState, LiveJob, Queue, StoredJob
 from django_leasequeue.tasks import LeaseQueueBackend, task
 from django_leasequeue.tasks import backend as backend_module
 from django_leasequeue.tasks.api import InvalidTask, TaskResultStatus, task_backends
-from django_leasequeue.tasks.ids import new_end
+from django_leasequeue.tasks.results import new_end
 from tests.tasks import samples
 
 pytestmark = pytest.mark.django_db

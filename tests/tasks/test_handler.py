@@ -251,11 +251,11 @@ def test_tasks_are_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_last_errors_are_not_kept_for_ever(caplog: pytest.LogCaptureFixture) -> None:
-    from django_leasequeue.tasks import announcing
+    from django_leasequeue.tasks import signals
 
     caplog.set_level(logging.ERROR)
     handler = TaskHandler()
     job = leased(samples.fail_for_good)
-    for number in range(announcing._MAX_KEPT + 10):
+    for number in range(signals._MAX_KEPT + 10):
         handler.failed(job._replace(seq=number), samples.FailForGood("lost its lease before it was settled"))
-    assert len(handler._announcer._errors) == announcing._MAX_KEPT
+    assert len(handler._announcer._errors) == signals._MAX_KEPT
