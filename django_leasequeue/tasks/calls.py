@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast
 from uuid import uuid4
 
 from .. import conf, engine
-from ..engine import codec
+from ..engine import codec, tags
 from ..engine.jobs.unique import hold_steps
 from ..engine.operation import BEGIN, Steps, operation
 from ..engine.queues.definition import Definition
@@ -34,11 +34,12 @@ class TaskCalls:
     Args:
         task: the task, valid for its backend.
         backend: alias of the backend that enqueues them.
+        common_tags: those of the workflow that they are in.
     """
 
     __slots__ = ("_after", "_before", "_is_keyed", "_is_limited", "_task", "backend")
 
-    def __init__(self, task: Task[..., Any], backend: str) -> None:
+    def __init__(self, task: Task[..., Any], backend: str, common_tags: dict[str, Any] | None = None) -> None:
         self._task, self.backend = task, backend
         common = engine.NewJob(
             name=task.module_path,
@@ -48,6 +49,7 @@ class TaskCalls:
             run_at=None if task.run_after is None else aware(task.run_after),
             max_deliveries=task.max_attempts if isinstance(task, LeaseQueueTask) else None,
             ttl_ms=_ttl_ms(task),
+            tags=tags.with_inherited({**(common_tags or {}), **(getattr(task, "tags", None) or {})} or None),
         )
         # Of a tuple's parts another one is made faster than by names.
         self._before, self._after = common[1:_ID_END], common[_ID_END + 1 :]

@@ -13,6 +13,7 @@ from ..engine.jobs import results as job_results
 from ..engine.large import reading
 from ..engine.limits import MAX_BATCH
 from ..engine.operation import Steps, operation
+from ..engine.tags import META
 from ..enums import JobState, ResultState
 from . import backoff as backoffs
 from .api import Task, TaskError, TaskResult, TaskResultStatus, local, parse_time
@@ -222,6 +223,8 @@ def _own_changes(
     if "backoff" in meta:
         with suppress(TypeError, ValueError):
             changes["backoff"] = backoffs.load(meta["backoff"])
+    if found := meta.get(META):
+        changes["tags"] = found
     return changes
 
 

@@ -18,6 +18,7 @@ from ..engine.operation import BEGIN, operation
 from ..engine.operation import Steps as Statements
 from ..engine.queues.definition import Definition
 from ..engine.queues.queues import find, make_declared
+from ..engine.tags import check_tags
 from ..enums import WorkflowShape
 from ..exceptions import InvalidOption
 from ..twins import Steps, either, run
@@ -48,6 +49,7 @@ class Plan(NamedTuple):
     name: str
     shape: WorkflowShape = WorkflowShape.MAPPING
     existing: Existing | None = None
+    tags: dict[str, Any] | None = None
 
 
 class _Ready(NamedTuple):
@@ -134,6 +136,8 @@ def _check(plan: Plan, ready: _Ready, options: BackendOptions) -> None:
 def _backend(plan: Plan) -> LeaseQueueBackend:
     """Return the backend of all tasks of a workflow; an empty one has that of the tasks that name none."""
     check_text(plan.name, "the name of a workflow", MAX_LABEL_BYTES, 0)
+    if plan.tags is not None:
+        check_tags(plan.tags)
     if plan.on_failure is not None and not isinstance(plan.on_failure, Signature):
         raise InvalidOption(f"on_failure takes a signature, such as task.s(); it is {plan.on_failure!r}.")
     if not plan.graph.calls and plan.shape != WorkflowShape.LIST:
@@ -170,7 +174,7 @@ def _prepare(plan: Plan, backend: LeaseQueueBackend, uid: UUID) -> _Ready:
         alike = made.get(id(task))
         if alike is None:
             databases.add(_accept(task, backend))
-            alike = made[id(task)] = TaskCalls(task, backend.alias)
+            alike = made[id(task)] = TaskCalls(task, backend.alias, plan.tags)
         args = list(signature.args)
         if number == len(plan.graph.calls) and not signature.immutable:
             args.insert(0, str(uid))

@@ -136,7 +136,8 @@ def fold(events: DataFrame) -> DataFrame:
     )
     folded = first.select(
         *("seq", "project", "queue", "task", "enqueued_at", "node", "claimed_at", "granted", "first_claimed_at"),
-        *("ready_at", "attempt", "expiries", "releases", "next_kind", "last", "link", "tags", "first_granted", "first_kind"),
+        *("ready_at", "attempt", "expiries", "releases", "next_kind", "last", "link", "first_granted", "first_kind"),
+        "tags",
         (f.col("extended") - last(f.col("extended"), claim)).alias("extensions"),
         last(f.struct("attempt", "kind", "occurred_at", "detail", "ran"), f.col("is_end")).alias("end"),
         last(f.col("occurred_at"), f.col("is_over")).alias("over_at"),
