@@ -160,7 +160,8 @@ class Outcome(NamedTuple):
     """How a job of a workflow ended: what a step with ``allow_failures`` takes of each that it comes after.
 
     ``ok``: whether it succeeded, and ``value`` is what it returned. Else ``error_type`` is the path of the exception's
-    class and ``error`` its text; both are ``None`` if it was cancelled. ``task_id`` is that of its task's result.
+    class and ``error`` its text, also while its dead letter is tried again; both are ``None`` if it was cancelled.
+    ``task_id`` is that of its task's result.
     """
 
     ok: bool

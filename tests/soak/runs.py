@@ -20,6 +20,8 @@ DEADLY = frozenset({"poison", "forever"})
 UNOWED = DEADLY | {"never", "failure"}
 #: The mode of jobs whose runs are told nothing: they settle late.
 LATE_ACKS = "late"
+#: One that waits in calls of the queue cannot say that it was told; what it still does is judged by its parts.
+DURABLE = "durable"
 #: Modes of jobs that are in a workflow, under a limit, or of a unique key.
 FLOW = frozenset({"node", "limited", "doomed", "forever", "never", "failure", "unique"})
 #: What separates two looks at two clocks.
@@ -73,9 +75,14 @@ class Job:
     runs: list[Run] = field(default_factory=list)
 
     @property
+    def kept(self) -> bool:
+        """Whether its commit was answered, and neither a server nor a cancel took it along."""
+        return self.committed > 0 and not self.recalled and not self.doubtful
+
+    @property
     def owed(self) -> bool:
-        """Whether it has to come to its end."""
-        return self.committed > 0 and self.mode not in UNOWED and not self.recalled and not self.doubtful
+        """Whether it has to come to its end by a run that is done."""
+        return self.kept and self.mode not in UNOWED
 
     @property
     def done(self) -> bool:
@@ -153,7 +160,7 @@ class Judge:
                 broken.append(late)
             else:
                 settled = False
-        for broke, sure in self._overlaps(number, runs, upto) if job.mode != LATE_ACKS else ():
+        for broke, sure in self._overlaps(number, runs, upto) if job.mode not in (LATE_ACKS, DURABLE) else ():
             if sure:
                 broken.append(broke)
             else:

@@ -296,6 +296,9 @@ STORIES: dict[str, tuple[Callable[[Story], object], str | None]] = {
     "a job that an operator tried again begins to count anew": (
         lambda s: (s.job(1, mode="doomed"), raised(s, 1, 2), raised(s, 1, 3, delivery=2), s.run(1, 5)), None),
     "a job that was lost with its server": (lambda s: (s.job(1, 2), failover(s)), None),
+    "a poison that was lost with its server": (lambda s: (s.job(1, 2, mode="poison"), failover(s)), None),
+    "a poison that the other server had": (lambda s: (s.job(1, 1, mode="poison"), failover(s)), promises.LOST),
+    "a poison of the other server": (lambda s: (s.job(1, 3.1, mode="poison"), failover(s)), promises.LOST),
     "a job that the other server had": (lambda s: (s.job(1, 1), failover(s)), promises.LOST),
     "a job of the other server": (lambda s: (s.job(1, 3.1), failover(s)), promises.LOST),
     "a claim that was lost with its server": (lambda s: handed_over(s, 1.5), None),
