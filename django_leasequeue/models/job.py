@@ -184,9 +184,12 @@ class JobQuerySet(ReadOnlyQuerySet["Job"]):
         held = Member.objects.using(self.db).filter(waits=True, key__in=keys.values("pk"))
         return self.filter(pk__in=held.values("seq"))
 
-    def cancel(self) -> int:
-        """Take out the jobs that nobody has started; return how many."""
-        return int(self.engine.cancel(self))
+    def cancel(self, *, running: bool = False) -> int:
+        """Take out the jobs that nobody has started; return how many. With ``running`` those that run, too.
+
+        Who runs one is told at the commit; nothing that it says of the job counts any more.
+        """
+        return int(self.engine.cancel(self, running))
 
     def retry(self, *, from_step: str | None = None) -> int:
         """Bring the dead letters back to the queue that they came from; return how many.
@@ -306,9 +309,9 @@ class Job(ReadOnlyModel):
     def _alone(self) -> JobQuerySet:
         return type(self).objects.using(self._state.db).filter(pk=self.pk)
 
-    def cancel(self) -> bool:
-        """Take it out if nobody has started it; return whether that was done."""
-        return bool(self._alone().cancel())
+    def cancel(self, *, running: bool = False) -> bool:
+        """Take it out if nobody has started it; return whether that was done. See the queryset's ``cancel``."""
+        return bool(self._alone().cancel(running=running))
 
     def retry(self) -> bool:
         """Bring a dead letter back to the queue that it came from; return whether that was done."""

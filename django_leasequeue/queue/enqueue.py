@@ -229,20 +229,22 @@ class ProducerMethods(Handle):
     aenqueue_many = twin(enqueue_many)
 
     @sync
-    def cancel(self, job: Ref) -> Steps[CancelStatus]:
+    def cancel(self, job: Ref, *, running: bool = False) -> Steps[CancelStatus]:
         """Take out a job that nobody runs (queued, delayed or between two tries). A caller that waits for it is told.
 
         A claim at the same time wins or loses, never both.
 
         Args:
             job: its key or number.
+            running: take it out also while it runs. Its handler is told at once (``control.lost``, the reason
+                ``cancelled``); nothing that it says of the job counts any more.
 
         Returns:
             ``cancelled``: it is gone, and its key free. Else where it is: ``processing``, ``completed``, ``failed``, or
             ``not_found``.
         """
         for _ in range(TRIES):
-            gone = yield from engine.cancel(self.name, project=self.project, **named(job)).steps()
+            gone = yield from engine.cancel(self.name, project=self.project, running=running, **named(job)).steps()
             if gone:
                 return CancelStatus.CANCELLED
             found = yield from status_of(self, job)
