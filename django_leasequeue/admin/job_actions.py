@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from .. import engine
-from ..engine import codec
+from ..engine import codec, tags
 from ..engine.large import reading as large
 from ..engine.operation import Steps, operation
 from ..tasks.results import new_end
@@ -60,6 +60,7 @@ def copy_job(seq: int, origin: str) -> Steps[int | None]:
         tag=source.tag,
         priority=source.priority,
         meta=_own_names(source.meta_json),
+        tags=tags.of_meta(source.meta_json),
         result_ttl_ms=source.result_ttl_ms,
         max_deliveries=source.max_deliveries,
         origin=origin,

@@ -14,7 +14,7 @@ from .layout import Lake
 from .options import CONNECTION
 
 #: Version of the columns of silver. A lake of an older one is computed anew from bronze.
-SILVER = 3
+SILVER = 4
 
 
 class RunInProgress(LeaseQueueError):

@@ -12,6 +12,7 @@ from django.core import checks as django_checks
 from django.db import connections, transaction
 
 from .. import conf, engine
+from ..engine import tags
 from ..engine.queues import presets, routing
 from ..exceptions import BatchTooLarge, InvalidOption, LeaseQueueError
 from ..twins import Either, Steps, arun, either, run
@@ -255,9 +256,14 @@ class LeaseQueueBackend(BaseTaskBackend):
                 return result_of_row(key, row, self.alias)
         raise _missing(key)
 
-    def calls_of(self, task: Task[..., Any]) -> TaskCalls:
-        """Return what makes jobs of a task's calls; refuse a task that could not run (``InvalidTask``)."""
-        known = _known.get(id(task))
+    def calls_of(self, task: Task[..., Any], common_tags: dict[str, Any] | None = None) -> TaskCalls:
+        """Return what makes jobs of a task's calls, with the tags of the workflow that they are in.
+
+        Raises:
+            InvalidTask: the task could not run.
+        """
+        tagged = common_tags or tags.inherited.get()
+        known = None if tagged else _known.get(id(task))
         if known is not None and known[0] is task and known[1] is self.params:
             return known[2]
         self.validate_task(task)
@@ -268,9 +274,9 @@ class LeaseQueueBackend(BaseTaskBackend):
             except TaskNotFound as error:
                 raise InvalidTask(f"No worker could run this task. {error}") from error
             _findable.add(path)
-        made = TaskCalls(task, self.alias)
+        made = TaskCalls(task, self.alias, common_tags)
         # Whether a time is allowed, and what it means, is up to settings that tests change; a host may check more.
-        if task.run_after is None and type(self).validate_task is LeaseQueueBackend.validate_task:
+        if not tagged and task.run_after is None and type(self).validate_task is LeaseQueueBackend.validate_task:
             if len(_known) >= MAX_KNOWN:
                 _known.clear()
             _known[id(task)] = task, self.params, made

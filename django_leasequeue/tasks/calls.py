@@ -13,7 +13,7 @@ from uuid import uuid4
 from django.utils import timezone
 
 from .. import conf, engine
-from ..engine import codec
+from ..engine import codec, tags
 from ..engine.jobs.enqueue import enqueue_steps
 from ..engine.jobs.results import status
 from ..engine.jobs.unique import hold_steps
@@ -40,11 +40,12 @@ class TaskCalls:
     Args:
         task: the task, valid for its backend.
         backend: alias of the backend that enqueues them.
+        common_tags: those of the workflow that they are in.
     """
 
     __slots__ = ("_after", "_backend", "_before", "_is_keyed", "_is_limited", "_task")
 
-    def __init__(self, task: Task[..., Any], backend: str) -> None:
+    def __init__(self, task: Task[..., Any], backend: str, common_tags: dict[str, Any] | None = None) -> None:
         self._task, self._backend = task, backend
         expires: float | None = getattr(task, "expires", None)
         run_at: datetime | None = task.run_after
@@ -69,6 +70,7 @@ class TaskCalls:
             run_at=run_at,
             max_deliveries=task.max_attempts if isinstance(task, LeaseQueueTask) else None,
             ttl_ms=None if expires is None else round(expires * 1000),
+            tags=tags.with_inherited({**(common_tags or {}), **(getattr(task, "tags", None) or {})} or None),
         )
         # Of a tuple's parts another one is made faster than by names.
         self._before, self._after = common[1:_ID_END], common[_ID_END + 1 :]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import traceback
+from contextvars import Token
 from datetime import datetime
 from types import TracebackType
 from typing import Any
 
 from .. import engine, twins
-from ..engine import Failure, LeasedJob, codec
+from ..engine import Failure, LeasedJob, codec, tags
 from ..engine.dead.fingerprint import fingerprint, text_of
 from ..engine.large.writing import result_limit
 from ..engine.limits import seconds_of
@@ -76,7 +77,7 @@ class TaskHandler:
             BaseException: whatever the task raised.
         """
         entry, job = self._entry(job), job.loaded()
-        token = running.set(control)
+        token, tagging = running.set(control), self._tagging(job)
         try:
             if (telling := self._announcer.started(entry, job, control)) is not None:
                 twins.run(telling)
@@ -91,6 +92,8 @@ class TaskHandler:
             control.returned()
         finally:
             running.reset(token)
+            if tagging is not None:
+                tags.inherited.reset(tagging)
         return None if value is None else result_json(entry.path, value)
 
     def _in_transaction(
@@ -117,7 +120,7 @@ class TaskHandler:
     async def arun(self, job: LeasedJob, control: JobControl) -> str | None:
         """Run an async task; see ``run``."""
         entry, job = self._entry(job), await job.aloaded()
-        token = running.set(control)
+        token, tagging = running.set(control), self._tagging(job)
         try:
             if (telling := self._announcer.started(entry, job, control)) is not None:
                 await twins.arun(telling)
@@ -129,6 +132,8 @@ class TaskHandler:
             control.returned()
         finally:
             running.reset(token)
+            if tagging is not None:
+                tags.inherited.reset(tagging)
         return None if value is None else result_json(entry.path, value)
 
     def failed(self, job: LeasedJob, error: BaseException) -> tuple[Failure, Retry | GiveUp]:
@@ -182,6 +187,12 @@ class TaskHandler:
     def _meta(job: LeasedJob) -> dict[str, Any]:
         meta = job.meta
         return meta if isinstance(meta, dict) else {}
+
+    @staticmethod
+    def _tagging(job: LeasedJob) -> Token[dict[str, Any] | None] | None:
+        """Have what the job enqueues inherit its tags; return what ends that, ``None`` if it has none."""
+        own = tags.of_meta(job.meta_json)
+        return None if own is None else tags.inherited.set(own)
 
     def _arguments(self, entry: TaskEntry, job: LeasedJob, control: JobControl) -> tuple[Any, Any, Any]:
         args, kwargs, marked = _arguments(job.data_json)

@@ -12,6 +12,7 @@ from django.utils import timezone
 from ..engine import HELD, codec
 from ..engine.large import reading
 from ..engine.operation import Steps, operation
+from ..engine.tags import META
 from ..enums import JobState, ResultState
 from . import backoff as backoffs
 from .api import Task, TaskError, TaskResult, TaskResultStatus
@@ -221,6 +222,8 @@ def _own_changes(
     if "backoff" in meta:
         with suppress(TypeError, ValueError):
             changes["backoff"] = backoffs.load(meta["backoff"])
+    if found := meta.get(META):
+        changes["tags"] = found
     return changes
 
 

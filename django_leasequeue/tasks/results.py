@@ -102,19 +102,23 @@ class LeaseQueueTaskResult(GenericTaskResult[T]):
 
         return Job.objects.using(self._database()).filter(key=self.id).first()
 
-    def cancel(self) -> bool:
+    def cancel(self, *, running: bool = False) -> bool:
         """Take the task out if nobody runs it: it is waiting, delayed, or between two attempts.
 
         In the caller's transaction if there is one. A worker that claims it at the same time wins or loses, never both.
 
+        Args:
+            running: take it out also while it runs. ``current()`` in it is told at once (``lost``, the reason
+                ``cancelled``), a coroutine is cancelled; what it returns is not kept, and it is not tried again.
+
         Returns:
             Whether it was taken out. ``refresh()`` raises ``TaskResultDoesNotExist`` from then on.
         """
-        return bool(engine.run(self._cancelling(), self._database()))
+        return bool(engine.run(self._cancelling(running), self._database()))
 
-    async def acancel(self) -> bool:
+    async def acancel(self, *, running: bool = False) -> bool:
         """See ``cancel``. It runs on an async connection of its own, not in a transaction of the caller."""
-        gone = await engine.arun(self._cancelling(), self._database())
+        gone = await engine.arun(self._cancelling(running), self._database())
         return bool(gone)
 
     def wait(self, timeout: float = 30.0) -> T:
@@ -189,9 +193,9 @@ class LeaseQueueTaskResult(GenericTaskResult[T]):
     def _database(self) -> str:
         return self._lease_backend().database_of(self.task)
 
-    def _cancelling(self) -> engine.Operation[list[tuple[int, str | None]]]:
+    def _cancelling(self, running: bool) -> engine.Operation[list[tuple[int, str | None]]]:
         project = self._lease_backend().config.project
-        return engine.cancel(self.task.queue_name, keys=[self.id], project=project)
+        return engine.cancel(self.task.queue_name, keys=[self.id], project=project, running=running)
 
     def _joining(self, channel: str) -> engine.Operation[tuple[int | None, bool]]:
         project = self._lease_backend().config.project

@@ -16,6 +16,7 @@ from ..engine.operation import BEGIN, operation
 from ..engine.operation import Steps as Statements
 from ..engine.queues.definition import Definition
 from ..engine.queues.queues import find, make_declared
+from ..engine.tags import check_tags
 from ..enums import WorkflowShape
 from ..exceptions import InvalidOption
 from ..twins import Steps, either, run
@@ -45,6 +46,7 @@ class Plan(NamedTuple):
     name: str
     shape: WorkflowShape = WorkflowShape.MAPPING
     existing: Existing | None = None
+    tags: dict[str, Any] | None = None
 
 
 class _Ready(NamedTuple):
@@ -116,6 +118,8 @@ def _check(plan: Plan, ready: _Ready, options: BackendOptions) -> None:
 def _backend(plan: Plan) -> LeaseQueueBackend:
     """Return the backend of all tasks of a workflow; an empty one has that of the tasks that name none."""
     check_text(plan.name, "the name of a workflow", MAX_LABEL_BYTES, 0)
+    if plan.tags is not None:
+        check_tags(plan.tags)
     if plan.on_failure is not None and not isinstance(plan.on_failure, Signature):
         raise InvalidOption(f"on_failure takes a signature, such as task.s(); it is {plan.on_failure!r}.")
     if not plan.graph.calls and plan.shape != WorkflowShape.LIST:
@@ -156,7 +160,7 @@ def _prepare(plan: Plan, backend: LeaseQueueBackend, uid: UUID) -> _Ready:
                 raise InvalidTask(f"{path} has a run_after: a job of a workflow starts after those before it.")
             if isinstance(task, LeaseQueueTask) and task.key is not None:
                 raise InvalidTask(f"{path} has a key: a job of a workflow is not unique. Take a task without one.")
-            calls = made[id(task)] = backend.calls_of(task)
+            calls = made[id(task)] = backend.calls_of(task, plan.tags)
             databases.add(backend.database_of(task))
         args = list(signature.args)
         if number == len(plan.graph.calls) and not signature.immutable:

@@ -102,10 +102,14 @@ class Workflow(Adding):
     Args:
         name: to find it by, at most 255 bytes.
         on_failure: starts once if a job has failed for good; ``s()`` gets the workflow's id as its first argument.
+        tags: names and values to find its jobs by; steps that are added later, and what its jobs enqueue, inherit them.
     """
 
-    def __init__(self, *, name: str = "", on_failure: Signature[Any] | None = None) -> None:
+    def __init__(
+        self, *, name: str = "", on_failure: Signature[Any] | None = None, tags: dict[str, str | int] | None = None
+    ) -> None:
         super().__init__()
+        self._tags = tags
         self._name = name
         self._on_failure = on_failure
 
@@ -124,7 +128,7 @@ class Workflow(Adding):
         return await arun(start(self._plan(), waits=False))
 
     def _plan(self) -> Plan:
-        return Plan(self._graph, self._on_failure, self._name)
+        return Plan(self._graph, self._on_failure, self._name, tags=self._tags)
 
 
 class CurrentWorkflow(Adding):

@@ -11,6 +11,7 @@ from ...enums import JobState
 from .. import arrays
 from ..operation import COPY, Steps
 from ..rows import END, PLAIN, TAG, Enqueued, EnqueueStatus, NewJob, make_id
+from ..tags import tags_json
 from ..topics import caps
 from .new_jobs import LARGE_CHARACTERS, flags_of
 
@@ -157,6 +158,7 @@ def _columns(
         "limits": _column([place.max_deliveries for place in places], arrays.integers),
         "expires": _column([place.expires_at for place in places], arrays.times),
         "tags": _column([place.tag for place in places], arrays.texts),
+        "tagged": _column([tags_json(job.tags) for job in jobs] if places else [], arrays.texts),
         "names": arrays.EMPTY if len(names) == 1 else arrays.texts([job.name for job in jobs]),
         "wake": is_log or not places or any(place.due is None for place in places),
     }

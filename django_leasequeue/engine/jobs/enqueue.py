@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from ... import conf, signals
 from ...enums import JobState
 from ...exceptions import BatchTooLarge, LeaseQueueError, QueueNotFound
-from .. import arrays, tracing
+from .. import arrays, tags, tracing
 from ..announce import announce
 from ..flow.declared import Limited, apply_limits, split
 from ..large.reference import Reference
@@ -170,6 +170,7 @@ def _one_parameters(job: NewJob, project: str, queue: str, origin: str | None) -
         "priority": None if job.priority is None else narrow([job.priority])[0],
         "data": data,
         "meta": meta,
+        "tagged": None if job.tags is None else tags.tags_json(job.tags),
         "body": job.body,
         "ttl": job.ttl_ms,
         "reply_to": job.reply_to,

@@ -12,7 +12,7 @@ from ... import conf
 from ...enums import JobFlag
 from ...exceptions import InvalidOption, PayloadTooLarge
 from ...job_options import MAX_YEAR, NUMBERS
-from .. import arrays, codec, tracing
+from .. import arrays, codec, tags, tracing
 from ..limits import (
     MAX_CHANNEL_BYTES,
     MAX_KEY_BYTES,
@@ -102,6 +102,8 @@ def _check_rest(job: NewJob) -> bool:
             raise InvalidOption(f"reply_to must be the name of a channel without spaces; it is {job.reply_to!r}.")
     if job.meta is not None:
         check_meta(job.meta)
+    if job.tags is not None:
+        tags.check_tags(job.tags)
     if job.origin is not None:
         check_text(job.origin, "origin", MAX_NODE_BYTES)
     if job.priority is not None and (isinstance(job.priority, bool) or not isinstance(job.priority, int)):
@@ -130,7 +132,8 @@ def payloads(jobs: Sequence[NewJob]) -> tuple[list[str | None], list[str | None]
     for job in jobs:
         limit = usual if job.max_bytes is None else check_integer(job.max_bytes, "max_bytes", 1, MAX_BYTES)
         data = None if job.data is None else codec.dumps(job.data)
-        meta = None if job.meta is None else codec.dumps(job.meta, "meta")
+        told = {**(job.meta or {}), tags.META: job.tags} if job.tags else job.meta
+        meta = None if told is None else codec.dumps(told, "meta")
         # A character is at most four bytes: only a text near the limit has to be encoded to be measured.
         size = len(data or "") + len(meta or "") + len(job.body or b"")
         if size * 4 > limit and (size > limit or _bytes(data) + _bytes(meta) + len(job.body or b"") > limit):
@@ -185,6 +188,7 @@ def parameters(
         "priorities": _column(jobs, "priority", lambda values: arrays.integers(narrow(values))),
         "datas": arrays.EMPTY if arrays.absent(datas) else arrays.texts(datas),
         "metas": arrays.EMPTY if arrays.absent(metas) else arrays.texts(metas),
+        "tagged": _column(jobs, "tags", lambda values: arrays.texts(map(tags.tags_json, values))),
         "bodies": _column(jobs, "body", arrays.binaries),
         "run_at": _column(jobs, "run_at", arrays.times),
         "delays": _column(jobs, "delay_ms", arrays.integers),
