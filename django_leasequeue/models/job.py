@@ -274,6 +274,10 @@ class Job(ReadOnlyModel):
     #: The id of a task's result, or the key that the caller gave.
     key = JobKeyField(null=True)
     tag = models.TextField(null=True)
+    #: The lease that holds it, or that it ended with: ``JobEvent.claim``.
+    claim = models.BigIntegerField(null=True)
+    #: What enqueued it, where that said so.
+    origin = models.TextField(null=True)
 
     #: How it ended; ``None`` while it has not, or when that is forgotten.
     result = SameNumber("leasequeue.JobResult")
