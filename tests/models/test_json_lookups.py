@@ -103,7 +103,7 @@ ENDS = [EventKind.RELEASED, EventKind.DEAD_LETTERED]
     ("lookups", "kinds"),
     [
         ({"detail__error_type": "KeyError"}, ENDS),
-        ({"detail__has_key": "error"}, ENDS),
+        ({"detail__has_key": "error_type"}, ENDS),
         ({"detail__contains": {"error_type": "KeyError"}, "job__task": "shop.pay"}, ENDS),
         ({"detail__to": None}, []),
         ({"detail__isnull": True}, [EventKind.ENQUEUED, EventKind.CLAIMED]),
