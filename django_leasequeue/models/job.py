@@ -233,8 +233,8 @@ class Job(ReadOnlyModel):
     Status = JobStatus
     instead: ClassVar[dict[str, str]] = {
         "create": "task.enqueue(...) or Queue(name).enqueue(...)",
-        "update": "the calls of django_leasequeue.engine; what was enqueued is not changed",
-        "delete": "engine.cancel(...), or engine.purge(...) for many",
+        "update": "Job.objects.filter(...).run_now(), .release(), .retry() or .redrive(queue); what was enqueued stays",
+        "delete": "Job.objects.filter(...).cancel() or .discard(reason), or Queue(name).purge() for all of a queue",
     }
 
     seq = models.BigIntegerField(primary_key=True)

@@ -11,7 +11,7 @@ from pytest_django.plugin import DjangoDbBlocker
 
 from django_leasequeue.admin import reading
 from django_leasequeue.engine.pool import connect
-from django_leasequeue.models import Job, JobEvent, Queue, Workflow
+from django_leasequeue.models import DeadLetter, Job, JobEvent, JobResult, Queue, Workflow
 from tests.support.databases import empty_tables
 
 from .filling import DEAD, DONE, FRESH, IDS, LATER, LEASED, fill, fill_queues, fill_up
@@ -42,6 +42,19 @@ QUERIES: dict[str, tuple[Callable[[], Any], int]] = {
     "completed": (lambda: Job.objects.filter(state="completed")[:20], 20),
     "finished": (lambda: Job.objects.finished()[:20], 20),
     "failed of a queue": (lambda: Job.objects.filter(state="failed", queue_id=IDS["other"])[:20], 20),
+    "failed of a queue, the newest": (
+        lambda: (
+            JobResult.objects.filter(queue=IDS["busy"], state=2).order_by("-finished_at").select_related("job")[:20]
+        ),
+        20,
+    ),
+    "leased by a worker": (lambda: Job.objects.leased().filter(worker="single-7")[:20], 20),
+    "dead of a queue, the newest": (
+        lambda: DeadLetter.objects.filter(queue=IDS["morgue"]).order_by("-dead_at").select_related("job")[:20],
+        40,
+    ),
+    "of a task, the newest": (lambda: Job.objects.for_task("app.task_3").order_by("-pk")[:20], 20 * 7),
+    "without a result": (lambda: Job.objects.order_by("pk").filter(result=None)[:20], 20),
     "of a workflow": (lambda: Job.objects.filter(workflow=987_654), 1),
     "waiting for a limit": (lambda: Job.objects.waiting_for("limit-7")[:20], 20 + KEYS),
     "waiting for a key": (lambda: Job.objects.waiting_for("limit-7", "key-6")[:20], 20),
