@@ -5,10 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import psycopg
 import pytest
 
-from testproject.bench import children, processes
+from testproject.bench import processes
 from testproject.bench.children import Child, ChildFailed
 from testproject.bench.stamps import Stamps
 from tests.support.waiting import eventually
@@ -28,29 +27,6 @@ def test_cpu_time_and_memory_of_this_process_its_children_and_one_that_is_gone()
         assert read(process.pid) is None
 
 
-def test_the_server_is_found_when_it_runs_here(test_dsn: str) -> None:
-    with psycopg.connect(test_dsn) as connection:
-        backend, database = connection.info.backend_pid, connection.info.dbname
-        postmaster = processes.postmaster_of(backend, database)
-        if not connection.info.host.startswith("/"):
-            pytest.skip("the server runs elsewhere")
-
-        assert postmaster is not None
-        assert (processes.family_cpu(postmaster) or 0) > 0
-        assert processes.postmaster_of(os.getpid(), database) is None
-
-
-def test_a_child_is_watched() -> None:
-    with Child(["-c", BUSY.format(0.3) + "\nprint('done')"], {}) as child:
-        assert child.wait(300).strip() == "done"
-
-    first, last = child.samples[0], child.samples[-1]
-    used = child.cpu_between(first.at, last.at)
-    assert used is not None
-    assert used == pytest.approx(last.cpu - first.cpu)
-    assert last.resident > 1_000_000
-
-
 def test_a_child_that_fails_says_why_and_one_that_does_not_end_is_stopped() -> None:
     with Child(["-c", "raise SystemExit('no queue here')"], {}) as child, pytest.raises(ChildFailed) as caught:
         child.wait(300)
@@ -61,14 +37,6 @@ def test_a_child_that_fails_says_why_and_one_that_does_not_end_is_stopped() -> N
             child.wait(0.1)
         child.check()
     assert not child.running
-
-
-def test_settings_without_a_module_cannot_be_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(children, "django_settings", object())
-    monkeypatch.delenv("DJANGO_SETTINGS_MODULE")
-
-    with pytest.raises(ChildFailed, match="DJANGO_SETTINGS_MODULE"):
-        children.worker("default", "claim-1")
 
 
 @pytest.mark.slow

@@ -23,7 +23,6 @@ from django_leasequeue.compat.jobqueue import (
     UpdateResultTTLResult,
     create_json_serde,
 )
-from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.exceptions import InvalidOption, LeaseQueueError
 from tests.support.waiting import eventually
 
@@ -106,14 +105,6 @@ class TestExamples:
 
 
 class TestRules:
-    def test_the_first_enqueue_says_how_long_its_result_is_kept(self, clock: engine_clock.Clock) -> None:
-        queue = Queue("jobs", result_ttl=10_000)
-        queue.enqueue("id", result_ttl=1_000)
-        queue.enqueue("id", result_ttl=60_000)
-        queue.queue.ack(queue.queue.claim()[0], 1)
-        clock.advance(seconds=1.1)
-        assert (queue.get_result("id"), queue.get_status("id")) == (None, None)
-
     @pytest.mark.parametrize("is_async", [False, True])
     def test_a_handler_is_told_to_stop(self, is_async: bool) -> None:
         queue = Queue("jobs")
@@ -194,22 +185,6 @@ class TestEvents:
             queue.off("enqueued", heard.append)
             queue.enqueue("2")
         assert heard == ["1"]
-
-    @pytest.mark.usefixtures("closed_pools")
-    async def test_coroutines_hear_in_their_loop(self) -> None:
-        import asyncio
-
-        queue = Queue("jobs")
-        heard = asyncio.Event()
-
-        async def enqueued(id: str) -> None:
-            heard.set()
-
-        queue.on("enqueued", enqueued)
-        async with queue:
-            await queue.aenqueue("id")
-            async with asyncio.timeout(60):
-                await heard.wait()
 
     def test_a_handler_that_raises_changes_nothing(self, caplog: pytest.LogCaptureFixture) -> None:
         queue = Queue("jobs")

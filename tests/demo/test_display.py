@@ -28,16 +28,6 @@ def test_on_a_terminal_the_bar_stays_on_one_line() -> None:
     assert out.getvalue().endswith("\n")
 
 
-def test_elsewhere_it_prints_a_line_for_each_tenth() -> None:
-    out = io.StringIO()
-    bar = ProgressBar(OutputWrapper(out), 100)
-    for number in range(101):
-        bar.show(at(number))
-    bar.end()
-    assert out.getvalue().count("jobs/s") == 11
-    assert "\r" not in out.getvalue()
-
-
 def test_the_table() -> None:
     dead = [
         DeadGroup(3, "builtins.SyntaxError", "invalid\nsyntax " + "x" * 300),

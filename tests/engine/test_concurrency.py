@@ -1,9 +1,6 @@
 """Many claimers at once, on connections of their own: nobody gets what another holds, and nothing is lost."""
 
-import json
 import random
-import subprocess
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -187,49 +184,3 @@ def test_leases_that_expire_under_slow_workers(clock) -> None:
     for events in found.values():
         assert [KIND[event.kind] for event in events].count("acked") == 1
     assert any(event.deliveries and event.deliveries > 1 for events in found.values() for event in events)
-
-
-WORKER = """
-import json, os, sys
-import django
-django.setup()
-from django_leasequeue import engine
-from django_leasequeue.engine.pool import connect
-executor = engine.ConnectionExecutor(connect("default"))
-node, done = f"process-{os.getpid()}", []
-while jobs := executor.run(engine.claim("work", node, 7)):
-    if not done:
-        print("ready", flush=True)
-        sys.stdin.readline()
-    done += executor.run(engine.ack([job.seq for job in jobs], node, tokens=[job.token for job in jobs])).ok
-print(json.dumps(done))
-"""
-
-
-@pytest.mark.slow
-def test_several_processes(subprocess_env: dict[str, str]) -> None:
-    make("work")
-    numbers = put(900)
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", WORKER], env=subprocess_env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        for _ in range(3)
-    ]
-    try:
-        for process in processes:
-            assert process.stdout.readline() == "ready\n"
-        for process in processes:
-            process.stdin.write("go\n")
-            process.stdin.flush()
-        done = [json.loads(process.communicate(timeout=500)[0]) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-            process.communicate()
-    assert sorted(seq for batch in done for seq in batch) == numbers
-    found = check_everything()
-    assert {tuple(KIND[event.kind] for event in events) for events in found.values()} == {
-        ("enqueued", "claimed", "acked")
-    }
-    assert len({event.node for events in found.values() for event in events if event.node}) == 3

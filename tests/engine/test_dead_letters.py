@@ -38,7 +38,6 @@ from .helpers import (
     make,
     one,
     outcomes,
-    own_connection,
     put,
     seqs,
     state,
@@ -149,28 +148,12 @@ class TestAtTheClaim:
         assert seqs(claim(1)) == good
         assert len(letters()) == 2_500
 
-    def test_poison_between_the_good_ones(self) -> None:
-        numbers = put(20)
-        deliver(*numbers[::2])
-        assert seqs(claim(8)) == numbers[1:16:2]
-        assert seqs(claim(8)) == numbers[17::2]
-        assert len(letters()) == 10
-
     @pytest.mark.parametrize("call", [{"tag": "green"}, {"tags": ["blue", "green"]}], ids=str)
     def test_poison_with_the_tags_of_the_claim_behind_many_others(self, call: dict[str, Any]) -> None:
         put(1_200, tag="red")
         deliver(*put(5, tag="blue"), *put(5, tag="green"))
         good = put(3, tag="green")
         assert seqs(claim(5, **call)) == good
-
-    def test_in_each_of_several_queues(self) -> None:
-        make("second", max_deliveries=1, dead_letter="graveyard2")
-        put(3)
-        put(3, "second")
-        deliver()
-        good, other = put()[0], put(queue="second")[0]
-        assert seqs(claim(5, ["work", "second"])) == [good, other]
-        assert (len(letters()), len(letters("graveyard2"))) == (3, 3)
 
     def test_the_own_limit_of_a_job(self) -> None:
         (endless,) = enqueue(NewJob(max_deliveries=0, data="endless"))
@@ -319,35 +302,6 @@ class TestAtTheReleaseToAnotherTopic:
         released = JobEvent.objects.filter(seq=number).order_by("-id")[1]
         assert (released.node, released.claim, released.deliveries) == (NODE, job.token, 2)
         assert counts()["dead_lettered"] == 1
-
-    def test_the_claim_of_a_sweep_is_gone_afterwards(self, clock) -> None:
-        """More jobs than one round takes."""
-        for _ in range(3):
-            put(1_000)
-        deliver(times=1)
-        for _ in range(3):
-            claim(1_000)
-        clock.advance(seconds=31)
-        assert claim(9) == []
-        assert len(letters()) == 3_000
-        assert counts() == {**counts(), "ready": 0, "leased": 0, "dead_lettered": 3_000}
-        clock.advance(seconds=31)
-        put()
-        assert len(claim(9)) == 1
-
-
-@pytest.mark.django_db(transaction=True)
-def test_claimers_that_meet_the_same_poison_bury_it_once() -> None:
-    make("work", max_deliveries=1, dead_letter="graveyard")
-    put(300)
-    deliver(times=1)
-    good = put(20)
-    with own_connection() as a, own_connection() as b:
-        got = [job.seq for executor in (a, b) for job in executor.run(engine.claim("work", "n", 10))]
-    assert sorted(got) == good
-    assert len(letters()) == 300
-    assert counts()["dead_lettered"] == 300
-    assert JobEvent.objects.filter(kind=8).count() == 300
 
 
 class TestWhatStaysInTheClaim:

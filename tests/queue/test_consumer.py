@@ -77,11 +77,6 @@ class TestP7Stalled:
         eventually(lambda: running == [0])
         eventually(lambda: not [thread for thread in threading.enumerate() if thread.name.startswith("leasequeue-job")])
 
-    def test_a_run_that_ends_in_time_is_not_touched(self, consume: Any) -> None:
-        queue = jobqueue()
-        consume(queue, lambda job, control: control.event.wait(0.2), visibility_timeout=30)
-        assert queue.enqueue_and_wait(1, timeout=30) is False
-
     def test_a_stalled_handler_sees_it_and_the_caller_gets_the_second_run(self, consume: Any, heard: Any) -> None:
         queue = jobqueue(lease_ms=2_000)
         reasons: list[str] = []
@@ -113,13 +108,6 @@ class TestP9Stop:
                 assert queue.enqueue_and_wait(number, timeout=30) == number
             assert not consumer.running
         assert consumer.stop()
-
-    async def test_in_async_code(self) -> None:
-        queue = jobqueue()
-        async with Consumer(queue, lambda job: job.payload, reaper=False) as consumer:
-            assert await queue.aenqueue_and_wait("x", timeout=30) == "x"
-            assert consumer.running
-        assert not consumer.running
 
 
 class TestP10Reaper:

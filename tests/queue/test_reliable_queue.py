@@ -48,17 +48,6 @@ class TestP1Deduplication:
         again = queue.enqueue({}, key="id")
         assert (again.status, again.state) == ("duplicate", "failed")
 
-    def test_many_at_once_say_the_same(self) -> None:
-        queue = jobqueue()
-        queue.enqueue(1, key="done")
-        queue.ack(queue.claim()[0], "result")
-        receipts = queue.enqueue_many([NewJob(1, key="new"), NewJob(1, key="done"), NewJob(2, key="new")])
-        assert [(item.status, item.state, item.result) for item in receipts] == [
-            ("queued", "queued", None),
-            ("completed", "completed", None),
-            ("duplicate", "queued", None),
-        ]
-
 
 class TestP3Cancel:
     def test_what_it_says_of_each_state(self, clock: engine_clock.Clock) -> None:
@@ -110,21 +99,6 @@ class TestP4States:
         queue.enqueue(1, key="id")
         queue.ack(queue.claim()[0])
         assert (states(queue), queue.get_result("id", "default")) == ("completed", None)
-
-    @pytest.mark.slow
-    def test_large_results(self) -> None:
-        queue = jobqueue()
-        text, body = "x" * 5_000_000, bytes(5_000_000)
-        for key in ("text", "body"):
-            queue.enqueue(1, key=key)
-        for job in queue.claim(2):
-            queue.ack(job, text if job.key == "text" else body)
-        assert queue.get_result("text") == text
-        assert queue.get_result("body") == body
-        assert queue.enqueue(1, key="body").result == body
-        pieces = list(queue.stream_result("body", chunk_size=1_000_000))
-        assert [len(piece) for piece in pieces] == [1_000_000] * 5
-        assert b"".join(queue.stream_result("text")) == f'"{text}"'.encode()
 
 
 class TestP5Retries:
@@ -251,12 +225,6 @@ class TestP6RequestResponse:
                 queue.ack(job, "another's result") if end == "completed" else queue.fail(job, "another's failure")
             with pytest.raises(JobNotFound, match="is lost"):
                 waiting.value()
-
-    async def test_large_results_async(self) -> None:
-        queue = jobqueue()
-        async with Consumer(queue, lambda job: "x" * job.payload, reaper=False):
-            answers = await asyncio.gather(*(queue.aenqueue_and_wait(size) for size in (10, 100_000, 5_000_000)))
-        assert [len(answer) for answer in answers] == [10, 100_000, 5_000_000]
 
     def test_a_duplicate_waits_for_the_same_run(self) -> None:
         queue = jobqueue()
