@@ -48,7 +48,7 @@ class TestExamples:
             return {"thumbnails": [job.payload["frames"][:2]]}
 
         with queue:
-            asked = queue.enqueue_and_wait("v", {"video_id": "v", "frames": b"\x00\x01\x02"}, timeout=30)
+            asked = queue.enqueue_and_wait("v", {"video_id": "v", "frames": b"\x00\x01\x02"}, timeout=120)
             eventually(lambda: done)
         assert asked == {"thumbnails": [b"\x00\x01"]} == queue.get_result("v")
         assert done == [("v", asked)]
@@ -68,12 +68,12 @@ class TestExamples:
         queue.execute(handler)
         with queue:
             with pytest.raises(JobFailedError) as caught:
-                queue.enqueue_and_wait("job-1", {"a": 1}, timeout=30)
+                queue.enqueue_and_wait("job-1", {"a": 1}, timeout=120)
             assert (caught.value.error, caught.value.deliveries) == ("no disk", 3)
             assert queue.enqueue("job-1", {"a": 1}) == EnqueueResult("queued")  # a failed id is free
             for _ in range(2):
                 with pytest.raises(MaxRetriesError, match="no disk"):
-                    queue.enqueue_and_wait("job-1", {"a": 1}, timeout=30)
+                    queue.enqueue_and_wait("job-1", {"a": 1}, timeout=120)
             eventually(lambda: dead_letters.get_status("job-1"))
         [moved] = dead_letters.queue.claim()
         assert moved.payload == {"a": 1}
@@ -120,7 +120,7 @@ class TestRules:
 
         def handler(job: Job) -> None:
             seen.append(job.signal.aborted)
-            assert job.signal.wait(20)
+            assert job.signal.wait(120)
             told(job, job.signal.reason)
 
         async def ahandler(job: Job) -> None:

@@ -84,7 +84,7 @@ async def test_cancel() -> None:
     assert names["answer"] == "cancelled"
     assert names["fresh"].status == "queued"
     exports = names["exports"]
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while (await exports.aget_status("export-7")).state != "failed":
             await asyncio.sleep(0.02)
     assert (await exports.aget_status("export-7")).error == "cancelled by the user"

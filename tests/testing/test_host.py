@@ -110,7 +110,7 @@ TESTS = """
     @pytest.mark.django_db(transaction=True)
     def test_a_real_worker_and_no_fixture():
         with Consumer(thumbnails, lambda job: job.payload + 1, reaper=False):
-            assert thumbnails.enqueue_and_wait(1, timeout=20) == 2
+            assert thumbnails.enqueue_and_wait(1, timeout=120) == 2
 
 
     class Orders(LeaseQueueTestMixin, TestCase):
