@@ -1,9 +1,11 @@
 """Many claimers at once, on connections of their own: nobody gets what another holds, and nothing is lost."""
 
 import random
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from datetime import datetime
 from threading import Lock
 
@@ -12,8 +14,9 @@ import pytest
 
 from django_leasequeue import engine
 from django_leasequeue.engine import ConnectionExecutor, Failure, Release
+from django_leasequeue.engine.leases.floor import Proposals
 from django_leasequeue.engine.upkeep.verify import snapshot, verify
-from django_leasequeue.models import EventKind, JobEvent, LeaseEvent
+from django_leasequeue.models import EventKind, FloorKind, JobEvent, LeaseEvent, QueueFloor
 
 from .helpers import make, own_connection, put
 
@@ -75,9 +78,10 @@ def crowd(count: int, work: Callable[[int], None]) -> None:
 
 @pytest.mark.parametrize("tags", [None, ["red", "blue"]], ids=str)
 def test_producers_and_claimers_of_several_queues_with_retries(tags: list[str] | None) -> None:
+    """And two that raise floors: no job ends up below one."""
     for name in ("first", "second"):
         make(name, max_deliveries=0, requeue="back" if name == "second" else "original")
-    total = 800
+    total, patience = 800, time.monotonic() + 300
     done: Counter[int] = Counter()
     lock = Lock()
 
@@ -86,13 +90,19 @@ def test_producers_and_claimers_of_several_queues_with_retries(tags: list[str] |
         with own_connection() as executor:
             if number < 2:
                 for _ in range(total // 40):
-                    jobs = [
-                        engine.NewJob(priority=dice.randint(0, 3), tag=dice.choice(["red", "blue"])) for _ in range(20)
-                    ]
-                    executor.run(engine.enqueue(("first", "second")[number], jobs))
+                    found = [(dice.randint(0, 3), dice.choice(["red", "blue"])) for _ in range(20)]
+                    jobs = [engine.NewJob(priority=priority, tag=tag) for priority, tag in found]
+                    with executor.connection.transaction() if number else nullcontext():  # the second is slow
+                        executor.run(engine.enqueue(("first", "second")[number], jobs[:10]))
+                        executor.run(engine.enqueue(("first", "second")[number], jobs[10:]))
+                return
+            if number < 4:
+                proposals = Proposals()
+                while sum(done.values()) < total and time.monotonic() < patience:
+                    executor.run(engine.advance_floors(proposals))
                 return
             node = f"node-{number}"
-            while sum(done.values()) < total:
+            while sum(done.values()) < total and time.monotonic() < patience:
                 jobs = executor.run(engine.claim(["first", "second"], node, dice.randint(1, 30), tags=tags))
                 back = [job for job in jobs if dice.random() < 0.3]
                 executor.run(engine.release([Release(job.seq, job.token, 0, Failure("again")) for job in back], node))
@@ -100,11 +110,12 @@ def test_producers_and_claimers_of_several_queues_with_retries(tags: list[str] |
                 with lock:
                     done.update(settled.ok)
 
-    crowd(6, work)
+    crowd(8, work)
     assert len(done) == total
     assert set(done.values()) == {1}
     found = check_everything()
     assert any(len(events) > 3 for events in found.values())
+    assert set(QueueFloor.objects.values_list("kind", flat=True)) >= {FloorKind.READY}
 
 
 def jobs_left(executor: ConnectionExecutor) -> bool:

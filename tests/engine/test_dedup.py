@@ -90,21 +90,6 @@ class TestWhileTheJobLives:
         assert answers[3].seq == answers[1].seq
         assert set(LiveJob.objects.values_list("origin", flat=True)) == {"here"}
 
-    def test_old_and_new_keys_in_one_call_keep_their_order(self, queue: int) -> None:
-        taken, *_ = ask("k5", data=5)
-        answers = enqueue(*[NewJob(key=f"k{number}", data=number) for number in range(10)], NewJob(key="k3", data=99))
-        assert [index for index, answer in enumerate(answers) if answer.status == "duplicate"] == [5, 10]
-        assert (answers[5].seq, answers[10].seq) == (taken, answers[3].seq)
-        assert sorted(LiveJob.objects.values_list("data", flat=True)) == list(range(10))
-
-    def test_a_cancelled_key_is_free_at_once(self, queue: int) -> None:
-        first, *_ = ask()
-        assert engine.run(engine.cancel("work", keys=["k"])) == [(first, "k")]
-        second, status, _ = ask()
-        assert (status, second != first) == ("queued", True)
-        assert one().seq == second
-        assert claim() == []
-
 
 @pytest.mark.parametrize("options", [{}, {"result_ttl_ms": 60_000}], ids=str)
 def test_until_its_end_whether_its_result_is_kept_or_not(db: None, options: dict[str, Any]) -> None:

@@ -24,7 +24,6 @@ from django_leasequeue.exceptions import (
 )
 from django_leasequeue.models import JobResult
 from django_leasequeue.notify.replies import get_hub
-from django_leasequeue.tasks import FailForGood
 from tests.queue.support import jobqueue, states
 from tests.support.threads import ThreadResult
 from tests.support.waiting import eventually
@@ -170,18 +169,6 @@ class TestP6RequestResponse:
             with pytest.raises(kind) as caught:
                 queue.enqueue_and_wait(2, key=key)
             assert type(caught.value) is kind
-
-    def test_a_failure_is_raised(self) -> None:
-        def handler(job: Any) -> None:
-            raise FailForGood("no use") if job.payload == "give up" else ValueError("boom")
-
-        queue = jobqueue()
-        with Serves(queue, handler):
-            with pytest.raises(JobFailed, match="no use"):
-                queue.enqueue_and_wait("give up", timeout=60)
-            with pytest.raises(MaxRetries, match="boom") as caught:
-                queue.enqueue_and_wait("try", timeout=60)
-        assert caught.value.deliveries == 3
 
     def test_a_timeout_leaves_the_job_running(self) -> None:
         queue = jobqueue()
