@@ -114,7 +114,8 @@ def test_how_well_queues_serve(both: Both) -> None:
             {name: f.round(name, 3) for name in ("delay", "retry_wait")}
         ),
         """
-        WITH j AS (SELECT *, (epoch_us(ended_at) - epoch_us(enqueued_at)) / 1e6 AS total FROM jobs WHERE deliveries > 0),
+        WITH j AS (SELECT *, (epoch_us(ended_at) - epoch_us(enqueued_at)) / 1e6 AS total FROM jobs
+            WHERE deliveries > 0),
         w AS (SELECT * FROM j WHERE ended_at > (SELECT max(ended_at) FROM j) - INTERVAL 7 DAY),
         p AS (SELECT seq, sum(waited) AS ready, coalesce(sum(held), 0) AS run, greatest(0, max(
             epoch_us(claimed_at) / 1e6 - waited - epoch_us(f.enqueued_at) / 1e6) FILTER (WHERE attempt = 1))
