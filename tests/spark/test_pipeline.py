@@ -182,7 +182,7 @@ def test_silver_of_an_older_version_is_written_anew_and_of_a_newer_one_refused(l
     assert rows(lake, lake.silver("attempts"), "seq", "held") == new
     assert pipeline.run(lake, source.options).days == 0
     lake.put_note("schema", {"silver": 99})
-    with pytest.raises(InvalidOption, match="version 99, this package knows 3"):
+    with pytest.raises(InvalidOption, match=f"version 99, this package knows {upkeep.SILVER}"):
         pipeline.run(lake, source.options)
 
 
