@@ -57,4 +57,6 @@ def change(this: float | None, last: float | None) -> str:
     ratio = this / last
     if abs(ratio - 1) < 0.005:
         return "as before"
+    if ratio > 100:
+        return "over 100 times"
     return f"{ratio:.1f} times" if ratio >= 2 else f"{100 * (ratio - 1):+.0f} %"
