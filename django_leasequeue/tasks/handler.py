@@ -20,6 +20,7 @@ from ..worker.handler import EndingName, GiveUp, Retry
 from ..worker.steps import atomic_run
 from . import backoff as backoffs
 from .api import DEFAULT_TASK_BACKEND_ALIAS, normalize_json, task_backends
+from .codecs import decoded
 from .context import LeaseQueueContext, running
 from .exceptions import FailForGood, ResultNotSerializable, RetryLater, TaskNotFound
 from .registry import TaskEntry, find_entry
@@ -262,6 +263,9 @@ def _arguments(text: str | None) -> tuple[Any, Any, Any]:
     if isinstance(data, dict):
         found = data.pop("args", ()), data.pop("kwargs", {}), data.pop("inputs", None)
         if not data:
+            if '"$' in text:  # as the codecs write
+                args, kwargs = decoded(*found[:2])
+                return args, kwargs, found[2]
             return found
     raise InvalidOption(
         f'The payload of a task is {{"args": [...], "kwargs": {{...}}}}, each optional; it is {text[:200]}.'

@@ -12,6 +12,7 @@ from ..engine.flow.limits import check_key as check_limit_key
 from ..engine.limits import MAX_SPAN_MS, MAX_UNIQUE_BYTES, check_text, seconds_of
 from ..exceptions import InvalidOption
 from .api import InvalidTask, Task
+from .codecs import decoded
 
 if TYPE_CHECKING:
     from .task import LeaseQueueTask
@@ -181,6 +182,7 @@ def unique_fields(task: LeaseQueueTask[..., Any], args: Sequence[Any], kwargs: M
         if named:
             raise InvalidTask(f"{named[0]} is about a key: give the task one, as in using(key='invoice-7').")
         return {}
+    args, kwargs = decoded(args, kwargs)
     if callable(made):
         made = made(*args, **kwargs)
         if made is None:
@@ -231,6 +233,7 @@ def limit_of_call(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str
     limit: Limit | None = getattr(task, "limit", None)
     if limit is None:
         return None
+    args, kwargs = decoded(args, kwargs)
     if limit.key is None:
         key: Any = _fill(task, limit.template, args, kwargs, "limit")
     else:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from django.conf import settings as django_settings
 from django.utils import timezone
 
-from .. import engine
+from .. import conf, engine
 from ..engine import rows
 from ..engine.jobs.events import result_event
 from ..engine.jobs.replies import join_key
@@ -22,6 +22,7 @@ from ..notify.alarms import Alarm, AsyncAlarm
 from ..notify.replies import answer, get_hub, work_in_place
 from ..twins import Steps, arun, either, run
 from .api import GenericTaskResult, T, Task, TaskResult, TaskResultDoesNotExist, TaskResultStatus, task_backends
+from .codecs import encode
 
 if TYPE_CHECKING:
     from ..models import Job
@@ -261,12 +262,15 @@ def new_result(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, A
     for put in _unknown:
         put(result, None)
     try:
+        if conf.settings.TASK_CODECS:
+            _put_args(result, encode(args))
+            _put_kwargs(result, encode(kwargs))
         result.__post_init__()
     except (TypeError, ValueError, RecursionError) as error:
         kind = TypeError if isinstance(error, TypeError) else ValueError
         raise kind(
             f"The arguments of {task.module_path} must be JSON: {error}. Give the ids of objects, and dates and"
-            " decimals as text."
+            " decimals as text, or name their types in LEASEQUEUE['TASK_CODECS']."
         ) from error
     return cast("TaskResult[Any]", result)
 

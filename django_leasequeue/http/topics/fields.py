@@ -80,7 +80,7 @@ def _short(number: int, name: str, value: Any, high: int) -> str | None:
     return value
 
 
-def _tags(number: int, tags: Any) -> dict[str, Any] | None:
+def _tags(number: int, tags: dict[str, Any] | None) -> dict[str, Any] | None:
     try:
         if tags is not None:
             check_tags(tags)
