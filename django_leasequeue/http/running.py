@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from asgiref.sync import sync_to_async
 
-from ..engine import AsyncConnectionExecutor, DjangoExecutor, Operation
+from ..engine import AsyncConnectionExecutor, DjangoExecutor, Operation, Work, run
 from ..engine.pool import borrow, in_thread, patiently
 
 T = TypeVar("T")
@@ -30,16 +30,16 @@ class RequestRunner:
         self.using = using
         self.threaded = threaded or in_thread()
 
-    async def run(self, operation: Operation[T]) -> T:
+    async def run(self, work: Work[T]) -> T:
         """Run an operation."""
         if self.threaded:
-            return await sync_to_async(self._run)(operation)
+            return await sync_to_async(self._run)(work)
         async with borrow(self.using) as connection:
-            return await AsyncConnectionExecutor(connection).run(operation)
+            return await AsyncConnectionExecutor(connection).run(work)
 
-    def _run(self, operation: Operation[T]) -> T:
+    def _run(self, work: Work[T]) -> T:
         with patiently(self.using):
-            return DjangoExecutor(self.using).run(operation)
+            return run(work, self.using)
 
     async def run_flushed(self, operation: Operation[T]) -> tuple[T, float]:
         """Run an operation in a transaction of its own and return its value and the milliseconds that the commit took.

@@ -18,12 +18,12 @@ from rest_framework.request import Request
 from rest_framework.views import APIView
 
 from .. import conf
-from ..engine import Operation
+from ..engine import Operation, Work
 from ..engine.queues import presets, routing
 from . import payload
 from .access import Access
 from .auth import ApiKeyAuthentication, authenticate, require
-from .errors import ApiError, answered, describe
+from .errors import ApiError, describe, outage
 from .fields import Body
 from .running import RECEIVED, UNREAD, RequestRunner
 from .schema import SCHEMA
@@ -102,8 +102,8 @@ class ApiView(APIView):
                 )
             await self._admit(wrapped, topic)
             response: HttpResponseBase = await handler(wrapped, **kwargs)
-            if not self.public:
-                answered()
+            if outage.parts and not self.public:
+                outage.ends("requests")  # the database answered
             return response
         except Exception as error:  # noqa: BLE001  (whatever happens has one form for the client)
             return self.refuse(error, topic)
@@ -134,9 +134,9 @@ class ApiView(APIView):
         if topic is not None:
             presets.check_name(topic, "the name of a topic")
 
-    async def run(self, operation: Operation[T]) -> T:
+    async def run(self, work: Work[T]) -> T:
         """Run an engine operation on the topic's database."""
-        return await self.runner.run(operation)
+        return await self.runner.run(work)
 
     async def run_on_each(self, operation: Operation[list[T]]) -> list[T]:
         """Run an engine operation on every database that has queues; return all that they answer."""
