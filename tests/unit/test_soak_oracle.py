@@ -57,14 +57,14 @@ def raised(s: Story, number: int, at: float, delivery: int = 1) -> None:
     s.end(number, at + 0.1, delivery=delivery, how="raised")
 
 
-def two_runs(s: Story, told: float | None = None) -> None:
+def two_runs(s: Story, told: float | None = None, mode: str = "plain", how: str = "done") -> None:
     """The second run begins while the first one goes on."""
-    s.job(1)
+    s.job(1, mode=mode)
     s.start(1, 2)
     if told is not None:
         s.told(1, told)
     s.run(1, 6.5, pid=12, delivery=2)
-    s.end(1, 9)
+    s.end(1, 9, how=how)
 
 
 def two_slots(s: Story, *told: object, at: float = 6.5) -> None:
@@ -202,6 +202,8 @@ STORIES: dict[str, tuple[Callable[[Story], object], str | None]] = {
         lambda s: (s.job(1), s.job(2), s.start(2, 1.9), stopped(s), s.end(2, 8.001), s.run(1, 8.01, claimed=2)),
         promises.LATE),
     "two runs at once": (two_runs, promises.OVERLAP),
+    "two runs at once of a workflow's job": (lambda s: two_runs(s, mode="node", how="raised"), promises.OVERLAP),
+    "a run whose function was not called": (lambda s: two_runs(s, mode="node", how="unbegun"), None),
     "two runs at once, told too late": (lambda s: two_runs(s, 5.5), promises.OVERLAP),
     "two runs at once of a stopped process": (
         lambda s: (s.job(1), fault(s, "stop", 2.5, 9, "worker1"), s.start(1, 2), s.say("stop", 2.5, 11, "stop"),
@@ -295,6 +297,9 @@ STORIES: dict[str, tuple[Callable[[Story], object], str | None]] = {
     "a job that an operator tried again begins to count anew": (
         lambda s: (s.job(1, mode="doomed"), raised(s, 1, 2), raised(s, 1, 3, delivery=2), s.run(1, 5)), None),
     "a job that was lost with its server": (lambda s: (s.job(1, 2), failover(s)), None),
+    "a poison that was lost with its server": (lambda s: (s.job(1, 2, mode="poison"), failover(s)), None),
+    "a poison that the other server had": (lambda s: (s.job(1, 1, mode="poison"), failover(s)), promises.LOST),
+    "a poison of the other server": (lambda s: (s.job(1, 3.1, mode="poison"), failover(s)), promises.LOST),
     "a job that the other server had": (lambda s: (s.job(1, 1), failover(s)), promises.LOST),
     "a job of the other server": (lambda s: (s.job(1, 3.1), failover(s)), promises.LOST),
     "a claim that was lost with its server": (lambda s: handed_over(s, 1.5), None),
