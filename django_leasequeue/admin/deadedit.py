@@ -85,6 +85,19 @@ def _restore_list(edited: list[Any], shown: list[Any], real: list[Any]) -> list[
     return made
 
 
+class _NotJson(InvalidOption):
+    """What was typed is not JSON; ``line`` shows the place, and ``at`` is its offset."""
+
+    def __init__(self, error: ValueError, text: str) -> None:
+        super().__init__(f"This is not JSON: {error}.")
+        self.at: int | None = getattr(error, "pos", None)
+        self.line = ""
+        if isinstance(error, json.JSONDecodeError):
+            before, after = text[: error.pos], text[error.pos :]
+            start, end = before.rpartition("\n")[2][-60:], after.partition("\n")[0][:60]
+            self.line = f"{error.lineno}: {start}{end}\n{' ' * (len(str(error.lineno)) + 2 + len(start))}^"
+
+
 def check_data(text: str, dead_letter: DeadRow, real: Any, shown: Any) -> Any:
     """Return the data that a person typed, with hidden values put back.
 
@@ -94,7 +107,7 @@ def check_data(text: str, dead_letter: DeadRow, real: Any, shown: Any) -> Any:
     try:
         edited = codec.loads(text)
     except ValueError as error:
-        raise InvalidOption(f"This is not JSON: {error}.") from error
+        raise _NotJson(error, text) from error
     limit = conf.settings.API.MAX_DEPTH
     if too_deep(edited, limit):
         raise InvalidOption(f"This is nested more than {limit} deep: flatten it.")
@@ -138,10 +151,10 @@ def edit(request: HttpRequest, site: AdminSite, seq: int) -> HttpResponse:
     plain = None if dead_letter.data_json is None else readable(dead_letter.data_json)
     shown = redact(plain, kind="data", queue=dead_letter.queue, task=dead_letter.name)
     text = pretty(shown)
-    error, lines = "", []
+    error, line, at, lines = "", "", None, []
     reason = request.POST.get("reason", "").strip()[:MAX_REASON]
     if request.method == "POST":
-        text = request.POST.get("data", "")
+        text = request.POST.get("data", "").replace("\r\n", "\n")
         try:
             made = check_data(text, dead_letter, real, shown)
             lines = difference(shown, redact(made, kind="data", queue=dead_letter.queue, task=dead_letter.name))
@@ -149,6 +162,8 @@ def edit(request: HttpRequest, site: AdminSite, seq: int) -> HttpResponse:
                 return _retry(request, site, dead_letter, made, lines, reason)
         except LeaseQueueError as problem:
             error = str(problem)
+            if isinstance(problem, _NotJson):
+                line, at = problem.line, problem.at
     return pages.page(
         request,
         site,
@@ -158,6 +173,8 @@ def edit(request: HttpRequest, site: AdminSite, seq: int) -> HttpResponse:
             "job_url": pages.url_or_none(site, "leasequeue_job_change", seq),
             "text": text,
             "error": error,
+            "error_line": line,
+            "error_at": at,
             "lines": lines,
             "checked": request.method == "POST" and not error,
             "dead_at": dead_letter.dead_at.isoformat(),

@@ -25,6 +25,8 @@ from .base import ReadOnlyAdmin
 from .queues import CAP, PAGE, lines_of
 from .rates import TaskRate
 
+#: Queues and workers that the page lists; the warnings are those of ``PAGE`` queues.
+_LINES = 6
 #: Projects whose samples are added up.
 _PROJECTS = 1_000
 _PLACES = ("ready", "delayed", "in flight", "dead letters")
@@ -163,8 +165,8 @@ class OverviewAdmin(ReadOnlyAdmin[Overview]):
             "ranges": rates.buttons(chosen),
             "every": chosen.every,
             "reach": found.reach,
-            "lines": lines,
-            "workers": alive[:20],
+            "lines": lines[:_LINES],
+            "workers": alive[:_LINES],
             "worker_count": len(alive),
             "show_workers": pages.allowed(request, "view_worker"),
             "running": sum(len(worker.running) for worker in alive),

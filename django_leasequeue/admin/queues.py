@@ -15,6 +15,7 @@ from django.urls import URLPattern, path
 from django.utils.safestring import SafeString
 
 from .. import engine
+from ..conf.queue_options import OPTIONS
 from ..engine import clock
 from ..engine.queues.stats import Counts, counts_by_id
 from ..exceptions import LeaseQueueError
@@ -24,7 +25,7 @@ from ..reaper import concerns
 from . import pages, rates, reading
 from .audit import record
 from .base import PageAdmin
-from .queue_form import QueueForm
+from .queue_form import QueueForm, label_of
 from .reading import capped
 
 #: Queues of one page. Each count is exact up to here: more would cost a page of many queues too much.
@@ -139,8 +140,10 @@ class QueueAdmin(PageAdmin[Queue]):
         counts = reading.read(counts_by_id([each.id for each in shown], cap=CAP)) if shown else {}
         now = clock.now()
         found = reading.read_log(rates.read_rates(None, seconds=rates.HOUR.seconds, bucket=rates.HOUR.bucket))
+        lines = lines_of([counts[each.id] for each in shown if each.id in counts], found, now)
         context: dict[str, Any] = {
-            "lines": lines_of([counts[each.id] for each in shown if each.id in counts], found, now),
+            "lines": lines,
+            "concerns": [concern for line in lines for concern in line.concerns],
             "reach": found.reach,
             "q": prefix,
             "first": f"?{urlencode({'q': prefix})}" if after else None,
@@ -184,6 +187,11 @@ class QueueAdmin(PageAdmin[Queue]):
             "every": chosen.every,
             "depths": _depths(queue, now, chosen.seconds),
             "options": sorted(info.config.items()),
+            "changed": [
+                (label_of(name), info.config[name], option.help)
+                for name, option in OPTIONS.items()
+                if option.group and info.config[name] != option.default
+            ],
             "dead_letters_url": dead_letters,
             "can_pause": pages.allowed(request, "pause_queue"),
             "can_change": pages.allowed(request, "change_queue"),
