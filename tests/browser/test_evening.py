@@ -97,7 +97,7 @@ def test_an_evening_on_call(person: Person, reaper: None, trouble: dict[str, lis
     person.choose("//button[text()='Show what changes']")
     person.wait_for('1: {"kwargs": {"order": 1 "card"')
     person.check()
-    assert person.driver.execute_script("return document.activeElement.selectionStart") == 24
+    assert person.driver.execute_script("return document.activeElement.selectionStart") == 23
     person.type("#lq-data", '{"kwargs": {"order": 1, "card": "5500"}}')
     person.choose("//button[text()='Show what changes']")
     person.wait_for("What changes")
