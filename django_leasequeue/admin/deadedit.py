@@ -46,13 +46,7 @@ def difference(before: Any, after: Any) -> list[DiffLine]:
 
 
 def restore(edited: Any, shown: Any, real: Any) -> Any:
-    """Return an edited value with the real values where a person left hidden ones as they were.
-
-    Args:
-        edited: what the person made of ``shown``.
-        shown: the redacted value.
-        real: the value behind it.
-    """
+    """Return an edited value with the ``real`` values where a person left hidden ones as they were ``shown``."""
     if edited == shown:
         return real
     if isinstance(edited, dict) and isinstance(shown, dict) and isinstance(real, dict):
@@ -99,11 +93,7 @@ class _NotJson(InvalidOption):
 
 
 def check_data(text: str, dead_letter: DeadRow, real: Any, shown: Any) -> Any:
-    """Return the data that a person typed, with hidden values put back.
-
-    Raises:
-        InvalidOption: it is not JSON, nested too deep, no call of a task any more, or moves a hidden value.
-    """
+    """Return the data that a person typed, with hidden values put back."""
     try:
         edited = codec.loads(text)
     except ValueError as error:
@@ -140,7 +130,7 @@ def _real(text: str | None) -> Any:
         return readable(text or "")
 
 
-def edit(request: HttpRequest, site: AdminSite, seq: int) -> HttpResponse:
+def edit(request: HttpRequest, seq: int, site: AdminSite) -> HttpResponse:
     """Show the data of a dead letter to be edited, the difference, and retry it (POST with ``confirmed``)."""
     pages.require(request, "view_job", "view_payload", "edit_job")
     rows = engine.run(dead_rows([seq], payload=True))

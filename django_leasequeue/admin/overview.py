@@ -140,8 +140,7 @@ class OverviewAdmin(ReadOnlyAdmin[Overview]):
 
     permission = "view_queue"
 
-    def page_urls(self) -> list[URLPattern]:
-        """The page, by its own name and by the one that the list of apps looks for."""
+    def get_urls(self) -> list[URLPattern]:
         return [
             path("", self.view(self.page), name="leasequeue_overview"),
             path("", self.view(self.page), name="leasequeue_overview_changelist"),
@@ -189,8 +188,7 @@ class TaskAdmin(ReadOnlyAdmin[Task]):
 
     permission = "view_job"
 
-    def page_urls(self) -> list[URLPattern]:
-        """The page, by its own name and by the one that the list of apps looks for."""
+    def get_urls(self) -> list[URLPattern]:
         return [
             path("", self.view(self.page), name="leasequeue_tasks"),
             path("", self.view(self.page), name="leasequeue_task_changelist"),

@@ -29,13 +29,7 @@ def digest(config: dict[str, Any]) -> str:
 
 
 class QueueForm(forms.Form):
-    """All options of a queue but its type.
-
-    Args:
-        config: the options as they are.
-        name: of the queue.
-        data: what was sent.
-    """
+    """All options of a queue but its type."""
 
     seen = forms.CharField(widget=forms.HiddenInput)
 

@@ -121,8 +121,7 @@ _ACTIONS = {"pause": "pause_queue", "resume": "pause_queue", "purge": "purge_que
 class QueueAdmin(PageAdmin[Queue]):
     """Queues are made by their first job, the settings or the API; here they are looked at and steered."""
 
-    def page_urls(self) -> list[URLPattern]:
-        """The pages of queues."""
+    def get_urls(self) -> list[URLPattern]:
         return [
             path("", self.view(self.changelist), name="leasequeue_queue_changelist"),
             path("<int:pk>/change/", self.view(self.change), name="leasequeue_queue_change"),

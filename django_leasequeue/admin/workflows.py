@@ -40,13 +40,7 @@ class WorkflowPage(NamedTuple):
 
 
 def read_workflows(*, state: int | None = None, text: str | None = None, below: int = MAX_SEQ) -> WorkflowPage:
-    """Read workflows of all projects, the newest first.
-
-    Args:
-        state: a ``WorkflowState``; ``None`` for any.
-        text: a part of the name, in any case; ``None`` for any.
-        below: the ``next`` of the page before.
-    """
+    """Read workflows of all projects, the newest first, by their state and a part of the name."""
     older = Workflow.objects.using(reading.alias()).filter(pk__lt=below).order_by("-pk")
     looked = older[:MAX_LOOKED_AT].aggregate(count=Count("pk"), lowest=Min("pk"))
     wanted = older.filter(pk__gte=looked["lowest"] or 0)
@@ -97,8 +91,7 @@ _ACTIONS = {"cancel": "cancel_job", "retry": "retry_job"}
 class WorkflowAdmin(PageAdmin[Workflow]):
     """Workflows are made by code; here they are looked at, cancelled, and gone on with."""
 
-    def page_urls(self) -> list[URLPattern]:
-        """The pages of workflows."""
+    def get_urls(self) -> list[URLPattern]:
         return [
             path("", self.view(self.changelist), name="leasequeue_workflow_changelist"),
             path("<uuid:uid>/", self.view(self.one), name="leasequeue_workflow"),
