@@ -22,7 +22,7 @@ from ..engine.span import span
 from ..reaper import concerns
 from . import pages, rates, reading
 from .base import ReadOnlyAdmin
-from .queues import CAP, PAGE, lines_of
+from .queues import CAP, PAGE, errors_first, lines_of
 from .rates import TaskRate
 
 #: Queues and workers that the page lists; the warnings are those of ``PAGE`` queues.
@@ -170,13 +170,12 @@ class OverviewAdmin(ReadOnlyAdmin[Overview]):
             "show_workers": pages.allowed(request, "view_worker"),
             "running": sum(len(worker.running) for worker in alive),
             "server": server,
-            "concerns": sorted(
+            "concerns": errors_first(
                 [
                     *concerns.of_server(server.leader, server.age, server.pid, server.application),
                     *(concern for line in lines for concern in line.concerns),
                     *concerns.of_workers((worker.node, worker.silent) for worker in workers),
-                ],
-                key=lambda concern: concern.level != "error",
+                ]
             ),
         }
         return pages.page(request, self.admin_site, "overview.html", context, title="Overview")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
@@ -74,6 +74,11 @@ def lines_of(
     ]
 
 
+def errors_first(found: Iterable[concerns.Concern]) -> list[concerns.Concern]:
+    """Return warnings in the order in which a page shows them: it folds all but three."""
+    return sorted(found, key=lambda concern: concern.level != "error")
+
+
 #: Places of the chart of depths: samples are spread over them.
 _PLACES = 60
 #: Samples that are read, the newest: of a longer time the chart may begin later.
@@ -142,7 +147,7 @@ class QueueAdmin(PageAdmin[Queue]):
         lines = lines_of([counts[each.id] for each in shown if each.id in counts], found, now)
         context: dict[str, Any] = {
             "lines": lines,
-            "concerns": [concern for line in lines for concern in line.concerns],
+            "concerns": errors_first(concern for line in lines for concern in line.concerns),
             "reach": found.reach,
             "q": prefix,
             "first": f"?{urlencode({'q': prefix})}" if after else None,
@@ -176,10 +181,12 @@ class QueueAdmin(PageAdmin[Queue]):
             "in_flight": capped(counts.in_flight),
             "dead": capped(counts.dead),
             "records": capped(counts.records),
-            "concerns": [
-                *concerns.of_queue(counts, health, now),
-                *concerns.of_server(server.leader, server.age, server.pid, server.application),
-            ],
+            "concerns": errors_first(
+                [
+                    *concerns.of_queue(counts, health, now),
+                    *concerns.of_server(server.leader, server.age, server.pid, server.application),
+                ]
+            ),
             "health": health,
             "rates": rates.show(found, None, chosen),
             "ranges": rates.buttons(chosen),
