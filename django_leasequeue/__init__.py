@@ -1,4 +1,9 @@
-"""A lease-based, at-least-once job queue for Django, kept in the project's own PostgreSQL."""
+"""A lease-based, at-least-once job queue for Django, kept in the project's own PostgreSQL.
+
+Hosts import names from here (`Queue`, `task`, `Limit`, ...); they are loaded when first used, so that a settings
+module may import this package. Contributors start with CONTRIBUTING.md, which follows an enqueue and a claim through
+the folders.
+"""
 
 from __future__ import annotations
 

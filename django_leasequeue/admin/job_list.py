@@ -101,8 +101,10 @@ def job_list(request: HttpRequest, site: AdminSite) -> HttpResponse:
             raise InvalidOption(f"There is no queue {unknown}.")
         given = dict(request.GET.lists())
         if words:
+            if words.startswith("tags.") and "=" in words:
+                given["payload"], words = [words, *given.get("payload", ())], ""
             quoted = len(words) > 2 and words[0] == words[-1] == '"'
-            given["text"] = [words[1:-1] if quoted else words]
+            given["text"] = [words[1:-1] if quoted else words] if words else []
         wanted = job_search.from_request(given, None if queue is None else queue.pk, payloads=may_search)
         if wanted.rest.payload and not may_search:
             raise InvalidOption("You may not see payloads, so you cannot search in them.")

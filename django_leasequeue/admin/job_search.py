@@ -24,6 +24,7 @@ from ..engine.operation import Steps, operation
 from ..enums import JobState, ResultState
 from ..exceptions import InvalidOption
 from ..models import StoredJob
+from ..tasks.codecs import shown
 from .reading import alias, state_label
 
 #: Jobs that one page looks at, how many at a time, and the seconds after which it stops.
@@ -118,7 +119,8 @@ def arguments(jobs: Iterable[tuple[int, str, str | None]], *, values: bool) -> d
 def _line(data: Any) -> str:
     if not (isinstance(data, dict) and isinstance(data.get("args"), list) and isinstance(data.get("kwargs"), dict)):
         return codec.dumps(data)
-    return ", ".join([*map(codec.dumps, data["args"]), *(f"{k}={codec.dumps(v)}" for k, v in data["kwargs"].items())])
+    args, kwargs = shown(data["args"]), shown(data["kwargs"])
+    return ", ".join([*map(codec.dumps, args), *(f"{k}={codec.dumps(v)}" for k, v in kwargs.items())])
 
 
 @operation

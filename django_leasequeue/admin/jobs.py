@@ -10,7 +10,7 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path
 
 from .. import engine
-from ..engine import codec
+from ..engine import codec, tags
 from ..engine.jobs.events import emit
 from ..engine.jobs.steps import rouse_job
 from ..engine.large import reading as large
@@ -18,7 +18,7 @@ from ..engine.limits import MAX_SEQ
 from ..engine.operation import Steps, operation
 from ..exceptions import LeaseQueueError
 from ..models import Job
-from ..tasks.ids import new_end
+from ..tasks.results import new_end
 from . import pages, reading
 from .audit import record
 from .base import PageAdmin
@@ -170,6 +170,7 @@ def copy_job(seq: int, origin: str) -> Steps[int | None]:
         tag=source.tag,
         priority=source.priority,
         meta=_own_names(source.meta_json),
+        tags=tags.of_meta(source.meta_json),
         result_ttl_ms=source.result_ttl_ms,
         max_deliveries=source.max_deliveries,
         origin=origin,

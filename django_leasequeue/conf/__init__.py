@@ -1,6 +1,8 @@
 """The settings: ``LEASEQUEUE = {...}`` in the host's settings module.
 
 ``options`` says which there are, ``loader`` reads and checks them.
+
+Everything may import it; it imports enums and exceptions. Start at `options.py`.
 """
 
 from __future__ import annotations

@@ -1,1 +1,4 @@
-"""Management commands."""
+"""Management commands.
+
+`base` has the options and the errors that commands share, `table` prints rows; the commands import both.
+"""

@@ -13,7 +13,7 @@ COLUMNS = """{seq} AS seq, {queue} AS queue_id, {state} AS state, j.name AS task
     j.created_at AS enqueued_at, p.available_at, p.started_at, p.finished_at, p.expires_at, p.deadline, p.deliveries,
     j.max_deliveries, p.worker, COALESCE(p.error_type, a.error_type) AS error_type,
     COALESCE(p.error, a.message) AS error, COALESCE(p.fingerprint, a.fingerprint) AS fingerprint,
-    m.workflow AS workflow_id, j.key, j.tag, p.claim, j.origin"""
+    m.workflow AS workflow_id, j.key, j.tag, leasequeue_tags(j.meta) AS tags, p.claim, j.origin"""
 
 ATTEMPT = """LEFT JOIN LATERAL (
     SELECT t.error_type, t.message, t.fingerprint FROM leasequeue_attempt t WHERE t.seq = j.seq AND {live}
@@ -187,6 +187,7 @@ class Migration(migrations.Migration):
                 ("fingerprint", models.TextField(null=True)),
                 ("key", django_leasequeue.models.job.JobKeyField(null=True)),
                 ("tag", models.TextField(null=True)),
+                ("tags", django_leasequeue.models.fields.TagsField(null=True)),
                 ("claim", models.BigIntegerField(null=True)),
                 ("origin", models.TextField(null=True)),
             ],

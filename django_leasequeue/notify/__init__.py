@@ -1,4 +1,8 @@
-"""Waiting without polling: one LISTEN connection a process and database, fanned out to threads and to asyncio."""
+"""Waiting without polling: one LISTEN connection a process and database, fanned out to threads and to asyncio.
+
+The worker, the queue API and the HTTP doors wait with it; it imports the engine's connections only. Start at
+`listener.py`: the thread that listens; `alarms`, `replies` and `registry` are what its callers wait on.
+"""
 
 from __future__ import annotations
 

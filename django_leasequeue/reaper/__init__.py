@@ -1,4 +1,8 @@
-"""The reaper: what is done for all workers by one of them."""
+"""The reaper: what is done for all workers by one of them.
+
+Workers and `runreaper` start it; it calls the engine and imports nothing above it. Start at `reaper.py` (the
+loop, under a leader's lock), then `standard.py` (the list of duties).
+"""
 
 from __future__ import annotations
 

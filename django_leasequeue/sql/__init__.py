@@ -11,8 +11,6 @@ import re
 from functools import cache
 from pathlib import Path
 
-from ..conf.queue_options import OPTIONS
-
 _HERE = Path(__file__).parent
 #: Folders whose statements are named with them.
 _NAMED = ("admin", "ddl", "lake")
@@ -28,8 +26,13 @@ def statement(name: str) -> str:
     ``/*options*/`` stands for the columns of a queue's options, ``/*typed options*/`` for them with their types.
     """
     text = _COMMENT.sub("", path(name).read_text(encoding="utf-8")).strip()
-    text = text.replace("/*options*/", ", ".join(OPTIONS))
-    return text.replace("/*typed options*/", ", ".join(f"{name} {option.column}" for name, option in OPTIONS.items()))
+    if "options*/" in text:
+        # Not at the top: Spark's workers read statements, and have no Django.
+        from ..conf.queue_options import OPTIONS
+
+        typed = (f"{name} {option.column}" for name, option in OPTIONS.items())
+        text = text.replace("/*options*/", ", ".join(OPTIONS)).replace("/*typed options*/", ", ".join(typed))
+    return text
 
 
 @cache

@@ -1,1 +1,4 @@
-"""Filters and tags for the templates of the admin."""
+"""Filters and tags for the templates of the admin.
+
+Only the admin's templates use them.
+"""

@@ -2,6 +2,8 @@
 
 import ast
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -104,3 +106,17 @@ def test_test_modules_import_no_test_modules() -> None:
     imports = re.compile(r"^\s*(?:from|import) [\w.]*\btest_\w+", re.MULTILINE)
     found = {path.name for path in Path(__file__).parents[1].rglob("*.py") if imports.search(path.read_text("utf-8"))}
     assert found == set()
+
+
+def test_statements_are_read_without_django() -> None:
+    """Spark's workers have no Django."""
+    script = "import sys, django_leasequeue.sql as s; s.statement('lake/any'); print('django' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_every_folder_says_who_imports_it_and_where_to_start() -> None:
+    for path in ROOT.rglob("__init__.py"):
+        if path.parent.name not in ("migrations", "pyspark_leasequeue", "tasks"):
+            said = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+            assert "\n\n" in said, path

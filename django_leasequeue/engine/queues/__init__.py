@@ -1,1 +1,5 @@
-"""Queues: what they are, how they are declared, how they are doing."""
+"""Queues: what they are, how they are declared, how they are doing.
+
+Nearly all of the engine imports it. Start at `definition.py`: what a queue is; `declared.py` reads it from the
+settings.
+"""

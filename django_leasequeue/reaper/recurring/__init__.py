@@ -1,4 +1,7 @@
-"""Recurring tasks: enqueued by the clock, each tick once."""
+"""Recurring tasks: enqueued by the clock, each tick once.
+
+A duty of the reaper; the admin and the checks read its schedules. Start at `duty.py`.
+"""
 
 from __future__ import annotations
 
