@@ -67,6 +67,8 @@ class ApiView(APIView):
     began: float
     #: What the client should know of its request, as sentences: they go into a successful answer.
     warnings: list[str]
+    #: Whether the body is so large that what it brings is written in a thread.
+    large = False
 
     if SCHEMA is not None:
         schema = SCHEMA
@@ -175,6 +177,8 @@ class ApiView(APIView):
             if not isinstance(data, dict):
                 raise ApiError(400, "invalid_request", "The body must be a JSON object.")
             fields = kind.validated(data)
+            if self.large:
+                kind.check_large(fields)
             unknown = kind.unknown(data)[:MAX_WARNINGS]
             self.warnings += [f"The field {name[:80]!r} is not known here: it was ignored." for name in unknown]
             return fields
@@ -235,6 +239,7 @@ class ApiView(APIView):
             payload.check_depth(data, raw)
             return use(data)
 
+        self.large = len(raw) >= payload.IN_PIECES
         if len(raw) < payload.IN_THREAD or isinstance(self.request._request, WSGIRequest):
             return work()
         return await payload.in_thread(work)
