@@ -102,7 +102,7 @@ for _lookup in _LOOKUPS:
 
 def _tagged(lookup: Any, compiler: Any, tags: Any) -> tuple[str, list[Any]]:
     """Return the condition that a job has all of these tags, by their index."""
-    lhs = lookup.lhs.lhs if isinstance(lookup.lhs, KeyTransform) else lookup.lhs
+    lhs: Any = lookup.lhs.lhs if isinstance(lookup.lhs, KeyTransform) else lookup.lhs
     number, _ = compiler.compile(Col(lhs.alias, lhs.target.model._meta.pk))
     numbers = "SELECT t.seq FROM leasequeue_job t WHERE leasequeue_tags(t.meta) @> %s::jsonb"
     return f"{number} = ANY (ARRAY({numbers}))", [json.dumps(tags)]  # nosec  # B608: no value

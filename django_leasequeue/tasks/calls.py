@@ -119,6 +119,8 @@ def _meta(task: Task[..., Any], backend: str) -> dict[str, Any]:
     if isinstance(task, LeaseQueueTask) and task.changed:
         if "timeout" in task.changed:
             meta["timeout"] = task.timeout
+        if "ignore_result" in task.changed:
+            meta["ignore_result"] = task.ignore_result
         if "backoff" in task.changed:
             meta["backoff"] = backoffs.dump(task.backoff)
     return meta

@@ -48,7 +48,7 @@ Exceptions = type[BaseException] | tuple[type[BaseException], ...]
 Call = tuple["Task[..., Any]", Sequence[Any], Mapping[str, Any]]
 
 #: Fields that a task of ours has beside Django's own fields.
-OWN_FIELDS = ("max_attempts", "backoff", "timeout")
+OWN_FIELDS = ("max_attempts", "backoff", "timeout", "ignore_result")
 
 
 @runtime_checkable
@@ -103,6 +103,9 @@ class LeaseQueueTask(GenericTask[P, T], Generic[P, T]):
     dont_retry_for: tuple[type[BaseException], ...] = ()
     """Exceptions after which there is no other attempt."""
 
+    ignore_result: bool = False
+    """Whether what it returns is not kept."""
+
     tags: dict[str, Any] | None = field(default=None, hash=False)
     """Names and values to find its jobs by; what a job enqueues while it runs inherits them."""
 
@@ -148,6 +151,7 @@ class LeaseQueueTask(GenericTask[P, T], Generic[P, T]):
         limit: Limit | None = None,
         expires: float | timedelta | None = None,
         tags: dict[str, str | int] | None = None,
+        ignore_result: bool | None = None,
     ) -> Self:
         """Return a copy of the task with other defaults; what is ``None`` stays as it is.
 
@@ -166,12 +170,14 @@ class LeaseQueueTask(GenericTask[P, T], Generic[P, T]):
             limit: as ``@task`` takes it.
             expires: seconds from the enqueueing on, after which a call that was not started is removed.
             tags: names and values to find its jobs by, beside those that the task has.
+            ignore_result: as ``@task`` takes it.
 
         Raises:
             InvalidTask: a value is not allowed; or ``backoff`` is a function, which only ``@task`` takes.
         """
         standard = {"priority": priority, "queue_name": queue_name, "run_after": run_after, "backend": backend}
         own = {"max_attempts": max_attempts, "backoff": backoff, "timeout": timeout, "limit": limit, "expires": expires}
+        own["ignore_result"] = ignore_result
         keyed = {"key": key, "unique_for": unique_for, "unique_until": unique_until, "on_conflict": on_conflict}
         given = {name: value for name, value in {**standard, **own, **keyed}.items() if value is not None}
         keeps = getattr(self.limit, "while_suspended", False)
@@ -265,6 +271,8 @@ def _checked(task: LeaseQueueTask[..., Any]) -> dict[str, Any]:
         isinstance(attempts, bool) or not isinstance(attempts, int) or not 1 <= attempts < 2**31
     ):
         raise InvalidTask(f"max_attempts must be a whole number from 1; it is {attempts!r}.")
+    if not isinstance(task.ignore_result, bool):
+        raise InvalidTask(f"ignore_result must be true or false; it is {task.ignore_result!r}.")
     found: dict[str, Any] = {} if task.tags is None else {"tags": _checked_tags(task.tags)}
     try:
         for name in ("timeout", "expires"):
@@ -355,6 +363,7 @@ def task(
     autoretry_for: Exceptions | None = ...,
     dont_retry_for: Exceptions = ...,
     tags: dict[str, str | int] | None = ...,
+    ignore_result: bool = ...,
 ) -> _Makes: ...
 
 
@@ -378,6 +387,7 @@ def task(
     autoretry_for: Exceptions | None = ...,
     dont_retry_for: Exceptions = ...,
     tags: dict[str, str | int] | None = ...,
+    ignore_result: bool = ...,
 ) -> _MakesWithContext: ...
 
 
@@ -402,6 +412,7 @@ def task(
     autoretry_for: Exceptions | None = None,
     dont_retry_for: Exceptions = (),
     tags: dict[str, str | int] | None = None,
+    ignore_result: bool = False,
 ) -> Any:
     """Make a task of a function; like Django's ``@task``, with more arguments on every Django version.
 
@@ -435,6 +446,7 @@ def task(
         dont_retry_for: exception classes: an attempt that raises one of them is the last. ``RetryLater`` is always
             followed by another attempt.
         tags: names and values to find its jobs by, at most 16; what a job enqueues while it runs inherits them.
+        ignore_result: what it returns is not kept, and need not be JSON: its value is ``None``, for the next step, too.
 
     Raises:
         InvalidTask: a value is not allowed.
@@ -459,6 +471,7 @@ def task(
             atomic=atomic,
             expires=cast("float | None", expires),
             tags=cast("Any", tags),
+            ignore_result=ignore_result,
             autoretry_for=cast("Any", autoretry_for),
             dont_retry_for=cast("Any", dont_retry_for),
         )
