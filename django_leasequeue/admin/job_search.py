@@ -62,7 +62,7 @@ class JobFilter:
 
 
 class JobHit(NamedTuple):
-    """A job that a filter wants. ``ended_at``: when it was finished, or died."""
+    """A job that a filter wants. ``finished_at``: when it was finished, or died."""
 
     seq: int
     state_number: int
@@ -70,9 +70,9 @@ class JobHit(NamedTuple):
     queue: str
     queue_id: int
     key: str | None
-    name: str | None
-    created_at: datetime
-    ended_at: datetime | None
+    task: str | None
+    enqueued_at: datetime
+    finished_at: datetime | None
     error_type: str | None
     error: str | None
 
@@ -148,7 +148,7 @@ def find(wanted: JobFilter, *, below: int | None = None, size: int = 50) -> Step
         jobs += [job for _, job in found]
         if len(found) == enough:
             place, last = found[-1]
-            return JobHits(jobs, looked + place, last.created_at, last.seq)
+            return JobHits(jobs, looked + place, last.enqueued_at, last.seq)
         looked, oldest = looked + count, first or oldest
         if count < CHUNK or (since is not None and newest < since - _SLACK):
             return JobHits(jobs, looked, oldest, None)

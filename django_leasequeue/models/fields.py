@@ -11,6 +11,7 @@ from django.db.models.expressions import Col
 from django.db.models.fields import json as django_json
 from django.db.models.fields.json import KeyTransform, KeyTransformFactory
 from django.db.models.fields.related_descriptors import ForwardManyToOneDescriptor
+from django.db.models.fields.related_lookups import RelatedIsNull
 
 
 class PlainJSONField(models.JSONField):
@@ -150,6 +151,20 @@ class _OrNone(ForwardManyToOneDescriptor):
             return None
 
 
+class _IsNull(RelatedIsNull):
+    """Whether there is no such row: the columns here do not say that."""
+
+    def as_sql(self, compiler: Any, connection: Any) -> Any:
+        field = self.lhs.output_field
+        if not isinstance(field, SameNumber):
+            return super().as_sql(compiler, connection)
+        here, params = compiler.compile(self.lhs)
+        table, there = field.related_model._meta.db_table, field.target_field.column
+        quote = connection.ops.quote_name
+        found = f"EXISTS (SELECT FROM {quote(table)} other WHERE other.{quote(there)} = {here})"  # nosec  # B608: names
+        return f"NOT {found}" if self.rhs else found, list(params)
+
+
 class SameNumber(models.ForeignObject):
     """The row of another model whose columns have the same values; ``None`` if there is none.
 
@@ -190,3 +205,6 @@ class SameNumber(models.ForeignObject):
             "related_name": self.remote_field.related_name or "+",
         }
         return name, path, [], kwargs
+
+
+SameNumber.register_lookup(_IsNull)

@@ -238,8 +238,8 @@ class Job(ReadOnlyModel):
     Status = JobStatus
     instead: ClassVar[dict[str, str]] = {
         "create": "task.enqueue(...) or Queue(name).enqueue(...)",
-        "update": "the calls of django_leasequeue.engine; what was enqueued is not changed",
-        "delete": "engine.cancel(...), or engine.purge(...) for many",
+        "update": "Job.objects.filter(...).run_now(), .release(), .retry() or .redrive(queue); what was enqueued stays",
+        "delete": "Job.objects.filter(...).cancel() or .discard(reason), or Queue(name).purge() for all of a queue",
     }
 
     seq = models.BigIntegerField(primary_key=True)
@@ -281,6 +281,10 @@ class Job(ReadOnlyModel):
     tag = models.TextField(null=True)
     #: Names and values to find it by.
     tags = TagsField(null=True)
+    #: The lease that holds it, or that it ended with: ``JobEvent.claim``.
+    claim = models.BigIntegerField(null=True)
+    #: What enqueued it, where that said so.
+    origin = models.TextField(null=True)
 
     #: How it ended; ``None`` while it has not, or when that is forgotten.
     result = SameNumber("leasequeue.JobResult")

@@ -1,4 +1,4 @@
-"""Django's Tasks API under one name, and its times: ``django.tasks`` on Django 6, ``django_tasks`` on Django 5.2.
+"""Django's Tasks API under one name: ``django.tasks`` on Django 6, the ``django_tasks`` backport on Django 5.2.
 
 Nothing here, and nothing that ``django_leasequeue.tasks`` imports at its top, loads a model: tasks are declared while
 Django is still loading its apps.
@@ -7,14 +7,9 @@ Django is still loading its apps.
 from __future__ import annotations
 
 import sys
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Generic, ParamSpec, TypeVar
 
 import django
-from django.conf import settings as django_settings
-from django.utils import timezone
-
-from ..engine import clock
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -100,41 +95,7 @@ __all__ = [
     "TaskResult",
     "TaskResultDoesNotExist",
     "TaskResultStatus",
-    "aware",
-    "local",
     "normalize_json",
-    "parse_time",
     "task_backends",
     "task_signals",
-    "time_after",
 ]
-
-
-def local(value: datetime | None) -> datetime | None:
-    """Return an aware time as Django gives it: in UTC, or naive in the host's zone without ``USE_TZ``."""
-    if value is None:
-        return None
-    return value.astimezone(UTC) if django_settings.USE_TZ else timezone.make_naive(value)
-
-
-def aware(value: datetime) -> datetime:
-    """Return a time as an aware one; a naive one is in the host's zone."""
-    return timezone.make_aware(value) if timezone.is_naive(value) else value
-
-
-def time_after(delay: timedelta) -> datetime | None:
-    """Return the time ``delay`` from now, as Django gives times.
-
-    Raises:
-        OverflowError: Python has no such time.
-    """
-    return local(clock.now() + delay)
-
-
-def parse_time(text: Any) -> datetime | None:
-    """Return the aware time that an ISO 8601 text names; ``None`` if it names none."""
-    try:
-        found = datetime.fromisoformat(text)
-    except (TypeError, ValueError):
-        return None
-    return None if timezone.is_naive(found) else found

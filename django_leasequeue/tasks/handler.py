@@ -85,6 +85,8 @@ class TaskHandler:
             args, kwargs, marked = self._arguments(entry, job, control)
             if marked is not None:
                 args = twins.run(_with_inputs(entry, job, args, marked))
+            # Reading the arguments may have taken longer than the lease.
+            control.raise_if_aborted()
             if entry.atomic:
                 return self._in_transaction(entry, job, control, args, kwargs)
             value = entry.func(*args, **kwargs)
@@ -126,6 +128,7 @@ class TaskHandler:
             args, kwargs, marked = self._arguments(entry, job, control)
             if marked is not None:
                 args = await twins.arun(_with_inputs(entry, job, args, marked))
+            control.raise_if_aborted()
             value = await entry.func(*args, **kwargs)
             control.returned()
         finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from ..engine.flow.declared import Limit, Limited, fields_of, filled
 from ..engine.flow.limits import check_key as check_limit_key
@@ -36,30 +36,28 @@ class Key(str):
 
 
 def check_arguments(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Raise ``TypeError`` for arguments that the task's function could not take: missing, unknown or given twice.
-
-    Of a decorated function the decorator's own parameters count, as it may add or take away some. The worker adds the
-    context of a task with ``takes_context``.
-    """
-    context = 1 if task.takes_context else 0
-    misfit = _misfit(task.func, len(args) + context, tuple(kwargs))
-    if misfit is not None:
-        signature = inspect.signature(task.func, follow_wrapped=False)
-        parameters = list(signature.parameters.values())[context:]
-        takes = signature.replace(parameters=parameters, return_annotation=inspect.Signature.empty)
-        raise TypeError(f"{task.module_path} cannot be called so: {misfit}. It takes {takes}.")
+    """Raise ``TypeError`` for arguments that the task's function could not take; see ``misfit``."""
+    if refusal := misfit(task.func, task.takes_context, len(args), tuple(kwargs)):
+        raise TypeError(refusal)
 
 
 @lru_cache(maxsize=4_096)
-def _misfit(function: Callable[..., Any], positional: int, names: tuple[str, ...]) -> str | None:
-    """Return why a function takes no such call, ``None`` if it does: the values of the arguments do not matter."""
+def misfit(function: Callable[..., Any], takes_context: bool, positional: int, names: tuple[str, ...]) -> str:
+    """Return why a task's function takes no such call (an argument missing, unknown or given twice), "" if it does.
+
+    The values of the arguments do not matter. Of a decorated function the decorator's own parameters count, as it may
+    add or take away some. The worker adds the context of a task with ``takes_context``.
+    """
     signature = _signature(function)
+    if signature is None:
+        return ""
     try:
-        if signature is not None:
-            signature.bind(*[None] * positional, **dict.fromkeys(names))
+        signature.bind(*[None] * (positional + takes_context), **dict.fromkeys(names))
     except TypeError as error:
-        return str(error)
-    return None
+        parameters = list(signature.parameters.values())[int(takes_context) :]
+        takes = signature.replace(parameters=parameters, return_annotation=inspect.Signature.empty)
+        return f"{function.__module__}.{function.__qualname__} cannot be called so: {error}. It takes {takes}."
+    return ""
 
 
 @lru_cache(maxsize=1_024)
@@ -200,6 +198,18 @@ def unique_fields(task: LeaseQueueTask[..., Any], args: Sequence[Any], kwargs: M
 
 
 # Limits
+
+
+class UnresolvedInput:
+    """The first argument of a call that gets it from the job before: there is none yet to make a key of."""
+
+    def _refuse(self, *args: Any) -> NoReturn:
+        raise InvalidTask(
+            "A limit takes its key from the first argument, which is not known before the job before has ended. Take"
+            " another argument for the key, or give all arguments with si()."
+        )
+
+    __format__ = __str__ = __getitem__ = __getattr__ = __eq__ = __hash__ = __int__ = __iter__ = _refuse
 
 
 def check_limit(task: LeaseQueueTask[..., Any]) -> None:

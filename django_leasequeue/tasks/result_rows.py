@@ -7,19 +7,18 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from .. import engine
+from django.utils import timezone
+
 from ..engine import HELD, codec
-from ..engine.jobs import results as job_results
 from ..engine.large import reading
-from ..engine.limits import MAX_BATCH
 from ..engine.operation import Steps, operation
 from ..engine.tags import META
 from ..enums import JobState, ResultState
 from . import backoff as backoffs
-from .api import Task, TaskError, TaskResult, TaskResultStatus, local, parse_time
+from .api import Task, TaskError, TaskResult, TaskResultStatus
 from .exceptions import TaskNotFound
 from .registry import copy_with, find_task
-from .results import LeaseQueueTaskResult
+from .results import LeaseQueueTaskResult, local
 from .task import OWN_FIELDS, LeaseQueueTask
 
 #: Path of the exception class that an expired lease has among a result's errors.
@@ -202,7 +201,7 @@ def task_as_enqueued(
         "priority": priority,
         "queue_name": queue_name,
         "backend": backend,
-        "run_after": local(parse_time(meta.get("run_after")) or run_after),
+        "run_after": local(_time(meta.get("run_after")) or run_after),
     }
     if isinstance(declared, LeaseQueueTask):
         own = _own_changes(declared, meta, max_attempts)
@@ -230,6 +229,15 @@ def _own_changes(
     return changes
 
 
+def _time(text: Any) -> datetime | None:
+    """Return the aware time that an ISO 8601 text names; ``None`` if it names none."""
+    try:
+        found = datetime.fromisoformat(text)
+    except (TypeError, ValueError):
+        return None
+    return None if timezone.is_naive(found) else found
+
+
 def _object(text: str | None) -> dict[str, Any]:
     value = None if text is None else codec.loads(text)
     return value if isinstance(value, dict) else {}
@@ -238,31 +246,6 @@ def _object(text: str | None) -> dict[str, Any]:
 def _list(text: str | None) -> list[Any]:
     value = None if text is None else codec.loads(text)
     return value if isinstance(value, list) else []
-
-
-@operation
-def find_taken(
-    queues: Mapping[str, Sequence[engine.Enqueued]], project: str
-) -> Steps[dict[int, tuple[str, ResultRow | None]]]:
-    """Read what is known of the jobs that hold keys of unique tasks.
-
-    Args:
-        queues: answers of ``submit``.
-        project: the tenant.
-
-    Returns:
-        By the numbers of those jobs: the id of the result, and its row if there is one. Jobs that are gone are not in
-        it.
-    """
-    found: dict[int, tuple[str, ResultRow | None]] = {}
-    for queue, answers in queues.items():
-        seqs = list(dict.fromkeys(a.seq for a in answers if a.status is not engine.EnqueueStatus.QUEUED))
-        for start in range(0, len(seqs), MAX_BATCH):
-            rows = yield from job_results.status(queue, seqs=seqs[start : start + MAX_BATCH], project=project).steps()
-            for row in rows:
-                if row.key is not None:
-                    found[row.seq] = row.key, (yield from find_row(row.key, project).steps())
-    return found
 
 
 @operation

@@ -5,9 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
-from datetime import datetime
+from datetime import UTC, datetime
 from os import urandom
 from typing import TYPE_CHECKING, Any, cast
+
+from django.conf import settings as django_settings
+from django.utils import timezone
 
 from .. import conf, engine
 from ..engine import rows
@@ -56,6 +59,13 @@ def number_of(id: str) -> int:
     if number is None:
         raise InvalidOption(f"the id of a job in a workflow is that of its task's result; it is {id!r:.80}.")
     return number
+
+
+def local(value: datetime | None) -> datetime | None:
+    """Return an aware time as Django gives it: in UTC, or naive in the host's zone without ``USE_TZ``."""
+    if value is None:
+        return None
+    return value.astimezone(UTC) if django_settings.USE_TZ else timezone.make_naive(value)
 
 
 class LeaseQueueTaskResult(GenericTaskResult[T]):

@@ -19,9 +19,10 @@ from django.dispatch import Signal
 from .. import signals as job_signals
 from ..engine import Failure, LeasedJob, clock, codec
 from ..twins import Steps, either
-from .api import TASKS_LOGGER, Task, TaskResult, TaskResultStatus, local, task_signals
+from .api import TASKS_LOGGER, Task, TaskResult, TaskResultStatus, task_signals
 from .registry import TaskEntry
 from .result_rows import error_of, errors_of, make_result, task_as_enqueued, workers_of
+from .results import local
 
 if TYPE_CHECKING:
     from ..worker.control import JobControl
@@ -47,9 +48,9 @@ class TaskSignal:
     def is_heard(self, level: int | None = None) -> bool:
         """Return whether there is any receiver; Django's own counts if its line is written (see ``is_logged``)."""
         receivers = self.signal.receivers
-        return bool(receivers) and (
-            _logger.isEnabledFor(self.level if level is None else level) or self.has_receivers()
-        )
+        if len(receivers) == 1 and receivers[0][0][0] == id(self.log):
+            return _logger.isEnabledFor(self.level if level is None else level)
+        return bool(receivers)
 
     def has_receivers(self) -> bool:
         """Return whether there is a receiver beside Django's own: only then is a ``TaskResult`` needed."""

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, Protocol, cast, overload, runtime_checkable
 
+from ..engine import clock
 from ..engine.flow.declared import Limit
 from ..engine.limits import MAX_SPAN_MS, seconds_of
 from ..engine.tags import check_tags
@@ -24,11 +25,11 @@ from .api import (
     T,
     Task,
     TaskResult,
-    time_after,
 )
 from .backoff import BackoffLike
 from .context import LeaseQueueContext
 from .keys import OnConflict, UniqueUntil, check_limit, checked_unique_for, with_key_changes
+from .results import local
 from .signature import Signature
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ class LeaseQueueTask(GenericTask[P, T], Generic[P, T]):
             raise InvalidTask("atomic is for plain functions: a transaction of Django is sync.")
         if isinstance(self.run_after, timedelta):
             try:
-                object.__setattr__(self, "run_after", time_after(self.run_after))
+                object.__setattr__(self, "run_after", local(clock.now() + self.run_after))
             except OverflowError as error:
                 raise InvalidTask(f"run_after is too far away: {self.run_after!r}.") from error
         GenericTask.__post_init__(self)

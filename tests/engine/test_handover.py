@@ -26,7 +26,12 @@ def listening() -> Iterator[ConnectionExecutor]:
 
 def heard(own: ConnectionExecutor) -> set[str]:
     """Of which queues a listener of all was told since it was asked last."""
-    told = {note.payload for note in own.connection.notifies(timeout=0.3)}
+    own.connection.execute("NOTIFY leasequeue, 'all that was told before'")
+    told: set[str] = set()
+    for note in own.connection.notifies(timeout=300):
+        if note.payload.startswith("all that"):
+            break
+        told.add(note.payload)
     for (queue_id,) in Queue.objects.values_list("pk"):
         own.connection.execute("SELECT pg_advisory_lock_shared(1280657731, %s::int)", [queue_id])
     return {queue.name for queue in Queue.objects.all() if f"q{queue.pk}" in told}

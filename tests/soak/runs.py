@@ -22,6 +22,8 @@ UNOWED = DEADLY | {"never", "failure"}
 LATE_ACKS = "late"
 #: One that waits in calls of the queue cannot say that it was told; what it still does is judged by its parts.
 DURABLE = "durable"
+#: How a run ended whose lease was lost before its function was called: its arguments had to be read.
+UNBEGUN = "unbegun"
 #: Modes of jobs that are in a workflow, under a limit, or of a unique key.
 FLOW = frozenset({"node", "limited", "doomed", "forever", "never", "failure", "unique"})
 #: What separates two looks at two clocks.
@@ -160,7 +162,7 @@ class Judge:
                 broken.append(late)
             else:
                 settled = False
-        for broke, sure in self._overlaps(number, runs, upto) if job.mode not in (LATE_ACKS, DURABLE) else ():
+        for broke, sure in self._overlaps(number, job.mode, runs, upto) if job.mode not in (LATE_ACKS, DURABLE) else ():
             if sure:
                 broken.append(broke)
             else:
@@ -221,12 +223,12 @@ class Judge:
             for stop in process.stops
         )
 
-    def _overlaps(self, number: int, runs: list[Run], upto: int) -> Iterator[tuple[Broken, bool]]:
+    def _overlaps(self, number: int, mode: str, runs: list[Run], upto: int) -> Iterator[tuple[Broken, bool]]:
         for at, first in enumerate(runs):
             for second in runs[at + 1 :]:
                 if first.end is not None and first.end <= second.start:
                     break
-                if self._incidents.ended_before(first.who, second.start):
+                if self._incidents.ended_before(first.who, second.start) or first.how == UNBEGUN:
                     break
                 if second.judged or second.claimed < first.claimed:
                     continue  # it is the second that was late
@@ -244,7 +246,9 @@ class Judge:
                     f" {seconds(deadline, second.start)} after that end {said(second)}"
                 )
                 fault = self._incidents.explain(first.start, second.start, first.who)
-                yield Broken(OVERLAP, second.start, fault, text), upto > second.start
+                # One of a workflow may still be reading its arguments.
+                known = first.end is not None or mode not in FLOW
+                yield Broken(OVERLAP, second.start, fault, text), upto > second.start and known
 
     def again(self, first: Run, second: Run) -> tuple[str, str]:
         """Return the fault because of which a job was run again, and how the first run ended."""

@@ -38,13 +38,13 @@ def test_what_is_held_is_not_started_and_what_runs_is_told(listens: bool, settin
     nodes = [Node("work", NewJob({"do": "wait" if n else "up", "file": file})) for n in range(40)]
     uid = uuid4()
     with working(Heeds(), queues=["work"], concurrency=3, prefetch=20) as worker:
-        eventually(lambda: worker.state.hears() is listens, "it listens", 20)
+        eventually(lambda: worker.state.hears() is listens, "it listens")
         engine.run(engine.start_workflow(nodes, uid))
         eventually(
             lambda: len(lines(tmp_path / "notes")) == 3 and len(worker.state.held) > 3, "three run, more are held", 20
         )
         assert engine.run(engine.cancel_workflow(uid)) < 37
-        eventually(lambda: not worker.state.held, "they have ended, the others are given back", 20)
+        eventually(lambda: not worker.state.held, "they have ended, the others are given back")
     assert len(lines(tmp_path / "notes")) == 3
     for _ in range(3):
         assert engine.run(engine.claim("work", "other", 10)) == []
