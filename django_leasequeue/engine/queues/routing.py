@@ -24,9 +24,10 @@ def alias_of(project: str, queue: str) -> str:
     except ImportError as error:
         raise ImproperlyConfigured(f"LEASEQUEUE['ROUTER'] = {path!r} cannot be imported: {error}") from error
     alias = route(project, queue)
-    if alias not in django_settings.DATABASES:
+    if alias not in (conf.settings.DATABASES or django_settings.DATABASES):
+        where = "LEASEQUEUE['DATABASES']" if conf.settings.DATABASES else "DATABASES"
         raise ImproperlyConfigured(
-            f"LEASEQUEUE['ROUTER'] sends queue {queue!r} to the database {alias!r}, which is not in DATABASES."
+            f"LEASEQUEUE['ROUTER'] sends queue {queue!r} to the database {alias!r}, which is not in {where}."
         )
     return alias
 
@@ -44,8 +45,11 @@ def check_dead_letter(project: str, queue: str, dead_letter: str | None) -> None
 
 
 def aliases() -> list[str]:
-    """Return every alias that may hold queues: the default one first, all PostgreSQL ones where a router decides."""
-    first = conf.settings.DATABASE
-    if not conf.settings.ROUTER:
-        return [first]
-    return [first, *(alias for alias in connections if alias != first and connections[alias].vendor == "postgresql")]
+    """Return every alias that may hold queues, the default one first.
+
+    Those are ``LEASEQUEUE["DATABASES"]``; without it all PostgreSQL ones where a router decides.
+    """
+    first, named = conf.settings.DATABASE, conf.settings.DATABASES
+    if not named and conf.settings.ROUTER:
+        named = tuple(alias for alias in connections if connections[alias].vendor == "postgresql")
+    return list(dict.fromkeys((first, *named)))
