@@ -113,7 +113,7 @@ class JobAdmin(PageAdmin[Job]):
         return False, f"The event {event} had been emitted before: its first payload stays."
 
     def _cancel(self, job: reading.JobFacts) -> tuple[bool, str]:
-        gone = engine.run(engine.cancel(job.queue or "", seqs=[job.seq], project=job.project or ""))
+        gone = engine.run(engine.cancel(job.queue or "", seqs=[job.seq], project=job.project or ""), reading.alias())
         if gone:
             return True, f"{describe(job)} was cancelled."
         return False, f"{describe(job)} was not cancelled: somebody has started it, or it has ended."
@@ -122,7 +122,7 @@ class JobAdmin(PageAdmin[Job]):
         if job.node is None or claim != str(job.claim):
             return False, f"{describe(job)} was not released: the lease that you saw has ended."
         asked = engine.Release(job.seq, job.claim, delay_ms=0)
-        settled = engine.run(engine.release([asked], job.node, project=job.project or ""))
+        settled = engine.run(engine.release([asked], job.node, project=job.project or ""), reading.alias())
         if job.seq in settled.released:
             return True, f"{describe(job)} was taken from {job.node} and is {settled.released[job.seq].state}."
         return False, f"{describe(job)} was not released: {settled.outcomes[job.seq].value.replace('_', ' ')}."

@@ -11,6 +11,7 @@ from ..engine.operation import Steps, operation
 from ..engine.queues import routing
 from ..enums import MemberState
 from ..exceptions import InvalidOption, LargeStorageError, PayloadAway
+from .context import running
 from .exceptions import FailForGood
 from .signature import Ends
 
@@ -32,8 +33,11 @@ class Outcome(NamedTuple):
 
 
 def database_of(backend: Any, queue: str) -> str:
-    """Return the alias of the database in which a queue's jobs are."""
-    return str(backend.config.database or routing.alias_of(backend.config.project, queue))
+    """Return the alias of the database of the running job of a queue."""
+    control = running.get()
+    return (control.using if control is not None else None) or str(
+        backend.config.database or routing.alias_of(backend.config.project, queue)
+    )
 
 
 def marker(after: Ends) -> dict[str, bool]:

@@ -25,7 +25,9 @@ class Command(LeaseQueueCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--database", default=None, help="only this database (default: every one that holds queues)")
+        parser.add_argument(
+            "--database", default=None, help="only this database (default: every one that holds queues)"
+        )
         parser.add_argument(
             "--once",
             action="store_true",

@@ -49,7 +49,12 @@ class Command(LeaseQueueCommand):
         add("--database", metavar="ALIAS", help="only this database (default: every one that holds queues)")
         add("--concurrency", type=int, metavar="N", help=f"threads for sync functions (default {default.concurrency})")
         add("--async-concurrency", type=int, metavar="N", help="async functions at once (default: as --concurrency)")
-        add("--processes", type=int, metavar="N", help="processes for each database, each with threads of its own (default 1)")
+        add(
+            "--processes",
+            type=int,
+            metavar="N",
+            help="processes for each database, each with threads of its own (default 1)",
+        )
         add(
             "--prefetch",
             type=int,
