@@ -19,6 +19,7 @@ from django_leasequeue.models import OperatorAction, StoredJob
 from django_leasequeue.reaper import Reaper
 from tests.http.client import Api
 from tests.support.databases import database_alias, empty_tables
+from tests.support.documents import blocks
 from tests.tasks import samples
 
 
@@ -99,6 +100,24 @@ def test_a_queue_moves_while_it_is_in_use(clock: Any) -> None:
 
 
 @pytest.mark.usefixtures("far")
+def test_the_how_to_is_true() -> None:
+    settings, router = [block.text for block in blocks("how-to/several-servers.md") if block.language == "python"]
+    scope: dict[str, Any] = {"DATABASES": {}}
+    exec(settings, scope)
+    exec(router, globals())
+    assert list(scope["DATABASES"]) == ["far"]
+    told = {**scope["LEASEQUEUE"], "ROUTER": f"{__name__}.{scope['LEASEQUEUE']['ROUTER'].rpartition('.')[2]}"}
+    with override_settings(LEASEQUEUE=told):
+        Queue("mail").enqueue(1)
+        Queue("bulk.mail").enqueue(1)
+        assert placed() == {"default": 1, "far": 1}
+        for block in blocks("how-to/several-servers.md"):
+            if block.language == "shell" and "leasequeue_queues" in block.text:
+                printed_lines = [printed(*line.split()[2:]) for line in block.text.splitlines()]
+        assert all("mail" in lines and "draining" in lines for lines in printed_lines)
+
+
+@pytest.mark.usefixtures("far")
 def test_a_move_waits_until_every_process_knows_of_it(clock: Any) -> None:
     engine.run(engine.create("mail"))
     moving.move("mail", "far")
@@ -152,7 +171,7 @@ def dead(far: str) -> int:
 
 def test_a_dead_letter_stays_in_its_database(dead: int) -> None:
     assert "poor" in printed("leasequeue_dlq", "list", "--database", "far")
-    with override_settings(LEASEQUEUE={"DATABASES": ["default", "far"], "ROUTER": f"{__name__}.route"}):
+    with override_settings(LEASEQUEUE={"DATABASES": ["default", "far"], "ROUTER": f"{__name__}.by_name"}):
         engine.run(engine.create("close"))
         with pytest.raises(CommandError, match="cannot be redriven into 'close', which is in 'default'"):
             printed("leasequeue_dlq", "redrive", "--database", "far", "--to", "close", "--seq", str(dead), "--yes")
@@ -160,7 +179,7 @@ def test_a_dead_letter_stays_in_its_database(dead: int) -> None:
             engine.run(engine.redrive("poor", [dead], to="close"), "far")
 
 
-def route(project: str, queue: str) -> str:
+def by_name(project: str, queue: str) -> str:
     return "far" if queue in ("poor", "far") else "default"
 
 
@@ -192,7 +211,7 @@ def test_a_stopped_server_is_a_problem_of_its_own(far: str) -> None:
 
 def test_the_doors_reach_both(dead: int) -> None:
     with override_settings(
-        LEASEQUEUE={"DATABASES": ["default", "far"], "ROUTER": f"{__name__}.route", "API": {"ACCESS": "open"}}
+        LEASEQUEUE={"DATABASES": ["default", "far"], "ROUTER": f"{__name__}.by_name", "API": {"ACCESS": "open"}}
     ):
         api = Api()
         assert {topic["topic"] for topic in api.get("topics")["topics"]} == {"near", "poor"}
