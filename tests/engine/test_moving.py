@@ -43,8 +43,8 @@ def far(_far: str, monkeypatch: pytest.MonkeyPatch, django_db_blocker: Any) -> I
     entry = {**django_settings.DATABASES["default"], "NAME": _far}
     monkeypatch.setitem(django_settings.DATABASES, "far", entry)
     with database_alias("far", entry), django_db_blocker.unblock(), override_settings(LEASEQUEUE=spread):
-        routing.routes.forget()
-        routing.routes._known = {}
+        routing.routes().forget()
+        routing.routes()._known = {}
         try:
             yield "far"
         finally:
@@ -69,7 +69,7 @@ def end_moves() -> None:
         reaper.round()
     finally:
         reaper.resign()
-    routing.routes.forget()
+    routing.routes().forget()
 
 
 @pytest.mark.usefixtures("far")

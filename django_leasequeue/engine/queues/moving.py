@@ -55,7 +55,7 @@ def move(name: str, to: str, project: str = "") -> list[Move]:
         raise InvalidOption(
             f"There is no database {to!r} for queues: LEASEQUEUE['DATABASES'] names {', '.join(map(repr, known))}."
         )
-    routing.routes.forget()
+    routing.routes().forget()
     source = routing.alias_of(project, name, adding=True)
     if routing.alias_of(project, name) != source:
         raise InvalidOption(f"{name!r} is still moving to {source!r}: wait until it is drained, then move it again.")
@@ -83,7 +83,7 @@ def move(name: str, to: str, project: str = "") -> list[Move]:
                 name=topic.name,
                 defaults={"alias": to, "source": source, "moved_at": clock.now(), "drained_at": None},
             )
-    routing.routes.forget()
+    routing.routes().forget()
     return [each for each in moves() if (each.project, each.name) in {(project, topic.name) for topic in topics}]
 
 

@@ -15,6 +15,7 @@ from django.db import Error, connections
 from django.utils.module_loading import import_string
 
 from ... import conf
+from ...conf import process
 from ...enums import DEAD_LETTER_SELF
 from ...exceptions import InvalidOption
 from ..outage import Outage
@@ -75,7 +76,12 @@ class Routes:
         self._again_at = float("-inf")
 
 
-routes = Routes()
+_shared: process.Shared[str, Routes] = process.Shared()
+
+
+def routes() -> Routes:
+    """Return what this process knows of moved queues."""
+    return _shared.get("routes", lambda _: Routes())
 
 
 def alias_of(project: str, queue: str, *, adding: bool = False) -> str:
@@ -84,7 +90,7 @@ def alias_of(project: str, queue: str, *, adding: bool = False) -> str:
     A queue that moves has two: new jobs (``adding``) go to the one, all else concerns the other until no job is left
     there, so that an ack reaches the lease that it ends.
     """
-    route = routes.of(project, queue) if spread() else None
+    route = routes().of(project, queue) if spread() else None
     if route is None:
         return _routed(project, queue)
     return route.source if route.draining and not adding else route.alias
@@ -92,7 +98,7 @@ def alias_of(project: str, queue: str, *, adding: bool = False) -> str:
 
 def homes(project: str, queue: str) -> list[str]:
     """Return the aliases of all databases in which a queue's jobs and results may be, the one for new ones first."""
-    route = routes.of(project, queue) if spread() else None
+    route = routes().of(project, queue) if spread() else None
     return [_routed(project, queue)] if route is None else [route.alias, route.source]
 
 
