@@ -16,6 +16,7 @@ from ..engine.flow.workflows import MAX_LABEL_BYTES, check_nodes
 from ..engine.limits import check_text
 from ..engine.operation import BEGIN, operation
 from ..engine.operation import Steps as Statements
+from ..engine.queues import routing
 from ..engine.queues.definition import Definition
 from ..engine.queues.queues import find, make_declared
 from ..enums import WorkflowShape
@@ -171,7 +172,10 @@ def _prepare(plan: Plan, backend: LeaseQueueBackend, uid: UUID) -> _Ready:
         task = signature.task
         alike = made.get(id(task))
         if alike is None:
-            databases.add(_accept(task, backend))
+            home, existing = _accept(task, backend), plan.existing
+            # A workflow goes on where it is, also when its queues have moved.
+            moved = existing is not None and existing.database in routing.homes(backend.config.project, task.queue_name)
+            databases.add(existing.database if existing is not None and moved else home)
             alike = made[id(task)] = TaskCalls(task, backend.alias)
         args = list(signature.args)
         if number == len(plan.graph.calls) and not signature.immutable:
