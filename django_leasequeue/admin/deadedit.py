@@ -21,8 +21,8 @@ from ..engine.dead.search import DeadRow
 from ..engine.dead.triage import dead_rows
 from ..exceptions import InvalidOption, LeaseQueueError
 from ..http.payload import too_deep
-from ..tasks import arguments
 from ..tasks.exceptions import TaskNotFound
+from ..tasks.keys import check_arguments
 from ..tasks.registry import find_task
 from . import audit, filters, pages, reading
 
@@ -113,7 +113,7 @@ def check_data(text: str, dead_letter: DeadRow, real: Any, shown: Any) -> Any:
         with suppress(TaskNotFound):  # it may be declared elsewhere
             task = find_task(dead_letter.name)
             try:
-                arguments.check(task, made.get("args", []), made.get("kwargs", {}))
+                check_arguments(task, made.get("args", []), made.get("kwargs", {}))
             except TypeError as error:
                 raise InvalidOption(str(error)) from error
     return made

@@ -48,8 +48,10 @@ def job_list(request: HttpRequest, site: AdminSite) -> HttpResponse:
             raise InvalidOption(f"There is no queue {unknown}.")
         given = dict(request.GET.lists())
         if words:
+            if words.startswith("tags.") and "=" in words:
+                given["payload"], words = [words, *given.get("payload", ())], ""
             quoted = len(words) > 2 and words[0] == words[-1] == '"'
-            given["text"] = [words[1:-1] if quoted else words]
+            given["text"] = [words[1:-1] if quoted else words] if words else []
         wanted = job_search.from_request(given, None if queue is None else queue.pk, payloads=may_search)
         if wanted.rest.payload and not may_search:
             raise InvalidOption("You may not see payloads, so you cannot search in them.")
@@ -61,7 +63,7 @@ def job_list(request: HttpRequest, site: AdminSite) -> HttpResponse:
         context.update(_by_index(request, queue, state))
     elif request.GET:
         context.update(_search(request, wanted))
-        found = [(job.seq, job.queue, job.name) for job in context["looked"].jobs]
+        found = [(job.seq, job.queue, job.task) for job in context["looked"].jobs]
         context["arguments"] = job_search.arguments(found, values=may_search)
     if queue is not None and context.get("jobs"):
         found = [(job.seq, queue.name, job.name) for job in context["jobs"]]
@@ -158,16 +160,18 @@ def _by_index(request: HttpRequest, queue: Queue, state: str) -> dict[str, Any]:
 def _jump(request: HttpRequest, site: AdminSite, query: str) -> HttpResponse | None:
     """Lead to the job with this number or key, or list the jobs with this key; ``None`` if there is none."""
     number = seq_of(query)
-    found = reading.read(reading.find_jobs(number, query[:1_024].replace("\x00", "")))
-    seq = found[0].seq if len(found) == 1 else None
-    if not found and number is not None:
-        events = reading.read_log(reading.read_events(number))
-        seq = number if events else None
-    if seq is not None:
-        return HttpResponseRedirect(pages.url(site, "leasequeue_job_change", seq))
+    key = query[:1_024].replace("\x00", "")
+    found = reading.find_jobs(key) if key else []
+    if number is not None and number not in {job.seq for job in found}:
+        seen = reading.read_job(number)
+        if not found and (seen is not None or reading.read_events(number)):
+            return HttpResponseRedirect(pages.url(site, "leasequeue_job_change", number))
+        found += [seen.job] if seen is not None else []
+    if len(found) == 1:
+        return HttpResponseRedirect(pages.url(site, "leasequeue_job_change", found[0].seq))
     if not found:
         return None
-    named = [(job.seq, job.queue, job.name) for job in found]
+    named = [(job.seq, job.queue.name, job.task) for job in found]
     lines = job_search.arguments(named, values=pages.allowed(request, "view_payload"))
     form = _form(request, job_search.JobFilter(DeadFilter()), None)
     return _page(request, site, {**form, "found": found, "arguments": lines})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 from urllib.parse import quote
@@ -319,14 +319,16 @@ def _settle(
     answer, sent = yield Request("POST", address(topic, end), body)
     deadlines = {int(seq): moment(at) for seq, at in answer.get("deadlines", {}).items()}
     if word == "extended":
-        _note(jobs, deadlines)
+        _note(jobs, deadlines, answer.get("cancelled", ()))
     return Settled(answer[word], answer["skipped"], sent > 1, deadlines)
 
 
-def _note(jobs: Sequence[ClientJob | int], deadlines: Mapping[int, Any]) -> None:
+def _note(jobs: Sequence[ClientJob | int], deadlines: Mapping[int, Any], cancelled: Collection[int]) -> None:
     for job in jobs:
         if isinstance(job, ClientJob):
             if job.seq in deadlines:
                 job.deadline = deadlines[job.seq]
             else:
                 job.lose()
+            if job.seq in cancelled:
+                job.cancel()

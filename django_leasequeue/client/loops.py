@@ -7,6 +7,7 @@ import logging
 import random
 import weakref
 from collections.abc import Callable
+from typing import Any
 
 from ..twins import Give
 from .calls import address, claim_jobs
@@ -111,9 +112,14 @@ def work(
             failed = 0
             while piece := (yield Read()):
                 for event in reader.feed(piece):
-                    job = _job(topic, event)
-                    held.add(job)
-                    yield Give(job)
+                    data = _data(event)
+                    if event.name == "job":
+                        job = ClientJob.of(topic, data)
+                        held.add(job)
+                        yield Give(job)
+                    else:
+                        for job in [job for job in held if job.lease_id == data["lease_id"]]:
+                            job.cancel()
         except (ConnectionFailed, ServerUnavailable, Throttled) as found:
             error = found
         except ValueError as found:
@@ -131,19 +137,19 @@ def work(
         yield Pause(pause)
 
 
-def _job(topic: str, event: Event) -> ClientJob:
-    """Return the job of an event.
+def _data(event: Event) -> Any:
+    """Return the data of a ``job`` or ``cancel`` event.
 
     Raises:
         ServerUnavailable: it says why the stream ends. Connecting again tells whether that passes.
         ValueError: it cannot be read.
     """
     data = json.loads(event.data)
-    if event.name == "job":
-        return ClientJob.of(topic, data)
     if event.name == "error":
         raise ServerUnavailable(int(data["code"]), "stream_ended", str(data["message"]))
-    raise ValueError(f"an event {event.name!r} is unknown")
+    if event.name not in ("job", "cancel"):
+        raise ValueError(f"an event {event.name!r} is unknown")
+    return data
 
 
 def _pause_after(failed: int, error: ClientError | None, first: float = 0.0) -> float:

@@ -17,17 +17,19 @@ class Record:
         tag: text of at most 256 bytes, by which records can be deleted.
         meta: an object of at most 16 KiB and 64 keys.
         node: the producer's name; readers can leave out what they wrote themselves.
+        tags: at most 16 names and values (texts, integers, bools) to find the job by.
     """
 
     data: Any
     tag: str | None = None
     meta: Mapping[str, Any] | None = None
     node: str | None = None
+    tags: Mapping[str, str | int] | None = None
 
     def body(self) -> dict[str, Any]:
         """Return it as the API takes it."""
         found: dict[str, Any] = {"data": self.data}
-        for name in ("tag", "meta", "node"):
+        for name in ("tag", "meta", "node", "tags"):
             value = getattr(self, name)
             if value is not None:
                 found[name] = value
@@ -60,7 +62,7 @@ class ClientJob:
     """A job that is leased to a node.
 
     ``lost`` becomes true when the client learns that the lease is over: stop then, nobody takes the result, and
-    somebody else may have the job already.
+    somebody else may have the job already. ``cancelled`` becomes true when its workflow was cancelled: stop, and nack.
     """
 
     topic: str
@@ -76,9 +78,10 @@ class ClientJob:
     tag: str | None = None
     meta: Mapping[str, Any] | None = None
     lost: bool = False
+    cancelled: bool = False
     #: In a handler of ``Worker``: ``JobSteps`` in a function, ``AsyncJobSteps`` in a coroutine function.
     steps: Any = field(default=None, repr=False)
-    _on_lost: Callable[[], object] | None = field(default=None, repr=False)
+    _on_stop: Callable[[], object] | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, topic: str, item: Mapping[str, Any]) -> Self:
@@ -95,16 +98,21 @@ class ClientJob:
             item.get("meta"),
         )
 
-    def when_lost(self, callback: Callable[[], object] | None) -> None:
-        """Have something called once, when the lease is lost; ``None``: nothing."""
-        self._on_lost = callback
+    def when_stopped(self, callback: Callable[[], object] | None) -> None:
+        """Have something called once, when the job is lost or cancelled; ``None``: nothing."""
+        self._on_stop = callback
 
     def lose(self) -> None:
         """Note that the lease is over."""
-        if not self.lost:
-            self.lost = True
-            if self._on_lost is not None:
-                self._on_lost()
+        before, self.lost = self.lost or self.cancelled, True
+        if self._on_stop is not None and not before:
+            self._on_stop()
+
+    def cancel(self) -> None:
+        """Note that the job is cancelled."""
+        before, self.cancelled = self.lost or self.cancelled, True
+        if self._on_stop is not None and not before:
+            self._on_stop()
 
 
 @dataclass(frozen=True, slots=True)

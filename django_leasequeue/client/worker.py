@@ -51,8 +51,8 @@ class Worker:
     """Claims jobs, runs the handler, acks what returned and gives back what raised.
 
     Leases are kept while handlers run. One that cannot be kept makes ``job.lost`` true a second before it is over (a
-    quarter of a lease shorter than four seconds); a coroutine is cancelled then, since nobody takes its result. No job
-    is started on a lease that is over. Jobs may run twice: make handlers idempotent.
+    quarter of a lease shorter than four seconds), a workflow that is cancelled ``job.cancelled``; a coroutine is
+    cancelled then. No job is started on a lease that is over. Jobs may run twice: make handlers idempotent.
 
     Args:
         client: the server and the key; the worker has connections of its own.
@@ -233,7 +233,7 @@ class Worker:
         task = asyncio.ensure_future(self._run_one(job, before, batcher, threads))
         self._running[job] = task
         if self._is_async:
-            job.when_lost(task.cancel)
+            job.when_stopped(task.cancel)
         task.add_done_callback(lambda _: self._ended(job))
 
     def _ended(self, job: ClientJob) -> None:
@@ -250,6 +250,9 @@ class Worker:
                 await asyncio.wait(before)
             if not await self._leases.may_start(job):
                 return
+            if job.cancelled:
+                await batcher.settle(job, 0)
+                return
             if self._is_async:
                 job.steps = AsyncJobSteps(self._client, self.node, job)
                 await self._handler(job)
@@ -262,17 +265,18 @@ class Worker:
         except Again as again:
             delay_ms = round(again.delay * 1000)
         except asyncio.CancelledError:
-            # The lease was lost, or the worker cannot wait any longer: then a function in a thread is told so.
+            # The lease was lost, the job cancelled, or the worker cannot wait any longer: then a function in a thread
+            # sees that it is lost.
             if not job.lost:
-                job.when_lost(None)
+                job.when_stopped(None)
                 job.lose()
                 await batcher.settle(job, 0)
             raise
         except Exception:
-            delay_ms = round(self._retry_delay(job) * 1000)
+            delay_ms = 0 if job.cancelled else round(self._retry_delay(job) * 1000)
             logger.exception("Job %s of %r failed; it is delivered again in %d ms", job.seq, self.topic, delay_ms)
         if job.lost:
             logger.warning("The lease of job %s was lost while it ran: it is delivered again", job.seq)
             return
-        job.when_lost(None)
+        job.when_stopped(None)
         await batcher.settle(job, delay_ms)

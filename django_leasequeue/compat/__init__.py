@@ -1,4 +1,7 @@
-"""The names of other queues on this one: `jqueue` and `jobqueue`. Start there; nothing else imports this folder."""
+"""The names of other queues on this one.
+
+Nothing imports it. Start at `jqueue` and `jobqueue`: each imports the other modules of its name.
+"""
 
 from __future__ import annotations
 

@@ -19,9 +19,9 @@ from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 
 from .. import conf
 from ..conf import process
-from .operation import Operation
+from .operation import Work
 from .outage import read_only
-from .runner import AsyncConnectionExecutor, DjangoExecutor, role_of
+from .runner import AsyncConnectionExecutor, role_of, run
 
 if TYPE_CHECKING:  # loaded by the first async call: sync processes start without it
     from psycopg_pool import AsyncConnectionPool
@@ -288,12 +288,12 @@ async def close_pools() -> None:
         await made.close()
 
 
-async def arun(operation: Operation[T], using: str) -> T:
+async def arun(work: Work[T], using: str) -> T:
     """Run an operation from async code: on a pool of async connections, or in Django's thread (setting ``ASYNC``)."""
     if in_thread():
-        return await sync_to_async(DjangoExecutor(using).run)(operation)
+        return await sync_to_async(run)(work, using)
     async with borrow(using) as connection:
-        return await AsyncConnectionExecutor(connection).run(operation)
+        return await AsyncConnectionExecutor(connection).run(work)
 
 
 @asynccontextmanager

@@ -19,12 +19,11 @@ from .. import conf, engine
 from ..conf import process
 from ..engine.jobs.results import Status, status
 from ..engine.limits import MAX_NODE_BYTES, check_node
-from ..engine.operation import Steps, operation
+from ..engine.operation import Steps, Work, operation
 from ..engine.outage import away
 from ..engine.queues import presets, routing
 from ..engine.queues.definition import Definition, define
 from ..engine.queues.queues import find, make_declared
-from ..engine.runner import drive
 from ..exceptions import InvalidOption, StorageError
 from . import serializers
 from .outcomes import ClaimedJob
@@ -44,20 +43,20 @@ def storage_errors() -> Iterator[None]:
         raise StorageError(f"The database could not do it: {error}", error) from error
 
 
-def run(operation: engine.Operation[T], using: str) -> T:
+def run(work: Work[T], using: str) -> T:
     """Run an operation on Django's connection, in the caller's transaction if there is one.
 
     Raises:
         StorageError: the database could not be reached or broke off.
     """
     with storage_errors():
-        return engine.run(operation, using)
+        return engine.run(work, using)
 
 
-async def arun(operation: engine.Operation[T], using: str) -> T:
+async def arun(work: Work[T], using: str) -> T:
     """See ``run``. It runs on an async connection of its own, not in a transaction of the caller."""
     with storage_errors():
-        return await engine.arun(operation, using)
+        return await engine.arun(work, using)
 
 
 class OnDatabase(ABC):
@@ -74,10 +73,10 @@ class OnDatabase(ABC):
 
     def _run(self, steps: Steps[T], /) -> T:
         with storage_errors():
-            return drive(engine.DjangoExecutor(self._home(steps)), steps)
+            return engine.run(steps, self._home(steps))
 
     async def _arun(self, steps: Steps[T], /) -> T:
-        return await arun(engine.Operation(lambda: steps), self._home(steps))
+        return await arun(steps, self._home(steps))
 
 
 #: A name of a job: its key, its number, or what a call returned for it (anything with ``seq``).

@@ -13,7 +13,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from ..metrics import charts
-from .advice import Links, actions, last_run, peaks
+from .advice import LEASE_EXPIRED, Links, actions, last_run, peaks
 from .paths import slowest
 from .wording import Row, Rows, change, lasted, percent, queue_name, utc, when
 
@@ -75,7 +75,7 @@ def html(rows: Rows, *, links: Links | None = None, now: datetime | None = None)
             _weeks(rows),
             *_curves(rows),
             _section("Nodes", "Compared with the other nodes on the same queues.", _nodes(rows["nodes"], links)),
-            _section("Failures that look alike", "", _table(rows["poison"], _POISON)),
+            _section("Failures that look alike", "", _table(_errors_first(rows["poison"]), _POISON)),
             _section(
                 "Slowest workflows",
                 "Of the newest seven days: the slowest run of each, and its critical path, the chain of jobs that took"
@@ -280,10 +280,15 @@ _PEAKS = {
 }
 
 
+def _errors_first(rows: Sequence[Row]) -> list[Row]:
+    """Expired leases would fill the list: they come behind what the handlers said."""
+    return sorted(rows, key=lambda row: row["fingerprint"] == LEASE_EXPIRED)
+
+
 def _by_advice(rows: Sequence[Row]) -> list[Row]:
-    order = {"longer": 0, "node": 1, "shorter": 2}
+    order = {"longer": 0, "node": 1, "abandoned": 2, "shorter": 3}
     return sorted(
-        rows, key=lambda row: (queue_name(row), row["node"] is not None, order.get(row["advice"], 3), row["node"] or "")
+        rows, key=lambda row: (queue_name(row), row["node"] is not None, order.get(row["advice"], 4), row["node"] or "")
     )
 
 
@@ -366,5 +371,5 @@ def _cell(row: Row, name: str) -> SafeString:
         return format_html('<td class="lq-number">{}</td>', told)
     if isinstance(value, datetime):
         return format_html("<td>{}</td>", when(value))
-    bad = value in {"sick", "slow", "longer"}
+    bad = value in {"sick", "slow", "longer", "abandoned"}
     return format_html("<td{}>{}</td>", SafeString(' class="bad"') if bad else "", "" if value is None else str(value))

@@ -55,7 +55,7 @@ def run(
 
     Raises:
         InvalidOption: the checkpoint does not belong to the files of bronze, or a newer version wrote the lake.
-        RunInProgress: another run of the same consumer is not over.
+        RunInProgress: another run of the same lake or consumer is not over.
         PipelineFailed: the stream ended with an error.
     """
     seconds: dict[str, float] = {}
@@ -70,7 +70,7 @@ def run(
     def read() -> int:
         return ingest(lake, source, consumer=consumer, batch=batch, accept_loss=accept_loss, tell=tell)
 
-    with upkeep.only_run(source, consumer):
+    with upkeep.only_run(lake, source, consumer):
         upkeep.is_current(lake)
         events = timed("bronze (events)", read)
         days = timed("silver (days)", lambda: refine(lake))
@@ -212,6 +212,7 @@ def tables(lake: Lake, wanted_wait: float = 5.0, since: date | None = None) -> I
             "throughput": metrics.throughput(attempts, jobs),
             "backlog": metrics.backlog(jobs),
             "in_flight": metrics.in_flight(attempts),
+            "use": metrics.use(attempts),
             "nodes": metrics.node_health(attempts),
             "poison": metrics.poison(attempts, jobs),
             "leases": metrics.lease_advice(attempts),

@@ -1,5 +1,8 @@
 """Django's Tasks on the lease engine: the backend, the task class, and what tasks may use.
 
+Start in ``backend.py`` (a call is enqueued) and ``handler.py`` (the worker runs it); ``task.py`` declares, ``calls.py``
+makes jobs of calls, ``results.py`` and ``result_rows.py`` are what callers get back. Workflows: ``signature.py``,
+``canvas.py`` and ``workflow.py`` draw the graph, ``starting.py`` enqueues it. Nothing below ``tasks`` imports it.
 Safe to import at any time: no model is loaded before a task is enqueued or a result read.
 """
 
@@ -7,15 +10,11 @@ from ..engine.flow.declared import Limit
 from .backend import LeaseQueueBackend
 from .backoff import Backoff
 from .canvas import chain, chord, group
-from .context import LeaseQueueContext, current
-from .current_workflow import CurrentWorkflow, acurrent_workflow, current_workflow
-from .events import aemit, emit
+from .context import LeaseQueueContext, aemit, current, emit, step
 from .exceptions import FailForGood, ResultNotSerializable, RetryLater, TaskNotFound
-from .inputs import Outcome
-from .signature import Signature
-from .step import step
+from .signature import Outcome, Signature
 from .task import LeaseQueueTask, task
-from .workflow import Workflow
+from .workflow import CurrentWorkflow, Workflow, acurrent_workflow, current_workflow
 from .workflow_result import WorkflowResult, aget_workflow_result, get_workflow_result
 
 __all__ = [

@@ -8,12 +8,13 @@ from datetime import datetime, timedelta
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, Protocol, cast, overload, runtime_checkable
 
+from ..engine import clock
 from ..engine.flow.declared import Limit
 from ..engine.limits import MAX_SPAN_MS, seconds_of
+from ..engine.tags import check_tags
+from ..exceptions import InvalidOption
 from ..twins import Steps, arun, either, run
 from . import backoff as backoffs
-from . import limit as limits
-from . import unique
 from .api import (
     DEFAULT_TASK_BACKEND_ALIAS,
     DEFAULT_TASK_PRIORITY,
@@ -27,16 +28,16 @@ from .api import (
 )
 from .backoff import BackoffLike
 from .context import LeaseQueueContext
+from .keys import OnConflict, UniqueUntil, check_limit, checked_unique_for, with_key_changes
+from .results import local
 from .signature import Signature
-from .times import after
-from .unique import OnConflict, UniqueUntil
 
 if TYPE_CHECKING:
     from typing import Self
 
     from ..models import JobQuerySet
     from .backend import LeaseQueueBackend
-    from .waiting import LeaseQueueTaskResult
+    from .results import LeaseQueueTaskResult
 
 #: One set of arguments: positional ones, or keyword ones.
 Arguments = Sequence[Any] | Mapping[str, Any]
@@ -103,19 +104,22 @@ class LeaseQueueTask(GenericTask[P, T], Generic[P, T]):
     dont_retry_for: tuple[type[BaseException], ...] = ()
     """Exceptions after which there is no other attempt."""
 
+    tags: dict[str, Any] | None = field(default=None, hash=False)
+    """Names and values to find its jobs by; what a job enqueues while it runs inherits them."""
+
     changed: tuple[str, ...] = field(default=(), repr=False, compare=False)
     """Names of those that ``using()`` has set: they travel with the job, the others are read where the task runs."""
 
     def __post_init__(self) -> None:
         for name, value in _checked(self).items():
             object.__setattr__(self, name, value)
-        object.__setattr__(self, "unique_for", unique.checked(self))
-        limits.check(self)
+        object.__setattr__(self, "unique_for", checked_unique_for(self))
+        check_limit(self)
         if self.atomic and iscoroutinefunction(self.func):
             raise InvalidTask("atomic is for plain functions: a transaction of Django is sync.")
         if isinstance(self.run_after, timedelta):
             try:
-                object.__setattr__(self, "run_after", after(self.run_after))
+                object.__setattr__(self, "run_after", local(clock.now() + self.run_after))
             except OverflowError as error:
                 raise InvalidTask(f"run_after is too far away: {self.run_after!r}.") from error
         GenericTask.__post_init__(self)
@@ -144,6 +148,7 @@ class LeaseQueueTask(GenericTask[P, T], Generic[P, T]):
         on_conflict: OnConflict | None = None,
         limit: Limit | None = None,
         expires: float | timedelta | None = None,
+        tags: dict[str, str | int] | None = None,
     ) -> Self:
         """Return a copy of the task with other defaults; what is ``None`` stays as it is.
 
@@ -161,6 +166,7 @@ class LeaseQueueTask(GenericTask[P, T], Generic[P, T]):
             on_conflict: as ``@task`` takes it.
             limit: as ``@task`` takes it.
             expires: seconds from the enqueueing on, after which a call that was not started is removed.
+            tags: names and values to find its jobs by, beside those that the task has.
 
         Raises:
             InvalidTask: a value is not allowed; or ``backoff`` is a function, which only ``@task`` takes.
@@ -172,7 +178,9 @@ class LeaseQueueTask(GenericTask[P, T], Generic[P, T]):
         keeps = getattr(self.limit, "while_suspended", False)
         if limit is not None and getattr(limit, "while_suspended", keeps) is not keeps:
             raise InvalidTask("while_suspended of a limit is said by the task itself: @task(limit=...).")
-        changes = unique.merged(given)
+        changes = with_key_changes(given)
+        if tags is not None:
+            changes["tags"] = {**(self.tags or {}), **_checked_tags(tags)}
         changed = tuple(name for name in OWN_FIELDS if name in self.changed or name in changes)
         if "backoff" in changes:
             try:
@@ -244,13 +252,21 @@ def _enqueue_many(
     return made
 
 
+def _checked_tags(tags: Any) -> dict[str, Any]:
+    try:
+        check_tags(tags)
+    except InvalidOption as error:
+        raise InvalidTask(str(error)) from error
+    return dict(tags)
+
+
 def _checked(task: LeaseQueueTask[..., Any]) -> dict[str, Any]:
     attempts = task.max_attempts
     if attempts is not None and (
         isinstance(attempts, bool) or not isinstance(attempts, int) or not 1 <= attempts < 2**31
     ):
         raise InvalidTask(f"max_attempts must be a whole number from 1; it is {attempts!r}.")
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = {} if task.tags is None else {"tags": _checked_tags(task.tags)}
     try:
         for name in ("timeout", "expires"):
             seconds = getattr(task, name)
@@ -339,6 +355,7 @@ def task(
     expires: float | timedelta | None = ...,
     autoretry_for: Exceptions | None = ...,
     dont_retry_for: Exceptions = ...,
+    tags: dict[str, str | int] | None = ...,
 ) -> _Makes: ...
 
 
@@ -361,6 +378,7 @@ def task(
     expires: float | timedelta | None = ...,
     autoretry_for: Exceptions | None = ...,
     dont_retry_for: Exceptions = ...,
+    tags: dict[str, str | int] | None = ...,
 ) -> _MakesWithContext: ...
 
 
@@ -384,6 +402,7 @@ def task(
     expires: float | timedelta | None = None,
     autoretry_for: Exceptions | None = None,
     dont_retry_for: Exceptions = (),
+    tags: dict[str, str | int] | None = None,
 ) -> Any:
     """Make a task of a function; like Django's ``@task``, with more arguments on every Django version.
 
@@ -416,6 +435,7 @@ def task(
         autoretry_for: exception classes: an attempt that raises another one is the last. Left out: all are tried again.
         dont_retry_for: exception classes: an attempt that raises one of them is the last. ``RetryLater`` is always
             followed by another attempt.
+        tags: names and values to find its jobs by, at most 16; what a job enqueues while it runs inherits them.
 
     Raises:
         InvalidTask: a value is not allowed.
@@ -439,6 +459,7 @@ def task(
             limit=limit,
             atomic=atomic,
             expires=cast("float | None", expires),
+            tags=cast("Any", tags),
             autoretry_for=cast("Any", autoretry_for),
             dont_retry_for=cast("Any", dont_retry_for),
         )

@@ -217,6 +217,4 @@ def test_attempts_leave_the_sleep_out(boss: Client, clock: Clock) -> None:
     assert (first.outcome, first.failing, last.outcome) == ("suspended", False, "completed")
     assert last.waited == timedelta(0)
     assert last.ran == timedelta(milliseconds=20)
-    assert [line.event.what for line in page.context["lines"]][:4] == [
-        *("completed", "claimed", "suspended", "claimed")
-    ]
+    assert [line.what for line in page.context["lines"]][:4] == [*("completed", "claimed", "suspended", "claimed")]

@@ -63,7 +63,7 @@ def test_work_opens_again_and_the_jobs_of_the_old_connection_are_lost() -> None:
     first: ClientJob = server.answer(Give).item
     assert (first.seq, first.data, first.deliveries, first.lost) == (1, {"n": 1}, 1, False)
     called: list[int] = []
-    first.when_lost(lambda: called.append(1))
+    first.when_stopped(lambda: called.append(1))
     server.answer(Read, ConnectionFailed("cut"))
     assert first.lost
     assert called == [1]

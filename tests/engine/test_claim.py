@@ -164,11 +164,6 @@ class TestTags:
         assert seqs(claim(9, tag="blue", node=OTHER)) == [urgent.seq, *blue]
         assert seqs(claim(9)) == [untagged]
 
-    def test_a_claim_by_tags_is_filled_from_the_tag_that_has_jobs(self) -> None:
-        put(1, tag="red")
-        put(7, tag="blue")
-        assert [job.tag for job in claim(5, tags=["red", "blue"])] == ["red", *["blue"] * 4]
-
 
 class TestWhatCannotBeClaimed:
     def test_a_missing_queue(self) -> None:

@@ -1,12 +1,11 @@
 """Many claimers at once, on connections of their own: nobody gets what another holds, and nothing is lost."""
 
-import json
 import random
-import subprocess
-import sys
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from datetime import datetime
 from threading import Lock
 
@@ -15,8 +14,9 @@ import pytest
 
 from django_leasequeue import engine
 from django_leasequeue.engine import ConnectionExecutor, Failure, Release
+from django_leasequeue.engine.leases.floor import Proposals
 from django_leasequeue.engine.upkeep.verify import snapshot, verify
-from django_leasequeue.models import EventKind, JobEvent, LeaseEvent
+from django_leasequeue.models import EventKind, FloorKind, JobEvent, LeaseEvent, QueueFloor
 
 from .helpers import make, own_connection, put
 
@@ -78,9 +78,10 @@ def crowd(count: int, work: Callable[[int], None]) -> None:
 
 @pytest.mark.parametrize("tags", [None, ["red", "blue"]], ids=str)
 def test_producers_and_claimers_of_several_queues_with_retries(tags: list[str] | None) -> None:
+    """And two that raise floors: no job ends up below one."""
     for name in ("first", "second"):
         make(name, max_deliveries=0, requeue="back" if name == "second" else "original")
-    total = 800
+    total, patience = 800, time.monotonic() + 300
     done: Counter[int] = Counter()
     lock = Lock()
 
@@ -89,13 +90,19 @@ def test_producers_and_claimers_of_several_queues_with_retries(tags: list[str] |
         with own_connection() as executor:
             if number < 2:
                 for _ in range(total // 40):
-                    jobs = [
-                        engine.NewJob(priority=dice.randint(0, 3), tag=dice.choice(["red", "blue"])) for _ in range(20)
-                    ]
-                    executor.run(engine.enqueue(("first", "second")[number], jobs))
+                    found = [(dice.randint(0, 3), dice.choice(["red", "blue"])) for _ in range(20)]
+                    jobs = [engine.NewJob(priority=priority, tag=tag) for priority, tag in found]
+                    with executor.connection.transaction() if number else nullcontext():  # the second is slow
+                        executor.run(engine.enqueue(("first", "second")[number], jobs[:10]))
+                        executor.run(engine.enqueue(("first", "second")[number], jobs[10:]))
+                return
+            if number < 4:
+                proposals = Proposals()
+                while sum(done.values()) < total and time.monotonic() < patience:
+                    executor.run(engine.advance_floors(proposals))
                 return
             node = f"node-{number}"
-            while sum(done.values()) < total:
+            while sum(done.values()) < total and time.monotonic() < patience:
                 jobs = executor.run(engine.claim(["first", "second"], node, dice.randint(1, 30), tags=tags))
                 back = [job for job in jobs if dice.random() < 0.3]
                 executor.run(engine.release([Release(job.seq, job.token, 0, Failure("again")) for job in back], node))
@@ -103,11 +110,12 @@ def test_producers_and_claimers_of_several_queues_with_retries(tags: list[str] |
                 with lock:
                     done.update(settled.ok)
 
-    crowd(6, work)
+    crowd(8, work)
     assert len(done) == total
     assert set(done.values()) == {1}
     found = check_everything()
     assert any(len(events) > 3 for events in found.values())
+    assert set(QueueFloor.objects.values_list("kind", flat=True)) >= {FloorKind.READY}
 
 
 def jobs_left(executor: ConnectionExecutor) -> bool:
@@ -187,49 +195,3 @@ def test_leases_that_expire_under_slow_workers(clock) -> None:
     for events in found.values():
         assert [KIND[event.kind] for event in events].count("acked") == 1
     assert any(event.deliveries and event.deliveries > 1 for events in found.values() for event in events)
-
-
-WORKER = """
-import json, os, sys
-import django
-django.setup()
-from django_leasequeue import engine
-from django_leasequeue.engine.pool import connect
-executor = engine.ConnectionExecutor(connect("default"))
-node, done = f"process-{os.getpid()}", []
-while jobs := executor.run(engine.claim("work", node, 7)):
-    if not done:
-        print("ready", flush=True)
-        sys.stdin.readline()
-    done += executor.run(engine.ack([job.seq for job in jobs], node, tokens=[job.token for job in jobs])).ok
-print(json.dumps(done))
-"""
-
-
-@pytest.mark.slow
-def test_several_processes(subprocess_env: dict[str, str]) -> None:
-    make("work")
-    numbers = put(900)
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", WORKER], env=subprocess_env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        for _ in range(3)
-    ]
-    try:
-        for process in processes:
-            assert process.stdout.readline() == "ready\n"
-        for process in processes:
-            process.stdin.write("go\n")
-            process.stdin.flush()
-        done = [json.loads(process.communicate(timeout=500)[0]) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-            process.communicate()
-    assert sorted(seq for batch in done for seq in batch) == numbers
-    found = check_everything()
-    assert {tuple(KIND[event.kind] for event in events) for events in found.values()} == {
-        ("enqueued", "claimed", "acked")
-    }
-    assert len({event.node for events in found.values() for event in events if event.node}) == 3

@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
+from django_leasequeue import engine
 from django_leasequeue.client import (
     Again,
     Client,
@@ -28,6 +30,7 @@ from django_leasequeue.client import (
     Worker,
     leases,
 )  # fmt: skip
+from django_leasequeue.engine import NewJob, Node
 from django_leasequeue.models import JobStep, LiveJob
 from tests.http.relay import Relay
 from tests.http.servers import Server, serving
@@ -104,6 +107,25 @@ def test_every_job_runs_once(client: Client, queue: str, stream: bool, handler: 
         client.produce(queue, [Record(200)])
         eventually(empty(client, queue))
     assert Counter(seen) == Counter(range(201))
+
+
+@pytest.mark.slow
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_cancelled_workflow_stops_what_runs(client: Client, queue: str, stream: bool) -> None:
+    began: list[int] = []
+
+    async def sleep(job: ClientJob) -> None:
+        began.append(job.seq)
+        await asyncio.sleep(60)
+
+    uid = uuid4()
+    with running(Worker(client, queue, sleep, lease_ms=1_500, stream=stream)):
+        engine.run(engine.start_workflow([Node(queue, NewJob(1)), Node(queue, NewJob(2), (0,))], uid))
+        eventually(lambda: began)
+        engine.run(engine.cancel_workflow(uid))
+        eventually(lambda: engine.run(engine.get_workflow(uid)).cancelled == 2)
+    assert len(began) == 1
 
 
 def test_acks_go_together(client: Client, server: Server, queue: str) -> None:

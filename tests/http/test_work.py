@@ -6,11 +6,14 @@ These servers never look again by themselves (``patient_asgi``): what comes prom
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
+from uuid import uuid4
 
 import pytest
 from django.db import connection
 
+from django_leasequeue import engine
 from django_leasequeue.conf.options import ApiOptions
+from django_leasequeue.engine import NewJob, Node
 from django_leasequeue.models import Claim, JobEvent, LiveJob
 from tests.http.client import Api
 from tests.http.servers import Event, EventSource, Server, serving
@@ -187,6 +190,26 @@ def test_s2_a_deleted_job_frees_its_place(server: Server, queue: str) -> None:
         stream.event()
         server.post(f"topics/{queue}/delete", {"before_seq": seqs[1]})
         assert stream.event()["$seq"] == seqs[1]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_cancelled_workflow_is_announced_once_for_each_job(server: Server, other: Server, queue: str) -> None:
+    with work(server, queue, size=2) as stream, work(other, queue, "w2", size=2) as second:
+        uid = uuid4()
+        engine.run(engine.start_workflow([Node(queue, NewJob(n)) for n in range(4)], uid))
+        server.write(queue, "alone")
+        jobs = {job["$seq"]: job for job in (*stream.events(2), *second.events(2))}
+        engine.run(engine.cancel_workflow(uid))
+        heard = [*stream.events(2), *second.events(2)]
+        assert [(one.name, one.id) for one in heard] == [("cancel", None)] * 4
+        leases = {seq: (job["topic"], job["lease_id"]) for seq, job in jobs.items()}
+        assert {one["$seq"]: (one["topic"], one["lease_id"]) for one in heard} == leases
+        first = [one["$seq"] for one in heard[:2]]
+        answer = server.post(f"topics/{queue}/extend", {"node": "w1", "seqs": first, "lease_ms": 60_000})
+        assert (answer["extended"], answer["skipped"], sorted(answer["cancelled"])) == (2, [], sorted(first))
+        for node, seqs in ("w1", first), ("w2", [one["$seq"] for one in heard[2:]]):
+            assert server.post(f"topics/{queue}/nack", {"node": node, "seqs": seqs})["nacked"] == 2
+        eventually(lambda: engine.run(engine.get_workflow(uid)).cancelled == 4)
 
 
 def test_s2_streams_share(server: Server, other: Server, queue: str) -> None:

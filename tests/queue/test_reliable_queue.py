@@ -24,7 +24,6 @@ from django_leasequeue.exceptions import (
 )
 from django_leasequeue.models import JobResult
 from django_leasequeue.notify.replies import get_hub
-from django_leasequeue.tasks import FailForGood
 from tests.queue.support import jobqueue, states
 from tests.support.threads import ThreadResult
 from tests.support.waiting import eventually
@@ -47,17 +46,6 @@ class TestP1Deduplication:
             queue.nack(queue.claim()[0], error="boom")
         again = queue.enqueue({}, key="id")
         assert (again.status, again.state) == ("duplicate", "failed")
-
-    def test_many_at_once_say_the_same(self) -> None:
-        queue = jobqueue()
-        queue.enqueue(1, key="done")
-        queue.ack(queue.claim()[0], "result")
-        receipts = queue.enqueue_many([NewJob(1, key="new"), NewJob(1, key="done"), NewJob(2, key="new")])
-        assert [(item.status, item.state, item.result) for item in receipts] == [
-            ("queued", "queued", None),
-            ("completed", "completed", None),
-            ("duplicate", "queued", None),
-        ]
 
 
 class TestP3Cancel:
@@ -110,21 +98,6 @@ class TestP4States:
         queue.enqueue(1, key="id")
         queue.ack(queue.claim()[0])
         assert (states(queue), queue.get_result("id", "default")) == ("completed", None)
-
-    @pytest.mark.slow
-    def test_large_results(self) -> None:
-        queue = jobqueue()
-        text, body = "x" * 5_000_000, bytes(5_000_000)
-        for key in ("text", "body"):
-            queue.enqueue(1, key=key)
-        for job in queue.claim(2):
-            queue.ack(job, text if job.key == "text" else body)
-        assert queue.get_result("text") == text
-        assert queue.get_result("body") == body
-        assert queue.enqueue(1, key="body").result == body
-        pieces = list(queue.stream_result("body", chunk_size=1_000_000))
-        assert [len(piece) for piece in pieces] == [1_000_000] * 5
-        assert b"".join(queue.stream_result("text")) == f'"{text}"'.encode()
 
 
 class TestP5Retries:
@@ -197,18 +170,6 @@ class TestP6RequestResponse:
                 queue.enqueue_and_wait(2, key=key)
             assert type(caught.value) is kind
 
-    def test_a_failure_is_raised(self) -> None:
-        def handler(job: Any) -> None:
-            raise FailForGood("no use") if job.payload == "give up" else ValueError("boom")
-
-        queue = jobqueue()
-        with Serves(queue, handler):
-            with pytest.raises(JobFailed, match="no use"):
-                queue.enqueue_and_wait("give up", timeout=60)
-            with pytest.raises(MaxRetries, match="boom") as caught:
-                queue.enqueue_and_wait("try", timeout=60)
-        assert caught.value.deliveries == 3
-
     def test_a_timeout_leaves_the_job_running(self) -> None:
         queue = jobqueue()
         finish = threading.Event()
@@ -251,12 +212,6 @@ class TestP6RequestResponse:
                 queue.ack(job, "another's result") if end == "completed" else queue.fail(job, "another's failure")
             with pytest.raises(JobNotFound, match="is lost"):
                 waiting.value()
-
-    async def test_large_results_async(self) -> None:
-        queue = jobqueue()
-        async with Consumer(queue, lambda job: "x" * job.payload, reaper=False):
-            answers = await asyncio.gather(*(queue.aenqueue_and_wait(size) for size in (10, 100_000, 5_000_000)))
-        assert [len(answer) for answer in answers] == [10, 100_000, 5_000_000]
 
     def test_a_duplicate_waits_for_the_same_run(self) -> None:
         queue = jobqueue()

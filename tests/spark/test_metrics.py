@@ -69,6 +69,24 @@ def test_lease_advice(spark: SparkSession, ran: float, outcome: str, advice: str
     assert found.suggested >= ran
 
 
+def test_claims_that_were_abandoned_ask_for_no_longer_lease(spark: SparkSession) -> None:
+    history = History(lease=60)
+    for number in range(60):
+        node = "ab"[number % 2]
+        history.job(0, (node, 1, *((61, "expired") if number < 4 else (34, "acked"))))
+    found = metrics.lease_advice(metrics.attempts(history.frame(spark))).where("node is null").first()
+    assert (found.advice, found.p99, found.suggested) == ("abandoned", 33.0, 60.0)
+
+
+def test_use_has_the_most_that_ran_at_once(spark: SparkSession) -> None:
+    history = History()
+    for number in range(6):
+        history.job(0, ("ab"[number % 2], 10 * number, 200, "acked"))
+    history.job(3_600, ("a", 3_610, 3_620, "acked"))
+    found = metrics.use(metrics.attempts(history.frame(spark))).orderBy("hour")
+    assert [row[3:] for row in found.collect()] == [(2, pytest.approx(1_050 / 3_600), 6), (1, 10 / 3_600, 0)]
+
+
 def test_the_illness_of_a_node_that_was_mended_is_over(spark: SparkSession) -> None:
     history = History()
     for hour in range(12):
@@ -94,7 +112,7 @@ def test_leases_that_one_node_lets_expire_are_not_the_queues_fault(spark: SparkS
     assert rows(found, "node", "nodes", "expired", "advice") == [
         (None, 2, 5, "node"),
         ("a", 1, 0, "keep"),
-        ("b", 1, 5, "longer"),
+        ("b", 1, 5, "abandoned"),
     ]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from django.db import connection, transaction
-from django.test import TestCase, TransactionTestCase
+from django.test import TestCase
 
 from django_leasequeue import Queue, engine
 from django_leasequeue.conf import process
@@ -325,24 +325,12 @@ class TestTheClock:
 
 
 class TestUnittest(LeaseQueueTestMixin, TestCase):
-    def test_in_a_test_case(self) -> None:
-        send_mail.enqueue("a@example.org")
-        self.leasequeue.assert_enqueued(send_mail, "a@example.org")
-        self.leasequeue.drain()
-        assert sent == [("a@example.org", "")]
-
     def test_nothing_is_left_of_other_tests(self) -> None:
         self.leasequeue.assert_nothing_enqueued()
 
     async def test_async_in_a_test_case(self) -> None:
         self.leasequeue.handle("mails", lambda job: job.payload + 1)
         assert await mails().aenqueue_and_wait(1) == 2
-
-
-class TestUnittestOutside(LeaseQueueTestMixin, TransactionTestCase):
-    def test_in_a_transaction_test_case(self) -> None:
-        send_mail.enqueue("a@example.org")
-        assert len(self.leasequeue.drain()) == 1
 
 
 def test_the_plugin_is_found_by_its_entry_point(pytestconfig: pytest.Config) -> None:

@@ -74,14 +74,21 @@ def outcome_steps(tokens: dict[int, int | None], settled: set[int], scope: Scope
     return outcomes
 
 
+class Standing(NamedTuple):
+    """A lease that stands: the seconds until its deadline, and whether its workflow is being cancelled."""
+
+    seconds: float
+    cancelled: bool
+
+
 @operation
-def still_held(leases: Mapping[int, int]) -> Steps[dict[int, float]]:
-    """Return those leases that still stand, and the seconds until each deadline."""
+def still_held(leases: Mapping[int, int]) -> Steps[dict[int, Standing]]:
+    """Return those leases (token by seq) that still stand."""
     rows = yield (
         "work_held",
         {"seqs": arrays.integers(leases), "claims": arrays.integers(set(leases.values()))},
     )
-    return {seq: left for seq, token, left in rows if leases[seq] == token}
+    return {seq: Standing(seconds, cancelled) for seq, token, seconds, cancelled in rows if leases[seq] == token}
 
 
 @operation

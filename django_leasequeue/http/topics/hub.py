@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 from ... import engine
 from ...engine import LeasedJob, Release
 from ...engine.leases.cohort import Claimer, deal
-from ...engine.leases.holders import next_due, still_held
+from ...engine.leases.holders import Standing, next_due, still_held
 from ...engine.outage import passes
 from ...engine.topics.topics import TopicLook, look
 from ...exceptions import NotAQueue, QueueNotFound
+from ...models import JobFlag
 from ...notify import Watch, get_listener
 from ..running import RequestRunner
 from ..streaming import Stream, frame, in_background, outage
@@ -40,6 +41,8 @@ BACKSTOP = 5.0
 POLL, LOOK = 0.5, 1.0
 #: Seconds between two looks for what is due by the clock.
 DUE_STEP = 0.25
+#: Seconds from the notice of a cancel to a second look: the answer of a claim may come after it.
+SECOND_LOOK = 0.4
 #: Seconds that we stay announced as waiting after the last free place was taken: to say so costs producers a NOTIFY.
 LINGER = 1.0
 
@@ -69,6 +72,8 @@ class WorkStream(Stream):
         #: Whether it waits in a cohort.
         self.joining = False
         self.ends: dict[int, float] = {}
+        #: seq -> lease id, of jobs of workflows: these can be cancelled while the client has them.
+        self.members: dict[int, str] = {}
 
     @property
     def free(self) -> int:
@@ -90,17 +95,23 @@ class WorkStream(Stream):
         for job in jobs:
             self.held[job.seq] = job.token
             self.ends[job.seq] = now + job.deadline_epoch - job.claimed_epoch
-            self.push(frame("job", {"topic": topic, **leased(job)}, str(job.seq)))
+            answer = {"topic": topic, **leased(job)}
+            if job.flags & JobFlag.FLOW:
+                self.members[job.seq] = answer["lease_id"]
+            self.push(frame("job", answer, str(job.seq)))
 
-    def keep(self, asked: Iterable[int], standing: dict[int, float]) -> None:
-        """Forget those of the leases asked about that do not stand any more."""
+    def keep(self, topic: str, asked: Iterable[int], standing: dict[int, Standing]) -> None:
+        """Forget those of the leases asked about that do not stand any more; announce the cancelled ones, once each."""
         now = time.monotonic()
         for seq in asked:
-            if seq in standing:
-                self.ends[seq] = now + standing[seq]
-            else:
+            if seq not in standing:
                 self.held.pop(seq, None)
                 self.ends.pop(seq, None)
+                self.members.pop(seq, None)
+                continue
+            self.ends[seq] = now + standing[seq].seconds
+            if standing[seq].cancelled and (lease_id := self.members.pop(seq, None)) is not None:
+                self.push(frame("cancel", {"topic": topic, "$seq": seq, "lease_id": lease_id}))
 
 
 class WorkHub:
@@ -125,6 +136,8 @@ class WorkHub:
         self._dealt_at = 0.0
         #: Streams whose leases are to be looked at.
         self._doubtful: set[int] = set()
+        #: When to look at all leases once more (monotonic), after the notice of a cancel.
+        self._look_again_at: float | None = None
         #: Whether there may be jobs: not after a deal that could not fill everybody, until something happens.
         self._more = True
         #: Counts what happened, so that a deal can tell whether its end is still the truth.
@@ -167,6 +180,11 @@ class WorkHub:
         """Somebody settled a job of a stream (``None``: of any)."""
         self._doubtful.update(self._streams if number is None else (number,))
         self._event.set()
+
+    def leases_taken(self) -> None:
+        """A workflow with jobs in this queue was cancelled."""
+        self._look_again_at = time.monotonic() + SECOND_LOOK
+        self.settled(None)
 
     def end(self, message: str) -> None:
         """End every stream: the topic is not the queue that it was."""
@@ -244,7 +262,9 @@ class WorkHub:
 
     def _pause(self, now: float, takers: bool) -> float:
         ends = [min(stream.ends.values()) for stream in self._streams.values() if stream.ends]
-        waits = [BACKSTOP, *(end - now + 0.01 for end in ends)]
+        waits = [self._backstop(), *(end - now + 0.01 for end in ends)]
+        if self._look_again_at is not None:
+            waits.append(self._look_again_at - now)
         if takers:
             if self._due_at is not None:
                 waits.append(self._due_at - now)
@@ -253,10 +273,19 @@ class WorkHub:
             waits.append(self._idle_since + LINGER - now)
         return max(0.0, min(waits))
 
+    def _backstop(self) -> float:
+        """Seconds between looks at all leases: short while cancels are not heard and could concern them."""
+        if self._registry.hears() or not any(stream.members for stream in self._streams.values()):
+            return BACKSTOP
+        return POLL
+
     async def _check_leases(self, now: float) -> None:
-        every = now - self._look_at >= BACKSTOP
+        again = self._look_again_at is not None and now >= self._look_again_at
+        every = again or now - self._look_at >= self._backstop()
         if every:
             self._look_at = now
+        if again:
+            self._look_again_at = None
         checked = [
             stream
             for stream in self._streams.values()
@@ -269,7 +298,7 @@ class WorkHub:
         leases = {seq: token for held in asked.values() for seq, token in held.items()}
         standing = await self._runner.run(still_held(leases))
         for stream in checked:
-            stream.keep(asked[stream.number], standing)
+            stream.keep(self._topic, asked[stream.number], standing)
 
     async def _deal(self, takers: list[WorkStream]) -> None:
         found = await self._runner.run(look(self._topic, project=self._project, leases=True))

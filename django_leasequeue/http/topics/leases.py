@@ -12,7 +12,7 @@ from rest_framework.request import Request
 
 from ... import engine
 from ...conf import process
-from ...engine import Ending, LeasedJob, Operation, Settled
+from ...engine import Ending, LeasedJob, Operation, Outcome, Settled
 from ...engine.leases.claim import load_hands
 from ...engine.leases.cohort import Claimer, deal_cohort, join, leave, take
 from ...engine.topics.topics import TopicLook
@@ -230,7 +230,10 @@ class ExtendView(SettleView):
         "extendLeases",
         "Set the deadline of held leases to now + lease_ms",
         tag=_TAG,
-        description="Sets, never adds: it may shorten. The heartbeat of long jobs.",
+        description=(
+            "Sets, never adds: it may shorten. The heartbeat of long jobs. `cancelled`, an extension, is there when "
+            "workflows of some were cancelled: stop these jobs and nack them."
+        ),
         body=ExtendBody,
         answers={200: Extended},
         errors=_BATCH_ERRORS,
@@ -244,10 +247,13 @@ class ExtendView(SettleView):
         settled, _ = await self.settle(topic, operation)
         answer: dict[str, Any] = {
             "topic": topic,
-            "extended": len(settled.ok),
-            "skipped": _skipped(settled, body["seqs"]),
+            "extended": len(settled.deadlines),
+            "skipped": [seq for seq in settled.skipped if seq not in settled.deadlines],
             "deadlines": {str(seq): answers.milliseconds(at) for seq, at in settled.deadlines.items()},
         }
+        cancelled = [seq for seq, outcome in settled.outcomes.items() if outcome is Outcome.CANCELLED]
+        if cancelled:
+            answer["cancelled"] = cancelled
         return self.answer(answer)
 
 

@@ -190,14 +190,15 @@ class Claimed(Shape):
     )
 
 
-def _settled(word: str, optional: Json | None = None) -> Json:
+def _settled(word: str, more: Json, optional: Json | None = None) -> Json:
     return _answer(
         {
             "topic": _TEXT,
             word: _COUNT,
             "skipped": {**_SEQS, "description": "What is not held by the node, in the order asked."},
-            **(optional or {}),
+            **more,
         },
+        optional,
     )
 
 
@@ -219,6 +220,7 @@ class Extended(Shape):
     shape = _settled(
         "extended",
         {"deadlines": {"type": "object", "additionalProperties": _TIME, "description": "By seq."}},
+        {"cancelled": {**_SEQS, "description": "Held, and to be stopped; left out when there is none."}},
     )
 
 

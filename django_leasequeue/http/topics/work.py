@@ -16,6 +16,7 @@ from ...conf import process
 from ...engine.limits import MAX_BATCH, MAX_LEASE_MS, MAX_NODE_BYTES, MIN_LEASE_MS
 from ...engine.topics.topics import TopicLook
 from ...notify import get_listener
+from ...notify.session import JOBS
 from ..access import READ, WRITE
 from ..errors import ApiError
 from ..fields import storable
@@ -77,20 +78,29 @@ class StreamRegistry:
             if found is hub:
                 del self._hubs[place]
 
+    def hears(self) -> bool:
+        """Whether notices arrive: there is a LISTEN connection."""
+        return all(subscription.live for subscription in self._subscriptions)
+
     async def _listen(self) -> None:
         """Listen from the first stream on, for as long as the process lives."""
         if self._subscriptions:
             return
         listener = get_listener(self._using)
-        for channel, callback in ((self.channel, self._settled), (TOPICS_CHANNEL, self._deleted)):
-            self._subscriptions.append(listener.subscribe(channel, self._in_loop(callback)))
+        for channel, callback, prefix in (
+            (self.channel, self._settled, ""),
+            (TOPICS_CHANNEL, self._deleted, ""),
+            (JOBS, self._taken, "l"),
+        ):
+            self._subscriptions.append(listener.subscribe(channel, self._in_loop(callback, prefix)))
         for subscription in self._subscriptions:
             await subscription.async_ready()
 
-    def _in_loop(self, callback: Callable[[str | None], None]) -> Callable[[str | None], None]:
+    def _in_loop(self, callback: Callable[[str | None], None], prefix: str) -> Callable[[str | None], None]:
         def call(payload: str | None) -> None:
-            with suppress(RuntimeError):  # the loop is closed: nobody streams there
-                self._loop.call_soon_threadsafe(callback, payload)
+            if payload is None or payload.startswith(prefix):
+                with suppress(RuntimeError):  # the loop is closed: nobody streams there
+                    self._loop.call_soon_threadsafe(callback, payload)
 
         return call
 
@@ -107,6 +117,11 @@ class StreamRegistry:
                 hub.jobs_may_be_there()
             elif payload == f"d{hub.queue_id}":
                 hub.end("The topic was deleted.")
+
+    def _taken(self, payload: str | None) -> None:
+        for hub in set(self._of_stream.values()):
+            if payload is None or payload == f"l{hub.queue_id}":
+                hub.leases_taken()
 
 
 _registries: process.PerLoop[dict[str, StreamRegistry]] = process.PerLoop(dict)
@@ -137,10 +152,11 @@ class WorkView(TopicView):
         description=(
             "At most `max` jobs are leased to this connection at once; each ack or nack, sent to its own endpoint, "
             "makes room for the next. `event: job` has `id: <seq>` and a claimed job with its `topic` as data; "
+            "`event: cancel` has `{topic, $seq, lease_id}` of a job whose workflow was cancelled: stop it and nack it; "
             "`event: error` has `{code, message}` and ends the stream; `: hb` is a sign of life. When the connection "
             "drops, all that it was given and has not settled is released at once."
         ),
-        answers={200: "`retry: 2000`, a heartbeat, then events: `job`, `error`."},
+        answers={200: "`retry: 2000`, a heartbeat, then events: `job`, `cancel`, `error`."},
         errors={
             400: ["invalid_request"],
             404: ["topic_not_found"],

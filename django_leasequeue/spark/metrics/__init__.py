@@ -6,7 +6,7 @@ nothing and start no action, so they work in a notebook, on a stream's Parquet, 
 """
 
 from .capacity import forecast, hour_of_week, workers_needed
-from .curves import backlog, in_flight
+from .curves import backlog, in_flight, use
 from .latency import daily, latencies, latency, percentiles, weeks
 from .leases import lease_advice
 from .nodes import node_health
@@ -37,6 +37,7 @@ __all__ = [
     "quality",
     "span",
     "throughput",
+    "use",
     "weeks",
     "workers_needed",
     "workflow_paths",
