@@ -194,7 +194,7 @@ class Handle(OnDatabase):
         return other
 
     def _home(self, steps: Steps[Any]) -> str:
-        return self.adding if steps.gi_code.co_name in ("enqueue", "enqueue_many") else self.using
+        return self.adding if getattr(steps, "__name__", "") in ("enqueue", "enqueue_many") else self.using
 
     def __repr__(self) -> str:
         project = f", project={self.project!r}" if self.project else ""
