@@ -352,6 +352,13 @@ def test_words() -> None:
     assert when(NOW) == "Thursday 14 March 2030, 12:20"
     words = {0.25: "0.25 seconds", 42: "42 seconds", 90: "90 seconds", 3_600: "1 hour", 90_000: "1 day 1 hour"}
     assert {seconds: lasted(seconds) for seconds in words} == words
-    changes = {(5, 0): "new", (0, 5): "-", (1, 1): "as before", (3, 4): "-25 %", (9, 3): "3.0 times", (900, 1): "over 100 times"}
+    changes = {
+        (5, 0): "new",
+        (0, 5): "-",
+        (1, 1): "as before",
+        (3, 4): "-25 %",
+        (9, 3): "3.0 times",
+        (900, 1): "over 100 times",
+    }
     assert {pair: change(*pair) for pair in changes} == changes
     assert DAYS[NOW.weekday()] == "Thursday"
