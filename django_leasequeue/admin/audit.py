@@ -22,7 +22,7 @@ from ..engine.dead import export as exporting
 from ..engine.dead.redaction import HIDDEN
 from ..exceptions import InvalidOption
 from ..models import OperatorAction
-from . import filters, pages
+from . import filters, pages, reading
 from .base import ListAdmin, column, moment_of
 
 #: Lines of Django's log that one page looks at and shows: it has no index of ours.
@@ -42,7 +42,7 @@ def actor(request: HttpRequest) -> Actor:
 
 def record(request: HttpRequest, action: str, *, obj: models.Model | None = None, **facts: Any) -> OperatorAction:
     """Write what the user of a request did: a line of the audit, and one of Django's own log."""
-    line = write(action, **actor(request)._asdict(), **facts)
+    line = write(action, **actor(request)._asdict(), **{"using": reading.alias(), **facts})
     assert request.user.pk is not None, "pages of the admin let nobody in who is not signed in"
     about = obj if obj is not None else line
     words = [action]

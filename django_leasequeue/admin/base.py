@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 else:
 
     class ModelAdmin(admin.ModelAdmin):
-        """Generic for the type checker; its pages answer 503 while the database is away."""
+        """Generic for the type checker; its pages show the chosen database, and answer 503 while it is away."""
 
         def __class_getitem__(cls, _: Any) -> Any:
             return cls
@@ -36,7 +36,7 @@ else:
             """The pages, each with an answer for the time that the database is away."""
             found = self.get_urls()
             for pattern in found:
-                pattern.callback = pages.or_not_ready(pattern.callback)
+                pattern.callback = pages.or_not_ready(reading.on_chosen_database(pattern.callback))
             return found
 
 

@@ -133,7 +133,7 @@ def _real(text: str | None) -> Any:
 def edit(request: HttpRequest, seq: int, site: AdminSite) -> HttpResponse:
     """Show the data of a dead letter to be edited, the difference, and retry it (POST with ``confirmed``)."""
     pages.require(request, "view_job", "view_payload", "edit_job")
-    rows = engine.run(dead_rows([seq], payload=True))
+    rows = engine.run(dead_rows([seq], payload=True), reading.alias())
     if not rows:
         raise Http404(f"Job {seq} is no dead letter.")
     dead_letter = rows[0]
@@ -187,7 +187,7 @@ def _retry(
     )
     told = [f"{line.sign}{line.text}" for line in lines][:200]
     with transaction.atomic(using=reading.alias()):
-        done = engine.run(edited)
+        done = engine.run(edited, reading.alias())
         if done.seq is None:
             raise InvalidOption(f"Nothing was done: {CONFLICTS[done.conflict or 'gone']}.")
         audit.record(

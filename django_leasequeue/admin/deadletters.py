@@ -19,7 +19,7 @@ from ..engine.dead.triage import BUCKET_CAP, MAX_COUNTED, DeadGroup, dead_groups
 from ..exceptions import InvalidOption
 from ..metrics import charts
 from ..models import DeadLetter
-from . import audit, deadaction, deadedit, filters, pages
+from . import audit, deadaction, deadedit, filters, pages, reading
 from .base import ReadOnlyAdmin
 
 GROUPS_PAGE, LIST_PAGE = 20, 50
@@ -56,7 +56,7 @@ class DeadLetterAdmin(ReadOnlyAdmin[DeadLetter]):
         sorting = {"sort": "largest"} if largest else {}
         try:
             after = request.GET.get("after") or None
-            found = engine.run(dead_groups(wanted, after=after, size=GROUPS_PAGE, largest=largest))
+            found = engine.run(dead_groups(wanted, after=after, size=GROUPS_PAGE, largest=largest), reading.alias())
         except InvalidOption as problem:  # the cursor
             messages.error(request, str(problem))
             return HttpResponseRedirect(filters.with_query(request.path, wanted.query()))
@@ -99,7 +99,9 @@ class DeadLetterAdmin(ReadOnlyAdmin[DeadLetter]):
         pages.require(request, "view_job")
         wanted, error = filters.read(request)
         try:
-            found = engine.run(dead_page(wanted, after=request.GET.get("after") or None, size=LIST_PAGE))
+            found = engine.run(
+                dead_page(wanted, after=request.GET.get("after") or None, size=LIST_PAGE), reading.alias()
+            )
         except InvalidOption as problem:
             messages.error(request, str(problem))
             return HttpResponseRedirect(filters.with_query(request.path, wanted.query()))
@@ -181,8 +183,9 @@ class DeadLetterAdmin(ReadOnlyAdmin[DeadLetter]):
             detail={"format": kind},
         )
         values = pages.allowed(request, "view_payload")
+        rows = exporting.dead_letters(frozen, values=values, using=reading.alias())
         return audit.download(
-            lambda: exporting.lines(exporting.dead_letters(frozen, values=values), exporting.COLUMNS, kind),
+            lambda: exporting.lines(rows, exporting.COLUMNS, kind),
             kind,
             "dead-letters",
         )

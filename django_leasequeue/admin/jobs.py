@@ -109,7 +109,7 @@ class JobAdmin(PageAdmin[Job]):
         return False, f"The event {event} had been emitted before: its first payload stays."
 
     def _cancel(self, request: HttpRequest, job: reading.SeenJob) -> tuple[bool, str]:
-        gone = engine.run(engine.cancel(job.queue.name, seqs=[job.seq], project=job.queue.project))
+        gone = engine.run(engine.cancel(job.queue.name, seqs=[job.seq], project=job.queue.project), reading.alias())
         if gone:
             return True, f"{describe(job)} was cancelled."
         return False, f"{describe(job)} was not cancelled: somebody has started it, or it has ended."
@@ -120,7 +120,7 @@ class JobAdmin(PageAdmin[Job]):
         if job.state != "leased" or node is None or claim != str(job.job.claim):
             return False, f"{describe(job)} was not released: the lease that you saw has ended."
         asked = engine.Release(job.seq, job.job.claim, delay_ms=0)
-        settled = engine.run(engine.release([asked], node, project=job.queue.project))
+        settled = engine.run(engine.release([asked], node, project=job.queue.project), reading.alias())
         if job.seq in settled.released:
             return True, f"{describe(job)} was taken from {node} and is {settled.released[job.seq].state}."
         return False, f"{describe(job)} was not released: {settled.outcomes[job.seq].value.replace('_', ' ')}."

@@ -59,6 +59,8 @@ class ApiView(APIView):
     required_scopes: ClassVar[Scopes] = {}
     #: Whether a token in the query counts: event streams only, for browsers.
     token_in_query: ClassVar[bool] = False
+    #: Methods that add jobs: a topic that moves takes them in its new database.
+    adding_methods: ClassVar[frozenset[str]] = frozenset()
 
     access: Access
     #: The tenant that the request works for.
@@ -123,7 +125,7 @@ class ApiView(APIView):
         if topic is None:
             return
         require(self.access, frozenset(), topic)
-        alias = routing.alias_of(self.project, topic)
+        alias = routing.alias_of(self.project, topic, adding=request.method in self.adding_methods)
         if alias != runner.using:
             self.runner = RequestRunner(alias, threaded=runner.threaded)
 

@@ -135,9 +135,9 @@ class TagsField(models.JSONField):
 class TagsContain(django_json.DataContains):
     """``tags__contains=``."""
 
-    def as_sql(self, compiler: Any, connection: Any) -> tuple[str, Any]:
+    def as_postgresql(self, compiler: Any, connection: Any) -> tuple[str, Any]:
         if not isinstance(self.rhs, dict) or not isinstance(self.lhs, Col):
-            return super().as_sql(compiler, connection)
+            return super().as_postgresql(compiler, connection)
         return _tagged(self, compiler, self.rhs)
 
 
