@@ -59,6 +59,8 @@ class ApiView(APIView):
     required_scopes: ClassVar[Scopes] = {}
     #: Whether a token in the query counts: event streams only, for browsers.
     token_in_query: ClassVar[bool] = False
+    #: Methods that add jobs: a topic that moves takes them in its new database.
+    adding_methods: ClassVar[frozenset[str]] = frozenset()
 
     access: Access
     #: The tenant that the request works for.
@@ -67,6 +69,8 @@ class ApiView(APIView):
     began: float
     #: What the client should know of its request, as sentences: they go into a successful answer.
     warnings: list[str]
+    #: Whether the body is so large that what it brings is written in a thread.
+    large = False
 
     if SCHEMA is not None:
         schema = SCHEMA
@@ -121,7 +125,7 @@ class ApiView(APIView):
         if topic is None:
             return
         require(self.access, frozenset(), topic)
-        alias = routing.alias_of(self.project, topic)
+        alias = routing.alias_of(self.project, topic, adding=request.method in self.adding_methods)
         if alias != runner.using:
             self.runner = RequestRunner(alias, threaded=runner.threaded)
 
@@ -175,6 +179,8 @@ class ApiView(APIView):
             if not isinstance(data, dict):
                 raise ApiError(400, "invalid_request", "The body must be a JSON object.")
             fields = kind.validated(data)
+            if self.large:
+                kind.check_large(fields)
             unknown = kind.unknown(data)[:MAX_WARNINGS]
             self.warnings += [f"The field {name[:80]!r} is not known here: it was ignored." for name in unknown]
             return fields
@@ -235,6 +241,7 @@ class ApiView(APIView):
             payload.check_depth(data, raw)
             return use(data)
 
+        self.large = len(raw) >= payload.IN_PIECES
         if len(raw) < payload.IN_THREAD or isinstance(self.request._request, WSGIRequest):
             return work()
         return await payload.in_thread(work)

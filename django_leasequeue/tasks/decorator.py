@@ -39,6 +39,7 @@ class TaskOptions(TypedDict, total=False):
     autoretry_for: Exceptions | None
     dont_retry_for: Exceptions
     tags: dict[str, str | int] | None
+    ignore_result: bool
 
 
 class _Makes(Protocol):
@@ -100,6 +101,7 @@ def task(
     autoretry_for: Exceptions | None = None,
     dont_retry_for: Exceptions = (),
     tags: dict[str, str | int] | None = None,
+    ignore_result: bool = False,
 ) -> Any:
     """Make a task of a function; like Django's ``@task``, with more arguments on every Django version.
 
@@ -133,6 +135,7 @@ def task(
         dont_retry_for: exception classes: an attempt that raises one of them is the last. ``RetryLater`` is always
             followed by another attempt.
         tags: names and values to find its jobs by, at most 16; what a job enqueues while it runs inherits them.
+        ignore_result: what it returns is not kept, and need not be JSON: its value is ``None``, for the next step, too.
 
     Raises:
         InvalidTask: a value is not allowed.
@@ -157,6 +160,7 @@ def task(
             atomic=atomic,
             expires=cast("float | None", expires),
             tags=cast("Any", tags),
+            ignore_result=ignore_result,
             autoretry_for=cast("Any", autoretry_for),
             dont_retry_for=cast("Any", dont_retry_for),
         )

@@ -42,7 +42,7 @@ Arguments = Sequence[Any] | Mapping[str, Any]
 Call = tuple["Task[..., Any]", Sequence[Any], Mapping[str, Any]]
 
 #: Fields that a task of ours has beside Django's own fields.
-OWN_FIELDS = ("max_attempts", "backoff", "timeout")
+OWN_FIELDS = ("max_attempts", "backoff", "timeout", "ignore_result")
 
 
 @runtime_checkable
@@ -97,6 +97,9 @@ class LeaseQueueTask(GenericTask[P, T], Generic[P, T]):
     dont_retry_for: tuple[type[BaseException], ...] = ()
     """Exceptions after which there is no other attempt."""
 
+    ignore_result: bool = False
+    """Whether what it returns is not kept."""
+
     tags: dict[str, Any] | None = field(default=None, hash=False)
     """Names and values to find its jobs by; what a job enqueues while it runs inherits them."""
 
@@ -142,6 +145,7 @@ class LeaseQueueTask(GenericTask[P, T], Generic[P, T]):
         limit: Limit | None = None,
         expires: float | timedelta | None = None,
         tags: dict[str, str | int] | None = None,
+        ignore_result: bool | None = None,
     ) -> Self:
         """Return a copy of the task with other defaults; what is ``None`` stays as it is.
 
@@ -160,12 +164,14 @@ class LeaseQueueTask(GenericTask[P, T], Generic[P, T]):
             limit: as ``@task`` takes it.
             expires: seconds from the enqueueing on, after which a call that was not started is removed.
             tags: names and values to find its jobs by, beside those that the task has.
+            ignore_result: as ``@task`` takes it.
 
         Raises:
             InvalidTask: a value is not allowed; or ``backoff`` is a function, which only ``@task`` takes.
         """
         standard = {"priority": priority, "queue_name": queue_name, "run_after": run_after, "backend": backend}
         own = {"max_attempts": max_attempts, "backoff": backoff, "timeout": timeout, "limit": limit, "expires": expires}
+        own["ignore_result"] = ignore_result
         keyed = {"key": key, "unique_for": unique_for, "unique_until": unique_until, "on_conflict": on_conflict}
         given = {name: value for name, value in {**standard, **own, **keyed}.items() if value is not None}
         keeps = getattr(self.limit, "while_suspended", False)
@@ -259,6 +265,8 @@ def _checked(task: LeaseQueueTask[..., Any]) -> dict[str, Any]:
         isinstance(attempts, bool) or not isinstance(attempts, int) or not 1 <= attempts < 2**31
     ):
         raise InvalidTask(f"max_attempts must be a whole number from 1; it is {attempts!r}.")
+    if not isinstance(task.ignore_result, bool):
+        raise InvalidTask(f"ignore_result must be true or false; it is {task.ignore_result!r}.")
     found: dict[str, Any] = {} if task.tags is None else {"tags": _checked_tags(task.tags)}
     try:
         for name in ("timeout", "expires"):

@@ -159,6 +159,7 @@ class Worker:
             "Worker started",
             extra={
                 "node": state.node,
+                "database": state.options.database,
                 "queues": ",".join(state.options.queues) or "*",
                 "concurrency": state.options.concurrency,
                 "async_concurrency": state.options.coroutines,
