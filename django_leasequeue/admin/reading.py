@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import datetime, timedelta
+from functools import wraps
 from typing import Any, NamedTuple, TypeVar
 
 from django.db import transaction
 from django.db.models import Case, Func, IntegerField, Model, QuerySet, TextField, When
 from django.db.models.functions import Cast
+from django.http import HttpRequest, HttpResponseRedirect
+from django.http.response import HttpResponseBase
+from django.middleware.csrf import rotate_token
 
 from .. import conf, engine
 from ..engine import DjangoExecutor
@@ -19,6 +24,7 @@ from ..engine.large.reference import is_reference, parse
 from ..engine.limits import MAX_SEQ
 from ..engine.operation import Operation, Steps, operation
 from ..engine.plans import steady
+from ..engine.queues import routing
 from ..enums import EventKind, JobState, QueueType, ResultState
 from ..models import Attempt, DeadLetter, Job, JobEvent, JobResult, JobStep, Queue, StoredJob, Worker
 from ..models.job import FINISHED
@@ -122,9 +128,33 @@ def state_label(number: int) -> str:
     return str(JobState(number).label if number < 10 else ResultState(number - 10).label)
 
 
+#: The parameter of an address that chooses a database, and the cookie that keeps the choice.
+SWITCH = "leasequeue_database"
+_chosen: ContextVar[str] = ContextVar("leasequeue_database")
+
+
 def alias() -> str:
     """Return the database whose queues the pages show."""
-    return conf.settings.DATABASE
+    return _chosen.get(conf.settings.DATABASE)
+
+
+def on_chosen_database(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+    """Return a page of the database that the browser has chosen with a link of the navigation."""
+
+    @wraps(view)
+    def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        known = routing.aliases()
+        if (wanted := request.GET.get(SWITCH)) in known:
+            redirect = HttpResponseRedirect(request.path)
+            redirect.set_cookie(SWITCH, wanted, httponly=True, samesite="Lax")
+            # Forms of pages that are still open show jobs of the other database: they are not taken any more.
+            rotate_token(request)
+            return redirect
+        kept = request.COOKIES.get(SWITCH)
+        _chosen.set(kept if kept in known else known[0])
+        return view(request, *args, **kwargs)
+
+    return answer
 
 
 def instance(model: type[M], pk: int) -> M | None:

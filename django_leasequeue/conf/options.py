@@ -205,6 +205,8 @@ class Settings:
     DATABASE: str = "default"
     #: Optional dotted path of ``route(project, queue) -> alias`` for queues spread over several databases.
     ROUTER: str | None = None
+    #: Aliases that hold queues where these are spread over several; with ``ROUTER`` every PostgreSQL one by default.
+    DATABASES: tuple[str, ...] = ()
     #: Alias of the database of the host's own data. Tasks for queues on another alias are enqueued when its open
     #: transaction commits; ``None``: at once.
     ENQUEUE_AFTER_COMMIT_OF: str | None = "default"

@@ -155,10 +155,17 @@ def prepares(using: str) -> bool:
     return not bool(connections[using].settings_dict.get("DISABLE_SERVER_SIDE_CURSORS", False))
 
 
-def connect(using: str, *, dsn: str | None = None, patience: float | None = None) -> Connection:
-    """Open a sync connection in autocommit mode to an alias (or to ``dsn``); it prepares as the alias allows."""
+def connect(
+    using: str, *, dsn: str | None = None, patience: float | None = None, timeout: int | None = None
+) -> Connection:
+    """Open a sync connection in autocommit mode to an alias (or to ``dsn``); it prepares as the alias allows.
+
+    ``timeout`` (seconds, at least 2) wins over the alias's ``connect_timeout``.
+    """
     ours = bool(dsn) or prepares(using)  # not a pooler's, which others use next
     params = _over_defaults(dict(conninfo_to_dict(dsn))) if dsn else connection_parameters(using)
+    if timeout is not None:
+        params["connect_timeout"] = timeout
     connection = Connection.connect(**params, autocommit=True, prepare_threshold=0 if ours else None)
     connection.patience = patience
     connection.role = role_of(using)

@@ -724,6 +724,22 @@ class Migration(migrations.Migration):
             ],
         ),
         migrations.CreateModel(
+            name="Route",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("project", models.CharField(blank=True, default="", max_length=256)),
+                ("name", models.CharField(max_length=255)),
+                ("alias", models.CharField(max_length=255)),
+                ("source", models.CharField(max_length=255)),
+                ("moved_at", models.DateTimeField()),
+                ("drained_at", models.DateTimeField(null=True)),
+            ],
+            options={
+                "default_permissions": (),
+                "constraints": [models.UniqueConstraint(fields=["project", "name"], name="leasequeue_route_name")],
+            },
+        ),
+        migrations.CreateModel(
             name="QueueStat",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import secrets
 import socket
@@ -9,7 +10,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import psycopg
 from django.db import Error as DjangoError
@@ -66,12 +67,16 @@ class OnDatabase(ABC):
     def using(self) -> str:
         """Alias of the database."""
 
+    def _home(self, steps: Steps[Any]) -> str:
+        """Return the database for the body of one method."""
+        return self.using
+
     def _run(self, steps: Steps[T], /) -> T:
         with storage_errors():
-            return engine.run(steps, self.using)
+            return engine.run(steps, self._home(steps))
 
     async def _arun(self, steps: Steps[T], /) -> T:
-        return await arun(steps, self.using)
+        return await arun(steps, self._home(steps))
 
 
 #: A name of a job: its key, its number, or what a call returned for it (anything with ``seq``).
@@ -176,6 +181,20 @@ class Handle(OnDatabase):
     def using(self) -> str:
         """Alias of the database that holds the queue."""
         return self._using or routing.alias_of(self.project, self.name)
+
+    @property
+    def adding(self) -> str:
+        """Alias of the database that takes new jobs: another one while the queue moves."""
+        return self._using or routing.alias_of(self.project, self.name, adding=True)
+
+    def pinned(self) -> Self:
+        """Return this handle for the database that takes new jobs now, whatever happens to the queue."""
+        other = copy.copy(self)
+        other._using = self.adding
+        return other
+
+    def _home(self, steps: Steps[Any]) -> str:
+        return self.adding if getattr(steps, "__name__", "") in ("enqueue", "enqueue_many") else self.using
 
     def __repr__(self) -> str:
         project = f", project={self.project!r}" if self.project else ""

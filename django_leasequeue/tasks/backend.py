@@ -177,7 +177,7 @@ class LeaseQueueBackend(BaseTaskBackend):
 
     def database_of(self, task: Task[..., Any]) -> str:
         """Return the alias of the database for a task's jobs."""
-        return self.config.database or routing.alias_of(self.config.project, task.queue_name)
+        return self.config.database or routing.alias_of(self.config.project, task.queue_name, adding=True)
 
     def check(self, **kwargs: Any) -> Iterable[django_checks.CheckMessage]:
         """Return what is wrong with this backend's settings: checks ``leasequeue.tasks.E001`` and following."""
@@ -287,7 +287,8 @@ class LeaseQueueBackend(BaseTaskBackend):
         if self.config.database:
             return [self.config.database]
         if self.queues:
-            return list(dict.fromkeys(routing.alias_of(self.config.project, queue) for queue in sorted(self.queues)))
+            homes = [routing.homes(self.config.project, queue) for queue in sorted(self.queues)]
+            return list(dict.fromkeys(alias for each in homes for alias in each))
         return routing.aliases()
 
 

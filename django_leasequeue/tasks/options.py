@@ -220,7 +220,7 @@ def of_backends() -> list[Declaration]:
         for name in sorted(config.listed | set(config.queues)):
             preset, options = config.declaration(name)
             named = "preset" in config.queues.get(name, ())
-            database = config.database or routing.alias_of(config.project, name)
+            database = config.database or routing.alias_of(config.project, name, adding=True)
             made.append(Declaration(database, config.project, name, preset, options, named))
         if not config.listed:
             made.append(Declaration(config.database or "", config.project, "", config.preset))

@@ -17,6 +17,7 @@ from ..engine import rows
 from ..engine.jobs.events import result_event
 from ..engine.jobs.replies import join_key
 from ..engine.limits import check_timeout
+from ..engine.queues import routing
 from ..exceptions import InvalidOption, JobCancelled, JobFailed, WaitTimeout
 from ..notify.alarms import Alarm, AsyncAlarm
 from ..notify.replies import answer, get_hub, work_in_place
@@ -101,7 +102,8 @@ class LeaseQueueTaskResult(GenericTaskResult[T]):
         """The task's job as a model, or ``None`` if it is forgotten, or waits for the commit of other data."""
         from ..models import Job  # declaring tasks loads no model
 
-        return Job.objects.using(self._database()).filter(key=self.id).first()
+        found = (Job.objects.using(database).filter(key=self.id).first() for database in self._databases())
+        return next(filter(None, found), None)
 
     def cancel(self, *, running: bool = False) -> bool:
         """Take the task out if nobody runs it: it is waiting, delayed, or between two attempts.
@@ -115,12 +117,14 @@ class LeaseQueueTaskResult(GenericTaskResult[T]):
         Returns:
             Whether it was taken out. ``refresh()`` raises ``TaskResultDoesNotExist`` from then on.
         """
-        return bool(engine.run(self._cancelling(running), self._database()))
+        return any(engine.run(self._cancelling(running), database) for database in self._databases())
 
     async def acancel(self, *, running: bool = False) -> bool:
         """See ``cancel``. It runs on an async connection of its own, not in a transaction of the caller."""
-        gone = await engine.arun(self._cancelling(running), self._database())
-        return bool(gone)
+        for database in self._databases():
+            if await engine.arun(self._cancelling(running), database):
+                return True
+        return False
 
     def wait(self, timeout: float = 30.0) -> T:
         """Wait until the task has ended, refresh this result, and return what the task returned.
@@ -190,6 +194,11 @@ class LeaseQueueTaskResult(GenericTaskResult[T]):
 
     def _lease_backend(self) -> LeaseQueueBackend:
         return cast("LeaseQueueBackend", task_backends[self.backend])
+
+    def _databases(self) -> list[str]:
+        """Return the databases in which the job may be: two where its queue has moved."""
+        config = self._lease_backend().config
+        return [config.database] if config.database else routing.homes(config.project, self.task.queue_name)
 
     def _database(self) -> str:
         return self._lease_backend().database_of(self.task)

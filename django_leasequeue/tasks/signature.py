@@ -16,6 +16,7 @@ from ..engine.queues import routing
 from ..enums import MemberState
 from ..exceptions import InvalidOption, LargeStorageError, PayloadAway
 from .api import InvalidTask, T, Task, TaskResult
+from .context import running
 from .exceptions import FailForGood
 
 if TYPE_CHECKING:
@@ -172,7 +173,10 @@ class Outcome(NamedTuple):
 
 
 def queue_database(backend: Any, queue: str) -> str:
-    """Return the alias of the database in which a queue's jobs are."""
+    """Return the alias of the database of the running job of a queue."""
+    control = running.get()
+    if control is not None and control.using:
+        return control.using
     return str(backend.config.database or routing.alias_of(backend.config.project, queue))
 
 

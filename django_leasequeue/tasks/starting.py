@@ -14,6 +14,7 @@ from ..engine.flow.workflows import MAX_LABEL_BYTES, check_nodes
 from ..engine.limits import check_text
 from ..engine.operation import BEGIN, operation
 from ..engine.operation import Steps as Statements
+from ..engine.queues import routing
 from ..engine.queues.definition import Definition
 from ..engine.queues.queues import find, make_declared
 from ..engine.tags import check_tags
@@ -161,7 +162,10 @@ def _prepare(plan: Plan, backend: LeaseQueueBackend, uid: UUID) -> _Ready:
             if isinstance(task, LeaseQueueTask) and task.key is not None:
                 raise InvalidTask(f"{path} has a key: a job of a workflow is not unique. Take a task without one.")
             calls = made[id(task)] = backend.calls_of(task, plan.tags)
-            databases.add(backend.database_of(task))
+            home, existing = backend.database_of(task), plan.existing
+            # A workflow goes on where it is, also when its queues have moved.
+            moved = existing is not None and existing.database in routing.homes(backend.config.project, task.queue_name)
+            databases.add(existing.database if existing is not None and moved else home)
         args = list(signature.args)
         if number == len(plan.graph.calls) and not signature.immutable:
             args.insert(0, str(uid))

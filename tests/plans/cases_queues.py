@@ -45,6 +45,8 @@ CASES = [
     Case("queue_list", {"project": "", "after": "idle-1", "prefix": "", "prefixes": "{}", "type": None,
         "size": 50}, 50),
     Case("queue_page", {"after": 0, "size": 50}, 50),
+    Case("routes", {"size": 50}, 50),
+    Case("route_drained", named("none", after=10.0), 1),
     Case("queue_lock", named("busy"), 1),
     Case("queue_hold", named("busy"), 1),
     Case("queue_empty", named("busy"), 1),
