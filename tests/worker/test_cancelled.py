@@ -85,7 +85,7 @@ def test_single_jobs_are_cancelled_while_they_run(listens: bool, settings: Any, 
     seqs = sorted(Job.objects.values_list("pk", flat=True))
     with working(Goes(), queues=["work"], concurrency=2, async_concurrency=1, prefetch=20) as worker:
         eventually(lambda: worker.state.hears() is listens, "it listens")
-        eventually(lambda: len(lines(tmp_path / "notes")) == 3 and len(worker.state.held) == 9, "three run")
+        eventually(lambda: len(lines(tmp_path / "notes")) == 3, "three run")
         assert queue.cancel(seqs[0]) == "processing"
         assert queue.cancel(seqs[0], running=True) == "cancelled"
         assert Job.objects.filter(pk__in=seqs[1:8]).cancel(running=True) == 7
