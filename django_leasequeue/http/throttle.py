@@ -42,17 +42,14 @@ def _key(who: str, window: int) -> str:
     return f"leasequeue:rate:{digest}:{window}"
 
 
-async def throttle(access: Access) -> None:
-    """Count one request.
+async def throttle(access: Access, limit: int) -> None:
+    """Count one request of a caller, of so many a second.
 
     Server processes count together when they share the cache (``THROTTLE_CACHE``).
 
     Raises:
         ApiError: 429; the window's rest is in ``Retry-After``.
     """
-    limit = access.rate if access.rate is not None else conf.settings.API.RATE_PER_SECOND
-    if limit is None:
-        return
     now = time.time()
     window = int(now / WINDOW)
     cache = caches[conf.settings.API.THROTTLE_CACHE]

@@ -23,7 +23,7 @@ from ..engine.queues import presets, routing
 from . import payload
 from .access import Access
 from .auth import ApiKeyAuthentication, authenticate, require
-from .errors import ApiError, answered, describe
+from .errors import REQUESTS, ApiError, describe, outage
 from .fields import Body
 from .running import RECEIVED, UNREAD, RequestRunner
 from .schema import SCHEMA
@@ -104,8 +104,8 @@ class ApiView(APIView):
                 )
             await self._admit(wrapped, topic)
             response: HttpResponseBase = await handler(wrapped, **kwargs)
-            if not self.public:
-                answered()
+            if outage.lasts and not self.public:
+                outage.ends(REQUESTS)
             return response
         except Exception as error:  # noqa: BLE001  (whatever happens has one form for the client)
             return self.refuse(error, topic)
@@ -115,7 +115,9 @@ class ApiView(APIView):
         self.runner = runner = RequestRunner(conf.settings.DATABASE, threaded=isinstance(request._request, WSGIRequest))
         if not self.public:
             self.access = await authenticate(request, runner, in_query=self.token_in_query)
-            await throttle(self.access)
+            limit = conf.settings.API.RATE_PER_SECOND if self.access.rate is None else self.access.rate
+            if limit is not None:
+                await throttle(self.access, limit)
             method = str(request.method)
             require(self.access, self.required_scopes.get("GET" if method == "HEAD" else method, frozenset()))
             self.project = self.access.project

@@ -26,7 +26,7 @@ from ...models import JobFlag
 from ...notify import Watch, get_listener
 from ..running import RequestRunner
 from ..streaming import Stream, frame, in_background, outage
-from .answers import leased
+from .base import leased
 from .leases import claim_together, load_large
 
 if TYPE_CHECKING:
