@@ -62,18 +62,19 @@ def _acall(step: Either) -> Awaitable[Any]:
     return step.awaitable(*step.args)
 
 
-def run(steps: Generator[Any, Any, T], perform: Callable[[Any], Any] = _call) -> T:
+def run(steps: Generator[Any, Any, T], perform: Callable[[Any], Any] | None = None) -> T:
     """Carry out a body in this thread and return its value.
 
     Args:
         steps: the body, not begun.
-        perform: takes a step, returns what came of it. What it raises is thrown into the body.
+        perform: takes a step, returns what came of it. What it raises is thrown into the body. By default steps are
+            ``Either``.
     """
     try:
         step = next(steps)
         while True:
             try:
-                found = perform(step)
+                found = step.blocking(*step.args) if perform is None else perform(step)
             except Exception as error:  # noqa: BLE001  (the body decides)
                 step = steps.throw(error)
             else:

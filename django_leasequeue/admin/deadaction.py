@@ -16,6 +16,7 @@ from ..engine.dead.action import act as act_at_once
 from ..engine.dead.bulkoperation import MAX_SELECTION, start_operation
 from ..engine.dead.filter import DeadFilter, moment
 from ..engine.dead.triage import Preview, preview
+from ..engine.queues import routing
 from ..exceptions import InvalidOption, LeaseQueueError, OperationActive
 from . import audit, filters, pages, reading
 
@@ -58,6 +59,7 @@ def act(request: HttpRequest, site: AdminSite) -> HttpResponse:
         return _confirm(request, site, asked, [])
     try:
         check_action(kind, asked.to, asked.reason, asked.from_step)
+        routing.check_redrive(asked.wanted.project or "", asked.to, reading.alias())
         rate, jitter_ms = _pace(request)
         asked = asked._replace(rate=rate, jitter_ms=jitter_ms)
         if asked.seqs is not None and len(asked.seqs) == 1:
@@ -112,11 +114,13 @@ def phrase(kind: str, found: Preview) -> str | None:
 
 
 def _confirm(request: HttpRequest, site: AdminSite, asked: Asked, errors: list[str]) -> HttpResponse:
-    found = engine.run(preview(asked.wanted, seqs=asked.seqs))
+    found = engine.run(preview(asked.wanted, seqs=asked.seqs), reading.alias())
     frozen = asked.wanted.frozen(found.at)
     names: list[str] = []
     if asked.kind == REDRIVE:
-        lines = engine.run(engine.list_queues(project=asked.wanted.project or "", size=filters.MAX_NAMES))
+        lines = engine.run(
+            engine.list_queues(project=asked.wanted.project or "", size=filters.MAX_NAMES), reading.alias()
+        )
         names = [line.name for line in lines if line.type == "queue"]
     context: dict[str, Any] = {
         "asked": asked,
@@ -164,7 +168,7 @@ def _one(request: HttpRequest, site: AdminSite, asked: Asked) -> HttpResponse:
         from_step=asked.from_step,
     )
     with transaction.atomic(using=reading.alias()):
-        done = engine.run(acted)
+        done = engine.run(acted, reading.alias())
         if not done.conflicts:
             audit.record(
                 request,
@@ -188,7 +192,7 @@ def _start(request: HttpRequest, site: AdminSite, asked: Asked) -> HttpResponse:
     """Start a bulk operation over what the confirmation page showed."""
     if asked.at is None:
         raise InvalidOption("The time of the confirmation page is missing: look at it again.")
-    found = engine.run(preview(asked.wanted.frozen(asked.at), seqs=asked.seqs))
+    found = engine.run(preview(asked.wanted.frozen(asked.at), seqs=asked.seqs), reading.alias())
     if not found.matches and not found.capped:
         raise InvalidOption("Nothing matches any more.")
     if phrase(asked.kind, found) is not None:
@@ -213,7 +217,7 @@ def _start(request: HttpRequest, site: AdminSite, asked: Asked) -> HttpResponse:
         expected_capped=found.capped,
     )
     with transaction.atomic(using=reading.alias()):
-        number = engine.run(start)
+        number = engine.run(start, reading.alias())
         audit.record(
             request,
             asked.kind,

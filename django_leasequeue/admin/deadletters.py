@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from django.contrib import admin, messages
@@ -18,7 +19,7 @@ from ..engine.dead.triage import BUCKET_CAP, MAX_COUNTED, DeadGroup, dead_groups
 from ..exceptions import InvalidOption
 from ..metrics import charts
 from ..models import DeadLetter
-from . import audit, deadaction, deadedit, filters, pages
+from . import audit, deadaction, deadedit, filters, pages, reading
 from .base import ReadOnlyAdmin
 
 GROUPS_PAGE, LIST_PAGE = 20, 50
@@ -30,16 +31,21 @@ class DeadLetterAdmin(ReadOnlyAdmin[DeadLetter]):
 
     permission = "view_job"
 
-    def page_urls(self) -> list[URLPattern]:
+    def get_urls(self) -> list[URLPattern]:
+        site = self.admin_site
         return [
             path("", self.view(self.groups), name="leasequeue_deadletters"),
             # The name that the admin's start page looks for.
             path("", self.view(self.groups), name="leasequeue_deadletter_changelist"),
             path("list/", self.view(self.dead_letters), name="leasequeue_deadletters_list"),
-            path("act/", self.act_view(self.act), name="leasequeue_deadletters_act"),
+            path("act/", self.act_view(partial(deadaction.act, site=site)), name="leasequeue_deadletters_act"),
             path("export/", self.view(self.export), name="leasequeue_deadletters_export"),
-            path("filters/", self.act_view(self.save), name="leasequeue_deadletters_filters"),
-            path("<int:seq>/edit/", self.view(self.edit), name="leasequeue_deadletters_edit"),
+            path(
+                "filters/",
+                self.act_view(partial(filters.change_saved, site=site)),
+                name="leasequeue_deadletters_filters",
+            ),
+            path("<int:seq>/edit/", self.view(partial(deadedit.edit, site=site)), name="leasequeue_deadletters_edit"),
         ]
 
     def groups(self, request: HttpRequest) -> HttpResponse:
@@ -50,7 +56,7 @@ class DeadLetterAdmin(ReadOnlyAdmin[DeadLetter]):
         sorting = {"sort": "largest"} if largest else {}
         try:
             after = request.GET.get("after") or None
-            found = engine.run(dead_groups(wanted, after=after, size=GROUPS_PAGE, largest=largest))
+            found = engine.run(dead_groups(wanted, after=after, size=GROUPS_PAGE, largest=largest), reading.alias())
         except InvalidOption as problem:  # the cursor
             messages.error(request, str(problem))
             return HttpResponseRedirect(filters.with_query(request.path, wanted.query()))
@@ -93,7 +99,9 @@ class DeadLetterAdmin(ReadOnlyAdmin[DeadLetter]):
         pages.require(request, "view_job")
         wanted, error = filters.read(request)
         try:
-            found = engine.run(dead_page(wanted, after=request.GET.get("after") or None, size=LIST_PAGE))
+            found = engine.run(
+                dead_page(wanted, after=request.GET.get("after") or None, size=LIST_PAGE), reading.alias()
+            )
         except InvalidOption as problem:
             messages.error(request, str(problem))
             return HttpResponseRedirect(filters.with_query(request.path, wanted.query()))
@@ -154,19 +162,6 @@ class DeadLetterAdmin(ReadOnlyAdmin[DeadLetter]):
             "operations_url": pages.url(site, "leasequeue_bulkoperation_changelist"),
         }
 
-    def act(self, request: HttpRequest) -> HttpResponse:
-        """Confirm what is to be done with dead letters, and do it (POST)."""
-        return deadaction.act(request, self.admin_site)
-
-    def edit(self, request: HttpRequest, seq: int) -> HttpResponse:
-        """Edit the data of one dead letter and retry it."""
-        return deadedit.edit(request, self.admin_site, seq)
-
-    def save(self, request: HttpRequest) -> HttpResponse:
-        """Save or forget a filter (POST)."""
-        pages.require(request, "view_job")
-        return filters.change_saved(request, self.admin_site)
-
     def export(self, request: HttpRequest) -> HttpResponseBase:
         """Download everything that a filter matches now."""
         pages.require(request, "view_job")
@@ -188,8 +183,9 @@ class DeadLetterAdmin(ReadOnlyAdmin[DeadLetter]):
             detail={"format": kind},
         )
         values = pages.allowed(request, "view_payload")
+        rows = exporting.dead_letters(frozen, values=values, using=reading.alias())
         return audit.download(
-            lambda: exporting.lines(exporting.dead_letters(frozen, values=values), exporting.COLUMNS, kind),
+            lambda: exporting.lines(rows, exporting.COLUMNS, kind),
             kind,
             "dead-letters",
         )

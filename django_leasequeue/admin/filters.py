@@ -80,7 +80,7 @@ def form(request: HttpRequest, wanted: DeadFilter, error: str) -> dict[str, Any]
         own = getattr(wanted, name)
         return value(name, "" if own is None else own.isoformat().replace("+00:00", "Z")) if error or own else ""
 
-    listed = engine.run(engine.list_queues(project=wanted.project or "", size=MAX_NAMES))
+    listed = engine.run(engine.list_queues(project=wanted.project or "", size=MAX_NAMES), reading.alias())
     tasks = reading.read_log(rates.read_tasks(seconds=86_400, size=_TASK_ROWS)).tasks
     names = [task.name for task in tasks if task.name]
     fields = [
@@ -142,6 +142,7 @@ def saved(request: HttpRequest, query: str) -> dict[str, Any]:
 
 def change_saved(request: HttpRequest, site: AdminSite) -> HttpResponse:
     """Save a filter under a name, or forget one (POST)."""
+    pages.require(request, "view_job")
     owner = str(request.user.pk)
     back = safe_next(request, site)
     if request.POST.get("forget"):

@@ -8,7 +8,6 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any
 
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
@@ -16,11 +15,24 @@ from django.utils.safestring import SafeString
 
 from ..enums import EventKind
 from ..metrics import charts
-from .reading import LoggedEvent
+from ..models import Attempt, JobEvent
 
 #: Lines of the difference of two failures.
 _DIFF_LINES = 120
 _ENDS = {EventKind.RELEASED, EventKind.ACKED, EventKind.FAILED, EventKind.EXPIRED}
+
+
+def what(event: JobEvent) -> str:
+    """Return the event in words: a job that is given back because it failed has failed."""
+    if event.kind == EventKind.RELEASED:
+        detail = event.detail or {}
+        word = "suspended" if detail.get("suspended") else "given back"
+        return "failed" if detail.get("error_type") else word
+    if event.kind == EventKind.FAILED:
+        return "failed for good"
+    if event.kind == EventKind.ACKED:
+        return "completed"
+    return str(EventKind(event.kind).label).replace("_", " ")
 
 
 @dataclass(slots=True)
@@ -38,7 +50,7 @@ class AttemptLine:
     extended: int = 0
     outcome: str = "running"
     retry_at: str | None = None
-    error: dict[str, Any] | None = None
+    error: Attempt | None = None
     failing: bool = False
     dead: bool = False
     waited: timedelta | None = None
@@ -52,16 +64,8 @@ class AttemptLine:
         return self.ended_at - self.started_at if self.started_at and self.ended_at else None
 
 
-def attempts_of(
-    events: Iterable[LoggedEvent], errors: Sequence[dict[str, Any]], hosts: dict[str, str]
-) -> list[AttemptLine]:
-    """Return the attempts, oldest first.
-
-    Args:
-        events: of the job, oldest first; the oldest may be gone.
-        errors: the failures that the job keeps, oldest first.
-        hosts: names of hosts by node, as far as they are known.
-    """
+def attempts_of(events: Iterable[JobEvent], errors: Sequence[Attempt], hosts: dict[str, str]) -> list[AttemptLine]:
+    """Return the attempts, oldest first, of events and errors of which the oldest may be gone; hosts by node."""
     found = _from_events(events)
     _join_errors(found, errors)
     for number, attempt in enumerate(found, 1):
@@ -71,10 +75,10 @@ def attempts_of(
     return found
 
 
-def _from_events(events: Iterable[LoggedEvent]) -> list[AttemptLine]:
+def _from_events(events: Iterable[JobEvent]) -> list[AttemptLine]:
     found: list[AttemptLine] = []
     for event in events:
-        if event.kind_number == EventKind.CLAIMED:
+        if event.kind == EventKind.CLAIMED:
             found.append(
                 AttemptLine(
                     0,
@@ -87,9 +91,9 @@ def _from_events(events: Iterable[LoggedEvent]) -> list[AttemptLine]:
                 )
             )
             continue
-        if event.kind_number == EventKind.DEAD_LETTERED and found:
+        if event.kind == EventKind.DEAD_LETTERED and found:
             found[-1].dead = True
-        if event.kind_number not in {*_ENDS, EventKind.EXTENDED}:
+        if event.kind not in {*_ENDS, EventKind.EXTENDED}:
             continue
         if not found or (event.claim is not None and found[-1].claim != event.claim):
             # Its claim is older than the log.
@@ -98,61 +102,56 @@ def _from_events(events: Iterable[LoggedEvent]) -> list[AttemptLine]:
     return found
 
 
-def _note(attempt: AttemptLine, event: LoggedEvent) -> None:
-    if event.kind_number == EventKind.EXTENDED:
+def _note(attempt: AttemptLine, event: JobEvent) -> None:
+    if event.kind == EventKind.EXTENDED:
         attempt.extended += 1
         attempt.deadline = event.deadline
         return
-    detail = event.detail
+    detail = event.detail or {}
     attempt.ended_at = event.occurred_at
-    attempt.outcome = event.what
+    attempt.outcome = what(event)
     if detail.get("unstarted"):
         attempt.outcome = "given back unstarted"
-    elif detail.get("suspended"):
-        attempt.outcome = "suspended"
     attempt.ran = _span(event.ran)
     attempt.retry_at = detail.get("available_at")
-    attempt.failing = event.kind_number in {EventKind.EXPIRED, EventKind.FAILED} or bool(detail.get("error_type"))
+    attempt.failing = event.kind in {EventKind.EXPIRED, EventKind.FAILED} or bool(detail.get("error_type"))
 
 
 def _span(ms: int | None) -> timedelta | None:
     return None if ms is None else timedelta(milliseconds=ms)
 
 
-def _join_errors(found: list[AttemptLine], errors: Sequence[dict[str, Any]]) -> None:
+def _join_errors(found: list[AttemptLine], errors: Sequence[Attempt]) -> None:
     """Give the errors to the attempts that failed, from the newest back: both lists may lack their oldest."""
     failing = [attempt for attempt in found if attempt.failing]
     for attempt, error in zip(reversed(failing), reversed(errors), strict=False):
         attempt.error = error
     for error in reversed(errors[: max(len(errors) - len(failing), 0)]):
-        found.insert(0, AttemptLine(0, node=error.get("node"), outcome="failed", error=error, failing=True))
+        found.insert(0, AttemptLine(0, node=error.node, outcome="failed", error=error, failing=True))
 
 
 def _compare(failed: Sequence[AttemptLine]) -> None:
     for before, after in itertools.pairwise(failed):
-        old, new = before.error or {}, after.error or {}
+        old, new = before.error, after.error
+        if old is None or new is None:
+            continue
         after.changes = [
-            f"another {what}: {_short(old.get(name))} → {_short(new.get(name))}"
-            for name, what in (("type", "error"), ("message", "message"), ("node", "worker"))
-            if old.get(name) != new.get(name)
+            f"another {word}: {_short(getattr(old, name))} → {_short(getattr(new, name))}"
+            for name, word in (("error_type", "error"), ("message", "message"), ("node", "worker"))
+            if getattr(old, name) != getattr(new, name)
         ]
-        lines = [_lines(each) for each in (old, new)]
+        lines = [f"{each.error_type}: {each.message}\n{each.traceback}".splitlines()[:1_000] for each in (old, new)]
         if lines[0] != lines[1]:
             after.difference = _difference(*lines)
-            if old.get("traceback") != new.get("traceback"):
+            if old.traceback != new.traceback:
                 after.changes.append("another traceback")
         if not after.changes:
             after.changes = ["nothing: the same error, by the same worker"]
 
 
-def _short(value: Any) -> str:
-    text = str(value or "none")
+def _short(value: str | None) -> str:
+    text = value or "none"
     return text if len(text) <= 80 else f"{text[:77]}..."
-
-
-def _lines(error: dict[str, Any]) -> list[str]:
-    text = f"{error.get('type', '')}: {error.get('message', '')}\n{error.get('traceback') or ''}"
-    return text.splitlines()[:1_000]
 
 
 def _difference(old: list[str], new: list[str]) -> list[tuple[str, str]]:
@@ -200,50 +199,49 @@ class EventLine:
     ``times`` is how many of its kind came one after the other: they are one line, the newest.
     """
 
-    event: LoggedEvent
+    event: JobEvent
     after: timedelta | None
     gap: bool
     times: int = 1
 
+    @property
+    def what(self) -> str:
+        return what(self.event)
 
-def table_of(events: Sequence[LoggedEvent]) -> list[EventLine]:
+
+def table_of(events: Sequence[JobEvent]) -> list[EventLine]:
     """Return the lines of the table, oldest first; ``gap`` where nobody held the job before this event."""
     lines: list[EventLine] = []
-    before: LoggedEvent | None = None
+    before: JobEvent | None = None
     for event in events:
         if lines and before is not None and _goes_on(before, event):
             lines[-1] = replace(lines[-1], event=event, times=lines[-1].times + 1)
             before = event
             continue
         after = None if before is None else event.occurred_at - before.occurred_at
-        free = before is not None and before.kind_number not in _HELD
+        free = before is not None and before.kind not in _HELD
         lines.append(EventLine(event, after, free and after is not None and after > timedelta(seconds=1)))
         before = event
     return lines
 
 
-def _goes_on(before: LoggedEvent, event: LoggedEvent) -> bool:
+def _goes_on(before: JobEvent, event: JobEvent) -> bool:
     """Return whether an event only makes the same lease longer once more."""
-    return before.kind_number == event.kind_number == EventKind.EXTENDED and before.claim == event.claim
+    return before.kind == event.kind == EventKind.EXTENDED and before.claim == event.claim
 
 
-def draw(events: Sequence[LoggedEvent], now: datetime, *, open_end: bool) -> SafeString:
+def draw(events: Sequence[JobEvent], now: datetime, *, open_end: bool) -> SafeString:
     """Draw the timeline.
 
     Longer spans are drawn shorter than they were (by the logarithm), so that a try of milliseconds between waits of
     hours can be seen.
-
-    Args:
-        events: of one job, oldest first.
-        now: where the line ends for a job that is not done.
-        open_end: whether it is not done.
     """
     shown = events[-MAX_DRAWN:]
     if not shown:
         return SafeString("")
     times = [event.occurred_at for event in shown] + ([max(now, shown[-1].occurred_at)] if open_end else [])
     places = _places(times)
-    spans = [(places[n], places[n + 1], shown[n].kind_number in _HELD) for n in range(len(places) - 1)]
+    spans = [(places[n], places[n + 1], shown[n].kind in _HELD) for n in range(len(places) - 1)]
     held = "".join(f"M{a:.1f},{_LINE - 6}H{b:.1f}v12H{a:.1f}z" for a, b, holds in spans if holds)
     free = "".join(f"M{a:.1f},{_LINE}H{b:.1f}" for a, b, holds in spans if not holds)
     marks = format_html_join(
@@ -251,12 +249,12 @@ def draw(events: Sequence[LoggedEvent], now: datetime, *, open_end: bool) -> Saf
         '<g class="lq-tone-{}" transform="translate({},{})"><title>{}</title><path class="{}" d="{}"/></g>',
         (
             (
-                _TONES.get(EventKind(event.kind_number), 0),
+                _TONES.get(EventKind(event.kind), 0),
                 f"{x:.1f}",
                 _LINE,
                 _says(event),
-                "lq-hollow" if event.kind_number in (EventKind.ENQUEUED, EventKind.RELEASED) else "lq-fill",
-                _MARKS[EventKind(event.kind_number)],
+                "lq-hollow" if event.kind in (EventKind.ENQUEUED, EventKind.RELEASED) else "lq-fill",
+                _MARKS[EventKind(event.kind)],
             )
             for event, x in zip(shown, places, strict=False)
         ),
@@ -292,17 +290,17 @@ def _labels(times: Sequence[datetime], places: Sequence[float]) -> SafeString:
     return format_html_join("", '<text x="{}" y="{}" text-anchor="{}">{}</text>', shown)
 
 
-def _says(event: LoggedEvent) -> str:
-    parts = [event.what, timezone.localtime(event.occurred_at).strftime("%Y-%m-%d %H:%M:%S")]
+def _says(event: JobEvent) -> str:
+    parts = [what(event), timezone.localtime(event.occurred_at).strftime("%Y-%m-%d %H:%M:%S")]
     if event.node:
         parts.append(f"by {event.node}")
-    if event.kind_number == EventKind.CLAIMED and event.deliveries:
+    if event.kind == EventKind.CLAIMED and event.deliveries:
         parts.append(f"delivery {event.deliveries}")
     return ", ".join(parts)
 
 
-def _describe(events: Sequence[LoggedEvent]) -> str:
+def _describe(events: Sequence[JobEvent]) -> str:
     counts: dict[str, int] = {}
     for event in events:
-        counts[event.what] = counts.get(event.what, 0) + 1
-    return ", ".join(f"{count} {what}" for what, count in counts.items()) + ". The table below has each."
+        counts[what(event)] = counts.get(what(event), 0) + 1
+    return ", ".join(f"{count} {words}" for words, count in counts.items()) + ". The table below has each."

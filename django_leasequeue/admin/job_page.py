@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
@@ -9,25 +10,17 @@ from urllib.parse import urlencode
 from django.contrib.admin import AdminSite
 from django.http import Http404, HttpRequest, HttpResponse
 from django.template.defaultfilters import filesizeformat
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from .. import engine
 from ..engine import clock
-from ..engine.dead.redaction import readable, redact
+from ..engine.dead.redaction import HIDDEN, readable, redact
 from ..engine.jobs.events import RESERVED
 from ..enums import EventKind
-from ..models import Worker
+from ..models import JobEvent, Worker
 from . import pages, reading
 from .history import attempts_of, draw, table_of
-from .payload import tree
-
-
-class PayloadPart(NamedTuple):
-    """A piece of the payload: its name, its tree, or only how large it is."""
-
-    label: str
-    tree: SafeString | None
-    note: str
 
 
 class PageLink(NamedTuple):
@@ -39,30 +32,27 @@ class PageLink(NamedTuple):
 
 
 def job_page(request: HttpRequest, site: AdminSite, seq: int) -> HttpResponse:
-    """Answer with the page of a job.
-
-    Raises:
-        Http404: there is no such job, and nothing is remembered of it.
-    """
-    job = reading.read(reading.read_job(seq))
-    events = reading.read_log(reading.read_events(seq))
+    """Answer with the page of a job; 404 where nothing is remembered of it."""
+    job = reading.read_job(seq)
+    events = reading.read_events(seq, job)
     if job is None and not events:
         raise Http404(f"There is no job {seq}, and nothing is remembered of it.")
     nodes = sorted({event.node for event in events if event.node})
     workers = reading.read_workers(nodes) if nodes else []
     member = reading.read(engine.member(seq)) if job is not None else None
     values = pages.allowed(request, "view_payload")
-    steps = reading.read(reading.read_steps(seq)) if job is not None else []
+    steps = reading.read_steps(seq) if job is not None else []
     running = job is not None and job.live
     return pages.page(
         request,
         site,
         "job.html",
         {
-            "job": job,
+            "seen": job,
+            "job": job and job.job,
             "seq": seq,
-            "state": job.state if job else events[-1].kind,
-            "task": job.name if job else events[-1].name,
+            "state": job.state if job else events[-1].get_kind_display(),
+            "task": job.job.task if job else events[-1].name,
             "running": running,
             "member": member,
             "workflow_url": pages.url_or_none(site, "leasequeue_workflow", member.workflow)
@@ -88,44 +78,91 @@ def job_page(request: HttpRequest, site: AdminSite, seq: int) -> HttpResponse:
     )
 
 
-def describe(job: reading.JobFacts) -> str:
+def describe(job: reading.SeenJob) -> str:
     """Return a job in a few words for messages."""
-    return f"Job {job.seq}{f' ({job.name})' if job.name else ''}"
+    return f"Job {job.seq}{f' ({job.job.task})' if job.job.task else ''}"
 
 
-def _parts(job: reading.JobFacts, values: bool) -> list[PayloadPart]:
-    parts = []
-    for kind, text, size in (
-        ("data", job.data_json, job.data_bytes),
-        ("meta", job.meta_json, job.meta_bytes),
-        ("progress", job.progress_json, job.progress_bytes),
-        ("result", job.result_json, job.result_bytes),
-    ):
-        if text is not None:
-            shown = redact(readable(text), kind=kind, queue=job.queue or "", task=job.name, values=values)
-            parts.append(PayloadPart(kind, tree(shown), ""))
-        elif size is not None:
-            parts.append(PayloadPart(kind, None, f"{filesizeformat(size)} of JSON: too long to be shown here."))
-    for label, size in (("body", job.body_bytes), ("result body", job.result_body_bytes)):
-        if size is not None:
-            parts.append(PayloadPart(label, None, f"binary, {size:,} bytes"))
-    return parts
+def _parts(job: reading.SeenJob, values: bool) -> list[tuple[str, SafeString]]:
+    """Return the label of each value, and its tree or how large it is."""
+    found = [(part.label, _shown(job, part, part.label, values)) for part in job.parts if part.size is not None]
+    bodies = [("result body" if part.label == "result" else "body", part.body) for part in job.parts]
+    return found + [
+        (label, format_html("<p>binary, {} bytes</p>", f"{size:,}")) for label, size in bodies if size is not None
+    ]
 
 
-class StepLine(NamedTuple):
-    """A step on the page: what it is, and its value as far as it is shown."""
-
-    of: reading.StepFacts
-    what: str
-    tree: SafeString | None
-    note: str
+def _shown(job: reading.SeenJob, part: reading.Part, kind: str, values: bool) -> SafeString:
+    if part.text is None:
+        words = "" if part.size is None else f"{filesizeformat(part.size)} of JSON: too long to be shown here."
+        return format_html("<p>{}</p>", words)
+    return tree(redact(readable(part.text), kind=kind, queue=job.queue.name, task=job.job.task, values=values))
 
 
-def _suspension(
-    request: HttpRequest, job: reading.JobFacts | None, steps: Sequence[reading.StepFacts]
-) -> dict[str, Any]:
+#: Values that one tree shows, and characters of one text.
+MAX_VALUES = 2_000
+MAX_TEXT = 4_000
+#: Deeper levels are closed at first; below the last one only the JSON text is shown.
+_OPEN = 3
+_DEEPEST = 40
+
+
+class _Budget:
+    def __init__(self) -> None:
+        self.left = MAX_VALUES
+
+    def take(self) -> bool:
+        self.left -= 1
+        return self.left >= 0
+
+
+def tree(value: Any) -> SafeString:
+    """Return the tree of a JSON value; of a very large one the first ``MAX_VALUES`` values."""
+    budget = _Budget()
+    return format_html('<ul class="lq-tree"><li>{}</li></ul>', _value(value, "", 0, budget))
+
+
+def _value(value: Any, label: SafeString | str, depth: int, budget: _Budget) -> SafeString:
+    if isinstance(value, dict | list) and value and depth < _DEEPEST:
+        return _branch(value, label, depth, budget)
+    return format_html("{}{}", label, _leaf(value))
+
+
+def _branch(value: dict[str, Any] | list[Any], label: SafeString | str, depth: int, budget: _Budget) -> SafeString:
+    pairs = list(value.items()) if isinstance(value, dict) else list(enumerate(value))
+    shown = []
+    for name, inner in pairs:
+        if not budget.take():
+            break
+        key = format_html('<span class="lq-key">{}:</span> ', name)
+        shown.append((_value(inner, key, depth + 1, budget),))
+    left = len(pairs) - len(shown)
+    rest = format_html('<li class="lq-hidden">and {} more</li>', f"{left:,}") if left else ""
+    what = f"{len(pairs):,} {'names' if isinstance(value, dict) else 'items'}"
+    return format_html(
+        '<details{}><summary>{}<span class="lq-quiet">{}</span></summary><ul>{}{}</ul></details>',
+        SafeString(" open") if depth < _OPEN else "",
+        label,
+        what,
+        format_html_join("", "<li>{}</li>", shown),
+        rest,
+    )
+
+
+def _leaf(value: Any) -> SafeString:
+    if value == HIDDEN:
+        return format_html('<span class="lq-hidden">{}</span>', HIDDEN)
+    text = json.dumps(value, ensure_ascii=False)
+    if len(text) > MAX_TEXT:
+        return format_html(
+            '<code>{}</code> <span class="lq-hidden">... {} characters in all</span>', text[:MAX_TEXT], f"{len(text):,}"
+        )
+    return format_html("<code>{}</code>", text)
+
+
+def _suspension(request: HttpRequest, job: reading.SeenJob | None, steps: Sequence[Any]) -> dict[str, Any]:
     """Return the actions on a suspended job that this user may take."""
-    open_steps = [step for step in steps if not step.over]
+    open_steps = [step for step in steps if step.part.size is None]
     if job is None or job.state != "delayed" or not open_steps:
         return {}
     events = [step.event for step in open_steps if step.event is not None and not step.event.startswith(RESERVED)]
@@ -136,56 +173,52 @@ def _suspension(
     }
 
 
-def _step(job: reading.JobFacts, step: reading.StepFacts, values: bool) -> StepLine:
+def _step(job: reading.SeenJob, step: Any, values: bool) -> tuple[Any, str, SafeString]:
+    """Return a step, what it waits for, and its value as far as it is shown."""
     what = "" if step.until is None else ("sleeps" if step.event is None else f"waits for {step.event}")
-    if step.over and step.until is not None:
+    if step.part.size is not None and step.until is not None:
         what = "is over"
-    if step.value_json is not None:
-        shown = redact(readable(step.value_json), kind="result", queue=job.queue or "", task=job.name, values=values)
-        return StepLine(step, what, tree(shown), "")
-    note = "" if step.value_bytes is None else f"{filesizeformat(step.value_bytes)} of JSON: too long to be shown here."
-    return StepLine(step, what, None, note)
+    return step, what, _shown(job, step.part, "result", values)
 
 
 def _links(
     request: HttpRequest,
     site: AdminSite,
-    job: reading.JobFacts | None,
-    events: Sequence[reading.LoggedEvent],
+    job: reading.SeenJob | None,
+    events: Sequence[JobEvent],
     workers: Sequence[Worker],
 ) -> list[PageLink]:
     links = []
-    if job is not None and job.fingerprint:
-        query = {"fingerprint": job.fingerprint, "queue": job.queue or "", "project": job.project or ""}
+    if job is not None and job.failure.fingerprint:
+        print_ = job.failure.fingerprint
+        query = {"fingerprint": print_, "queue": job.queue.name, "project": job.queue.project}
         group = pages.url_or_none(site, "leasequeue_deadletters_list")
         if group:
-            links.append(
-                PageLink("Group", f"dead letters like this ({job.fingerprint})", f"{group}?{urlencode(query)}")
-            )
-    if job is not None and job.node and pages.allowed(request, "view_worker"):
-        known = any(worker.node == job.node for worker in workers)
-        address = f"{pages.url(site, 'leasequeue_worker_changelist')}?{urlencode({'node': job.node})}"
-        links.append(PageLink("Worker", job.node if known else f"{job.node} (gone)", address))
-    if job is not None and job.source_seq is not None:
-        where = f"job {job.source_seq} of {job.source_name or 'a queue that is gone'}"
-        links.append(PageLink("Came from", where, pages.url(site, "leasequeue_job_change", job.source_seq)))
+            links.append(PageLink("Group", f"dead letters like this ({print_})", f"{group}?{urlencode(query)}"))
+    if job is not None and (node := job.job.worker) and pages.allowed(request, "view_worker"):
+        known = any(worker.node == node for worker in workers)
+        address = f"{pages.url(site, 'leasequeue_worker_changelist')}?{urlencode({'node': node})}"
+        links.append(PageLink("Worker", node if known else f"{node} (gone)", address))
+    if job is not None and (source := job.stored.source_seq) is not None:
+        where = f"job {source} of {job.source.name if job.source else 'a queue that is gone'}"
+        links.append(PageLink("Came from", where, pages.url(site, "leasequeue_job_change", source)))
     for event in events:
-        detail = event.detail
+        detail = event.detail or {}
         if detail.get("to_seq") is not None:
-            what = "Redriven to" if event.kind_number == EventKind.REDRIVEN else "Dead letter"
+            what = "Redriven to" if event.kind == EventKind.REDRIVEN else "Dead letter"
             text = f"job {detail['to_seq']} of {detail.get('to')}"
             links.append(PageLink(what, text, pages.url(site, "leasequeue_job_change", detail["to_seq"])))
     return links
 
 
-def _buttons(request: HttpRequest, site: AdminSite, job: reading.JobFacts | None) -> dict[str, Any]:
+def _buttons(request: HttpRequest, site: AdminSite, job: reading.SeenJob | None) -> dict[str, Any]:
     """What this user can do with this job now; the pages of dead letters do what is theirs."""
     if job is None:
         return {}
-    can_copy = job.queue is not None and job.state != "record" and pages.allowed(request, "add_job")
+    can_copy = job.state != "record" and pages.allowed(request, "add_job")
     if not job.live:
         return {"can_copy": can_copy}
-    dead = job.dead_at is not None
+    dead = job.dead_letter is not None
     dead_letters = pages.url_or_none(site, "leasequeue_deadletters_act") if dead else None
     edit = pages.url_or_none(site, "leasequeue_deadletters_edit", job.seq) if dead else None
     return {

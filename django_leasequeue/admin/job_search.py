@@ -24,6 +24,7 @@ from ..engine.operation import Steps, operation
 from ..enums import JobState, ResultState
 from ..exceptions import InvalidOption
 from ..models import StoredJob
+from ..tasks.codecs import shown
 from .reading import alias, state_label
 
 #: Jobs that one page looks at, how many at a time, and the seconds after which it stops.
@@ -61,7 +62,7 @@ class JobFilter:
 
 
 class JobHit(NamedTuple):
-    """A job that a filter wants. ``ended_at``: when it was finished, or died."""
+    """A job that a filter wants. ``finished_at``: when it was finished, or died."""
 
     seq: int
     state_number: int
@@ -69,9 +70,9 @@ class JobHit(NamedTuple):
     queue: str
     queue_id: int
     key: str | None
-    name: str | None
-    created_at: datetime
-    ended_at: datetime | None
+    task: str | None
+    enqueued_at: datetime
+    finished_at: datetime | None
     error_type: str | None
     error: str | None
 
@@ -118,7 +119,8 @@ def arguments(jobs: Iterable[tuple[int, str, str | None]], *, values: bool) -> d
 def _line(data: Any) -> str:
     if not (isinstance(data, dict) and isinstance(data.get("args"), list) and isinstance(data.get("kwargs"), dict)):
         return codec.dumps(data)
-    return ", ".join([*map(codec.dumps, data["args"]), *(f"{k}={codec.dumps(v)}" for k, v in data["kwargs"].items())])
+    args, kwargs = shown(data["args"]), shown(data["kwargs"])
+    return ", ".join([*map(codec.dumps, args), *(f"{k}={codec.dumps(v)}" for k, v in kwargs.items())])
 
 
 @operation
@@ -146,7 +148,7 @@ def find(wanted: JobFilter, *, below: int | None = None, size: int = 50) -> Step
         jobs += [job for _, job in found]
         if len(found) == enough:
             place, last = found[-1]
-            return JobHits(jobs, looked + place, last.created_at, last.seq)
+            return JobHits(jobs, looked + place, last.enqueued_at, last.seq)
         looked, oldest = looked + count, first or oldest
         if count < CHUNK or (since is not None and newest < since - _SLACK):
             return JobHits(jobs, looked, oldest, None)

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 from django.contrib import admin, messages
 from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path
 
 from .. import engine
-from ..engine import codec
+from ..engine import codec, tags
 from ..engine.jobs.events import emit
 from ..engine.jobs.steps import rouse_job
+from ..engine.large import reading as large
 from ..engine.limits import MAX_SEQ
+from ..engine.operation import Steps, operation
 from ..exceptions import LeaseQueueError
 from ..models import Job
+from ..tasks.results import new_end
 from . import pages, reading
 from .audit import record
 from .base import PageAdmin
-from .job_actions import copy_job
 from .job_list import job_list
 from .job_page import describe, job_page
 
@@ -36,8 +40,7 @@ _ACTIONS = {
 class JobAdmin(PageAdmin[Job]):
     """Jobs are looked at, not edited: what changes them is the engine, by the buttons of the page."""
 
-    def page_urls(self) -> list[URLPattern]:
-        """The pages of jobs."""
+    def get_urls(self) -> list[URLPattern]:
         return [
             path("", self.view(self.changelist), name="leasequeue_job_changelist"),
             path("<int:seq>/change/", self.view(self.change), name="leasequeue_job_change"),
@@ -57,85 +60,121 @@ class JobAdmin(PageAdmin[Job]):
     def act(self, request: HttpRequest, seq: int) -> HttpResponse:
         """Do something with one job: a POST with ``action``, for a release also ``claim``, the lease that is meant."""
         action = pages.action_of(request, _ACTIONS, "view_job")
-        job = reading.read(reading.read_job(_number(seq)))
+        job = reading.read_job(_number(seq))
         to = seq
-        if job is None or job.queue is None or not (job.live or action == "copy"):
+        if job is None or not (job.live or action == "copy"):
             messages.error(request, f"Job {seq} is not there any more.")
         else:
             try:
                 with transaction.atomic(using=reading.alias()):
-                    done, text, *made = self._do(request, action, job)
+                    done, text, *made = getattr(self, f"_{action}")(request, job)
                     to = made[0] if made else seq
                     if done:
                         more = {"event": request.POST.get("event", "")} if action == "emit" else {}
-                        _record(request, action, job, more)
+                        detail = {"state": job.state, "node": job.job.worker, "claim": job.job.claim, **more}
+                        place = {"project": job.queue.project, "queue": job.queue.name}
+                        record(
+                            request, action, obj=Job(seq=seq), **place, seqs=[seq], counts={"done": 1}, detail=detail
+                        )
             except LeaseQueueError as error:
                 done, text = False, str(error)
             messages.add_message(request, messages.SUCCESS if done else messages.ERROR, text)
         return HttpResponseRedirect(pages.url(self.admin_site, "leasequeue_job_change", to))
 
-    def _do(self, request: HttpRequest, action: str, job: reading.JobFacts) -> tuple[bool, str] | tuple[bool, str, int]:
-        if action == "copy":
-            return self._copy(request, job)
-        if action == "run":
-            return self._run(job)
-        if action == "wake":
-            return self._wake(job)
-        if action == "emit":
-            return self._emit(request, job)
-        return self._cancel(job) if action == "cancel" else self._release(job, request.POST.get("claim"))
-
-    def _copy(self, request: HttpRequest, job: reading.JobFacts) -> tuple[bool, str] | tuple[bool, str, int]:
+    def _copy(self, request: HttpRequest, job: reading.SeenJob) -> tuple[bool, str] | tuple[bool, str, int]:
         made = engine.run(copy_job(job.seq, f"admin:{request.user.get_username()}"), using=reading.alias())
         if made is None:
             return False, f"{describe(job)} was not copied: nothing is left of it."
         return True, f"This is a copy of job {job.seq}.", made
 
-    def _run(self, job: reading.JobFacts) -> tuple[bool, str]:
+    def _run(self, request: HttpRequest, job: reading.SeenJob) -> tuple[bool, str]:
         if Job.objects.using(reading.alias()).filter(pk=job.seq).run_now():
             return True, f"{describe(job)} is ready now."
         return False, f"{describe(job)} is not delayed any more."
 
-    def _wake(self, job: reading.JobFacts) -> tuple[bool, str]:
+    def _wake(self, request: HttpRequest, job: reading.SeenJob) -> tuple[bool, str]:
         over = engine.run(rouse_job(job.seq), using=reading.alias())
         if over:
             return True, f"{describe(job)} goes on: {', '.join(name for name, _ in over)} is over."
         return False, f"{describe(job)} neither sleeps nor waits any more."
 
-    def _emit(self, request: HttpRequest, job: reading.JobFacts) -> tuple[bool, str]:
+    def _emit(self, request: HttpRequest, job: reading.SeenJob) -> tuple[bool, str]:
         event, text = request.POST.get("event", ""), request.POST.get("payload", "").strip()
         try:
             payload = None if not text else codec.loads(text)
         except ValueError as error:
             return False, f"The payload of the event is not JSON: {error}."
-        if engine.run(emit(event, payload, project=job.project or ""), using=reading.alias()):
+        if engine.run(emit(event, payload, project=job.queue.project), using=reading.alias()):
             return True, f"The event {event} was emitted: jobs that wait for it go on."
         return False, f"The event {event} had been emitted before: its first payload stays."
 
-    def _cancel(self, job: reading.JobFacts) -> tuple[bool, str]:
-        gone = engine.run(engine.cancel(job.queue or "", seqs=[job.seq], project=job.project or ""))
+    def _cancel(self, request: HttpRequest, job: reading.SeenJob) -> tuple[bool, str]:
+        gone = engine.run(engine.cancel(job.queue.name, seqs=[job.seq], project=job.queue.project), reading.alias())
         if gone:
             return True, f"{describe(job)} was cancelled."
         return False, f"{describe(job)} was not cancelled: somebody has started it, or it has ended."
 
-    def _release(self, job: reading.JobFacts, claim: str | None) -> tuple[bool, str]:
-        if job.node is None or claim != str(job.claim):
+    def _release(self, request: HttpRequest, job: reading.SeenJob) -> tuple[bool, str]:
+        claim = request.POST.get("claim")
+        node = job.job.worker
+        if job.state != "leased" or node is None or claim != str(job.job.claim):
             return False, f"{describe(job)} was not released: the lease that you saw has ended."
-        asked = engine.Release(job.seq, job.claim, delay_ms=0)
-        settled = engine.run(engine.release([asked], job.node, project=job.project or ""))
+        asked = engine.Release(job.seq, job.job.claim, delay_ms=0)
+        settled = engine.run(engine.release([asked], node, project=job.queue.project), reading.alias())
         if job.seq in settled.released:
-            return True, f"{describe(job)} was taken from {job.node} and is {settled.released[job.seq].state}."
+            return True, f"{describe(job)} was taken from {node} and is {settled.released[job.seq].state}."
         return False, f"{describe(job)} was not released: {settled.outcomes[job.seq].value.replace('_', ' ')}."
-
-
-def _record(request: HttpRequest, action: str, job: reading.JobFacts, more: dict[str, str]) -> None:
-    """Write what was done to the audit."""
-    place = {"project": job.project or "", "queue": job.queue or ""}
-    detail = {"state": job.state, "node": job.node, "claim": job.claim, **more}
-    record(request, action, obj=Job(seq=job.seq), **place, seqs=[job.seq], counts={"done": 1}, detail=detail)
 
 
 def _number(seq: int) -> int:
     if seq > MAX_SEQ:
         raise Http404
     return seq
+
+
+class Source(NamedTuple):
+    """The values that a job was enqueued with."""
+
+    seq: int
+    project: str
+    queue: str
+    type: str
+    priority: int | None
+    keyed: bool
+    name: str | None
+    tag: str | None
+    data_json: str | None
+    meta_json: str | None
+    body: bytes | None
+    max_deliveries: int | None
+    result_ttl_ms: int | None
+
+
+def _own_names(meta_json: str | None) -> dict[str, Any] | None:
+    """Return the meta that the producer gave: names with ``$`` are the queue's, about the old job."""
+    meta = {} if meta_json is None else codec.loads(meta_json)
+    return {name: value for name, value in meta.items() if not name.startswith("$")} or None
+
+
+@operation
+def copy_job(seq: int, origin: str) -> Steps[int | None]:
+    """Enqueue what a job was enqueued with once more, with a key of its own; return its number (``None``: gone)."""
+    rows = yield "admin/job_source", {"seq": seq}
+    if not rows:
+        return None
+    (source,) = yield from large.steps([Source._make(rows[0])])
+    job = engine.NewJob(
+        data=None if source.data_json is None else codec.loads(source.data_json),
+        body=source.body,
+        name=source.name,
+        tag=source.tag,
+        priority=source.priority,
+        meta=_own_names(source.meta_json),
+        tags=tags.of_meta(source.meta_json),
+        result_ttl_ms=source.result_ttl_ms,
+        max_deliveries=source.max_deliveries,
+        origin=origin,
+        id_end=new_end() if source.keyed else None,
+    )
+    (answer,) = yield from engine.enqueue(source.queue, [job], project=source.project).steps()
+    return answer.seq

@@ -11,7 +11,7 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from .. import conf, engine
+from .. import engine
 from ..engine import DjangoExecutor
 from ..engine.dead.action import CONFLICTS
 from ..engine.dead.bulkoperation import change_operation
@@ -97,7 +97,7 @@ class BulkOperationAdmin(ListAdmin[BulkOperation]):
         if request.method == "POST":
             return self._change(request, made)
         may = pages.allowed(request, f"{made.kind}_job")
-        leaders = DjangoExecutor(conf.settings.DATABASE).fetch("reaper_leader", LOCK) if made.is_active else [()]
+        leaders = DjangoExecutor(reading.alias()).fetch("reaper_leader", LOCK) if made.is_active else [()]
         context: dict[str, Any] = {
             "made": made,
             "buttons": _BUTTONS.get(OperationState(made.state), ()) if may else (),
@@ -130,7 +130,7 @@ class BulkOperationAdmin(ListAdmin[BulkOperation]):
         change = request.POST.get("change", "")
         try:
             with transaction.atomic(using=reading.alias()):
-                done = engine.run(change_operation(made.pk, change))
+                done = engine.run(change_operation(made.pk, change), reading.alias())
                 if done is not None:
                     audit.record(
                         request,

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any, NamedTuple
+from urllib.parse import urlencode
 
 import django
 from django.contrib.admin import AdminSite
@@ -18,7 +19,9 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from ..engine.outage import Outage, passes
+from ..engine.queues import routing
 from ..exceptions import LargeStorageError
+from . import reading
 
 #: Since Django 6.1 the admin's breadcrumbs are a list.
 CRUMBS_ARE_A_LIST = django.VERSION >= (6, 1)
@@ -93,11 +96,7 @@ def allowed(request: HttpRequest, *permissions: str) -> bool:
 
 
 def require(request: HttpRequest, *permissions: str) -> None:
-    """Let nobody pass who lacks one of these permissions (codenames of this app).
-
-    Raises:
-        PermissionDenied: Django answers 403.
-    """
+    """Let nobody pass who lacks one of these permissions (codenames of this app)."""
     if not (request.user.is_active and request.user.is_staff and allowed(request, *permissions)):
         raise PermissionDenied
 
@@ -119,6 +118,10 @@ def navigation(request: HttpRequest, site: AdminSite) -> list[Item]:
         address = url_or_none(site, name) if request.user.has_perm(permission) else None
         if address is not None:
             items.append(Item(label, address, name == here))
+    if items and len(aliases := routing.aliases()) > 1:
+        for each in aliases:
+            address = f"{items[0].url}?{urlencode({reading.SWITCH: each})}"
+            items.append(Item(f"Database {each}", address, each == reading.alias()))
     return items
 
 
@@ -132,17 +135,7 @@ def page(
     crumbs: Sequence[Crumb] = (),
     status: int = 200,
 ) -> TemplateResponse:
-    """Return a page in the frame (``admin/leasequeue/base.html``); nothing of it is kept by caches.
-
-    Args:
-        request: what is answered.
-        site: the admin site that it came to.
-        template: its name below ``admin/leasequeue/``.
-        context: of the template, besides what the frame needs.
-        title: heading and window title.
-        crumbs: the way to it; the admin's start page comes by itself.
-        status: the HTTP status.
-    """
+    """Return a page in the frame (``admin/leasequeue/base.html``); nothing of it is kept by caches."""
     request.current_app = site.name
     response = TemplateResponse(
         request,

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import datetime, timedelta
+from functools import wraps
 from typing import Any, NamedTuple, TypeVar
 
-from django.db.models import Model
+from django.db import transaction
+from django.db.models import Case, Func, IntegerField, Model, QuerySet, TextField, When
+from django.db.models.functions import Cast
+from django.http import HttpRequest, HttpResponseRedirect
+from django.http.response import HttpResponseBase
+from django.middleware.csrf import rotate_token
 
 from .. import conf, engine
-from ..engine import codec
-from ..engine.flow.limits import WAITING
+from ..engine import DjangoExecutor
+from ..engine.large import store
+from ..engine.large.reference import is_reference, parse
 from ..engine.limits import MAX_SEQ
 from ..engine.operation import Operation, Steps, operation
 from ..engine.plans import steady
-from ..enums import EventKind, JobState, ResultState
-from ..models import Queue, Worker
+from ..engine.queues import routing
+from ..enums import EventKind, JobState, QueueType, ResultState
+from ..models import Attempt, DeadLetter, Job, JobEvent, JobResult, JobStep, Queue, StoredJob, Worker
+from ..models.job import FINISHED
 from ..reaper.leader import LOCK
 from ..reaper.status import seen
-from .payload import shown_steps
 
 M = TypeVar("M", bound=Model)
 T = TypeVar("T")
@@ -31,127 +42,64 @@ MAX_STEPS, MAX_STEP_BYTES = 200, 4_096
 MAX_EVENTS = 1_000
 #: Workers of the page.
 MAX_WORKERS = 200
+#: JSON columns of what was enqueued.
+_JSON = ("data", "meta", "progress")
+#: Time between clocks: events of a job are looked for so long before and after it.
+_SLACK = timedelta(minutes=1)
 
 
-class JobFacts(NamedTuple):
-    """One job as its page shows it, live or ended. Sizes are in bytes; too long JSON is ``None``."""
+class _Bytes(Func):
+    function, output_field = "octet_length", IntegerField()
 
-    seq: int
-    queue_id: int
-    project: str | None
-    queue: str | None
-    state_number: int
-    key: str | None
-    name: str | None
-    tag: str | None
-    origin: str | None
-    deliveries: int
-    max_deliveries: int | None
-    node: str | None
-    claim: int | None
-    created_at: datetime
-    first_claimed_at: datetime | None
-    claimed_at: datetime | None
-    deadline: datetime | None
-    available_at: datetime | None
-    expires_at: datetime | None
-    dead_at: datetime | None
-    finished_at: datetime | None
-    rank: int
-    source_queue: int | None
-    source_seq: int | None
-    source_name: str | None
-    source_project: str | None
-    source_id: int | None
-    error_type: str | None
-    error: str | None
-    fingerprint: str | None
-    data_bytes: int | None
-    meta_bytes: int | None
-    body_bytes: int | None
-    progress_bytes: int | None
-    result_bytes: int | None
-    result_body_bytes: int | None
-    data_json: str | None
-    meta_json: str | None
-    progress_json: str | None
-    result_json: str | None
-    errors_json: str | None
+
+class Part(NamedTuple):
+    """A value of a job: its JSON (``None``: none, or too long), the bytes of that, and those of its binary part."""
+
+    label: str
+    text: str | None
+    size: int | None
+    body: int | None = None
+
+
+class SeenJob(NamedTuple):
+    """A job as its page shows it; a record of a log is a ``Job`` with the state ``record``."""
+
+    job: Job
+    stored: StoredJob
+    dead_letter: DeadLetter | None
+    source: Queue | None
+    errors: list[Attempt]
+    parts: list[Part]
+
+    @property
+    def seq(self) -> int:
+        return self.job.seq
+
+    @property
+    def state(self) -> str:
+        return self.job.state
+
+    @property
+    def queue(self) -> Queue:
+        return self.stored.queue
+
+    @property
+    def max_deliveries(self) -> int:
+        return self.stored.max_deliveries or self.queue.max_deliveries
+
+    @property
+    def first_claimed_at(self) -> datetime | None:
+        return self.stored.first_claimed_at or self.job.started_at
 
     @property
     def live(self) -> bool:
         """Whether it has not ended."""
-        return self.state_number < 10
+        return self.state not in FINISHED or self.job.finished_at is None
 
     @property
-    def state(self) -> str:
-        """``ready`` ... ``record``, ``waiting``; ``completed``, ``failed`` or ``cancelled`` once it has ended."""
-        held = self.available_at is not None and self.available_at >= engine.HELD
-        return WAITING if held else state_label(self.state_number)
-
-    @property
-    def errors(self) -> list[dict[str, Any]]:
-        """The failed attempts, oldest first, at most 20."""
-        return [] if self.errors_json is None else codec.loads(self.errors_json)
-
-
-class LoggedEvent(NamedTuple):
-    """A job's part in one row of the lease log."""
-
-    id: int
-    occurred_at: datetime
-    kind_number: int
-    queue_id: int
-    node: str | None
-    deliveries: int | None
-    claim: int | None
-    deadline: datetime | None
-    #: Milliseconds since it was ready, and that its handler ran.
-    waited: int | None
-    ran: int | None
-    name: str | None
-    detail_json: str | None
-
-    @property
-    def kind(self) -> str:
-        """``claimed``, ``acked`` and so on."""
-        return str(EventKind(self.kind_number).label)
-
-    @property
-    def what(self) -> str:
-        """The event in words: who gives a job back because it failed says so."""
-        if self.kind_number == EventKind.RELEASED:
-            word = "suspended" if self.detail.get("suspended") else "given back"
-            return "failed" if self.detail.get("error_type") else word
-        if self.kind_number == EventKind.FAILED:
-            return "failed for good"
-        if self.kind_number == EventKind.ACKED:
-            return "completed"
-        return self.kind.replace("_", " ")
-
-    @property
-    def detail(self) -> dict[str, Any]:
-        """What else is known of it."""
-        return {} if self.detail_json is None else codec.loads(self.detail_json)
-
-
-class FoundJob(NamedTuple):
-    """A job or a result that a search found."""
-
-    seq: int
-    state_number: int
-    project: str
-    queue: str
-    queue_id: int
-    key: str | None
-    name: str | None
-    created_at: datetime
-    deliveries: int
-
-    @property
-    def state(self) -> str:
-        """Its state in a word."""
-        return state_label(self.state_number)
+    def failure(self) -> DeadLetter | Job:
+        """What has its last error: a dead letter that was moved has its own."""
+        return self.dead_letter or self.job
 
 
 class ServerState(NamedTuple):
@@ -180,9 +128,33 @@ def state_label(number: int) -> str:
     return str(JobState(number).label if number < 10 else ResultState(number - 10).label)
 
 
+#: The parameter of an address that chooses a database, and the cookie that keeps the choice.
+SWITCH = "leasequeue_database"
+_chosen: ContextVar[str] = ContextVar("leasequeue_database")
+
+
 def alias() -> str:
     """Return the database whose queues the pages show."""
-    return conf.settings.DATABASE
+    return _chosen.get(conf.settings.DATABASE)
+
+
+def on_chosen_database(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+    """Return a page of the database that the browser has chosen with a link of the navigation."""
+
+    @wraps(view)
+    def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        known = routing.aliases()
+        if (wanted := request.GET.get(SWITCH)) in known:
+            redirect = HttpResponseRedirect(request.path)
+            redirect.set_cookie(SWITCH, wanted, httponly=True, samesite="Lax")
+            # Forms of pages that are still open show jobs of the other database: they are not taken any more.
+            rotate_token(request)
+            return redirect
+        kept = request.COOKIES.get(SWITCH)
+        _chosen.set(kept if kept in known else known[0])
+        return view(request, *args, **kwargs)
+
+    return answer
 
 
 def instance(model: type[M], pk: int) -> M | None:
@@ -200,19 +172,92 @@ def read_log(inner: Operation[T]) -> T:
     return engine.run(steady(inner, log=True), using=alias())
 
 
-@operation
-def read_job(seq: int) -> Steps[JobFacts | None]:
-    """Read a job by its number: live, or ended and remembered; ``None`` if it is neither."""
-    params = {"seq": seq, "bytes": MAX_JSON}
-    rows = (yield "admin/job", params) or (yield "admin/ended", params)
-    return (yield from shown_steps(JobFacts._make(rows[0]), MAX_JSON)) if rows else None
+@contextmanager
+def steadily(*, log: bool = False) -> Iterator[None]:
+    """Read through indexes in this block, whatever the planner knows of the tables: ``read`` for querysets."""
+    with transaction.atomic(using=alias()):
+        executor = DjangoExecutor(alias())
+        before = executor.fetch("plans", {"seqscan": "off", "bitmapscan": "on" if log else "off", "jit": "off"})[0]
+        yield
+        executor.fetch("plans", dict(zip(("seqscan", "bitmapscan", "jit"), before, strict=False)))
 
 
-@operation
-def read_events(seq: int) -> Steps[list[LoggedEvent]]:
-    """Read what happened to a job, oldest first, at most the newest ``MAX_EVENTS``."""
-    rows = yield "admin/job_events", {"seq": seq, "size": MAX_EVENTS}
-    return [LoggedEvent._make(row) for row in reversed(rows)]
+def read_job(seq: int) -> SeenJob | None:
+    """Read a job, live or ended and remembered, or a record, by its number; ``None`` if it is neither."""
+    if seq > MAX_SEQ:
+        return None
+    with steadily():
+        plain = StoredJob.objects.using(alias()).select_related("queue").defer(*_JSON, "body").filter(pk=seq)
+        stored: Any = _sized(plain, *_JSON, body="body").first()
+        if stored is None:
+            return None
+        jobs = Job.objects.using(alias()).filter(pk=seq).defer(*_JSON, "args", "kwargs")
+        job = jobs.first() or Job(
+            seq=seq, queue=stored.queue, state="record", task=stored.name, tag=stored.tag, key=stored.key,
+            enqueued_at=stored.created_at, expires_at=stored.expires_at, origin=stored.origin, deliveries=0,
+        )  # fmt: skip
+        if job.state == "record" and stored.queue.type != QueueType.LOG:
+            return None  # it ended since it was read
+        parts = [Part(name, *_value(stored, name), stored.body_bytes if name == "data" else None) for name in _JSON]
+        results = JobResult.objects.using(alias()).filter(pk=seq).defer("result", "result_body")
+        ended = _sized(results, "result", body="result_body")
+        parts += [Part("result", *_value(result, "result"), result.body_bytes) for result in ended]
+        return SeenJob(
+            job,
+            stored,
+            DeadLetter.objects.using(alias()).filter(pk=seq).first(),
+            Queue.objects.using(alias()).filter(pk=stored.source_queue).first(),
+            list(Attempt.objects.using(alias()).filter(seq=seq).order_by("-id")[:20])[::-1],
+            [with_storage(part) for part in parts],
+        )
+
+
+def _sized(rows: QuerySet[Any], *names: str, body: str) -> QuerySet[Any]:
+    """Read the sizes of values, and those that are not too long as text: Python does not read all that json holds."""
+    sizes = {f"{name}_bytes": _Bytes(Cast(name, TextField())) for name in names}
+    texts = {
+        f"{name}_text": Case(When(**{f"{name}_bytes__lte": MAX_JSON}, then=Cast(name, TextField()))) for name in names
+    }
+    return rows.annotate(**sizes, **texts, body_bytes=_Bytes(body))
+
+
+def _value(row: Any, name: str) -> tuple[str | None, int | None]:
+    return getattr(row, f"{name}_text"), getattr(row, f"{name}_bytes")
+
+
+def with_storage(part: Part) -> Part:
+    """Return a value with what stands in a storage; what cannot be had is shown as ``{"$lost": why}``."""
+    if part.text is None or not is_reference(part.text):
+        return part
+    kept = parse(part.text)
+    size = len(kept.inline) if kept.inline else None
+    part = Part(part.label, kept.inline, size, part.body if kept.body is None else kept.body.size)
+    if kept.data is None:
+        return part
+    part = part._replace(size=kept.data.size)
+    if kept.data.size > MAX_JSON:
+        return part
+    (content,) = store.read([kept.data])
+    return part._replace(text=content.decode() if isinstance(content, bytes) else json.dumps({"$lost": str(content)}))
+
+
+def read_events(seq: int, seen: SeenJob | None = None) -> list[JobEvent]:
+    """Read what happened to a job, oldest first, at most the newest ``MAX_EVENTS``, within the times of the job."""
+    if seq > MAX_SEQ:
+        return []
+    found = JobEvent.objects.using(alias()).filter(seq=seq)
+    if seen is not None:
+        found = found.filter(occurred_at__gte=seen.stored.created_at - _SLACK)
+        if not seen.live and seen.job.finished_at is not None:
+            found = found.filter(occurred_at__lte=seen.job.finished_at + _SLACK)
+    with steadily(log=True):
+        events = list(found.order_by("-txid", "-pk")[:MAX_EVENTS])[::-1]
+    for event in events:
+        event.detail = event.detail or {}
+        if event.kind == EventKind.LINKED:
+            # The row has the parents of all its jobs: those of this one are counted.
+            event.detail["parents"] = len(event.detail["parents"][event.pk % 1024])
+    return events
 
 
 def read_queues(size: int, prefix: str = "", after: tuple[str, str] | None = None) -> list[Queue]:
@@ -231,31 +276,23 @@ def read_workers(nodes: Sequence[str] | None = None) -> list[Worker]:
     return list((found if nodes is None else found.filter(node__in=nodes))[:MAX_WORKERS])
 
 
-class StepFacts(NamedTuple):
-    """A step: a sleep or a wait has a time, and its event while it waits; ``value_json`` is left out if it is long."""
-
-    name: str
-    done_at: datetime
-    delivery: int
-    until: datetime | None
-    event: str | None
-    over: bool
-    value_json: str | None
-    value_bytes: int | None
-
-
-@operation
-def read_steps(seq: int) -> Steps[list[StepFacts]]:
-    """Read the first ``MAX_STEPS`` steps of a job, in their order."""
-    rows = yield "admin/job_steps", {"seq": seq, "size": MAX_STEPS, "bytes": MAX_STEP_BYTES}
-    return [StepFacts._make(row) for row in rows]
+def read_steps(seq: int) -> list[Any]:
+    """Read the first ``MAX_STEPS`` steps of a job, in their order, with ``part``, the value."""
+    steps = JobStep.objects.using(alias()).filter(seq=seq).defer("value").order_by("number", "name")
+    sized = {"size": _Bytes(Cast("value", TextField()))}
+    found: list[Any] = list(
+        steps.annotate(**sized, text=Case(When(size__lte=MAX_STEP_BYTES, then=Cast("value", TextField()))))[:MAX_STEPS]
+    )
+    for step in found:
+        step.part = Part(step.name, step.text, step.size)
+    return found
 
 
-@operation
-def find_jobs(seq: int | None, key: str | None, size: int = 50) -> Steps[list[FoundJob]]:
-    """Find jobs and results by number or by the client's job id, in every project."""
-    rows = yield "admin/find_jobs", {"seq": seq, "key": key, "size": size}
-    return [FoundJob._make(row) for row in rows]
+def find_jobs(key: str, size: int = 50) -> list[Job]:
+    """Find jobs by their key, the newest first, in every project."""
+    with steadily():
+        found = Job.objects.using(alias()).filter(key=key).select_related("queue").defer(*_JSON, "args", "kwargs")
+        return list(found.order_by("-pk")[:size])
 
 
 @operation

@@ -17,17 +17,19 @@ class Record:
         tag: text of at most 256 bytes, by which records can be deleted.
         meta: an object of at most 16 KiB and 64 keys.
         node: the producer's name; readers can leave out what they wrote themselves.
+        tags: at most 16 names and values (texts, integers, bools) to find the job by.
     """
 
     data: Any
     tag: str | None = None
     meta: Mapping[str, Any] | None = None
     node: str | None = None
+    tags: Mapping[str, str | int] | None = None
 
     def body(self) -> dict[str, Any]:
         """Return it as the API takes it."""
         found: dict[str, Any] = {"data": self.data}
-        for name in ("tag", "meta", "node"):
+        for name in ("tag", "meta", "node", "tags"):
             value = getattr(self, name)
             if value is not None:
                 found[name] = value

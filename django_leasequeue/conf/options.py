@@ -205,6 +205,8 @@ class Settings:
     DATABASE: str = "default"
     #: Optional dotted path of ``route(project, queue) -> alias`` for queues spread over several databases.
     ROUTER: str | None = None
+    #: Aliases that hold queues where these are spread over several; with ``ROUTER`` every PostgreSQL one by default.
+    DATABASES: tuple[str, ...] = ()
     #: Alias of the database of the host's own data. Tasks for queues on another alias are enqueued when its open
     #: transaction commits; ``None``: at once.
     ENQUEUE_AFTER_COMMIT_OF: str | None = "default"
@@ -229,6 +231,9 @@ class Settings:
     #: Serializers beside "json", "bytes" and "msgpack": {name: dotted path of a module or object with dumps and loads,
     #: or a pair of paths}.
     SERIALIZERS: dict[str, str | tuple[str, ...]] = field(default_factory=dict)
+    #: Types that arguments of tasks may have beside JSON's, stored as {"$uuid": "..."}; the same wherever tasks are
+    #: enqueued and run.
+    TASK_CODECS: tuple[Literal["uuid", "datetime", "date", "decimal"], ...] = ()
     #: Bytes of one payload (data, meta and body together) and of one result.
     MAX_PAYLOAD_BYTES: Count = 1_048_576
     MAX_RESULT_BYTES: Count = 16_777_216

@@ -33,7 +33,7 @@ from .leases.claim import claim
 from .leases.floor import MendedFloor, advance_floors, mend_floors
 from .leases.settle import ack, extend, finish, nack, release
 from .leases.sweep import expire, expire_results, promote, sweep
-from .operation import Operation
+from .operation import Operation, Work
 from .queues.queues import QueueInfo, configure, create, delete, get, list_queues, pause
 from .queues.stats import Counts, QueueState, Totals, Waiting, counts, counts_of, state, totals
 from .rows import (
@@ -52,26 +52,16 @@ from .rows import (
     make_lease_id,
     parse_lease_id,
 )
-from .runner import AsyncConnectionExecutor, ConnectionExecutor, DjangoExecutor
+from .runner import AsyncConnectionExecutor, ConnectionExecutor, DjangoExecutor, run
 
 T = TypeVar("T")
 
 
-def run(operation: Operation[T], using: str | None = None) -> T:
-    """Run an operation on Django's connection, in the caller's transaction if there is one.
-
-    Args:
-        operation: what an engine function returned.
-        using: alias of the database; ``LEASEQUEUE["DATABASE"]`` by default.
-    """
-    return DjangoExecutor(using or conf.settings.DATABASE).run(operation)
-
-
-async def arun(operation: Operation[T], using: str | None = None) -> T:
+async def arun(work: Work[T], using: str | None = None) -> T:
     """Run an operation from async code, on async connections of our own (setting ``ASYNC``)."""
     from .pool import arun as run_async
 
-    return await run_async(operation, using or conf.settings.DATABASE)
+    return await run_async(work, using or conf.settings.DATABASE)
 
 
 __all__ = [
@@ -107,6 +97,7 @@ __all__ = [
     "Swept",
     "Totals",
     "Waiting",
+    "Work",
     "WorkflowStatus",
     "ack",
     "advance",

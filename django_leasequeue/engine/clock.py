@@ -22,26 +22,27 @@ class Clock:
         return self.now
 
 
-_installed: Clock | None = None
+#: The clock that is held, ``None`` for the database's own.
+installed: Clock | None = None
 
 
 def current() -> datetime | None:
     """Return the held time, or ``None`` for the database's own clock."""
-    return None if _installed is None else _installed.now
+    return None if installed is None else installed.now
 
 
 def now() -> datetime:
     """Return the held time, or this machine's (for waiting and schedules, never for leases)."""
-    return datetime.now(UTC) if _installed is None else _installed.now
+    return datetime.now(UTC) if installed is None else installed.now
 
 
 @contextmanager
 def hold(clock: Clock | None = None) -> Iterator[Clock]:
     """Install ``clock`` (a new one by default) for the length of the block."""
-    global _installed
-    before = _installed
-    _installed = clock or Clock()
+    global installed
+    before = installed
+    installed = clock or Clock()
     try:
-        yield _installed
+        yield installed
     finally:
-        _installed = before
+        installed = before

@@ -36,6 +36,10 @@ class Operation(Generic[T]):
     steps: Callable[[], Steps[T]]
 
 
+#: An operation, or the steps of one that have not begun.
+Work = Operation[T] | Steps[T]
+
+
 def only(rows: Rows) -> Any:
     """Return the only column of the only row, ``None`` if there is no row."""
     return next((value for (value,) in rows), None)

@@ -19,9 +19,9 @@ from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 
 from .. import conf
 from ..conf import process
-from .operation import Operation
+from .operation import Work
 from .outage import read_only
-from .runner import AsyncConnectionExecutor, DjangoExecutor, role_of
+from .runner import AsyncConnectionExecutor, role_of, run
 
 if TYPE_CHECKING:  # loaded by the first async call: sync processes start without it
     from psycopg_pool import AsyncConnectionPool
@@ -155,10 +155,17 @@ def prepares(using: str) -> bool:
     return not bool(connections[using].settings_dict.get("DISABLE_SERVER_SIDE_CURSORS", False))
 
 
-def connect(using: str, *, dsn: str | None = None, patience: float | None = None) -> Connection:
-    """Open a sync connection in autocommit mode to an alias (or to ``dsn``); it prepares as the alias allows."""
+def connect(
+    using: str, *, dsn: str | None = None, patience: float | None = None, timeout: int | None = None
+) -> Connection:
+    """Open a sync connection in autocommit mode to an alias (or to ``dsn``); it prepares as the alias allows.
+
+    ``timeout`` (seconds, at least 2) wins over the alias's ``connect_timeout``.
+    """
     ours = bool(dsn) or prepares(using)  # not a pooler's, which others use next
     params = _over_defaults(dict(conninfo_to_dict(dsn))) if dsn else connection_parameters(using)
+    if timeout is not None:
+        params["connect_timeout"] = timeout
     connection = Connection.connect(**params, autocommit=True, prepare_threshold=0 if ours else None)
     connection.patience = patience
     connection.role = role_of(using)
@@ -281,12 +288,12 @@ async def close_pools() -> None:
         await made.close()
 
 
-async def arun(operation: Operation[T], using: str) -> T:
+async def arun(work: Work[T], using: str) -> T:
     """Run an operation from async code: on a pool of async connections, or in Django's thread (setting ``ASYNC``)."""
     if in_thread():
-        return await sync_to_async(DjangoExecutor(using).run)(operation)
+        return await sync_to_async(run)(work, using)
     async with borrow(using) as connection:
-        return await AsyncConnectionExecutor(connection).run(operation)
+        return await AsyncConnectionExecutor(connection).run(work)
 
 
 @asynccontextmanager

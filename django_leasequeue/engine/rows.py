@@ -67,6 +67,7 @@ class NewJob(NamedTuple):
     the job's number and this random end (``make_id``); it leads to its job without an index. ``max_bytes`` is what its
     payload may have, in place of ``LEASEQUEUE["MAX_PAYLOAD_BYTES"]``. ``limit``: how many
     jobs of its key may run at once or start in a time. ``flow``: the same transaction brings it into a workflow.
+    ``tags`` are names and values to find it by; they are stored in ``meta``.
 
     ``unique_until``, ``unique_for_ms`` and ``on_conflict`` make it a unique job, whose key holds as they say in place
     of the queue's ``dedup_until``; ``unique_key`` is that key where ``key`` is another id of the job.
@@ -79,6 +80,7 @@ class NewJob(NamedTuple):
     tag: str | None = None
     priority: int | None = None
     meta: dict[str, Any] | None = None
+    tags: dict[str, Any] | None = None
     run_at: datetime | None = None
     delay_ms: int | None = None
     ttl_ms: int | None = None

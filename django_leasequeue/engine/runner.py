@@ -16,11 +16,11 @@ from psycopg import sql
 from psycopg.abc import Buffer
 from psycopg.adapt import Loader
 
-from .. import signals, twins
+from .. import conf, signals, twins
 from ..sql import bears_any_plan, numbered, statement
 from . import clock
 from .announce import PREFIX as SIGNAL
-from .operation import APART, BEGIN, BLOCKING, COPY, Operation, Rows, Step, Steps
+from .operation import APART, BEGIN, BLOCKING, COPY, Operation, Rows, Step, Steps, Work
 from .outage import read_only
 
 T = TypeVar("T")
@@ -30,7 +30,8 @@ _IDLE = psycopg.pq.TransactionStatus.IDLE
 
 def _raw(name: str, params: Mapping[str, Any], autocommit: bool) -> tuple[bytes, list[Any]]:
     text, names = numbered(name)
-    complete = {"now": clock.current(), "autocommit": autocommit, **params}
+    held = clock.installed
+    complete = {"now": None if held is None else held.now, "autocommit": autocommit, **params}
     return text, [complete[parameter] for parameter in names]
 
 
@@ -251,6 +252,17 @@ class DjangoExecutor:
         return drive(self, operation.steps())
 
 
+def run(work: Work[T], using: str | None = None) -> T:
+    """Run an operation on Django's connection, in the caller's transaction if there is one.
+
+    Args:
+        work: what an engine function returned, or its steps.
+        using: alias of the database; ``LEASEQUEUE["DATABASE"]`` by default.
+    """
+    steps = work.steps() if isinstance(work, Operation) else work
+    return drive(DjangoExecutor(using or conf.settings.DATABASE), steps)
+
+
 class ConnectionExecutor:
     """Runs operations on a psycopg connection of its own (workers, the reaper, benchmarks)."""
 
@@ -339,8 +351,9 @@ class AsyncConnectionExecutor:
         finally:
             self._ours = False
 
-    async def run(self, operation: Operation[T]) -> T:
+    async def run(self, work: Work[T]) -> T:
         """Run an operation to its end and return its value; see ``drive``."""
+        steps = work.steps() if isinstance(work, Operation) else work
         announced: list[tuple[str, dict[str, Any]]] = []
         began = False
 
@@ -364,7 +377,7 @@ class AsyncConnectionExecutor:
 
         try:
             async with AsyncExitStack() as stack:
-                return await twins.arun(operation.steps(), perform)
+                return await twins.arun(steps, perform)
         except BaseException:
             if began:
                 announced.clear()

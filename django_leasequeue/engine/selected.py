@@ -32,10 +32,10 @@ def _batches(jobs: JobQuerySet) -> Iterator[dict[tuple[str, str], list[int]]]:
         yield found
 
 
-def cancel(jobs: JobQuerySet) -> int:
-    """Take out jobs that nobody has started."""
+def cancel(jobs: JobQuerySet, running: bool) -> int:
+    """Take out jobs that nobody has started; with ``running`` those that run, too."""
     return sum(
-        len(run(cancel_jobs(queue, seqs=seqs, project=project), jobs.db))
+        len(run(cancel_jobs(queue, seqs=seqs, project=project, running=running), jobs.db))
         for batch in _batches(jobs)
         for (project, queue), seqs in batch.items()
     )

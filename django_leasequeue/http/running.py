@@ -12,7 +12,7 @@ from typing import TypeVar, cast
 from asgiref.sync import sync_to_async
 
 from .. import conf
-from ..engine import AsyncConnectionExecutor, ConnectionExecutor, DjangoExecutor, Operation
+from ..engine import AsyncConnectionExecutor, ConnectionExecutor, DjangoExecutor, Operation, Work, run
 from ..engine.operation import Steps
 from ..engine.pool import borrow, connect, in_thread, patiently
 from . import payload
@@ -40,18 +40,18 @@ class RequestRunner:
         self.using = using
         self.threaded = threaded or in_thread()
 
-    async def run(self, operation: Operation[T], *, large: bool = False) -> T:
+    async def run(self, work: Work[T], *, large: bool = False) -> T:
         """Run an operation; ``large``: its parameters are, and preparing them would hold the event loop."""
         if self.threaded:
-            return await sync_to_async(self._run)(operation)
+            return await sync_to_async(self._run)(work)
         if large:
-            return (await self._aside(operation, flush=False))[0]
+            return (await self._aside(work, flush=False))[0]
         async with borrow(self.using) as connection:
-            return await AsyncConnectionExecutor(connection).run(operation)
+            return await AsyncConnectionExecutor(connection).run(work)
 
-    def _run(self, operation: Operation[T]) -> T:
+    def _run(self, work: Work[T]) -> T:
         with patiently(self.using):
-            return DjangoExecutor(self.using).run(operation)
+            return run(work, self.using)
 
     async def run_flushed(self, operation: Operation[T], *, large: bool = False) -> tuple[T, float]:
         """Run an operation in a transaction of its own and return its value and the milliseconds that the commit took.
@@ -73,17 +73,17 @@ class RequestRunner:
         with patiently(self.using):
             return _flushed(DjangoExecutor(self.using), operation)
 
-    async def _aside(self, operation: Operation[T], *, flush: bool) -> tuple[T, float]:
+    async def _aside(self, work: Work[T], *, flush: bool) -> tuple[T, float]:
         """Run an operation in a thread, on a connection of its own."""
 
-        def work() -> tuple[T, float]:
+        def aside() -> tuple[T, float]:
             patience = conf.settings.STATEMENT_TIMEOUT or None
             with closing(connect(self.using, patience=patience)) as connection:
                 executor = ConnectionExecutor(connection)
-                prepared = Operation(lambda: _considerately(operation.steps()))
+                prepared = Operation(lambda: _considerately(work.steps() if isinstance(work, Operation) else work))
                 return _flushed(executor, prepared) if flush else (executor.run(prepared), 0.0)
 
-        return await asyncio.get_running_loop().run_in_executor(_threads, work)
+        return await asyncio.get_running_loop().run_in_executor(_threads, aside)
 
 
 def _considerately(steps: Steps[T]) -> Steps[T]:

@@ -18,12 +18,12 @@ from rest_framework.request import Request
 from rest_framework.views import APIView
 
 from .. import conf
-from ..engine import Operation
+from ..engine import Operation, Work
 from ..engine.queues import presets, routing
 from . import payload
 from .access import Access
 from .auth import ApiKeyAuthentication, authenticate, require
-from .errors import REQUESTS, ApiError, describe, outage
+from .errors import ApiError, describe, outage
 from .fields import Body
 from .running import RECEIVED, UNREAD, RequestRunner
 from .schema import SCHEMA
@@ -59,6 +59,8 @@ class ApiView(APIView):
     required_scopes: ClassVar[Scopes] = {}
     #: Whether a token in the query counts: event streams only, for browsers.
     token_in_query: ClassVar[bool] = False
+    #: Methods that add jobs: a topic that moves takes them in its new database.
+    adding_methods: ClassVar[frozenset[str]] = frozenset()
 
     access: Access
     #: The tenant that the request works for.
@@ -104,8 +106,8 @@ class ApiView(APIView):
                 )
             await self._admit(wrapped, topic)
             response: HttpResponseBase = await handler(wrapped, **kwargs)
-            if outage.lasts and not self.public:
-                outage.ends(REQUESTS)
+            if outage.parts and not self.public:
+                outage.ends("requests")  # the database answered
             return response
         except Exception as error:  # noqa: BLE001  (whatever happens has one form for the client)
             return self.refuse(error, topic)
@@ -125,7 +127,7 @@ class ApiView(APIView):
         if topic is None:
             return
         require(self.access, frozenset(), topic)
-        alias = routing.alias_of(self.project, topic)
+        alias = routing.alias_of(self.project, topic, adding=request.method in self.adding_methods)
         if alias != runner.using:
             self.runner = RequestRunner(alias, threaded=runner.threaded)
 
@@ -138,9 +140,9 @@ class ApiView(APIView):
         if topic is not None:
             presets.check_name(topic, "the name of a topic")
 
-    async def run(self, operation: Operation[T]) -> T:
+    async def run(self, work: Work[T]) -> T:
         """Run an engine operation on the topic's database."""
-        return await self.runner.run(operation)
+        return await self.runner.run(work)
 
     async def run_on_each(self, operation: Operation[list[T]]) -> list[T]:
         """Run an engine operation on every database that has queues; return all that they answer."""

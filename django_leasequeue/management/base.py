@@ -31,19 +31,18 @@ class LeaseQueueCommand(BaseCommand):
             raise CommandError(told) from error
 
 
-def require_tables(alias: str | None) -> None:
+def require_tables(alias: str) -> None:
     """Refuse to start without the tables. A database that is away is none of this function's business.
-
-    Args:
-        alias: of the database; by default the one that holds the queues.
 
     Raises:
         CommandError: the tables are not there.
     """
     try:
-        with pool.connect(alias or conf.settings.DATABASE, patience=conf.settings.STATEMENT_TIMEOUT or None) as own:
+        with pool.connect(alias, patience=conf.settings.STATEMENT_TIMEOUT or None) as own:
             own.execute("SELECT FROM leasequeue_queue LIMIT 0")
     except (psycopg.Error, DatabaseError) as error:
         told = advice(error)
         if told is not None:
+            if alias != conf.settings.DATABASE:
+                told = f"{told[:-1]} --database {alias}, or name the databases of queues in LEASEQUEUE['DATABASES']."
             raise CommandError(told) from error

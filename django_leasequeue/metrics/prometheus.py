@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
-from .. import conf
+import psycopg
+from django.db import Error, connections
+
 from ..engine import Counts
 from ..engine.pool import usage
+from ..engine.queues import routing
 from . import load_extra
 from .figures import BOUNDS, Ages, DatabaseLook, Histogram, LogCounts, look_at
 
@@ -53,7 +56,8 @@ class QueueCollector:
     them on Django's connection of the thread that collects, at most every ``CACHE_SECONDS``.
 
     Args:
-        using: alias of the database; ``LEASEQUEUE["DATABASE"]`` by default.
+        using: alias of the database; by default all that hold queues, each figure with the label ``database`` if they
+            are several.
 
     Raises:
         ImproperlyConfigured: prometheus-client is not installed.
@@ -69,7 +73,36 @@ class QueueCollector:
 
     def collect(self) -> Iterator[Metric]:
         """Yield the families of figures."""
-        yield from families(look_at(self._using or conf.settings.DATABASE))
+        if self._using is not None:
+            yield from families(look_at(self._using))
+        elif len(aliases := routing.aliases()) == 1:
+            yield from families(look_at(aliases[0]))
+        else:
+            looks: dict[str, DatabaseLook | None] = {}
+            for alias in aliases:
+                try:
+                    looks[alias] = look_at(alias)
+                except (Error, psycopg.Error):
+                    looks[alias] = None
+                    connections[alias].close()
+            yield from of_each(looks)
+        yield from pools()
+
+
+def of_each(looks: Mapping[str, DatabaseLook | None], sees: Sees | None = None) -> Iterator[Metric]:
+    """Yield the families of figures of several databases, each with its alias; ``None``: it did not answer."""
+    from prometheus_client.core import GaugeMetricFamily
+
+    reached = GaugeMetricFamily("leasequeue_database_reached", "1 while a database answers.", labels=["database"])
+    merged: dict[str, Metric] = {}
+    for alias, look in looks.items():
+        reached.add_metric([alias], look is not None)
+        for metric in () if look is None else families(look, sees):
+            samples = [each._replace(labels={"database": alias, **each.labels}) for each in metric.samples]
+            kept = merged.setdefault(metric.name, metric)
+            kept.samples = samples if kept is metric else kept.samples + samples
+    yield reached
+    yield from merged.values()
 
 
 def families(look: DatabaseLook, sees: Sees | None = None) -> Iterator[Metric]:
@@ -83,7 +116,6 @@ def families(look: DatabaseLook, sees: Sees | None = None) -> Iterator[Metric]:
     yield from _queues(look, shown, whole=sees is None)
     yield from _log(look.log, shown, whole=sees is None)
     yield from _database(look)
-    yield from pools()
 
 
 def _gauge(family: _Family) -> GaugeMetricFamily:

@@ -80,6 +80,29 @@ $$
 """
 DROP_JSONB = "DROP FUNCTION leasequeue_jsonb(json)"
 
+# The tags in a job's metadata; null without any. (An index is made of it: its text names no function of ours, and jobs without metadata
+# cost no call.)
+CREATE_TAGS = """
+CREATE FUNCTION leasequeue_tags(meta json) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE STRICT AS $$
+BEGIN
+    IF strpos(meta::text, '"$tags"') = 0 THEN
+        RETURN NULL;
+    END IF;
+    BEGIN
+        RETURN meta::jsonb -> '$tags';
+    EXCEPTION WHEN data_exception OR program_limit_exceeded THEN
+        RETURN NULL;
+    END;
+END
+$$
+"""
+DROP_TAGS = "DROP FUNCTION leasequeue_tags(json)"
+CREATE_TAGS_INDEX = """
+CREATE INDEX leasequeue_job_tags ON leasequeue_job USING gin (leasequeue_tags(meta) jsonb_path_ops) WITH (fastupdate = off)
+WHERE leasequeue_tags(meta) IS NOT NULL
+"""
+DROP_TAGS_INDEX = "DROP INDEX leasequeue_job_tags"
+
 # The id of a job that was made of its number, the number of such an id, and what leads from keys to jobs.
 CREATE_KEYED = """
 CREATE FUNCTION leasequeue_job_id(seq bigint, id_end text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
@@ -699,6 +722,22 @@ class Migration(migrations.Migration):
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
                 ("rank", models.SmallIntegerField()),
             ],
+        ),
+        migrations.CreateModel(
+            name="Route",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("project", models.CharField(blank=True, default="", max_length=256)),
+                ("name", models.CharField(max_length=255)),
+                ("alias", models.CharField(max_length=255)),
+                ("source", models.CharField(max_length=255)),
+                ("moved_at", models.DateTimeField()),
+                ("drained_at", models.DateTimeField(null=True)),
+            ],
+            options={
+                "default_permissions": (),
+                "constraints": [models.UniqueConstraint(fields=["project", "name"], name="leasequeue_route_name")],
+            },
         ),
         migrations.CreateModel(
             name="QueueStat",
@@ -1611,6 +1650,8 @@ class Migration(migrations.Migration):
         ),
         migrations.RunSQL(CREATE_ERRORS, DROP_ERRORS),
         migrations.RunSQL(CREATE_JSONB, DROP_JSONB),
+        migrations.RunSQL(CREATE_TAGS, DROP_TAGS),
+        migrations.RunSQL(CREATE_TAGS_INDEX, DROP_TAGS_INDEX),
         migrations.RunSQL(CREATE_KEYED, DROP_KEYED),
         migrations.RunSQL(CREATE_READY_AT, DROP_READY_AT),
         migrations.RunSQL(CREATE_LIVE_JOB, DROP_LIVE_JOB),

@@ -46,7 +46,7 @@ BEGIN
                 AND EXISTS (SELECT FROM leasequeue_delayed d WHERE d.seq = m.seq AND d.flags & 512 = 0 OFFSET 0)
             RETURNING m.seq, m.key
         )
-        SELECT array_agg(DISTINCT x.key), array_agg(x.seq) INTO ended, parked
+        SELECT array_agg(DISTINCT x.key), array_agg(x.seq) FILTER (WHERE x.seq IS NOT NULL) INTO ended, parked
         FROM (SELECT gone.key, NULL::bigint AS seq FROM gone UNION ALL SELECT later.key, later.seq FROM later) x;
         IF ended IS NOT NULL THEN
             WITH k AS MATERIALIZED (

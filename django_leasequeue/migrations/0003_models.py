@@ -13,7 +13,7 @@ COLUMNS = """{seq} AS seq, {queue} AS queue_id, {state} AS state, j.name AS task
     j.created_at AS enqueued_at, p.available_at, p.started_at, p.finished_at, p.expires_at, p.deadline, p.deliveries,
     j.max_deliveries, p.worker, COALESCE(p.error_type, a.error_type) AS error_type,
     COALESCE(p.error, a.message) AS error, COALESCE(p.fingerprint, a.fingerprint) AS fingerprint,
-    m.workflow AS workflow_id, j.key, j.tag"""
+    m.workflow AS workflow_id, j.key, j.tag, leasequeue_tags(j.meta) AS tags, p.claim, j.origin"""
 
 ATTEMPT = """LEFT JOIN LATERAL (
     SELECT t.error_type, t.message, t.fingerprint FROM leasequeue_attempt t WHERE t.seq = j.seq AND {live}
@@ -28,6 +28,7 @@ PLACE = {
     "deadline": "timestamptz",
     "deliveries": "int",
     "worker": "text",
+    "claim": "bigint",
     "error_type": "text",
     "error": "text",
     "fingerprint": "text",
@@ -36,7 +37,10 @@ PLACE = {
 RESULT = {
     "started_at": "r.claimed_at",
     "worker": "r.node",
-    **{name: f"r.{name}" for name in ("finished_at", "expires_at", "deliveries", "error_type", "error", "fingerprint")},
+    **{
+        name: f"r.{name}"
+        for name in ("finished_at", "expires_at", "deliveries", "claim", "error_type", "error", "fingerprint")
+    },
 }
 READY = {"available_at": "r.ready_at", "expires_at": "r.expires_at", "deliveries": "r.deliveries"}
 DELAYED = {
@@ -54,6 +58,7 @@ LEASED = {
     "deadline": "c.deadline",
     "deliveries": "COALESCE(c.deliveries[array_position(c.seqs, j.seq)], 1)",
     "worker": "c.node",
+    "claim": "c.token",
 }
 
 OVER = "r.expires_at <= statement_timestamp()"
@@ -182,6 +187,9 @@ class Migration(migrations.Migration):
                 ("fingerprint", models.TextField(null=True)),
                 ("key", django_leasequeue.models.job.JobKeyField(null=True)),
                 ("tag", models.TextField(null=True)),
+                ("tags", django_leasequeue.models.fields.TagsField(null=True)),
+                ("claim", models.BigIntegerField(null=True)),
+                ("origin", models.TextField(null=True)),
             ],
             options={
                 "db_table": "leasequeue_jobs",

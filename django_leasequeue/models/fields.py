@@ -11,6 +11,7 @@ from django.db.models.expressions import Col
 from django.db.models.fields import json as django_json
 from django.db.models.fields.json import KeyTransform, KeyTransformFactory
 from django.db.models.fields.related_descriptors import ForwardManyToOneDescriptor
+from django.db.models.fields.related_lookups import RelatedIsNull
 
 
 class PlainJSONField(models.JSONField):
@@ -100,6 +101,46 @@ for _lookup in _LOOKUPS:
     PlainJSONField.register_lookup(_on_jsonb(_lookup))
 
 
+def _tagged(lookup: Any, compiler: Any, tags: Any) -> tuple[str, list[Any]]:
+    """Return the condition that a job has all of these tags, by their index."""
+    lhs: Any = lookup.lhs.lhs if isinstance(lookup.lhs, KeyTransform) else lookup.lhs
+    number, _ = compiler.compile(Col(lhs.alias, lhs.target.model._meta.pk))
+    numbers = "SELECT t.seq FROM leasequeue_job t WHERE leasequeue_tags(t.meta) @> %s::jsonb"
+    return f"{number} = ANY (ARRAY({numbers}))", [json.dumps(tags)]  # nosec  # B608: no value
+
+
+class TagTransform(KeyTransform):
+    """The value of one tag: ``tags__customer``."""
+
+
+@TagTransform.register_lookup
+class TagExact(django_json.KeyTransformExact):
+    """``tags__customer=``."""
+
+    def as_sql(self, compiler: Any, connection: Any) -> tuple[str, Any]:
+        if not isinstance(self.rhs, (str, int)) or not isinstance(self.lhs.lhs, Col):
+            return super().as_sql(compiler, connection)
+        return _tagged(self, compiler, {self.lhs.key_name: self.rhs})
+
+
+class TagsField(models.JSONField):
+    """The tags of a job. Equality of one, and ``contains`` of several, go by their index."""
+
+    def get_transform(self, lookup_name: str) -> Any:
+        found = super().get_transform(lookup_name)
+        return partial(TagTransform, lookup_name) if isinstance(found, KeyTransformFactory) else found
+
+
+@TagsField.register_lookup
+class TagsContain(django_json.DataContains):
+    """``tags__contains=``."""
+
+    def as_postgresql(self, compiler: Any, connection: Any) -> tuple[str, Any]:
+        if not isinstance(self.rhs, dict) or not isinstance(self.lhs, Col):
+            return super().as_postgresql(compiler, connection)
+        return _tagged(self, compiler, self.rhs)
+
+
 class _OrNone(ForwardManyToOneDescriptor):
     """The other row, or ``None``: most jobs have no dead letter, and live ones no result."""
 
@@ -108,6 +149,20 @@ class _OrNone(ForwardManyToOneDescriptor):
             return super().get_object(instance)
         except self.field.remote_field.model.DoesNotExist:
             return None
+
+
+class _IsNull(RelatedIsNull):
+    """Whether there is no such row: the columns here do not say that."""
+
+    def as_sql(self, compiler: Any, connection: Any) -> tuple[str, tuple[Any, ...]]:
+        field = self.lhs.output_field
+        if not isinstance(field, SameNumber):
+            return super().as_sql(compiler, connection)
+        here, params = compiler.compile(self.lhs)
+        table, there = field.related_model._meta.db_table, field.target_field.column
+        quote = connection.ops.quote_name
+        found = f"EXISTS (SELECT FROM {quote(table)} other WHERE other.{quote(there)} = {here})"  # nosec  # B608: names
+        return f"NOT {found}" if self.rhs else found, tuple(params)
 
 
 class SameNumber(models.ForeignObject):
@@ -150,3 +205,6 @@ class SameNumber(models.ForeignObject):
             "related_name": self.remote_field.related_name or "+",
         }
         return name, path, [], kwargs
+
+
+SameNumber.register_lookup(_IsNull)

@@ -11,7 +11,7 @@ from django.db.models.sql import Query
 from django.db.models.sql.datastructures import BaseTable
 
 from .base import ReadOnlyModel, ReadOnlyQuerySet
-from .fields import PlainJSONField, SameNumber
+from .fields import PlainJSONField, SameNumber, TagExact, TagsContain, TagsField
 from .flow import LimitKey, Member, Workflow
 from .queue import Queue
 
@@ -102,8 +102,10 @@ class JobQuery(Query):
 
 
 def _names_states(where: Any) -> bool:
-    """Return whether all rows are of some states, and are not looked for by number or key anyway."""
+    """Return whether all rows are of some states, and are not looked for by number, key or tags anyway."""
     if where.connector != "AND" or where.negated:
+        return False
+    if any(isinstance(each, (TagExact, TagsContain)) for each in where.children):
         return False
     columns = {
         getattr(getattr(each.lhs, "target", None), "column", "")
@@ -182,9 +184,12 @@ class JobQuerySet(ReadOnlyQuerySet["Job"]):
         held = Member.objects.using(self.db).filter(waits=True, key__in=keys.values("pk"))
         return self.filter(pk__in=held.values("seq"))
 
-    def cancel(self) -> int:
-        """Take out the jobs that nobody has started; return how many."""
-        return int(self.engine.cancel(self))
+    def cancel(self, *, running: bool = False) -> int:
+        """Take out the jobs that nobody has started; return how many. With ``running`` those that run, too.
+
+        Who runs one is told at the commit; nothing that it says of the job counts any more.
+        """
+        return int(self.engine.cancel(self, running))
 
     def retry(self, *, from_step: str | None = None) -> int:
         """Bring the dead letters back to the queue that they came from; return how many.
@@ -233,8 +238,8 @@ class Job(ReadOnlyModel):
     Status = JobStatus
     instead: ClassVar[dict[str, str]] = {
         "create": "task.enqueue(...) or Queue(name).enqueue(...)",
-        "update": "the calls of django_leasequeue.engine; what was enqueued is not changed",
-        "delete": "engine.cancel(...), or engine.purge(...) for many",
+        "update": "Job.objects.filter(...).run_now(), .release(), .retry() or .redrive(queue); what was enqueued stays",
+        "delete": "Job.objects.filter(...).cancel() or .discard(reason), or Queue(name).purge() for all of a queue",
     }
 
     seq = models.BigIntegerField(primary_key=True)
@@ -274,6 +279,12 @@ class Job(ReadOnlyModel):
     #: The id of a task's result, or the key that the caller gave.
     key = JobKeyField(null=True)
     tag = models.TextField(null=True)
+    #: Names and values to find it by.
+    tags = TagsField(null=True)
+    #: The lease that holds it, or that it ended with: ``JobEvent.claim``.
+    claim = models.BigIntegerField(null=True)
+    #: What enqueued it, where that said so.
+    origin = models.TextField(null=True)
 
     #: How it ended; ``None`` while it has not, or when that is forgotten.
     result = SameNumber("leasequeue.JobResult")
@@ -302,9 +313,9 @@ class Job(ReadOnlyModel):
     def _alone(self) -> JobQuerySet:
         return type(self).objects.using(self._state.db).filter(pk=self.pk)
 
-    def cancel(self) -> bool:
-        """Take it out if nobody has started it; return whether that was done."""
-        return bool(self._alone().cancel())
+    def cancel(self, *, running: bool = False) -> bool:
+        """Take it out if nobody has started it; return whether that was done. See the queryset's ``cancel``."""
+        return bool(self._alone().cancel(running=running))
 
     def retry(self) -> bool:
         """Bring a dead letter back to the queue that it came from; return whether that was done."""

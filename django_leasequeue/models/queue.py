@@ -205,6 +205,26 @@ class TopicState(models.Model):
         return f"state of topic {self.queue_id}"
 
 
+class Route(models.Model):
+    """A queue that was moved to another database. The rows in ``LEASEQUEUE["DATABASE"]`` count, of all databases."""
+
+    project = models.CharField(max_length=256, default="", blank=True)
+    name = models.CharField(max_length=255)
+    #: Alias of the database that takes new jobs, and of the one that took them before.
+    alias = models.CharField(max_length=255)
+    source = models.CharField(max_length=255)
+    moved_at = models.DateTimeField()
+    #: When no job was left at the source; until then leases are claimed and settled there.
+    drained_at = models.DateTimeField(null=True)
+
+    class Meta:
+        default_permissions = ()
+        constraints = [models.UniqueConstraint(fields=["project", "name"], name="leasequeue_route_name")]
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.source} -> {self.alias}"
+
+
 class Timeline(models.Model):
     """One row per timeline of the server, which a promoted standby changes, written by the reaper.
 

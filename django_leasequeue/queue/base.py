@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import secrets
 import socket
@@ -9,7 +10,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import psycopg
 from django.db import Error as DjangoError
@@ -18,12 +19,11 @@ from .. import conf, engine
 from ..conf import process
 from ..engine.jobs.results import Status, status
 from ..engine.limits import MAX_NODE_BYTES, check_node
-from ..engine.operation import Steps, operation
+from ..engine.operation import Steps, Work, operation
 from ..engine.outage import away
 from ..engine.queues import presets, routing
 from ..engine.queues.definition import Definition, define
 from ..engine.queues.queues import find, make_declared
-from ..engine.runner import drive
 from ..exceptions import InvalidOption, StorageError
 from . import serializers
 from .outcomes import ClaimedJob
@@ -43,20 +43,20 @@ def storage_errors() -> Iterator[None]:
         raise StorageError(f"The database could not do it: {error}", error) from error
 
 
-def run(operation: engine.Operation[T], using: str) -> T:
+def run(work: Work[T], using: str) -> T:
     """Run an operation on Django's connection, in the caller's transaction if there is one.
 
     Raises:
         StorageError: the database could not be reached or broke off.
     """
     with storage_errors():
-        return engine.run(operation, using)
+        return engine.run(work, using)
 
 
-async def arun(operation: engine.Operation[T], using: str) -> T:
+async def arun(work: Work[T], using: str) -> T:
     """See ``run``. It runs on an async connection of its own, not in a transaction of the caller."""
     with storage_errors():
-        return await engine.arun(operation, using)
+        return await engine.arun(work, using)
 
 
 class OnDatabase(ABC):
@@ -67,12 +67,16 @@ class OnDatabase(ABC):
     def using(self) -> str:
         """Alias of the database."""
 
+    def _home(self, steps: Steps[Any]) -> str:
+        """Return the database for the body of one method."""
+        return self.using
+
     def _run(self, steps: Steps[T], /) -> T:
         with storage_errors():
-            return drive(engine.DjangoExecutor(self.using), steps)
+            return engine.run(steps, self._home(steps))
 
     async def _arun(self, steps: Steps[T], /) -> T:
-        return await arun(engine.Operation(lambda: steps), self.using)
+        return await arun(steps, self._home(steps))
 
 
 #: A name of a job: its key, its number, or what a call returned for it (anything with ``seq``).
@@ -177,6 +181,20 @@ class Handle(OnDatabase):
     def using(self) -> str:
         """Alias of the database that holds the queue."""
         return self._using or routing.alias_of(self.project, self.name)
+
+    @property
+    def adding(self) -> str:
+        """Alias of the database that takes new jobs: another one while the queue moves."""
+        return self._using or routing.alias_of(self.project, self.name, adding=True)
+
+    def pinned(self) -> Self:
+        """Return this handle for the database that takes new jobs now, whatever happens to the queue."""
+        other = copy.copy(self)
+        other._using = self.adding
+        return other
+
+    def _home(self, steps: Steps[Any]) -> str:
+        return self.adding if getattr(steps, "__name__", "") in ("enqueue", "enqueue_many") else self.using
 
     def __repr__(self) -> str:
         project = f", project={self.project!r}" if self.project else ""

@@ -13,7 +13,7 @@ from ..twins import sync, twin
 from . import request
 from .base import arun, find_serializer, leased, run
 from .carrier import AsyncLane, ThreadLane, closed
-from .enqueue import JobOptions, written_job
+from .enqueue import JobOptions, tagged, written_job
 from .flush import CLAIM, END, ENQUEUE, EXTEND, LOOK, PROGRESS, RELEASE, Call, Claiming
 from .lease import Error, failure_from
 from .outcomes import ClaimedJob, Finished, Receipt
@@ -102,7 +102,7 @@ class BufferedQueue:
     @sync
     def enqueue(self, payload: Any = None, **options: Unpack[JobOptions]) -> Folded[Receipt]:
         """Add a job. Arguments, answer and errors as ``Queue.enqueue``."""
-        return Call(ENQUEUE, written_job(engine.NewJob(payload, **options), self._serializer)).steps()
+        return Call(ENQUEUE, written_job(tagged(engine.NewJob(payload, **options)), self._serializer)).steps()
 
     aenqueue = twin(enqueue)
 
@@ -167,7 +167,7 @@ class BufferedQueue:
     ) -> Any:
         """Enqueue a job and wait for its result, as ``Queue.aenqueue_and_wait``; requests and replies are folded."""
         self._lane_of(ENQUEUE)
-        return await request.atalk(_Caller(self), engine.NewJob(payload, **options), timeout)
+        return await request.atalk(_Caller(self), tagged(engine.NewJob(payload, **options)), timeout)
 
 
 class _Caller(request.AsyncCaller):

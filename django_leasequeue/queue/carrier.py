@@ -17,7 +17,7 @@ from ..conf import process
 from ..engine import pool
 from ..exceptions import LeaseQueueError, QueueClosed, StorageError
 from .base import Handle, arun, storage_errors
-from .flush import CLAIM, Call, flush, isolates, take
+from .flush import CLAIM, ENQUEUE, LOOK, Call, flush, isolates, take
 from .outcomes import ClaimedJob
 from .serializers import Serializer
 
@@ -86,6 +86,15 @@ def _persistently(operation: engine.Operation[Any]) -> Generator[Any, Any, None]
             return
 
 
+def _by_database(queue: Handle, batch: list[Call[Any]]) -> list[tuple[str, list[Call[Any]]]]:
+    """Return the calls by database: those that add jobs have another one while the queue moves."""
+    if (adding := queue.adding) == (using := queue.using):
+        return [(using, batch)]
+    adds = [call for call in batch if call.kind in (ENQUEUE, LOOK)]  # and looks at what was added
+    others = [call for call in batch if call.kind not in (ENQUEUE, LOOK)]
+    return [(alias, calls) for alias, calls in ((using, others), (adding, adds)) if calls]
+
+
 class AsyncLane:
     """Flushes in the running event loop, on its pool of connections. Its tasks live only while there are calls.
 
@@ -141,7 +150,9 @@ class AsyncLane:
         try:
             while self._pending:
                 batch = take(self._pending)
-                await twins.arun(_flushing(self._queue, self._serializer, batch), self._carry_out)
+                for using, part in _by_database(self._queue, batch):
+                    steps = _flushing(self._queue, self._serializer, part)
+                    await twins.arun(steps, partial(self._carry_out, using=using))
             self._draining -= 1
         except BaseException as error:
             self._draining -= 1
@@ -152,8 +163,8 @@ class AsyncLane:
                 call.deliver()
             raise
 
-    async def _carry_out(self, operation: engine.Operation[Any]) -> None:
-        await arun(operation, self._queue.using)
+    async def _carry_out(self, operation: engine.Operation[Any], using: str) -> None:
+        await arun(operation, using)
 
 
 _shared: process.PerLoop[dict[Any, AsyncLane]] = process.PerLoop(dict)
@@ -187,7 +198,7 @@ class ThreadLane:
         self._pending: list[Call[Any]] = []
         self._changed = threading.Condition()
         self._open = True
-        self._connection: psycopg.Connection[Any] | None = None
+        self._connections: dict[str, psycopg.Connection[Any]] = {}
         self._thread = threading.Thread(target=self._run, name=f"leasequeue-buffer-{queue.name}", daemon=True)
         self._thread.start()
 
@@ -222,22 +233,24 @@ class ThreadLane:
                     if not self._pending:
                         return
                     batch = take(self._pending)
-                twins.run(_flushing(self._queue, self._serializer, batch), self._carry_out)
+                for using, part in _by_database(self._queue, batch):
+                    twins.run(_flushing(self._queue, self._serializer, part), partial(self._carry_out, using=using))
         finally:
-            self._disconnect()
+            for using in list(self._connections):
+                self._disconnect(using)
 
-    def _carry_out(self, operation: engine.Operation[Any]) -> None:
+    def _carry_out(self, operation: engine.Operation[Any], using: str) -> None:
         try:
             with storage_errors():
-                if self._connection is None or self._connection.closed:
-                    self._connection = pool.connect(self._queue.using)
-                engine.ConnectionExecutor(self._connection).run(operation)
+                connection = self._connections.get(using)
+                if connection is None or connection.closed:
+                    connection = self._connections[using] = pool.connect(using)
+                engine.ConnectionExecutor(connection).run(operation)
         except StorageError as error:
             if not undone(error):
-                self._disconnect()
+                self._disconnect(using)
             raise
 
-    def _disconnect(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
+    def _disconnect(self, using: str) -> None:
+        if (connection := self._connections.pop(using, None)) is not None:
             connection.close()

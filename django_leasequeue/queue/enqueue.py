@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any, Literal, TypedDict, Unpack
 
 from .. import conf, engine
+from ..engine import tags
 from ..engine.flow.declared import Limit, with_key
 from ..engine.jobs.results import INLINE_BYTES, complete_steps, status
 from ..engine.jobs.unique import hold_steps
@@ -43,6 +44,11 @@ def add_jobs(
         yield from make(queue)
         answers = yield from _add(queue, written).steps()
     return (yield from _receipts(queue, written, answers, serializer, results))
+
+
+def tagged(job: engine.NewJob) -> engine.NewJob:
+    """Return a job with the tags of the task that runs here, if there is one that has some."""
+    return job if tags.inherited.get() is None else job._replace(tags=tags.with_inherited(job.tags))
 
 
 def _add(queue: Handle, jobs: Sequence[engine.NewJob]) -> engine.Operation[list[engine.Enqueued]]:
@@ -141,6 +147,8 @@ class JobOptions(TypedDict, total=False):
     priority: int | None
     #: A JSON object beside the payload.
     meta: dict[str, Any] | None
+    #: Names and values (texts, integers, bools) to find it by, at most 16; a task that runs adds its own.
+    tags: dict[str, Any] | None
     #: Not before this time (aware); wins over ``delay_ms``.
     run_at: datetime | None
     #: Not before so many milliseconds from now.
@@ -175,9 +183,9 @@ class ProducerMethods(Handle):
 
         Args:
             payload: any JSON, or bytes; with another serializer whatever that takes.
-            options: see ``JobOptions``: ``key``, ``name``, ``tag``, ``priority``, ``meta``, ``run_at``, ``delay_ms``,
-                ``ttl_ms``, ``result_ttl_ms``, ``max_deliveries``, ``reply_to``, ``max_bytes``, ``unique_until``,
-                ``unique_for_ms``, ``on_conflict``, ``limit``.
+            options: see ``JobOptions``: ``key``, ``name``, ``tag``, ``priority``, ``meta``, ``tags``, ``run_at``,
+                ``delay_ms``, ``ttl_ms``, ``result_ttl_ms``, ``max_deliveries``, ``reply_to``, ``max_bytes``,
+                ``unique_until``, ``unique_for_ms``, ``on_conflict``, ``limit``.
 
         Returns:
             What became of it: ``queued``, ``duplicate`` with the existing job's state, ``completed`` with its result.
@@ -187,7 +195,7 @@ class ProducerMethods(Handle):
             QueueNotFound: there is no such queue and it may not be made.
         """
         serializer = yield from serializer_of(self)
-        return (yield from add_jobs(self, [engine.NewJob(payload, **options)], serializer, results=True))[0]
+        return (yield from add_jobs(self, [tagged(engine.NewJob(payload, **options))], serializer, results=True))[0]
 
     aenqueue = twin(enqueue)
 
@@ -205,7 +213,7 @@ class ProducerMethods(Handle):
             BatchTooLarge: there are more.
             InvalidOption, PayloadTooLarge, SerializerError, QueueNotFound: as ``enqueue``; nothing was added.
         """
-        given = [job if isinstance(job, engine.NewJob) else engine.NewJob(job) for job in jobs]
+        given = [tagged(job if isinstance(job, engine.NewJob) else engine.NewJob(job)) for job in jobs]
         if len(given) > MAX_MANY:
             raise BatchTooLarge(f"one call of enqueue_many takes at most {MAX_MANY} jobs; there are {len(given)}.")
         serializer = yield from serializer_of(self)
@@ -221,20 +229,22 @@ class ProducerMethods(Handle):
     aenqueue_many = twin(enqueue_many)
 
     @sync
-    def cancel(self, job: Ref) -> Steps[CancelStatus]:
+    def cancel(self, job: Ref, *, running: bool = False) -> Steps[CancelStatus]:
         """Take out a job that nobody runs (queued, delayed or between two tries). A caller that waits for it is told.
 
         A claim at the same time wins or loses, never both.
 
         Args:
             job: its key or number.
+            running: take it out also while it runs. Its handler is told at once (``control.lost``, the reason
+                ``cancelled``); nothing that it says of the job counts any more.
 
         Returns:
             ``cancelled``: it is gone, and its key free. Else where it is: ``processing``, ``completed``, ``failed``, or
             ``not_found``.
         """
         for _ in range(TRIES):
-            gone = yield from engine.cancel(self.name, project=self.project, **named(job)).steps()
+            gone = yield from engine.cancel(self.name, project=self.project, running=running, **named(job)).steps()
             if gone:
                 return CancelStatus.CANCELLED
             found = yield from status_of(self, job)

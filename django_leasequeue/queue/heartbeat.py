@@ -69,7 +69,7 @@ class Heartbeat(Twins):
         self.interval: float = _check_interval(interval, self.lease_ms)
         self._lost = threading.Event()
         self._task: asyncio.Task[None] | None = None
-        self._beats = False
+        self._thread: heartbeat_thread.HeartbeatThread | None = None
         #: Whether it beats by itself, because a beat together with others failed.
         self.apart = False
         #: Until when the lease is surely held (monotonic).
@@ -129,14 +129,15 @@ class Heartbeat(Twins):
 
     def __enter__(self) -> Self:
         # A lease taken in a transaction that is still open is invisible to the connection of the heartbeat thread.
-        self._beats = not pool.in_transaction(self.queue.using)
-        if self._beats:
-            heartbeat_thread.get_heartbeat_thread(self.queue.using).add(self)
+        using = self.queue.using
+        self._thread = None if pool.in_transaction(using) else heartbeat_thread.get_heartbeat_thread(using)
+        if self._thread is not None:
+            self._thread.add(self)
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._beats:
-            heartbeat_thread.get_heartbeat_thread(self.queue.using).remove(self)
+        if self._thread is not None:
+            self._thread.remove(self)
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.create_task(self._keep())

@@ -12,6 +12,8 @@ from ..engine.dead.fingerprint import fingerprint, fingerprint_of, text_of
 from ..engine.jobs import progress as reports
 from ..engine.jobs.results import INLINE_BYTES, complete_steps, status
 from ..engine.leases import sweep
+from ..engine.leases.claim import claim_steps
+from ..engine.leases.settle import finish_steps
 from ..engine.operation import Steps
 from ..enums import ResultState
 from ..exceptions import InvalidOption, JobNotFound, LeaseLost, QueueNotFound
@@ -102,12 +104,10 @@ class LeaseMethods(Handle):
             NotAQueue: it is a log.
             InvalidOption: an argument is not allowed.
         """
-        asked = engine.claim(
-            self.name, self.node, size, project=self.project, lease_ms=lease_ms, tag=tag, tags=tags, grace_ms=grace_ms
-        )
+        options: dict[str, Any] = {"lease_ms": lease_ms, "tag": tag, "tags": tags, "grace_ms": grace_ms}
         began = time.monotonic()
         try:
-            rows = yield from asked.steps()
+            rows = yield from claim_steps(self.name, self.node, size, project=self.project, **options)
         except QueueNotFound:
             yield from make(self)
             return []
@@ -136,7 +136,7 @@ class LeaseMethods(Handle):
             serializer = yield from serializer_of(self)
             value, body = serializer.write(result, "the result")
             ending = ending._replace(result=value, body=body)
-        settled = yield from engine.finish([ending], job.node, project=self.project, queue=self.name).steps()
+        settled = yield from finish_steps([ending], job.node, project=self.project, queue=self.name)
         return (yield from finished(self, job, ending, result, settled.outcomes[ending.seq]))
 
     aack = twin(ack)
@@ -155,7 +155,7 @@ class LeaseMethods(Handle):
         """
         leased(job)
         ending = engine.Ending(job.seq, job.token, failure=failure_from(error), result_ttl_ms=result_ttl_ms)
-        settled = yield from engine.finish([ending], job.node, project=self.project, queue=self.name).steps()
+        settled = yield from finish_steps([ending], job.node, project=self.project, queue=self.name)
         return (yield from finished(self, job, ending, None, settled.outcomes[ending.seq]))
 
     afail = twin(fail)

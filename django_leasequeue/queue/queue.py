@@ -15,7 +15,7 @@ from ..exceptions import JobNotFound
 from ..twins import Give, aiterate, either, iterate, sync, twin
 from . import request
 from .base import Handle, Ref, arun, asked, make, ref, run, serializer_of, status_of
-from .enqueue import JobOptions, ProducerMethods
+from .enqueue import JobOptions, ProducerMethods, tagged
 from .lease import LeaseMethods
 from .outcomes import JobStatus, result_of
 
@@ -199,7 +199,7 @@ class Queue(ProducerMethods, LeaseMethods, ReadMethods):
             JobCancelled: it was cancelled or removed.
             InvalidOption, PayloadTooLarge, SerializerError, QueueNotFound: as ``enqueue``; nothing was added.
         """
-        job = engine.NewJob(payload, **options)
+        job = tagged(engine.NewJob(payload, **options))
         return request.talk(request.Caller(self), job, timeout)
 
     async def aenqueue_and_wait(
@@ -213,7 +213,7 @@ class Queue(ProducerMethods, LeaseMethods, ReadMethods):
 
         A waiting caller costs neither a thread nor a connection; requests and replies of many callers share statements.
         """
-        job = engine.NewJob(payload, **options)
+        job = tagged(engine.NewJob(payload, **options))
         return await request.atalk(request.AsyncCaller(self), job, timeout)
 
     @sync

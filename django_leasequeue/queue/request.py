@@ -12,6 +12,7 @@ from ..engine.jobs.replies import Reply
 from ..engine.jobs.results import INLINE_BYTES, Status, complete_steps
 from ..engine.limits import check_timeout
 from ..engine.operation import Steps, operation
+from ..engine.queues import routing
 from ..exceptions import JobCancelled, JobNotFound, MaxRetries, WaitTimeout
 from ..notify.alarms import Alarm, AsyncAlarm
 from ..notify.replies import Ticket, answer, get_hub, work_in_place
@@ -42,7 +43,8 @@ class Caller:
     """
 
     def __init__(self, queue: Handle) -> None:
-        self.queue = queue
+        #: All of a conversation is in one database, also when the queue moves meanwhile.
+        self.queue = queue.pinned() if routing.spread() else queue
 
     def alarm(self) -> Alarm:
         """Return what wakes the caller."""

@@ -11,7 +11,7 @@ from ..engine import arrays
 from ..engine.jobs.events import emit_ended
 from ..engine.jobs.steps import forget_steps, wake_waiting
 from ..engine.large import store
-from ..engine.queues import queues, stats
+from ..engine.queues import moving, queues, routing, stats
 from ..engine.topics import log
 from ..engine.upkeep import partitions
 from .duty import Turn
@@ -40,6 +40,16 @@ def keep_partitions(turn: Turn) -> None:
         )
     for name, reader in done.held.items():
         logger.warning("Partition %s of the lease log is past its retention, and kept for %s", name, reader)
+
+
+def end_moves(turn: Turn) -> None:
+    """Note which moved queues have no job left where they were."""
+    if turn.alias != conf.settings.DATABASE or not routing.spread():
+        return
+    for each in moving.drained(turn.fetch("routes", {"size": routing.MAX_ROUTES})):
+        place = {"project": each.project, "name": each.name}
+        if turn.fetch("route_drained", {**place, "after": moving.SETTLED}):
+            logger.info("Queue %s has left the database %s: no job is there any more", each.name, each.source)
 
 
 def expire_samples(turn: Turn) -> None:

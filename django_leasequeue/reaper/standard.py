@@ -10,6 +10,7 @@ from .janitor import (
     MissedEvents,
     UniqueKeys,
     awaited_results,
+    end_moves,
     expire_samples,
     expire_workers,
     forget_events,
@@ -51,5 +52,6 @@ def standard_duties() -> list[Duty]:
         Duty("missed_events", MissedEvents(), 5.0),
         Duty("awaited_results", awaited_results, 1.0),
         Duty("events", forget_events, 60.0),
+        Duty("moves", end_moves, 5.0),
         Duty("orphans", census.clear_up, 3_600.0),
     ]

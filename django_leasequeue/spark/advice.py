@@ -19,6 +19,13 @@ RECENT = 168
 GONE = timedelta(hours=6)
 #: Seconds of work that may wait before more workers are advised.
 MUCH = 900.0
+#: Jobs below which no backlog is one, and no percentile of an hour counts; attempts below which no lease is judged.
+MANY, SOME = 100, 20
+#: Hours with long waits below which they are a burst.
+HOURS = 3
+DAY = timedelta(hours=24)
+#: The fingerprint that silver gives to expired leases.
+LEASE_EXPIRED = "lease_expired"
 _EACH = 3
 
 
@@ -60,14 +67,8 @@ class Action:
 
 
 def actions(rows: Rows, now: datetime, links: Links) -> list[Action]:
-    """Return what is to be done, the most urgent first.
-
-    Args:
-        rows: of the gold tables by name; ``run`` has the note of the last run.
-        now: the time of the report.
-        links: to the admin.
-    """
-    found = [
+    """Return what is to be done, the most urgent first."""
+    return [
         *_stale(rows, now),
         *_broken(rows),
         *_nodes(rows, now, links),
@@ -75,8 +76,8 @@ def actions(rows: Rows, now: datetime, links: Links) -> list[Action]:
         *_backlog(rows),
         *_waits(rows),
         *_workflows(rows),
+        *_leases(rows),
     ]
-    return [*found, *_leases(rows)]
 
 
 def _newest(rows: Rows) -> datetime | None:
@@ -89,6 +90,7 @@ def last_run(rows: Rows) -> datetime | None:
 
 
 def _stale(rows: Rows, now: datetime) -> list[Action]:
+    """Rule: the last run ended more than a day ago."""
     at = last_run(rows)
     if at is None or now - at <= STALE:
         return []
@@ -101,6 +103,7 @@ def _stale(rows: Rows, now: datetime) -> list[Action]:
 
 
 def _broken(rows: Rows) -> list[Action]:
+    """Rule: a check of the tables failed."""
     broken = [f"{row['check']}: not {figure(row['violations'])} times" for row in rows["quality"] if row["violations"]]
     if not broken:
         return []
@@ -108,6 +111,7 @@ def _broken(rows: Rows) -> list[Action]:
 
 
 def _nodes(rows: Rows, now: datetime, links: Links) -> list[Action]:
+    """Rule: a node is sick or slow against the others on its queues, it goes on, and it worked in the last 6 hours."""
     end = _newest(rows) or now
     found = []
     for row in rows["nodes"]:
@@ -128,6 +132,7 @@ def _nodes(rows: Rows, now: datetime, links: Links) -> list[Action]:
 
 
 def _poison(rows: Rows, links: Links) -> list[Action]:
+    """Rule: jobs are dead of one error of the last seven days. Expired leases are no error: see the leases."""
     end = _newest(rows)
     return [
         Action(
@@ -138,25 +143,31 @@ def _poison(rows: Rows, links: Links) -> list[Action]:
             links.dead_letters,
         )
         for row in rows["poison"]
-        if row["dead"] and (end is None or end - utc(row["last_at"]) < timedelta(hours=RECENT))
+        if row["dead"]
+        and row["fingerprint"] != LEASE_EXPIRED
+        and (end is None or end - utc(row["last_at"]) < timedelta(hours=RECENT))
     ][:_EACH]
 
 
 def _backlog(rows: Rows) -> list[Action]:
-    levels: dict[str, tuple[datetime, float]] = {}
+    """Rule: 100 jobs or more wait or run, over 15 minutes of the last day's work, and twice as many as a day before."""
+    levels: dict[str, list[tuple[datetime, float]]] = defaultdict(list)
     for row in rows["backlog"]:
         if row["hour"] is not None:
-            levels[queue_name(row)] = max(levels.get(queue_name(row), (row["hour"], 0.0)), (row["hour"], row["level"]))
-    end = max((hour for hour, _ in levels.values()), default=None)
+            levels[queue_name(row)].append((row["hour"], row["level"]))
+    end = max((hour for known in levels.values() for hour, _ in known), default=None)
     done: dict[str, float] = defaultdict(float)
     for row in rows["throughput"]:
-        if end is not None and row["hour"] is not None and end - row["hour"] < timedelta(hours=24):
+        if end is not None and row["hour"] is not None and end - row["hour"] < DAY:
             done[queue_name(row)] += row["completed"] / 24
-    late = [
-        (level / done[name] * 3_600 if done[name] else float("inf"), name, level)
-        for name, (_, level) in levels.items()
-        if level > 0
-    ]
+    late = []
+    for name, known in levels.items():
+        (_, level), seconds = max(known), float("inf")
+        before = max((each for each in known if end is not None and end - each[0] >= DAY), default=(end, 0.0))[1]
+        if done[name]:
+            seconds = level / done[name] * 3_600
+        if level >= MANY and seconds > MUCH and (level >= 2 * before or not done[name]):
+            late.append((seconds, name, level))
     return [
         Action(
             f"Give {name} more workers",
@@ -168,7 +179,6 @@ def _backlog(rows: Rows) -> list[Action]:
             ),
         )
         for seconds, name, level in sorted(late, reverse=True)
-        if seconds > MUCH
     ][:_EACH]
 
 
@@ -184,33 +194,40 @@ def peaks(rows: Rows) -> list[Row]:
 
 
 def _waits(rows: Rows) -> list[Action]:
-    end = max((row["hour"] for row in rows["queue_latency"] if row["hour"] is not None), default=None)
+    """Rule: over 1 % waited too long in three hours of the week, and the forecast needs more slots than were there."""
+    end = _newest(rows)
+    if end is None:
+        return []
     needs = {queue_name(row): row for row in peaks(rows)}
-    worst: dict[str, Row] = {}
+    there: dict[str, int] = defaultdict(int)
+    for row in rows["use"]:
+        if row["hour"] is not None and end - utc(row["hour"]) < timedelta(hours=RECENT):
+            there[queue_name(row)] = max(there[queue_name(row)], row["most"], row["nodes"])
+    late: dict[str, list[Row]] = defaultdict(list)
     for row in rows["queue_latency"]:
-        name = queue_name(row)
-        if row["measure"] != "wait" or end - row["hour"] >= timedelta(hours=RECENT):
+        need = needs.get(queue_name(row))
+        if row["measure"] != "wait" or need is None or end - utc(row["hour"]) >= timedelta(hours=RECENT):
             continue
-        if name not in worst or row["p99"] > worst[name]["p99"]:
-            worst[name] = row
+        if row["n"] >= MANY and row["p99"] > need["wanted_wait"]:
+            late[queue_name(row)].append(row)
     found = []
-    for name, row in sorted(worst.items(), key=lambda item: -item[1]["p99"]):
-        need = needs.get(name)
-        if need is None or need["workers"] is None or row["p99"] <= need["wanted_wait"]:
+    for name, hours in sorted(late.items(), key=lambda item: -max(row["p99"] for row in item[1])):
+        need, worst = needs[name], max(hours, key=lambda row: row["p99"])
+        if len(hours) < HOURS or (need["workers"] or 0) <= there[name]:
             continue
         found.append(
             Action(
-                f"Plan at least {need['workers']} concurrent {'job' if need['workers'] == 1 else 'jobs'} for {name}"
-                f" ({hour_of_week(need['hour_of_week'])})",
-                f"in the hour from {when(row['hour'])} UTC 1 % of its jobs waited longer than {lasted(row['p99'])};"
-                f" wanted are {lasted(need['wanted_wait'])}",
+                f"Plan at least {need['workers']} concurrent jobs for {name} ({hour_of_week(need['hour_of_week'])})",
+                f"{there[name]} were there in the last week; in {len(hours)} of its hours 1 % of the jobs"
+                f" waited longer than the wanted {lasted(need['wanted_wait'])}, longest from {when(worst['hour'])} UTC:"
+                f" {lasted(worst['p99'])}",
             )
         )
     return found[:_EACH]
 
 
 def _workflows(rows: Rows) -> list[Action]:
-    """Workflows that could have ended much sooner if workers had been there."""
+    """Rule: steps of its slowest run were ready for 15 minutes and half of its time, and no worker took them."""
     return [
         Action(
             f"Give {slow.place} more workers when the workflow {slow.title} runs",
@@ -223,11 +240,22 @@ def _workflows(rows: Rows) -> list[Action]:
 
 
 def _leases(rows: Rows) -> list[Action]:
-    return [
-        Action(
-            f"Lengthen the leases of {queue_name(row)} from {lasted(row['lease'])} to {lasted(row['suggested'])}",
-            f"{figure(row['expired'])} of {figure(row['n'])} expired, {figure(row['near'])} nearly did",
-        )
-        for row in sorted(rows["leases"], key=lambda row: -row["expired"])
-        if row["node"] is None and row["advice"] == "longer"
-    ][:_EACH]
+    """Rule: 20 attempts or more, and over 1 %, held 80 % of the lease (longer), or expired though others did not."""
+    found = []
+    for row in sorted(rows["leases"], key=lambda row: -row["near"] - row["expired"]):
+        if row["node"] is not None:
+            continue
+        if row["advice"] == "longer" and row["near"] >= SOME:
+            what = f"Lengthen the leases of {queue_name(row)} from {lasted(row['lease'])} to {lasted(row['suggested'])}"
+            why = f"{figure(row['near'])} of {figure(row['n'])} were held for over 80 % of it without an extension"
+            found.append(Action(what, f"{why}, {figure(row['expired'])} expired"))
+        elif row["advice"] == "abandoned" and row["expired"] >= SOME:
+            what = f"Find out which workers of {queue_name(row)} stop or hang"
+            why = f"{figure(row['expired'])} of {figure(row['n'])} leases expired, though 99 % of the others were held"
+            found.append(
+                Action(
+                    what,
+                    f"{why} below {lasted(row['p99'] or 0.0)} of {lasted(row['lease'])}: longer leases do not help",
+                )
+            )
+    return found[:_EACH]

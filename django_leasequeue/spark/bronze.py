@@ -84,10 +84,19 @@ def ingest(
 
     if lake.format == "delta":
         checkpoint, path, batches = lake.checkpoint("bronze.delta"), None, True
-        delta.open_or_none(lake)
+        known, files = delta.open_or_none(lake) is not None, f"{delta.uri(lake)}/_delta_log"
     else:
         checkpoint = lake.checkpoint("bronze")
         path, batches = tie(lake, checkpoint)
+        files = f"{path}/_spark_metadata"
+        known = lake.lines_or_none(files) is not None
+    if not known and lake.lines_or_none(f"{checkpoint}/commits") is not None:
+        # A new list would begin: readers would see the files of the next batches, and no other.
+        raise InvalidOption(
+            f"The checkpoint {checkpoint} has batches, but {files}, the list of the files that readers see, is gone."
+            " Put the newest copy back. If there is none, move the checkpoint away: the next run reads all that the"
+            " database still has, and events that the lake has twice count once."
+        )
     options = {**source, "consumer": consumer, "failOnDataLoss": str(not accept_loss).lower()}
     options["batches"] = str(batches).lower()
     if tuple(int(part) for part in pyspark.__version__.split(".")[:2]) >= (4, 2):
@@ -139,11 +148,7 @@ def with_days(events: DataFrame) -> DataFrame:
 
 
 def tie(lake: Lake, checkpoint: str) -> Tied:
-    """Return where a checkpoint writes to: its own path, or for a new checkpoint the next part of the table.
-
-    Raises:
-        InvalidOption: the path that belongs to the checkpoint is gone, or belongs to another one.
-    """
+    """Return where a checkpoint writes to: its own path, or for a new checkpoint the next part of the table."""
     mine = lake.note_at(f"{checkpoint}/{_MARK}")
     if mine:
         path = lake.path(*mine["path"])
@@ -188,11 +193,7 @@ def read_or_none(lake: Lake) -> Events | None:
 
 
 def read(lake: Lake) -> DataFrame:
-    """Return the events of all parts of bronze, one row a job; those of several parts may come twice.
-
-    Raises:
-        InvalidOption: there are none.
-    """
+    """Return the events of all parts of bronze, one row a job; those of several parts may come twice."""
     found = read_or_none(lake)
     return lake.read(lake.bronze) if found is None else found.all
 

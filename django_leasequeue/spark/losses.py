@@ -2,7 +2,9 @@
 
 Retention notes the last event that it dropped, in the order in which streams read. A stream that stands before it has
 lost events, whether it is a registered consumer or not; one that stands there or behind has lost none, however much was
-dropped. Going on is the option ``failOnDataLoss = false``, and it stands in the checkpoint from then on.
+dropped. Rows that were deleted by hand are seen by PostgreSQL's own counts.
+
+Going on is the option ``failOnDataLoss = false``, and it stands in the checkpoint from then on.
 """
 
 from __future__ import annotations
@@ -17,20 +19,33 @@ from ..sql import statement
 from ..sql.dropped import DroppedEvents
 from .slices import START, Point
 
+#: No row has a lower number.
+NOTHING = -1
+
 
 class StreamInterrupted(LeaseQueueError):
     """The stream cannot go on without losing or repeating events; the message says what the ways out are."""
 
 
 class Loss(NamedTuple):
-    """Events after one point and up to another (``None``: nobody knows), in rows numbered below ``below``."""
+    """Events after one point and up to another (``None``: unknown), in rows numbered below ``below``.
+
+    ``deleted`` has the rows that were deleted by hand, by partition: their events are unknown.
+    """
 
     after: Point
     to: Point | None
     below: int
+    deleted: dict[str, int] = {}
 
     def what(self) -> str:
         """Say what is lost."""
+        if self.deleted:
+            counts = ", ".join(f"{count} from {name}" for name, count in sorted(self.deleted.items()))
+            return (
+                f"Rows of the lease log were deleted past the trigger that refuses it: in all {counts}. Whether this"
+                f" stream had read them (it stands at transaction {self.after.txid}) is not known."
+            )
         if self.to is None:
             return (
                 f"Partitions of the lease log with rows numbered below {self.below} are gone, and it was not retention"
@@ -65,19 +80,15 @@ def dropped(connection: psycopg.Connection[Any]) -> Point | None:
 
 
 def behind(connection: psycopg.Connection[Any], point: Point, system: str, known: list[Loss]) -> Loss | None:
-    """Return what was dropped after a point; None when everything after it is there, or what is not is known.
-
-    Args:
-        connection: to the database.
-        point: where a stream stands.
-        system: the database system in which it read up to there.
-        known: losses that were accepted.
-    """
+    """Return what was dropped after a point; None when everything after it is there, or what is not is known."""
     if point == START:
         return None  # a new stream begins with what there is
     found, begin = _look(connection, system)
     if found.to is not None and (to := Point(*found.to)) > point:
         return None if any(loss.to is not None and loss.to >= to for loss in known) else Loss(point, to, found.below)
+    rows = deleted(connection)
+    if any(all(loss.deleted.get(name, 0) < count for loss in known) for name, count in rows.items()):
+        return Loss(point, None, NOTHING, rows)
     if begin is None or begin <= found.below or any(loss.below >= begin for loss in known):
         return None
     place = {"txid": START.txid, "id": START.id, "last_txid": point.txid, "last_id": point.id}
@@ -86,17 +97,19 @@ def behind(connection: psycopg.Connection[Any], point: Point, system: str, known
     return None if row and row[0] else Loss(point, None, begin)
 
 
+def deleted(connection: psycopg.Connection[Any]) -> dict[str, int]:
+    """Return the rows that were deleted from each partition of the log by hand."""
+    return dict(connection.execute(statement("lake/deleted")).fetchall())
+
+
+def at_begin(connection: psycopg.Connection[Any], offset: dict[str, Any]) -> dict[str, Any]:
+    """Return the offset of a new stream: rows that were deleted before it began are no loss of its."""
+    rows = deleted(connection)
+    return note(offset, {}, Loss(START, None, NOTHING, rows)) if rows else offset
+
+
 def check_read(connection: psycopg.Connection[Any], after: Point, planned: Point | None) -> None:
-    """Make sure that nothing behind a point was dropped while it was read.
-
-    Args:
-        connection: to the database.
-        after: where the slice that was read begins.
-        planned: the last event that had been dropped when the slice was planned.
-
-    Raises:
-        StreamInterrupted: something was.
-    """
+    """Make sure that nothing behind a point was dropped while it was read."""
     now = dropped(connection)
     if now is not None and now > after and (planned is None or now > planned):
         raise StreamInterrupted("Retention dropped events while they were read. Start the stream again: it says which.")
@@ -105,7 +118,12 @@ def check_read(connection: psycopg.Connection[Any], after: Point, planned: Point
 def accepted(offset: dict[str, Any]) -> list[Loss]:
     """Return the losses that an offset notes as accepted."""
     return [
-        Loss(Point(*each["after"]), None if each["to"] is None else Point(*each["to"]), each["below"])
+        Loss(
+            Point(*each["after"]),
+            None if each["to"] is None else Point(*each["to"]),
+            each["below"],
+            each.get("deleted", {}),
+        )
         for each in offset.get("lost", ())
     ]
 

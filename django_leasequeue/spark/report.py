@@ -1,52 +1,77 @@
-"""The report: one HTML page that opens anywhere, and its tables as Parquet and CSV beside it."""
+"""The report: one HTML page that opens anywhere, and its tables as Parquet and CSV beside it.
+
+Of a lake in a directory it needs pyarrow alone; Spark reads the others, and computes the report of some days.
+"""
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+import json
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..engine import csvguard
+from ..exceptions import InvalidOption
 from .advice import Links
-from .layout import Lake
 from .page import html
-from .pipeline import tables
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    import pyarrow as pa
+
+    from .layout import Lake
 
 TABLES = (
-    *("latency", "queue_latency", "daily", "weeks", "throughput", "backlog", "in_flight"),
+    *("latency", "queue_latency", "daily", "weeks", "throughput", "backlog", "in_flight", "use"),
     *("nodes", "poison", "leases", "capacity", "forecast", "span", "quality", "workflows", "critical_paths"),
+    *("objectives", "retry_cost", "time_split", "recoveries", "changes"),
 )
 #: The slowest workflows of the newest seven days that a report has, and of each the steps that took longest.
 MOST_WORKFLOWS, MOST_STEPS = 1_000, 5
 
+Gold = Mapping[str, "pa.Table"]
 
-def write(lake: Lake, directory: Path, *, site: str | None = None, days: int | None = None) -> Path:
-    """Write the report of a lake's gold tables.
 
-    Args:
-        lake: a lake through which the pipeline ran.
-        directory: a local directory; made if it is missing.
-        site: address of the site whose admin the page links to, for example ``https://ops.example.com``; without it the
-            page links nowhere.
-        days: only of jobs that were enqueued on the newest so many days (UTC): computed from silver, of which the files
-            of other days are not opened.
+def in_directory(root: str | Path) -> tuple[Gold, dict[str, Any]]:
+    """Read the gold tables of a lake in a local directory, and the note of its last run, without Spark."""
+    from pyarrow import dataset
 
-    Returns:
-        The path of the HTML page.
-    """
-    gold = {name: lake.read(lake.gold(name)) for name in TABLES}
+    gold = {}
+    for name in TABLES:
+        path = Path(root, "gold", name)
+        if not path.is_dir():
+            raise InvalidOption(f"There is nothing at {path} yet: run the pipeline first (leasequeue_lake run).")
+        gold[name] = dataset.dataset(path, format="parquet").to_table()
+    lines = [path.read_text() for path in Path(root, "_notes", "run").glob("part-*")]
+    return gold, json.loads(lines[0]) if lines else {}
+
+
+def by_spark(lake: Lake, days: int | None = None) -> tuple[Gold, dict[str, Any]]:
+    """Read the gold tables of a lake, and the note of its last run, by Spark."""
+    from pyspark.sql import functions as f
+
+    from .pipeline import tables
+
+    gold, run = {name: lake.read(lake.gold(name)) for name in TABLES}, lake.note("run")
+    if days is None:
+        return {name: frame.toArrow() for name, frame in gold.items()}, run
+    newest = gold["span"].agg(f.max("newest_at").cast("date")).first()
+    wanted = gold["forecast"].agg(f.coalesce(f.max("wanted_wait"), f.lit(5.0))).first()
+    assert newest is not None
+    assert wanted is not None
+    since = None if newest[0] is None else newest[0] - timedelta(days=days - 1)
+    with tables(lake, wanted[0], since) as found:
+        return {name: frame.toArrow() for name, frame in found.items()}, run
+
+
+def write(gold: Gold, run: Mapping[str, Any], directory: Path, *, site: str | None = None) -> Path:
+    """Write the report."""
     directory.mkdir(parents=True, exist_ok=True)
     rows: dict[str, list[dict[str, Any]]] = {}
-    with nullcontext(gold) if days is None else _newest(lake, gold, days) as found:
-        for name, frame in (found | _slowest(found["workflows"], found["critical_paths"])).items():
-            arrow = frame.toArrow()
-            _save(arrow, directory / name)
-            rows[name] = arrow.to_pylist()
-    run = lake.note("run")
+    for name, table in {**gold, **_slowest(gold["workflows"], gold["critical_paths"])}.items():
+        _save(table, directory / name)
+        # The page is drawn of few columns of small tables; these two are for programs.
+        rows[name] = table.to_pylist() if name not in {"latency", "daily"} else []
     rows["run"] = [{"at": datetime.fromtimestamp(run["ended_at"], UTC)}] if run else []
     page = directory / "report.html"
     draft = page.with_suffix(".draft")
@@ -55,26 +80,19 @@ def write(lake: Lake, directory: Path, *, site: str | None = None, days: int | N
     return page
 
 
-def _newest(lake: Lake, gold: dict[str, DataFrame], days: int) -> AbstractContextManager[dict[str, DataFrame]]:
-    """The tables of the newest days alone, with the wanted wait of the last run."""
-    from pyspark.sql import functions as f
-
-    newest = gold["span"].agg(f.max("newest_at").cast("date")).first()
-    wanted = gold["forecast"].agg(f.coalesce(f.max("wanted_wait"), f.lit(5.0))).first()
-    assert newest is not None
-    assert wanted is not None
-    return tables(lake, wanted[0], None if newest[0] is None else newest[0] - timedelta(days=days - 1))
-
-
-def _slowest(workflows: DataFrame, paths: DataFrame) -> dict[str, DataFrame]:
+def _slowest(workflows: pa.Table, paths: pa.Table) -> Gold:
     """The slowest workflows of the newest seven days, and their steps that took longest."""
-    from pyspark.sql import functions as f
+    from pyarrow import compute as pc
 
-    newest = workflows.agg(f.max("started_at").alias("newest"))
-    recent = workflows.crossJoin(f.broadcast(newest)).where("started_at > newest - interval 7 days").drop("newest")
-    slowest = recent.orderBy(f.desc_nulls_last("elapsed"), "workflow").limit(MOST_WORKFLOWS)
-    steps = paths.where(f.col("rank") <= MOST_STEPS).join(slowest.select("workflow"), "workflow", "left_semi")
-    return {"workflows": slowest, "critical_paths": steps.orderBy("workflow", "step")}
+    newest = pc.max(workflows["started_at"]).as_py()
+    if newest is None:
+        return {"workflows": workflows.slice(0, 0), "critical_paths": paths.slice(0, 0)}
+    recent = workflows.filter(pc.field("started_at") > newest - timedelta(days=7))
+    slowest = recent.sort_by([("elapsed", "descending"), ("workflow", "ascending")]).slice(0, MOST_WORKFLOWS)
+    steps = paths.filter(
+        (pc.field("rank") <= MOST_STEPS) & pc.field("workflow").isin(slowest["workflow"].combine_chunks())
+    )
+    return {"workflows": slowest, "critical_paths": steps.sort_by([("workflow", "ascending"), ("step", "ascending")])}
 
 
 def _save(table: Any, path: Path) -> None:

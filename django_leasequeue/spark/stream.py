@@ -86,10 +86,11 @@ class EventStream(DataSourceStreamReader):
                 start = Point(until.xmin - 1, MAX_ID)
             elif self.starting == "consumer":
                 start = consumers.position(connection, self.consumer or "") or START
+            offset = losses.at_begin(connection, _offset(start, until))
         if self.consumer is not None:
             with self.database.connect(read_only=False) as connection:
                 consumers.report(connection, self.consumer, start, until.xmin)
-        return _offset(start, until)
+        return offset
 
     def commit(self, end: Offset) -> None:
         """Move the consumer's position: everything up to ``end`` is in the lake."""

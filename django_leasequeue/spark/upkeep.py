@@ -14,7 +14,9 @@ from .layout import Lake
 from .options import CONNECTION
 
 #: Version of the columns of silver. A lake of an older one is computed anew from bronze.
-SILVER = 3
+SILVER = 4
+#: Version of the tables of gold. A lake of another one gets them anew with the next run.
+GOLD = 2
 
 
 class RunInProgress(LeaseQueueError):
@@ -22,35 +24,37 @@ class RunInProgress(LeaseQueueError):
 
 
 @contextmanager
-def only_run(source: Mapping[str, str], consumer: str) -> Iterator[None]:
-    """Hold the lock of a consumer's runs, in its database, by a connection that does nothing else.
+def only_run(lake: Lake, source: Mapping[str, str], consumer: str) -> Iterator[None]:
+    """Hold the locks of a lake and of a consumer, in the database, by a connection that does nothing else.
 
-    Args:
-        source: options of the source, for example ``{"alias": "default"}``.
-        consumer: the name under which retention knows the lake.
-
-    Raises:
-        RunInProgress: somebody else holds it.
-        StorageError: the database cannot be reached.
+    The lake bears the name under which it is locked, so another spelling of its path is the same lake.
     """
     place = {name: value for name, value in source.items() if name.lower() in CONNECTION}
     with resolve(place).connect() as connection:
-        cursor = psycopg.ClientCursor(connection).execute(statement("lake/run_lock"), {"consumer": consumer})
-        row = cursor.fetchone()
-        if row is None or not row[0]:
+
+        def lock(name: str) -> bool:
+            cursor = psycopg.ClientCursor(connection).execute(statement("lake/run_lock"), {"name": name})
+            row = cursor.fetchone()
+            return row is not None and bool(row[0])
+
+        if not lock(consumer):
             raise RunInProgress(
                 f"Another run of the consumer {consumer!r} is not over: wait for it, or give a second lake a"
                 " consumer of its own (--consumer)."
             )
+        known = lake.note("lake")
+        if not lock("lake " + str(known.get("name", lake.root))):
+            raise RunInProgress(
+                f"Another run, of another consumer, writes to the lake {lake.root}: wait for it. A lake has one"
+                " consumer; give this one a path of its own (--lake)."
+            )
+        if not known:
+            lake.put_note("lake", {"name": lake.root})
         yield
 
 
 def is_current(lake: Lake) -> bool:
-    """Return whether silver has the columns of this version; if it is older, it is to be computed anew.
-
-    Raises:
-        InvalidOption: a newer version of this package wrote it.
-    """
+    """Return whether silver has the columns of this version; if it is older, it is to be computed anew."""
     version = lake.note("schema").get("silver", 1)
     if version > SILVER:
         raise InvalidOption(

@@ -7,15 +7,17 @@ from datetime import datetime
 from functools import partial
 from typing import Any, cast
 
+from django.conf import settings as django_settings
 from django.core import checks as django_checks
-from django.db import transaction
+from django.db import connections, transaction
 
-from .. import engine
+from .. import conf, engine
+from ..engine import tags
 from ..engine.queues import presets, routing
 from ..exceptions import BatchTooLarge, InvalidOption, LeaseQueueError
-from ..twins import Steps, arun, either, run
-from . import after_commit, jobs, results, signals
+from ..twins import Either, Steps, arun, either, run
 from . import options as backend_options
+from . import signals
 from .api import (
     TASK_MAX_PRIORITY,
     TASK_MIN_PRIORITY,
@@ -25,13 +27,22 @@ from .api import (
     TaskResult,
     TaskResultDoesNotExist,
 )
-from .calls import TaskCalls
+from .calls import (
+    Calls,
+    Queues,
+    TaskCalls,
+    check_jobs,
+    find_taken,
+    note_answers,
+    note_taken,
+    store_steps,
+    with_known_ids,
+)
 from .exceptions import TaskNotFound
-from .ids import new_ends
-from .prepared import Calls, Queues, jobs_of, note, note_taken, with_known_ids
 from .registry import check_findable
+from .result_rows import ResultRow, find_row, result_of_row
+from .results import LeaseQueueTaskResult, new_ends
 from .task import Call, LeaseQueueTask
-from .waiting import LeaseQueueTaskResult
 
 #: Most calls of one ``enqueue_many``.
 MAX_MANY = 100_000
@@ -42,8 +53,13 @@ TRIES = 5
 #: Most characters of a result's id that is looked for; ids of tasks have 36.
 MAX_ID = 256
 
+#: Tasks that a process remembers as valid.
+MAX_KNOWN = 1_024
+
 #: Paths of tasks that were found by their name in this process.
 _findable: set[str] = set()
+#: Valid tasks by identity, the entry in ``TASKS`` that they were checked with, and what makes jobs of their calls.
+_known: dict[int, tuple[Task[..., Any], dict[str, Any], TaskCalls]] = {}
 
 
 class LeaseQueueBackend(BaseTaskBackend):
@@ -161,7 +177,7 @@ class LeaseQueueBackend(BaseTaskBackend):
 
     def database_of(self, task: Task[..., Any]) -> str:
         """Return the alias of the database for a task's jobs."""
-        return self.config.database or routing.alias_of(self.config.project, task.queue_name)
+        return self.config.database or routing.alias_of(self.config.project, task.queue_name, adding=True)
 
     def check(self, **kwargs: Any) -> Iterable[django_checks.CheckMessage]:
         """Return what is wrong with this backend's settings: checks ``leasequeue.tasks.E001`` and following."""
@@ -171,31 +187,50 @@ class LeaseQueueBackend(BaseTaskBackend):
 
     def _enqueue(self, calls: Iterable[Call], *, waits: bool) -> Steps[list[TaskResult[Any]]]:
         """Store the jobs of calls; with ``waits`` those for which data must be committed first are stored then."""
-        made, databases = self._prepare_many(calls)
+        made: list[TaskResult[Any]] = []
+        databases: dict[str, Queues] = {}
+        # By identity: the results keep their tasks alive, so that no number comes twice.
+        tasks: dict[int, tuple[TaskCalls, Calls]] = {}
+        ends = new_ends()
+        for task, args, kwargs in calls:
+            if len(made) >= MAX_MANY:
+                raise BatchTooLarge(f"one call of enqueue_many takes at most {MAX_MANY} calls of tasks. Split them.")
+            known = tasks.get(id(task))
+            if known is None:
+                alike = self.calls_of(task)
+                queues = databases.setdefault(self.database_of(task), {})
+                known = tasks[id(task)] = alike, queues.setdefault(task.queue_name, Calls([], []))
+            # The job's number is the other half of the id: the database gives it.
+            result, job = known[0].prepare(args, kwargs, next(ends))
+            made.append(result)
+            known[1].results.append(result)
+            known[1].jobs.append(job)
+        after = conf.settings.ENQUEUE_AFTER_COMMIT_OF if waits else None
         for database, queues in databases.items():
-            data = after_commit.awaited(database) if waits else None
-            if data is None:
+            if after is None or not awaits(after, database):
                 yield from self._store(database, queues)
                 continue
-            known = {name: with_known_ids(given) for name, given in queues.items()}
-            jobs.check(jobs_of(known), self.config)
-            transaction.on_commit(partial(self._store_now, database, known), using=data)
+            named = {queue: with_known_ids(given) for queue, given in queues.items()}
+            for queue, given in named.items():
+                check_jobs(queue, given.jobs, self.config)
+            transaction.on_commit(partial(self._store_now, database, named), using=after)
         return made
 
     def _store(self, database: str, queues: Queues) -> Steps[None]:
         left = queues
         for _ in range(TRIES):
-            answers = yield either(engine.run, engine.arun, jobs.submit(jobs_of(left), self.config), database)
-            taken = note(left, answers)
+            answers = yield Either(engine.run, engine.arun, (store_steps(left, self.config), database))
+            taken = note_answers(left, answers)
             if not taken:
                 break
-            found = yield either(engine.run, engine.arun, jobs.find_taken(answers, self.config.project), database)
+            found = yield either(engine.run, engine.arun, find_taken(taken, self.config.project), database)
             left = note_taken(taken, found, self.alias)
             if not left:
                 break
         else:
             raise LeaseQueueError(f"A key was taken and freed again {TRIES} times in a row; try the call again.")
-        yield from self.announce(result for calls in queues.values() for result in calls.results)
+        if signals.enqueued.is_heard():
+            yield from self.announce(result for calls in queues.values() for result in calls.results)
 
     def announce(self, new: Iterable[TaskResult[Any]]) -> Steps[None]:
         """Send Django's signal for tasks that were enqueued, and write its log lines."""
@@ -216,37 +251,21 @@ class LeaseQueueBackend(BaseTaskBackend):
     def _find(self, result_id: str) -> Steps[TaskResult[Any]]:
         key = _key(result_id)
         for database in self.databases():
-            row: results.ResultRow | None = yield either(
-                engine.run, engine.arun, jobs.find(key, self.config.project), database
-            )
+            row: ResultRow | None = yield either(engine.run, engine.arun, find_row(key, self.config.project), database)
             if row is not None:
-                return results.result_of_row(key, row, self.alias)
+                return result_of_row(key, row, self.alias)
         raise _missing(key)
 
-    def _prepare_many(self, calls: Iterable[Call]) -> tuple[list[TaskResult[Any]], dict[str, Queues]]:
-        """Return the results of calls in order, and the calls by database and queue."""
-        made: list[TaskResult[Any]] = []
-        databases: dict[str, Queues] = {}
-        # By identity: the results keep their tasks alive, so that no number comes twice.
-        tasks: dict[int, tuple[TaskCalls, Calls]] = {}
-        ends = new_ends()
-        for task, args, kwargs in calls:
-            if len(made) >= MAX_MANY:
-                raise BatchTooLarge(f"one call of enqueue_many takes at most {MAX_MANY} calls of tasks. Split them.")
-            known = tasks.get(id(task))
-            if known is None:
-                queues = databases.setdefault(self.accept(task), {})
-                known = TaskCalls(task, self.alias), queues.setdefault(task.queue_name, Calls([], []))
-                tasks[id(task)] = known
-            # The job's number is the other half of the id: the database gives it.
-            result, job = known[0].prepare(args, kwargs, next(ends))
-            made.append(result)
-            known[1].results.append(result)
-            known[1].jobs.append(job)
-        return made, databases
+    def calls_of(self, task: Task[..., Any], common_tags: dict[str, Any] | None = None) -> TaskCalls:
+        """Return what makes jobs of a task's calls, with the tags of the workflow that they are in.
 
-    def accept(self, task: Task[..., Any]) -> str:
-        """Return the alias of the database for a task's jobs; refuse a task that could not run."""
+        Raises:
+            InvalidTask: the task could not run.
+        """
+        tagged = common_tags or tags.inherited.get()
+        known = None if tagged else _known.get(id(task))
+        if known is not None and known[0] is task and known[1] is self.params:
+            return known[2]
         self.validate_task(task)
         path = task.module_path
         if path not in _findable:
@@ -255,14 +274,21 @@ class LeaseQueueBackend(BaseTaskBackend):
             except TaskNotFound as error:
                 raise InvalidTask(f"No worker could run this task. {error}") from error
             _findable.add(path)
-        return self.database_of(task)
+        made = TaskCalls(task, self.alias, common_tags)
+        # Whether a time is allowed, and what it means, is up to settings that tests change; a host may check more.
+        if not tagged and task.run_after is None and type(self).validate_task is LeaseQueueBackend.validate_task:
+            if len(_known) >= MAX_KNOWN:
+                _known.clear()
+            _known[id(task)] = task, self.params, made
+        return made
 
     def databases(self) -> list[str]:
         """Return the aliases of the databases in which results of this backend may be."""
         if self.config.database:
             return [self.config.database]
         if self.queues:
-            return list(dict.fromkeys(routing.alias_of(self.config.project, queue) for queue in sorted(self.queues)))
+            homes = [routing.homes(self.config.project, queue) for queue in sorted(self.queues)]
+            return list(dict.fromkeys(alias for each in homes for alias in each))
         return routing.aliases()
 
 
@@ -286,3 +312,19 @@ def _missing(key: str) -> TaskResultDoesNotExist:
         f"There is no result {key!r}: no such task was enqueued in this project, or its result has expired"
         " (result_ttl_ms)."
     )
+
+
+def awaits(data: str, jobs: str) -> bool:
+    """Return whether the open transaction of the alias ``data`` must commit before jobs are stored in ``jobs``.
+
+    A transaction that the caller has opened on the jobs' own alias decides alone. The transactions that ``TestCase``
+    puts around a test do not count, as they never commit.
+    """
+    if data == jobs or data not in django_settings.DATABASES:
+        return False
+    return _opened(data) and not _opened(jobs)
+
+
+def _opened(alias: str) -> bool:
+    """Return whether the code under test, or in production any code, is inside ``atomic()`` on an alias."""
+    return any(not getattr(block, "_from_testcase", False) for block in connections[alias].atomic_blocks)

@@ -1,58 +1,94 @@
-"""Calls of tasks made into jobs. What all calls of a task have in common is computed once for many of them."""
+"""Calls of tasks become jobs: the result and the job of a call, the steps that store it, keys that are taken."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC
-from typing import Any, cast
+from contextlib import suppress
+from dataclasses import fields
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, NamedTuple, cast
+from uuid import uuid4
 
-from .. import engine
-from ..engine import codec
-from . import arguments, limit, unique
+from django.utils import timezone
+
+from .. import conf, engine
+from ..engine import codec, tags
+from ..engine.jobs.enqueue import enqueue_steps
+from ..engine.jobs.results import status
+from ..engine.jobs.unique import hold_steps
+from ..engine.limits import MAX_BATCH
+from ..engine.operation import BEGIN, Steps, operation
+from ..engine.queues.definition import Definition
+from ..engine.queues.queues import make_declared
+from ..exceptions import QueueNotFound
 from . import backoff as backoffs
 from .api import DEFAULT_TASK_BACKEND_ALIAS, Task, TaskResult
-from .new_results import new_result
+from .exceptions import TaskNotFound
+from .keys import UnresolvedInput, is_about_key, limit_of_call, misfit, unique_fields
+from .options import BackendOptions
+from .result_rows import ResultRow, find_row, result_of_row
+from .results import local, new_result, note_stored
 from .task import LeaseQueueTask
-from .times import aware
 
 _ID_END = engine.NewJob._fields.index("id_end")
 
 
 class TaskCalls:
-    """Calls of one task that are about to be stored.
+    """Calls of one task: what all of them have in common is computed once.
 
     Args:
         task: the task, valid for its backend.
         backend: alias of the backend that enqueues them.
+        common_tags: those of the workflow that they are in.
     """
 
-    __slots__ = ("_after", "_before", "_is_keyed", "_is_limited", "_task", "backend")
+    __slots__ = ("_after", "_backend", "_before", "_is_keyed", "_is_limited", "_task")
 
-    def __init__(self, task: Task[..., Any], backend: str) -> None:
-        self._task, self.backend = task, backend
+    def __init__(self, task: Task[..., Any], backend: str, common_tags: dict[str, Any] | None = None) -> None:
+        self._task, self._backend = task, backend
+        expires: float | None = getattr(task, "expires", None)
+        run_at: datetime | None = task.run_after
+        if run_at is not None and timezone.is_naive(run_at):
+            run_at = timezone.make_aware(run_at)
+        # Metadata: what the worker and readers of the result must know and do not find on the declared task.
+        meta: dict[str, Any] = {}
+        if run_at is not None:
+            meta["run_after"] = run_at.astimezone(UTC).isoformat()
+        if backend != DEFAULT_TASK_BACKEND_ALIAS:
+            meta["backend"] = backend
+        changed = task.changed if isinstance(task, LeaseQueueTask) else ()
+        if "timeout" in changed:
+            meta["timeout"] = cast("Any", task).timeout
+        if "ignore_result" in changed:
+            meta["ignore_result"] = cast("Any", task).ignore_result
+        if "backoff" in changed:
+            meta["backoff"] = backoffs.dump(cast("Any", task).backoff)
         common = engine.NewJob(
             name=task.module_path,
             # Django takes 5.0 for 5.
             priority=int(task.priority) or None,
-            meta=_meta(task, backend) or None,
-            run_at=None if task.run_after is None else aware(task.run_after),
+            meta=meta or None,
+            run_at=run_at,
             max_deliveries=task.max_attempts if isinstance(task, LeaseQueueTask) else None,
-            ttl_ms=_ttl_ms(task),
+            ttl_ms=None if expires is None else round(expires * 1000),
+            tags=tags.with_inherited({**(common_tags or {}), **(getattr(task, "tags", None) or {})} or None),
         )
         # Of a tuple's parts another one is made faster than by names.
         self._before, self._after = common[1:_ID_END], common[_ID_END + 1 :]
-        self._is_keyed = isinstance(task, LeaseQueueTask) and unique.is_about_key(task)
+        self._is_keyed = isinstance(task, LeaseQueueTask) and is_about_key(task)
         self._is_limited = getattr(task, "limit", None) is not None
 
     def prepare(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any], id_end: str
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], id_end: str, inputs: dict[str, bool] | None = None
     ) -> tuple[TaskResult[Any], engine.NewJob]:
         """Return the result and the job of one call.
 
         Args:
             args: positional arguments.
             kwargs: keyword arguments.
-            id_end: end of the result's id, see ``ids.new_end``.
+            id_end: end of the result's id, see ``new_ends``.
+            inputs: see ``inputs_marker``: the first argument, before ``args``, comes from the jobs before this one.
 
         Raises:
             TypeError: the task does not take them, or one has a type that JSON does not have.
@@ -60,26 +96,11 @@ class TaskCalls:
             InvalidTask: the key of the task or of its limit cannot be made of them.
         """
         task = self._task
-        arguments.check(task, args, kwargs)
-        result = new_result(task, args, kwargs, self.backend)
-        job = self.job(result, id_end)
-        if self._is_limited:
-            job = job._replace(limit=limit.of_call(task, result.args, result.kwargs))
-        return result, job
-
-    def job(self, result: TaskResult[Any], id_end: str, **more: Any) -> engine.NewJob:
-        """Return the job of a call, without its limit.
-
-        Args:
-            result: the call's result, see ``new_result``.
-            id_end: end of the result's id, see ``ids.new_end``.
-            more: what the payload holds beside the arguments.
-
-        Raises:
-            ValueError: an argument has a value that JSON cannot hold.
-            InvalidTask: the key of the task cannot be made of the arguments.
-        """
-        data = more
+        count = len(args) if inputs is None else len(args) + 1
+        if refusal := misfit(task.func, task.takes_context, count, tuple(kwargs)):
+            raise TypeError(refusal)
+        result = new_result(task, args, kwargs, self._backend)
+        data: dict[str, Any] = {} if inputs is None else {"inputs": inputs}
         if result.args:
             data["args"] = result.args
         if result.kwargs:
@@ -88,25 +109,128 @@ class TaskCalls:
         written = codec.JsonText(codec.dumps(data)) if data else None
         job = tuple.__new__(engine.NewJob, (written, *self._before, id_end, *self._after))
         if self._is_keyed:
-            return job._replace(**unique.options(cast("Any", self._task), result.args, result.kwargs))
-        return job
+            job = job._replace(**unique_fields(cast("Any", task), result.args, result.kwargs))
+        if self._is_limited:
+            known = result.args if inputs is None else [UnresolvedInput(), *result.args]
+            job = job._replace(limit=limit_of_call(task, known, result.kwargs))
+        return result, job
 
 
-def _ttl_ms(task: Task[..., Any]) -> int | None:
-    expires = getattr(task, "expires", None)
-    return None if expires is None else round(expires * 1000)
+class Calls(NamedTuple):
+    """Calls for one queue that are about to be stored, in order: results for the caller, jobs for the database."""
+
+    results: list[TaskResult[Any]]
+    jobs: list[engine.NewJob]
 
 
-def _meta(task: Task[..., Any], backend: str) -> dict[str, Any]:
-    """Return what the worker and readers of the result must know and do not find on the declared task."""
-    meta: dict[str, Any] = {}
-    if task.run_after is not None:
-        meta["run_after"] = aware(task.run_after).astimezone(UTC).isoformat()
-    if backend != DEFAULT_TASK_BACKEND_ALIAS:
-        meta["backend"] = backend
-    if isinstance(task, LeaseQueueTask) and task.changed:
-        if "timeout" in task.changed:
-            meta["timeout"] = task.timeout
-        if "backoff" in task.changed:
-            meta["backoff"] = backoffs.dump(task.backoff)
-    return meta
+#: Calls by their queues.
+Queues = dict[str, Calls]
+
+
+class Taken(NamedTuple):
+    """A call whose key is taken, and the number of the job that has it."""
+
+    queue: str
+    result: TaskResult[Any]
+    job: engine.NewJob
+    seq: int
+
+
+def store_steps(queues: Queues, options: BackendOptions) -> Steps[list[engine.Enqueued]]:
+    """Steps that add jobs to queues of one database, all or none; return the engine's answers in order.
+
+    A queue that is missing is made as the settings declare it; ``QueueNotFound``: nothing declares it and
+    ``LEASEQUEUE["AUTO_CREATE"]`` is off.
+    """
+    size = conf.settings.MAX_ENQUEUE
+    batches = [
+        (queue, calls.jobs[start : start + size])
+        for queue, calls in queues.items()
+        for start in range(0, len(calls.jobs), size)
+    ]
+    if len(batches) > 1:
+        yield BEGIN, {}
+        for queue in sorted(queues):
+            yield from hold_steps(options.project, queue, queues[queue].jobs)
+    answers: list[engine.Enqueued] = []
+    for queue, jobs in batches:
+        add = partial(enqueue_steps, queue, jobs, project=options.project, create=False, fresh=True)
+        try:
+            answers += yield from add()
+        except QueueNotFound:
+            yield from make_declared(options.project, queue, Definition(*options.declaration(queue)), options.database)
+            answers += yield from add()
+    return answers
+
+
+def note_answers(queues: Queues, answers: Sequence[engine.Enqueued]) -> list[Taken]:
+    """Note the ids and times of new jobs on their results; return the calls whose keys are taken."""
+    taken: list[Taken] = []
+    following = iter(answers)
+    at, shown = None, None
+    for queue, calls in queues.items():
+        for result, job, (seq, state, _, created_at) in zip(*calls, following, strict=False):
+            if state is not engine.EnqueueStatus.QUEUED:
+                taken.append(Taken(queue, result, job, seq))
+                continue
+            if created_at is not at:  # those of one statement have one object
+                at, shown = created_at, local(created_at)
+            note_stored(result, None if job.id_end is None else engine.make_id(seq, job.id_end), shown)
+    return taken
+
+
+@operation
+def find_taken(taken: Sequence[Taken], project: str) -> Steps[dict[int, tuple[str, ResultRow | None]]]:
+    """Read what is known of the jobs that hold the keys of calls.
+
+    Returns:
+        By the numbers of those jobs: the id of the result, and its row if there is one. Jobs that are gone are not in
+        it.
+    """
+    found: dict[int, tuple[str, ResultRow | None]] = {}
+    for queue in dict.fromkeys(call.queue for call in taken):
+        seqs = list(dict.fromkeys(call.seq for call in taken if call.queue == queue))
+        for start in range(0, len(seqs), MAX_BATCH):
+            rows = yield from status(queue, seqs=seqs[start : start + MAX_BATCH], project=project).steps()
+            for row in rows:
+                if row.key is not None:
+                    found[row.seq] = row.key, (yield from find_row(row.key, project).steps())
+    return found
+
+
+def note_taken(taken: Sequence[Taken], found: Mapping[int, tuple[str, ResultRow | None]], alias: str) -> Queues:
+    """Make the results of calls whose keys were taken those that are there; return calls whose keys are free now."""
+    left: Queues = {}
+    for queue, result, job, seq in taken:
+        if seq not in found:
+            free = left.setdefault(queue, Calls([], []))
+            free.results.append(result)
+            free.jobs.append(job)
+            continue
+        key, row = found[seq]
+        object.__setattr__(result, "id", key)
+        object.__setattr__(result, "_created", False)
+        # The key may be that of a job that is no task of this project's code.
+        with suppress(TaskNotFound):
+            known = None if row is None else result_of_row(key, row, alias)
+            for each in () if known is None else fields(known):
+                object.__setattr__(result, each.name, getattr(known, each.name))
+    return left
+
+
+def check_jobs(queue: str, jobs: Sequence[engine.NewJob], options: BackendOptions) -> None:
+    """Refuse jobs (``InvalidOption``) that ``store_steps`` would refuse for what they are, without the database."""
+    size = conf.settings.MAX_ENQUEUE
+    for start in range(0, len(jobs), size):
+        unlimited = [job._replace(limit=None) for job in jobs[start : start + size]]
+        steps = enqueue_steps(queue, unlimited, project=options.project, create=False, fresh=True)
+        next(steps)  # what is given is checked before the first statement is asked for
+        steps.close()
+
+
+def with_known_ids(calls: Calls) -> Calls:
+    """Return the calls with ids that are known before they are stored; their results have them."""
+    jobs = [job._replace(id_end=None, key=str(uuid4())) for job in calls.jobs]
+    for result, job in zip(calls.results, jobs, strict=True):
+        object.__setattr__(result, "id", job.key)
+    return calls._replace(jobs=jobs)

@@ -15,15 +15,20 @@ from .workflow_result import WorkflowResult
 
 R = TypeVar("R")
 
+#: What starts when a job of a workflow has failed, and the tags of a workflow.
+OnFailure = Signature[Any] | None
+Tags = dict[str, str | int] | None
+
 
 class Canvas(Step[T_co]):
     """A part of a workflow that can also be enqueued by itself."""
 
-    __slots__ = ("_name", "_on_failure")
+    __slots__ = ("_name", "_on_failure", "_tags")
 
-    def __init__(self, on_failure: Signature[Any] | None, name: str) -> None:
+    def __init__(self, on_failure: OnFailure, name: str, tags: Tags) -> None:
         self._on_failure = on_failure
         self._name = name
+        self._tags = tags
 
     def enqueue(self) -> WorkflowResult[T_co]:
         """Enqueue all of it, in the caller's transaction if there is one.
@@ -40,15 +45,15 @@ class Canvas(Step[T_co]):
         return await arun(start(self._plan(), waits=False))
 
     def place(self, graph: Graph, after: Ends) -> Ends:
-        if self._on_failure is not None or self._name:
-            raise InvalidOption("on_failure and name belong to the whole workflow: give them to its outermost part.")
+        if self._on_failure is not None or self._name or self._tags:
+            raise InvalidOption("on_failure, name and tags are of the whole workflow: give them to its outermost part.")
         return self._place(graph, after)
 
     def _plan(self) -> Plan:
         graph = Graph()
         ends = self._place(graph, Ends())
         shape = WorkflowShape.LIST if ends.many else WorkflowShape.VALUE
-        return Plan(graph, self._on_failure, self._name, shape)
+        return Plan(graph, self._on_failure, self._name, shape, tags=self._tags)
 
     def _place(self, graph: Graph, after: Ends) -> Ends:
         raise NotImplementedError
@@ -59,8 +64,10 @@ class Chain(Canvas[T_co]):
 
     __slots__ = ("_steps",)
 
-    def __init__(self, steps: Iterable[Step[Any]], on_failure: Signature[Any] | None = None, name: str = "") -> None:
-        super().__init__(on_failure, name)
+    def __init__(
+        self, steps: Iterable[Step[Any]], on_failure: OnFailure = None, name: str = "", tags: Tags = None
+    ) -> None:
+        super().__init__(on_failure, name, tags)
         self._steps = [check_step(step, "chain") for step in steps]
         if not self._steps:
             raise InvalidOption("a chain has at least one step.")
@@ -79,8 +86,10 @@ class Group(Canvas[list[T]]):
 
     __slots__ = ("_members",)
 
-    def __init__(self, members: Iterable[Step[Any]], on_failure: Signature[Any] | None = None, name: str = "") -> None:
-        super().__init__(on_failure, name)
+    def __init__(
+        self, members: Iterable[Step[Any]], on_failure: OnFailure = None, name: str = "", tags: Tags = None
+    ) -> None:
+        super().__init__(on_failure, name, tags)
         if isinstance(members, Step) or not isinstance(members, Iterable):
             raise InvalidOption(f"a group, and a chord, takes a list of steps; it is {members!r:.200}.")
         self._members = [check_step(member, "group") for member in members]
@@ -101,10 +110,11 @@ class Chord(Canvas[T_co]):
         members: Step[Any],
         callback: Step[Any],
         allow_failures: bool = False,
-        on_failure: Signature[Any] | None = None,
+        on_failure: OnFailure = None,
         name: str = "",
+        tags: Tags = None,
     ) -> None:
-        super().__init__(on_failure, name)
+        super().__init__(on_failure, name, tags)
         self._members = members
         self._callback = check_step(callback, "chord")
         self._allow_failures = allow_failures
@@ -115,16 +125,18 @@ class Chord(Canvas[T_co]):
 
 
 @overload
-def chain(last: Step[T], /, *, on_failure: Signature[Any] | None = ..., name: str = ...) -> Chain[T]: ...
-
-
-@overload
-def chain(a: Step[Any], last: Step[T], /, *, on_failure: Signature[Any] | None = ..., name: str = ...) -> Chain[T]: ...
+def chain(last: Step[T], /, *, on_failure: OnFailure = ..., name: str = ..., tags: Tags = ...) -> Chain[T]: ...
 
 
 @overload
 def chain(
-    a: Step[Any], b: Step[Any], last: Step[T], /, *, on_failure: Signature[Any] | None = ..., name: str = ...
+    a: Step[Any], last: Step[T], /, *, on_failure: OnFailure = ..., name: str = ..., tags: Tags = ...
+) -> Chain[T]: ...
+
+
+@overload
+def chain(
+    a: Step[Any], b: Step[Any], last: Step[T], /, *, on_failure: OnFailure = ..., name: str = ...
 ) -> Chain[T]: ...
 
 
@@ -136,16 +148,17 @@ def chain(
     last: Step[T],
     /,
     *,
-    on_failure: Signature[Any] | None = ...,
+    on_failure: OnFailure = ...,
     name: str = ...,
+    tags: Tags = ...,
 ) -> Chain[T]: ...
 
 
 @overload
-def chain(*steps: Step[Any], on_failure: Signature[Any] | None = ..., name: str = ...) -> Chain[Any]: ...
+def chain(*steps: Step[Any], on_failure: OnFailure = ..., name: str = ..., tags: Tags = ...) -> Chain[Any]: ...
 
 
-def chain(*steps: Step[Any], on_failure: Signature[Any] | None = None, name: str = "") -> Chain[Any]:
+def chain(*steps: Step[Any], on_failure: OnFailure = None, name: str = "", tags: Tags = None) -> Chain[Any]:
     """Make a workflow of steps one after the other: ``chain(fetch.s(url), parse.s(), store.s())``.
 
     Each gets the return value of the one before it as its first argument, unless its signature is immutable (``si``);
@@ -156,22 +169,25 @@ def chain(*steps: Step[Any], on_failure: Signature[Any] | None = None, name: str
         steps: signatures, groups, chords and chains.
         on_failure: starts once if a job has failed for good; ``s()`` gets the workflow's id as its first argument.
         name: to find it by, at most 255 bytes.
+        tags: names and values to find its jobs by; steps that are added later, and what its jobs enqueue, inherit them.
 
     Raises:
         InvalidOption: a step is none of them, or there is none.
     """
-    return Chain(steps, on_failure, name)
+    return Chain(steps, on_failure, name, tags)
 
 
 @overload
-def group(members: Iterable[Step[T]], /, *, on_failure: Signature[Any] | None = ..., name: str = ...) -> Group[T]: ...
+def group(
+    members: Iterable[Step[T]], /, *, on_failure: OnFailure = ..., name: str = ..., tags: Tags = ...
+) -> Group[T]: ...
 
 
 @overload
-def group(*members: Step[T], on_failure: Signature[Any] | None = ..., name: str = ...) -> Group[T]: ...
+def group(*members: Step[T], on_failure: OnFailure = ..., name: str = ..., tags: Tags = ...) -> Group[T]: ...
 
 
-def group(*members: Any, on_failure: Signature[Any] | None = None, name: str = "") -> Group[Any]:
+def group(*members: Any, on_failure: OnFailure = None, name: str = "", tags: Tags = None) -> Group[Any]:
     """Make a workflow of steps side by side: ``group(resize.s(photo.pk) for photo in photos)``.
 
     Its value is the list of its members' values, in their order. The members of a group in a group are members of the
@@ -181,12 +197,13 @@ def group(*members: Any, on_failure: Signature[Any] | None = None, name: str = "
         members: at most 10,000 signatures, chains, groups and chords; one list of them, or one after the other.
         on_failure: see ``chain``.
         name: see ``chain``.
+        tags: see ``chain``.
 
     Raises:
         InvalidOption: a member is none of them.
     """
     listed = len(members) == 1 and not isinstance(members[0], Step)
-    return Group(members[0] if listed else members, on_failure, name)
+    return Group(members[0] if listed else members, on_failure, name, tags)
 
 
 def chord(
@@ -194,8 +211,9 @@ def chord(
     callback: Step[R],
     *,
     allow_failures: bool = False,
-    on_failure: Signature[Any] | None = None,
+    on_failure: OnFailure = None,
     name: str = "",
+    tags: Tags = None,
 ) -> Chord[R]:
     """Make a workflow whose callback runs once after all members: ``chord(group(...), tell.s())``.
 
@@ -209,8 +227,11 @@ def chord(
             only if all succeeded, with their values.
         on_failure: see ``chain``.
         name: see ``chain``.
+        tags: see ``chain``.
 
     Raises:
         InvalidOption: a step is none of them.
     """
-    return Chord(members if isinstance(members, Group) else Group(members), callback, allow_failures, on_failure, name)
+    return Chord(
+        members if isinstance(members, Group) else Group(members), callback, allow_failures, on_failure, name, tags
+    )

@@ -1,15 +1,22 @@
-"""The context of a running task: Django's ``TaskContext`` with the control of its job, and ``current()``."""
+"""What a running task may use: its context and ``current()``, the decorator ``step``, and ``emit``."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from datetime import timedelta
+from functools import wraps
+from inspect import iscoroutinefunction
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
+from .. import conf, engine
+from ..engine.jobs import events
 from .api import TaskContext
 
 if TYPE_CHECKING:
     from ..worker.control import JobControl
+
 
 #: The control of the job that runs here: in this thread, or in this asyncio task.
 running: ContextVar[JobControl | None] = ContextVar("leasequeue_running", default=None)
@@ -30,3 +37,108 @@ class LeaseQueueContext(TaskContext):
 
     control: JobControl
     """The job, whether its lease is lost, and progress reports; see ``current``."""
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@overload
+def step(function: Callable[P, T], /) -> Callable[P, T]: ...
+
+
+@overload
+def step(
+    *, name: str | None = ..., atomic: bool = ..., retries: int = ..., backoff: float = ...
+) -> Callable[[Callable[P, T]], Callable[P, T]]: ...
+
+
+def step(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    atomic: bool = False,
+    retries: int = 0,
+    backoff: float = 0.0,
+) -> Any:
+    """Make a function a step of the task that calls it; outside of a task it is a plain function.
+
+    Args:
+        function: what it does, a coroutine function too; left out when the decorator has arguments.
+        name: of the step; ``None``: that of the function.
+        atomic: run it inside ``transaction.atomic()`` of the job's database.
+        retries: how often it is tried again in place when it raises.
+        backoff: seconds between two tries.
+    """
+
+    def make(inner: Callable[..., Any]) -> Callable[..., Any]:
+        called = name or inner.__name__
+        options: dict[str, Any] = {"atomic": atomic, "retries": retries, "backoff": backoff}
+
+        if iscoroutinefunction(inner):
+
+            @wraps(inner)
+            async def arun(*args: Any, **kwargs: Any) -> Any:
+                control = running.get()
+                if control is None:
+                    return await inner(*args, **kwargs)
+                return await control.astep(called, lambda: inner(*args, **kwargs), **options)
+
+            return arun
+
+        @wraps(inner)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            control = running.get()
+            if control is None:
+                return inner(*args, **kwargs)
+            return control.step(called, lambda: inner(*args, **kwargs), **options)
+
+        return run
+
+    return make if function is None else make(function)
+
+
+def emit(
+    name: str,
+    payload: Any = None,
+    *,
+    retention: timedelta | float = events.RETENTION,
+    project: str = "",
+    using: str | None = None,
+) -> bool:
+    """Say that an event has happened: tasks that wait for it go on (``current().wait_for``), later ones find it.
+
+    It is part of the caller's transaction: it has happened when that commits.
+
+    Args:
+        name: 1 to 512 bytes, not beginning with ``$``. The first event of a name stays as long as it is kept.
+        payload: JSON, as large as a job's payload may be.
+        retention: seconds or a timedelta for which it is kept, at most 100 years.
+        project: the tenant whose tasks wait for it.
+        using: alias of the jobs' database; by default that of the running task, or ``LEASEQUEUE["DATABASE"]``.
+
+    Returns:
+        Whether it is the first of its name: else nothing has changed.
+
+    Raises:
+        InvalidOption, PayloadTooLarge: an argument is not allowed.
+    """
+    return engine.run(events.emit(name, payload, project=project, retention=retention), _database(using))
+
+
+async def aemit(
+    name: str,
+    payload: Any = None,
+    *,
+    retention: timedelta | float = events.RETENTION,
+    project: str = "",
+    using: str | None = None,
+) -> bool:
+    """See ``emit``. It runs on an async connection of its own, not in a transaction of the caller."""
+    return await engine.arun(events.emit(name, payload, project=project, retention=retention), _database(using))
+
+
+def _database(using: str | None) -> str:
+    control = running.get()
+    return using or (control.using if control is not None else None) or conf.settings.DATABASE

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import traceback
+from contextvars import Token
 from datetime import datetime
 from types import TracebackType
 from typing import Any
 
 from .. import engine, twins
-from ..engine import Failure, LeasedJob, codec
+from ..engine import Failure, LeasedJob, codec, tags
 from ..engine.dead.fingerprint import fingerprint, text_of
 from ..engine.large.writing import result_limit
 from ..engine.limits import seconds_of
@@ -18,12 +19,13 @@ from ..worker.control import JobControl
 from ..worker.handler import EndingName, GiveUp, Retry
 from ..worker.steps import atomic_run
 from . import backoff as backoffs
-from . import inputs
-from .announcing import Announcer
 from .api import DEFAULT_TASK_BACKEND_ALIAS, normalize_json, task_backends
+from .codecs import decoded
 from .context import LeaseQueueContext, running
-from .entry import TaskEntry, find_entry
 from .exceptions import FailForGood, ResultNotSerializable, RetryLater, TaskNotFound
+from .registry import TaskEntry, find_entry
+from .signals import Announcer
+from .signature import first_argument, queue_database, read_inputs
 from .task import LeaseQueueTask
 
 logger = logging.getLogger("django_leasequeue.tasks")
@@ -76,20 +78,24 @@ class TaskHandler:
             BaseException: whatever the task raised.
         """
         entry, job = self._entry(job), job.loaded()
-        token = running.set(control)
+        token, tagging = running.set(control), self._tagging(job)
         try:
             if (telling := self._announcer.started(entry, job, control)) is not None:
                 twins.run(telling)
             args, kwargs, marked = self._arguments(entry, job, control)
             if marked is not None:
                 args = twins.run(_with_inputs(entry, job, args, marked))
+            # Reading the arguments may have taken longer than the lease.
+            control.raise_if_aborted()
             if entry.atomic:
                 return self._in_transaction(entry, job, control, args, kwargs)
             value = entry.func(*args, **kwargs)
             control.returned()
         finally:
             running.reset(token)
-        return None if value is None else result_json(entry.path, value)
+            if tagging is not None:
+                tags.inherited.reset(tagging)
+        return self._kept(entry, job, value)
 
     def _in_transaction(
         self, entry: TaskEntry, job: LeasedJob, control: JobControl, args: Any, kwargs: Any
@@ -102,7 +108,7 @@ class TaskHandler:
         with atomic_run(control, f"the atomic task {entry.path}") as using:
             value = entry.func(*args, **kwargs)
             control.returned()
-            text = None if value is None else result_json(entry.path, value)
+            text = self._kept(entry, job, value)
             ending = engine.Ending(
                 job.seq, job.token, result_json=text, body=control.result_body, result_ttl_ms=control.result_ttl_ms
             )
@@ -115,18 +121,21 @@ class TaskHandler:
     async def arun(self, job: LeasedJob, control: JobControl) -> str | None:
         """Run an async task; see ``run``."""
         entry, job = self._entry(job), await job.aloaded()
-        token = running.set(control)
+        token, tagging = running.set(control), self._tagging(job)
         try:
             if (telling := self._announcer.started(entry, job, control)) is not None:
                 await twins.arun(telling)
             args, kwargs, marked = self._arguments(entry, job, control)
             if marked is not None:
                 args = await twins.arun(_with_inputs(entry, job, args, marked))
+            control.raise_if_aborted()
             value = await entry.func(*args, **kwargs)
             control.returned()
         finally:
             running.reset(token)
-        return None if value is None else result_json(entry.path, value)
+            if tagging is not None:
+                tags.inherited.reset(tagging)
+        return self._kept(entry, job, value)
 
     def failed(self, job: LeasedJob, error: BaseException) -> tuple[Failure, Retry | GiveUp]:
         """Return what is kept of an error, and whether and when the task is tried again."""
@@ -180,6 +189,19 @@ class TaskHandler:
         meta = job.meta
         return meta if isinstance(meta, dict) else {}
 
+    def _kept(self, entry: TaskEntry, job: LeasedJob, value: Any) -> str | None:
+        """Return what is kept of what a task returned, as JSON."""
+        ignores = entry.ignore_result
+        if job.meta_json is not None:
+            ignores = self._meta(job).get("ignore_result", ignores)
+        return None if value is None or ignores else result_json(entry.path, value)
+
+    @staticmethod
+    def _tagging(job: LeasedJob) -> Token[dict[str, Any] | None] | None:
+        """Have what the job enqueues inherit its tags; return what ends that, ``None`` if it has none."""
+        own = tags.of_meta(job.meta_json)
+        return None if own is None else tags.inherited.set(own)
+
     def _arguments(self, entry: TaskEntry, job: LeasedJob, control: JobControl) -> tuple[Any, Any, Any]:
         args, kwargs, marked = _arguments(job.data_json)
         control.keeps_slot = entry.keeps_slot
@@ -228,10 +250,10 @@ def _retry(seconds: float) -> Retry:
 
 def _with_inputs(entry: TaskEntry, job: LeasedJob, args: Any, marked: Any) -> twins.Steps[list[Any]]:
     """Return arguments with what the job takes from those before it."""
-    database = inputs.database_of(task_backends[entry.alias], job.queue)
-    parents = yield twins.either(engine.run, engine.arun, inputs.read(job.seq), database)
+    database = queue_database(task_backends[entry.alias], job.queue)
+    parents = yield twins.either(engine.run, engine.arun, read_inputs(job.seq), database)
     context = int(entry.takes_context)
-    return [*args[:context], inputs.first_argument(parents, marked), *args[context:]]
+    return [*args[:context], first_argument(parents, marked), *args[context:]]
 
 
 def _arguments(text: str | None) -> tuple[Any, Any, Any]:
@@ -248,6 +270,9 @@ def _arguments(text: str | None) -> tuple[Any, Any, Any]:
     if isinstance(data, dict):
         found = data.pop("args", ()), data.pop("kwargs", {}), data.pop("inputs", None)
         if not data:
+            if '"$' in text:  # as the codecs write
+                args, kwargs = decoded(*found[:2])
+                return args, kwargs, found[2]
             return found
     raise InvalidOption(
         f'The payload of a task is {{"args": [...], "kwargs": {{...}}}}, each optional; it is {text[:200]}.'

@@ -1,4 +1,4 @@
-"""Options of a backend (``TASKS[alias]["OPTIONS"]``) and their system checks."""
+"""Options of a backend (``TASKS[alias]["OPTIONS"]``), their system checks, and the queues that they declare."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from django.core import checks
 from django.db import connections
 
 from .. import conf
-from ..engine.queues import presets
+from ..engine.queues import presets, routing
+from ..engine.queues.definition import Declaration
 from ..exceptions import InvalidOption
-from .api import TASK_MAX_PRIORITY, TASK_MIN_PRIORITY
+from .api import TASK_MAX_PRIORITY, TASK_MIN_PRIORITY, task_backends
 
 #: Keys that ``OPTIONS`` may have.
 _KEYS = ("project", "database", "preset", "queues")
@@ -207,3 +208,20 @@ def _check_queue(where: str, name: Any, given: Any, preset: Any) -> Iterator[che
             f" {TASK_MAX_PRIORITY}; silence this check if all tasks have the same priority.",
             id="leasequeue.tasks.W003",
         )
+
+
+def of_backends() -> list[Declaration]:
+    """Return the queues of every backend of ours, with the options that it gives them; one without a name for any."""
+    made = []
+    for backend in task_backends.all():
+        config = getattr(backend, "config", None)
+        if not isinstance(config, BackendOptions):
+            continue
+        for name in sorted(config.listed | set(config.queues)):
+            preset, options = config.declaration(name)
+            named = "preset" in config.queues.get(name, ())
+            database = config.database or routing.alias_of(config.project, name, adding=True)
+            made.append(Declaration(database, config.project, name, preset, options, named))
+        if not config.listed:
+            made.append(Declaration(config.database or "", config.project, "", config.preset))
+    return made

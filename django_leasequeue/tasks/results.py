@@ -1,227 +1,298 @@
-"""``TaskResult`` of jobs: built from rows of the database."""
+"""The result of a task: Django's ``TaskResult``, which can also be cancelled and waited for."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from datetime import datetime
-from typing import Any, NamedTuple
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from datetime import UTC, datetime
+from os import urandom
+from typing import TYPE_CHECKING, Any, cast
 
-from ..engine import HELD, codec
-from ..enums import JobState, ResultState
-from . import backoff as backoffs
-from .api import Task, TaskError, TaskResult, TaskResultStatus
-from .exceptions import TaskNotFound
-from .registry import copy_with, find_task
-from .task import OWN_FIELDS, LeaseQueueTask
-from .times import local, parse
-from .waiting import LeaseQueueTaskResult
+from django.conf import settings as django_settings
+from django.utils import timezone
 
-#: Path of the exception class that an expired lease has among a result's errors.
-LEASE_LOST = "django_leasequeue.exceptions.LeaseLost"
-_LEASE_EXPIRED = "LEASE_EXPIRED"
+from .. import conf, engine
+from ..engine import rows
+from ..engine.jobs.events import result_event
+from ..engine.jobs.replies import join_key
+from ..engine.limits import check_timeout
+from ..engine.queues import routing
+from ..exceptions import InvalidOption, JobCancelled, JobFailed, WaitTimeout
+from ..notify.alarms import Alarm, AsyncAlarm
+from ..notify.replies import answer, get_hub, work_in_place
+from ..twins import Steps, arun, either, run
+from .api import GenericTaskResult, T, Task, TaskResult, TaskResultDoesNotExist, TaskResultStatus, task_backends
+from .codecs import encode
 
-_STATUSES = {
-    int(JobState.READY): TaskResultStatus.READY,
-    int(JobState.DELAYED): TaskResultStatus.READY,
-    int(JobState.LEASED): TaskResultStatus.RUNNING,
-    int(JobState.DEAD): TaskResultStatus.FAILED,
-    int(JobState.RECORD): TaskResultStatus.READY,
-    10 + ResultState.COMPLETED: TaskResultStatus.SUCCESSFUL,
-    10 + ResultState.FAILED: TaskResultStatus.FAILED,
-    10 + ResultState.CANCELLED: TaskResultStatus.FAILED,
+if TYPE_CHECKING:
+    from ..models import Job
+    from .backend import LeaseQueueBackend
+
+#: Types of values that are JSON as they are, and of names.
+_ATOMS, _NAMES = frozenset({str, int, float, bool, type(None)}), frozenset({str})
+#: Digits that a UUID of RFC 9562 may have after its third hyphen: two fixed bits, two random ones.
+_VARIANTS = "89ab"
+#: Ends for which random bits are read at once.
+_MOST_AT_ONCE = 256
+
+
+def new_ends() -> Iterator[str]:
+    """Yield ends of new ids, 62 random bits each; the engine puts the job's number in front (``engine.make_id``)."""
+    count = 1
+    while True:
+        # One call of the system for many: it costs more than what is made of it.
+        noise = urandom(8 * count)
+        digits = noise.hex()
+        for start in range(0, 16 * count, 16):
+            yield f"{_VARIANTS[noise[start >> 1] & 3]}{digits[start + 1 : start + 4]}-{digits[start + 4 : start + 16]}"
+        count = min(2 * count, _MOST_AT_ONCE)
+
+
+def new_end() -> str:
+    """Return one end of a new id, see ``new_ends``."""
+    return next(new_ends())
+
+
+def number_of(id: str) -> int:
+    """Return the number of the job that an id names; ``InvalidOption`` if it names none."""
+    number = rows.number_of(id)
+    if number is None:
+        raise InvalidOption(f"the id of a job in a workflow is that of its task's result; it is {id!r:.80}.")
+    return number
+
+
+def local(value: datetime | None) -> datetime | None:
+    """Return an aware time as Django gives it: in UTC, or naive in the host's zone without ``USE_TZ``."""
+    if value is None:
+        return None
+    return value.astimezone(UTC) if django_settings.USE_TZ else timezone.make_naive(value)
+
+
+class LeaseQueueTaskResult(GenericTaskResult[T]):
+    """Django's ``TaskResult``, which can also be cancelled and waited for."""
+
+    __slots__ = ("_created",)
+
+    def __post_init__(self) -> None:
+        """Normalise the arguments to JSON, as Django does, unless they are plain values: most are."""
+        args, kwargs = self.args, self.kwargs
+        if not (
+            (type(args) is list and _ATOMS.issuperset(map(type, args)))
+            and (type(kwargs) is dict and _ATOMS.issuperset(map(type, kwargs.values())))
+            and _NAMES.issuperset(map(type, kwargs))
+        ):
+            GenericTaskResult.__post_init__(self)
+
+    @property
+    def created(self) -> bool | None:
+        """Whether the call made this task: ``False`` if its key was taken and this is the result that was there.
+
+        ``None`` for a result that was looked up by its id, and for one that waits for the commit of other data.
+        """
+        return getattr(self, "_created", None)
+
+    if TYPE_CHECKING:  # it raises where there is none
+
+        @property
+        def return_value(self) -> T: ...
+
+    @property
+    def job(self) -> Job | None:
+        """The task's job as a model, or ``None`` if it is forgotten, or waits for the commit of other data."""
+        from ..models import Job  # declaring tasks loads no model
+
+        found = (Job.objects.using(database).filter(key=self.id).first() for database in self._databases())
+        return next(filter(None, found), None)
+
+    def cancel(self, *, running: bool = False) -> bool:
+        """Take the task out if nobody runs it: it is waiting, delayed, or between two attempts.
+
+        In the caller's transaction if there is one. A worker that claims it at the same time wins or loses, never both.
+
+        Args:
+            running: take it out also while it runs. ``current()`` in it is told at once (``lost``, the reason
+                ``cancelled``), a coroutine is cancelled; what it returns is not kept, and it is not tried again.
+
+        Returns:
+            Whether it was taken out. ``refresh()`` raises ``TaskResultDoesNotExist`` from then on.
+        """
+        return any(engine.run(self._cancelling(running), database) for database in self._databases())
+
+    async def acancel(self, *, running: bool = False) -> bool:
+        """See ``cancel``. It runs on an async connection of its own, not in a transaction of the caller."""
+        for database in self._databases():
+            if await engine.arun(self._cancelling(running), database):
+                return True
+        return False
+
+    def wait(self, timeout: float = 30.0) -> T:
+        """Wait until the task has ended, refresh this result, and return what the task returned.
+
+        Not inside ``transaction.atomic()`` of the jobs' database, where no worker sees the task; tests with
+        ``django_leasequeue.testing`` run it there themselves. Once it waits, it goes on while the database is away.
+
+        Args:
+            timeout: seconds, at most a day.
+
+        Raises:
+            WaitTimeout: it has not ended in time; it goes on.
+            JobFailed: it has failed; ``errors`` of this result tells of its attempts.
+            JobCancelled: it was cancelled or removed, or its result has expired.
+            InvalidOption: ``timeout`` is not allowed, or the task waits for a transaction of the caller.
+        """
+        return run(self._waiting(timeout, Alarm))
+
+    async def await_result(self, timeout: float = 30.0) -> T:  # noqa: ASYNC109  (the same call as the thread's)
+        """Wait as ``wait`` does, in a coroutine, without a thread or a connection that waits.
+
+        Args:
+            timeout: seconds, at most a day.
+
+        Raises:
+            WaitTimeout, JobFailed, JobCancelled, InvalidOption: as ``wait``.
+        """
+        return await arun(self._waiting(timeout, AsyncAlarm))
+
+    def _waiting(self, timeout: float, alarm: Callable[[], Alarm]) -> Steps[T]:
+        deadline = time.monotonic() + check_timeout(timeout)
+        database = self._database()
+        if self.enqueued_at is None:
+            raise InvalidOption(
+                "the task is not enqueued before the transaction of the caller's data commits. Wait for it after that."
+            )
+        if found := (yield from self._look()):
+            return found[0]
+        work = yield from work_in_place(database)
+        if work is not None:
+            yield work
+            if found := (yield from self._look()):
+                return found[0]
+        hub = get_hub(database)
+        ticket = hub.open(alarm())
+        try:
+            yield ticket.ready(timeout)
+            seq, ticket.told = yield either(engine.run, engine.arun, self._joining(hub.channel), database)
+            if seq is not None:
+                ticket.bind(seq)
+            ticket.ended = True  # it may have ended before its end could be told: look once more
+            return (yield from answer(ticket, deadline, self._look, WaitTimeout(self.id, timeout)))
+        finally:
+            ticket.close()
+
+    def ended_event(self) -> str:
+        """Return the name of the event that the task's end is: for a task that waits for it."""
+        return result_event(number_of(self.id))
+
+    def outcome(self) -> tuple[T] | None:
+        """Refresh, and return what the task returned, in a tuple; ``None`` if it goes on.
+
+        Raises:
+            JobFailed, JobCancelled: as ``wait``.
+        """
+        return run(self._look())
+
+    def _lease_backend(self) -> LeaseQueueBackend:
+        return cast("LeaseQueueBackend", task_backends[self.backend])
+
+    def _databases(self) -> list[str]:
+        """Return the databases in which the job may be: two where its queue has moved."""
+        config = self._lease_backend().config
+        return [config.database] if config.database else routing.homes(config.project, self.task.queue_name)
+
+    def _database(self) -> str:
+        return self._lease_backend().database_of(self.task)
+
+    def _cancelling(self, running: bool) -> engine.Operation[list[tuple[int, str | None]]]:
+        project = self._lease_backend().config.project
+        return engine.cancel(self.task.queue_name, keys=[self.id], project=project, running=running)
+
+    def _joining(self, channel: str) -> engine.Operation[tuple[int | None, bool]]:
+        project = self._lease_backend().config.project
+        return join_key(self.id, self.task.queue_name, channel, project=project)
+
+    def _look(self) -> Steps[tuple[T] | None]:
+        """Refresh, and return what the task returned in a tuple, ``None`` if it goes on."""
+        try:
+            yield either(self.refresh, self.arefresh)
+        except TaskResultDoesNotExist as error:
+            raise JobCancelled(
+                self.id, f"Task {self.id} is gone: it was cancelled or removed, or its result has expired."
+            ) from error
+        return (self._ended(),) if self.is_finished else None
+
+    def _ended(self) -> T:
+        if self.status is TaskResultStatus.SUCCESSFUL:
+            value: T = self.return_value
+            return value
+        if not self.errors:
+            raise JobCancelled(self.id)
+        last = self.errors[-1]
+        said = last.traceback.rstrip().rpartition("\n")[2]
+        errors = [{"type": error.exception_class_path, "traceback": error.traceback} for error in self.errors]
+        raise JobFailed(self.id, last.exception_class_path, said, self.attempts, errors)
+
+
+#: Put a value into a field: setting it by name, as a frozen dataclass does, takes four times as long.
+_put: dict[str, Any] = {
+    field.name: getattr(LeaseQueueTaskResult, field.name).__set__ for field in fields(LeaseQueueTaskResult)
 }
+_put_task, _put_id, _put_status, _put_args, _put_kwargs, _put_backend, _put_errors, _put_workers = (
+    _put.pop(name) for name in ("task", "id", "status", "args", "kwargs", "backend", "errors", "worker_ids")
+)
+#: Fields of which nothing is known before the job is stored.
+_unknown = tuple(_put.values())
+_READY = TaskResultStatus.READY
+_put_time = _put["enqueued_at"]
+_put_created: Any = LeaseQueueTaskResult._created.__set__  # type: ignore[attr-defined]  # a slot
 
 
-class ResultRow(NamedTuple):
-    """A row of ``task_result.sql``. JSON columns are text, times are aware."""
-
-    state: int
-    """The job's state, or 10 and the state of its result."""
-
-    queue: str
-    """The queue that it was enqueued to."""
-
-    priority: int
-    name: str | None
-    data: str | None
-    errors: str | None
-    value: str | None
-    node: str | None
-    """The node that holds it, or finished it."""
-
-    deliveries: int
-    available_at: datetime | None
-    """The time at which it becomes ready, while it is delayed."""
-
-    created_at: datetime
-    first_claimed_at: datetime | None
-    claimed_at: datetime | None
-    finished_at: datetime | None
-    is_dead: bool
-    meta: str | None
-    max_deliveries: int | None
-    """The job's own limit; ``None``: its queue's."""
-
-
-def errors_of(records: Sequence[Mapping[str, Any]]) -> list[TaskError]:
-    """Return the failed attempts of a job as Django's errors."""
-    return [error_of(record.get("type"), record.get("message"), record.get("traceback")) for record in records]
-
-
-def error_of(kind: Any, message: Any, traceback: Any) -> TaskError:
-    """Return one failed attempt as Django's error; without a traceback the message takes its place."""
-    path = LEASE_LOST if kind == _LEASE_EXPIRED else str(kind or "")
-    return TaskError(exception_class_path=path, traceback=str(traceback or message or ""))
-
-
-def workers_of(records: Sequence[Mapping[str, Any]], node: str | None, attempts: int) -> list[str]:
-    """Return the worker of each attempt, oldest first; ``""`` where it is not remembered any more.
+def new_result(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], backend: str) -> TaskResult[Any]:
+    """Return the result of a call, with its arguments normalised to JSON.
 
     Args:
-        records: the failed attempts that the job remembers (the newest 20).
-        node: who runs it now, or ran it last with success.
-        attempts: how many there were.
-    """
-    known = [str(record.get("node") or "") for record in records]
-    if node is not None:
-        known.append(node)
-    return [""] * (attempts - len(known)) + known
-
-
-def make_result(
-    task: Task[..., Any],
-    key: str,
-    status: TaskResultStatus,
-    *,
-    data: Mapping[str, Any] | None,
-    backend: str,
-    errors: list[TaskError],
-    worker_ids: list[str],
-    enqueued_at: datetime | None = None,
-    started_at: datetime | None = None,
-    last_attempted_at: datetime | None = None,
-    finished_at: datetime | None = None,
-    value: Any = None,
-) -> TaskResult[Any]:
-    """Return a ``TaskResult``; ``data`` is the job's payload, ``value`` what the task returned."""
-    result: TaskResult[Any] = LeaseQueueTaskResult(
-        task=task,
-        id=key,
-        status=status,
-        enqueued_at=local(enqueued_at),
-        started_at=local(started_at),
-        last_attempted_at=local(last_attempted_at),
-        finished_at=local(finished_at),
-        args=data.get("args", []) if data else [],
-        kwargs=data.get("kwargs", {}) if data else {},
-        backend=backend,
-        errors=errors,
-        worker_ids=worker_ids,
-    )
-    if value is not None:
-        object.__setattr__(result, "_return_value", value)
-    return result
-
-
-def result_of_row(key: str, row: ResultRow, alias: str) -> TaskResult[Any]:
-    """Return the result that a row of the database tells of.
-
-    Args:
-        key: the result's id.
-        row: what ``jobs.find`` read.
-        alias: of the backend that was asked.
+        task: the task.
+        args: positional arguments.
+        kwargs: keyword arguments.
+        backend: alias of the backend that enqueues it.
 
     Raises:
-        TaskNotFound: the task is not there any more.
+        TypeError, ValueError: they are not JSON.
     """
-    records = [record for record in _list(row.errors) if isinstance(record, dict)]
-    status = TaskResultStatus.FAILED if row.is_dead else _STATUSES[row.state]
+    result: LeaseQueueTaskResult[Any] = object.__new__(LeaseQueueTaskResult)
+    _put_task(result, task)
+    _put_id(result, "")
+    _put_status(result, _READY)
+    _put_args(result, list(args))
+    _put_kwargs(result, dict(kwargs))
+    _put_backend(result, backend)
+    _put_errors(result, [])
+    _put_workers(result, [])
+    for put in _unknown:
+        put(result, None)
     try:
-        declared = find_task(row.name)
-    except TaskNotFound as error:
-        raise TaskNotFound(f"The result {key} is there, but its task is not: {error}") from error
-    task = task_as_enqueued(
-        declared,
-        _object(row.meta),
-        priority=row.priority,
-        queue_name=row.queue,
-        backend=alias,
-        # A delay after an attempt is a backoff, and one without end a limit's or a workflow's: nobody asked for it.
-        run_after=None if row.deliveries or row.available_at is None or row.available_at >= HELD else row.available_at,
-        max_attempts=row.max_deliveries,
-    )
-    running = row.state == JobState.LEASED or status is TaskResultStatus.SUCCESSFUL
-    return make_result(
-        task,
-        key,
-        status,
-        data=_object(row.data),
-        backend=alias,
-        errors=errors_of(records),
-        worker_ids=workers_of(records, row.node if running else None, row.deliveries),
-        enqueued_at=row.created_at,
-        started_at=row.first_claimed_at,
-        last_attempted_at=row.claimed_at,
-        finished_at=row.finished_at,
-        value=None if row.value is None else codec.loads(row.value),
-    )
+        if conf.settings.TASK_CODECS:
+            _put_args(result, encode(args))
+            _put_kwargs(result, encode(kwargs))
+        result.__post_init__()
+    except (TypeError, ValueError, RecursionError) as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(
+            f"The arguments of {task.module_path} must be JSON: {error}. Give the ids of objects, and dates and"
+            " decimals as text, or name their types in LEASEQUEUE['TASK_CODECS']."
+        ) from error
+    return cast("TaskResult[Any]", result)
 
 
-def task_as_enqueued(
-    declared: Task[..., Any],
-    meta: Mapping[str, Any],
-    *,
-    priority: int,
-    queue_name: str,
-    backend: str,
-    run_after: datetime | None = None,
-    max_attempts: int | None = None,
-) -> Task[..., Any]:
-    """Return a task as it was when it was enqueued: as declared, with what ``using()`` had changed.
+def note_stored(result: TaskResult[Any], id: str | None, at: datetime | None) -> None:
+    """Note on the result of a call that its job was stored.
 
     Args:
-        declared: the task as its module has it now.
-        meta: the job's metadata; what is not of the form that ``jobs.new_job`` writes is left out.
-        priority: the job's.
-        queue_name: the queue that it was enqueued to.
-        backend: alias of the backend.
-        run_after: aware; when the job may run, if its metadata do not say.
-        max_attempts: the job's own limit of attempts, ``None`` if it has none or it is not known.
+        result: the result.
+        id: its id; ``None``: it has one.
+        at: when it was stored.
     """
-    changes: dict[str, Any] = {
-        "priority": priority,
-        "queue_name": queue_name,
-        "backend": backend,
-        "run_after": local(parse(meta.get("run_after")) or run_after),
-    }
-    if isinstance(declared, LeaseQueueTask):
-        own = _own_changes(declared, meta, max_attempts)
-        changed = tuple(name for name in OWN_FIELDS if name in own or name in declared.changed)
-        changes |= {**own, "changed": changed}
-    return copy_with(declared, changes)
-
-
-def _own_changes(
-    declared: LeaseQueueTask[..., Any], meta: Mapping[str, Any], max_attempts: int | None
-) -> dict[str, Any]:
-    changes: dict[str, Any] = {}
-    if max_attempts is not None and max_attempts != declared.max_attempts:
-        changes["max_attempts"] = max_attempts
-    timeout = meta.get("timeout")
-    if isinstance(timeout, (int, float)) and timeout > 0:
-        changes["timeout"] = float(timeout)
-    if "backoff" in meta:
-        with suppress(TypeError, ValueError):
-            changes["backoff"] = backoffs.load(meta["backoff"])
-    return changes
-
-
-def _object(text: str | None) -> dict[str, Any]:
-    value = None if text is None else codec.loads(text)
-    return value if isinstance(value, dict) else {}
-
-
-def _list(text: str | None) -> list[Any]:
-    value = None if text is None else codec.loads(text)
-    return value if isinstance(value, list) else []
+    if id is not None:
+        _put_id(result, id)
+    _put_time(result, at)
+    _put_created(result, True)

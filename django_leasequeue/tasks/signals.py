@@ -1,7 +1,8 @@
-"""Django's task signals, sent robustly: a receiver that raises is logged and changes nothing.
+"""Signals and log lines of tasks: Django's task signals, those of ``django_leasequeue.signals``, Django's log.
 
-Django itself connects one receiver to each signal, which writes a log line. Where it is the only one, it is called
-directly, so that no ``TaskResult`` is made for a line that is not written.
+All are sent robustly: a receiver that raises is logged and changes nothing of what becomes of a job. Django itself
+connects one receiver to each of its signals, which writes a log line. Where it is the only one, it is called directly:
+without other receivers no ``TaskResult`` is built.
 """
 
 from __future__ import annotations
@@ -9,11 +10,23 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from django.dispatch import Signal
 
-from .api import TASKS_LOGGER, TaskResult, task_signals
+from .. import signals as job_signals
+from ..engine import Failure, LeasedJob, clock, codec
+from ..twins import Steps, either
+from .api import TASKS_LOGGER, Task, TaskResult, TaskResultStatus, task_signals
+from .registry import TaskEntry
+from .result_rows import error_of, errors_of, make_result, task_as_enqueued, workers_of
+from .results import local
+
+if TYPE_CHECKING:
+    from ..worker.control import JobControl
+    from ..worker.handler import EndingName
 
 _logger = logging.getLogger(TASKS_LOGGER)
 
@@ -35,9 +48,9 @@ class TaskSignal:
     def is_heard(self, level: int | None = None) -> bool:
         """Return whether there is any receiver; Django's own counts if its line is written (see ``is_logged``)."""
         receivers = self.signal.receivers
-        return bool(receivers) and (
-            _logger.isEnabledFor(self.level if level is None else level) or self.has_receivers()
-        )
+        if len(receivers) == 1 and receivers[0][0][0] == id(self.log):
+            return _logger.isEnabledFor(self.level if level is None else level)
+        return bool(receivers)
 
     def has_receivers(self) -> bool:
         """Return whether there is a receiver beside Django's own: only then is a ``TaskResult`` needed."""
@@ -64,3 +77,191 @@ def _task_signal(name: str, level: int) -> TaskSignal:
 enqueued = _task_signal("enqueued", logging.DEBUG)
 started = _task_signal("started", logging.INFO)
 finished = _task_signal("finished", logging.INFO)
+
+
+_OURS = {
+    "completed": job_signals.completed,
+    "failed": job_signals.failed,
+    "failing": job_signals.failing,
+    "dead": job_signals.failed,
+}
+
+#: Errors that wait for the signal at most. Those of jobs whose lease was lost meanwhile are never fetched.
+_MAX_KEPT = 256
+
+
+class _LogLine:
+    """The part of a ``TaskResult`` that Django's log lines use."""
+
+    __slots__ = ("backend", "id", "status", "task")
+
+    def __init__(self, entry: TaskEntry, job: LeasedJob, status: TaskResultStatus) -> None:
+        self.task = entry.task
+        self.id = job.key or ""
+        self.status = status
+        self.backend = entry.alias
+
+
+class Announcer:
+    """Sends the signals of task runs, with the ``TaskResult`` that they carry.
+
+    There is one in a process, called from many threads.
+
+    Args:
+        project: the tenant whose jobs these are.
+    """
+
+    def __init__(self, project: str) -> None:
+        self._project = project
+        self._node = ""
+        self._errors: dict[tuple[int, int], BaseException] = {}
+
+    def started(self, entry: TaskEntry, job: LeasedJob, control: JobControl) -> Steps[None] | None:
+        """Return the body that says that a task is about to run, ``None`` if nobody hears it."""
+        self._node = control.node
+        heard = job_signals.started.receivers or started.is_heard()
+        return self._tell_started(entry, job, control) if heard else None
+
+    def _tell_started(self, entry: TaskEntry, job: LeasedJob, control: JobControl) -> Steps[None]:
+        if job_signals.started.receivers:
+            send = partial(job_signals.started.asend_robust, sender=None)
+            about = {**self._about(job), "job": job, "node": control.node}
+            yield either(partial(job_signals.send, job_signals.started, **about), partial(send, **about))
+        if started.has_receivers():
+            yield either(started.send, started.asend, entry.sender, self.running_result(entry, job, control.node))
+        elif started.is_logged():
+            started.log(sender=entry.sender, task_result=_LogLine(entry, job, TaskResultStatus.RUNNING))
+
+    def keep_error(self, job: LeasedJob, error: BaseException) -> None:
+        """Keep a task's last error until its end is stored: receivers find it as the current exception."""
+        if not finished.is_heard(logging.ERROR):
+            return
+        if len(self._errors) >= _MAX_KEPT:
+            self._errors.pop(next(iter(self._errors), (0, 0)), None)
+        self._errors[job.seq, job.token] = error
+
+    def has_receivers(self, ending: EndingName) -> bool:
+        """Return whether an ending has a receiver or a log line."""
+        if _OURS[ending].receivers:
+            return True
+        if ending == "failing":
+            return False
+        level = logging.INFO if ending == "completed" else logging.ERROR
+        return finished.is_heard(level)
+
+    def settled(
+        self,
+        entry: TaskEntry | None,
+        job: LeasedJob,
+        ending: EndingName,
+        result_json: str | None,
+        failure: Failure | None,
+        available_at: datetime | None,
+    ) -> None:
+        """Send that the end of a run has been stored.
+
+        Args:
+            entry: the task; ``None`` if this process does not find it (Django's signals are not sent then).
+            job: the job.
+            ending: what became of it.
+            result_json: what the task returned, as JSON text.
+            failure: what is kept of its error.
+            available_at: when it is tried again.
+        """
+        error = self._errors.pop((job.seq, job.token), None)
+        if _OURS[ending].receivers:
+            self._send_ours(job, ending, result_json, failure, available_at)
+        if ending == "failing" or entry is None:
+            return
+        if finished.has_receivers():
+            result = self._finished_result(entry, job, ending, result_json, failure)
+            _within(error, lambda: finished.send(entry.sender, result))
+        elif finished.is_logged(logging.INFO if ending == "completed" else logging.ERROR):
+            line = _LogLine(entry, job, _status(ending))
+            _within(error, lambda: finished.log(sender=entry.sender, task_result=line))
+
+    def running_result(self, entry: TaskEntry, job: LeasedJob, node: str) -> TaskResult[Any]:
+        """Return the result of a task that runs."""
+        return self._result(entry, job, TaskResultStatus.RUNNING, workers_of(job.errors, node, job.deliveries))
+
+    def failed_result(self, entry: TaskEntry, job: LeasedJob, failure: Failure) -> TaskResult[Any]:
+        """Return the result of a task whose attempt has just failed."""
+        result = self._result(entry, job, TaskResultStatus.FAILED, workers_of(job.errors, self._node, job.deliveries))
+        result.errors.append(error_of(failure.type, failure.message, failure.traceback))
+        return result
+
+    def _finished_result(
+        self, entry: TaskEntry, job: LeasedJob, ending: EndingName, result_json: str | None, failure: Failure | None
+    ) -> TaskResult[Any]:
+        result = self._result(entry, job, _status(ending), workers_of(job.errors, self._node, job.deliveries))
+        object.__setattr__(result, "finished_at", local(clock.now()))
+        if failure is not None:
+            result.errors.append(error_of(failure.type, failure.message, failure.traceback))
+        if result_json is not None:
+            object.__setattr__(result, "_return_value", codec.loads(result_json))
+        return result
+
+    def _result(
+        self, entry: TaskEntry, job: LeasedJob, status: TaskResultStatus, worker_ids: list[str]
+    ) -> TaskResult[Any]:
+        data = job.data
+        return make_result(
+            self._task(entry, job),
+            job.key or "",
+            status,
+            data=data if isinstance(data, dict) else None,
+            backend=entry.alias,
+            errors=errors_of(job.errors),
+            worker_ids=worker_ids,
+            enqueued_at=job.created_at,
+            started_at=job.first_claimed_at,
+            last_attempted_at=job.claimed_at,
+        )
+
+    def _task(self, entry: TaskEntry, job: LeasedJob) -> Task[..., Any]:
+        meta = job.meta if job.meta_json is not None else None
+        declared = getattr(entry.task, "max_attempts", None)
+        return task_as_enqueued(
+            entry.task,
+            meta if isinstance(meta, dict) else {},
+            priority=-job.rank,
+            queue_name=job.queue,
+            backend=entry.alias,
+            # A job has its queue's limit where neither its task nor using() names one.
+            max_attempts=None if declared is None else job.max_deliveries,
+        )
+
+    def _about(self, job: LeasedJob) -> dict[str, Any]:
+        return {"queue": job.queue, "project": self._project, "seq": job.seq, "key": job.key, "name": job.name}
+
+    def _send_ours(
+        self,
+        job: LeasedJob,
+        ending: EndingName,
+        result_json: str | None,
+        failure: Failure | None,
+        available_at: datetime | None,
+    ) -> None:
+        more: dict[str, Any] = {"job": job}
+        if ending == "completed":
+            more["result"] = None if result_json is None else codec.loads(result_json)
+        else:
+            more["failure"] = failure
+        if ending == "failing":
+            more["available_at"] = available_at
+        job_signals.send(_OURS[ending], **self._about(job), **more)
+
+
+def _status(ending: EndingName) -> TaskResultStatus:
+    return TaskResultStatus.SUCCESSFUL if ending == "completed" else TaskResultStatus.FAILED
+
+
+def _within(error: BaseException | None, call: Any) -> None:
+    """Call with ``error`` as the current exception, as Django's own backends do when a task has failed."""
+    if error is None:
+        call()
+        return
+    try:
+        raise error
+    except BaseException:  # noqa: BLE001  (it is the task's own, raised again only to be the current one)
+        call()

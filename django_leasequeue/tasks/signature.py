@@ -1,4 +1,4 @@
-"""Signatures: calls of tasks that are written down, and the graph into which workflows place them."""
+"""Signatures: calls of tasks that are written down, the graph they are placed in, and their inputs."""
 
 from __future__ import annotations
 
@@ -7,12 +7,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 
+from .. import engine
+from ..engine import Input, codec
 from ..engine.flow.workflows import MAX_EDGES, MAX_NODES
-from ..exceptions import InvalidOption
+from ..engine.large import reading
+from ..engine.operation import Steps, operation
+from ..engine.queues import routing
+from ..enums import MemberState
+from ..exceptions import InvalidOption, LargeStorageError, PayloadAway
 from .api import InvalidTask, T, Task, TaskResult
+from .context import running
+from .exceptions import FailForGood
 
 if TYPE_CHECKING:
     from .canvas import Chain
+
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -143,3 +152,80 @@ def check_step(step: Any, where: str) -> Step[Any]:
             f"{where} takes signatures, such as task.s(1), chains, groups and chords; {step!r:.200} is none of them."
         )
     return step
+
+
+_RESULT = reading.Columns("result_json", None)
+
+
+class Outcome(NamedTuple):
+    """How a job of a workflow ended: what a step with ``allow_failures`` takes of each that it comes after.
+
+    ``ok``: whether it succeeded, and ``value`` is what it returned. Else ``error_type`` is the path of the exception's
+    class and ``error`` its text, also while its dead letter is tried again; both are ``None`` if it was cancelled.
+    ``task_id`` is that of its task's result.
+    """
+
+    ok: bool
+    value: Any
+    error_type: str | None
+    error: str | None
+    task_id: str | None
+
+
+def queue_database(backend: Any, queue: str) -> str:
+    """Return the alias of the database of the running job of a queue."""
+    control = running.get()
+    if control is not None and control.using:
+        return control.using
+    return str(backend.config.database or routing.alias_of(backend.config.project, queue))
+
+
+def inputs_marker(after: Ends) -> dict[str, bool]:
+    """Return what a job's payload says of the return values that it takes."""
+    return {"many": after.many, "failed": after.tolerant}
+
+
+@operation
+def read_inputs(seq: int) -> Steps[list[Input]]:
+    """Read how the parents of a job ended, with large results from their storage.
+
+    Raises:
+        PayloadAway: that storage is away.
+        LargePayloadLost: a result is gone there.
+    """
+    rows = yield from engine.inputs(seq).steps()
+    try:
+        return (yield from reading.steps(rows, _RESULT))
+    except LargeStorageError as error:
+        raise PayloadAway(str(error), error.cause) from error
+
+
+def first_argument(rows: list[Input], marked: Any) -> Any:
+    """Return the first argument of a job: its parent's return value, or the list of those of all.
+
+    Args:
+        rows: its parents.
+        marked: what its payload says, see ``inputs_marker``.
+
+    Raises:
+        FailForGood: a value is not there any more.
+        InvalidOption: the payload is not that of a task in a workflow.
+    """
+    if not isinstance(marked, dict) or marked.keys() != {"many", "failed"}:
+        raise InvalidOption(f'"inputs" of a payload are written by workflows only; they are {marked!r:.200}.')
+    if not rows or not (marked["many"] or len(rows) == 1):
+        raise FailForGood("The jobs before this one are not known: it is not in its workflow any more.")
+    values = [_value(row, allow_failures=marked["failed"]) for row in rows]
+    return values if marked["many"] else values[0]
+
+
+def _value(row: Input, *, allow_failures: bool) -> Any:
+    if row.completed:
+        value = None if row.result_json is None else codec.loads(row.result_json)
+        return Outcome(True, value, None, None, row.key) if allow_failures else value
+    if allow_failures and row.member != MemberState.COMPLETED:
+        return Outcome(False, None, row.error_type, row.error, row.key)
+    raise FailForGood(
+        f"The result of job {row.seq}, which this one takes, is not there any more: it has expired (result_ttl_ms), or"
+        " the job was removed."
+    )

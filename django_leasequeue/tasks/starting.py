@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, cast
 from uuid import UUID, uuid4
 
 from django.db import transaction
 
-from .. import engine
-from ..engine import Enqueued, NewJob, Node
+from .. import conf, engine
+from ..engine import Enqueued, Limited, Node
 from ..engine.flow.workflows import MAX_LABEL_BYTES, check_nodes
 from ..engine.limits import check_text
 from ..engine.operation import BEGIN, operation
 from ..engine.operation import Steps as Statements
+from ..engine.queues import routing
 from ..engine.queues.definition import Definition
 from ..engine.queues.queues import find, make_declared
+from ..engine.tags import check_tags
 from ..enums import WorkflowShape
 from ..exceptions import InvalidOption
 from ..twins import Steps, either, run
-from . import after_commit, arguments, inputs, jobs, limit
-from .api import DEFAULT_TASK_BACKEND_ALIAS, InvalidTask, T, Task, TaskResult, task_backends
-from .backend import LeaseQueueBackend
-from .calls import TaskCalls
-from .ids import new_ends
-from .new_results import new_result
+from .api import DEFAULT_TASK_BACKEND_ALIAS, InvalidTask, T, TaskResult, task_backends
+from .backend import LeaseQueueBackend, awaits
+from .calls import TaskCalls, check_jobs
 from .options import BackendOptions
-from .signature import Ends, Graph, Placed, Signature
+from .results import local, new_ends, note_stored
+from .signature import Ends, Graph, Placed, Signature, inputs_marker
 from .task import LeaseQueueTask
-from .times import local
 from .workflow_result import WorkflowResult
 
 
@@ -50,6 +47,7 @@ class Plan(NamedTuple):
     name: str
     shape: WorkflowShape = WorkflowShape.MAPPING
     existing: Existing | None = None
+    tags: dict[str, Any] | None = None
 
 
 class _Ready(NamedTuple):
@@ -61,31 +59,19 @@ class _Ready(NamedTuple):
     database: str
 
 
-class UnresolvedInput:
-    """The first argument of a call that gets it from the job before: there is none yet to make a key of."""
-
-    def _refuse(self, *args: Any) -> NoReturn:
-        raise InvalidTask(
-            "A limit takes its key from the first argument, which is not known before the job before has ended. Take"
-            " another argument for the key, or give all arguments with si()."
-        )
-
-    __format__ = __str__ = __getitem__ = __getattr__ = __eq__ = __hash__ = __int__ = __iter__ = _refuse
-
-
 def start(plan: Plan, *, waits: bool) -> Steps[WorkflowResult[T]]:
     """Enqueue a workflow, or add to one; with ``waits`` only once data are committed that must be."""
     uid = uuid4() if plan.existing is None else plan.existing.uid
     backend = _backend(plan)
     ready = _prepare(plan, backend, uid)
     result: WorkflowResult[T] = WorkflowResult(str(uid), backend.alias, ready.database)
-    data = after_commit.awaited(ready.database) if waits else None
-    if data is None:
+    after = conf.settings.ENQUEUE_AFTER_COMMIT_OF if waits else None
+    if after is None or not awaits(after, ready.database):
         yield from _store(plan, ready, uid, backend)
         return result
     _check(plan, ready, backend.config)
     result.enqueued = False
-    transaction.on_commit(partial(_store_now, plan, ready, uid, backend, result), using=data)
+    transaction.on_commit(partial(_store_now, plan, ready, uid, backend, result), using=after)
     return result
 
 
@@ -99,8 +85,7 @@ def _store(plan: Plan, ready: _Ready, uid: UUID, backend: LeaseQueueBackend) -> 
     answers = yield either(engine.run, engine.arun, operation, ready.database)
     nodes = [*ready.nodes, *([] if ready.on_failure is None else [ready.on_failure])]
     for node, result, answer in zip(nodes, ready.results, answers, strict=True):
-        object.__setattr__(result, "id", engine.make_id(answer.seq, node.job.id_end or ""))
-        object.__setattr__(result, "enqueued_at", local(answer.created_at))
+        note_stored(result, engine.make_id(answer.seq, node.job.id_end or ""), local(answer.created_at))
     yield from backend.announce(ready.results)
 
 
@@ -127,15 +112,15 @@ def _check(plan: Plan, ready: _Ready, options: BackendOptions) -> None:
     """Refuse what would be refused for what it is, without asking the database."""
     if ready.nodes:
         check_nodes(ready.nodes, len(plan.graph.known))
-    queues: dict[str, list[NewJob]] = {}
-    for node in ready.nodes:
-        queues.setdefault(node.queue, []).append(node.job)
-    jobs.check(queues, options)
+    for queue in dict.fromkeys(node.queue for node in ready.nodes):
+        check_jobs(queue, [node.job for node in ready.nodes if node.queue == queue], options)
 
 
 def _backend(plan: Plan) -> LeaseQueueBackend:
     """Return the backend of all tasks of a workflow; an empty one has that of the tasks that name none."""
     check_text(plan.name, "the name of a workflow", MAX_LABEL_BYTES, 0)
+    if plan.tags is not None:
+        check_tags(plan.tags)
     if plan.on_failure is not None and not isinstance(plan.on_failure, Signature):
         raise InvalidOption(f"on_failure takes a signature, such as task.s(); it is {plan.on_failure!r}.")
     if not plan.graph.calls and plan.shape != WorkflowShape.LIST:
@@ -169,18 +154,30 @@ def _prepare(plan: Plan, backend: LeaseQueueBackend, uid: UUID) -> _Ready:
     results: list[TaskResult[Any]] = []
     for number, (signature, after, name) in enumerate(_every(plan)):
         task = signature.task
-        alike = made.get(id(task))
-        if alike is None:
-            databases.add(_accept(task, backend))
-            alike = made[id(task)] = TaskCalls(task, backend.alias)
+        calls = made.get(id(task))
+        if calls is None:
+            path = task.module_path
+            if task.run_after is not None:
+                raise InvalidTask(f"{path} has a run_after: a job of a workflow starts after those before it.")
+            if isinstance(task, LeaseQueueTask) and task.key is not None:
+                raise InvalidTask(f"{path} has a key: a job of a workflow is not unique. Take a task without one.")
+            calls = made[id(task)] = backend.calls_of(task, plan.tags)
+            home, existing = backend.database_of(task), plan.existing
+            # A workflow goes on where it is, also when its queues have moved.
+            moved = existing is not None and existing.database in routing.homes(backend.config.project, task.queue_name)
+            databases.add(existing.database if existing is not None and moved else home)
         args = list(signature.args)
         if number == len(plan.graph.calls) and not signature.immutable:
             args.insert(0, str(uid))
-        parents = tuple(place + known if place >= 0 else -1 - place for place in after.places)
         if after.empty and not signature.immutable:
             args.insert(0, [])
-        node, result = _node(alike, args, signature, after._replace(places=parents), next(ends))
-        nodes.append(replace(node, label=name) if name else node)
+        parents = tuple(place + known if place >= 0 else -1 - place for place in after.places)
+        takes = bool(parents) and not (signature.immutable or after.empty)
+        result, job = calls.prepare(args, signature.kwargs, next(ends), inputs_marker(after) if takes else None)
+        limited = cast("Limited | None", job.limit)
+        limit = None if limited is None else (limited.key, limited.values)
+        job = job._replace(limit=None)
+        nodes.append(Node(task.queue_name, job, parents, after.tolerant, limit=limit, label=name))
         results.append(result)
     if not nodes:
         databases.add(backend.databases()[0])
@@ -190,35 +187,3 @@ def _prepare(plan: Plan, backend: LeaseQueueBackend, uid: UUID) -> _Ready:
         )
     on_failure = nodes.pop() if len(nodes) > len(plan.graph.calls) else None
     return _Ready(nodes, on_failure, results, next(iter(databases)))
-
-
-def _accept(task: Task[..., Any], backend: LeaseQueueBackend) -> str:
-    if task.run_after is not None:
-        raise InvalidTask(f"{task.module_path} has a run_after: a job of a workflow starts after those before it.")
-    if isinstance(task, LeaseQueueTask) and task.key is not None:
-        raise InvalidTask(f"{task.module_path} has a key: a job of a workflow is not unique. Take a task without one.")
-    return backend.accept(task)
-
-
-def _node(
-    calls: TaskCalls, args: Sequence[Any], signature: Signature[Any], after: Ends, id_end: str
-) -> tuple[Node, TaskResult[Any]]:
-    task = signature.task
-    takes = bool(after.places) and not (signature.immutable or after.empty)
-    arguments.check(task, [None, *args] if takes else args, signature.kwargs)
-    result = new_result(task, args, signature.kwargs, calls.backend)
-    known = result.args
-    if takes:
-        job = calls.job(result, id_end, inputs=inputs.marker(after))
-        known = [UnresolvedInput(), *known]
-    else:
-        job = calls.job(result, id_end)
-    limited = limit.of_call(task, known, result.kwargs)
-    node = Node(
-        task.queue_name,
-        job,
-        after.places,
-        after.tolerant,
-        limit=None if limited is None else (limited.key, limited.values),
-    )
-    return node, result

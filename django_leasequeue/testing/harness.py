@@ -20,6 +20,7 @@ from ..models import Queue as QueueRow
 from ..notify import close_listeners
 from ..queue.queue import Queue
 from ..tasks.api import Task
+from ..tasks.codecs import encode
 from .running import JobRunner, Ran
 
 #: A job that waits for its limit or its workflow stands at such a time.
@@ -155,9 +156,9 @@ class Harness:
             kwargs |= {item: value for item, value in (("key", key), ("name", name), ("tag", tag)) if value is not _ANY}
             called: dict[str, Any] = {}
             if args:
-                called["args"] = list(args)
+                called["args"] = encode(args)
             if kwargs:
-                called["kwargs"] = kwargs
+                called["kwargs"] = encode(kwargs)
             fits = [job for job in there if not called or _same(job.payload or {}, called)]
             looked_for = f"{what.module_path} with {called or 'any arguments'}"
         else:

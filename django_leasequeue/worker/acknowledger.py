@@ -141,9 +141,10 @@ class Acknowledger:
                 break
             if take_from(entry[1], held) or (entry[2] is not None and entry[2].settled):
                 entries.append(entry)
-            elif entry[0] != UNSTARTED:  # of those the keeper has said it
+            elif entry[0] != UNSTARTED:
                 self._state.figures.add(lost=1)
-                _log_lost(entry[1], "the lease was gone")
+                if entry[2] is None or entry[2].reason != "cancelled":  # of those the keeper has said it
+                    _log_lost(entry[1], "the lease was gone")
         return entries
 
     def _store_progress(self, entries: list[Entry], link: DatabaseLink) -> None:
@@ -362,7 +363,9 @@ def _waits(control: JobControl | None) -> bool:
 
 
 def _log_lost(job: LeasedJob, why: str) -> None:
+    after = "it was taken out" if why == Outcome.NOT_FOUND else "it will run again"
     logger.warning(
-        "Lease lost: what the job did does not count, it will run again",
+        "Lease lost: what the job did does not count, %s",
+        after,
         extra={"seq": job.seq, "queue": job.queue, "job": job.name, "key": job.key, "why": why},
     )

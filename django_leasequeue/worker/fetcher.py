@@ -11,6 +11,7 @@ from ..engine import LeasedJob, Release, claim, release
 from ..engine.leases.claim import MAX_QUEUES as MAX_CLAIM_QUEUES
 from ..engine.leases.claim_cursor import ClaimCursor
 from ..engine.limits import MAX_BATCH
+from ..engine.queues import routing
 from ..enums import JobFlag
 from ..notify import JOBS, Subscription, Watch, get_listener
 from .coroutines import CoroutinePool
@@ -73,7 +74,12 @@ class QueueNames:
         options = self._state.options
         wanted = None if options.all_queues else list(dict.fromkeys(options.queues))
         found = self._link.run(read_queues(options.project, wanted))
-        missing = [name for name in wanted or () if name not in found]
+        # A worker of several databases has the same names for each: queues are made where they belong.
+        missing = [
+            name
+            for name in wanted or ()
+            if name not in found and routing.alias_of(options.project, name) == options.database
+        ]
         if missing:
             self._link.run(make_queues(options.project, missing, options.database))
             found = self._link.run(read_queues(options.project, wanted))

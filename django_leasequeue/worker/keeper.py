@@ -217,12 +217,15 @@ class Keeper:
                 )
             )
             cancelled = []
+            lost = []
             for job in jobs:
                 outcome = settled.outcomes[job.seq]
                 if outcome is Outcome.CANCELLED:
                     cancelled.append(job)
                 elif outcome is not Outcome.OK and take_from(job, state.held):
-                    self._lose(job, outcome)
+                    lost.append((job, outcome))
+            for job, outcome in lost:  # what had not begun is not held any more when a thread becomes free
+                self._lose(job, outcome)
             if cancelled:
                 self._cancel(cancelled)
             for job in {job.token: job for job in jobs if job.seq in settled.seconds}.values():
@@ -252,13 +255,16 @@ class Keeper:
 
     def _lose(self, job: LeasedJob, outcome: Outcome) -> None:
         """Tell a running job that its lease is gone; one that has not started is not started any more."""
-        logger.warning(
-            "Lease lost",
+        # A job that is not there any more was taken out, and nobody else has it.
+        gone = outcome is Outcome.NOT_FOUND
+        logger.log(
+            logging.INFO if gone else logging.WARNING,
+            "Job taken out while it was leased" if gone else "Lease lost",
             extra={"seq": job.seq, "queue": job.queue, "job": job.name, "key": job.key, "why": outcome.value},
         )
         for control, _ in self._running():
             if control.job is job:
-                control.abort("lease_lost")
+                control.abort("cancelled" if gone else "lease_lost")
                 return
         self._state.figures.add(lost=1)
 

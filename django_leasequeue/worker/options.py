@@ -23,29 +23,26 @@ from ..engine.queues import routing
 def load_options(**given: Any) -> WorkerOptions:
     """Return the options: the given ones (``None``: not given) over the settings over the defaults.
 
+    Without ``database`` they are those of a worker for the first database that holds queues.
+
     Raises:
         ImproperlyConfigured: a name is unknown, or a value is not allowed.
     """
+    return load_each(**given)[0]
+
+
+def load_each(**given: Any) -> list[WorkerOptions]:
+    """Return the options as ``load_options``, once for each database that they cover."""
     chosen = {name: value for name, value in given.items() if value is not None}
     checked = read(WorkerOptions, {name.upper(): value for name, value in chosen.items()}, "runworker")
     options = replace(conf.settings.WORKER, **{name: getattr(checked, name) for name in chosen})
     if len(options.node.encode()) > MAX_NODE_BYTES - 16:
         raise ImproperlyConfigured(f"node of a worker must be at most {MAX_NODE_BYTES - 16} bytes long.")
-    alias = options.database or _database(options)
-    if alias not in django_settings.DATABASES or connections[alias].vendor != "postgresql":
-        raise ImproperlyConfigured(f"{alias!r} is not a PostgreSQL database of DATABASES.")
-    return replace(options, database=alias)
-
-
-def _database(options: WorkerOptions) -> str:
-    if options.all_queues:
-        return conf.settings.DATABASE
-    aliases = {routing.alias_of(options.project, name) for name in options.queues}
-    if len(aliases) > 1:
-        raise ImproperlyConfigured(
-            f"These queues are in several databases ({', '.join(sorted(aliases))}): run one worker for each."
-        )
-    return aliases.pop()
+    aliases = [options.database] if options.database else routing.aliases()
+    for alias in aliases:
+        if alias not in django_settings.DATABASES or connections[alias].vendor != "postgresql":
+            raise ImproperlyConfigured(f"{alias!r} is not a PostgreSQL database of DATABASES.")
+    return [replace(options, database=alias) for alias in aliases]
 
 
 def node_name() -> str:

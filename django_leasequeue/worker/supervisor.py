@@ -47,6 +47,7 @@ class Child:
     """One place for a worker process, and the process that is in it now."""
 
     number: int
+    options: WorkerOptions
     pid: int = 0
     orders: int = -1
     reports: int = -1
@@ -68,23 +69,26 @@ class Child:
 
 
 class Supervisor:
-    """Runs ``options.processes`` workers, starts those again that die or ask for it.
+    """Runs ``processes`` workers for each database, starts those again that die or ask for it.
 
     Args:
-        options: the workers' options.
+        each: the workers' options, once for each database; they differ in it alone.
 
     Raises:
         ImproperlyConfigured: this system cannot fork.
     """
 
-    def __init__(self, options: WorkerOptions) -> None:
+    def __init__(self, *each: WorkerOptions) -> None:
         if not hasattr(os, "fork"):
             raise ImproperlyConfigured(
-                "--processes needs an operating system that can fork; run several workers instead."
+                "--processes and queues in several databases need an operating system that can fork; run several"
+                " workers instead, each with --database."
             )
-        self._options = options
+        self._options = options = each[0]
         self._name = options.node or node_name()
-        self._children = [Child(number) for number in range(options.processes)]
+        #: The first process of each database also does the reaper's duties there.
+        places = [replace(one, reaper=one.reaper and not number) for one in each for number in range(one.processes)]
+        self._children = [Child(number, one) for number, one in enumerate(places)]
         self._selector = selectors.DefaultSelector()
         self._page: HealthPage | None = None
         self._file: HealthFile | None = None
@@ -124,7 +128,7 @@ class Supervisor:
         before = {number: signal.signal(number, self._signalled) for number in (signal.SIGTERM, signal.SIGINT)}
         before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wake_writing, warn_on_full_buffer=False)
-        logger.info("Supervisor started", extra={"node": self._name, "processes": options.processes})
+        logger.info("Supervisor started", extra={"node": self._name, "processes": len(self._children)})
         while not all(child.over for child in self._children):
             code = self._turn()
             if code is not None:
@@ -206,7 +210,7 @@ class Supervisor:
             os.close(orders_writing)
             os.close(reports_reading)
             self._forget_parent()
-            return run_child(self._options, self._name + child.suffix, child.number, orders_reading, reports_writing)
+            return run_child(child.options, self._name + child.suffix, orders_reading, reports_writing)
         os.close(orders_reading)
         os.close(reports_writing)
         os.set_blocking(reports_reading, False)
@@ -298,17 +302,16 @@ def _read(descriptor: int) -> bytes:
         return b""
 
 
-def run_child(options: WorkerOptions, node: str, number: int, orders: int, reports: int) -> ExitCode:
+def run_child(options: WorkerOptions, node: str, orders: int, reports: int) -> ExitCode:
     """Run one worker under a supervisor.
 
     Args:
-        options: of all workers.
+        options: of this worker.
         node: this one's name.
-        number: its number; the first also does the reaper's duties.
         orders: descriptor to read: what the supervisor says; its end means that the supervisor is gone.
         reports: descriptor to write: health, a JSON object a line.
     """
-    worker = Worker(replace(options, reaper=options.reaper and number == 0), node=node)
+    worker = Worker(options, node=node)
     state = worker.state
     # The supervisor passes on what it is told; a signal to the whole group must not count twice.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -14,7 +14,7 @@ from django.db import connections
 
 from django_leasequeue import engine
 from django_leasequeue.engine import ConnectionExecutor, NewJob, pool
-from django_leasequeue.tasks.ids import new_end
+from django_leasequeue.tasks.results import new_end
 
 from . import children
 from .bare import BareQueue

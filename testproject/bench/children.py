@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import shutil
 import signal
@@ -209,6 +210,12 @@ def worker(using: str, queue: str, *arguments: str, environment: Mapping[str, st
     """
     command = ["runworker", "--project", PROJECT, "--queues", queue, "--database", using]
     return _command([*command, *arguments], environment or {})
+
+
+def worker_of_all(urls: Mapping[str, str], *arguments: str) -> Child:
+    """Return a worker on all queues of several servers, by alias, not yet started."""
+    environment = {"LEASEQUEUE_BENCH_SETTINGS": "testproject.settings_servers", "LEASEQUEUE_SERVERS": json.dumps(urls)}
+    return _command(["runworker", "--project", PROJECT, *arguments], environment)
 
 
 def reaper(using: str) -> Child:

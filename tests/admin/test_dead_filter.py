@@ -78,6 +78,7 @@ def test_deliveries(text: str, bounds: tuple[int | None, int | None]) -> None:
         ("data.a.b = x", PayloadTest("data", ("a", "b"), True, "x")),
         ("data.args.0=17", PayloadTest("data", ("args", "0"), True, "17")),
         ('meta.region != "eu"', PayloadTest("meta", ("region",), False, '"eu"')),
+        ("tags.customer = 7", PayloadTest("tags", ("customer",), True, "7")),
         ("data.note = a = b", PayloadTest("data", ("note",), True, "a = b")),
     ],
 )

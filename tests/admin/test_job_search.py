@@ -61,7 +61,7 @@ class TestEveryState:
         claim(lease_ms=80_000_000)
         (jobs["delayed"],) = put(1, delay_ms=90_000_000, name="shop.delayed")
         jobs["ready"] = enqueue(
-            NewJob(key="order-77", name="shop.ready", data={"args": [], "kwargs": {"customer": 17}}),
+            NewJob({"args": [], "kwargs": {"customer": 17}}, key="order-77", name="shop.ready", tags={"customer": 7}),
             queue="other", project="acme",
         )[0].seq  # fmt: skip
         (jobs["record"],) = put(1, "journal", name="shop.record")
@@ -81,7 +81,8 @@ class TestEveryState:
             ({"text": "ORDER-7"}, {"ready"}), ({"q": "CHARGE(card)"}, {"failed", "dead"}),
             ({"q": '"customer": 17'}, {"ready"}), ({"q": '"order-7"'}, {"ready"}),
             ({"payload": "data.kwargs.customer = 17"}, {"ready"}),
-            ({"payload": "data.kwargs.customer = 18"}, set()),
+            ({"payload": "data.kwargs.customer = 18"}, set()), ({"payload": "tags.customer = 7"}, {"ready"}),
+            ({"q": "tags.customer = 7"}, {"ready"}), ({"q": 'tags.customer = "7"'}, set()),
             ({"since": "2030-01-01T13:30"}, {"dead", "leased", "delayed", "ready", "record"}),
             ({"until": "2030-01-01T13:30"}, {"completed", "failed"}),
             ({"since": "2030-01-01T12:30", "until": "2030-01-01T13:30"}, {"failed"}),

@@ -173,7 +173,7 @@ def test_the_lists(boss: Client, clock: Clock, monkeypatch: pytest.MonkeyPatch) 
         naps.append(suspended(queue=queue))
         clock.advance(seconds=1)
     waiter = suspended(event="packed")
-    monkeypatch.setattr("django_leasequeue.admin.suspended.LOOK", 2)
+    monkeypatch.setattr("django_leasequeue.admin.job_list.LOOK", 2)
 
     def listed(**query: str) -> list[int]:
         answer = boss.get(url("job_changelist"), query)
@@ -217,6 +217,4 @@ def test_attempts_leave_the_sleep_out(boss: Client, clock: Clock) -> None:
     assert (first.outcome, first.failing, last.outcome) == ("suspended", False, "completed")
     assert last.waited == timedelta(0)
     assert last.ran == timedelta(milliseconds=20)
-    assert [line.event.what for line in page.context["lines"]][:4] == [
-        *("completed", "claimed", "suspended", "claimed")
-    ]
+    assert [line.what for line in page.context["lines"]][:4] == [*("completed", "claimed", "suspended", "claimed")]

@@ -50,14 +50,6 @@ def test_bad_arguments_are_refused(arguments: list[str], words: str) -> None:
         bench(*arguments)
 
 
-def test_list_names_every_mode(capsys: pytest.CaptureFixture[str]) -> None:
-    bench("--list")
-
-    shown = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in shown] == list(MODES)
-    assert all(len(line.split()) > 2 for line in shown)
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("transactional_db", "debug")
 def test_table_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

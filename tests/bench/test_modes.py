@@ -26,6 +26,7 @@ EXPECTED = {
         "enqueue beside 500 sleepers",
         "drain beside 500 sleepers",
     ],
+    "servers": ["on 3 servers", "another server", "1 of 3 servers stopped"],
     "peers": ["DBOS", "django-absurd"],
     "single": ["into empty tables", "last fifth"],
     "claim": ["batches of 1", "batches of 20", "batches of 200", "results kept", "WAL of a job"],

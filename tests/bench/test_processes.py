@@ -1,54 +1,14 @@
-"""Reading processes, and watching children."""
+"""Watching children."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
-import psycopg
 import pytest
 
-from testproject.bench import children, processes
+from testproject.bench import processes
 from testproject.bench.children import Child, ChildFailed
-from testproject.bench.stamps import Stamps
 from tests.support.waiting import eventually
-
-BUSY = "import time; end = time.process_time() + {}\nwhile time.process_time() < end: pass"
-
-
-def test_cpu_time_and_memory_of_this_process_its_children_and_one_that_is_gone() -> None:
-    before = processes.family_cpu(os.getpid())
-    with subprocess.Popen([sys.executable, "-c", BUSY.format(0.2)]) as process:
-        process.wait()
-    after = processes.times(os.getpid())
-    assert after.parent == os.getppid()
-    assert processes.family_cpu(os.getpid()) - before >= 0.1  # of 0.2: clocks tick
-    assert (processes.resident_bytes(os.getpid()) or 0) > 1_000_000
-    for read in (processes.times, processes.resident_bytes, processes.family_cpu):
-        assert read(process.pid) is None
-
-
-def test_the_server_is_found_when_it_runs_here(test_dsn: str) -> None:
-    with psycopg.connect(test_dsn) as connection:
-        backend, database = connection.info.backend_pid, connection.info.dbname
-        postmaster = processes.postmaster_of(backend, database)
-        if not connection.info.host.startswith("/"):
-            pytest.skip("the server runs elsewhere")
-
-        assert postmaster is not None
-        assert (processes.family_cpu(postmaster) or 0) > 0
-        assert processes.postmaster_of(os.getpid(), database) is None
-
-
-def test_a_child_is_watched() -> None:
-    with Child(["-c", BUSY.format(0.3) + "\nprint('done')"], {}) as child:
-        assert child.wait(300).strip() == "done"
-
-    first, last = child.samples[0], child.samples[-1]
-    used = child.cpu_between(first.at, last.at)
-    assert used is not None
-    assert used == pytest.approx(last.cpu - first.cpu)
-    assert last.resident > 1_000_000
 
 
 def test_a_child_that_fails_says_why_and_one_that_does_not_end_is_stopped() -> None:
@@ -61,14 +21,6 @@ def test_a_child_that_fails_says_why_and_one_that_does_not_end_is_stopped() -> N
             child.wait(0.1)
         child.check()
     assert not child.running
-
-
-def test_settings_without_a_module_cannot_be_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(children, "django_settings", object())
-    monkeypatch.delenv("DJANGO_SETTINGS_MODULE")
-
-    with pytest.raises(ChildFailed, match="DJANGO_SETTINGS_MODULE"):
-        children.worker("default", "claim-1")
 
 
 @pytest.mark.slow
@@ -86,18 +38,3 @@ def test_children_end_with_a_benchmark_that_was_killed(tmp_path: Path) -> None:
         eventually(lambda: told.exists() and told.read_text(), "the child runs")
         process.kill()
     eventually(lambda: processes.times(int(told.read_text())) is None, "the child ends with its parent")
-
-
-def test_stamps_of_earlier_tries_are_dropped() -> None:
-    code = (
-        "import socket, sys; from testproject.bench import stamps\n"
-        "told = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM); told.connect(stamps.address())\n"
-        "told.send(stamps.STAMP.pack(1, 10)); told.send(stamps.STAMP.pack(2, 20))\n"
-        "stamps.STAMP.pack_into(stamps.counter(), 0, 7, 0)"
-    )
-    with Stamps() as told:
-        subprocess.run([sys.executable, "-c", code], env={**os.environ, **told.environment}, check=True)
-
-        assert told.wait(2, 300) == 20
-        assert told.wait(3, 0.01) is None
-        assert told.count == 7

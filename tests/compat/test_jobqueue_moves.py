@@ -118,46 +118,6 @@ class TestHungHandlers:
         assert stalled == ["id"]
 
     @pytest.mark.slow
-    def test_one_that_always_hangs_runs_as_often_as_it_may_and_has_failed(self, release: threading.Event) -> None:
-        queue = Queue("jobs", visibility_timeout=1_000, concurrency=1, max_retries=2)
-        runs: list[int] = []
-
-        @queue.execute
-        def handler(job: Job) -> None:
-            runs.append(job.attempts)
-            release.wait(60)
-
-        with queue:
-            with pytest.raises((MaxRetriesError, JobFailedError)) as caught:
-                queue.enqueue_and_wait("id", timeout=60)
-            assert runs == [1, 2]
-            assert caught.value.deliveries == 2
-            assert queue.get_status("id").error.code == "LEASE_EXPIRED"
-            # The worker goes on with others, and does not take this one again.
-            release.set()
-            queue.enqueue_and_wait("other", timeout=60)
-            assert runs == [1, 2, 1]
-
-    @pytest.mark.slow
-    def test_a_coroutine_is_cancelled(self) -> None:
-        queue = Queue("jobs", visibility_timeout=5_000)
-        reasons: list[str] = []
-
-        @queue.execute
-        async def handler(job: Job) -> str:
-            if job.attempts == 1:
-                try:
-                    await asyncio.Event().wait()
-                except asyncio.CancelledError:
-                    reasons.append(job.signal.reason)
-                    raise
-            return f"run {job.attempts}"
-
-        with queue:
-            assert queue.enqueue_and_wait("id", timeout=60) == "run 2"
-        assert reasons == ["lease_lost"]
-
-    @pytest.mark.slow
     def test_without_an_argument_it_is_the_length_of_the_queue_s_leases(self, release: threading.Event) -> None:
         queue = Queue(Handle("jobs", preset="jobqueue", lease_ms=5_000))
         another = threading.Event()

@@ -2,7 +2,7 @@
 
 import asyncio
 import pickle
-from datetime import UTC, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -44,14 +44,6 @@ class TestExamples:
 
 
 class TestJobs:
-    async def test_of_an_enqueue(self, q: DirectQueue) -> None:
-        job = await q.enqueue("task", b"\x00\xff", priority=3)
-        assert (job.entrypoint, job.payload, job.status, job.priority) == ("task", b"\x00\xff", JobStatus.QUEUED, 3)
-        assert job.created_at.tzinfo is UTC
-        assert job.heartbeat_at is None
-        with pytest.raises(AttributeError):
-            job.priority = 1  # type: ignore[misc]  # on purpose
-
     async def test_of_a_snapshot(self, q: DirectQueue, clock: engine_clock.Clock) -> None:
         first = await q.enqueue("a", b"1", priority=1)
         second = await q.enqueue("b", b"2", priority=2)
@@ -98,14 +90,6 @@ class TestLeases:
         await q.enqueue("task", b"1")
         [job] = await q.dequeue()
         await q.ack(pickle.loads(pickle.dumps(job.id)))
-
-    async def test_nack_returns_it_to_its_place(self, q: DirectQueue) -> None:
-        for number in range(3):
-            await q.enqueue("task", bytes([number]))
-        for _ in range(3):
-            [job] = await q.dequeue()
-            assert job.payload == b"\x00"
-            await q.nack(job.id)
 
 
 class Double:

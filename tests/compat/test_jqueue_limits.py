@@ -40,13 +40,6 @@ class TestPayloads:
         with pytest.raises(PayloadTooLarge, match="17825792"):
             await q.enqueue("task", b"1" * (17 * MIB + 1))
 
-    async def test_other_doors_keep_their_limit(self) -> None:
-        queue = Queue("jobs", preset="jqueue")
-        with pytest.raises(PayloadTooLarge, match="1048576"):
-            await queue.aenqueue(b"1" * (MIB + 1))
-        with pytest.raises(JQueueError, match="max_bytes"):
-            await queue.aenqueue(b"1", max_bytes=0)
-
     async def test_a_batch_of_more_than_one_answer_holds(self, q: DirectQueue) -> None:
         payloads = [bytes([number]) * 9 * MIB for number in range(3)]
         for payload in payloads:
@@ -172,14 +165,6 @@ class TestDumps:
             "version": 7,
             "complete": False,
         }
-
-    async def test_of_jobs_of_a_queue(self, q: DirectQueue) -> None:
-        job = await q.enqueue("task", b"1")
-        [held] = await q.dequeue()
-        for shown in (job, held):
-            assert type(shown.model_dump()["id"]) is str
-            assert json.loads(shown.model_dump_json())["payload"] == "MQ=="
-        assert json.loads(job.model_dump_json())["heartbeat_at"] is None
 
 
 def each(call: Any, *values: Any) -> list[tuple[Any, Any]]:

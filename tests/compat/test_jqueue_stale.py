@@ -1,6 +1,5 @@
 """When a job of ``compat.jqueue`` comes back, and whose call counts afterwards."""
 
-import asyncio
 from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import timedelta
 from typing import Any
@@ -13,7 +12,6 @@ from django_leasequeue.compat.jqueue import BrokerQueue, DirectQueue, JobNotFoun
 from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.exceptions import LeaseLost
 from django_leasequeue.queue.enqueue import CancelStatus
-from tests.queue.processes import python, readline
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("native", "closed_pools")]
 
@@ -99,15 +97,6 @@ class TestStaleTimeout:
                 clock.advance(milliseconds=1)
                 assert len(await broker.dequeue()) == 1
 
-    async def test_requeue_stale_of_all(self, clock: engine_clock.Clock) -> None:
-        q = DirectQueue("jobs")
-        for _ in range(3):
-            await q.enqueue("task", b"1")
-        await q.dequeue(batch_size=2)
-        clock.advance(milliseconds=1)
-        assert await q.requeue_stale(timedelta(0)) == 2
-        assert len((await q.read_state()).queued_jobs()) == 3
-
     async def test_sweeps_are_not_made_for_every_call(
         self, clock: engine_clock.Clock, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -170,15 +159,6 @@ class TestLate:
         with pytest.raises(JobNotFoundError):
             await first.ack(job_id)
 
-    async def test_nor_after_it_gave_the_job_back(self) -> None:
-        first, second = DirectQueue("jobs"), DirectQueue("jobs")
-        await first.enqueue("task", b"1")
-        [job] = await first.dequeue()
-        await first.nack(job.id)
-        await second.dequeue()
-        with pytest.raises(LeaseLost):
-            await first.ack(str(job.id))
-
     async def test_memory_is_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(jqueue_values, "MAX_REMEMBERED", 2)
         q = DirectQueue("jobs")
@@ -190,51 +170,6 @@ class TestLate:
             await q.ack(str(job.id))
         assert not jqueue_values._of_process
         assert not q._leases._own
-
-
-class TestOtherProcesses:
-    CALLS = """
-    import asyncio
-    from datetime import timedelta
-    from django_leasequeue.compat.jqueue import DirectQueue, JQueueError
-
-    async def main():
-        for call in sys.argv[2:]:
-            try:
-                await getattr(DirectQueue("jobs"), call)(sys.argv[1])
-            except JQueueError as error:
-                print(call, type(error).__name__, flush=True)
-            else:
-                print(call, "done", flush=True)
-
-    asyncio.run(main())
-    """
-
-    async def run(self, env: dict[str, str], job_id: str, *calls: str) -> list[str]:
-        def lines() -> list[str]:
-            with python(self.CALLS, env, job_id, *calls) as process:
-                return [readline(process) for _ in calls]
-
-        return await asyncio.to_thread(lines)
-
-    @pytest.mark.slow
-    async def test_an_id_as_text_stands_for_who_holds_the_job(self, subprocess_env: dict[str, str]) -> None:
-        q = DirectQueue("jobs", stale_timeout=HOUR)
-        await q.enqueue("task", b"1")
-        [job] = await q.dequeue()
-        before = (await q.read_state()).in_progress_jobs()[0]
-        deadline = (await q.queue.aread_state()).in_progress[0].deadline
-        assert await self.run(subprocess_env, str(job.id), "heartbeat") == ["heartbeat done"]
-        [after] = (await q.read_state()).in_progress_jobs()
-        assert after.heartbeat_at >= before.heartbeat_at
-        # The other process gives leases of five minutes: it does not shorten this one.
-        kept = (await q.queue.aread_state()).in_progress[0].deadline
-        assert kept - deadline > -SECOND
-        assert await self.run(subprocess_env, str(job.id), "nack", "ack", "ack") == [
-            "nack done",
-            "ack done",
-            "ack JobNotFound",
-        ]
 
 
 class TestQueuedJobs:

@@ -1,7 +1,8 @@
 """Short words for what nearly every engine test does."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -26,6 +27,7 @@ from django_leasequeue.models import (
     Ready,
     StoredJob,
 )
+from tests.support.waiting import eventually
 
 NODE = "worker-1"
 OTHER = "worker-2"
@@ -158,3 +160,16 @@ def open_transaction() -> Iterator[ConnectionExecutor]:
         yield executor
         if executor.connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
             executor.connection.rollback()
+
+
+@contextmanager
+def kept_waiting(call: Callable[[ConnectionExecutor], Any]) -> Iterator[Future[Any]]:
+    """Run ``call`` on a connection and in a thread of its own; the block begins when it waits for a transaction."""
+    blocked = "SELECT cardinality(pg_blocking_pids(%s::int)) > 0"
+    with own_connection() as executor, own_connection() as watcher, ThreadPoolExecutor(1) as threads:
+        answer = threads.submit(call, executor)
+        look = watcher.connection.execute
+        pid = executor.connection.info.backend_pid
+        eventually(lambda: answer.done() or look(blocked, [pid]).fetchone() == (True,), "it waits")
+        assert not answer.done(), "it never waited"
+        yield answer

@@ -130,15 +130,6 @@ def test_claims_of_finished_jobs_cost_a_busy_claimer_nothing(clock, claimer: Cla
         claimer.time += 0.01
 
 
-def test_each_queue_has_its_own(claimer: Claimer) -> None:
-    make("second")
-    first, second = put(2), put(4, "second")
-    assert seqs(claimer.claim(4, ["work", "second"])) == [*first, *second[:2]]
-    late = put(2)
-    assert seqs(claimer.claim(2, ["work", "second"])) == late
-    assert seqs(claimer.claim(2, ["second", "work"])) == second[2:]
-
-
 def test_poison_behind_it_is_moved_aside(claimer: Claimer) -> None:
     engine.run(engine.configure("work", max_deliveries=1, dead_letter="self"))
     put(2)
@@ -160,16 +151,6 @@ class TestConnectionFloors:
     def floor(self, claimer: Claimer) -> int:
         (floor,) = literal(claimer.cursor.parameters()["floors"]) or [0]
         return floor
-
-    def test_a_few_positions_are_not_worth_a_transaction_id(self, claimer: Claimer) -> None:
-        put(200)
-        for _ in range(5):
-            claimer.claim(200)
-        before = self.floor(claimer)
-        put(8)
-        for _ in range(5):
-            claimer.claim()
-        assert self.floor(claimer) == before > 0
 
     def test_they_rise_with_the_claims_and_when_nothing_is_ready(self, claimer: Claimer) -> None:
         numbers = put(800)

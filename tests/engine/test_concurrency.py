@@ -1,24 +1,25 @@
 """Many claimers at once, on connections of their own: nobody gets what another holds, and nothing is lost."""
 
-import json
 import random
-import subprocess
-import sys
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from datetime import datetime
 from threading import Lock
+from typing import Any
 
 import psycopg
 import pytest
 
 from django_leasequeue import engine
 from django_leasequeue.engine import ConnectionExecutor, Failure, Release
+from django_leasequeue.engine.leases.floor import Proposals
 from django_leasequeue.engine.upkeep.verify import snapshot, verify
-from django_leasequeue.models import EventKind, JobEvent, LeaseEvent
+from django_leasequeue.models import DeadLetter, EventKind, FloorKind, JobEvent, LeaseEvent, QueueFloor
 
-from .helpers import make, own_connection, put
+from .helpers import NODE, OTHER, make, own_connection, put, raise_floors
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -65,8 +66,7 @@ def check_histories(found: dict[int, list[LeaseEvent]]) -> None:
 def check_everything() -> dict[int, list[LeaseEvent]]:
     found = histories()
     check_histories(found)
-    with own_connection() as executor, snapshot(executor.connection) as reader:
-        assert reader.run(verify()).differences == []
+    assert differences() == []
     return found
 
 
@@ -78,9 +78,10 @@ def crowd(count: int, work: Callable[[int], None]) -> None:
 
 @pytest.mark.parametrize("tags", [None, ["red", "blue"]], ids=str)
 def test_producers_and_claimers_of_several_queues_with_retries(tags: list[str] | None) -> None:
+    """And two that raise floors: no job ends up below one."""
     for name in ("first", "second"):
         make(name, max_deliveries=0, requeue="back" if name == "second" else "original")
-    total = 800
+    total, patience = 800, time.monotonic() + 300
     done: Counter[int] = Counter()
     lock = Lock()
 
@@ -89,13 +90,19 @@ def test_producers_and_claimers_of_several_queues_with_retries(tags: list[str] |
         with own_connection() as executor:
             if number < 2:
                 for _ in range(total // 40):
-                    jobs = [
-                        engine.NewJob(priority=dice.randint(0, 3), tag=dice.choice(["red", "blue"])) for _ in range(20)
-                    ]
-                    executor.run(engine.enqueue(("first", "second")[number], jobs))
+                    found = [(dice.randint(0, 3), dice.choice(["red", "blue"])) for _ in range(20)]
+                    jobs = [engine.NewJob(priority=priority, tag=tag) for priority, tag in found]
+                    with executor.connection.transaction() if number else nullcontext():  # the second is slow
+                        executor.run(engine.enqueue(("first", "second")[number], jobs[:10]))
+                        executor.run(engine.enqueue(("first", "second")[number], jobs[10:]))
+                return
+            if number < 4:
+                proposals = Proposals()
+                while sum(done.values()) < total and time.monotonic() < patience:
+                    executor.run(engine.advance_floors(proposals))
                 return
             node = f"node-{number}"
-            while sum(done.values()) < total:
+            while sum(done.values()) < total and time.monotonic() < patience:
                 jobs = executor.run(engine.claim(["first", "second"], node, dice.randint(1, 30), tags=tags))
                 back = [job for job in jobs if dice.random() < 0.3]
                 executor.run(engine.release([Release(job.seq, job.token, 0, Failure("again")) for job in back], node))
@@ -103,11 +110,12 @@ def test_producers_and_claimers_of_several_queues_with_retries(tags: list[str] |
                 with lock:
                     done.update(settled.ok)
 
-    crowd(6, work)
+    crowd(8, work)
     assert len(done) == total
     assert set(done.values()) == {1}
     found = check_everything()
     assert any(len(events) > 3 for events in found.values())
+    assert set(QueueFloor.objects.values_list("kind", flat=True)) >= {FloorKind.READY}
 
 
 def jobs_left(executor: ConnectionExecutor) -> bool:
@@ -189,47 +197,66 @@ def test_leases_that_expire_under_slow_workers(clock) -> None:
     assert any(event.deliveries and event.deliveries > 1 for events in found.values() for event in events)
 
 
-WORKER = """
-import json, os, sys
-import django
-django.setup()
-from django_leasequeue import engine
-from django_leasequeue.engine.pool import connect
-executor = engine.ConnectionExecutor(connect("default"))
-node, done = f"process-{os.getpid()}", []
-while jobs := executor.run(engine.claim("work", node, 7)):
-    if not done:
-        print("ready", flush=True)
-        sys.stdin.readline()
-    done += executor.run(engine.ack([job.seq for job in jobs], node, tokens=[job.token for job in jobs])).ok
-print(json.dumps(done))
-"""
+OPTIONS: dict[str, list[Any]] = {
+    "requeue": ["original", "back"], "exhaust_at": ["claim", "release"], "dead_letter": [None, "self", "letters"],
+    "late_ack": ["reject", "accept"], "dedup_until": ["terminal", "claimed"], "max_deliveries": [0, 2, 3],
+}  # fmt: skip
 
 
 @pytest.mark.slow
-def test_several_processes(subprocess_env: dict[str, str]) -> None:
-    make("work")
-    numbers = put(900)
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", WORKER], env=subprocess_env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+@pytest.mark.sample
+@pytest.mark.parametrize("seed", range(5))
+def test_whatever_the_order_of_calls_the_tables_are_what_the_log_says(clock, seed: int) -> None:
+    """A random walk: no job is leased twice, none is lost, none stands where no claim, sweep or floor finds it."""
+    dice = random.Random(seed)
+    make("letters")
+    queue = make("work", lease_ms=2_000, **{option: dice.choice(values) for option, values in OPTIONS.items()})
+    run, seen, until = engine.run, [(NODE, 0, 0)], dict[int, datetime]()
+
+    def enqueue() -> None:
+        fields = {"key": dice.choice([None, None, "a", "b"]), "max_deliveries": dice.choice([None, None, 0, 1, 2])}
+        fields |= {"delay_ms": dice.choice([0, 400, 5_000]), "ttl_ms": dice.choice([None, None, 3_000, 60_000])}
+        run(engine.enqueue("work", [engine.NewJob(priority=dice.randint(-1, 10), **fields) for _ in range(3)]))
+
+    def claim() -> None:
+        node, lease_ms = dice.choice([NODE, OTHER]), dice.choice([None, 100, 60_000])
+        jobs = run(engine.claim("work", node, dice.randint(1, 4), lease_ms=lease_ms, grace_ms=dice.choice([0, 2_000])))
+        assert [job.rank for job in jobs] == sorted(job.rank for job in jobs)
+        for job in jobs:
+            assert until.get(job.seq, job.claimed_at) <= clock.now, "somebody holds it"
+            until[job.seq] = job.deadline
+            seen.append((node, job.seq, job.token))
+
+    def settle() -> None:
+        node, seq, token = dice.choice(seen)
+        known = dice.choice([token, token, None])
+        settled = run(
+            dice.choice(
+                [
+                    engine.finish([engine.Ending(seq, known)], node),
+                    engine.finish([engine.Ending(seq, known, failure=Failure("E"))], node),
+                    engine.release([Release(seq, known, dice.choice([0, 1_000]))], node, unstarted=dice.random() < 0.3),
+                    engine.extend([seq], node, 5_000, tokens=None if known is None else [known]),
+                ]
+            )
         )
-        for _ in range(3)
+        until.pop(seq, None) if settled.ok and not settled.deadlines else until.update(settled.deadlines)
+
+    others = [
+        lambda: run(engine.cancel("work", seqs=[dice.choice(seen)[1] + dice.randint(0, 2)])),
+        lambda: run(engine.redrive("work", list(DeadLetter.objects.values_list("seq", flat=True)[:2]))),
+        lambda: run(engine.pause("work", paused=dice.random() < 0.3)),
+        lambda: run(dice.choice([engine.sweep, engine.promote, engine.expire])([queue])),
+        lambda: (clock.advance(seconds=1.1), raise_floors(queue)),
+        lambda: clock.advance(milliseconds=dice.choice([1, 100, 1_000, 2_001, 70_000])),
     ]
-    try:
-        for process in processes:
-            assert process.stdout.readline() == "ready\n"
-        for process in processes:
-            process.stdin.write("go\n")
-            process.stdin.flush()
-        done = [json.loads(process.communicate(timeout=500)[0]) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-            process.communicate()
-    assert sorted(seq for batch in done for seq in batch) == numbers
-    found = check_everything()
-    assert {tuple(KIND[event.kind] for event in events) for events in found.values()} == {
-        ("enqueued", "claimed", "acked")
-    }
-    assert len({event.node for events in found.values() for event in events if event.node}) == 3
+    for number in range(200):
+        dice.choice([enqueue, claim, settle, settle, dice.choice(others)])()
+        if number % 20 == 0:
+            assert differences() == []
+    assert differences() == []
+
+
+def differences() -> list[Any]:
+    with own_connection() as executor, snapshot(executor.connection) as reader:
+        return reader.run(verify()).differences

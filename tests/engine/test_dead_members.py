@@ -6,7 +6,7 @@ from django_leasequeue import engine
 from django_leasequeue.engine import Ending, Failure, Release
 from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.engine.dead.action import act, edit_and_retry
-from django_leasequeue.models import DeadLetter, Member
+from django_leasequeue.models import DeadLetter, Member, Queue
 from tests.engine.flow import limited
 from tests.engine.graphs import names, node, run_all, start, status
 from tests.engine.helpers import NODE, claim, make
@@ -102,3 +102,23 @@ def test_the_job_for_failures_starts_when_a_dead_letter_went_to_its_topic(clock:
     bury(first)
     assert status(uid)[0] == "failed"
     assert names(claim(10)) == ["sorry"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_tolerant_job_takes_the_failure_that_set_it_free_while_a_dead_letter_is_tried_again(
+    place: str, way: str
+) -> None:
+    start(node("a"), node("b", 0, tolerant=True))
+    bury(*claim(10))
+    (joint,) = claim(10)
+    bring_back(way, place)
+    for heard in (False, True):
+        if heard:
+            engine.run(engine.advance(list(Queue.objects.values_list("id", flat=True))))
+        (outcome,) = engine.run(engine.inputs(joint.seq))
+        # Another number is known when the workflow has heard of it.
+        if heard or way != "redrive":
+            assert (outcome.completed, outcome.error_type, outcome.error) == (False, "E", "no")
+    end(*claim(10, queue=["work", "other"]))
+    (outcome,) = engine.run(engine.inputs(joint.seq))
+    assert (outcome.completed, outcome.error_type) == (True, None)

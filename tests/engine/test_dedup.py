@@ -12,9 +12,21 @@ from django.db import IntegrityError
 from django_leasequeue import engine
 from django_leasequeue.engine import Ending, Failure, NewJob
 from django_leasequeue.models import LiveJob
-from tests.support.waiting import eventually
 
-from .helpers import NODE, claim, enqueue, kinds, make, one, open_transaction, own_connection, put, result_of, state
+from .helpers import (
+    NODE,
+    claim,
+    enqueue,
+    kept_waiting,
+    kinds,
+    make,
+    one,
+    open_transaction,
+    own_connection,
+    put,
+    result_of,
+    state,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -22,7 +34,7 @@ pytestmark = pytest.mark.django_db
 class Interrupted(engine.ConnectionExecutor):
     """Calls ``before[name]`` once, just before it sends the statement ``name``: the worst moment, every time."""
 
-    def __init__(self, executor: engine.ConnectionExecutor, **before: Callable[[], object]) -> None:
+    def __init__(self, executor: engine.ConnectionExecutor, before: dict[str, Callable[[], object]]) -> None:
         super().__init__(executor.connection)
         self.before = before
 
@@ -77,21 +89,6 @@ class TestWhileTheJobLives:
         assert [answer.status.value for answer in answers] == ["queued", "queued", "queued", "duplicate", "queued"]
         assert answers[3].seq == answers[1].seq
         assert set(LiveJob.objects.values_list("origin", flat=True)) == {"here"}
-
-    def test_old_and_new_keys_in_one_call_keep_their_order(self, queue: int) -> None:
-        taken, *_ = ask("k5", data=5)
-        answers = enqueue(*[NewJob(key=f"k{number}", data=number) for number in range(10)], NewJob(key="k3", data=99))
-        assert [index for index, answer in enumerate(answers) if answer.status == "duplicate"] == [5, 10]
-        assert (answers[5].seq, answers[10].seq) == (taken, answers[3].seq)
-        assert sorted(LiveJob.objects.values_list("data", flat=True)) == list(range(10))
-
-    def test_a_cancelled_key_is_free_at_once(self, queue: int) -> None:
-        first, *_ = ask()
-        assert engine.run(engine.cancel("work", keys=["k"])) == [(first, "k")]
-        second, status, _ = ask()
-        assert (status, second != first) == ("queued", True)
-        assert one().seq == second
-        assert claim() == []
 
 
 @pytest.mark.parametrize("options", [{}, {"result_ttl_ms": 60_000}], ids=str)
@@ -193,35 +190,26 @@ class TestRaces:
             assert len({answer.seq for answer in together}) == 1
         assert LiveJob.objects.count() == rounds
 
-    def wait_until_blocked(self, executor: engine.ConnectionExecutor, watcher: engine.ConnectionExecutor) -> None:
-        blocked = "SELECT cardinality(pg_blocking_pids(%s::int)) > 0"
-        pid = executor.connection.info.backend_pid
-        eventually(lambda: watcher.connection.execute(blocked, [pid]).fetchone() == (True,), "it waits")
-
     @pytest.mark.parametrize("commits", [True, False], ids=["commit", "rollback"])
     def test_a_duplicate_waits_for_the_uncommitted_twin(self, commits: bool) -> None:
-        with open_transaction() as first, own_connection() as second, own_connection() as watcher:
+        with open_transaction() as first:
             (twin,) = self.enqueue(first, "k")
-            with ThreadPoolExecutor(1) as threads:
-                answer = threads.submit(self.enqueue, second, "k")
-                self.wait_until_blocked(second, watcher)
+            with kept_waiting(lambda own: self.enqueue(own, "k")) as answer:
                 first.connection.commit() if commits else first.connection.rollback()
-                (got,) = answer.result()
+            (got,) = answer.result()
         assert got.status.value == ("duplicate" if commits else "queued")
         assert (got.seq == twin.seq) is commits
         assert LiveJob.objects.get().origin == "producer"
 
     def lose_the_race(self, between: Callable[[], object]) -> tuple[engine.Enqueued, engine.Enqueued]:
         """Let a twin win; do ``between`` before the loser looks again; return both answers."""
-        with open_transaction() as first, own_connection() as second, own_connection() as watcher:
+        looks = {"key_taken": between}
+        with open_transaction() as first:
             (twin,) = self.enqueue(first, "k")
-            loser = Interrupted(second, key_taken=between)
-            with ThreadPoolExecutor(1) as threads:
-                answer = threads.submit(self.enqueue, loser, "k")
-                self.wait_until_blocked(second, watcher)
+            with kept_waiting(lambda own: self.enqueue(Interrupted(own, looks), "k")) as answer:
                 first.connection.commit()
-                (got,) = answer.result()
-            assert not loser.before, "it did not look again"
+            (got,) = answer.result()
+        assert not looks, "it did not look again"
         return twin, got
 
     def test_a_key_that_is_taken_and_freed_while_the_call_runs(self) -> None:

@@ -1,7 +1,5 @@
 """Floors: they only rise, and only when nothing can appear below them; no job is lost by them."""
 
-import time
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -9,7 +7,7 @@ import pytest
 from django_leasequeue import engine
 from django_leasequeue.engine import NewJob
 from django_leasequeue.engine.leases.floor import ConnectionFloors, Proposals
-from django_leasequeue.models import FloorKind, Lane, LiveJob, Queue, QueueFloor, StoredJob
+from django_leasequeue.models import FloorKind, Lane, LiveJob, Queue, QueueFloor
 from django_leasequeue.reaper.duty import Turn
 from django_leasequeue.reaper.upkeep import mend_floors
 
@@ -204,60 +202,6 @@ class TestReady:
             for row in QueueFloor.objects.all():
                 assert known.setdefault(row.pk, (row.kind, row.value)) == (row.kind, row.value)
         assert QueueFloor.objects.filter(kind=FloorKind.READY).count() < 5 < len(known)
-
-    def test_while_many_come_and_go_nothing_is_lost(self) -> None:
-        """Producers, claimers that give back and two that raise floors, each on its own connection."""
-        total, given_back = 600, set()
-        patience = time.monotonic() + 400
-        with (
-            own_connection() as producer,
-            own_connection() as slow_producer,
-            own_connection() as worker,
-            own_connection() as reaper,
-            own_connection() as second,
-            ThreadPoolExecutor(5) as threads,
-        ):
-
-            def produce(executor: engine.ConnectionExecutor) -> None:
-                slow = executor is slow_producer
-                for _ in range(total // 40):
-                    if slow:
-                        with executor.connection.transaction():
-                            executor.run(engine.enqueue("work", [NewJob(data=1)] * 10))
-                            executor.run(engine.enqueue("work", [NewJob(data=1)] * 10))
-                    else:
-                        executor.run(engine.enqueue("work", [NewJob(data=1)] * 20))
-
-            def work() -> int:
-                done = 0
-                while done < total and time.monotonic() < patience:
-                    jobs = worker.run(engine.claim("work", NODE, 15))
-                    back = [job.seq for job in jobs[::3] if job.seq not in given_back]
-                    given_back.update(back)
-                    if back:
-                        worker.run(engine.nack(back, NODE))
-                    rest = [job.seq for job in jobs if job.seq not in back]
-                    if rest:
-                        done += len(worker.run(engine.ack(rest, NODE)).ok)
-                return done
-
-            def reap(executor: engine.ConnectionExecutor) -> None:
-                proposals = Proposals()
-                while not working.done():
-                    executor.run(engine.advance_floors(proposals))
-
-            producing = [threads.submit(produce, executor) for executor in (producer, slow_producer)]
-            working = threads.submit(work)
-            reaping = [threads.submit(reap, executor) for executor in (reaper, second)]
-            for part in producing:
-                part.result()
-            assert working.result() == total
-            for part in reaping:
-                part.result()
-        assert not StoredJob.objects.exists()
-        assert given_back
-        raise_floors()
-        assert self.floor > 0
 
 
 @pytest.mark.django_db(transaction=True)

@@ -1,7 +1,6 @@
 """Turns that are taken in another order than they were made: nothing is lost by it."""
 
 import pytest
-from django.db import connection
 
 from django_leasequeue import engine
 from django_leasequeue.engine import Ending, Release
@@ -58,16 +57,10 @@ class TestOnConnectionsOfTheirOwn:
             engine.run(engine.release([Release(a.seq, a.token, 0)], NODE))
             (a,) = claim(1, queue="one")
         with open_transaction() as settler, own_connection() as other:
-            other.connection.execute("SET lock_timeout = '1s'")
+            other.connection.execute("SET lock_timeout = '60s'")
             settler.run(engine.finish([Ending(b.seq, b.token)], NODE))
             assert other.run(engine.cancel_workflow(uid)) == 0
             settler.run(engine.finish([Ending(a.seq, a.token)], NODE))
             settler.connection.commit()
         assert claim(10, queue=["one", "two"]) == []
         assert status(uid)[2:] == (2, 0, 0)
-
-
-def one(query: str, *parameters: object) -> object:
-    with connection.cursor() as cursor:
-        cursor.execute(query, parameters)
-        return cursor.fetchone()[0]

@@ -10,6 +10,7 @@ from django_leasequeue import engine
 from django_leasequeue.engine import ConnectionExecutor, Ending, Failure, LeasedJob, LimitValues, NewJob, Release
 from django_leasequeue.models import FlowTurn, Member, Queue, Ready
 from tests.engine.flow import ONE, ack, differences, limited
+from tests.engine.graphs import names, node, start, status
 from tests.engine.helpers import NODE, claim, enqueue, make, open_transaction, own_connection, put, seqs
 from tests.support.threads import ThreadResult
 
@@ -25,7 +26,12 @@ def listening() -> Iterator[ConnectionExecutor]:
 
 def heard(own: ConnectionExecutor) -> set[str]:
     """Of which queues a listener of all was told since it was asked last."""
-    told = {note.payload for note in own.connection.notifies(timeout=0.3)}
+    own.connection.execute("NOTIFY leasequeue, 'all that was told before'")
+    told: set[str] = set()
+    for note in own.connection.notifies(timeout=300):
+        if note.payload.startswith("all that"):
+            break
+        told.add(note.payload)
     for (queue_id,) in Queue.objects.values_list("pk"):
         own.connection.execute("SELECT pg_advisory_lock_shared(1280657731, %s::int)", [queue_id])
     return {queue.name for queue in Queue.objects.all() if f"q{queue.pk}" in told}
@@ -63,6 +69,15 @@ def test_the_next_one_is_ready_with_the_ack(listening: ConnectionExecutor, size:
     assert differences() == []
     ack(other)
     assert not Member.objects.exists()
+
+
+def test_the_workflow_of_a_job_of_the_same_claim_hears_of_its_end() -> None:
+    make()
+    limited(["x"])
+    uid = start(node("a"), node("b", 0))
+    ack(*claim(10))
+    assert names(claim(10)) == ["b"]
+    assert (status(uid)[:3], differences()) == (("running", 1, 1), [])
 
 
 def test_an_ack_waits_for_nobody_and_keeps_nobody_waiting() -> None:

@@ -1,6 +1,5 @@
 """Large payloads, bodies and results: they stand in a storage, are read back everywhere, and go with their jobs."""
 
-import asyncio
 import hashlib
 import json
 from collections.abc import Iterator
@@ -9,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.conf import settings as django_settings
 from django.core.files.storage import Storage
 from django.core.management import CommandError, call_command
 from django.db import connection, transaction
@@ -29,7 +27,6 @@ from django_leasequeue.engine.topics import log, messages
 from django_leasequeue.exceptions import InvalidOption, LargePayloadLost, LargeStorageError, PayloadTooLarge
 from django_leasequeue.models import JobResult, LargeObject, StoredJob
 from tests.large import BIG, FailingStorage, away, files, large_settings, reap
-from tests.queue.processes import python
 from tests.support.rows import rows
 
 from .helpers import NODE, claim, counts, enqueue, make, one, outcomes, put, read_job, read_result, state
@@ -210,33 +207,6 @@ class TestNothingIsLeftBehind:
         assert files(storage) == []
         assert not LargeObject.objects.exists()
 
-    def test_after_a_process_was_killed_between_upload_and_commit(
-        self, storage: Path, subprocess_env: dict[str, str]
-    ) -> None:
-        code = """
-        import signal
-        from pathlib import Path
-        from django_leasequeue import engine
-        from tests import large
-
-        save = large.FailingStorage._save
-
-        def last_save(self, name, content):
-            save(self, name, content)
-            os.kill(os.getpid(), signal.SIGKILL)
-
-        large.FailingStorage._save = last_save
-        with large.large_settings(Path(sys.argv[1])):
-            engine.run(engine.enqueue("work", [engine.NewJob(large.BIG)]))
-        """
-        with python(code, subprocess_env, str(storage)) as process:
-            assert process.wait(60) == -9
-        assert len(files(storage)) == 1
-        assert not StoredJob.objects.exists()
-        reap(hours=7)
-        assert files(storage) == []
-        assert not LargeObject.objects.exists()
-
     def test_after_a_reaper_was_killed_between_removing_and_forgetting(self, storage: Path) -> None:
         [answer] = enqueue(NewJob(BIG))
         engine.run(cancel("work", seqs=[answer.seq]))
@@ -382,25 +352,6 @@ class TestTrouble:
         assert state(answer.seq) == "dead"
         [row] = engine.run(dead_rows([answer.seq]))
         assert row.error_type == "django_leasequeue.exceptions.LargePayloadLost"
-
-
-def test_async_calls() -> None:
-    async def go() -> tuple[Any, Any]:
-        from django_leasequeue.engine.pool import close_pools
-
-        try:
-            [answer] = await engine.arun(engine.enqueue("work", [NewJob(BIG, body=BODY)]))
-            [job] = await engine.arun(engine.claim("work", NODE))
-            await engine.arun(engine.finish([Ending(job.seq, job.token, result=BIG, result_ttl_ms=60_000)], NODE))
-            row = await engine.arun(read_result("work", seqs=[answer.seq]))
-            return job, row
-        finally:
-            await close_pools()
-
-    with override_settings(LEASEQUEUE={**django_settings.LEASEQUEUE, "ASYNC": "native"}):
-        job, row = asyncio.run(go())
-    assert (job.data, job.body) == (BIG, BODY)
-    assert json.loads(row.result_json) == BIG
 
 
 def test_objects_that_no_row_names_are_found_and_removed(storage: Path, monkeypatch: pytest.MonkeyPatch) -> None:

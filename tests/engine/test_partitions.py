@@ -103,15 +103,6 @@ def test_numbers_that_outran_the_partitions_are_kept_in_the_default_one(log, cap
     assert partitions.maintain(log).made == ["leasequeue_leaseevent_p1500400"]
 
 
-def test_a_range_with_events_in_the_default_partition_is_tried_again(log) -> None:
-    write(45)
-    layout = partitions.read_layout(log)
-    busy: list[str] = []
-    assert partitions._make_ahead(log, layout._replace(head=1_499_999), busy) == []
-    assert busy == ["leasequeue_leaseevent_p1500000"]
-    assert partitions.maintain(log).made[0] == "leasequeue_leaseevent_p1500100"
-
-
 def test_old_closed_partitions_go_oldest_first(log) -> None:
     partitions.maintain(log)
     write(9, days_ago=30)

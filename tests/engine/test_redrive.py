@@ -1,7 +1,6 @@
 """Redrive: dead letters back to a live queue, in place, home, or elsewhere."""
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
@@ -31,12 +30,12 @@ from .helpers import (
     claim,
     counts,
     enqueue,
+    kept_waiting,
     kinds,
     last_event,
     make,
     one,
     open_transaction,
-    own_connection,
     put,
     seqs,
     state,
@@ -234,16 +233,11 @@ class TestAnEqualKeyAtTheSameTime:
 
     def meet(self, work: Callable[[engine.ConnectionExecutor], Any], *, commits: bool, queue: str = "repair") -> Any:
         """Enqueue the twin, run ``work`` until it waits for it, end the twin's transaction; return what work gave."""
-        with open_transaction() as twin, own_connection() as executor, own_connection() as watcher:
+        with open_transaction() as twin:
             twin.run(engine.enqueue(queue, [NewJob(data="twin", key="k")]))
-            with ThreadPoolExecutor(1) as threads:
-                answer = threads.submit(work, executor)
-                pid = executor.connection.info.backend_pid
-                blocked = "SELECT cardinality(pg_blocking_pids(%s::int)) > 0"
-                while watcher.connection.execute(blocked, [pid]).fetchone() != (True,):
-                    assert not answer.done(), "it never waited"
+            with kept_waiting(work) as answer:
                 twin.connection.commit() if commits else twin.connection.rollback()
-                return answer.result(300)
+            return answer.result()
 
     @pytest.mark.parametrize("commits", [True, False], ids=["commit", "rollback"])
     def test_redrive(self, commits: bool) -> None:

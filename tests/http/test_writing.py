@@ -78,6 +78,15 @@ def test_w2_any_json_comes_back_as_it_was(api: Api) -> None:
     assert api.claim("q")[0]["meta"] == meta
 
 
+def test_tags(api: Api) -> None:
+    api.queue("q")
+    api.post("topics/q", {"records": [{"data": 0, "tags": {"customer": 7}}, {"data": 1, "tags": {}}]}, status=200)
+    assert [job.get("meta") for job in api.claim("q", max=2)] == [{"$tags": {"customer": 7}}, None]
+    for wrong in ({"customer": None}, {"a b": 1}, [], "a"):
+        answer = api.post("topics/q", {"records": [{"data": 0, "tags": wrong}]}, status=400)
+        assert "records[0].tags" in str(answer), wrong
+
+
 def test_w2_at_the_limits(api: Api) -> None:
     largest = {
         "data": "x" * (1_048_576 - 2 - len('{"k":"v"}')), "meta": {"k": "v"}, "tag": "ü" * 128, "node": "x" * 128,

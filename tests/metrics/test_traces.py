@@ -17,8 +17,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from django_leasequeue import engine
 from django_leasequeue.engine import tracing
-from django_leasequeue.engine.jobs.new_jobs import check_meta
-from django_leasequeue.exceptions import InvalidOption, LeaseQueueError
+from django_leasequeue.exceptions import LeaseQueueError
 from django_leasequeue.metrics import otel
 from django_leasequeue.models import LiveJob
 from tests.worker.handlers import ScriptHandler
@@ -133,14 +132,6 @@ def test_a_retry_and_a_job_of_others_without_context(work: str, spans: InMemoryS
     runs = [span for span in spans.get_finished_spans() if span.kind is SpanKind.CONSUMER]
     assert [len(run.links) for run in runs][-1] == 0
     assert all(run.links for run in runs[:-1])
-
-
-def test_the_name_in_the_metadata_is_reserved(work: str, spans: InMemorySpanExporter) -> None:
-    with pytest.raises(InvalidOption, match="reserved"):
-        engine.run(engine.enqueue("work", [engine.NewJob(meta={"$trace": {"traceparent": "x"}})]))
-    with pytest.raises(InvalidOption, match="reserved"):
-        check_meta({"$trace": {}})
-    assert spans.get_finished_spans() == ()
 
 
 @pytest.mark.slow

@@ -131,7 +131,7 @@ def test_every_constraint_and_index_has_a_name_of_ours() -> None:
 
 INDEXES = {
     # What is enqueued is written once: each index here is paid for by every job.
-    "job": {"job_pkey", "job_key"},
+    "job": {"job_pkey", "job_key", "job_tags"},
     "ready": {"ready_pkey", "ready_tag", "ready_expires", "ready_moved"},
     "delayed": {"delayed_pkey", "delayed_due", "delayed_expires", "delayed_tag"},
     "claim": {"claim_pkey", "claim_deadline", "claim_node"},

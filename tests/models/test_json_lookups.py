@@ -7,9 +7,9 @@ from django.db import connection
 from django.db.models import Count, F
 
 from django_leasequeue import engine
-from django_leasequeue.engine import NewJob
-from django_leasequeue.models import Job
-from tests.engine.helpers import make
+from django_leasequeue.engine import Failure, NewJob, Release
+from django_leasequeue.models import EventKind, Job, JobEvent
+from tests.engine.helpers import NODE, claim, make, put
 
 pytestmark = pytest.mark.django_db
 
@@ -94,3 +94,25 @@ def test_an_index_on_the_expression_serves_the_lookup(numbers: list[int]) -> Non
         cursor.execute("CREATE INDEX shop_job_n ON leasequeue_job ((leasequeue_jsonb(data) -> 'n'))")
         cursor.execute("SET LOCAL enable_seqscan = off")
     assert "shop_job_n" in Job.objects.filter(data__n=1).explain()
+
+
+ENDS = [EventKind.RELEASED, EventKind.DEAD_LETTERED]
+
+
+@pytest.mark.parametrize(
+    ("lookups", "kinds"),
+    [
+        ({"detail__error_type": "KeyError"}, ENDS),
+        ({"detail__has_key": "error_type"}, ENDS),
+        ({"detail__contains": {"error_type": "KeyError"}, "job__task": "shop.pay"}, ENDS),
+        ({"detail__to": None}, []),
+        ({"detail__isnull": True}, [EventKind.ENQUEUED, EventKind.CLAIMED]),
+    ],
+)
+def test_lookups_of_an_events_detail(lookups: dict[str, Any], kinds: list[EventKind]) -> None:
+    make(max_deliveries=1, exhaust_at="release", dead_letter="self")
+    put(1, name="shop.pay")
+    (job,) = claim()
+    engine.run(engine.release([Release(job.seq, failure=Failure("KeyError", "no order"))], NODE))
+    events = JobEvent.objects.filter(**lookups).order_by("pk")
+    assert list(events.values_list("kind", flat=True)) == kinds

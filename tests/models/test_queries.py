@@ -180,6 +180,12 @@ QUERIES: dict[str, Query] = {
         lambda w: sorted(JobResult.objects.filter(result__ok=False).values_list("job__pk", flat=True)),
         lambda w: w.pks(lambda r: r.ok is False),
     ),
+    "without a result": jobs(lambda w: Job.objects.filter(result=None), lambda r: r.state not in ENDED),
+    "with a dead letter": jobs(lambda w: Job.objects.exclude(dead_letter__isnull=True), lambda r: r.state == "dead"),
+    "of a result, or of none": jobs(
+        lambda w: Job.objects.filter(Q(result=None) | Q(result__result__ok=True)),
+        lambda r: r.state not in ENDED or r.ok,
+    ),
     "dead letters by their job": (
         lambda w: sorted(DeadLetter.objects.filter(job__task=TASKS[1]).values_list("pk", flat=True)),
         lambda w: w.pks(lambda r: r.state == "dead" and r.task == TASKS[1]),
@@ -243,6 +249,10 @@ QUERIES: dict[str, Query] = {
             )
         ),
         lambda w: sorted((r.pk, r.queue, True, r.state in ("completed", "failed"), r.state == "dead") for r in w.rows),
+    ),
+    "those that a key of a limit holds": jobs(
+        lambda w: Job.objects.waiting_for("customer", "mail-waiting"),
+        lambda r: (r.state, r.queue) == ("waiting", "mail"),
     ),
     "those that a limit holds": jobs(lambda w: Job.objects.waiting_for("customer"), lambda r: r.state == "waiting"),
 }

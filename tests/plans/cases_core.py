@@ -27,7 +27,7 @@ def new_jobs(count: int, **given: Any) -> dict[str, Any]:
     names = (
         "keys names tags priorities datas metas bodies run_at delays ttls reply_to result_ttls max_deliveries origins"
     )
-    empty = dict.fromkeys([*names.split(), "flows", "id_ends"], arrays.EMPTY)
+    empty = dict.fromkeys([*names.split(), "flows", "id_ends", "tagged"], arrays.EMPTY)
     place = {"project": "", "queue": "busy", "numbers": numbers(1, count), "locked": False, "held": False}
     return {**empty, **place, **given}
 

@@ -86,7 +86,6 @@ CASES = [
     Case("orphan_jobs", {"queue": 1, "after": 0, "size": 100}, 100),
     Case("orphan_queues", {"size": 10}, 10),
     Case("notify_oldest", {}, 1),
-    Case("admin/job_events", {"seq": FRESH + 6_000, "size": 100}, 100, log=True),
     Case("admin/event_reach", {"since": HOUR, "size": 1_000}, 1, log=True),
     Case("admin/event_sizes", {"since": HOUR, "now": NOW}, 1, log=True),
     Case("admin/event_rates", {"since": HOUR, "bucket": 600}, 10_000, log=True),

@@ -6,13 +6,15 @@ from typing import Any
 
 import pytest
 from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
 from pytest_django.plugin import DjangoDbBlocker
 
+from django_leasequeue.admin import reading
 from django_leasequeue.engine.pool import connect
-from django_leasequeue.models import Job, JobEvent, Queue, Workflow
+from django_leasequeue.models import DeadLetter, Job, JobEvent, JobResult, Queue, Workflow
 from tests.support.databases import empty_tables
 
-from .filling import DEAD, DONE, FRESH, IDS, LATER, fill, fill_queues, fill_up
+from .filling import DEAD, DONE, FRESH, IDS, LATER, LEASED, fill, fill_queues, fill_up
 from .regimes import STATISTICS
 
 pytestmark = [pytest.mark.plans, pytest.mark.slow, pytest.mark.django_db]
@@ -30,6 +32,8 @@ QUERIES: dict[str, tuple[Callable[[], Any], int]] = {
     "pks": (lambda: Job.objects.filter(pk__in=[FRESH + 7, DONE + 7, DEAD + 7, LATER + 7]), 4),
     "key": (lambda: Job.objects.filter(key="a key that nobody has"), 1),
     "keys": (lambda: Job.objects.filter(key__in=["one", "two"]), 2),
+    "a tag": (lambda: Job.objects.filter(tags__customer=FRESH + 7), 1),
+    "tags of dead ones": (lambda: Job.objects.dead().filter(tags__contains={"customer": DEAD + 7, "kind": "mail"}), 1),
     "newest": (lambda: Job.objects.order_by("-pk")[:20], 20),
     "ready": (lambda: Job.objects.ready()[:20], 20),
     "ready of a queue": (lambda: Job.objects.filter(state="ready", queue=IDS["busy"])[:20], 20),
@@ -40,6 +44,19 @@ QUERIES: dict[str, tuple[Callable[[], Any], int]] = {
     "completed": (lambda: Job.objects.filter(state="completed")[:20], 20),
     "finished": (lambda: Job.objects.finished()[:20], 20),
     "failed of a queue": (lambda: Job.objects.filter(state="failed", queue_id=IDS["other"])[:20], 20),
+    "failed of a queue, the newest": (
+        lambda: (
+            JobResult.objects.filter(queue=IDS["busy"], state=2).order_by("-finished_at").select_related("job")[:20]
+        ),
+        20,
+    ),
+    "leased by a worker": (lambda: Job.objects.leased().filter(worker="single-7")[:20], 20),
+    "dead of a queue, the newest": (
+        lambda: DeadLetter.objects.filter(queue=IDS["morgue"]).order_by("-dead_at").select_related("job")[:20],
+        40,
+    ),
+    "of a task, the newest": (lambda: Job.objects.for_task("app.task_3").order_by("-pk")[:20], 20 * 7),
+    "without a result": (lambda: Job.objects.order_by("pk").filter(result=None)[:20], 20),
     "of a workflow": (lambda: Job.objects.filter(workflow=987_654), 1),
     "waiting for a limit": (lambda: Job.objects.waiting_for("limit-7")[:20], 20 + KEYS),
     "waiting for a key": (lambda: Job.objects.waiting_for("limit-7", "key-6")[:20], 20),
@@ -75,20 +92,50 @@ NEVER_ANALYZED = {
 }
 
 
+#: What the admin reads of one job; its events lie in rows of 1,000 jobs.
+SEEN: dict[str, Callable[[], Any]] = {
+    "page of a ready job": lambda: reading.read_job(FRESH + 7),
+    "page of a dead job": lambda: reading.read_job(DEAD + 7),
+    "page of an ended job": lambda: reading.read_job(DONE + 7),
+    "steps of a job": lambda: reading.read_steps(LEASED),
+    "events of a live job": lambda: reading.read_events(FRESH + 6_000, reading.read_job(FRESH + 6_000)),
+    "events of an ended job": lambda: reading.read_events(DONE + 7, reading.read_job(DONE + 7)),
+    "jobs of a key": lambda: reading.find_jobs(f"busy-{FRESH + 8}"),
+}
+
+
+def pages_of(sql: str, params: Any = None) -> int:
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON, TIMING OFF) {sql}", params)
+        ((found,),) = cursor.fetchall()
+    plan = (json.loads(found) if isinstance(found, str) else found)[0]["Plan"]
+    return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
+
+
 @pytest.mark.parametrize("statistics", ["full", "emptied", "none"])
 def test_pages(filled: None, statistics: str) -> None:
-    with transaction.atomic(), connection.cursor() as cursor:
-        for change in STATISTICS[statistics]:
-            cursor.execute(change)
-        wrong = []
+    wrong = []
+    with transaction.atomic():
+        with connection.cursor() as cursor:
+            for change in STATISTICS[statistics]:
+                cursor.execute(change)
         for name, (make, rows) in QUERIES.items():
-            sql, params = make().query.sql_with_params()
-            cursor.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON, TIMING OFF) {sql}", params)
-            ((found,),) = cursor.fetchall()
-            plan = (json.loads(found) if isinstance(found, str) else found)[0]["Plan"]
-            pages = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+            pages = pages_of(*make().query.sql_with_params())
             more = CLAIMS if "pk" in name or name == "newest" else 0
             if pages > 50 + 12 * rows + more + (NEVER_ANALYZED.get(name, 0) if statistics == "none" else 0):
                 wrong.append(f"{name}: {pages} pages for {rows} rows")
+        for name, read in SEEN.items():
+            with CaptureQueriesContext(connection) as seen:
+                read()
+            log = "events" in name
+            statements = [
+                each["sql"] for each in seen if each["sql"].startswith("SELECT") and "set_config" not in each["sql"]
+            ]
+            assert statements, name
+            for sql in statements:
+                with reading.steadily(log=log):
+                    pages = pages_of(sql)
+                if pages > 50 + 12 * (200 if "steps" in name else 1) + CLAIMS:
+                    wrong.append(f"{name}: {pages} pages for {sql[:300]}")
         transaction.set_rollback(True)
     assert wrong == []

@@ -120,21 +120,6 @@ class TestJ3Heartbeat:
             reached = True
         assert reached
 
-    def test_in_threads(self) -> None:
-        queue = jqueue()
-        queue.enqueue_many(range(3))
-        jobs = queue.claim(3, lease_ms=60_000)
-        hearts = [Heartbeat(queue, job, interval=0.02) for job in jobs]
-        with hearts[0], hearts[1], hearts[2]:
-            end = time.monotonic() + 60
-            while not all(heart.job.deadline > job.deadline for heart, job in zip(hearts, jobs, strict=True)):
-                assert time.monotonic() < end
-                time.sleep(0.01)
-            queue.ack(jobs[0])
-            assert hearts[0].wait_lost(60)
-            assert not hearts[1].lost
-        assert queue.ack_many(jobs[1:]).skipped == []
-
     def test_a_beat_by_hand_inside_a_transaction(self) -> None:
         from django.db import transaction
 
@@ -203,16 +188,6 @@ class TestJ5GroupCommit:
         assert answers[7].state == "ready"  # type: ignore[union-attr]
         # Whether the claim already sees what is enqueued beside it is chance; it has an answer of its own.
         assert isinstance(answers[8], list)
-
-    async def test_two_ends_of_one_job(self) -> None:
-        queue = jqueue()
-        async with BufferedQueue(queue) as buffer:
-            await buffer.aenqueue(1)
-            [job] = await buffer.aclaim()
-            answers = await asyncio.gather(
-                buffer.aack(job), buffer.aack(job), buffer.anack(job), return_exceptions=True
-            )
-        assert [isinstance(answer, JobNotFound) for answer in answers] == [False, True, True]
 
     async def test_claims_are_shared_out_in_order_and_never_twice(self) -> None:
         queue = jqueue()
@@ -330,19 +305,3 @@ class TestJ5GroupCommit:
             assert buffer.ack(jobs[1]).state == "completed"
         with pytest.raises(QueueClosed):
             buffer.claim()
-
-    def test_a_killed_connection_of_a_thread_is_made_anew(self, test_dsn: str) -> None:
-        import psycopg
-
-        queue = jqueue()
-        queue.create()
-        with BufferedQueue(queue) as buffer, psycopg.connect(test_dsn, autocommit=True) as other:
-            buffer.enqueue(1)
-            other.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                " WHERE datname = current_database() AND pid <> pg_backend_pid() AND pid <> %s",
-                [connection.connection.info.backend_pid],
-            )
-            with pytest.raises(StorageError):
-                buffer.enqueue(2)
-            assert buffer.enqueue(3).status == "queued"

@@ -13,7 +13,7 @@ import pytest
 from django.db import connections
 from pytest_django import DjangoDbBlocker
 
-from django_leasequeue import BufferedQueue, ClaimedJob, Consumer, Queue, twins
+from django_leasequeue import BufferedQueue, ClaimedJob, Queue, twins
 from django_leasequeue.exceptions import StorageError
 from django_leasequeue.notify.alarms import Alarm
 from django_leasequeue.notify.replies import get_hub
@@ -69,40 +69,9 @@ def test_calls_say_what_they_could_not_do_and_come_back(server: Faulty, queue: Q
         eventually(lambda: not raises(lambda: buffer.enqueue(4)))
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("native")
-@pytest.mark.parametrize("fault", ["refuse", "read-only"])
-async def test_coroutines_too(server: Faulty, queue: Queue, fault: str) -> None:
-    async with BufferedQueue(queue) as buffer:
-        await queue.aenqueue(1)
-        await buffer.aenqueue(2)
-        if fault == "refuse":
-            server.proxy.refuse()
-        else:
-            await asyncio.to_thread(server.set, "default_transaction_read_only", "on")
-        try:
-            for one in (queue, buffer):
-                while not await araises(one.aenqueue(3)):
-                    await asyncio.sleep(0.01)
-        finally:
-            server.proxy.heal()
-            await asyncio.to_thread(server.reset, "default_transaction_read_only")
-        for one in (queue, buffer):
-            while await araises(one.aenqueue(4)):
-                await asyncio.sleep(0.01)
-
-
 def raises(call: Any) -> bool:
     try:
         call()
-    except StorageError:
-        return True
-    return False
-
-
-async def araises(call: Any) -> bool:
-    try:
-        await call
     except StorageError:
         return True
     return False
@@ -180,19 +149,3 @@ async def test_who_is_told_and_cannot_read_the_result_reads_it_later(
     await asyncio.to_thread(work)
     assert await asking == "done"
     assert len(failed) == 3
-
-
-def test_a_consumer_goes_on(server: Faulty, queue: Queue) -> None:
-    done: list[Any] = []
-    direct = Queue(queue.name, using="direct")
-    with Consumer(queue, lambda job: done.append(job.payload)):
-        direct.enqueue("before")
-        eventually(lambda: done == ["before"])
-        server.proxy.refuse()
-        direct.enqueue("meanwhile")
-        server.proxy.heal()
-        eventually(lambda: "meanwhile" in done)
-        server.set("default_transaction_read_only", "on")
-        server.reset("default_transaction_read_only")
-        direct.enqueue("after")
-        eventually(lambda: "after" in done)

@@ -69,26 +69,8 @@ def check_said(said: Callable[[], list[str]]) -> None:
     assert back.startswith("Heartbeats go on")
 
 
-@pytest.mark.slow
-def test_a_server_that_is_read_only_for_a_moment_ends_no_heartbeat(
-    server: Faulty, said: Callable[[], list[str]]
-) -> None:
-    queue, [first, second] = leased(lease_ms=30_000, jobs=2)
-    with Heartbeat(queue, first, interval=0.05) as one, Heartbeat(queue, second, interval=0.05) as two:
-        beats(one)
-        server.set("default_transaction_read_only", "on")
-        eventually(lambda: bool(said()))
-        server.reset("default_transaction_read_only")
-        beats(one)
-        beats(two)
-        assert not one.lost
-        assert not two.lost
-    check_said(said)
-    assert queue.ack_many([first, second]).skipped == []
-
-
 @pytest.mark.usefixtures("native")
-async def test_the_same_in_a_coroutine(server: Faulty, said: Callable[[], list[str]]) -> None:
+async def test_a_read_only_server_ends_no_heartbeat(server: Faulty, said: Callable[[], list[str]]) -> None:
     queue, [job] = await leased_in_thread(lease_ms=30_000)
     async with Heartbeat(queue, job, interval=0.05) as heart:
         await asyncio.to_thread(beats, heart)
@@ -124,18 +106,6 @@ def test_a_database_that_hangs_loses_the_lease_in_time(server: Faulty) -> None:
             heart.raise_if_lost()
         server.proxy.heal()
     assert heart.lost, "for good"
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("native")
-async def test_a_database_that_hangs_loses_the_lease_of_a_coroutine_in_time(server: Faulty) -> None:
-    queue, [job] = await leased_in_thread(lease_ms=6_000)
-    async with Heartbeat(queue, job, interval=1) as heart:
-        server.proxy.hang()
-        hangs = time.monotonic()
-        assert await asyncio.to_thread(heart.wait_lost, 60)
-        assert heart.good_until < hangs + 5
-        server.proxy.heal()
 
 
 @pytest.mark.slow

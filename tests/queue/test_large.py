@@ -10,7 +10,6 @@ import pytest
 from django.db import connection
 
 from django_leasequeue import BufferedQueue, Consumer, Queue, signals
-from django_leasequeue.compat import jobqueue
 from django_leasequeue.compat.jqueue import BrokerQueue, DirectQueue
 from django_leasequeue.models import LiveJob
 from tests.large import BIG, away, files, large_settings
@@ -85,17 +84,6 @@ def test_a_consumer_and_a_caller_that_waits(in_loop: bool) -> None:
     assert heard == [BODY, {"text": BIG}]
 
 
-def test_away_at_run_the_job_goes_back_and_it_does_not_count() -> None:
-    queue = Queue("work", preset="jobqueue", max_deliveries=1, exhaust_at="release")
-    receipt = queue.enqueue({"text": BIG}, key="a")
-    ran: list[Any] = []
-    with away(), Consumer(queue, lambda job: ran.append(job.payload), reaper=False, drain_timeout=5.0):
-        eventually(lambda: LiveJob.objects.filter(seq=receipt.seq, state=1).exists(), "it is delayed")
-    assert ran == []
-    job = LiveJob.objects.get(seq=receipt.seq)
-    assert (job.state, job.deliveries, job.error) == (1, 0, None)
-
-
 def test_a_result_that_cannot_be_stored_is_a_failed_attempt() -> None:
     queue = Queue("work", preset="jobqueue", max_deliveries=1, exhaust_at="release", dead_letter="self")
     receipt = queue.enqueue("x")
@@ -112,9 +100,3 @@ async def test_the_facade_of_jqueue(kind: type[DirectQueue], closed_pools: None)
         [job] = await queue.dequeue("kind")
         assert job.payload == BODY
         assert [each.payload for each in (await queue.read_state()).jobs] == [BODY]
-
-
-def test_the_facade_of_job_queue() -> None:
-    with jobqueue.Queue("jobs") as queue:
-        queue.execute(lambda job: job.payload)
-        assert queue.enqueue_and_wait("a", {"text": BIG}, timeout=60) == {"text": BIG}

@@ -45,23 +45,6 @@ def test_a_text_for_any_payload_and_a_function_of_it() -> None:
     assert sorted(LimitKey.objects.values_list("key", flat=True)) == ["all {of} them", "size 2"]
 
 
-def test_a_job_with_a_key_and_a_limit() -> None:
-    queue = Queue("mail")
-    first = queue.enqueue({"id": 1}, key="k", limit=CUSTOMER)
-    again = queue.enqueue({"id": 1}, key="k", limit=CUSTOMER)
-    assert (again.status, again.seq) == ("duplicate", first.seq)
-    late = queue.enqueue({"id": 1}, key="l", limit=CUSTOMER, unique_until="start", delay_ms=60_000)
-    moved = queue.enqueue({"id": 1}, key="l", limit=CUSTOMER, unique_until="start", on_conflict="reschedule")
-    newest = queue.enqueue({"id": 1, "new": True}, key="k", limit=CUSTOMER, on_conflict="replace")
-    assert (newest.status, moved.seq) == ("queued", late.seq)
-    ran = []
-    while jobs := queue.claim(10):
-        assert len(jobs) == 1
-        ran.append(jobs[0].seq)
-        queue.ack(jobs[0])
-    assert sorted(ran) == [late.seq, newest.seq]
-
-
 @pytest.mark.parametrize(
     ("payload", "limit", "says"),
     [

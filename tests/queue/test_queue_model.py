@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from django_leasequeue import Queue
-from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.exceptions import InvalidOption, JobNotFound, QueueNotFound
 from django_leasequeue.models import JobResult
 from django_leasequeue.models import Queue as QueueRow
@@ -20,24 +19,6 @@ def codeq(name: str = "work", **options: Any) -> Queue:
 
 def other(queue: Queue) -> Queue:
     return Queue(queue.name, project=queue.project, node="worker-2")
-
-
-def payloads(queue: Queue, size: int = 10, **options: Any) -> list[Any]:
-    return [job.payload for job in queue.claim(size, **options)]
-
-
-class TestQ5Deliveries:
-    def test_an_operator_redrives_it(self, clock: engine_clock.Clock) -> None:
-        queue = codeq(max_deliveries=1)
-        seq = queue.enqueue(1, key="k").seq
-        queue.nack(queue.claim()[0], delay_ms=0, error=ValueError("boom"))
-        clock.advance(hours=23)
-        assert queue.claim() == []
-        [answer, missing, unknown] = queue.redrive(["k", 10**12, "nobody"])
-        assert (answer.seq, answer.state) == (seq, "ready")
-        assert (missing.state, unknown.state) == ("not_found", "not_found")
-        [job] = queue.claim()
-        assert (job.key, job.deliveries) == ("k", 1)
 
 
 class TestQ7Submit:
@@ -152,12 +133,3 @@ class TestTheHandle:
             "not_held"
         ] * 2
         assert [job.deliveries for job in queue.claim(5)] == [1, 1]
-
-    def test_pause_and_purge(self) -> None:
-        queue = codeq()
-        queue.enqueue_many(range(3))
-        queue.pause()
-        assert queue.claim() == []
-        queue.resume()
-        assert queue.purge() == 3
-        assert queue.counts().ready == 0

@@ -24,7 +24,6 @@ from django_leasequeue.exceptions import (
 )
 from django_leasequeue.models import JobResult
 from django_leasequeue.notify.replies import get_hub
-from django_leasequeue.tasks import FailForGood
 from tests.queue.support import jobqueue, states
 from tests.support.threads import ThreadResult
 from tests.support.waiting import eventually
@@ -47,17 +46,6 @@ class TestP1Deduplication:
             queue.nack(queue.claim()[0], error="boom")
         again = queue.enqueue({}, key="id")
         assert (again.status, again.state) == ("duplicate", "failed")
-
-    def test_many_at_once_say_the_same(self) -> None:
-        queue = jobqueue()
-        queue.enqueue(1, key="done")
-        queue.ack(queue.claim()[0], "result")
-        receipts = queue.enqueue_many([NewJob(1, key="new"), NewJob(1, key="done"), NewJob(2, key="new")])
-        assert [(item.status, item.state, item.result) for item in receipts] == [
-            ("queued", "queued", None),
-            ("completed", "completed", None),
-            ("duplicate", "queued", None),
-        ]
 
 
 class TestP3Cancel:
@@ -111,21 +99,6 @@ class TestP4States:
         queue.ack(queue.claim()[0])
         assert (states(queue), queue.get_result("id", "default")) == ("completed", None)
 
-    @pytest.mark.slow
-    def test_large_results(self) -> None:
-        queue = jobqueue()
-        text, body = "x" * 5_000_000, bytes(5_000_000)
-        for key in ("text", "body"):
-            queue.enqueue(1, key=key)
-        for job in queue.claim(2):
-            queue.ack(job, text if job.key == "text" else body)
-        assert queue.get_result("text") == text
-        assert queue.get_result("body") == body
-        assert queue.enqueue(1, key="body").result == body
-        pieces = list(queue.stream_result("body", chunk_size=1_000_000))
-        assert [len(piece) for piece in pieces] == [1_000_000] * 5
-        assert b"".join(queue.stream_result("text")) == f'"{text}"'.encode()
-
 
 class TestP5Retries:
     def test_at_the_end_max_retries_is_recorded(self) -> None:
@@ -178,12 +151,6 @@ class TestP6RequestResponse:
         with Serves(forgetful, lambda job: job.payload):
             assert [forgetful.enqueue_and_wait(value, timeout=60) for value in (None, 1)] == [None, 1]
 
-    async def test_async(self) -> None:
-        queue = jobqueue()
-        async with Consumer(queue, lambda job: {"echo": job.payload}, reaper=False, concurrency=4):
-            answers = await asyncio.gather(*(queue.aenqueue_and_wait(number) for number in range(50)))
-        assert answers == [{"echo": number} for number in range(50)]
-
     def test_failed_before_raises_at_once(self) -> None:
         queue = jobqueue()
         for key, kind in (("failed", JobFailed), ("dead", MaxRetries)):
@@ -196,18 +163,6 @@ class TestP6RequestResponse:
             with pytest.raises(kind) as caught:
                 queue.enqueue_and_wait(2, key=key)
             assert type(caught.value) is kind
-
-    def test_a_failure_is_raised(self) -> None:
-        def handler(job: Any) -> None:
-            raise FailForGood("no use") if job.payload == "give up" else ValueError("boom")
-
-        queue = jobqueue()
-        with Serves(queue, handler):
-            with pytest.raises(JobFailed, match="no use"):
-                queue.enqueue_and_wait("give up", timeout=60)
-            with pytest.raises(MaxRetries, match="boom") as caught:
-                queue.enqueue_and_wait("try", timeout=60)
-        assert caught.value.deliveries == 3
 
     def test_a_timeout_leaves_the_job_running(self) -> None:
         queue = jobqueue()
@@ -251,12 +206,6 @@ class TestP6RequestResponse:
                 queue.ack(job, "another's result") if end == "completed" else queue.fail(job, "another's failure")
             with pytest.raises(JobNotFound, match="is lost"):
                 waiting.value()
-
-    async def test_large_results_async(self) -> None:
-        queue = jobqueue()
-        async with Consumer(queue, lambda job: "x" * job.payload, reaper=False):
-            answers = await asyncio.gather(*(queue.aenqueue_and_wait(size) for size in (10, 100_000, 5_000_000)))
-        assert [len(answer) for answer in answers] == [10, 100_000, 5_000_000]
 
     def test_a_duplicate_waits_for_the_same_run(self) -> None:
         queue = jobqueue()
@@ -401,33 +350,10 @@ class TestP12Serializers:
         packed = {"frames": b"\x00\xff", "at": clock.now, 7: [None, "x"]}
         assert self._round_trip(jobqueue("packed", serializer="msgpack"), packed) == packed
 
-    def test_a_pair_by_dotted_path(self, settings: Any) -> None:
-        settings.LEASEQUEUE = {"SERIALIZERS": {"pickled": "pickle", "pair": ("pickle.dumps", "pickle.loads")}}
-        for name in ("pickled", "pair"):
-            assert self._round_trip(jobqueue(name, serializer=name), {1, 2}) == {1, 2}
-
-    def test_an_object_with_both(self) -> None:
-        class Reversed:
-            @staticmethod
-            def dumps(value: str) -> bytes:
-                return value[::-1].encode()
-
-            @staticmethod
-            def loads(body: bytes) -> str:
-                return body.decode()[::-1]
-
-        queue = jobqueue(serializer=Reversed())
-        assert self._round_trip(queue, "abc") == "abc"
-        assert bytes(JobResult.objects.get().result_body) == b"cba"
-
     def test_the_database_names_the_queues_serializer(self) -> None:
         jobqueue(serializer="msgpack").create()
         assert self._round_trip(Queue("images"), b"raw") == b"raw"
         assert bytes(JobResult.objects.get().result_body) == b"\xc4\x03raw"
-
-    def test_the_settings_declare_it(self, settings: Any) -> None:
-        settings.LEASEQUEUE = {"QUEUES": {"images": {"preset": "jobqueue", "serializer": "msgpack"}}}
-        assert self._round_trip(Queue("images"), {1: 2}) == {1: 2}
 
     def test_what_cannot_be_written_is_refused(self) -> None:
         for serializer, value in (("json", {1, 2}), ("msgpack", object()), ("bytes", "text")):

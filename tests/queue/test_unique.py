@@ -1,15 +1,12 @@
 """Unique jobs at the Python door: how long a key holds, and what becomes of the job that has it."""
 
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from django.db import connections
 from django.test import override_settings
 
-from django_leasequeue import BufferedQueue, NewJob, Queue, engine
-from django_leasequeue.models import LiveJob, StoredJob
+from django_leasequeue import NewJob, Queue, engine
+from django_leasequeue.models import StoredJob
 from django_leasequeue.queue import enqueue as producer
 
 from .support import jobqueue, states
@@ -35,34 +32,6 @@ def test_the_jobs_word_wins_over_the_queues_option(clock: Any) -> None:
     assert queue.enqueue(4, key="k", unique_until="end").result == "done"
 
 
-def test_until_it_starts_and_for_a_time(clock: Any) -> None:
-    queue = Queue("mail")
-    first = queue.enqueue(1, key="a", unique_until="start")
-    queue.claim()
-    second = queue.enqueue(2, key="a", unique_until="start")
-    assert second.status == "queued"
-    status = queue.get_status("a")
-    assert status.row.seq == second.seq
-    for_a_minute = queue.enqueue(3, key="b", unique_for_ms=60_000)
-    for job in queue.claim(5):
-        queue.ack(job, job.payload)
-    clock.advance(seconds=59)
-    assert queue.enqueue(4, key="b", unique_for_ms=60_000) == for_a_minute._replace(
-        status="completed", state="completed", result=3
-    )
-    assert queue.enqueue(4, key="b").status == "completed"
-    clock.advance(seconds=1)
-    assert queue.enqueue(4, key="b", unique_for_ms=60_000).status == "queued"
-    assert first.seq < second.seq
-
-
-def test_a_job_without_these_options_is_rescheduled_too(clock: Any) -> None:
-    queue = Queue("mail")
-    plain = queue.enqueue(1, key="k")
-    moved = queue.enqueue(2, key="k", on_conflict="reschedule", delay_ms=10_000)
-    assert (moved.seq, LiveJob.objects.get().available_at) == (plain.seq, clock.now.replace(second=10))
-
-
 @override_settings(LEASEQUEUE={"MAX_ENQUEUE": 7})
 def test_many_at_once() -> None:
     queue = Queue("mail")
@@ -75,23 +44,6 @@ def test_many_at_once() -> None:
         "queued",
     ]
     assert [receipt.seq for receipt in receipts[10:20]] == [receipt.seq for receipt in receipts[:10]]
-
-
-@pytest.mark.django_db(transaction=True)
-def test_fifty_callers_of_a_buffered_queue_make_one_job() -> None:
-    Queue("mail").create()
-    with BufferedQueue("mail") as queue, ThreadPoolExecutor(50) as pool:
-        start = threading.Barrier(50, timeout=60)
-
-        def call(number: int) -> Any:
-            start.wait()
-            return queue.enqueue(number, key="k", unique_until="end")
-
-        receipts = list(pool.map(call, range(50)))
-    assert sorted(receipt.status for receipt in receipts) == ["duplicate"] * 49 + ["queued"]
-    assert len({receipt.seq for receipt in receipts}) == 1
-    assert LiveJob.objects.count() == 1
-    connections.close_all()
 
 
 def test_a_redriven_job_has_its_key_again_if_nobody_took_it() -> None:

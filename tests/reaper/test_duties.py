@@ -6,7 +6,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from django.core.exceptions import ImproperlyConfigured
 from django.db import connection
 
 from django_leasequeue import engine, signals
@@ -328,16 +327,6 @@ def test_every_duty_has_its_own_interval(transactional_db, clock, settings) -> N
         assert "sweep" in made.tick()
     finally:
         made.resign()
-
-
-BAD_INTERVALS = [{"sweeep": 1}, {"sweep": 0}, {"sweep": "1"}, [1]]
-
-
-@pytest.mark.parametrize("options", [*({"INTERVALS": bad} for bad in BAD_INTERVALS), {"RETRY": -1}, {"RETRIES": 1}, []])
-def test_options_that_are_none_are_refused(settings, options) -> None:
-    settings.LEASEQUEUE = {"REAPER": options}
-    with pytest.raises(ImproperlyConfigured, match=r"reaper|REAPER"):
-        Reaper()
 
 
 def unknown_events() -> int:

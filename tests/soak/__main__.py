@@ -216,6 +216,9 @@ class Soak:
                     return False
                 if not look.left(connection) and self._oracle.waiting <= 0 and not self._oracle.ledgers.behind():
                     break
+            else:
+                still = f"{self._oracle.waiting} jobs still waited after {self.drain:g} s"
+                self._faults.trouble.append(f"{still}, and count as lost: the end may need more time (--drain)")
             self._healer.over.set()
             self._healer.join()
             roles = [*WORKERS, "late", "web1", "web2", "http"]

@@ -13,6 +13,7 @@ from django_leasequeue.tasks import emit
 from .durable_tasks import Part, durable, event
 from .evidence import witness
 from .load import Producer, Undo
+from .runs import DURABLE
 
 #: Seconds that a part takes: a step works, a sleep sleeps, an event comes so much later (or before) than its job.
 TAKES = {"plain": (0.0, 0.02, 0.5, 1.5), "atomic": (0.0, 0.02, 0.2, 1.0), "sleep": (0.2, 1.0, 3.0)}
@@ -39,7 +40,7 @@ class DurableProducer(Producer):
             if kind == "event":
                 self._events.append((time.monotonic() + self._dice.choice(COMES), number, place))
         self.emits()
-        witness().say("try", [[number, queue, "durable"]])
+        witness().say("try", [[number, queue, DURABLE]])
         ended = self._transact(lambda: durable.using(queue_name=queue).enqueue(number, parts))
         if ended != "doubt":
             witness().say(ended, [number])

@@ -313,7 +313,7 @@ class Oracle:
             if not whole:
                 continue
             self.counts["lost"] += job.doubtful and not job.runs
-            has_to_end = job.owed or (job.committed and job.mode in DEADLY)
+            has_to_end = job.owed or (job.kept and job.mode in DEADLY)
             if has_to_end and not job.done and not job.dead:
                 since = job.runs[-1].start if job.runs else job.committed
                 fault = self.incidents.explain(job.committed, since + SECOND)

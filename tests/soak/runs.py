@@ -20,6 +20,10 @@ DEADLY = frozenset({"poison", "forever"})
 UNOWED = DEADLY | {"never", "failure"}
 #: The mode of jobs whose runs are told nothing: they settle late.
 LATE_ACKS = "late"
+#: One that waits in calls of the queue cannot say that it was told; what it still does is judged by its parts.
+DURABLE = "durable"
+#: How a run ended whose lease was lost before its function was called: its arguments had to be read.
+UNBEGUN = "unbegun"
 #: Modes of jobs that are in a workflow, under a limit, or of a unique key.
 FLOW = frozenset({"node", "limited", "doomed", "forever", "never", "failure", "unique"})
 #: What separates two looks at two clocks.
@@ -73,9 +77,14 @@ class Job:
     runs: list[Run] = field(default_factory=list)
 
     @property
+    def kept(self) -> bool:
+        """Whether its commit was answered, and neither a server nor a cancel took it along."""
+        return self.committed > 0 and not self.recalled and not self.doubtful
+
+    @property
     def owed(self) -> bool:
-        """Whether it has to come to its end."""
-        return self.committed > 0 and self.mode not in UNOWED and not self.recalled and not self.doubtful
+        """Whether it has to come to its end by a run that is done."""
+        return self.kept and self.mode not in UNOWED
 
     @property
     def done(self) -> bool:
@@ -153,7 +162,7 @@ class Judge:
                 broken.append(late)
             else:
                 settled = False
-        for broke, sure in self._overlaps(number, runs, upto) if job.mode != LATE_ACKS else ():
+        for broke, sure in self._overlaps(number, job.mode, runs, upto) if job.mode not in (LATE_ACKS, DURABLE) else ():
             if sure:
                 broken.append(broke)
             else:
@@ -214,12 +223,12 @@ class Judge:
             for stop in process.stops
         )
 
-    def _overlaps(self, number: int, runs: list[Run], upto: int) -> Iterator[tuple[Broken, bool]]:
+    def _overlaps(self, number: int, mode: str, runs: list[Run], upto: int) -> Iterator[tuple[Broken, bool]]:
         for at, first in enumerate(runs):
             for second in runs[at + 1 :]:
                 if first.end is not None and first.end <= second.start:
                     break
-                if self._incidents.ended_before(first.who, second.start):
+                if self._incidents.ended_before(first.who, second.start) or first.how == UNBEGUN:
                     break
                 if second.judged or second.claimed < first.claimed:
                     continue  # it is the second that was late
@@ -237,7 +246,9 @@ class Judge:
                     f" {seconds(deadline, second.start)} after that end {said(second)}"
                 )
                 fault = self._incidents.explain(first.start, second.start, first.who)
-                yield Broken(OVERLAP, second.start, fault, text), upto > second.start
+                # One of a workflow may still be reading its arguments.
+                known = first.end is not None or mode not in FLOW
+                yield Broken(OVERLAP, second.start, fault, text), upto > second.start and known
 
     def again(self, first: Run, second: Run) -> tuple[str, str]:
         """Return the fault because of which a job was run again, and how the first run ended."""

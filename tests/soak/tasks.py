@@ -9,15 +9,17 @@ import os
 import signal
 import threading
 import time
+import traceback
 from contextlib import suppress
 
 from django_leasequeue.engine import LeasedJob
 from django_leasequeue.enums import JobFlag
 from django_leasequeue.tasks import current, task
 from django_leasequeue.tasks.handler import TaskHandler
-from django_leasequeue.worker import JobControl
+from django_leasequeue.worker import JobAborted, JobControl
 
 from .evidence import lease, monotonic, witness
+from .runs import UNBEGUN
 
 #: Bytes of one piece of memory. Nothing is written to it, so it costs address space, and no memory of the machine.
 PIECE = 64 * 1024 * 1024
@@ -38,6 +40,9 @@ class TellingHandler(TaskHandler):
             found = super().run(job, control)
             how = "done"
             return found
+        except JobAborted as error:
+            how = "raised" if _begun(error) else UNBEGUN
+            raise
         finally:
             witness().say("end", number, job.token, how, threading.get_native_id())
 
@@ -55,6 +60,12 @@ class TellingHandler(TaskHandler):
             raise
         finally:
             witness().say("end", number, job.token, how, threading.get_native_id())
+
+
+def _begun(error: JobAborted) -> bool:
+    """Whether the task's function was called: a frame of it, or of what it called, raised the error."""
+    frames = [frame.f_globals["__name__"] for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return any(name.startswith("tests.soak.") for name in frames[1:])
 
 
 def started(job: LeasedJob) -> int:

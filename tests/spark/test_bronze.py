@@ -33,6 +33,33 @@ def seqs(lake: Lake) -> list[int]:
     return sorted(row.seq for row in bronze.read(lake).select("seq").distinct().collect())
 
 
+@pytest.mark.parametrize(
+    ("format", "checkpoint", "log"),
+    [("parquet", "bronze", "events/_spark_metadata"), ("delta", "bronze.delta", "log/_delta_log")],
+)
+def test_without_the_list_of_its_files_nothing_is_written(
+    source: Source, tmp_path: Path, database: psycopg.Connection[Any], format: str, checkpoint: str, log: str
+) -> None:
+    if format == "delta":
+        pytest.importorskip("deltalake")
+    lake = Lake(source.session, str(tmp_path / "lake"), format)
+    many(database, 3, jobs=1)
+    bronze.ingest(lake, source.options)
+    shutil.move(lake.path("bronze", log), tmp_path / "kept")
+    event(database, seq=4)
+    with pytest.raises(InvalidOption, match="the list of the files that readers see, is gone"):
+        bronze.ingest(lake, source.options)
+    shutil.copytree(tmp_path / "kept", lake.path("bronze", log))
+    assert bronze.ingest(lake, source.options) == 1
+    assert seqs(lake) == [1, 2, 3, 4]
+    # The other way out: all that the database has once more.
+    shutil.rmtree(lake.path("bronze", log))
+    shutil.rmtree(lake.checkpoint(checkpoint))
+    event(database, seq=5)
+    assert bronze.ingest(lake, source.options) == 5
+    assert seqs(lake) == [1, 2, 3, 4, 5]
+
+
 def test_a_new_checkpoint_on_a_lake_that_is_there_loses_nothing(
     lake: Lake, source: Source, database: psycopg.Connection[Any]
 ) -> None:

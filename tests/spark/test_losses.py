@@ -176,6 +176,27 @@ def test_partitions_that_were_dropped_by_hand(query: Query, database: psycopg.Co
     assert query.drain() == 1
 
 
+def test_rows_that_were_deleted_by_hand(query: Query, database: psycopg.Connection[Any], test_dsn: str) -> None:
+    def delete(seq: int) -> None:
+        with psycopg.connect(test_dsn) as connection:  # PostgreSQL counts at its end, at the latest
+            connection.execute("SET session_replication_role = replica")
+            assert connection.execute("DELETE FROM leasequeue_leaseevent WHERE low = %s", [seq]).rowcount == 1
+
+    for seq in (1, 2, 3, 4):
+        event(database, seq=seq)
+    delete(1)
+    assert query.drain() == 3
+    event(database, seq=5)
+    assert query.drain() == 1, "what was deleted before the stream began is no loss"
+    event(database, seq=6)
+    delete(6)
+    with pytest.raises(StreamInterrupted, match=r"past the trigger.*\d from leasequeue_leaseevent.*accept-loss"):
+        query.drain()
+    assert query.drain(failOnDataLoss="false") == 0
+    event(database, seq=7)
+    assert query.drain() == 1
+
+
 def test_what_is_dropped_between_planning_and_reading_is_noticed(
     query: Query, database: psycopg.Connection[Any], retention: Any
 ) -> None:

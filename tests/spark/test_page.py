@@ -7,8 +7,10 @@ from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 from typing import Any
 
+import pytest
+
 from django_leasequeue.metrics.charts import DAYS
-from django_leasequeue.spark.advice import Links
+from django_leasequeue.spark.advice import Links, actions
 from django_leasequeue.spark.page import html, tones
 from django_leasequeue.spark.wording import change, lasted, when
 
@@ -93,9 +95,10 @@ def tables() -> dict[str, list[dict[str, Any]]]:
             place("images", hour=HOUR - timedelta(hours=2), level=0),
         ],
         "queue_latency": [
-            place("mail", hour=HOUR - timedelta(hours=22), measure="wait", p99=240.0),
-            place("images", hour=HOUR, measure="run", p99=3.0),
+            *[place("mail", hour=HOUR - timedelta(hours=n), measure="wait", p99=10.0 * n, n=900) for n in (20, 22, 24)],
+            place("images", hour=HOUR, measure="run", p99=3.0, n=900),
         ],
+        "use": [place("mail", hour=HOUR - timedelta(hours=20), nodes=2, busy=3.4, most=4)],
         "weeks": [place("mail", measure="wait", this_n=5, this_p50=1.0, this_p99=9.0, last_p99=3.0)],
         "nodes": [
             ill("web 1/a", 0.33, 0.004, 1.1, datetime(2030, 3, 12, 9, 5, tzinfo=UTC), None),
@@ -111,6 +114,11 @@ def tables() -> dict[str, list[dict[str, Any]]]:
         ],
         "workflows": [],
         "critical_paths": [],
+        "objectives": [place("mail", wanted_wait=5.0, n=900, in_time=886, share=0.984, budget_left=-0.6)],
+        "time_split": [place("mail", n=10, total=100.0, delay=50.0, ready=5.0, retry_wait=5.0, run=40.0)],
+        "retry_cost": [place("mail", task="send", outcome="failed", error_type="E", n=3, seconds=90.0, share=0.2)],
+        "recoveries": [place("mail", began=HOUR - timedelta(hours=5), highest=900, ended=None, seconds=None)],
+        "changes": [place("mail", measure="run", day=HOUR.date(), before=1.0, after=3.0, ratio=3.0, errors=9.0)],
         "quality": [{"check": "a job has one row", "rows": 9, "violations": 0}],
         "capacity": [place("mail", hour_of_week=hour, arrivals=float(hour)) for hour in range(168)],
         "forecast": [*forecast, place("images", hour_of_week=3, expected=1.0, run=1.0, workers=1, wanted_wait=5.0)],
@@ -129,11 +137,90 @@ def test_the_first_thing_is_what_to_do() -> None:
     ]
     assert "sick since Tuesday 12 March 2030, 09:05 UTC (2 days 2 hours)" in page.items[0]
     assert "33 %" in page.items[0]
-    assert "waited longer than 4 minutes" in page.items[3]
+    assert "4 were there in the last week" in page.items[3]
+    assert "longest from Wednesday 13 March 2030, 12:00 UTC: 4 minutes" in page.items[3]
     assert page.links[:2] == ["https://ops/admin/workers/?node=web%201%2Fa", "https://ops/admin/dead/"]
     # One that was mended is no work any more, but stands in the table.
     assert not any("mended" in item for item in page.items)
     assert any(row[:2] == ["mended", "sick"] for row in page.rows)
+
+
+def changed(name: str, *rows: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """The week with other rows in a table: the first one's fields, and what is said of them here."""
+    week = tables()
+    return {**week, name: [{**week[name][0], **row} for row in rows]}
+
+
+def hours(*ages: int, **fields: Any) -> list[dict[str, Any]]:
+    return [{"hour": HOUR - timedelta(hours=n), **fields} for n in ages]
+
+
+SPEAK_AND_SILENT: dict[str, tuple[Any, list[Any]]] = {
+    "Bring": (changed("run", {"at": NOW - timedelta(hours=25)}), [changed("run", {"at": NOW - timedelta(hours=23)})]),
+    "Trust": (changed("quality", {"violations": 1}), [tables()]),
+    "Stop": (
+        tables(),
+        [
+            changed("nodes", change)
+            for change in ({"verdict": "well"}, {"ill_until": HOUR}, {"last_at": NOW - timedelta(hours=7)})
+        ],
+    ),
+    "Look at": (changed("nodes", {"verdict": "slow"}), [tables()]),
+    # 120 dead of one error behind leases that expired; these, and what is long over, say nothing of a task.
+    "Mend": (
+        changed(
+            "poison", *[{"fingerprint": "lease_expired", "dead": 500, "task": str(n)} for n in range(9)], {"dead": 120}
+        ),
+        [
+            changed("poison", {"fingerprint": "lease_expired", "dead": 500}),
+            changed("poison", {"dead": 0}),
+            changed("poison", {"last_at": HOUR - timedelta(days=8)}),
+        ],
+    ),
+    # Few jobs are no backlog, nor are those that were there a day before, or that an hour's work takes away.
+    "Give mail": (
+        changed("backlog", *hours(30, level=300), *hours(0, level=700)),
+        [
+            changed("backlog", *hours(0, level=36)),
+            changed("backlog", *hours(30, level=600), *hours(0, level=700)),
+            {
+                **changed("backlog", *hours(0, level=700)),
+                "throughput": changed("throughput", {"completed": 90_000})["throughput"],
+            },
+        ],
+    ),
+    # One burst asks for nobody, nor do waits that more slots than the forecast needs have not prevented.
+    "Plan": (
+        tables(),
+        [
+            changed("queue_latency", *hours(22, p99=240.0)),
+            changed("queue_latency", *hours(20, 21, 22, p99=240.0, n=99)),
+            changed("queue_latency", *hours(20, 21, 22, p99=4.9)),
+            changed("queue_latency", *hours(190, 191, 192, p99=240.0)),
+            changed("use", {"most": 6}),
+        ],
+    ),
+    "Lengthen": (
+        tables(),
+        [changed("leases", {"near": 19}), changed("leases", {"advice": "abandoned"}), changed("leases", {"node": "a"})],
+    ),
+    "Find out": (
+        changed("leases", {"advice": "abandoned", "expired": 50, "p99": 33.0, "lease": 60.0}),
+        [
+            changed("leases", {"advice": "abandoned", "expired": 19}),
+            changed("leases", {"advice": "node", "expired": 50}),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("what", SPEAK_AND_SILENT)
+def test_each_advice_speaks_by_its_rule_and_is_silent_else(what: str) -> None:
+    speak, silent = SPEAK_AND_SILENT[what]
+    (said,) = (each for each in actions(speak, NOW, Links()) if each.what.startswith(what))
+    assert said.why
+    for week in silent:
+        assert not [each for each in actions(week, NOW, Links()) if each.what.startswith(what)]
 
 
 def test_without_a_site_nothing_is_linked_and_names_are_text() -> None:
@@ -229,6 +316,18 @@ def test_the_path_of_a_slow_workflow_says_what_would_help() -> None:
     assert nightly[7].startswith("More workers on images: 1 hour 18 minutes")
     assert (unnamed[0], unnamed[7]) == ("id-3", "A faster t, or several in its place: it ran 10 minutes")
     assert (held[0], held[7].split(":")[0]) == ("held", "A look at limits and retries")
+
+
+def test_how_well_the_queues_served() -> None:
+    rows = Page(html(tables(), now=NOW)).rows
+    for row in (
+        ["mail", "5", "900", "98.40 %", "-60 %"],
+        ["mail", "10", "10 seconds", "50 %", "5.0 %", "5.0 %", "40 %"],
+        ["mail", "send", "failed", "E", "3", "90 seconds", "20 %"],
+        ["mail", "Thursday 14 March 2030, 07:00", "900", "", "-"],
+        ["mail", "run", "Thursday 14 March", "1 second", "3 seconds"],
+    ):
+        assert row in rows
 
 
 def test_this_week_against_the_last() -> None:

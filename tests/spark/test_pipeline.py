@@ -57,7 +57,7 @@ def test_from_jobs_to_the_report(lake: Lake, source: Source, tmp_path: Path) -> 
     assert figures.keep(lake) == LakeFigure.objects.count() >= 1
     kept = LakeFigure.objects.first()
     assert kept.figures["completed"] == 8
-    page = report.write(lake, tmp_path / "report")
+    page = report.write(*report.in_directory(lake.root), tmp_path / "report")
     text = page.read_text()
     assert "<svg" in text
     assert "app.Boom" in text
@@ -186,13 +186,19 @@ def test_silver_of_an_older_version_is_written_anew_and_of_a_newer_one_refused(l
         pipeline.run(lake, source.options)
 
 
-def test_one_run_at_a_time(lake: Lake, source: Source) -> None:
-    with upkeep.only_run(source.options, "lake"):
+def test_one_run_at_a_time(lake: Lake, source: Source, tmp_path: Path) -> None:
+    moved = Lake(lake.spark, str(tmp_path / "mount"))
+    Path(moved.root).symlink_to(lake.root)
+    elsewhere = Lake(lake.spark, str(tmp_path / "elsewhere"))
+    with upkeep.only_run(lake, source.options, "lake"):
         with pytest.raises(upkeep.RunInProgress, match="Another run of the consumer 'lake'"):
-            pipeline.run(lake, source.options)
-        with upkeep.only_run(source.options, "another"):
+            pipeline.run(elsewhere, source.options)
+        for same in (lake, moved):
+            with pytest.raises(upkeep.RunInProgress, match="of another consumer, writes to the lake"):
+                pipeline.run(same, source.options, consumer="another")
+        with upkeep.only_run(elsewhere, source.options, "another"):
             pass
-    with upkeep.only_run(source.options, "lake"):
+    with upkeep.only_run(lake, source.options, "another"):
         pass
 
 

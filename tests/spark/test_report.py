@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pytest
 from pyarrow import parquet
 from pyspark.sql import functions as f
 
+from django_leasequeue.exceptions import InvalidOption
 from django_leasequeue.spark import bronze, pipeline, report
 from django_leasequeue.spark.layout import Lake
 from tests.spark.conftest import plan
@@ -63,6 +65,15 @@ def test_a_report_of_some_days_opens_no_files_of_others(spark: SparkSession, tmp
         assert f" >= {since})" in scan, told
     assert "GreaterThan(txid,5)" in plan(read["day"])
 
-    text = report.write(lake, tmp_path / "newest", days=7).read_text()
+    text = report.write(*report.by_spark(lake, 7), tmp_path / "newest").read_text()
     assert "Events from Friday 4 January 2030, 12:00" in text
-    assert "Events from Tuesday 1 January 2030, 12:00" in report.write(lake, tmp_path / "all").read_text()
+    # What pyarrow reads alone is what Spark reads.
+    lake.put_note("run", {"ended_at": at(0).timestamp()})
+    (gold, run), (same, same_run) = report.in_directory(lake.root), report.by_spark(lake)
+    assert run == same_run == {"ended_at": at(0).timestamp()}
+    assert {name: table.to_pylist() for name, table in gold.items()} == {
+        name: table.to_pylist() for name, table in same.items()
+    }
+    assert "Events from Tuesday 1 January 2030, 12:00" in report.write(gold, run, tmp_path / "all").read_text()
+    with pytest.raises(InvalidOption, match="run the pipeline first"):
+        report.in_directory(tmp_path)

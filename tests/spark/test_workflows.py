@@ -62,6 +62,19 @@ class TestFromTheLog:
         ]
         assert all(row.deliveries is None for row in found)
 
+    def test_tags_are_those_of_the_enqueue(self, source: Source) -> None:
+        jobs = [
+            NewJob(1, name="a", tags={"customer": 7, "eu": True}),
+            NewJob(2, name="a"),
+            NewJob(3, name="a", tags={}),
+        ]
+        seqs = [answer.seq for answer in engine.run(engine.enqueue("work", jobs))]
+        claim(10)
+        found = {row.seq: row.tags for row in metrics.jobs(source.read()).collect()}
+        assert {seq: told and json.loads(told) for seq, told in found.items()} == dict(
+            zip(seqs, [{"customer": 7, "eu": True}, None, None], strict=True)
+        )
+
     def test_from_jobs_to_gold(self, source: Source, tmp_path: Path) -> None:
         done, failed = start(node("a"), node("b", 0)), start(node("c"), node("d", 0), node("e", 1), name="")
         for _ in range(2):

@@ -17,12 +17,23 @@ from django_leasequeue.models import JobState, LiveJob, Queue, StoredJob
 from django_leasequeue.tasks import LeaseQueueBackend, task
 from django_leasequeue.tasks import backend as backend_module
 from django_leasequeue.tasks.api import InvalidTask, TaskResultStatus, task_backends
-from django_leasequeue.tasks.ids import new_end
+from django_leasequeue.tasks.results import new_end
 from tests.tasks import samples
 
 pytestmark = pytest.mark.django_db
 
 BACKEND = "django_leasequeue.tasks.LeaseQueueBackend"
+
+
+class Closed(LeaseQueueBackend):
+    """A host's backend that accepts no task while it is closed."""
+
+    closed = False
+
+    def validate_task(self, task: Any) -> None:
+        super().validate_task(task)
+        if self.closed:
+            raise InvalidTask("closed")
 
 
 def backend(alias: str = "default") -> LeaseQueueBackend:
@@ -224,6 +235,20 @@ def test_the_backend_of_a_job_is_remembered_unless_it_is_the_default() -> None:
     with override_settings(TASKS=tasks):
         samples.add.using(backend="second").enqueue(1)
     assert the_job().meta == {"backend": "second"}
+
+
+def test_a_task_that_was_valid_is_checked_again_under_other_settings_and_by_a_hosts_own_check(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    samples.echo.enqueue()
+    with override_settings(TASKS={"default": {"BACKEND": BACKEND, "QUEUES": ["mail"]}}):
+        with pytest.raises(InvalidTask, match="default"):
+            samples.echo.enqueue()
+    with override_settings(TASKS={"default": {"BACKEND": f"{__name__}.Closed", "QUEUES": []}}):
+        samples.echo.enqueue()
+        monkeypatch.setattr(Closed, "closed", True)
+        with pytest.raises(InvalidTask, match="closed"):
+            samples.echo.enqueue()
 
 
 def test_projects_are_kept_apart() -> None:

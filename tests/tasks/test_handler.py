@@ -16,7 +16,7 @@ from django_leasequeue.models import JobResult, LiveJob
 from django_leasequeue.tasks import RetryLater, current
 from django_leasequeue.tasks.api import TaskResultStatus
 from django_leasequeue.tasks.handler import TaskHandler
-from django_leasequeue.worker.control import JobControl
+from django_leasequeue.worker.control import JobAborted, JobControl
 from django_leasequeue.worker.handler import GiveUp, Retry
 from tests.tasks import samples
 from tests.tasks.helpers import NODE, claim, run_one
@@ -52,6 +52,16 @@ def test_an_async_task_runs_in_the_loop() -> None:
     samples.aecho.enqueue("word")
     assert run_one() == "completed"
     assert (samples.calls, JobResult.objects.get().result) == (["word"], "word")
+
+
+@pytest.mark.parametrize("task", [samples.aecho, samples.add])
+def test_a_task_does_not_start_after_its_lease_was_lost(task: Any) -> None:
+    job = leased(task, "word")
+    handler, control = TaskHandler(), JobControl(job, NODE)
+    control.abort("lease_lost")
+    with pytest.raises(JobAborted):
+        asyncio.run(handler.arun(job, control)) if handler.is_async(job) else handler.run(job, control)
+    assert samples.calls == []
 
 
 @pytest.mark.parametrize(("task", "result"), [(samples.Group.nested, None), (samples.plain, 42)])
@@ -251,11 +261,11 @@ def test_tasks_are_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_last_errors_are_not_kept_for_ever(caplog: pytest.LogCaptureFixture) -> None:
-    from django_leasequeue.tasks import announcing
+    from django_leasequeue.tasks import signals
 
     caplog.set_level(logging.ERROR)
     handler = TaskHandler()
     job = leased(samples.fail_for_good)
-    for number in range(announcing._MAX_KEPT + 10):
+    for number in range(signals._MAX_KEPT + 10):
         handler.failed(job._replace(seq=number), samples.FailForGood("lost its lease before it was settled"))
-    assert len(handler._announcer._errors) == announcing._MAX_KEPT
+    assert len(handler._announcer._errors) == signals._MAX_KEPT

@@ -8,7 +8,7 @@ from django_leasequeue.engine import NewJob
 from django_leasequeue.engine.jobs.results import status
 from django_leasequeue.exceptions import InvalidOption
 from django_leasequeue.models import StoredJob
-from django_leasequeue.tasks.ids import new_end, new_ends
+from django_leasequeue.tasks.results import new_end, new_ends
 
 
 def test_an_id_is_a_version_8_uuid_that_begins_with_its_number() -> None:

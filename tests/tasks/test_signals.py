@@ -14,7 +14,7 @@ from django_leasequeue.engine.clock import Clock
 from django_leasequeue.exceptions import LeaseLost
 from django_leasequeue.models import LiveJob
 from django_leasequeue.tasks import LeaseQueueBackend
-from django_leasequeue.tasks import announcing as announcing_module
+from django_leasequeue.tasks import signals as signals_module
 from django_leasequeue.tasks.api import TASKS_LOGGER, TaskResultStatus, task_signals
 from tests.tasks import samples
 from tests.tasks.helpers import claim, run_one
@@ -132,10 +132,8 @@ def test_broken_receivers_change_nothing(caplog: pytest.LogCaptureFixture) -> No
 
 def test_nobody_listening_costs_no_result(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     made: list[Any] = []
-    real = announcing_module.make_result
-    monkeypatch.setattr(
-        announcing_module, "make_result", lambda *args, **more: made.append(args) or real(*args, **more)
-    )
+    real = signals_module.make_result
+    monkeypatch.setattr(signals_module, "make_result", lambda *args, **more: made.append(args) or real(*args, **more))
     caplog.set_level(logging.DEBUG, TASKS_LOGGER)
     samples.echo.enqueue()
     samples.aecho.enqueue()

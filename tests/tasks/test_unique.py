@@ -20,9 +20,8 @@ from django_leasequeue.exceptions import JobCancelled
 from django_leasequeue.models import LiveJob, StoredJob, UniqueKey
 from django_leasequeue.reaper.duty import Turn
 from django_leasequeue.reaper.janitor import UniqueKeys
-from django_leasequeue.tasks import task
+from django_leasequeue.tasks import Limit, task
 from django_leasequeue.tasks.api import InvalidTask, TaskResultDoesNotExist, TaskResultStatus, task_backends
-from django_leasequeue.tasks.limit import Limit
 from tests.support.documents import blocks
 from tests.support.threads import ThreadResult
 from tests.tasks import samples

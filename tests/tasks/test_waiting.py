@@ -9,14 +9,17 @@ import pytest
 from django.db import OperationalError, connection, transaction
 from django.test import TestCase
 
+from django_leasequeue import engine
+from django_leasequeue.engine import Ending
 from django_leasequeue.exceptions import InvalidOption, JobCancelled, JobFailed, WaitTimeout
 from django_leasequeue.models import LiveJob
 from django_leasequeue.notify import close_listeners
 from django_leasequeue.notify.replies import get_hub
+from django_leasequeue.tasks import Limit, chain
 from django_leasequeue.tasks.api import TaskResultDoesNotExist
 from django_leasequeue.testing import LeaseQueueTestMixin
 from tests.tasks import samples
-from tests.tasks.helpers import claim, run_one
+from tests.tasks.helpers import NODE, claim, run_one
 
 
 @pytest.fixture
@@ -99,6 +102,22 @@ class TestWait:
         with pytest.raises(JobCancelled, match="is gone"):
             samples.add.get_result(result.id).wait(timeout=30)
         thread.join()
+
+    def test_a_task_that_runs(self) -> None:
+        result = samples.add.using(limit=Limit("one", concurrency=1)).enqueue(1)
+        other = samples.add.using(limit=Limit("one", concurrency=1)).enqueue(2)
+        flow = chain(samples.add.s(3), samples.add.s(4), on_failure=samples.echo.si("sorry")).enqueue()
+        held = {job.key: job for job in [*claim(size=9), *claim(size=9)]}
+        member = samples.add.get_result(str(flow.members()[0].id))
+        assert held.keys() == {result.id, member.id}
+        assert (result.cancel(), result.cancel(running=True), result.cancel(running=True)) == (False, True, False)
+        assert member.cancel(running=True)
+        with pytest.raises(JobCancelled):
+            result.wait()
+        settled = engine.run(engine.finish([Ending(job.seq, job.token) for job in held.values()], NODE))
+        assert set(settled.outcomes.values()) == {engine.Outcome.NOT_FOUND}
+        assert [job.key for job in claim(size=9)] == [other.id]
+        assert (flow.status.label, flow.status.cancelled, flow.status.open) == ("cancelled", 2, 0)
 
     def test_not_for_ever(self) -> None:
         result = samples.add.enqueue(1)

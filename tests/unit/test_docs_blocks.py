@@ -45,33 +45,6 @@ def mistake(block: Block, page: str = "") -> str:
     return ""
 
 
-UNIT = """# /etc/systemd/system/a.service
-[Unit]
-Description=a
-[Service]
-User=app
-Environment=A=1
-WorkingDirectory=/srv
-ExecStart=/srv/python manage.py runworker {}
-Restart=always
-[Install]
-WantedBy=multi-user.target
-"""
-
-
-def test_a_mistake_is_found() -> None:
-    assert mistake(Block("ini", "", UNIT.format("--burst"), 1)) == ""
-    for language, text in (
-        ("", "python manage.py migrate"), ("python", "@task()\n"), ("sh", "if true\n"), ("json", "{,}"),
-        ("toml", "a = "), ("yaml", "a: [1"), ("ini", "x"), ("cobol", ""), ("http", "GET /"), ("js", "let a;"),
-        ("ini", UNIT.format("--bursts")), ("ini", UNIT.format("").replace("User=app\n", "")),
-        ("shell", "manage.py runworker --queue mail"), ("sh", "python manage.py run_worker"), ("sh", "make tests"),
-        ("dockerfile", "WORKDIR /srv"), ("dockerfile", "FROM python\nCMD ['a']"), ("dockerfile", "FROM python\nCOPY ."),
-        ("nginx", "server {\n    listen 80\n}"), ("nginx", "server {\n    listen 80;\n"), ("nginx", "}\n"),
-    ):  # fmt: skip
-        assert mistake(Block(language, "", text, 1)), (language, text)
-
-
 #: Tables of a reader's own that the pages' SQL speaks of.
 TABLES = {"how-to/idempotent-consumers.md": "profile (id bigint, name text, version bigint)"}
 #: Grants are tried by the tests of the lake, with a role that has nothing else.

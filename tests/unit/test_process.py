@@ -5,7 +5,6 @@ import gc
 import os
 import subprocess
 import sys
-import threading
 import warnings
 from pathlib import Path
 
@@ -17,40 +16,6 @@ from django_leasequeue.notify import reply_channel
 from django_leasequeue.queue.base import process_node
 
 ROOT = Path(django_leasequeue.__file__).parent
-
-
-def test_a_memory_is_emptied_when_it_is_full_and_when_all_is_forgotten() -> None:
-    memory: process.Memory[int, str] = process.Memory(2)
-    memory[1], memory[2] = "a", "b"
-    memory[2] = "c"
-    assert memory == {1: "a", 2: "c"}
-    memory[3] = "d"
-    assert memory == {3: "d"}
-    process.forget()
-    assert memory == {}
-
-
-def test_threads_share_one_object_a_key() -> None:
-    made: process.Shared[str, object] = process.Shared()
-    found: list[object] = []
-    gate = threading.Barrier(8)
-
-    def get() -> None:
-        gate.wait()
-        found.append(made.get("a", lambda _: object()))
-
-    threads = [threading.Thread(target=get) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(found) == 8
-    assert len(set(map(id, found))) == 1
-    assert made.get("b", str.upper) == "B"
-    assert made.get("b", str.lower) == "B"
-    assert made.get("b", str.lower, usable=str.islower) == "b"
-    assert made.clear() == [found[0], "b"]
-    assert made.clear() == []
 
 
 def test_a_forked_child_begins_with_none_of_them() -> None:

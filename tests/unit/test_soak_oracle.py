@@ -1,13 +1,12 @@
 """The soak's oracle sees: made-up evidence with each broken promise is named, and clean evidence passes."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from tests.soak import promises
 from tests.soak.clock import place
-from tests.soak.evidence import SECOND, Tail, Witness
+from tests.soak.evidence import SECOND
 from tests.soak.oracle import Oracle
 from tests.soak.plan import CREW, SERVER, WORLD, plan
 from tests.soak.sabotage import missing
@@ -58,14 +57,14 @@ def raised(s: Story, number: int, at: float, delivery: int = 1) -> None:
     s.end(number, at + 0.1, delivery=delivery, how="raised")
 
 
-def two_runs(s: Story, told: float | None = None) -> None:
+def two_runs(s: Story, told: float | None = None, mode: str = "plain", how: str = "done") -> None:
     """The second run begins while the first one goes on."""
-    s.job(1)
+    s.job(1, mode=mode)
     s.start(1, 2)
     if told is not None:
         s.told(1, told)
     s.run(1, 6.5, pid=12, delivery=2)
-    s.end(1, 9)
+    s.end(1, 9, how=how)
 
 
 def two_slots(s: Story, *told: object, at: float = 6.5) -> None:
@@ -203,6 +202,8 @@ STORIES: dict[str, tuple[Callable[[Story], object], str | None]] = {
         lambda s: (s.job(1), s.job(2), s.start(2, 1.9), stopped(s), s.end(2, 8.001), s.run(1, 8.01, claimed=2)),
         promises.LATE),
     "two runs at once": (two_runs, promises.OVERLAP),
+    "two runs at once of a workflow's job": (lambda s: two_runs(s, mode="node", how="raised"), promises.OVERLAP),
+    "a run whose function was not called": (lambda s: two_runs(s, mode="node", how="unbegun"), None),
     "two runs at once, told too late": (lambda s: two_runs(s, 5.5), promises.OVERLAP),
     "two runs at once of a stopped process": (
         lambda s: (s.job(1), fault(s, "stop", 2.5, 9, "worker1"), s.start(1, 2), s.say("stop", 2.5, 11, "stop"),
@@ -296,6 +297,9 @@ STORIES: dict[str, tuple[Callable[[Story], object], str | None]] = {
     "a job that an operator tried again begins to count anew": (
         lambda s: (s.job(1, mode="doomed"), raised(s, 1, 2), raised(s, 1, 3, delivery=2), s.run(1, 5)), None),
     "a job that was lost with its server": (lambda s: (s.job(1, 2), failover(s)), None),
+    "a poison that was lost with its server": (lambda s: (s.job(1, 2, mode="poison"), failover(s)), None),
+    "a poison that the other server had": (lambda s: (s.job(1, 1, mode="poison"), failover(s)), promises.LOST),
+    "a poison of the other server": (lambda s: (s.job(1, 3.1, mode="poison"), failover(s)), promises.LOST),
     "a job that the other server had": (lambda s: (s.job(1, 1), failover(s)), promises.LOST),
     "a job of the other server": (lambda s: (s.job(1, 3.1), failover(s)), promises.LOST),
     "a claim that was lost with its server": (lambda s: handed_over(s, 1.5), None),
@@ -407,21 +411,6 @@ def test_the_verdict_comes_while_it_goes_on(story: Story) -> None:
     assert len(oracle.judge(22 * SECOND)) == 1
 
 
-def test_what_is_long_done_is_forgotten_and_known_again(story: Story) -> None:
-    oracle = Oracle()
-    story.job(1)
-    story.run(1, 2)
-    oracle.hear(story.entries)
-    oracle.judge(500 * SECOND)
-    again = Story()
-    again.run(1, 501, pid=12, delivery=2)
-    again.read_claims(101, 102)
-    oracle.hear(again.entries)
-    assert oracle.finish(600 * SECOND) == []
-    assert dict(oracle.rows[""].again) == {"long after its end": 1}
-    assert oracle.waiting == 0
-
-
 def test_a_job_that_is_done_before_a_stopped_process_starts_it(story: Story) -> None:
     story.job(1)
     stopped(story)
@@ -432,32 +421,6 @@ def test_a_job_that_is_done_before_a_stopped_process_starts_it(story: Story) -> 
     oracle = Oracle(workers=["worker1"])
     oracle.hear(story.entries)
     assert oracle.finish(60 * SECOND) == []
-
-
-def test_what_was_judged_is_not_judged_again_when_extensions_are_forgotten(story: Story) -> None:
-    oracle = Oracle()
-    story.job(1, mode="poison")
-    story.say("events", 5, [[7, 1, 3, 101, 5 * SECOND, 9 * SECOND, [1]]], who="3.x")
-    story.run(1, 7, claimed=2)
-    story.say("upto", 8, 8 * SECOND, who="3.x")
-    oracle.hear(story.entries)
-    assert not oracle.judge(20 * SECOND)
-    assert not oracle.judge(500 * SECOND)
-    oracle.hear([["dead", 501 * SECOND, "2.x", 1]])
-    assert not oracle.judge(600 * SECOND)
-
-
-def test_the_plan_comes_from_the_seed_alone() -> None:
-    assert plan(7, 5) == plan(7, 5) != plan(8, 5)
-    server, crew, world = plan(7, 5)
-    assert {step.fault for step in server} == {fault.name for fault in SERVER}
-    assert {step.fault for step in crew} == {fault.name for fault in CREW}
-    # What a machine cannot make is left out, and nothing else changes.
-    assert {step.fault for step in world} == {fault.name for fault in WORLD}
-    left, *_ = plan(7, 5, ["disk full"])
-    assert [step._replace(number=0) for step in left] == [
-        step._replace(number=0) for step in server if step.fault != "disk full"
-    ]
 
 
 def test_a_time_of_the_server_is_found_across_steps_of_its_clock() -> None:
@@ -475,23 +438,22 @@ def test_each_sabotage_stands_in_the_code() -> None:
     assert [text for sabotage in SABOTAGES for text in missing(sabotage)] == []
 
 
-def test_evidence_is_read_line_by_line(tmp_path: Path) -> None:
-    witness = Witness(tmp_path, "test")
-    tail = Tail(tmp_path)
-    assert [entry[0] for entry in tail.look()] == ["hello"]
-    witness.say("crash")
-    path = next(tmp_path.iterdir())
-    with path.open("ab") as file:
-        file.write(b'["crash",1')
-        file.flush()
-        assert [entry[0] for entry in tail.look()] == ["crash"]
-        file.write(b',"x"]\n')
-    assert tail.look() == [["crash", 1, "x"]]
-
-
 def test_a_record_that_one_reader_got_and_another_went_past() -> None:
     oracle = Oracle(sure=["log"], readers=["r1", "r2"])
     oracle.hear([["read", 1, "3.x", "r1", "log", [[2, 20]]], ["read", 2, "3.x", "r2", "log", [[2, 20]]]])
     assert not oracle.broken
     oracle.hear([["read", 3, "3.x", "r1", "log", [[4, 40]]], ["read", 4, "3.x", "r2", "log", [[3, 30], [4, 40]]]])
     assert [one.promise for one in oracle.broken] == [promises.SKIPPED]
+
+
+def test_the_plan_comes_from_the_seed_alone() -> None:
+    assert plan(7, 5) == plan(7, 5) != plan(8, 5)
+    server, crew, world = plan(7, 5)
+    assert {step.fault for step in server} == {fault.name for fault in SERVER}
+    assert {step.fault for step in crew} == {fault.name for fault in CREW}
+    # What a machine cannot make is left out, and nothing else changes.
+    assert {step.fault for step in world} == {fault.name for fault in WORLD}
+    left, *_ = plan(7, 5, ["disk full"])
+    assert [step._replace(number=0) for step in left] == [
+        step._replace(number=0) for step in server if step.fault != "disk full"
+    ]

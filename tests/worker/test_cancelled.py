@@ -1,14 +1,15 @@
-"""A workflow that is cancelled: what a worker holds of it is not started, what runs is told and counts."""
+"""Workflows and running jobs that are cancelled: what a worker holds is not started, what runs is told."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
-from django_leasequeue import engine
+from django_leasequeue import Queue, engine
 from django_leasequeue.engine import NewJob, Node
-from django_leasequeue.models import LiveJob
+from django_leasequeue.models import Job, JobEvent, JobResult, LiveJob
 from tests.engine.helpers import make
 from tests.support.waiting import eventually
 from tests.worker.handlers import ScriptHandler, lines, note
@@ -37,16 +38,61 @@ def test_what_is_held_is_not_started_and_what_runs_is_told(listens: bool, settin
     nodes = [Node("work", NewJob({"do": "wait" if n else "up", "file": file})) for n in range(40)]
     uid = uuid4()
     with working(Heeds(), queues=["work"], concurrency=3, prefetch=20) as worker:
-        eventually(lambda: worker.state.hears() is listens, "it listens", 20)
+        eventually(lambda: worker.state.hears() is listens, "it listens")
         engine.run(engine.start_workflow(nodes, uid))
         eventually(
             lambda: len(lines(tmp_path / "notes")) == 3 and len(worker.state.held) > 3, "three run, more are held", 20
         )
         assert engine.run(engine.cancel_workflow(uid)) < 37
-        eventually(lambda: not worker.state.held, "they have ended, the others are given back", 20)
+        eventually(lambda: not worker.state.held, "they have ended, the others are given back")
     assert len(lines(tmp_path / "notes")) == 3
     for _ in range(3):
         assert engine.run(engine.claim("work", "other", 10)) == []
     assert not LiveJob.objects.exists()
     found = engine.run(engine.get_workflow(uid))
     assert (found.label, found.open, found.completed, found.cancelled) == ("cancelled", 0, 2, 38)
+
+
+class Goes(ScriptHandler):
+    """Jobs that are told to stop, and heed it, or return all the same."""
+
+    def run(self, job: Any, control: Any) -> str | None:
+        note(job, "start")
+        assert control.event.wait(60)
+        note(job, control.reason)
+        if job.data["do"] == "heed":
+            control.raise_if_aborted()
+        return "1"
+
+    async def arun(self, job: Any, control: Any) -> str | None:
+        note(job, "start")
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            note(job, control.reason)
+            raise
+        return None
+
+
+@pytest.mark.parametrize("listens", [True, False])
+def test_single_jobs_are_cancelled_while_they_run(listens: bool, settings: Any, tmp_path: Path) -> None:
+    if not listens:
+        settings.LEASEQUEUE = {"LISTEN_DSN": ""}
+    queue = Queue("work", lease_ms=600_000 if listens else 1_500, result_ttl_ms=60_000)
+    file = str(tmp_path / "notes")
+    todo: list[dict[str, Any]] = [{"do": "heed"}, {"do": "return"}, {"do": "async", "async": True}]
+    queue.enqueue_many([{**data, "file": file} for data in [*todo, *[{"do": "held"}] * 5, {"do": "heed"}]])
+    seqs = sorted(Job.objects.values_list("pk", flat=True))
+    with working(Goes(), queues=["work"], concurrency=2, async_concurrency=1, prefetch=20) as worker:
+        eventually(lambda: worker.state.hears() is listens, "it listens")
+        eventually(lambda: len(lines(tmp_path / "notes")) == 3 and len(worker.state.held) == 9, "three run")
+        assert queue.cancel(seqs[0]) == "processing"
+        assert queue.cancel(seqs[0], running=True) == "cancelled"
+        assert Job.objects.filter(pk__in=seqs[1:8]).cancel(running=True) == 7
+        eventually(lambda: set(worker.state.held) == {seqs[8]}, "what was cancelled is not held")
+        eventually(lambda: len(lines(tmp_path / "notes")) == 7, "the last one runs")
+        assert Job.objects.get().pk == seqs[8]
+    said = [word for _, word, _ in lines(tmp_path / "notes")]
+    assert (said.count("start"), said.count("cancelled"), said.count("stopping")) == (4, 3, 1)
+    assert not JobResult.objects.exists()
+    assert set(JobEvent.objects.filter(seq__in=seqs[:8]).values_list("kind", flat=True)) <= {1, 2, 3, 10}

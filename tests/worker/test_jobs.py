@@ -48,28 +48,11 @@ def test_a_job_that_fails_is_tried_again_until_it_is_dead(in_loop: bool) -> None
     assert [ending for ending, _ in handler.told] == ["failing", "failing", "dead"]
 
 
-def test_a_job_that_gives_up_fails_for_good() -> None:
-    handler = ScriptHandler()
-    enqueue({"do": "raise", "give_up": True})
-    burst(handler)
-    assert results() == {"0": FAILED}
-    assert [ending for ending, _ in handler.told] == ["failed"]
-
-
 def test_one_thread_runs_jobs_in_the_order_of_the_claim() -> None:
     seqs = enqueue(*({} for _ in range(200)))
     handler = ScriptHandler()
     burst(handler, concurrency=1)
     assert [seq for _, seq in handler.told] == seqs
-
-
-def test_queues_are_taken_in_the_order_given() -> None:
-    engine.run(engine.create("urgent", preset="django"))
-    late = enqueue(*({} for _ in range(5)))
-    early = enqueue(*({} for _ in range(5)), queue="urgent")
-    handler = ScriptHandler()
-    burst(handler, concurrency=1, queues=("urgent", "work"))
-    assert [seq for _, seq in handler.told] == early + late
 
 
 class Gauge(ScriptHandler):

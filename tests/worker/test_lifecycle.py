@@ -113,35 +113,6 @@ def test_the_worker_s_row_says_what_it_does_and_goes_with_it(monkeypatch: pytest
     assert not Worker.objects.exists()
 
 
-def end_connections(dsn: str) -> int:
-    """End every connection of this database but our own and Django's."""
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        row = connection.execute(
-            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = current_database()"
-            " AND pid <> pg_backend_pid() AND application_name LIKE 'leasequeue%'"
-        ).fetchone()
-    return int(row[0])
-
-
-@pytest.mark.slow
-def test_lost_connections_cost_no_job(test_dsn: str) -> None:
-    enqueue(*({"do": "sleep", "seconds": 0.001} for _ in range(3_000)))
-    handler = ScriptHandler()
-    ended = 0
-    with working(handler, concurrency=4) as threaded:
-        while (done := len(results())) < 3_000:
-            ended += end_connections(test_dsn)
-            # Connections that live shorter than a machine takes to make them would end nothing.
-            eventually(lambda done=done: len(results()) >= min(done + 250, 3_000), "more are done")
-            assert threaded.worker.healthy
-    assert ended >= 3
-    assert set(results().values()) == {1}
-    assert LiveJob.objects.filter(state=0).count() == 0
-    # An answer lost with its connection is not a job run twice.
-    assert threaded.state.figures.completed == 3_000
-    assert len(handler.told) == 3_000
-
-
 def test_results_wait_for_the_database(test_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The acknowledger cannot reach the database for a while: nothing is lost, nothing runs again."""
     monkeypatch.setattr("django_leasequeue.worker.link.FIRST_RETRY", 0.01)

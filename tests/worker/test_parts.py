@@ -1,6 +1,5 @@
 """Small parts by themselves: options, log lines, the buffer, the wake-up, what jobs see of their control."""
 
-import asyncio
 import gc
 import json
 import logging
@@ -12,16 +11,14 @@ from typing import Any
 
 import psycopg
 import pytest
-from django.core.exceptions import ImproperlyConfigured
 
 from django_leasequeue.engine.outage import passes
 from django_leasequeue.exceptions import InvalidOption, PayloadTooLarge
 from django_leasequeue.worker import JobAborted, JobControl, JobTimeout, load_options
-from django_leasequeue.worker.buffer import JobBuffer, WakeUp, take_from
+from django_leasequeue.worker.buffer import JobBuffer, take_from
 from django_leasequeue.worker.logs import JSONFormatter, TextFormatter, set_up_logging
 from django_leasequeue.worker.options import node_name
 from django_leasequeue.worker.process import YOUNG, spare_collector
-from django_leasequeue.worker.run import ends
 from django_leasequeue.worker.supervisor import STOP, Supervisor
 from tests.worker.support import a_job
 
@@ -33,25 +30,6 @@ def test_the_command_line_wins_over_the_settings_over_the_defaults(settings: Any
     assert options.database == "default"
     assert not options.all_queues
     assert load_options(queues=("*",)).all_queues
-
-
-@pytest.mark.parametrize(
-    ("worker", "words"),
-    [
-        ({"CONCURENCY": 3}, "no setting 'CONCURENCY'. Did you mean 'CONCURRENCY'"),
-        ({"concurrency": 3}, "no setting 'concurrency'. Did you mean 'CONCURRENCY'"),
-        ({"QUEUES": "default"}, "must be a list of texts"),
-        ({"CONCURRENCY": "8"}, "must be an integer, 1 to 1,000"),
-        ({"CONCURRENCY": True}, "must be an integer"),
-        ({"CONCURRENCY": 2.5}, "must be an integer"),
-        ({"ACK_BATCH": 1_001}, "1 to 1,000"),
-        ({"NODE": "x" * 200}, "at most 112 bytes"),
-    ],
-)
-def test_wrong_options_are_refused_with_a_sentence(settings: Any, worker: dict[str, Any], words: str) -> None:
-    settings.LEASEQUEUE = {"WORKER": worker}
-    with pytest.raises(ImproperlyConfigured, match=words):
-        load_options()
 
 
 def test_no_two_workers_have_one_name() -> None:
@@ -132,19 +110,6 @@ def test_the_buffer_loses_no_job_and_no_thread() -> None:
     assert Counter(taken) == Counter(range(20_000))
 
 
-def test_small_things_one_by_one() -> None:
-    wakeup = WakeUp()
-    wakeup.wake()
-    wakeup.wake()
-    assert wakeup.wait(0)
-    assert not wakeup.wait(0), "a bell that rang ends the next wait once"
-    buffer = JobBuffer()
-    buffer.put([a_job(seq) for seq in range(5)])
-    assert [job.seq for job in buffer.take_back(2)] == [4, 3], "what would start last is taken back first"
-    assert buffer.take_back(-1) == []
-    assert len(buffer.take_all()) == 3
-
-
 def test_a_later_lease_of_a_job_is_not_mistaken_for_an_earlier_one() -> None:
     old, new = a_job(token=1), a_job(token=2)
     held = {1: new}
@@ -172,13 +137,6 @@ def test_which_errors_pass_by_themselves(error: psycopg.Error, expected: bool) -
     assert passes(error) is expected
 
 
-def test_timeouts_end_where_they_should() -> None:
-    assert ends(100, (None, None), 10) == (None, None)
-    assert ends(100, (5, None), 10) == (105, 115)
-    assert ends(100, (5, None), 0) == (105, None)
-    assert ends(100, (5, 7), 10) == (105, 107)
-
-
 def test_a_control_says_why_to_stop_and_the_first_reason_stays() -> None:
     control = JobControl(a_job(), "node")
     control.raise_if_aborted()
@@ -193,15 +151,6 @@ def test_a_control_says_why_to_stop_and_the_first_reason_stays() -> None:
     assert late.event.is_set()
     with pytest.raises(JobTimeout):
         late.raise_if_aborted()
-
-
-async def test_coroutines_wait_for_the_abort() -> None:
-    control = JobControl(a_job(), "node")
-    waiting = [asyncio.create_task(control.wait_aborted()) for _ in range(3)]
-    await asyncio.sleep(0)
-    threading.Thread(target=control.abort, args=("lease_lost",)).start()
-    assert await asyncio.gather(*waiting) == ["lease_lost"] * 3
-    assert await control.wait_aborted() == "lease_lost"
 
 
 def test_progress_is_coalesced_and_checked() -> None:

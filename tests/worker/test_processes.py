@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from django_leasequeue import engine
-from django_leasequeue.models import JobEvent, JobResult, LiveJob, Worker
+from django_leasequeue.models import JobResult, LiveJob, Worker
 from tests.support.environment import child_environment
 from tests.support.temporary_server import TemporaryServer
 from tests.support.waiting import eventually
@@ -69,23 +69,6 @@ def test_a_second_signal_does_not_wait(start: Start, notes: Path) -> None:
     assert worker.wait() == 3
     assert ready() == 3
     assert Counter(LiveJob.objects.values_list("deliveries", flat=True)) == {1: 2, 0: 1}
-
-
-@pytest.mark.slow
-def test_the_jobs_of_a_killed_worker_come_back(start: Start, notes: Path) -> None:
-    sleeping(notes, 30, 0.2)
-    first = start("--concurrency", "3")
-    eventually(lambda: words(notes, "start") >= 3, "three run")
-    first.send(signal.SIGKILL)
-    first.wait()
-    second = start("--concurrency", "10")
-    eventually(lambda: JobResult.objects.count() == 30, "all are done")
-    second.send(signal.SIGTERM)
-    assert second.wait() == 0
-    assert set(results().values()) == {1}
-    assert JobEvent.objects.filter(kind=7).count() >= 3
-    # Each was finished by exactly one: the killed one's runs left no result.
-    assert JobEvent.objects.filter(kind=5).count() == 30
 
 
 @pytest.mark.slow

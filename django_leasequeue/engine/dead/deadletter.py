@@ -230,6 +230,8 @@ def redrive(
         raise InvalidOption("delay_ms must be one number, or one per seq.")
     yield from require(project, queue, leases=False)
     target = to or queue
+    if to is not None and (yield from find(project, to)) is None:
+        routing.check_redrive(project, to, routing.alias_of(project, queue))
     yield from require(project, target)
     waits = dict(zip(wanted, [clamp_delay(delay) or 0 for delay in delays], strict=True))
     found: dict[int, Redriven] = {}

@@ -60,11 +60,13 @@ def row(found: DeadRow, *, values: bool) -> dict[str, Any]:
     }
 
 
-def dead_letters(wanted: DeadFilter, *, values: bool, payload: bool = True) -> Iterator[dict[str, Any]]:
+def dead_letters(
+    wanted: DeadFilter, *, values: bool, payload: bool = True, using: str | None = None
+) -> Iterator[dict[str, Any]]:
     """Yield everything that a filter matches, the newest death first, by short statements of their own."""
     after: str | None = None
     while True:
-        page = engine.run(dead_page(wanted, after=after, size=PAGE, payload=payload))
+        page = engine.run(dead_page(wanted, after=after, size=PAGE, payload=payload), using)
         for found in page.rows:
             yield row(found, values=values)
         if page.next is None:

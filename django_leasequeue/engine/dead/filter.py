@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlencode
 
 from ...exceptions import InvalidOption
-from .. import arrays, clock, codec
+from .. import arrays, clock, codec, tags
 from ..limits import MAX_KEY_BYTES, MAX_PROJECT_BYTES, MAX_QUEUE_BYTES, MAX_TAG_BYTES, check_text
 
 #: Stands in a query string for the empty project and the empty fingerprint: an empty value there means "any".
@@ -24,13 +24,16 @@ _MAX_QUERY = 8_000
 _MAX_TEXT = 500
 _SPAN = re.compile(r"(\d{1,6})\s*(s|min|m|h|d|w)")
 _UNITS = {"s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400, "w": 604_800}
-_TEST = re.compile(r"(data|meta)((?:\.[^.=!\s][^.=!]*)+?)\s*(!?=)\s*(.*)", re.DOTALL)
+_TEST = re.compile(r"(data|meta|tags)((?:\.[^.=!\s][^.=!]*)+?)\s*(!?=)\s*(.*)", re.DOTALL)
 _DELIVERIES = re.compile(r"(?:(>=|<=|>|<|=)?\s*(\d{1,9})|(\d{1,9})\s*(?:\.\.|-)\s*(\d{1,9}))")
 
 
 @dataclass(frozen=True, slots=True)
 class PayloadTest:
-    """One test of the payload: ``data.a.b = x``. ``path`` may hold indexes of lists as numbers (``args.0``)."""
+    """One test of the payload: ``data.a.b = x``. ``path`` may hold indexes of lists as numbers (``args.0``).
+
+    ``tags.a = x`` tests a tag of the job.
+    """
 
     root: str
     path: tuple[str, ...]
@@ -47,13 +50,19 @@ class PayloadTest:
         found = _TEST.fullmatch(text.strip())
         if found is None:
             raise InvalidOption(
-                f'A test of the payload is like data.kwargs.customer = 17 or data.args.0 != "x"; it is {text[:80]!r}.'
+                'A test of the payload is like data.kwargs.customer = 17, data.args.0 != "x" or tags.customer = 7;'
+                f" it is {text[:80]!r}."
             )
         root, path, sign, value = found.groups()
         names = tuple(name.strip() for name in path[1:].split("."))
         if not all(names) or len(names) > 20:
             raise InvalidOption(f"The path of {text[:80]!r} has an empty name, or more than 20.")
         return cls(root, names, sign == "=", value.strip())
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """The path in data or meta."""
+        return (tags.META, *self.path) if self.root == "tags" else self.path
 
     @property
     def as_json(self) -> str:
@@ -139,8 +148,8 @@ class DeadFilter:
             "least": self.least,
             "most": self.most,
             "text": self.text,
-            "roots": arrays.texts([test.root for test in self.payload]),
-            "paths": arrays.texts([arrays.texts(test.path) for test in self.payload]),
+            "roots": arrays.texts(["data" if test.root == "data" else "meta" for test in self.payload]),
+            "paths": arrays.texts([arrays.texts(test.place) for test in self.payload]),
             "equal": "{" + ",".join("t" if test.equal else "f" for test in self.payload) + "}",
             "jsons": arrays.texts([test.as_json for test in self.payload]),
             "words": arrays.texts([test.word for test in self.payload]),

@@ -163,10 +163,8 @@ def with_key(job: NewJob) -> NewJob:
 
 
 def split(jobs: Sequence[NewJob]) -> tuple[Sequence[NewJob], list[Limited | None]]:
-    """Return jobs as their limits want them enqueued, and those limits; an empty list if no job has one."""
-    if not any(job.limit is not None for job in jobs if type(job) is NewJob):
-        return jobs, []
-    limits = [_limited(job) if type(job) is NewJob else None for job in jobs]
+    """Return checked jobs as their limits want them enqueued, and those limits."""
+    limits = [_limited(job) for job in jobs]
     return [job if limit is None else _held(job) for job, limit in zip(jobs, limits, strict=True)], limits
 
 

@@ -7,11 +7,13 @@ from datetime import datetime, timedelta
 from itertools import islice, repeat
 from typing import Any, NamedTuple
 
-from ...enums import JobFlag, JobState
+from ...enums import JobState
 from .. import arrays
 from ..operation import COPY, Steps
 from ..rows import END, PLAIN, TAG, Enqueued, EnqueueStatus, NewJob, make_id
+from ..tags import tags_json
 from ..topics import caps
+from .new_jobs import LARGE_CHARACTERS, flags_of
 
 #: From this many jobs on COPY is faster than one statement.
 THRESHOLD = 100
@@ -19,13 +21,6 @@ THRESHOLD = 100
 _EVENT = 1_000
 #: Jobs of one part of the text.
 _PART = 200
-#: Bytes above which a payload counts as large, as in enqueue.sql; characters that may have so many (of four bytes).
-_LARGE_BYTES = 16_384
-_LARGE = _LARGE_BYTES // 4
-#: As plain numbers: the operators of an enum cost more than the rest of the row.
-_IS_LARGE, _HAS_REPLY, _HAS_TTL = int(JobFlag.LARGE), int(JobFlag.REPLY), int(JobFlag.RESULT_TTL)
-_IS_FLOW = int(JobFlag.FLOW)
-
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
@@ -97,7 +92,7 @@ def enqueue_steps(
                 key = f"t\t{make_id(seq, job.id_end)}"
             else:
                 key = "f\t" + (_NULL if job.key is None else _text(job.key))
-            if job.body is not None or job[TAG:END] != PLAIN or (data is not None and len(data) > _LARGE):
+            if job.body is not None or job[TAG:END] != PLAIN or (data is not None and len(data) > LARGE_CHARACTERS):
                 flags = flags_of(job, data, meta)
                 place = _place(job, now, queue_ttl, 0 if is_log else rank_of(job.priority, order, low, high), flags)
                 odd[index] = place
@@ -163,25 +158,10 @@ def _columns(
         "limits": _column([place.max_deliveries for place in places], arrays.integers),
         "expires": _column([place.expires_at for place in places], arrays.times),
         "tags": _column([place.tag for place in places], arrays.texts),
+        "tagged": _column([tags_json(job.tags) for job in jobs] if places else [], arrays.texts),
         "names": arrays.EMPTY if len(names) == 1 else arrays.texts([job.name for job in jobs]),
         "wake": is_log or not places or any(place.due is None for place in places),
     }
-
-
-def flags_of(job: NewJob, data: str | None, meta: str | None) -> int:
-    """Return the flags of a new job with these payloads (JSON texts)."""
-    data, meta, body = data or "", meta or "", job.body or b""
-    flags = 0
-    if len(data) + len(meta) + len(body) > _LARGE:
-        size = len(data.encode()) + len(meta.encode()) + len(body)
-        flags = _IS_LARGE if size > _LARGE_BYTES else 0
-    if job.reply_to is not None:
-        flags |= _HAS_REPLY
-    if job.result_ttl_ms is not None:
-        flags |= _HAS_TTL
-    if job.flow:
-        flags |= _IS_FLOW
-    return flags
 
 
 def _column(values: Sequence[Any], literal: Callable[[Sequence[Any]], str]) -> str:

@@ -1,4 +1,4 @@
-"""Taking jobs out: cancel before anybody starts them, purge in bulk."""
+"""Taking jobs out: cancel by name, purge in bulk."""
 
 from __future__ import annotations
 
@@ -35,11 +35,12 @@ def _number(state: str) -> int:
 
 @operation
 def cancel(
-    queue: str, *, keys: Sequence[str] = (), seqs: Sequence[int] = (), project: str = ""
+    queue: str, *, keys: Sequence[str] = (), seqs: Sequence[int] = (), project: str = "", running: bool = False
 ) -> Steps[list[tuple[int, str | None]]]:
-    """Take out the named jobs that nobody has started (ready or delayed).
+    """Take out the named jobs that nobody has started (ready or delayed); with ``running`` those that run, too.
 
-    A claim that runs at the same time wins or loses, never both.
+    A claim that runs at the same time wins or loses, never both. Who runs a job that is taken out is told at the
+    commit, and nothing that it says of the job counts any more.
 
     Returns:
         (seq, key) of the jobs that were taken out. What is missing was started, finished or never there.
@@ -58,7 +59,10 @@ def cancel(
         return []
     (queue_id, _), *_ = rows
     wanted = sorted({*wanted, *(seq for _, seq in rows if seq is not None)})
-    gone = yield from remove_steps(queue_id, wanted, [JobState.READY, JobState.DELAYED])
+    places = [JobState.READY, JobState.DELAYED, *([JobState.LEASED] if running else [])]
+    gone = yield from remove_steps(queue_id, wanted, places)
+    if any(job.state == JobState.LEASED for job in gone):
+        yield "leases_taken", {"queues": arrays.integers([queue_id])}
     for job in gone:
         yield from announce("cancelled", queue=queue, project=project, seq=job.seq, key=job.key, name=job.name)
     return [(job.seq, job.key) for job in gone]

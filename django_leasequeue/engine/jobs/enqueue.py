@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from ... import conf, signals
 from ...enums import JobState
 from ...exceptions import BatchTooLarge, LeaseQueueError, QueueNotFound
-from .. import arrays, tracing
+from .. import arrays, tags, tracing
 from ..announce import announce
-from ..flow.declared import apply_limits, split
+from ..flow.declared import Limited, apply_limits, split
 from ..large.reference import Reference
 from ..large.writing import contents_of, large_parts, link_steps, planned, put_steps, replaced
 from ..limits import (
@@ -27,12 +29,13 @@ from ..rows import Enqueued, EnqueueStatus, NewJob, make_id
 from ..topics import caps
 from . import bulk
 from .keys import DUPLICATE, STATES, existing, holder_steps
-from .new_jobs import MAX_BYTES, check_job, is_unique, narrow, parameters, payloads
+from .new_jobs import MAX_BYTES, check_job, flags_of, narrow, parameters, payloads
 from .unique import unique_steps
 
+_LIMIT = itemgetter(NewJob._fields.index("limit"))
 
-@operation
-def enqueue(
+
+def enqueue_steps(
     queue: str,
     jobs: Sequence[NewJob],
     *,
@@ -71,34 +74,23 @@ def enqueue(
         check_text(origin, "origin", MAX_NODE_BYTES, 0)
     if len(jobs) > conf.settings.MAX_ENQUEUE:
         raise BatchTooLarge(f"One call enqueues at most {conf.settings.MAX_ENQUEUE} jobs; there are {len(jobs)}.")
+    unique = sum(map(check_job, jobs))  # of all: none is left unchecked
     if tracing.begin is not None and not tracing.carried(jobs):
-        for job in jobs:
-            check_job(job)
-        return (
-            yield from tracing.steps(
-                *(project, queue, jobs),
-                lambda traced: enqueue(
-                    queue, traced, project=project, origin=origin, create=create, fresh=fresh
-                ).steps(),
-            )
-        )
-    jobs, limits = split(jobs)
+        again = partial(enqueue_steps, queue, project=project, origin=origin, create=create, fresh=fresh)
+        return (yield from tracing.steps(project, queue, jobs, again))
+    limits: list[Limited | None] = []
+    if any(map(_LIMIT, jobs)):  # the quickest way to know it of many
+        jobs, limits = split(jobs)
     large: dict[int, Reference] = {}
     if conf.settings.LARGE.ABOVE is not None:
         jobs, large = yield from _store(queue, jobs, project, create)
     if limits:
         yield BEGIN, {}
-    bulky = len(jobs) >= bulk.THRESHOLD and _is_bulk(jobs, fresh)
-    if any(check_job(job) for job in jobs) if bulky else any(is_unique(job) for job in jobs if type(job) is NewJob):
-        complete = yield from unique_steps(
-            *(project, queue, jobs),
-            lambda new: _add(queue, new, project, origin, create, _is_bulk(new, fresh)),
-            lambda: _hold(queue, project, create),
-        )
-    elif bulky:
-        complete = yield from _in_bulk(queue, jobs, project, origin, create)
+    add = partial(_add, queue, project=project, origin=origin, create=create, fresh=fresh)
+    if unique:
+        complete = yield from unique_steps(project, queue, jobs, add, partial(_hold, queue, project, create))
     else:
-        complete = yield from _in_one_statement(queue, jobs, project, origin, create)
+        complete = yield from add(jobs)
     if limits:
         yield from apply_limits(queue, complete, limits, project)
     if large:
@@ -107,6 +99,9 @@ def enqueue(
     if signals.enqueued.receivers:
         yield from _announce(queue, project, jobs, complete)
     return complete
+
+
+enqueue = operation(enqueue_steps)
 
 
 def _announce(queue: str, project: str, jobs: Sequence[NewJob], answers: Sequence[Enqueued]) -> Steps[None]:
@@ -123,18 +118,6 @@ def _announce(queue: str, project: str, jobs: Sequence[NewJob], answers: Sequenc
             )
 
 
-def _is_bulk(jobs: Sequence[NewJob], fresh: bool) -> bool:
-    return len(jobs) >= bulk.THRESHOLD and (fresh or all(job.key is None for job in jobs))
-
-
-def _add(
-    queue: str, jobs: Sequence[NewJob], project: str, origin: str | None, create: bool, bulky: bool
-) -> Steps[list[Enqueued]]:
-    if bulky:
-        return (yield from _in_bulk(queue, jobs, project, origin, create))
-    return (yield from _in_one_statement(queue, jobs, project, origin, create))
-
-
 def _is_new(answer: Enqueued) -> bool:
     return answer.status is EnqueueStatus.QUEUED
 
@@ -144,7 +127,6 @@ def _store(
 ) -> Steps[tuple[Sequence[NewJob], dict[int, Reference]]]:
     """Store what is large of the jobs; the rest of the operation is then one transaction."""
     for job in jobs:
-        check_job(job)
         if job.max_bytes is not None:
             check_integer(job.max_bytes, "max_bytes", 1, MAX_BYTES)
     contents = contents_of(jobs)
@@ -176,22 +158,7 @@ def _hold(queue: str, project: str, create: bool) -> Steps[None]:
         yield "queue_hold", params
 
 
-def _in_bulk(
-    queue: str, jobs: Sequence[NewJob], project: str, origin: str | None, create: bool
-) -> Steps[list[Enqueued]]:
-    datas, metas = payloads(jobs)
-    yield BEGIN, {}
-    answers = yield from bulk.enqueue_steps(queue, jobs, datas, metas, project, origin)
-    if answers is None:
-        yield from _hold(queue, project, create)
-        answers = yield from bulk.enqueue_steps(queue, jobs, datas, metas, project, origin, held=True)
-    if answers is None:
-        raise QueueNotFound(queue, project)
-    return answers
-
-
 def _one_parameters(job: NewJob, project: str, queue: str, origin: str | None) -> dict[str, Any]:
-    check_job(job)
     (data,), (meta,) = payloads([job])
     return {
         "project": project,
@@ -203,20 +170,22 @@ def _one_parameters(job: NewJob, project: str, queue: str, origin: str | None) -
         "priority": None if job.priority is None else narrow([job.priority])[0],
         "data": data,
         "meta": meta,
+        "tagged": None if job.tags is None else tags.tags_json(job.tags),
         "body": job.body,
         "ttl": job.ttl_ms,
         "reply_to": job.reply_to,
         "result_ttl": job.result_ttl_ms,
         "max_deliveries": job.max_deliveries,
         "origin": origin if job.origin is None else job.origin,
-        "flags": bulk.flags_of(job, data, meta),
+        "flags": flags_of(job, data, meta),
     }
 
 
-def _in_one_statement(
-    queue: str, jobs: Sequence[NewJob], project: str, origin: str | None, create: bool
+def _add(
+    queue: str, jobs: Sequence[NewJob], *, project: str, origin: str | None, create: bool, fresh: bool
 ) -> Steps[list[Enqueued]]:
-    if len(jobs) == 1 and isinstance(jobs[0], NewJob) and not (jobs[0].run_at or jobs[0].delay_ms):
+    """Steps that add checked jobs: one by the leanest statement, many through COPY, else by one statement."""
+    if len(jobs) == 1 and not (jobs[0].run_at or jobs[0].delay_ms):
         found = yield "enqueue_one", _one_parameters(jobs[0], project, queue, origin)
         if found:
             seq, now, _ = found[0]
@@ -224,6 +193,16 @@ def _in_one_statement(
             if seq is None:
                 yield from _taken(jobs, answers, parameters(jobs, project, queue, origin))
             return [answer for answer in answers if answer is not None]
+    elif len(jobs) >= bulk.THRESHOLD and (fresh or all(job.key is None for job in jobs)):
+        datas, metas = payloads(jobs)
+        yield BEGIN, {}
+        added = yield from bulk.enqueue_steps(queue, jobs, datas, metas, project, origin)
+        if added is None:
+            yield from _hold(queue, project, create)
+            added = yield from bulk.enqueue_steps(queue, jobs, datas, metas, project, origin, held=True)
+        if added is None:
+            raise QueueNotFound(queue, project)
+        return added
     params = parameters(jobs, project, queue, origin)
     rows = yield from rows_steps(params, create)
     capped = rows[0].capped

@@ -9,9 +9,10 @@ from functools import lru_cache
 from typing import Any
 
 from ... import conf
+from ...enums import JobFlag
 from ...exceptions import InvalidOption, PayloadTooLarge
 from ...job_options import MAX_YEAR, NUMBERS
-from .. import arrays, codec, tracing
+from .. import arrays, codec, tags, tracing
 from ..limits import (
     MAX_CHANNEL_BYTES,
     MAX_KEY_BYTES,
@@ -26,6 +27,12 @@ from ..rows import END, NOT_UNIQUE, PLAIN, TAG, UNIQUE, UNIQUE_END, NewJob
 
 #: The highest limit of a payload that a call may name.
 MAX_BYTES = 256 * 1024 * 1024
+#: Bytes above which a payload counts as large, as in enqueue.sql; characters that may have so many (of four bytes).
+_LARGE_BYTES = 16_384
+LARGE_CHARACTERS = _LARGE_BYTES // 4
+#: As plain numbers: the operators of an enum cost more than the rest of the row.
+_IS_LARGE, _HAS_REPLY, _HAS_TTL = int(JobFlag.LARGE), int(JobFlag.REPLY), int(JobFlag.RESULT_TTL)
+_IS_FLOW = int(JobFlag.FLOW)
 _is_id_end = re.compile(r"[89ab][0-9a-f]{3}-[0-9a-f]{12}").fullmatch
 
 
@@ -33,13 +40,6 @@ _is_id_end = re.compile(r"[89ab][0-9a-f]{3}-[0-9a-f]{12}").fullmatch
 def _check_name(name: str) -> None:
     """Check the name of a job: most jobs have one of few."""
     check_text(name, "name", MAX_KEY_BYTES)
-
-
-def _check_time(run_at: Any) -> None:
-    if not isinstance(run_at, datetime) or run_at.utcoffset() is None:
-        raise InvalidOption("run_at must be an aware datetime (use django.utils.timezone).")
-    if run_at.year > MAX_YEAR:
-        raise InvalidOption(f"run_at must not be after the year {MAX_YEAR}; it is {run_at}.")
 
 
 def check_meta(meta: Any, what: str = "meta") -> None:
@@ -75,7 +75,7 @@ def _check_unique(job: NewJob) -> None:
 
 
 def check_job(job: NewJob) -> bool:
-    """Check the fields of a job."""
+    """Check the fields of a job; return whether it is unique by its own words (``is_unique``)."""
     if not isinstance(job, NewJob):
         raise InvalidOption(f"a job to enqueue is a NewJob; it is a {type(job).__name__}.")
     if job.key is not None:
@@ -102,24 +102,26 @@ def _check_rest(job: NewJob) -> bool:
             raise InvalidOption(f"reply_to must be the name of a channel without spaces; it is {job.reply_to!r}.")
     if job.meta is not None:
         check_meta(job.meta)
+    if job.tags is not None:
+        tags.check_tags(job.tags)
     if job.origin is not None:
         check_text(job.origin, "origin", MAX_NODE_BYTES)
-    _check_numbers(job)
-    unique = is_unique(job)
-    if unique:
-        _check_unique(job)
-    return unique
-
-
-def _check_numbers(job: NewJob) -> None:
     if job.priority is not None and (isinstance(job.priority, bool) or not isinstance(job.priority, int)):
         raise InvalidOption(f"priority must be an integer; it is {job.priority!r}.")
-    if job.run_at is not None:
-        _check_time(job.run_at)
+    run_at: Any = job.run_at
+    if run_at is not None:
+        if not isinstance(run_at, datetime) or run_at.utcoffset() is None:
+            raise InvalidOption("run_at must be an aware datetime (use django.utils.timezone).")
+        if run_at.year > MAX_YEAR:
+            raise InvalidOption(f"run_at must not be after the year {MAX_YEAR}; it is {run_at}.")
     for name, (low, high) in NUMBERS.items():
         value = getattr(job, name)
         if value is not None:
             check_integer(value, name, low, high)
+    if job[UNIQUE:UNIQUE_END] == NOT_UNIQUE:
+        return False
+    _check_unique(job)
+    return True
 
 
 def payloads(jobs: Sequence[NewJob]) -> tuple[list[str | None], list[str | None]]:
@@ -130,7 +132,8 @@ def payloads(jobs: Sequence[NewJob]) -> tuple[list[str | None], list[str | None]
     for job in jobs:
         limit = usual if job.max_bytes is None else check_integer(job.max_bytes, "max_bytes", 1, MAX_BYTES)
         data = None if job.data is None else codec.dumps(job.data)
-        meta = None if job.meta is None else codec.dumps(job.meta, "meta")
+        told = {**(job.meta or {}), tags.META: job.tags} if job.tags else job.meta
+        meta = None if told is None else codec.dumps(told, "meta")
         # A character is at most four bytes: only a text near the limit has to be encoded to be measured.
         size = len(data or "") + len(meta or "") + len(job.body or b"")
         if size * 4 > limit and (size > limit or _bytes(data) + _bytes(meta) + len(job.body or b"") > limit):
@@ -138,6 +141,22 @@ def payloads(jobs: Sequence[NewJob]) -> tuple[list[str | None], list[str | None]
         datas.append(data)
         metas.append(meta)
     return datas, metas
+
+
+def flags_of(job: NewJob, data: str | None, meta: str | None) -> int:
+    """Return the flags of a new job with these payloads (JSON texts)."""
+    data, meta, body = data or "", meta or "", job.body or b""
+    flags = 0
+    if len(data) + len(meta) + len(body) > LARGE_CHARACTERS:
+        size = len(data.encode()) + len(meta.encode()) + len(body)
+        flags = _IS_LARGE if size > _LARGE_BYTES else 0
+    if job.reply_to is not None:
+        flags |= _HAS_REPLY
+    if job.result_ttl_ms is not None:
+        flags |= _HAS_TTL
+    if job.flow:
+        flags |= _IS_FLOW
+    return flags
 
 
 def payload_too_large(limit: int) -> PayloadTooLarge:
@@ -160,9 +179,7 @@ def _column(jobs: Sequence[NewJob], name: str, literal: Any) -> str:
 def parameters(
     jobs: Sequence[NewJob], project: str, queue: str, origin: str | None, *, locked: bool = False
 ) -> dict[str, Any]:
-    """Return the parameters of ``enqueue.sql`` for jobs, checked; see ``check_job`` and ``payloads``."""
-    for job in jobs:
-        check_job(job)
+    """Return the parameters of ``enqueue.sql`` for checked jobs."""
     datas, metas = payloads(jobs)
     return {
         "project": project,
@@ -176,6 +193,7 @@ def parameters(
         "priorities": _column(jobs, "priority", lambda values: arrays.integers(narrow(values))),
         "datas": arrays.EMPTY if arrays.absent(datas) else arrays.texts(datas),
         "metas": arrays.EMPTY if arrays.absent(metas) else arrays.texts(metas),
+        "tagged": _column(jobs, "tags", lambda values: arrays.texts(map(tags.tags_json, values))),
         "bodies": _column(jobs, "body", arrays.binaries),
         "run_at": _column(jobs, "run_at", arrays.times),
         "delays": _column(jobs, "delay_ms", arrays.integers),

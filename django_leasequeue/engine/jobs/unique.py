@@ -69,9 +69,7 @@ def hold_steps(project: str, queue: str, jobs: Sequence[NewJob]) -> Steps[None]:
 def unique_steps(
     project: str, queue: str, jobs: Sequence[NewJob], add: Add, hold: Callable[[], Steps[None]]
 ) -> Steps[list[Enqueued]]:
-    """Steps that add jobs of which some are unique."""
-    for job in jobs:
-        check_job(job)
+    """Steps that add checked jobs of which some are unique."""
     payloads(jobs)  # none is too large: refuse before anything is locked
     asks = _asks(jobs)
     found: dict[str, Enqueued] = {}

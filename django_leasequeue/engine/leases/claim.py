@@ -68,8 +68,7 @@ class ClaimProgress:
     shared: bool = False
 
 
-@operation
-def claim(
+def claim_steps(
     queues: str | Sequence[str],
     node: str,
     size: int = 1,
@@ -150,6 +149,9 @@ def claim(
         if looks[0].type != "queue":
             raise NotAQueue(names[0])
     return jobs
+
+
+claim = operation(claim_steps)
 
 
 def load_steps(jobs: Sequence[LeasedJob], node: str, project: str) -> Steps[list[LeasedJob]]:

@@ -41,18 +41,16 @@ def _clean(text: str) -> str:
 def _check_batch(items: Sequence[Ending] | Sequence[Release], kind: type[Ending] | type[Release]) -> None:
     if len(check_list(items, f"what to settle, {kind.__name__} values,")) > MAX_BATCH:
         raise BatchTooLarge(f"one call settles at most {MAX_BATCH} jobs; there are {len(items)}. Split them.")
-    known = -1  # the jobs of one claim have one token
     for item in items:
         if not isinstance(item, kind):
             raise InvalidOption(f"this call takes {kind.__name__} values; there is a {type(item).__name__}.")
-        token = item.token
-        if type(token) is not int or token != known:
-            if token is not None:
-                check_integer(token, "the token of a claim", 0, MAX_SEQ)
-            known = token or -1
+        seq, token = item.seq, item.token
+        if type(seq) is not int or not 0 <= seq <= MAX_SEQ:
+            check_seqs([seq])
+        if token is not None and (type(token) is not int or not 0 <= token <= MAX_SEQ):
+            check_token(token)
         if item.failure is not None and not isinstance(item.failure, Failure):
             raise InvalidOption(f"a failure is a Failure; it is a {type(item.failure).__name__}.")
-    check_seqs([item.seq for item in items])
 
 
 def _failure_columns(failures: Sequence[Failure | None]) -> dict[str, str]:
@@ -103,8 +101,9 @@ def _ttl(result_ttl_ms: int) -> int:
     return check_integer(result_ttl_ms, "result_ttl_ms", 0, MAX_SPAN_MS)
 
 
-@operation
-def finish(endings: Sequence[Ending], node: str, *, project: str = "", queue: str | None = None) -> Steps[Settled]:
+def finish_steps(
+    endings: Sequence[Ending], node: str, *, project: str = "", queue: str | None = None
+) -> Steps[Settled]:
     """End leased jobs: completed (``failure`` is ``None``) or failed for good by the worker's word.
 
     Job, result, event and the notification of a waiting caller change in one statement.
@@ -152,6 +151,9 @@ def finish(endings: Sequence[Ending], node: str, *, project: str = "", queue: st
     if len(ended) == len(asked):
         return Settled(dict.fromkeys(asked, Outcome.OK))
     return Settled((yield from outcome_steps(asked, ended, scope)))
+
+
+finish = operation(finish_steps)
 
 
 def _finish_plain(

@@ -108,7 +108,7 @@ def _complete(item: Declaration) -> Declaration:
 
 
 def _of_settings() -> list[Declaration]:
-    return [Declaration(routing.alias_of("", name), "", name, None) for name in conf.settings.QUEUES]
+    return [Declaration(routing.alias_of("", name, adding=True), "", name, None) for name in conf.settings.QUEUES]
 
 
 def make_queues(using: str) -> list[str]:

@@ -19,7 +19,7 @@ from django.utils.module_loading import import_string
 from ... import conf
 
 #: Doors that declare queues, as functions that return declarations: loaded when asked, since doors import what is here.
-SOURCES = ["django_leasequeue.tasks.declared.of_backends"]
+SOURCES = ["django_leasequeue.tasks.options.of_backends"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,14 @@ from django.http import HttpResponse
 from rest_framework.request import Request
 
 from ... import conf
+from ...engine.outage import passes
+from ...engine.queues import routing
 from ...metrics import load_extra
-from ...metrics.figures import last_look, look
-from ...metrics.prometheus import exposition, families
+from ...metrics.figures import DatabaseLook, last_look, look
+from ...metrics.prometheus import exposition, families, of_each, pools
 from ..access import PROJECTS, READ
 from ..errors import ApiError
+from ..running import RequestRunner
 from ..views import ApiView
 
 
@@ -39,8 +42,24 @@ class MetricsView(ApiView):
         access, project = self.access, self.project
         if access.prefixes:
             raise ApiError(403, "forbidden", "A key with prefixes may not read the metrics: ask for one without.")
-        memory = last_look(self.runner.using)
-        found = memory.recall() or memory.keep(await self.run(look(memory.log, conf.settings.METRICS.MAX_QUEUES)))
         sees = None if PROJECTS in access.scopes else lambda of, _: of == project
-        body, content_type = exposition(families(found, sees), request.META.get("HTTP_ACCEPT", ""))
+        aliases = routing.aliases()
+        if len(aliases) == 1:
+            found = [*families(await self._look(aliases[0]), sees)]
+        else:
+            looks: dict[str, DatabaseLook | None] = {}
+            for alias in aliases:
+                try:
+                    looks[alias] = await self._look(alias)
+                except Exception as error:
+                    if not passes(error):
+                        raise
+                    looks[alias] = None
+            found = [*of_each(looks, sees)]
+        body, content_type = exposition([*found, *pools()], request.META.get("HTTP_ACCEPT", ""))
         return HttpResponse(body, content_type=content_type, headers={"Content-Length": str(len(body))})
+
+    async def _look(self, alias: str) -> DatabaseLook:
+        memory = last_look(alias)
+        runner = RequestRunner(alias, threaded=self.runner.threaded)
+        return memory.recall() or memory.keep(await runner.run(look(memory.log, conf.settings.METRICS.MAX_QUEUES)))

@@ -11,6 +11,8 @@ from ... import conf
 from ...engine import NewJob, parse_lease_id
 from ...engine.jobs.new_jobs import check_meta
 from ...engine.limits import MAX_BATCH, MAX_NODE_BYTES, MAX_SEQ, MAX_SPAN_MS, MAX_TAG_BYTES
+from ...engine.tags import MAX_TAGS, check_tags
+from ...engine.tags import NAME_PATTERN as TAG_NAME
 from ...engine.topics.log import MAX_NODES
 from ...exceptions import InvalidOption
 from .. import payload
@@ -23,7 +25,7 @@ MAX_META_BYTES = 16_384
 MAX_META_KEYS = 64
 MAX_PRIORITY = 32_767
 #: The fields of one record.
-RECORD_FIELDS = frozenset({"data", "tag", "node", "meta", "priority", "delay_ms"})
+RECORD_FIELDS = frozenset({"data", "tag", "tags", "node", "meta", "priority", "delay_ms"})
 
 _LEASE_ID = re.compile(r"lease_[0-9a-f]{1,64}\Z")
 #: The token of no claim.
@@ -58,6 +60,7 @@ def _record(number: int, item: Any) -> NewJob:
         tag=_short(number, "tag", item.get("tag"), MAX_TAG_BYTES),
         origin=_short(number, "node", item.get("node"), MAX_NODE_BYTES),
         meta=None if meta is None else _meta(number, meta),
+        tags=_tags(number, item.get("tags")),
         priority=_whole(number, "priority", item.get("priority"), -MAX_PRIORITY, MAX_PRIORITY),
         delay_ms=_whole(number, "delay_ms", item.get("delay_ms"), 0, MAX_SPAN_MS),
     )
@@ -75,6 +78,16 @@ def _short(number: int, name: str, value: Any, high: int) -> str | None:
     if not isinstance(value, str) or not 0 < storable(value) <= high:
         raise invalid(f"records[{number}].{name} must be 1 to {high} bytes of text without NUL.")
     return value
+
+
+def _tags(number: int, tags: Any) -> dict[str, Any] | None:
+    if tags is None:
+        return None
+    try:
+        check_tags(tags)
+    except InvalidOption as error:
+        raise invalid(f"records[{number}].tags: {error}") from error
+    return dict(tags)
 
 
 def _meta(number: int, meta: Any) -> dict[str, Any]:
@@ -185,6 +198,17 @@ _RECORD: dict[str, Any] = {
             "description": lambda: f"Any JSON, at most {conf.settings.MAX_PAYLOAD_BYTES:,} bytes together with meta."
         },
         "tag": {"type": ["string", "null"], "minLength": 1, "maxLength": MAX_TAG_BYTES},
+        "tags": {
+            "type": ["object", "null"],
+            "maxProperties": MAX_TAGS,
+            "propertyNames": {"pattern": TAG_NAME},
+            "additionalProperties": {
+                "type": ["string", "integer", "boolean"],
+                "minLength": 1,
+                "maxLength": MAX_TAG_BYTES,
+            },
+            "description": "Names and values to find the job by; it has them as `$tags` in its `meta`. An extension.",
+        },
         "node": {
             "type": ["string", "null"],
             "minLength": 1,

@@ -13,7 +13,7 @@ from rest_framework.request import Request
 from ... import engine
 from ...conf import process
 from ...engine import Ending, LeasedJob, Operation, Outcome, Settled
-from ...engine.leases.claim import load_hands
+from ...engine.leases.claim import claim_steps, load_hands
 from ...engine.leases.cohort import Claimer, deal_cohort, join, leave, take
 from ...engine.topics.topics import TopicLook
 from ..access import READ, WRITE
@@ -76,8 +76,8 @@ class ClaimView(TopicView):
         # claims gather in a window, or no queue at all. What is dealt after a window has any tag: a claim of one tag
         # does not wait for it.
         tag = body.get("tag")
-        jobs = await self.runner.run(
-            engine.claim(
+        jobs = await self.run(
+            claim_steps(
                 topic,
                 node,
                 size,

@@ -32,6 +32,7 @@ class TopicAddressView(TopicItemView):
     """One topic: its state, its configuration, and appending to it."""
 
     required_scopes = {**TOPIC_SCOPES, "POST": frozenset({WRITE})}
+    adding_methods = frozenset({"POST"})
 
     @describe(
         "writeRecords",

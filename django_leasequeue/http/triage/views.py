@@ -23,9 +23,11 @@ from ...engine.flow.figures import CAP, MAX_KEYS, MAX_LIMITS, LimitFigures, list
 from ...engine.flow.workflows import MAX_PAGE
 from ...engine.limits import seq_of
 from ...engine.pool import patiently
+from ...engine.queues import presets, routing
 from ..access import READ, WRITE
 from ..auth import require
 from ..errors import ApiError
+from ..running import RequestRunner
 from ..schema import Parameter, describe, page_size
 from ..views import ApiView
 from .shapes import FILTER, DeadGroups, DeadLetter, DeadLetterRedriven, DeadLetters, Limits, RedriveBody, Workflow
@@ -33,6 +35,10 @@ from .shapes import FILTER, DeadGroups, DeadLetter, DeadLetterRedriven, DeadLett
 _TAG = "dead letters"
 _READING = {"GET": frozenset({READ})}
 _ERRORS = {400: ["invalid_request", "invalid_topic"], 404: ["not_found"]}
+
+
+_SEQ = Parameter("seq", {"type": "integer"}, "The job's number.", where="path")
+_QUEUE = Parameter("queue", {"type": "string"}, "Its queue, where queues are in several databases.")
 
 
 class ReadView(ApiView):
@@ -48,7 +54,16 @@ class ReadView(ApiView):
 
 
 class TriageView(ReadView):
-    """Base of the views of dead letters: the filter, bounded by what the key may see."""
+    """Base of the views of dead letters: the filter, bounded by what the key may see.
+
+    Where queues are in several databases the ``queue`` of the query says in which one.
+    """
+
+    def check_address(self, request: Request, topic: str | None) -> None:
+        super().check_address(request, topic)
+        if queue := request.GET.get("queue"):
+            alias = routing.alias_of(self.project, presets.check_name(queue))
+            self.runner = RequestRunner(alias, threaded=self.runner.threaded)
 
     def wanted(self) -> DeadFilter:
         """Return the filter of the query: of the key's project, and of the topics that it may see.
@@ -150,7 +165,7 @@ class DeadLetterView(TriageView):
         description="With its payload, redacted, and the errors of its attempts.",
         answers={200: DeadLetter},
         errors=_ERRORS,
-        parameters=[Parameter("seq", {"type": "integer"}, "The job's number.", where="path")],
+        parameters=[_SEQ, _QUEUE],
     )
     async def get(self, request: Request, seq: str) -> HttpResponse:
         return self.answer({"dead_letter": export.row(await self.letter(seq, payload=True), values=True)})
@@ -173,7 +188,7 @@ class RedriveView(TriageView):
         body=RedriveBody,
         answers={200: DeadLetterRedriven},
         errors={**_ERRORS, 409: ["not_redriven"]},
-        parameters=[Parameter("seq", {"type": "integer"}, "The job's number.", where="path")],
+        parameters=[_SEQ, _QUEUE],
     )
     async def post(self, request: Request, seq: str) -> HttpResponse:
         body = await self.body(RedriveBody)
@@ -188,6 +203,7 @@ class RedriveView(TriageView):
 
     def _redrive(self, letter: DeadRow, to: str | None, step: str | None) -> Acted:
         using = self.runner.using
+        routing.check_redrive(self.project, to, using)
         with patiently(using), transaction.atomic(using=using):
             kind = RETRY if to is None else REDRIVE
             acted = engine.run(act(kind, [letter.seq], to=to, from_step=step), using)

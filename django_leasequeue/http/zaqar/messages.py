@@ -53,6 +53,7 @@ class MessagesView(ZaqarView):
     """``/v1/queues/{queue_name}/messages``."""
 
     required_scopes = {"GET": READS, "POST": WRITES, "DELETE": DELETES}
+    adding_methods = frozenset({"POST"})
     client_required = True
 
     def _ids(self, request: Request, queue: QueueInfo) -> list[int] | None:

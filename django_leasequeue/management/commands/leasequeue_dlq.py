@@ -17,6 +17,7 @@ from django_leasequeue.engine.dead.action import CONFLICTS, DISCARD, KINDS, REDR
 from django_leasequeue.engine.dead.bulkoperation import MAX_SELECTION, change_operation, run_batch, start_operation
 from django_leasequeue.engine.dead.filter import DeadFilter, from_values
 from django_leasequeue.engine.dead.triage import Preview, dead_groups, dead_page, preview
+from django_leasequeue.engine.queues import routing
 from django_leasequeue.management.base import LeaseQueueCommand
 from django_leasequeue.management.table import table
 from django_leasequeue.models import BulkOperation
@@ -36,6 +37,7 @@ class Command(LeaseQueueCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         wanted = CommandParser(add_help=False)
+        wanted.add_argument("--database", default=None, help="alias of the database (default: LEASEQUEUE['DATABASE'])")
         wanted.add_argument("--queue", default="", help="only of this queue or dead-letter topic")
         wanted.add_argument("--project", default="", help="only of this tenant; - for the one without a name")
         wanted.add_argument("--task", default="", help="only of this task")
@@ -88,7 +90,7 @@ class Command(LeaseQueueCommand):
         export.add_argument("--output", default="-", metavar="FILE", help="default: standard output")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        action = options["action"]
+        action, self._using = options["action"], options["database"] or conf.settings.DATABASE
         names = ("queue", "project", "task", "fingerprint", "tag", "since", "until", "deliveries", "text")
         wanted = from_values({**{name: [options[name]] for name in names}, "payload": options["payload"]})
         if action in KINDS:
@@ -100,7 +102,7 @@ class Command(LeaseQueueCommand):
         self.stdout.write(json.dumps(value, default=str, ensure_ascii=False))
 
     def _groups(self, wanted: DeadFilter, options: dict[str, Any]) -> None:
-        found = engine.run(dead_groups(wanted, after=options["after"], size=options["size"]))
+        found = engine.run(dead_groups(wanted, after=options["after"], size=options["size"]), self._using)
         if options["json"]:
             self._print(
                 {
@@ -134,7 +136,9 @@ class Command(LeaseQueueCommand):
 
     def _list(self, wanted: DeadFilter, options: dict[str, Any]) -> None:
         payload = options["with_payload"] and options["json"]
-        found = engine.run(dead_page(wanted, after=options["after"], size=options["size"], payload=payload))
+        found = engine.run(
+            dead_page(wanted, after=options["after"], size=options["size"], payload=payload), self._using
+        )
         if options["json"]:
             rows = [exporting.row(letter, values=True) for letter in found.rows]
             if not payload:
@@ -168,7 +172,9 @@ class Command(LeaseQueueCommand):
     def _export(self, wanted: DeadFilter, options: dict[str, Any]) -> None:
         kind = options["format"] or ("jsonl" if options["json"] else "csv")
         lines = exporting.lines(
-            exporting.dead_letters(wanted.frozen(engine.clock.now()), values=True), exporting.COLUMNS, kind
+            exporting.dead_letters(wanted.frozen(engine.clock.now()), values=True, using=self._using),
+            exporting.COLUMNS,
+            kind,
         )
         if options["output"] == "-":
             for line in lines:
@@ -187,7 +193,8 @@ class Command(LeaseQueueCommand):
         seqs = options["seq"]
         if seqs is not None and len(seqs) > MAX_SELECTION:
             raise CommandError(f"At most {MAX_SELECTION:,} jobs can be named by --seq.")
-        found = engine.run(preview(wanted, seqs=seqs))
+        routing.check_redrive(wanted.project or "", to, self._using)
+        found = engine.run(preview(wanted, seqs=seqs), self._using)
         if options["dry_run"] or not (found.matches or found.capped):
             self._tell(found, options)
             return
@@ -195,7 +202,7 @@ class Command(LeaseQueueCommand):
             self._tell(found, {**options, "json": False})
             self._ask(kind, found)
         user = audit.shell()
-        with transaction.atomic(using=conf.settings.DATABASE):
+        with transaction.atomic(using=self._using):
             number = engine.run(
                 start_operation(
                     kind,
@@ -210,7 +217,8 @@ class Command(LeaseQueueCommand):
                     username=user.username,
                     expected=found.matches,
                     expected_capped=found.capped,
-                )
+                ),
+                self._using,
             )
             audit.write(
                 kind,
@@ -223,6 +231,7 @@ class Command(LeaseQueueCommand):
                 reason=options["reason"],
                 detail={"to": to, "rate": options["rate"], **({"from_step": from_step} if from_step else {})},
                 operation=number,
+                using=self._using,
             )
         self._follow(number, options)
 
@@ -253,8 +262,8 @@ class Command(LeaseQueueCommand):
     def _follow(self, number: int, options: dict[str, Any]) -> None:
         try:
             while options["here"] or options["wait"]:
-                more = options["here"] and engine.run(run_batch(number))
-                if not BulkOperation.objects.get(pk=number).is_active:
+                more = options["here"] and engine.run(run_batch(number), self._using)
+                if not BulkOperation.objects.using(self._using).get(pk=number).is_active:
                     break
                 if not more:
                     time.sleep(_LOOK)
@@ -263,7 +272,7 @@ class Command(LeaseQueueCommand):
                 self._pause(number)
                 self.stderr.write(f"Operation {number} is paused: the admin resumes or cancels it.")
             raise
-        made = BulkOperation.objects.get(pk=number)
+        made = BulkOperation.objects.using(self._using).get(pk=number)
         if options["json"]:
             self._print(
                 {
@@ -285,8 +294,8 @@ class Command(LeaseQueueCommand):
             raise CommandError(made.error)
 
     def _pause(self, number: int) -> None:
-        with transaction.atomic(using=conf.settings.DATABASE):
-            changed = engine.run(change_operation(number, "pause"))
+        with transaction.atomic(using=self._using):
+            changed = engine.run(change_operation(number, "pause"), self._using)
             if changed is not None:
                 audit.write(
                     f"{changed.kind}.pause",
@@ -295,4 +304,5 @@ class Command(LeaseQueueCommand):
                     queue=changed.queue or "",
                     counts={"done": changed.done, "conflicts": changed.conflicts},
                     operation=number,
+                    using=self._using,
                 )

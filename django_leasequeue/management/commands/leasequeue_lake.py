@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import webbrowser
 from argparse import ArgumentTypeError
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -140,13 +140,16 @@ class Command(LeaseQueueCommand):
     def _report(self, options: dict[str, Any]) -> None:
         from django_leasequeue.spark import report
 
-        def work(lake: Lake) -> None:
-            page = report.write(lake, options["output"], site=options["site"], days=options["days"])
+        def write(gold: report.Gold, run: Mapping[str, Any]) -> None:
+            page = report.write(gold, run, options["output"], site=options["site"])
             self.stdout.write(f"Report: {page.absolute()}")
             if options["open"] and not webbrowser.open(page.absolute().as_uri()):
                 self.stdout.write("No browser was found: open the file yourself.")
 
-        self._with_lake(options, work)
+        if options["lake"] and "://" not in options["lake"] and not options["remote"] and options["days"] is None:
+            write(*report.in_directory(options["lake"]))
+        else:
+            self._with_lake(options, lambda lake: write(*report.by_spark(lake, options["days"])))
 
     def _archive(self, options: dict[str, Any]) -> None:
         from django_leasequeue.engine.pool import connect

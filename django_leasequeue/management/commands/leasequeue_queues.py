@@ -11,7 +11,7 @@ from django.db import transaction
 
 from django_leasequeue import conf, engine
 from django_leasequeue.engine import audit
-from django_leasequeue.engine.queues import declared, presets
+from django_leasequeue.engine.queues import declared, moving, presets, routing
 from django_leasequeue.exceptions import QueueNotFound
 from django_leasequeue.management.base import LeaseQueueCommand
 from django_leasequeue.management.table import table
@@ -23,15 +23,18 @@ class Command(LeaseQueueCommand):
     help = (
         "Look at queues and change them. 'sync' makes the queues that the settings declare and gives the others the"
         " options that the settings name; 'list' counts jobs; 'show' prints a queue's options; 'set' changes some of"
-        " them; 'pause' and 'resume' stop and start claims."
+        " them; 'pause' and 'resume' stop and start claims. 'move' lets new jobs go to another database, 'moves' says"
+        " how many are left in the old one."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         shared = CommandParser(add_help=False)
-        shared.add_argument("--database", default=None, help="alias of the database (default: LEASEQUEUE['DATABASE'])")
+        shared.add_argument("--database", default=None, help="only this database (default: all)")
         tenant = CommandParser(add_help=False)
         tenant.add_argument("--project", default="", help="the tenant (default: none)")
-        actions = parser.add_subparsers(dest="action", required=True, metavar="sync|list|show|set|pause|resume")
+        actions = parser.add_subparsers(
+            dest="action", required=True, metavar="sync|list|show|set|pause|resume|move|moves"
+        )
         sync = actions.add_parser("sync", parents=[shared], help="make queues as the settings declare them")
         sync.add_argument("--dry-run", action="store_true", help="only say what would change; exit code 1 if anything")
         listing = actions.add_parser("list", parents=[shared, tenant], help="queues with their figures")
@@ -54,9 +57,55 @@ class Command(LeaseQueueCommand):
         )
         for action, words in (("pause", "let nobody claim; enqueue and settle go on"), ("resume", "let claims go on")):
             actions.add_parser(action, parents=[shared, tenant], help=words).add_argument("name")
+        move = actions.add_parser(
+            "move", parents=[tenant], help="let new jobs go to another database; the others drain"
+        )
+        move.add_argument("name")
+        move.add_argument("--to", required=True, metavar="ALIAS", help="alias of the database")
+        actions.add_parser("moves", help="queues that were moved, and what is left where they were")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        getattr(self, f"_{options['action']}")(options["database"] or conf.settings.DATABASE, options)
+        act = getattr(self, f"_{options['action']}")
+        if options["action"] in ("move", "moves"):
+            act(options)
+            return
+        project, name, given = options.get("project", ""), options.get("name"), options["database"]
+        aliases = [given] if given else routing.aliases()
+        if name is not None and given is None:
+            # While a queue moves both of its databases are meant.
+            both = {routing.alias_of(project, name, adding=adding): None for adding in (True, False)}
+            aliases = list(both) if options["action"] != "show" else list(both)[:1]
+        self._several = len(aliases) > 1
+        failed = []
+        for alias in aliases:
+            if self._several:
+                self.stdout.write(f"Database {alias}")
+            try:
+                act(alias, options)
+            except CommandError as error:
+                failed.append(error)
+        if failed:
+            raise failed[0]
+
+    def _move(self, options: dict[str, Any]) -> None:
+        moved = moving.move(options["name"], options["to"], options["project"])
+        for each in moved:
+            place = {"project": each.project, "name": each.name}
+            self._note("move_queue", conf.settings.DATABASE, place, {"from": each.source, "to": each.alias})
+        self._tell(moved)
+
+    def _moves(self, options: dict[str, Any]) -> None:
+        self._tell(moving.moves())
+
+    def _tell(self, moved: list[moving.Move]) -> None:
+        rows = [
+            (
+                *(f"{each.project}/{each.name}" if each.project else each.name, each.source, each.alias),
+                *("draining" if each.draining else "done", "unknown" if each.left is None else each.left),
+            )
+            for each in moved
+        ]
+        self.stdout.write(table(("queue", "from", "to", "", "jobs left"), rows))
 
     def _sync(self, using: str, options: dict[str, Any]) -> None:
         found = declared.drift(using) if options["dry_run"] else self._apply(using)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import psycopg
 from django.core.management.base import CommandError, CommandParser
+from django.db import DatabaseError
 
-from django_leasequeue import conf
 from django_leasequeue.engine import clock
+from django_leasequeue.engine.queues import routing
 from django_leasequeue.engine.span import span
 from django_leasequeue.management.base import LeaseQueueCommand
 from django_leasequeue.management.table import table
@@ -28,7 +30,9 @@ class Command(LeaseQueueCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--database", default=None, help="alias of the database (default: LEASEQUEUE['DATABASE'])")
+        parser.add_argument(
+            "--database", default=None, help="only this database (default: every one that holds queues)"
+        )
         parser.add_argument("--project", default="", help="the tenant whose queues are listed (default: none)")
         parser.add_argument("--size", type=int, default=50, help="lines of each list at most (%(default)s)")
         parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -49,18 +53,32 @@ class Command(LeaseQueueCommand):
         names = BOUNDS._fields
         if not all(0 <= options[name] <= MAX_SECONDS for name in names):
             raise CommandError(f"--{', --'.join(names)} take 0 to {MAX_SECONDS} seconds.")
-        found = look(
-            options["database"] or conf.settings.DATABASE,
-            project=options["project"],
-            size=options["size"],
-            bounds=Bounds(**{name: options[name] for name in names}),
-        )
-        if options["json"]:
-            self.stdout.write(json.dumps(found.as_dict(), default=str))
+        aliases = [options["database"]] if options["database"] else routing.aliases()
+        bounds = Bounds(**{name: options[name] for name in names})
+        found, problems = {}, []
+        for alias in aliases:
+            try:
+                found[alias] = look(alias, project=options["project"], size=options["size"], bounds=bounds)
+                problems += found[alias].problems
+            except (psycopg.OperationalError, DatabaseError) as error:
+                if len(aliases) == 1:
+                    raise
+                problems.append(f"The database {alias} does not answer: {str(error).splitlines()[0]}")
+        if not options["json"]:
+            for number, each in enumerate(found.values()):
+                self.stdout.write("\n" if number else "", ending="")
+                self._print(each)
+            if problems:
+                self.stdout.write("\nTo look at:")
+                for problem in problems:
+                    self.stdout.write(self.style.WARNING(f"  {problem}"))
+        elif len(aliases) == 1:
+            self.stdout.write(json.dumps(found[aliases[0]].as_dict(), default=str))
         else:
-            self._print(found)
-        if options["check"] and found.problems:
-            raise CommandError(f"{len(found.problems)} things deserve attention.", returncode=1)
+            databases = {alias: each.as_dict() for alias, each in found.items()}
+            self.stdout.write(json.dumps({"databases": databases, "problems": problems}, default=str))
+        if options["check"] and problems:
+            raise CommandError(f"{len(problems)} things deserve attention.", returncode=1)
 
     def _print(self, found: ReaperStatus) -> None:
         out, now = self.stdout, clock.now()
@@ -124,10 +142,6 @@ class Command(LeaseQueueCommand):
         if found.limits:
             lines = [(row.name, row.allows, row.keys, row.waiting, row.taken) for row in found.limits]
             self._list("Limits that jobs wait for", ("name", "allows", "keys", "waiting", "slots taken"), lines)
-        if found.problems:
-            out.write("\nTo look at:")
-            for problem in found.problems:
-                out.write(self.style.WARNING(f"  {problem}"))
 
     def _list(self, title: str, head: tuple[str, ...], rows: list[Any]) -> None:
         self.stdout.write(f"\n{title}")

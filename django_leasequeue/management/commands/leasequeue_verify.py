@@ -11,10 +11,10 @@ from django.core.management.base import CommandError, CommandParser
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
-from django_leasequeue import conf
 from django_leasequeue.engine import ConnectionExecutor, clock, mend_floors
 from django_leasequeue.engine.large import strays
 from django_leasequeue.engine.pool import connect
+from django_leasequeue.engine.queues import routing
 from django_leasequeue.engine.upkeep.verify import Verification, snapshot, verify
 from django_leasequeue.exceptions import LargeStorageError
 from django_leasequeue.management.base import LeaseQueueCommand
@@ -34,7 +34,9 @@ class Command(LeaseQueueCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--database", default=None, help="alias of the database (default: LEASEQUEUE['DATABASE'])")
+        parser.add_argument(
+            "--database", default=None, help="only this database (default: every one that holds queues)"
+        )
         parser.add_argument(
             "--since", default=None, metavar="AGE|TIME", help="only events from then on: 90m, 24h, 7d, or an ISO time"
         )
@@ -61,21 +63,31 @@ class Command(LeaseQueueCommand):
             self._large(options["limit"], mend=options["mend"])
             return
         since = _since(options["since"])
-        with connect(options["database"] or conf.settings.DATABASE) as connection:
-            mended = ConnectionExecutor(connection).run(mend_floors()) if options["mend"] else []
+        aliases = [options["database"]] if options["database"] else routing.aliases()
+        found: dict[str, Verification] = {}
+        for alias in aliases:
+            if len(aliases) > 1 and not options["json"]:
+                self.stdout.write(f"Database {alias}")
+            found[alias] = self._verify(alias, options["limit"], since, mend=options["mend"])
+            if not options["json"]:
+                self._print(found[alias])
+        if options["json"]:
+            values = {alias: _as_json(each) for alias, each in found.items()}
+            self.stdout.write(json.dumps(values[aliases[0]] if len(aliases) == 1 else values, default=str))
+        if total := sum(each.total for each in found.values()):
+            raise CommandError(f"{total} differences between the lease log and the tables", returncode=1)
+
+    def _verify(self, alias: str, limit: int, since: datetime | None, *, mend: bool) -> Verification:
+        with connect(alias) as connection:
+            mended = ConnectionExecutor(connection).run(mend_floors()) if mend else []
             with snapshot(connection) as executor:
-                found = executor.run(verify(options["limit"], since=since))
+                found: Verification = executor.run(verify(limit, since=since))
         for floor in mended:
             self.stderr.write(
                 f"A floor of {floor.project}/{floor.queue} was lowered from {floor.value} to {floor.low}: jobs waited"
                 " below it"
             )
-        if options["json"]:
-            self.stdout.write(json.dumps(_as_json(found), default=str))
-        else:
-            self._print(found)
-        if found.total:
-            raise CommandError(f"{found.total} differences between the lease log and the tables", returncode=1)
+        return found
 
     def _large(self, limit: int, *, mend: bool) -> None:
         found = removed = 0

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import signal
+import threading
 from typing import Any
 
 import psycopg
 from django.core.management.base import CommandError, CommandParser
 from django.db import DatabaseError
 
+from django_leasequeue.engine.queues import routing
 from django_leasequeue.management.base import LeaseQueueCommand, require_tables
 from django_leasequeue.reaper import Reaper
 
@@ -23,7 +25,9 @@ class Command(LeaseQueueCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--database", default=None, help="alias of the database (default: LEASEQUEUE['DATABASE'])")
+        parser.add_argument(
+            "--database", default=None, help="only this database (default: every one that holds queues)"
+        )
         parser.add_argument(
             "--once",
             action="store_true",
@@ -35,37 +39,48 @@ class Command(LeaseQueueCommand):
         from django_leasequeue.worker.logs import set_up_logging
 
         set_up_logging(as_json=options["json_logs"], verbosity=options["verbosity"])
-        reaper = Reaper(options["database"])
-        require_tables(options["database"])
+        aliases = [options["database"]] if options["database"] else routing.aliases()
+        reapers = [Reaper(alias) for alias in aliases]
+        for alias in aliases:
+            require_tables(alias)
         if options["once"]:
-            self._once(reaper)
+            self._once(reapers)
         else:
-            _run(reaper)
+            _run(reapers)
 
-    def _once(self, reaper: Reaper) -> None:
-        try:
-            if not reaper.lead():
-                self.stdout.write("Another reaper leads: nothing to do.")
-                return
-            done = reaper.round()
-        except (psycopg.Error, DatabaseError) as error:
-            raise CommandError(f"The database failed: {error}") from error
-        finally:
-            reaper.resign()
-        self.stdout.write(f"Done: {', '.join(done)}.")
-        if reaper.failing:
-            raise CommandError(f"Failed: {', '.join(reaper.failing)}.")
+    def _once(self, reapers: list[Reaper]) -> None:
+        """Do every duty once in each database: one that fails does not keep the others from it."""
+        failed = []
+        for reaper in reapers:
+            where = f" in {reaper.using}" if len(reapers) > 1 else ""
+            try:
+                if not reaper.lead():
+                    self.stdout.write(f"Another reaper leads{where}: nothing to do.")
+                    continue
+                self.stdout.write(f"Done{where}: {', '.join(reaper.round())}.")
+                failed += [f"{name}{where}" for name in reaper.failing]
+            except (psycopg.Error, DatabaseError) as error:
+                failed.append(f"the database{where}: {error}")
+            finally:
+                reaper.resign()
+        if failed:
+            raise CommandError(f"Failed: {', '.join(failed)}.")
 
 
-def _run(reaper: Reaper) -> None:
+def _run(reapers: list[Reaper]) -> None:
     """Run until a signal comes; a second one ends the process as it would end any other."""
     before: dict[int, Any] = {}
+    stopping = threading.Event()
 
     def stop(number: int, frame: object) -> None:
         for each, handler in before.items():
             signal.signal(each, handler)
-        reaper.stop()
+        stopping.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         before[number] = signal.signal(number, stop)
-    reaper.run()
+    for reaper in reapers:
+        reaper.start()
+    stopping.wait()
+    for reaper in reapers:
+        reaper.stop()

@@ -13,7 +13,7 @@ from django_leasequeue import conf
 from django_leasequeue.checks.settings import TAG
 from django_leasequeue.conf.options import WorkerOptions
 from django_leasequeue.management.base import LeaseQueueCommand, require_tables
-from django_leasequeue.worker.options import load_options
+from django_leasequeue.worker.options import load_each
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -46,10 +46,15 @@ class Command(LeaseQueueCommand):
             help='queues in order of preference; "*" for all of the project (the default)',
         )
         add("--project", help="the tenant whose queues these are (default: none)")
-        add("--database", metavar="ALIAS", help="alias of the database (default: the one that holds the queues)")
+        add("--database", metavar="ALIAS", help="only this database (default: every one that holds queues)")
         add("--concurrency", type=int, metavar="N", help=f"threads for sync functions (default {default.concurrency})")
         add("--async-concurrency", type=int, metavar="N", help="async functions at once (default: as --concurrency)")
-        add("--processes", type=int, metavar="N", help="processes, each with threads of its own (default 1)")
+        add(
+            "--processes",
+            type=int,
+            metavar="N",
+            help="processes for each database, each with threads of its own (default 1)",
+        )
         add(
             "--prefetch",
             type=int,
@@ -123,17 +128,22 @@ class Command(LeaseQueueCommand):
 
         names = WorkerOptions.__dataclass_fields__
         try:
-            options = load_options(**{name: given.get(name) for name in names})
+            each = load_each(**{name: given.get(name) for name in names})
+            options = each[0]
             set_up_logging(as_json=options.json_logs, verbosity=given["verbosity"])
-            require_tables(options.database)
+            for one in each:
+                require_tables(one.database)
             if given["reload"]:
+                if len(each) > 1:
+                    aliases = ", ".join(one.database for one in each)
+                    raise CommandError(f"--reload runs one process, for one database: add --database ({aliases}).")
                 from django_leasequeue.worker.reloading import run_reloading
 
                 code = run_reloading(options)
-            elif options.processes > 1:
+            elif len(each) > 1 or options.processes > 1:
                 from django_leasequeue.worker.supervisor import Supervisor
 
-                code = Supervisor(options).run()
+                code = Supervisor(*each).run()
             else:
                 from django_leasequeue.worker.process import run_alone
 

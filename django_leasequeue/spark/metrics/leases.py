@@ -18,11 +18,12 @@ SHARE = 0.01
 def lease_advice(attempts: DataFrame) -> DataFrame:
     """Return how long leases are held, against what was granted: a row for each queue, and for each node on it.
 
-    *longer* when more than 1 % of the attempts were held for over 80 % of the lease and never extended it, or any lease
-    expired; *node* (of a queue) when all that expired had one and the same node while others worked there: it is the
-    node that is to be looked at; *shorter* when the 99.9th percentile of holding is below a twentieth of the lease (a
-    dead worker's jobs wait needlessly long); else *keep*. The suggestion is three times the 99th percentile, at least a
-    second, and at least one and a half of the lease where a longer one is advised.
+    *longer* when more than 1 % of the attempts were held for over 80 % of the lease and never extended it; *node* (of
+    a queue) when all that expired had one and the same node while others worked there: it is the node that is to be
+    looked at; *abandoned* when more than 1 % expired though the others ended in good time: a worker stopped or a
+    handler hung, and with a longer lease the job would only wait longer; *shorter* when the 99.9th percentile of
+    holding is below a twentieth of the lease (a dead worker's jobs wait needlessly long); else *keep*. The suggestion
+    is three times the 99th percentile, at least a second, and for *longer* at least one and a half of the lease.
 
     Args:
         attempts: the table of silver with a row for each attempt.
@@ -55,11 +56,10 @@ def lease_advice(attempts: DataFrame) -> DataFrame:
         .withColumn("p99", f.col("points")[0])
         .withColumn("p999", f.col("points")[1])
     )
-    often_near = f.col("near") > f.col("n") * SHARE
     advice = (
-        f.when(often_near, "longer")
+        f.when(f.col("near") > f.col("n") * SHARE, "longer")
         .when(f.col("whole") & (f.col("expired_nodes") == 1) & (f.col("nodes") > 1), "node")
-        .when(f.col("expired") > 0, "longer")
+        .when(f.col("expired") > f.col("n") * SHARE, "abandoned")
         .when(f.col("p999") < f.col("lease") / 20, "shorter")
         .otherwise("keep")
     )

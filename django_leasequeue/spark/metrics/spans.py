@@ -128,6 +128,7 @@ def fold(events: DataFrame) -> DataFrame:
         f.lead("kind").over(by_job).alias("next_kind"),
         last(f.struct("kind", "detail"), over | lives).alias("last"),
         last(f.col("detail"), _is("linked")).alias("link"),
+        last(f.get_json_object("detail", "$.tags"), _is("enqueued")).alias("tags"),
         # A job is over since the first end after it lived: a dead letter that is discarded later was over before.
         (over & ~f.coalesce(f.last(f.when(over | lives, over), ignorenulls=True).over(before), f.lit(False))).alias(
             "is_over"
@@ -136,6 +137,7 @@ def fold(events: DataFrame) -> DataFrame:
     folded = first.select(
         *("seq", "project", "queue", "task", "enqueued_at", "node", "claimed_at", "granted", "first_claimed_at"),
         *("ready_at", "attempt", "expiries", "releases", "next_kind", "last", "link", "first_granted", "first_kind"),
+        "tags",
         (f.col("extended") - last(f.col("extended"), claim)).alias("extensions"),
         last(f.struct("attempt", "kind", "occurred_at", "detail", "ran"), f.col("is_end")).alias("end"),
         last(f.col("occurred_at"), f.col("is_over")).alias("over_at"),
@@ -229,7 +231,8 @@ def jobs(events: DataFrame) -> DataFrame:
         it died, whatever became of it), state (completed, failed, dead, cancelled, redriven: it went on under another
         number, open), deliveries, expiries, releases, error_type, fingerprint, total (seconds from enqueue to end);
         of a job in a workflow: workflow_name, workflow (its id), label, parents (the jobs that it comes after),
-        tolerant (whether it starts however they end); job_day (the day it was enqueued, UTC).
+        tolerant (whether it starts however they end); tags (JSON: names and values; null without any);
+        job_day (the day it was enqueued, UTC).
     """
     return jobs_of(fold(events))
 
@@ -260,6 +263,7 @@ def jobs_of(folded: DataFrame) -> DataFrame:
         seconds(ended_at, f.col("enqueued_at")).alias("total"),
         f.col("link.name").alias("workflow_name"),
         *[f"link.{name}" for name in ("workflow", "label", "parents", "tolerant")],
+        "tags",
         f.col("enqueued_at").cast("date").cast("string").alias("job_day"),
     )
 

@@ -110,7 +110,7 @@ WITH q AS MATERIALIZED (
         jsonb_build_object('to', target.name, 'to_seq', m.new_seq, 'edited', true) FROM m, target
     UNION ALL
     SELECT m.txid, m.now, m.target, m.new_seq, m.new_seq, 1, m.name, ARRAY[m.new_seq],
-        jsonb_build_object('redriven_from', m.seq, 'edited', true) FROM m
+        jsonb_strip_nulls(jsonb_build_object('redriven_from', m.seq, 'edited', true, 'tags', leasequeue_tags(m.meta))) FROM m
 ), wake AS MATERIALIZED (
     SELECT CASE WHEN pg_try_advisory_lock(1280657731, m.target::int)
         THEN pg_advisory_unlock(1280657731, m.target::int)::text

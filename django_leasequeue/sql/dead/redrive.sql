@@ -129,7 +129,8 @@ WITH q AS MATERIALIZED (
     FROM (SELECT m.txid, m.now, m.queue_id, m.seq, 9 AS kind, m.name, CASE WHEN NOT m.stays THEN
             jsonb_build_object('to', target.name, 'to_seq', m.new_seq) END AS detail FROM m, target
         UNION ALL
-        SELECT m.txid, m.now, m.target, m.new_seq, 1, m.name, jsonb_build_object('redriven_from', m.seq) FROM m
+        SELECT m.txid, m.now, m.target, m.new_seq, 1, m.name,
+            jsonb_strip_nulls(jsonb_build_object('redriven_from', m.seq, 'tags', leasequeue_tags(m.meta))) FROM m
         WHERE NOT m.stays) e
     GROUP BY e.txid, e.now, e.queue_id, e.kind, e.name, e.detail
 ), wake AS MATERIALIZED (

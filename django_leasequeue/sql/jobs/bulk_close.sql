@@ -1,6 +1,7 @@
 -- Purpose: end a bulk enqueue: the places of the jobs, ranks, the events, waking who waits for the queue.
 -- Parameters: queue (id), type, seqs; arrays of that length or empty: ranks (empty: all have rank), dues (time of delayed
---   jobs, null: ready), flags, limits (max_deliveries), expires, tags, names (empty: all have name); rank, expire, name, log
+--   jobs, null: ready), flags, limits (max_deliveries), expires, tags, names (empty: all have name), tagged (tags
+--   in meta, as JSON); rank, expire, name, log
 --   (write events), wake, relax (the queue does not ask to wait for the disk), at (time of the batch), autocommit.
 -- Index: leasequeue_rank_place; inserts only.
 -- Pages: 20 + 6 a row
@@ -8,11 +9,11 @@
 -- Returns: one row.
 WITH i AS MATERIALIZED (
     SELECT i.seq, i.n, COALESCE(i.rank, %(rank)s::smallint) AS rank, i.due, COALESCE(i.flags, 0) AS flags, i.max_deliveries,
-        COALESCE(i.expires_at, %(expire)s::timestamptz) AS expires_at, i.tag, COALESCE(i.name, %(name)s::text) AS name
+        COALESCE(i.expires_at, %(expire)s::timestamptz) AS expires_at, i.tag, COALESCE(i.name, %(name)s::text) AS name, i.tagged
     FROM ROWS FROM (unnest(%(seqs)s::bigint[]), unnest(%(ranks)s::smallint[]), unnest(%(dues)s::timestamptz[]),
         unnest(%(flags)s::smallint[]), unnest(%(limits)s::int[]), unnest(%(expires)s::timestamptz[]),
-        unnest(%(tags)s::text[]), unnest(%(names)s::text[])) WITH ORDINALITY
-        AS i(seq, rank, due, flags, max_deliveries, expires_at, tag, name, n)
+        unnest(%(tags)s::text[]), unnest(%(names)s::text[]), unnest(%(tagged)s::text[])) WITH ORDINALITY
+        AS i(seq, rank, due, flags, max_deliveries, expires_at, tag, name, tagged, n)
 ), ready AS (
     INSERT INTO leasequeue_ready (queue_id, rank, lane, position, seq, deliveries, flags, ready_at, max_deliveries, expires_at,
         tag)
@@ -31,10 +32,10 @@ WITH i AS MATERIALIZED (
     WHERE %(type)s::text = 'queue' AND NOT EXISTS (
         SELECT FROM leasequeue_queuerank k WHERE k.queue_id = %(queue)s::bigint AND k.rank = r.rank)
 ), events AS (
-    INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, low, high, kind, name, seqs)
+    INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, low, high, kind, name, seqs, detail)
     SELECT pg_current_xact_id()::text::bigint, %(at)s::timestamptz, %(queue)s::bigint, min(i.seq), max(i.seq), 1, i.name,
-        array_agg(i.seq)
-    FROM i WHERE %(log)s::bool GROUP BY i.name, (i.n - 1) / 1000
+        array_agg(i.seq), CASE WHEN i.tagged IS NOT NULL THEN jsonb_build_object('tags', i.tagged::jsonb) END
+    FROM i WHERE %(log)s::bool GROUP BY i.name, i.tagged, (i.n - 1) / 1000
 )
 SELECT CASE WHEN %(relax)s::bool AND %(autocommit)s::bool THEN set_config('synchronous_commit', 'off', true)
     WHEN %(autocommit)s::bool AND current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) END,

@@ -4,7 +4,7 @@
 --   generic plan), origin, locked (the caller holds cap_lock), held (it
 --   holds queue_hold); arrays of that length or empty: keys, names, tags, priorities,
 --   datas, metas, bodies, run_at, delays, ttls, reply_to, result_ttls, max_deliveries, origins, flows (flags), id_ends (the key is made
---   of the number and this); now, autocommit.
+--   of the number and this), tagged (tags, in meta too, as JSON); now, autocommit.
 -- Whoever deletes an empty queue locks its row, which shows in xmax at once, and then waits for all who write jobs: who sees
 --   that, or any other change that is not past, adds nothing. (What is older than pg_snapshot_xmin is past.)
 -- Index: leasequeue_queue_name, leasequeue_job_key, leasequeue_rank_place; else inserts only.
@@ -32,9 +32,10 @@ WITH q AS MATERIALIZED (
         unnest(%(priorities)s::int[]), unnest(%(datas)s::text[]), unnest(%(metas)s::text[]),
         unnest(%(bodies)s::bytea[]), unnest(%(run_at)s::timestamptz[]), unnest(%(delays)s::bigint[]),
         unnest(%(ttls)s::bigint[]), unnest(%(reply_to)s::text[]), unnest(%(result_ttls)s::bigint[]),
-        unnest(%(max_deliveries)s::int[]), unnest(%(origins)s::text[]), unnest(%(flows)s::int[]), unnest(%(id_ends)s::text[])
+        unnest(%(max_deliveries)s::int[]), unnest(%(origins)s::text[]), unnest(%(flows)s::int[]), unnest(%(id_ends)s::text[]),
+        unnest(%(tagged)s::text[])
     ) AS u(n, key, name, tag, priority, data, meta, body, run_at, delay, ttl, reply_to, result_ttl, max_deliveries, origin,
-        flow, id_end)
+        flow, id_end, tagged)
 ), made AS (
     INSERT INTO leasequeue_job (seq, queue_id, created_at, expires_at, rank, generated, key, name, tag, data, meta, body, reply_to,
         result_ttl_ms, max_deliveries, origin)
@@ -64,9 +65,10 @@ WITH q AS MATERIALIZED (
     SELECT DISTINCT q.id, n.rank FROM new n, q WHERE n.state <> 4 AND NOT EXISTS (
         SELECT FROM leasequeue_queuerank k WHERE k.queue_id = q.id AND k.rank = n.rank)
 ), events AS (
-    INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, low, high, kind, name, seqs)
-    SELECT q.txid, q.now, q.id, min(n.seq), max(n.seq), 1, n.name, array_agg(n.seq)
-    FROM new n, q WHERE q.log_enqueued AND n.state <> 4 GROUP BY q.txid, q.now, q.id, n.name, (n.n - 1) / 1000
+    INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, low, high, kind, name, seqs, detail)
+    SELECT q.txid, q.now, q.id, min(n.seq), max(n.seq), 1, n.name, array_agg(n.seq),
+        CASE WHEN n.tagged IS NOT NULL THEN jsonb_build_object('tags', n.tagged::jsonb) END
+    FROM new n, q WHERE q.log_enqueued AND n.state <> 4 GROUP BY q.txid, q.now, q.id, n.name, n.tagged, (n.n - 1) / 1000
 ), wake AS MATERIALIZED (
     SELECT CASE WHEN pg_try_advisory_lock(1280657731, q.id::int)
         THEN pg_advisory_unlock(1280657731, q.id::int)::text

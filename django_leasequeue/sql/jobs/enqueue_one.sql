@@ -1,5 +1,6 @@
 -- Purpose: add one job, ready at once, to a queue without a cap: enqueue.sql for the case that is asked for one by one.
--- Parameters: project, queue, key, name, tag, priority, data, meta, body, ttl, reply_to, result_ttl, max_deliveries, origin;
+-- Parameters: project, queue, key, name, tag, priority, data, meta, body, ttl, reply_to, result_ttl, max_deliveries, origin, tagged (its tags,
+--   in meta too, as JSON; null: none);
 --   id_end (the key is made of the number and this; null: as given); flags (of the job); now, autocommit.
 -- Somebody who has just locked the queue's row (xmax) may be about to delete it: no row, too.
 -- Index: leasequeue_queue_name, leasequeue_job_key, leasequeue_rank_place; else inserts only.
@@ -38,8 +39,10 @@ WITH q AS MATERIALIZED (
     INSERT INTO leasequeue_queuerank (queue_id, rank) SELECT q.id, q.rank FROM q WHERE NOT EXISTS (
         SELECT FROM leasequeue_queuerank k WHERE k.queue_id = q.id AND k.rank = q.rank)
 ), events AS (
-    INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, low, high, kind, name, seqs)
-    SELECT q.txid, q.now, q.id, n.seq, n.seq, 1, %(name)s::text, ARRAY[n.seq] FROM new n, q WHERE q.log_enqueued
+    INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, low, high, kind, name, seqs, detail)
+    SELECT q.txid, q.now, q.id, n.seq, n.seq, 1, %(name)s::text, ARRAY[n.seq],
+        CASE WHEN %(tagged)s::text IS NOT NULL THEN jsonb_build_object('tags', %(tagged)s::text::jsonb) END
+    FROM new n, q WHERE q.log_enqueued
 )
 SELECT n.seq, q.now, CASE WHEN n.seq IS NULL THEN NULL
     WHEN pg_try_advisory_lock(1280657731, q.id::int) THEN pg_advisory_unlock(1280657731, q.id::int)::text

@@ -22,6 +22,7 @@ from . import (
     peers,
     request,
     scheduled,
+    servers,
     single,
     snapshot,
     triage,
@@ -50,6 +51,7 @@ MODES: dict[str, ModuleType] = {
     "limits": limits,
     "durable": durable,
     "http": http,
+    "servers": servers,
     "peers": peers,
 }
 

@@ -10,7 +10,7 @@ from statistics import quantiles
 
 from django_leasequeue import engine
 from django_leasequeue.engine import NewJob
-from django_leasequeue.tasks.ids import new_end
+from django_leasequeue.tasks.results import new_end
 
 from .. import bare_worker, children, stamps
 from ..bench import Bench

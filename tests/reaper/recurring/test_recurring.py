@@ -245,17 +245,6 @@ def test_the_settings_are_carried_over_to_the_table(settings, clock) -> None:
     assert (sync().changed, RecurringTask.objects.get(name="a").enabled) == (["a"], True)
 
 
-def test_what_was_made_in_the_database_is_left_alone(settings) -> None:
-    made("mine", "@weekly")
-    declare(settings, mine={"task": REPORT, "schedule": "@daily"})
-    outcome = sync()
-    assert (outcome.kept, outcome.changed) == (["mine"], [])
-    assert RecurringTask.objects.get().schedule == "@weekly"
-    declare(settings)
-    assert sync().disabled == []
-    assert RecurringTask.objects.get().enabled
-
-
 def test_migrate_carries_them_over(settings, caplog) -> None:
     made("mine", "@weekly")
     declare(settings, mine={"task": REPORT, "schedule": "@daily"}, ours={"task": REPORT, "schedule": "@daily"})

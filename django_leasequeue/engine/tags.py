@@ -1,0 +1,58 @@
+"""Tags of jobs: names and values to find jobs by, which what a job enqueues while it runs inherits."""
+
+from __future__ import annotations
+
+import re
+from contextvars import ContextVar
+from typing import Any
+
+from ..exceptions import InvalidOption
+from . import codec
+from .limits import MAX_TAG_BYTES, check_text
+
+#: Name in a job's metadata under which its tags are stored.
+META = "$tags"
+MAX_TAGS = 16
+
+#: The tags of the job that runs in this thread or asyncio task, if it has any.
+inherited: ContextVar[dict[str, Any] | None] = ContextVar("leasequeue_tags", default=None)
+
+#: A letter, and at most 63 letters, digits, "-" and single "_" after it.
+NAME_PATTERN = "^(?!.*__)[A-Za-z][A-Za-z0-9_-]{0,63}$"
+_is_name = re.compile(NAME_PATTERN.removesuffix("$") + r"\Z").match
+
+
+def check_tags(tags: Any) -> None:
+    """Refuse, with ``InvalidOption``, what cannot be the tags of a job."""
+    if not isinstance(tags, dict) or len(tags) > MAX_TAGS:
+        raise InvalidOption(f'tags are a dict of at most {MAX_TAGS} names, as {{"customer": 7}}; it is {tags!r:.200}.')
+    for name, value in tags.items():
+        if not isinstance(name, str) or _is_name(name) is None:
+            raise InvalidOption(
+                "the name of a tag is a letter and at most 63 letters, digits, '-' and single '_' after it; it is"
+                f" {name!r:.80}."
+            )
+        if isinstance(value, str):
+            check_text(value, f"the tag {name}", MAX_TAG_BYTES)
+        elif not isinstance(value, int) or not -(2**63) <= value < 2**63:
+            raise InvalidOption(f"a tag is a text, an integer of 64 bits or a bool; {name} is {value!r:.80}.")
+
+
+def with_inherited(tags: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return tags with those of the job that runs here; where both have a name, the given value counts."""
+    around = inherited.get()
+    return tags if around is None else around if not tags else {**around, **tags}
+
+
+def tags_json(tags: dict[str, Any] | None) -> str | None:
+    """Return the tags of a job as the lease log has them, ``None`` without any."""
+    return codec.dumps(tags) if tags else None
+
+
+def of_meta(meta_json: str | None) -> dict[str, Any] | None:
+    """Return the tags in a job's metadata (JSON text), ``None`` if there are none."""
+    if meta_json is None or f'"{META}"' not in meta_json:
+        return None
+    meta = codec.loads(meta_json)
+    found = meta.get(META) if isinstance(meta, dict) else None
+    return found if found and isinstance(found, dict) else None

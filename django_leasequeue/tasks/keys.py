@@ -1,0 +1,248 @@
+"""Arguments of a call: whether the task's function takes them, and the keys (unique, of a limit) made of them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
+
+from ..engine.flow.declared import Limit, Limited, fields_of, filled
+from ..engine.flow.limits import check_key as check_limit_key
+from ..engine.limits import MAX_SPAN_MS, MAX_UNIQUE_BYTES, check_text, seconds_of
+from ..exceptions import InvalidOption
+from .api import InvalidTask, Task
+from .codecs import decoded
+
+if TYPE_CHECKING:
+    from .task import LeaseQueueTask
+
+#: How long a key holds that has no time: until its task starts, or until it has ended.
+UniqueUntil = Literal["start", "end"]
+#: What becomes of a task that waits when its key is asked for again.
+OnConflict = Literal["ignore", "replace", "reschedule"]
+
+#: Options of a task that are about its key.
+_ABOUT_KEY = ("unique_for", "unique_until", "on_conflict")
+
+
+class Key(str):
+    """A key as ``using()`` takes it: a text in which braces mean nothing."""
+
+    __slots__ = ()
+
+
+# The function's parameters
+
+
+def check_arguments(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Raise ``TypeError`` for arguments that the task's function could not take; see ``misfit``."""
+    if refusal := misfit(task.func, task.takes_context, len(args), tuple(kwargs)):
+        raise TypeError(refusal)
+
+
+@lru_cache(maxsize=4_096)
+def misfit(function: Callable[..., Any], takes_context: bool, positional: int, names: tuple[str, ...]) -> str:
+    """Return why a task's function takes no such call (an argument missing, unknown or given twice), "" if it does.
+
+    The values of the arguments do not matter. Of a decorated function the decorator's own parameters count, as it may
+    add or take away some. The worker adds the context of a task with ``takes_context``.
+    """
+    signature = _signature(function)
+    if signature is None:
+        return ""
+    try:
+        signature.bind(*[None] * (positional + takes_context), **dict.fromkeys(names))
+    except TypeError as error:
+        parameters = list(signature.parameters.values())[int(takes_context) :]
+        takes = signature.replace(parameters=parameters, return_annotation=inspect.Signature.empty)
+        return f"{function.__module__}.{function.__qualname__} cannot be called so: {error}. It takes {takes}."
+    return ""
+
+
+@lru_cache(maxsize=1_024)
+def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
+    try:
+        return inspect.signature(function, follow_wrapped=False)
+    except (TypeError, ValueError):  # a function of C that has none
+        return None
+
+
+# Templates: texts in which ``{name}`` stands for an argument of the task
+
+
+@lru_cache(maxsize=1_024)
+def _template_fields(function: Callable[..., Any], takes_context: bool, template: str, what: str) -> int:
+    """Return how many fields a template has; raise ``InvalidTask`` for one that is no argument of the function."""
+    try:
+        fields = fields_of(template, what)
+    except InvalidOption as error:
+        raise InvalidTask(f"{error}") from error
+    signature = _signature(function)
+    parameters = [] if signature is None else list(signature.parameters.values())[int(takes_context) :]
+    if signature is None or any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters):
+        return len(fields)
+    known = [each.name for each in parameters if each.kind is not inspect.Parameter.VAR_POSITIONAL]
+    for field in fields:
+        name = field.partition(".")[0].partition("[")[0]
+        if name not in known:
+            raise InvalidTask(
+                f"{what} {template!r} names {name!r}, which is no argument; there are {', '.join(known)}."
+            )
+    return len(fields)
+
+
+def _unescaped(template: str) -> str:
+    """Return the key that a template without fields is."""
+    return template.replace("{{", "{").replace("}}", "}")
+
+
+def _fill(task: Task[..., Any], template: str, args: Sequence[Any], kwargs: Mapping[str, Any], what: str) -> str:
+    """Return a checked template with the arguments of a call, those left out as the function's defaults have them."""
+    try:
+        named = dict(kwargs)
+        if (signature := _signature(task.func)) is not None:
+            bound = signature.bind(*[None] * task.takes_context, *args, **kwargs)
+            bound.apply_defaults()
+            named = {}
+            for parameter in list(signature.parameters.values())[int(task.takes_context) :]:
+                value = bound.arguments[parameter.name]
+                named |= value if parameter.kind is parameter.VAR_KEYWORD else {parameter.name: value}
+        return filled(template, named, f"the {what} of {task.module_path} cannot be made of these arguments")
+    except (InvalidOption, TypeError) as error:
+        raise InvalidTask(f"{error}") from error
+
+
+# Unique tasks
+
+
+def _unique_key(key: Any) -> str:
+    try:
+        return check_text(key, "the key of a task", MAX_UNIQUE_BYTES)
+    except InvalidOption as error:
+        raise InvalidTask(f"{error}") from error
+
+
+def checked_unique_for(task: LeaseQueueTask[..., Any]) -> float | None:
+    """Check the options of a task about its key (``InvalidTask``); return its ``unique_for`` in seconds."""
+    key: Any = task.key
+    if isinstance(key, Key):
+        _unique_key(key)
+    elif isinstance(key, str):
+        if not _template_fields(task.func, task.takes_context, key, "key"):
+            _unique_key(_unescaped(key))
+    elif key is not None and not callable(key):
+        raise InvalidTask(
+            "key must be a text, in which {name} stands for an argument of that name, or a function of the arguments;"
+            f" it is {key!r}."
+        )
+    if task.unique_until not in (None, "start", "end"):
+        raise InvalidTask(f"unique_until must be 'start' or 'end'; it is {task.unique_until!r}.")
+    if task.on_conflict not in (None, "ignore", "replace", "reschedule"):
+        raise InvalidTask(f"on_conflict must be 'ignore', 'replace' or 'reschedule'; it is {task.on_conflict!r}.")
+    span: Any = task.unique_for
+    if span is None:
+        return None
+    if task.unique_until is not None:
+        raise InvalidTask("a key holds for unique_for seconds or until unique_until: give one of them.")
+    try:
+        seconds = float(seconds_of(span, "unique_for"))
+    except ValueError as error:
+        raise InvalidTask(f"{error}") from error
+    if not 0.001 <= seconds <= MAX_SPAN_MS / 1000:
+        raise InvalidTask(f"unique_for must be seconds, more than 0 and at most a hundred years; it is {span!r}.")
+    return seconds
+
+
+def with_key_changes(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the changes of ``using()``; of ``unique_for`` and ``unique_until`` the one given replaces the other."""
+    more = dict(changes)
+    if isinstance(changes.get("key"), str):
+        more["key"] = Key(changes["key"])
+    if "unique_for" in changes and "unique_until" not in changes:
+        more["unique_until"] = None
+    elif "unique_until" in changes and "unique_for" not in changes:
+        more["unique_for"] = None
+    return more
+
+
+def is_about_key(task: LeaseQueueTask[..., Any]) -> bool:
+    """Return whether a task has a key, or says how long one holds; see ``unique_fields``."""
+    return any(getattr(task, name) is not None for name in ("key", *_ABOUT_KEY))
+
+
+def unique_fields(task: LeaseQueueTask[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a new job that make it unique, none if this call has no key.
+
+    The arguments are as JSON gives them back. ``InvalidTask``: no key can be made of them, or there is none to hold.
+    """
+    made: Any = task.key
+    if made is None:
+        named = [name for name in _ABOUT_KEY if getattr(task, name) is not None]
+        if named:
+            raise InvalidTask(f"{named[0]} is about a key: give the task one, as in using(key='invoice-7').")
+        return {}
+    args, kwargs = decoded(args, kwargs)
+    if callable(made):
+        made = made(*args, **kwargs)
+        if made is None:
+            return {}
+    elif not isinstance(made, Key):
+        made = _fill(task, made, args, kwargs, "key")
+    return {
+        "unique_key": _unique_key(made),
+        "unique_until": task.unique_until,
+        "unique_for_ms": None if task.unique_for is None else round(task.unique_for * 1000),
+        "on_conflict": task.on_conflict,
+    }
+
+
+# Limits
+
+
+class UnresolvedInput:
+    """The first argument of a call that gets it from the job before: there is none yet to make a key of."""
+
+    def _refuse(self, *args: Any) -> NoReturn:
+        raise InvalidTask(
+            "A limit takes its key from the first argument, which is not known before the job before has ended. Take"
+            " another argument for the key, or give all arguments with si()."
+        )
+
+    __format__ = __str__ = __getitem__ = __getattr__ = __eq__ = __hash__ = __int__ = __iter__ = _refuse
+
+
+def check_limit(task: LeaseQueueTask[..., Any]) -> None:
+    """Raise ``InvalidTask`` for what is no limit, and for a template that names what is no argument of the task."""
+    limit: Any = task.limit
+    if limit is None:
+        return
+    if not isinstance(limit, Limit):
+        raise InvalidTask(f"limit must be a Limit, such as Limit('customer:{{id}}', concurrency=1); it is {limit!r}.")
+    if limit.key is None and not _template_fields(
+        task.func, task.takes_context, limit.template, "the template of a limit"
+    ):
+        _limit_key(_unescaped(limit.template))
+
+
+def limit_of_call(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Limited | None:
+    """Return the limit that a call of a task is under, if it is.
+
+    The arguments are as JSON gives them back. ``InvalidTask``: no key can be made of them.
+    """
+    limit: Limit | None = getattr(task, "limit", None)
+    if limit is None:
+        return None
+    args, kwargs = decoded(args, kwargs)
+    if limit.key is None:
+        key: Any = _fill(task, limit.template, args, kwargs, "limit")
+    else:
+        key = limit.key(*args, **kwargs)
+    return None if key is None else Limited(_limit_key(key), limit.values)
+
+
+def _limit_key(key: Any) -> str:
+    try:
+        return check_limit_key(key)
+    except InvalidOption as error:
+        raise InvalidTask(f"{error}") from error

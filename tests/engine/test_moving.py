@@ -1,0 +1,233 @@
+"""Queues in two databases: commands and doors reach both, and a queue moves from one to the other in use."""
+
+import json
+from collections.abc import Iterator
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.conf import settings as django_settings
+from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
+from django.db import connections
+from django.test import Client, override_settings
+
+from django_leasequeue import Queue, engine
+from django_leasequeue.engine.queues import moving, routing
+from django_leasequeue.exceptions import InvalidOption, QueueNotFound
+from django_leasequeue.models import OperatorAction, StoredJob
+from django_leasequeue.reaper import Reaper
+from tests.http.client import Api
+from tests.support.databases import database_alias, empty_tables
+from tests.support.documents import blocks
+from tests.tasks import samples
+
+
+@pytest.fixture(scope="module")
+def _far(django_db_setup: None, django_db_blocker: Any) -> Iterator[str]:
+    """A second database, a copy of the tests' own."""
+    name = connections["default"].settings_dict["NAME"]
+    with django_db_blocker.unblock():
+        connections["default"].close()
+        with connections["default"]._nodb_cursor() as cursor:
+            cursor.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name])
+            cursor.execute(f'CREATE DATABASE "{name}_far" TEMPLATE "{name}"')
+    yield f"{name}_far"
+    with django_db_blocker.unblock(), connections["default"]._nodb_cursor() as cursor:
+        cursor.execute(f'DROP DATABASE "{name}_far" WITH (FORCE)')
+
+
+@pytest.fixture
+def far(_far: str, monkeypatch: pytest.MonkeyPatch, django_db_blocker: Any) -> Iterator[str]:
+    spread = {"DATABASES": ["default", "far"], "API": {"ACCESS": "open"}}
+    entry = {**django_settings.DATABASES["default"], "NAME": _far}
+    monkeypatch.setitem(django_settings.DATABASES, "far", entry)
+    with database_alias("far", entry), django_db_blocker.unblock(), override_settings(LEASEQUEUE=spread):
+        routing.routes().forget()
+        routing.routes()._known = {}
+        try:
+            yield "far"
+        finally:
+            for alias in ("default", "far"):
+                empty_tables(alias)
+
+
+def printed(*command: str) -> str:
+    out = StringIO()
+    call_command(*command, stdout=out)
+    return out.getvalue()
+
+
+def placed() -> dict[str, int]:
+    return {alias: StoredJob.objects.using(alias).count() for alias in ("default", "far")}
+
+
+def end_moves() -> None:
+    reaper = Reaper("default")
+    reaper.lead()
+    try:
+        reaper.round()
+    finally:
+        reaper.resign()
+    routing.routes().forget()
+
+
+@pytest.mark.usefixtures("far")
+def test_a_queue_moves_while_it_is_in_use(clock: Any) -> None:
+    mail = Queue("mail", dead_letter="self", lease_ms=60_000)
+    mail.enqueue(1)
+    mail.enqueue(2)
+    (held,) = mail.claim(1)
+    assert "draining" in printed("leasequeue_queues", "move", "mail", "--to", "far")
+    assert engine.run(engine.get("mail"), "far").config == engine.run(engine.get("mail"), "default").config
+    mail.enqueue(3)
+    samples.add.using(queue_name="mail").enqueue(1)
+    assert Api().post("topics/mail", {"records": [{"data": 4}]}).status == 200
+    assert placed() == {"default": 2, "far": 3}
+    # Leases begin and end where they were until nothing is left there.
+    mail.ack(held)
+    end_moves()
+    (second,) = mail.claim(5)
+    assert second.payload == 2
+    clock.advance(seconds=moving.SETTLED + 1)
+    end_moves()
+    assert "draining" in printed("leasequeue_queues", "moves")
+    mail.ack(second)
+    end_moves()
+    assert "done" in printed("leasequeue_queues", "moves")
+    assert [job.payload for job in mail.claim(1)] == [3]
+    assert OperatorAction.objects.get().action == "move_queue"
+
+
+@pytest.mark.usefixtures("far")
+def test_the_how_to_is_true() -> None:
+    settings, router = [block.text for block in blocks("how-to/several-servers.md") if block.language == "python"]
+    scope: dict[str, Any] = {"DATABASES": {}}
+    exec(settings, scope)
+    exec(router, globals())
+    assert list(scope["DATABASES"]) == ["far"]
+    told = {**scope["LEASEQUEUE"], "ROUTER": f"{__name__}.{scope['LEASEQUEUE']['ROUTER'].rpartition('.')[2]}"}
+    with override_settings(LEASEQUEUE=told):
+        Queue("mail").enqueue(1)
+        Queue("bulk.mail").enqueue(1)
+        assert placed() == {"default": 1, "far": 1}
+        for block in blocks("how-to/several-servers.md"):
+            if block.language == "shell" and "leasequeue_queues" in block.text:
+                printed_lines = [printed(*line.split()[2:]) for line in block.text.splitlines()]
+        assert all("mail" in lines and "draining" in lines for lines in printed_lines)
+
+
+@pytest.mark.usefixtures("far")
+def test_a_move_waits_until_every_process_knows_of_it(clock: Any) -> None:
+    engine.run(engine.create("mail"))
+    moving.move("mail", "far")
+    end_moves()
+    assert [each.draining for each in moving.moves()] == [True]
+    with pytest.raises(InvalidOption, match="is still moving to 'far'"):
+        moving.move("mail", "default")
+    clock.advance(seconds=moving.SETTLED + 1)
+    end_moves()
+    assert [each.draining for each in moving.moves()] == [False]
+    moving.move("mail", "default")
+    assert routing.homes("", "mail") == ["default", "far"]
+
+
+@pytest.mark.usefixtures("far")
+@pytest.mark.parametrize(
+    ("name", "to", "error", "words"),
+    [
+        ("mail", "nowhere", InvalidOption, r"no database 'nowhere' .* names 'default', 'far'"),
+        ("mail", "default", InvalidOption, "in the database 'default' already"),
+        ("none", "far", QueueNotFound, "none"),
+        ("shared", "far", InvalidOption, "cannot move alone: 'mail' has the dead-letter topic 'shared'"),
+        ("mail", "far", InvalidOption, "cannot move alone: 'other' has the dead-letter topic 'shared'"),
+        ("a b", "far", InvalidOption, "a b"),
+    ],
+)
+def test_what_cannot_move_is_said(name: str, to: str, error: type[Exception], words: str) -> None:
+    for queue, dead_letter in (("mail", "shared"), ("other", "shared"), ("shared", None)):
+        engine.run(engine.create(queue, dead_letter=dead_letter))
+    with pytest.raises(error, match=words):
+        moving.move(name, to)
+    assert moving.moves() == []
+
+
+@pytest.mark.usefixtures("far")
+def test_a_dead_letter_topic_moves_with_its_queue() -> None:
+    engine.run(engine.create("mail", dead_letter="mail.dlq"))
+    engine.run(engine.create("mail.dlq"))
+    assert {each.name for each in moving.move("mail", "far")} == {"mail", "mail.dlq"}
+
+
+@pytest.fixture
+def dead(far: str) -> int:
+    engine.run(engine.create("poor", dead_letter="self", max_deliveries=1, exhaust_at="release"), far)
+    engine.run(engine.create("near"))
+    engine.run(engine.enqueue("poor", [engine.NewJob(data=1)]), far)
+    (job,) = engine.run(engine.claim("poor", "w"), far)
+    engine.run(engine.nack([job.seq], "w"), far)
+    return job.seq
+
+
+def test_a_dead_letter_stays_in_its_database(dead: int) -> None:
+    assert "poor" in printed("leasequeue_dlq", "list", "--database", "far")
+    with override_settings(LEASEQUEUE={"DATABASES": ["default", "far"], "ROUTER": f"{__name__}.by_name"}):
+        engine.run(engine.create("close"))
+        with pytest.raises(CommandError, match="cannot be redriven into 'close', which is in 'default'"):
+            printed("leasequeue_dlq", "redrive", "--database", "far", "--to", "close", "--seq", str(dead), "--yes")
+        with pytest.raises(InvalidOption, match="'far' cannot be redriven into 'close'"):
+            engine.run(engine.redrive("poor", [dead], to="close"), "far")
+
+
+def by_name(project: str, queue: str) -> str:
+    return "far" if queue in ("poor", "far") else "default"
+
+
+def test_the_commands_show_both(dead: int) -> None:
+    found = json.loads(printed("leasequeue_status", "--json"))
+    assert {alias: [row["queue"] for row in each["queues"]] for alias, each in found["databases"].items()} == {
+        "default": ["near"], "far": ["poor"],
+    }  # fmt: skip
+    assert printed("leasequeue_status").count("Database ") == 2
+    assert set(json.loads(printed("leasequeue_verify", "--json"))) == {"default", "far"}
+    assert "poor" in (listed := printed("leasequeue_queues", "list"))
+    assert "near" in listed
+    assert printed("runreaper", "--once").count("Done in ") == 2
+
+
+def test_a_stopped_server_is_a_problem_of_its_own(far: str) -> None:
+    engine.run(engine.create("near"))
+    away = {**connections[far].settings_dict, "NAME": "nowhere"}
+    connections[far].close()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(connections[far], "settings_dict", away)
+        found = json.loads(printed("leasequeue_status", "--json"))
+        assert list(found["databases"]) == ["default"]
+        assert any("The database far does not answer" in problem for problem in found["problems"])
+        page = Client().get("/metrics").content.decode()
+        assert 'leasequeue_database_reached{database="far"} 0.0' in page
+        assert 'leasequeue_jobs{database="default",project="",queue="near",state="ready"} 0.0' in page
+
+
+def test_the_doors_reach_both(dead: int) -> None:
+    with override_settings(
+        LEASEQUEUE={"DATABASES": ["default", "far"], "ROUTER": f"{__name__}.by_name", "API": {"ACCESS": "open"}}
+    ):
+        api = Api()
+        assert {topic["topic"] for topic in api.get("topics")["topics"]} == {"near", "poor"}
+        page = Client().get("/metrics").content.decode()
+        for alias, queue in (("default", "near"), ("far", "poor")):
+            assert f'leasequeue_queue_paused{{database="{alias}",project="",queue="{queue}"}} 0.0' in page
+
+
+def test_the_admin_shows_the_chosen_database(dead: int) -> None:
+    admin_client = Client()
+    admin_client.force_login(User.objects.create_superuser("boss"))
+    address = "/admin/leasequeue/queue/"
+    assert "near" in admin_client.get(address).content.decode()
+    answer = admin_client.get(address, {"leasequeue_database": "far"})
+    assert (answer.status_code, answer["Location"]) == (302, address)
+    page = admin_client.get(address).content.decode()
+    assert "poor" in page
+    assert ">near<" not in page
+    assert admin_client.get("/admin/leasequeue/deadletter/").status_code == 200
