@@ -22,8 +22,7 @@ from ..engine import DjangoExecutor
 from ..engine.large import store
 from ..engine.large.reference import is_reference, parse
 from ..engine.limits import MAX_SEQ
-from ..engine.operation import Operation, Steps, operation
-from ..engine.plans import steady
+from ..engine.operation import Operation, Steps, operation, steady
 from ..engine.queues import routing
 from ..enums import EventKind, JobState, QueueType, ResultState
 from ..models import Attempt, DeadLetter, Job, JobEvent, JobResult, JobStep, Queue, StoredJob, Worker

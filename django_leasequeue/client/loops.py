@@ -117,7 +117,7 @@ def work(
                         job = ClientJob.of(topic, data)
                         held.add(job)
                         yield Give(job)
-                    else:
+                    elif event.name == "cancel":
                         for job in [job for job in held if job.lease_id == data["lease_id"]]:
                             job.cancel()
         except (ConnectionFailed, ServerUnavailable, Throttled) as found:
@@ -138,16 +138,16 @@ def work(
 
 
 def _data(event: Event) -> Any:
-    """Return the data of a ``job`` or ``cancel`` event.
+    """Return the data of an event. An error 429 only says that the server sends no job for a moment.
 
     Raises:
         ServerUnavailable: it says why the stream ends. Connecting again tells whether that passes.
         ValueError: it cannot be read.
     """
     data = json.loads(event.data)
-    if event.name == "error":
+    if event.name == "error" and data["code"] != 429:
         raise ServerUnavailable(int(data["code"]), "stream_ended", str(data["message"]))
-    if event.name not in ("job", "cancel"):
+    if event.name not in ("job", "cancel", "error"):
         raise ValueError(f"an event {event.name!r} is unknown")
     return data
 

@@ -6,11 +6,10 @@ from datetime import UTC
 from typing import Any
 
 from .. import engine
-from ..engine.announce import announce
 from ..engine.jobs import results
 from ..engine.jobs.results import INLINE_BYTES, Status, complete_steps
 from ..engine.limits import MAX_SPAN_MS, check_integer
-from ..engine.operation import Steps
+from ..engine.operation import Steps, announce
 from ..queue import queue as queues
 from ..queue.base import OnDatabase, serializer_of, status_of
 from ..queue.enqueue import CancelStatus, add_jobs

@@ -28,7 +28,7 @@ CODE = Actor()
 
 
 def shell() -> Actor:
-    """Return whoever runs this command, by their login name; by their number where they have none."""
+    """Return the login name of the user who runs this command; the user's number where there is none."""
     try:
         name = getpass.getuser()
     except (KeyError, OSError):  # an account without an entry: containers have those

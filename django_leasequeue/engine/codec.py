@@ -73,7 +73,7 @@ def _raw_text(value: Any) -> str:
 def dumps_raw(value: Any, text_of: Callable[[Any], str] = _raw_text) -> str:
     """Return a value as JSON text, with parts that are JSON text already.
 
-    The encoder cannot put text in as it is: marks that nobody can guess stand for the parts until it is done.
+    The encoder cannot put text in as it is: random marks stand for the parts until it is done.
     """
     mark = secrets.token_hex(16)
     texts: list[str] = []

@@ -1,4 +1,4 @@
-"""Cursors of listings: where the next page begins, as one word that means nothing to whoever carries it."""
+"""Opaque pagination cursors: where the next page of a listing begins."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ MAX_UNIQUE_BYTES = 512
 MAX_TAG_BYTES = job_options.TEXTS["tag"]
 MAX_PROJECT_BYTES = 1_024
 MAX_QUEUE_BYTES = 255
-#: Bytes of the name of a NOTIFY channel (PostgreSQL cuts longer ones, and nobody would be told).
+#: Bytes of the name of a NOTIFY channel (PostgreSQL cuts longer ones: no listener would hear).
 MAX_CHANNEL_BYTES = job_options.TEXTS["reply_to"]
 MAX_SEQ = 2**63 - 1
 MAX_SPAN_MS = job_options.MAX_SPAN_MS
@@ -87,7 +87,7 @@ def check_integer(value: Any, what: str, low: int, high: int) -> int:
 
 
 def seq_of(text: str) -> int | None:
-    """Return the number of a job that somebody typed, ``None`` if it is none."""
+    """Return the number of a job from text that a user typed, ``None`` if it is none."""
     if not (text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_SEQ))):
         return None
     return number if (number := int(text)) <= MAX_SEQ else None

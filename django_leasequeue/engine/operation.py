@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import partial, wraps
 from typing import Any, Generic, ParamSpec, TypeVar
 
+from ..signals import ENGINE_SIGNALS
+
 T = TypeVar("T")
 P = ParamSpec("P")
 
@@ -22,6 +24,8 @@ COPY = "copy:"
 #: (``call``, which raises nothing): its value is the only column of the only row.
 APART = "apart"
 BLOCKING = "blocking"
+#: A step whose name begins so announces a signal: the executor sends it when the operation is over.
+SIGNAL = "signal:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,3 +60,23 @@ def operation(body: Callable[P, Steps[T]]) -> Callable[P, Operation[T]]:
         return Operation(partial(body, *args, **kwargs))
 
     return make
+
+
+def announce(signal: str, **info: Any) -> Steps[None]:
+    """Steps that announce a signal; none without a receiver."""
+    if ENGINE_SIGNALS[signal].receivers:
+        yield SIGNAL + signal, info
+
+
+@operation
+def steady(inner: Operation[T], *, log: bool = False) -> Steps[T]:
+    """Run an operation that only reads so that the planner walks indexes and never a large table, on any connection.
+
+    Our own connections are set up so; a host's may trust a limit and read a table from its beginning.
+    """
+    yield BEGIN, {}
+    before = yield "plans", {"seqscan": "off", "bitmapscan": "on" if log else "off", "jit": "off"}
+    value = yield from inner.steps()
+    seqscan, bitmapscan, jit, *_ = before[0]
+    yield "plans", {"seqscan": seqscan, "bitmapscan": bitmapscan, "jit": jit}
+    return value

@@ -1,6 +1,7 @@
 """A database that is away for a while.
 
-Which errors pass by themselves; one log line when it goes, one when it is back.
+Which errors pass by themselves, and which mean a mistake in the installation; one log line when the database goes, one
+when it is back.
 """
 
 from __future__ import annotations
@@ -63,6 +64,23 @@ def read_only(error: BaseException) -> bool:
     """Return whether the server takes no writes now: the old one of a failover, or the new one before its promotion."""
     found = psycopg_error(error)
     return found is not None and found.sqlstate == _READ_ONLY
+
+
+_MISSING = (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn, psycopg.errors.UndefinedFunction)
+_POOLED = (psycopg.errors.InvalidSqlStatementName, psycopg.errors.DuplicatePreparedStatement)
+
+
+def advice(error: BaseException) -> str | None:
+    """Return what is wrong with the installation and what to do; ``None`` if the error does not tell."""
+    found = psycopg_error(error)
+    if isinstance(found, _MISSING):
+        return f"The tables are missing or old: run migrate ({str(found).splitlines()[0]})."
+    if isinstance(found, _POOLED):
+        return (
+            "A prepared statement is gone: the database is behind a pooler in transaction mode (pgbouncer). Set"
+            " 'DISABLE_SERVER_SIDE_CURSORS': True in DATABASES, and LEASEQUEUE['LISTEN_DSN']."
+        )
+    return None
 
 
 class Outage:

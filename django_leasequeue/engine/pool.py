@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # loaded by the first async call: sync processes start withou
 
 T = TypeVar("T")
 
-#: Seconds for which the pool tries to connect before somebody has to ask it again.
+#: Seconds for which the pool tries to connect before a caller has to ask it again.
 RETRY = 1.0
 
 _asking: set[asyncio.Task[None]] = set()
@@ -201,7 +201,7 @@ def in_thread() -> bool:
 
 
 def in_transaction(using: str) -> bool:
-    """Return whether a transaction of the caller is open on an alias: what it adds there nobody else sees yet."""
+    """Return whether a transaction of the caller is open on an alias: no other session sees what it adds there yet."""
     return connections[using].in_atomic_block
 
 
@@ -229,7 +229,7 @@ async def _configure(using: str, connection: AsyncConnection) -> None:
 
 
 async def _try_again(failed: AsyncConnectionPool[Any]) -> None:
-    """Go on connecting while somebody waits for a connection: the pool by itself would do so later and later."""
+    """Go on connecting while a caller waits for a connection: the pool by itself would do so later and later."""
     if not failed.closed and failed.get_stats().get("requests_waiting"):
         task = asyncio.ensure_future(_ask(failed))
         _asking.add(task)
@@ -298,7 +298,7 @@ async def arun(work: Work[T], using: str) -> T:
 
 @asynccontextmanager
 async def borrow(using: str) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
-    """Lend a connection of the pool, one that has not ended while nobody used it.
+    """Lend a connection of the pool, one that has not ended while it was idle.
 
     One whose server turns out to be read-only is closed: the next may lead to the server that takes its place.
     """

@@ -131,7 +131,7 @@ class Enqueued(NamedTuple):
 class LeasedJob(NamedTuple):
     """One job as a claim gives it: immutable, with its token.
 
-    JSON columns stay text until somebody asks, and times seconds since 1970: most are never looked at, and a
+    JSON columns stay text until they are asked for, and times seconds since 1970: most are never looked at, and a
     ``datetime`` takes longer to make than all the other columns of a row.
     """
 

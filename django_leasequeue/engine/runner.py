@@ -19,8 +19,7 @@ from psycopg.adapt import Loader
 from .. import conf, signals, twins
 from ..sql import bears_any_plan, numbered, statement
 from . import clock
-from .announce import PREFIX as SIGNAL
-from .operation import APART, BEGIN, BLOCKING, COPY, Operation, Rows, Step, Steps, Work
+from .operation import APART, BEGIN, BLOCKING, COPY, SIGNAL, Operation, Rows, Step, Steps, Work
 from .outage import read_only
 
 T = TypeVar("T")
@@ -201,7 +200,7 @@ class DjangoExecutor:
             raw.prepare_threshold = before
 
     def _leave(self, error: Exception) -> None:
-        """Close a connection that is lost, so that the next call opens another: outside of requests nobody else does.
+        """Close a connection that is lost, so that the next call opens another: outside of requests Django does not.
 
         One whose server is read-only now as well: the next may lead to the server that takes its place.
         """

@@ -33,7 +33,7 @@ def _batches(jobs: JobQuerySet) -> Iterator[dict[tuple[str, str], list[int]]]:
 
 
 def cancel(jobs: JobQuerySet, running: bool) -> int:
-    """Take out jobs that nobody has started; with ``running`` those that run, too."""
+    """Take out jobs that were not started; with ``running`` those that run, too."""
     return sum(
         len(run(cancel_jobs(queue, seqs=seqs, project=project, running=running), jobs.db))
         for batch in _batches(jobs)

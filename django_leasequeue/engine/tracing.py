@@ -1,4 +1,4 @@
-"""The seam for traces of enqueues and runs. Nobody traces them until ``metrics.otel`` is asked to."""
+"""The seam for traces of enqueues and runs. Off until ``metrics.otel`` is switched on."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Sending(Protocol):
         ...
 
 
-#: Called with project, queue and number of jobs by each call that enqueues; ``None`` while nobody traces.
+#: Called with project, queue and number of jobs by each call that enqueues; ``None`` while tracing is off.
 begin: Callable[[str, str, int], Sending] | None = None
-#: Called with each worker's handler and project, returns the handler that is used; ``None`` while nobody traces.
+#: Called with each worker's handler and project, returns the handler that is used; ``None`` while tracing is off.
 wrap: Callable[[Any, str], Any] | None = None
 
 

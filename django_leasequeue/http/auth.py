@@ -17,7 +17,7 @@ from rest_framework.request import Request
 from .. import conf, engine
 from .access import ADMIN, ALL_SCOPES, DELETE, EMIT, OPEN, READ, WRITE, Access
 from .errors import ApiError
-from .keys import find, ring, split_token
+from .keys import MARK, find, ring
 from .running import RequestRunner
 from .throttle import looking_up
 
@@ -70,6 +70,14 @@ class ApiKeyAuthentication(BaseAuthentication):
 
     def authenticate_header(self, request: Request) -> str:
         return _CHALLENGE["WWW-Authenticate"]
+
+
+def split_token(token: str) -> tuple[str, str] | None:
+    """Return the prefix and the secret of a token of ours; ``None`` if it is somebody else's."""
+    if not token.startswith(MARK):
+        return None
+    prefix, found, secret = token.removeprefix(MARK).partition("_")
+    return (prefix, secret) if found and 0 < len(prefix) <= 16 and len(token) <= 200 else None
 
 
 def _granted(found: Access | str) -> Access:

@@ -119,14 +119,6 @@ def note(action: str, key: ApiKey, by: audit.Actor) -> None:
     audit.write(action, **by._asdict(), project=key.project, detail=detail, using=key._state.db)
 
 
-def split_token(token: str) -> tuple[str, str] | None:
-    """Return the prefix and the secret of a token of ours; ``None`` if it is somebody else's."""
-    if not token.startswith(MARK):
-        return None
-    prefix, found, secret = token.removeprefix(MARK).partition("_")
-    return (prefix, secret) if found and 0 < len(prefix) <= 16 and len(token) <= 200 else None
-
-
 @dataclass(frozen=True, slots=True)
 class _Known:
     """A key as it was read, and when (monotonic seconds)."""

@@ -69,7 +69,10 @@ def loads(body: bytes) -> Any:
         ValueError: it is not JSON (or not UTF-8), or a number is too large; the message says where, or which.
     """
     large = len(body) >= IN_PIECES
-    plain = (large or orjson is not None) and not _has_odd_number(body)
+    # (an odd number is known by less than 32 bytes)
+    plain = (large or orjson is not None) and not any(
+        _ODD_NUMBER.search(body[at : at + _SLICE + 32].translate(_KINDS)) for at in range(0, len(body), _SLICE)
+    )
     if plain and not large:
         return orjson.loads(body)
     try:
@@ -82,11 +85,6 @@ def loads(body: bytes) -> Any:
 
 _PLAIN = json.JSONDecoder(parse_constant=_no_constant)
 _EXACT = json.JSONDecoder(parse_constant=_no_constant, parse_float=_float, parse_int=_integer)
-
-
-def _has_odd_number(body: bytes) -> bool:
-    # An odd number is known by less than 32 bytes.
-    return any(_ODD_NUMBER.search(body[at : at + _SLICE + 32].translate(_KINDS)) for at in range(0, len(body), _SLICE))
 
 
 def in_thread(work: Callable[[], T]) -> Awaitable[T]:

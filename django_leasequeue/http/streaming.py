@@ -6,7 +6,7 @@ import asyncio
 import logging
 import signal
 import threading
-from collections import Counter, deque
+from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import suppress
 from types import FrameType
@@ -73,8 +73,8 @@ OPENING = b"retry: 2000\n\n" + HEARTBEAT
 #: One line when the first stream gets nothing more from the database, one when the last does again.
 outage = Outage(logger, "Streams wait for the database", "Streams go on")
 
-#: Who has how many streams open in this process.
-_open_streams: Counter[str] = Counter()
+#: The streams that each caller has open in this process.
+_open_streams: defaultdict[str, set[Stream]] = defaultdict(set)
 _background: set[asyncio.Task[Any]] = set()
 
 
@@ -111,15 +111,22 @@ def _no_place(who: str) -> str | None:
     """
     from .access import OPEN  # (models: asgi.py imports this module before the apps are loaded)
 
-    limit, taken = conf.settings.API.MAX_STREAMS, _open_streams.total()
+    limit, taken = conf.settings.API.MAX_STREAMS, sum(map(len, _open_streams.values()))
+    own = len(_open_streams[who]) if who in _open_streams else 0
     if taken >= limit:
         return f"This server process has {taken} streams open, which is its limit (MAX_STREAMS). Try another one."
-    if who != OPEN.who and _open_streams[who] >= limit - taken:
+    if who != OPEN.who and own >= limit - taken:
         return (
-            f"This key has {_open_streams[who]} streams open in this server process; the {limit - taken} places that"
+            f"This key has {own} streams open in this server process; the {limit - taken} places that"
             " are free (of MAX_STREAMS) are for others. Try another process."
         )
     return None
+
+
+def advise_pace(who: str, message: str, seconds: float) -> None:
+    """Let the streams of a caller know that its requests are refused for so long."""
+    for stream in _open_streams.get(who, set()).copy():
+        stream.advise_pace(message, seconds)
 
 
 def require_stream(request: HttpRequest, who: str) -> None:
@@ -209,6 +216,9 @@ class Stream:
     def wants(self) -> None:
         """Get more: called each time before waiting."""
 
+    def advise_pace(self, message: str, seconds: float) -> None:
+        """Requests of this caller are refused for so long."""
+
     def left(self) -> Awaitable[Any] | None:
         """Clean up; called once, whoever ended the stream. What takes time goes on in the background."""
 
@@ -222,7 +232,7 @@ class Stream:
         if why is not None:  # the last places were taken since the request was admitted
             yield self.error(503, why)
             return
-        _open_streams[who] += 1
+        _open_streams[who].add(self)
         ender = asyncio.ensure_future(self._end_in_time())
         try:
             self.opened()
@@ -238,7 +248,7 @@ class Stream:
                 if not await self._pause():
                     yield HEARTBEAT
         finally:
-            _open_streams[who] -= 1
+            _open_streams[who].discard(self)
             if not _open_streams[who]:
                 del _open_streams[who]
             ender.cancel()

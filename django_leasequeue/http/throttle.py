@@ -20,6 +20,7 @@ from ..conf import process
 from .access import Access
 from .errors import ApiError
 from .keys import ring
+from .streaming import advise_pace
 
 #: Seconds of one window: short, so that a client that waits for ``Retry-After`` never waits long.
 WINDOW = 1.0
@@ -41,28 +42,22 @@ def _key(who: str, window: int) -> str:
     return f"leasequeue:rate:{digest}:{window}"
 
 
-async def throttle(access: Access) -> None:
-    """Count one request.
+async def throttle(access: Access, limit: int) -> None:
+    """Count one request of a caller, of so many a second.
 
     Server processes count together when they share the cache (``THROTTLE_CACHE``).
 
     Raises:
         ApiError: 429; the window's rest is in ``Retry-After``.
     """
-    limit = access.rate if access.rate is not None else conf.settings.API.RATE_PER_SECOND
-    if limit is None:
-        return
     now = time.time()
     window = int(now / WINDOW)
     cache = caches[conf.settings.API.THROTTLE_CACHE]
     if await sync_to_async(_count)(cache, _key(access.who, window)) > limit:
         wait = (window + 1) * WINDOW - now
-        raise ApiError(
-            429,
-            "throttled",
-            f"This key may make {limit} requests a second. Try again in {wait:.1f} s, or use larger batches.",
-            headers={"Retry-After": str(max(1, round(wait)))},
-        )
+        message = f"This key may make {limit} requests a second. Try again in {wait:.1f} s, or use larger batches."
+        advise_pace(access.who, message, wait)
+        raise ApiError(429, "throttled", message, headers={"Retry-After": str(max(1, round(wait)))})
 
 
 #: Addresses that a process remembers; the one that was not heard of for longest goes first.

@@ -117,7 +117,9 @@ class ApiView(APIView):
         self.runner = runner = RequestRunner(conf.settings.DATABASE, threaded=isinstance(request._request, WSGIRequest))
         if not self.public:
             self.access = await authenticate(request, runner, in_query=self.token_in_query)
-            await throttle(self.access)
+            limit = conf.settings.API.RATE_PER_SECOND if self.access.rate is None else self.access.rate
+            if limit is not None:
+                await throttle(self.access, limit)
             method = str(request.method)
             require(self.access, self.required_scopes.get("GET" if method == "HEAD" else method, frozenset()))
             self.project = self.access.project

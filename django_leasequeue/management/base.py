@@ -12,7 +12,7 @@ from django.db import Error as DjangoError
 
 from django_leasequeue import conf
 from django_leasequeue.engine import pool
-from django_leasequeue.engine.advice import advice
+from django_leasequeue.engine.outage import advice
 from django_leasequeue.exceptions import LeaseQueueError
 
 

@@ -12,8 +12,7 @@ from .. import conf, engine
 from ..conf.process import Shared, when_forgetting
 from ..engine import Counts, arrays
 from ..engine.limits import WORKER_LEASE
-from ..engine.operation import Steps, operation
-from ..engine.plans import steady
+from ..engine.operation import Steps, operation, steady
 from ..engine.queues.stats import counts_by_id
 from ..reaper.leader import LOCK
 

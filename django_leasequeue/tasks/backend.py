@@ -234,13 +234,13 @@ class LeaseQueueBackend(BaseTaskBackend):
 
     def announce(self, new: Iterable[TaskResult[Any]]) -> Steps[None]:
         """Send Django's signal for tasks that were enqueued, and write its log lines."""
-        sender, told, logged = type(self), signals.enqueued.has_receivers(), signals.enqueued.is_logged()
-        if not (told or logged):
+        sender, heard, logged = type(self), signals.enqueued.has_receivers(), signals.enqueued.is_logged()
+        if not (heard or logged):
             return
         for result in new:
             if cast("LeaseQueueTaskResult[Any]", result).created is False:
                 continue
-            if told:
+            if heard:
                 yield either(signals.enqueued.send, signals.enqueued.asend, sender, result)
             else:
                 signals.enqueued.log(sender=sender, task_result=result)

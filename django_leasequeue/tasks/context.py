@@ -25,7 +25,7 @@ running: ContextVar[JobControl | None] = ContextVar("leasequeue_running", defaul
 def current() -> JobControl | None:
     """Return the ``JobControl`` of the job that runs in this thread or asyncio task; ``None`` outside of a worker.
 
-    It has the job and its lease, tells whether the lease is lost, and takes progress reports. Functions that a task
+    It has the job and its lease, knows whether the lease is lost, and takes progress reports. Functions that a task
     calls may use it; in threads that the task starts by itself it is ``None``.
     """
     return running.get()

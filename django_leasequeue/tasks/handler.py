@@ -66,7 +66,7 @@ class TaskHandler:
         seconds: Any = entry.timeout
         if job.meta_json is not None and isinstance(entry.task, LeaseQueueTask):
             seconds = self._meta(job).get("timeout", seconds)
-        # A job's metadata come from using(), or from whoever else may write to the queue.
+        # A job's metadata come from using(), or from another program that writes to the queue.
         return (float(seconds), None) if isinstance(seconds, (int, float)) and seconds > 0 else _NO_TIMEOUT
 
     def run(self, job: LeasedJob, control: JobControl) -> str | None:
@@ -103,7 +103,7 @@ class TaskHandler:
         """Run a task and end its job in one transaction.
 
         Raises:
-            LeaseLost: somebody else has the job, and nothing of this run is kept.
+            LeaseLost: another worker has the job, and nothing of this run is kept.
         """
         with atomic_run(control, f"the atomic task {entry.path}") as using:
             value = entry.func(*args, **kwargs)

@@ -73,7 +73,7 @@ def check(alias: str, params: Mapping[str, Any]) -> Iterator[checks.CheckMessage
         )
         return
     if conf.problems():
-        return  # the check of LEASEQUEUE tells them
+        return  # the check of LEASEQUEUE reports them
     options = params.get("OPTIONS", {})
     if not isinstance(options, Mapping):
         yield checks.Error(f"{where}['OPTIONS'] must be a dict; it is {options!r}.", id="leasequeue.tasks.E002")

@@ -133,7 +133,7 @@ def make_result(
 
 
 def result_of_row(key: str, row: ResultRow, alias: str) -> TaskResult[Any]:
-    """Return the result that a row of the database tells of.
+    """Return the result of a row of the database.
 
     Args:
         key: the result's id.
@@ -155,7 +155,7 @@ def result_of_row(key: str, row: ResultRow, alias: str) -> TaskResult[Any]:
         priority=row.priority,
         queue_name=row.queue,
         backend=alias,
-        # A delay after an attempt is a backoff, and one without end a limit's or a workflow's: nobody asked for it.
+        # A delay after an attempt is a backoff, and one without end a limit's or a workflow's: no caller asked for it.
         run_after=None if row.deliveries or row.available_at is None or row.available_at >= HELD else row.available_at,
         max_attempts=row.max_deliveries,
     )

@@ -175,7 +175,7 @@ class LeaseQueueTaskResult(GenericTaskResult[T]):
             seq, ticket.told = yield either(engine.run, engine.arun, self._joining(hub.channel), database)
             if seq is not None:
                 ticket.bind(seq)
-            ticket.ended = True  # it may have ended before its end could be told: look once more
+            ticket.ended = True  # it may have ended before this waiter was registered: look once more
             return (yield from answer(ticket, deadline, self._look, WaitTimeout(self.id, timeout)))
         finally:
             ticket.close()
@@ -228,9 +228,9 @@ class LeaseQueueTaskResult(GenericTaskResult[T]):
         if not self.errors:
             raise JobCancelled(self.id)
         last = self.errors[-1]
-        said = last.traceback.rstrip().rpartition("\n")[2]
+        message = last.traceback.rstrip().rpartition("\n")[2]
         errors = [{"type": error.exception_class_path, "traceback": error.traceback} for error in self.errors]
-        raise JobFailed(self.id, last.exception_class_path, said, self.attempts, errors)
+        raise JobFailed(self.id, last.exception_class_path, message, self.attempts, errors)
 
 
 #: Put a value into a field: setting it by name, as a frozen dataclass does, takes four times as long.

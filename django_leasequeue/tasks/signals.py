@@ -117,7 +117,7 @@ class Announcer:
         self._errors: dict[tuple[int, int], BaseException] = {}
 
     def started(self, entry: TaskEntry, job: LeasedJob, control: JobControl) -> Steps[None] | None:
-        """Return the body that says that a task is about to run, ``None`` if nobody hears it."""
+        """Return the body that announces a run, ``None`` without a receiver or a log line."""
         self._node = control.node
         heard = job_signals.started.receivers or started.is_heard()
         return self._tell_started(entry, job, control) if heard else None

@@ -75,7 +75,7 @@ class Graph:
         self.calls.append(Placed(signature, after))
         return Ends((len(self.calls) - 1,))
 
-    def know(self, seq: int) -> Ends:
+    def reference_existing(self, seq: int) -> Ends:
         """Return where a job ends that is in the workflow already."""
         if seq not in self.known:
             self.known.append(seq)

@@ -155,7 +155,7 @@ class CurrentWorkflow(Adding):
         self.name = name
         self._existing = existing
         self._enqueued = False
-        self.current = AddedStep(self, self._graph.know(seq))
+        self.current = AddedStep(self, self._graph.reference_existing(seq))
 
     def member(self, id: str) -> AddedStep:
         """Return a job that is in the workflow already, for ``after``.
@@ -166,7 +166,7 @@ class CurrentWorkflow(Adding):
         Raises:
             InvalidOption: it is no such id. One of another workflow is refused by ``enqueue``.
         """
-        return AddedStep(self, self._graph.know(number_of(id)))
+        return AddedStep(self, self._graph.reference_existing(number_of(id)))
 
     @property
     def result(self) -> WorkflowResult[Any]:

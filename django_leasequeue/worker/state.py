@@ -13,9 +13,8 @@ from dataclasses import asdict, dataclass
 
 from ..conf.options import WorkerOptions
 from ..engine import LeasedJob
-from ..engine.advice import advice
 from ..engine.limits import MAX_BATCH
-from ..engine.outage import Outage
+from ..engine.outage import Outage, advice
 from .buffer import JobBuffer, WakeUp
 from .control import JobControl
 from .handler import Handler

@@ -11,7 +11,7 @@ import pytest
 
 from django_leasequeue import engine
 from django_leasequeue.engine import ConnectionExecutor, NewJob
-from django_leasequeue.http.keys import split_token
+from django_leasequeue.http.auth import split_token
 from django_leasequeue.http.topics.watching import Position, decode_id, encode_id
 from tests.engine.helpers import open_transaction
 from tests.http.servers import Event, EventSource, Server, committed_key, serving

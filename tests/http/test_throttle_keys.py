@@ -44,7 +44,7 @@ def test_requests_are_counted_whatever_the_key_is_called(name: str, monkeypatch:
 @pytest.mark.parametrize("who", ["n" * 400, "line\nbreak", "half a letter \ud800"])
 async def test_requests_of_callers_that_the_host_names_are_counted(who: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("django_leasequeue.http.throttle.time.time", lambda: 1_000.0)
-    caller = Access(who, frozenset(), rate=1)
-    await throttle(caller)
+    caller = Access(who, frozenset())
+    await throttle(caller, 1)
     with pytest.raises(ApiError, match="1 requests a second"):
-        await throttle(caller)
+        await throttle(caller, 1)

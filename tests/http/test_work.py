@@ -356,6 +356,23 @@ def test_five_hundred_streams_and_one_listener(server: Server, queue: str) -> No
 
 
 @pytest.mark.slow
+def test_requests_that_are_refused_pace_the_stream(test_database_url: str, queue: str) -> None:
+    for (paced,) in serving(child_environment(test_database_url), api={"RATE_PER_SECOND": 4}):
+
+        def status(method: str, path: str, body: object = None, paced: Server = paced) -> int:
+            return paced.call(method, f"topics/{queue}{path}", body)[0]
+
+        with work(paced, queue) as stream:
+            stream.block()
+            eventually(lambda: status("GET", "") == 429)
+            error = stream.event()
+            assert (error.name, error["code"]) == ("error", 429)
+            assert 0 <= error["retry_after_ms"] <= 1_000
+            eventually(lambda: status("POST", "", {"records": [{"data": 1}]}) == 200)
+            assert "job" in iter(lambda: stream.event().name, None)
+
+
+@pytest.mark.slow
 def test_the_number_of_streams_is_bounded(test_database_url: str, queue: str) -> None:
     for (server,) in serving(child_environment(test_database_url), api={"MAX_STREAMS": 2}):
         with work(server, queue) as one, work(server, queue) as two:

@@ -101,6 +101,7 @@ def enqueue_tasks() -> None:
     assert_type(result.return_value, str)
     assert_type(result.wait(timeout=5), str)
     assert_type(result.cancel(running=True), bool)
+    result.cancel(running="yes")  # wrong
     assert_type(fetch.enqueue("a").return_value, int)
     assert_type(fetch_more.enqueue("a").return_value, int)
     assert_type(with_context.enqueue("a").return_value, int)
@@ -124,6 +125,8 @@ def misspelt_end(order: int) -> None: ...
 def enqueue_unique_tasks() -> None:
     assert_type(make_invoice.using(key="invoice-7").enqueue(7).created, bool | None)
     assert_type(make_invoice.using(key=key_of_order, unique_until="start").enqueue(7).return_value, str)
+    make_invoice.using(tags={"customer": 7, "region": "eu"}, ignore_result=True).enqueue(7)
+    make_invoice.using(tags=["customer"])  # wrong
     make_invoice.using(key=7)  # wrong
     make_invoice.using(on_conflict="forget")  # wrong
     make_invoice.using(unique_for="soon")  # wrong

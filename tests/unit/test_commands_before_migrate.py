@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from django.db import ProgrammingError
 
-from django_leasequeue.engine.advice import advice
+from django_leasequeue.engine.outage import advice
 from tests.support.environment import child_environment
 from tests.support.temporary_server import TemporaryServer
 

@@ -144,8 +144,9 @@ def test_data_of_another_version_is_refused(server: Server) -> None:
 
 
 def test_a_configuration_that_fails_is_shown(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("django_leasequeue.devdb.server._START_SECONDS", 0)
+    server.start()
     server.stop()
+    monkeypatch.setattr("django_leasequeue.devdb.server._START_SECONDS", 0)
     with (server.data_dir / "postgresql.auto.conf").open("a") as file:
         file.write("work_mem = 'plenty'\n")
     try:

@@ -12,10 +12,9 @@ from django.core.exceptions import ImproperlyConfigured
 from ...enums import DEAD_LETTER_SELF
 from ...exceptions import InvalidOption
 from .. import arrays
-from ..announce import announce
 from ..jobs.keys import DUPLICATE, holder_steps
 from ..limits import MAX_KEPT_NAME_BYTES, check_list, check_place, check_seqs, check_text, clamp_delay
-from ..operation import BEGIN, Steps, operation
+from ..operation import BEGIN, Steps, announce, operation
 from ..queues import routing
 from ..queues.definition import Definition
 from ..queues.queues import find, make_defined, require

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from ...enums import JobState
 from ...exceptions import BatchTooLarge, InvalidOption
 from .. import arrays
-from ..announce import announce
 from ..limits import (
     MAX_BATCH,
     MAX_KEY_BYTES,
@@ -20,7 +19,7 @@ from ..limits import (
     check_seqs,
     check_text,
 )
-from ..operation import Steps, operation
+from ..operation import Steps, announce, operation
 from ..queues.queues import require
 from .remove import remove_steps
 

@@ -12,7 +12,6 @@ from ... import conf, signals
 from ...enums import JobState
 from ...exceptions import BatchTooLarge, LeaseQueueError, QueueNotFound
 from .. import arrays, tags, tracing
-from ..announce import announce
 from ..flow.declared import Limited, apply_limits, split
 from ..large.reference import Reference
 from ..large.writing import contents_of, large_parts, link_steps, planned, put_steps, replaced
@@ -23,7 +22,7 @@ from ..limits import (
     check_place,
     check_text,
 )
-from ..operation import BEGIN, Rows, Steps, operation
+from ..operation import BEGIN, Rows, Steps, announce, operation
 from ..queues.queues import find, make_declared
 from ..rows import Enqueued, EnqueueStatus, NewJob, make_id
 from ..topics import caps
@@ -150,7 +149,7 @@ def _make_missing(queue: str, project: str, create: bool) -> Steps[None]:
 
 
 def _hold(queue: str, project: str, create: bool) -> Steps[None]:
-    """Make a queue that is missing; wait for somebody who keeps it from writers. In a transaction of the caller's."""
+    """Make a queue that is missing; wait for a session that keeps it from writers. In a transaction of the caller's."""
     params = {"project": project, "name": queue}
     held = yield "queue_hold", params
     if not held or (yield from find(project, queue)) is None:
@@ -236,10 +235,10 @@ class EnqueueRow(NamedTuple):
 
 
 def rows_steps(params: dict[str, Any], create: bool) -> Steps[list[EnqueueRow]]:
-    """Steps that run the statement; they make a missing queue, or wait for somebody who keeps it from writers."""
+    """Steps that run the statement; they make a missing queue, or wait for a session that keeps it from writers."""
     rows: Rows = yield "enqueue", {**params, "held": False}
     if not rows:
-        # There is no such queue, or somebody changes its row at this moment, perhaps to delete it.
+        # There is no such queue, or a session changes its row at this moment, perhaps to delete it.
         yield BEGIN, {}
         yield from _hold(params["queue"], params["project"], create)
         rows = yield "enqueue", {**params, "held": True}
@@ -251,7 +250,7 @@ def rows_steps(params: dict[str, Any], create: bool) -> Steps[list[EnqueueRow]]:
 def _taken(jobs: Sequence[NewJob], answers: list[Enqueued | None], params: dict[str, Any]) -> Steps[None]:
     """Say what holds the keys that were taken, set free what need not be held any more, and enqueue those.
 
-    Each round looks anew: the insert may have waited for somebody whose job has ended since.
+    Each round looks anew: the insert may have waited for a session whose job has ended since.
     """
     project, queue = params["project"], params["queue"]
     for _ in range(5):

@@ -132,8 +132,8 @@ def payloads(jobs: Sequence[NewJob]) -> tuple[list[str | None], list[str | None]
     for job in jobs:
         limit = usual if job.max_bytes is None else check_integer(job.max_bytes, "max_bytes", 1, MAX_BYTES)
         data = None if job.data is None else codec.dumps(job.data)
-        told = {**(job.meta or {}), tags.META: job.tags} if job.tags else job.meta
-        meta = None if told is None else codec.dumps(told, "meta")
+        noted = {**(job.meta or {}), tags.META: job.tags} if job.tags else job.meta
+        meta = None if noted is None else codec.dumps(noted, "meta")
         # A character is at most four bytes: only a text near the limit has to be encoded to be measured.
         size = len(data or "") + len(meta or "") + len(job.body or b"")
         if size * 4 > limit and (size > limit or _bytes(data) + _bytes(meta) + len(job.body or b"") > limit):

@@ -9,15 +9,14 @@ from typing import NamedTuple
 from ...enums import JobState
 from ...exceptions import LeaseQueueError, QueueNotFound
 from .. import arrays
-from ..announce import announce
 from ..leases.sweep import promote
-from ..operation import BEGIN, Steps
+from ..operation import BEGIN, Steps, announce
 from ..rows import Enqueued, EnqueueStatus, NewJob
 from .keys import existing
 from .new_jobs import check_job, is_unique, payloads
 from .remove import remove_steps
 
-#: Verdicts of the statement ``unique_look``: the job holds the key and nobody has started it; it holds it; it is free.
+#: Verdicts of the statement ``unique_look``: the job holds the key and was not started; it holds it; it is free.
 _WAITS, _HOLDS, _FREE = 0, 1, 2
 #: Looks at a key whose job is claimed or becomes due at the same moment.
 _ROUNDS = 5

@@ -60,7 +60,7 @@ class ClaimProgress:
     spent: int = 0
     #: Jobs were left for a suspect or for their size: more are ready, the answer stays short.
     cut: bool = False
-    #: Turns of limits and workflows are due after the last look: more than one claim takes, or somebody else has them.
+    #: Turns of limits and workflows are due after the last look: more than one claim takes, or another has them.
     turns: bool = False
     #: The turns that were taken.
     advanced: Advanced = NOTHING
@@ -103,10 +103,10 @@ def claim_steps(
         tag: only jobs with this tag.
         tags: only jobs with one of these tags (at most 20), in the queue's order whatever their tag.
         connection: ``channel`` or ``channel:mark`` of a stream: what it holds is released when it drops; the channel
-            is told when somebody settles one of its jobs.
+            is notified when another session settles one of its jobs.
         cursor: where a busy claimer left off, so that it does not walk again over what it claimed a moment ago.
         skip_coalesced: nothing of queues with ``claim_jitter_ms``: their jobs are dealt to all who ask in that window.
-        alone: a job whose lease expired comes with no other (workers run it apart, so that it takes nobody with it).
+        alone: a job whose lease expired comes with no other (workers run it apart: it may kill its process).
         strict: whether a missing queue is an error (workers of several queues go on without it).
         load: whether payloads that stand in a storage come along (``load_steps``); else ``LeasedJob.loaded`` gets them.
 
@@ -126,7 +126,7 @@ def claim_steps(
     size = check_count(size, "the number of jobs to claim", MAX_BATCH)
     if connection is not None:
         check_text(connection, "connection", MAX_KEY_BYTES)
-        # Whoever settles such a job notifies this channel: a name that PostgreSQL refuses would refuse the ack.
+        # Settling such a job notifies this channel: a name that PostgreSQL refuses would refuse the ack.
         check_text(connection.partition(":")[0], "the channel of connection", MAX_CHANNEL_BYTES)
     params = {
         "tags": None if tag is None and tags is None else _check_tags(tag, tags),

@@ -98,8 +98,8 @@ def next_due(queue_id: int) -> Steps[float | None]:
     return None if seconds is None else float(seconds)
 
 
-#: Seconds before the end of a lease at which it counts as over: whoever works on it has time to stop before somebody
-#: else begins. At most so many, and of a short lease such a part. (A second is promised; the rest is for a machine that
+#: Seconds before the end of a lease at which it counts as over: its worker has time to stop before another
+#: one begins. At most so many, and of a short lease such a part. (A second is promised; the rest is for a machine that
 #: is busy.)
 NOTICE, PART = 1.5, 0.25
 

@@ -8,11 +8,10 @@ from typing import NamedTuple
 
 from ...enums import JobState
 from .. import arrays
-from ..announce import announce
 from ..dead.deadletter import announce_dead, retire_home_steps
 from ..jobs.remove import remove_steps
 from ..limits import MAX_BATCH, MAX_SPAN_MS, check_count, check_ids, check_integer, check_place
-from ..operation import Steps, operation
+from ..operation import Steps, announce, operation
 from ..queues.queues import require
 from ..rows import Swept
 

@@ -1,4 +1,4 @@
-"""The base of the views of topics: names, configuration, what is known of a topic, counters beside the answers."""
+"""The base of the views of topics: names, configuration, counters beside the answers; jobs and records as JSON."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from rest_framework.request import Request
@@ -14,11 +15,13 @@ from rest_framework.request import Request
 from ... import conf
 from ...conf import process
 from ...conf.queue_options import OPTIONS
-from ...engine import Operation
+from ...engine import LeasedJob, Operation, make_lease_id
 from ...engine.queues import stats
+from ...engine.topics.log import Gap, TopicRecord
 from ...engine.topics.topics import TopicLook, look
 from ...enums import Durability
 from ...exceptions import InvalidOption, QueueNotFound
+from .. import payload
 from ..auth import require
 from ..views import ApiView, T
 
@@ -209,3 +212,47 @@ class TopicView(ApiView):
         else:
             _kept[place] = _Kept(figures, now + min((now - began) * FACTOR, conf.settings.API.COUNT_SECONDS))
         return figures
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MS = timedelta(milliseconds=1)
+
+
+def milliseconds(moment: datetime) -> int:
+    """Return a time in milliseconds since the epoch."""
+    return (moment - _EPOCH) // _MS
+
+
+def leased(job: LeasedJob) -> dict[str, Any]:
+    """Return a job as a claim gives it."""
+    answer: dict[str, Any] = {
+        "$seq": job.seq,
+        "lease_id": make_lease_id(job.token, job.seq),
+        # (rounded to microseconds first, as a datetime is)
+        "deadline": round(job.deadline_epoch * 1_000_000) // 1_000,
+        "$ts": round(job.created_epoch * 1_000_000) // 1_000,
+        "deliveries": job.deliveries,
+        "data": payload.raw(job.data_json),
+    }
+    if job.tag is not None:
+        answer["$tag"] = job.tag
+    if job.meta_json is not None:
+        answer["meta"] = payload.raw(job.meta_json)
+    return answer
+
+
+def record(row: TopicRecord, *, tags: bool = True, meta: bool = True) -> dict[str, Any]:
+    """Return a record as diff and watch give it."""
+    answer: dict[str, Any] = {"$seq": row.seq, "$ts": milliseconds(row.created_at), "data": payload.raw(row.data_json)}
+    if tags and row.tag is not None:
+        answer["$tag"] = row.tag
+    if row.origin is not None:
+        answer["$node"] = row.origin
+    if meta and row.meta_json is not None:
+        answer["meta"] = payload.raw(row.meta_json)
+    return answer
+
+
+def tombstone(gap: Gap) -> dict[str, Any]:
+    """Return what a reader missed."""
+    return {"gap_from": gap.start, "gap_to": gap.end, "reason": gap.reason, "missed_estimate": gap.missed}

@@ -18,8 +18,7 @@ from ..access import ADMIN, DELETE, READ
 from ..errors import ApiError
 from ..schema import Parameter, describe, page_size
 from ..views import ApiView
-from .answers import milliseconds
-from .base import TopicView, to_config
+from .base import TopicView, milliseconds, to_config
 from .serializers import ConfigBody
 from .shapes import TOPIC, TopicCreated, TopicDeleted, TopicList, TopicState
 

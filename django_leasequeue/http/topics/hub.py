@@ -26,7 +26,7 @@ from ...models import JobFlag
 from ...notify import Watch, get_listener
 from ..running import RequestRunner
 from ..streaming import Stream, frame, in_background, outage
-from .answers import leased
+from .base import leased
 from .leases import claim_together, load_large
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ class WorkStream(Stream):
         self.held: dict[int, int] = {}
         #: Whether it waits in a cohort.
         self.joining = False
+        self._paced_until = 0.0
         self.ends: dict[int, float] = {}
         #: seq -> lease id, of jobs of workflows: these can be cancelled while the client has them.
         self.members: dict[int, str] = {}
@@ -80,8 +81,20 @@ class WorkStream(Stream):
         """Places that are free."""
         return self.claimer.size - len(self.held)
 
+    @property
+    def hungry(self) -> bool:
+        return super().hungry and time.monotonic() >= self._paced_until
+
     def opened(self) -> None:
         self._hub.enter(self)
+
+    def advise_pace(self, message: str, seconds: float) -> None:
+        """Say once that requests are refused, and send no job until they are taken again: its ack would be refused."""
+        now = time.monotonic()
+        if now >= self._paced_until:
+            self._paced_until = now + seconds
+            self.push(frame("error", {"code": 429, "message": message, "retry_after_ms": round(seconds * 1000)}))
+            asyncio.get_running_loop().call_later(seconds, self._hub.wake)
 
     def wants(self) -> None:
         self._hub.wake()

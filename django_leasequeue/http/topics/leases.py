@@ -20,8 +20,7 @@ from ..access import READ, WRITE
 from ..running import RequestRunner
 from ..schema import describe
 from ..streaming import in_background
-from . import answers
-from .base import TopicView
+from .base import TopicView, leased, milliseconds
 from .serializers import AckBody, ClaimBody, ExtendBody, NackBody
 from .shapes import TOPIC, Acked, Claimed, Extended, Nacked
 
@@ -100,7 +99,7 @@ class ClaimView(TopicView):
         return self.answer(
             {
                 "topic": topic,
-                "claimed": [answers.leased(job) for job in jobs],
+                "claimed": [leased(job) for job in jobs],
                 "count": len(jobs),
                 "ready": figures.ready,
             },
@@ -249,7 +248,7 @@ class ExtendView(SettleView):
             "topic": topic,
             "extended": len(settled.deadlines),
             "skipped": [seq for seq in settled.skipped if seq not in settled.deadlines],
-            "deadlines": {str(seq): answers.milliseconds(at) for seq, at in settled.deadlines.items()},
+            "deadlines": {str(seq): milliseconds(at) for seq, at in settled.deadlines.items()},
         }
         cancelled = [seq for seq, outcome in settled.outcomes.items() if outcome is Outcome.CANCELLED]
         if cancelled:

@@ -18,8 +18,7 @@ from ..access import DELETE, READ, WRITE
 from ..errors import ApiError
 from ..fields import storable
 from ..schema import Parameter, describe
-from . import answers
-from .base import TopicView
+from .base import TopicView, record, tombstone
 from .catalog import TOPIC_SCOPES, TopicItemView
 from .reading import read_page
 from .serializers import DiffBody, DropBody, WriteBody
@@ -154,12 +153,12 @@ class DiffView(TopicView):
         return self.answer(
             {
                 "topic": topic,
-                "records": [answers.record(row, tags=tags, meta=meta) for row in page.records],
+                "records": [record(row, tags=tags, meta=meta) for row in page.records],
                 "next_from_seq": page.cursor,
                 "head_seq": page.head_seq,
                 "caught_up": not lag,
                 "lag": lag,
-                "tombstone": None if page.gap is None else answers.tombstone(page.gap),
+                "tombstone": None if page.gap is None else tombstone(page.gap),
                 "timeline": page.timeline,
                 "reset_to": page.reset_to,
             }

@@ -17,7 +17,7 @@ from ...exceptions import LogTruncated, QueueNotFound
 from ...notify import Subscription, Watch, get_listener
 from ..running import RequestRunner
 from ..streaming import Stream, error_frame, frame, in_background, outage
-from . import answers
+from .base import record, tombstone
 from .reading import seal_watcher, unsealed
 from .work import TOPICS_CHANNEL
 
@@ -234,10 +234,10 @@ class WatchStream(Stream):
         if page.gap is not None:
             # The gap lies before what is left: records come after it.
             move(min(page.gap.end, page.cursor))
-            self._send("tombstone", {"topic": topic, **answers.tombstone(page.gap)})
+            self._send("tombstone", {"topic": topic, **tombstone(page.gap)})
         for row in page.records:
             move(row.seq)
-            self._send("record", {"topic": topic, **answers.record(row)})
+            self._send("record", {"topic": topic, **record(row)})
         if page.records or page.gap is not None:
             self._told.discard(topic)
         move(page.cursor)

@@ -153,7 +153,8 @@ class WorkView(TopicView):
             "At most `max` jobs are leased to this connection at once; each ack or nack, sent to its own endpoint, "
             "makes room for the next. `event: job` has `id: <seq>` and a claimed job with its `topic` as data; "
             "`event: cancel` has `{topic, $seq, lease_id}` of a job whose workflow was cancelled: stop it and nack it; "
-            "`event: error` has `{code, message}` and ends the stream; `: hb` is a sign of life. When the connection "
+            "`event: error` has `{code, message}` and ends the stream, except 429: requests of the key are refused "
+            "for `retry_after_ms`, and no job comes meanwhile; `: hb` is a sign of life. When the connection "
             "drops, all that it was given and has not settled is released at once."
         ),
         answers={200: "`retry: 2000`, a heartbeat, then events: `job`, `cancel`, `error`."},
