@@ -41,14 +41,7 @@ def actor(request: HttpRequest) -> Actor:
 
 
 def record(request: HttpRequest, action: str, *, obj: models.Model | None = None, **facts: Any) -> OperatorAction:
-    """Write what the user of a request did: a line of the audit, and one of Django's own log.
-
-    Args:
-        request: of a page of the admin.
-        action: a word for what was done.
-        obj: what it was done to, for Django's log; the line of the audit stands for it where there is none.
-        **facts: the other arguments of ``write``.
-    """
+    """Write what the user of a request did: a line of the audit, and one of Django's own log."""
     line = write(action, **actor(request)._asdict(), **{"using": reading.alias(), **facts})
     assert request.user.pk is not None, "pages of the admin let nobody in who is not signed in"
     about = obj if obj is not None else line
@@ -72,13 +65,7 @@ def record(request: HttpRequest, action: str, *, obj: models.Model | None = None
 
 
 def download(make: Callable[[], Iterator[str]], kind: str, name: str) -> StreamingHttpResponse:
-    """Return a streamed download.
-
-    Args:
-        make: makes the lines, as the server asks for them.
-        kind: ``csv`` or ``jsonl``.
-        name: of the file, without its ending.
-    """
+    """Return a streamed download."""
     lines = make()
     # The names and the first row are made before the answer begins: it can still say that the database is away.
     first = list(islice(lines, 2))

@@ -11,7 +11,6 @@ from django.core.paginator import Paginator
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
-from django.urls import URLPattern
 from django.views.decorators.http import require_POST
 
 from ..templatetags.leasequeue_admin import count, moment
@@ -42,15 +41,7 @@ else:
 
 
 class PageAdmin(ModelAdmin[M]):
-    """Nothing is added, changed or deleted through Django's forms; ``page_urls`` are all there is."""
-
-    def page_urls(self) -> list[URLPattern]:
-        """The pages; the first is what the admin's start page links to."""
-        raise NotImplementedError
-
-    def get_urls(self) -> list[URLPattern]:
-        """Only our own pages."""
-        return self.page_urls()
+    """Pages of our own: nothing is added, changed or deleted through Django's forms. ``get_urls`` names them all."""
 
     def view(self, page: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
         """Return a page behind the admin's login."""
@@ -61,11 +52,9 @@ class PageAdmin(ModelAdmin[M]):
         return self.view(require_POST(page))
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        """What is added is added by the engine."""
         return False
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """What is deleted is deleted by the engine."""
         return False
 
 

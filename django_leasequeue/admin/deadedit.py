@@ -46,13 +46,7 @@ def difference(before: Any, after: Any) -> list[DiffLine]:
 
 
 def restore(edited: Any, shown: Any, real: Any) -> Any:
-    """Return an edited value with the real values where a person left hidden ones as they were.
-
-    Args:
-        edited: what the person made of ``shown``.
-        shown: the redacted value.
-        real: the value behind it.
-    """
+    """Return an edited value with the ``real`` values where a person left hidden ones as they were ``shown``."""
     if edited == shown:
         return real
     if isinstance(edited, dict) and isinstance(shown, dict) and isinstance(real, dict):
@@ -85,16 +79,25 @@ def _restore_list(edited: list[Any], shown: list[Any], real: list[Any]) -> list[
     return made
 
 
-def check_data(text: str, dead_letter: DeadRow, real: Any, shown: Any) -> Any:
-    """Return the data that a person typed, with hidden values put back.
+class _NotJson(InvalidOption):
+    """What was typed is not JSON; ``line`` shows the place, and ``at`` is its offset."""
 
-    Raises:
-        InvalidOption: it is not JSON, nested too deep, no call of a task any more, or moves a hidden value.
-    """
+    def __init__(self, error: ValueError, text: str) -> None:
+        super().__init__(f"This is not JSON: {error}.")
+        self.at: int | None = getattr(error, "pos", None)
+        self.line = ""
+        if isinstance(error, json.JSONDecodeError):
+            before, after = text[: error.pos], text[error.pos :]
+            start, end = before.rpartition("\n")[2][-60:], after.partition("\n")[0][:60]
+            self.line = f"{error.lineno}: {start}{end}\n{' ' * (len(str(error.lineno)) + 2 + len(start))}^"
+
+
+def check_data(text: str, dead_letter: DeadRow, real: Any, shown: Any) -> Any:
+    """Return the data that a person typed, with hidden values put back."""
     try:
         edited = codec.loads(text)
     except ValueError as error:
-        raise InvalidOption(f"This is not JSON: {error}.") from error
+        raise _NotJson(error, text) from error
     limit = conf.settings.API.MAX_DEPTH
     if too_deep(edited, limit):
         raise InvalidOption(f"This is nested more than {limit} deep: flatten it.")
@@ -127,7 +130,7 @@ def _real(text: str | None) -> Any:
         return readable(text or "")
 
 
-def edit(request: HttpRequest, site: AdminSite, seq: int) -> HttpResponse:
+def edit(request: HttpRequest, seq: int, site: AdminSite) -> HttpResponse:
     """Show the data of a dead letter to be edited, the difference, and retry it (POST with ``confirmed``)."""
     pages.require(request, "view_job", "view_payload", "edit_job")
     rows = engine.run(dead_rows([seq], payload=True), reading.alias())
@@ -138,10 +141,10 @@ def edit(request: HttpRequest, site: AdminSite, seq: int) -> HttpResponse:
     plain = None if dead_letter.data_json is None else readable(dead_letter.data_json)
     shown = redact(plain, kind="data", queue=dead_letter.queue, task=dead_letter.name)
     text = pretty(shown)
-    error, lines = "", []
+    error, line, at, lines = "", "", None, []
     reason = request.POST.get("reason", "").strip()[:MAX_REASON]
     if request.method == "POST":
-        text = request.POST.get("data", "")
+        text = request.POST.get("data", "").replace("\r\n", "\n")
         try:
             made = check_data(text, dead_letter, real, shown)
             lines = difference(shown, redact(made, kind="data", queue=dead_letter.queue, task=dead_letter.name))
@@ -149,6 +152,8 @@ def edit(request: HttpRequest, site: AdminSite, seq: int) -> HttpResponse:
                 return _retry(request, site, dead_letter, made, lines, reason)
         except LeaseQueueError as problem:
             error = str(problem)
+            if isinstance(problem, _NotJson):
+                line, at = problem.line, problem.at
     return pages.page(
         request,
         site,
@@ -158,6 +163,8 @@ def edit(request: HttpRequest, site: AdminSite, seq: int) -> HttpResponse:
             "job_url": pages.url_or_none(site, "leasequeue_job_change", seq),
             "text": text,
             "error": error,
+            "error_line": line,
+            "error_at": at,
             "lines": lines,
             "checked": request.method == "POST" and not error,
             "dead_at": dead_letter.dead_at.isoformat(),

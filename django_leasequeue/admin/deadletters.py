@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from django.contrib import admin, messages
@@ -30,16 +31,21 @@ class DeadLetterAdmin(ReadOnlyAdmin[DeadLetter]):
 
     permission = "view_job"
 
-    def page_urls(self) -> list[URLPattern]:
+    def get_urls(self) -> list[URLPattern]:
+        site = self.admin_site
         return [
             path("", self.view(self.groups), name="leasequeue_deadletters"),
             # The name that the admin's start page looks for.
             path("", self.view(self.groups), name="leasequeue_deadletter_changelist"),
             path("list/", self.view(self.dead_letters), name="leasequeue_deadletters_list"),
-            path("act/", self.act_view(self.act), name="leasequeue_deadletters_act"),
+            path("act/", self.act_view(partial(deadaction.act, site=site)), name="leasequeue_deadletters_act"),
             path("export/", self.view(self.export), name="leasequeue_deadletters_export"),
-            path("filters/", self.act_view(self.save), name="leasequeue_deadletters_filters"),
-            path("<int:seq>/edit/", self.view(self.edit), name="leasequeue_deadletters_edit"),
+            path(
+                "filters/",
+                self.act_view(partial(filters.change_saved, site=site)),
+                name="leasequeue_deadletters_filters",
+            ),
+            path("<int:seq>/edit/", self.view(partial(deadedit.edit, site=site)), name="leasequeue_deadletters_edit"),
         ]
 
     def groups(self, request: HttpRequest) -> HttpResponse:
@@ -155,19 +161,6 @@ class DeadLetterAdmin(ReadOnlyAdmin[DeadLetter]):
             else [],
             "operations_url": pages.url(site, "leasequeue_bulkoperation_changelist"),
         }
-
-    def act(self, request: HttpRequest) -> HttpResponse:
-        """Confirm what is to be done with dead letters, and do it (POST)."""
-        return deadaction.act(request, self.admin_site)
-
-    def edit(self, request: HttpRequest, seq: int) -> HttpResponse:
-        """Edit the data of one dead letter and retry it."""
-        return deadedit.edit(request, self.admin_site, seq)
-
-    def save(self, request: HttpRequest) -> HttpResponse:
-        """Save or forget a filter (POST)."""
-        pages.require(request, "view_job")
-        return filters.change_saved(request, self.admin_site)
 
     def export(self, request: HttpRequest) -> HttpResponseBase:
         """Download everything that a filter matches now."""

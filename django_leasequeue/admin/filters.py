@@ -142,6 +142,7 @@ def saved(request: HttpRequest, query: str) -> dict[str, Any]:
 
 def change_saved(request: HttpRequest, site: AdminSite) -> HttpResponse:
     """Save a filter under a name, or forget one (POST)."""
+    pages.require(request, "view_job")
     owner = str(request.user.pk)
     back = safe_next(request, site)
     if request.POST.get("forget"):

@@ -65,13 +65,7 @@ class AttemptLine:
 
 
 def attempts_of(events: Iterable[JobEvent], errors: Sequence[Attempt], hosts: dict[str, str]) -> list[AttemptLine]:
-    """Return the attempts, oldest first.
-
-    Args:
-        events: of the job, oldest first; the oldest may be gone.
-        errors: the failures that the job keeps, oldest first.
-        hosts: names of hosts by node, as far as they are known.
-    """
+    """Return the attempts, oldest first, of events and errors of which the oldest may be gone; hosts by node."""
     found = _from_events(events)
     _join_errors(found, errors)
     for number, attempt in enumerate(found, 1):
@@ -241,11 +235,6 @@ def draw(events: Sequence[JobEvent], now: datetime, *, open_end: bool) -> SafeSt
 
     Longer spans are drawn shorter than they were (by the logarithm), so that a try of milliseconds between waits of
     hours can be seen.
-
-    Args:
-        events: of one job, oldest first.
-        now: where the line ends for a job that is not done.
-        open_end: whether it is not done.
     """
     shown = events[-MAX_DRAWN:]
     if not shown:

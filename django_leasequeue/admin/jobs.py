@@ -40,8 +40,7 @@ _ACTIONS = {
 class JobAdmin(PageAdmin[Job]):
     """Jobs are looked at, not edited: what changes them is the engine, by the buttons of the page."""
 
-    def page_urls(self) -> list[URLPattern]:
-        """The pages of jobs."""
+    def get_urls(self) -> list[URLPattern]:
         return [
             path("", self.view(self.changelist), name="leasequeue_job_changelist"),
             path("<int:seq>/change/", self.view(self.change), name="leasequeue_job_change"),
@@ -68,26 +67,19 @@ class JobAdmin(PageAdmin[Job]):
         else:
             try:
                 with transaction.atomic(using=reading.alias()):
-                    done, text, *made = self._do(request, action, job)
+                    done, text, *made = getattr(self, f"_{action}")(request, job)
                     to = made[0] if made else seq
                     if done:
                         more = {"event": request.POST.get("event", "")} if action == "emit" else {}
-                        _record(request, action, job, more)
+                        detail = {"state": job.state, "node": job.job.worker, "claim": job.job.claim, **more}
+                        place = {"project": job.queue.project, "queue": job.queue.name}
+                        record(
+                            request, action, obj=Job(seq=seq), **place, seqs=[seq], counts={"done": 1}, detail=detail
+                        )
             except LeaseQueueError as error:
                 done, text = False, str(error)
             messages.add_message(request, messages.SUCCESS if done else messages.ERROR, text)
         return HttpResponseRedirect(pages.url(self.admin_site, "leasequeue_job_change", to))
-
-    def _do(self, request: HttpRequest, action: str, job: reading.SeenJob) -> tuple[bool, str] | tuple[bool, str, int]:
-        if action == "copy":
-            return self._copy(request, job)
-        if action == "run":
-            return self._run(job)
-        if action == "wake":
-            return self._wake(job)
-        if action == "emit":
-            return self._emit(request, job)
-        return self._cancel(job) if action == "cancel" else self._release(job, request.POST.get("claim"))
 
     def _copy(self, request: HttpRequest, job: reading.SeenJob) -> tuple[bool, str] | tuple[bool, str, int]:
         made = engine.run(copy_job(job.seq, f"admin:{request.user.get_username()}"), using=reading.alias())
@@ -95,12 +87,12 @@ class JobAdmin(PageAdmin[Job]):
             return False, f"{describe(job)} was not copied: nothing is left of it."
         return True, f"This is a copy of job {job.seq}.", made
 
-    def _run(self, job: reading.SeenJob) -> tuple[bool, str]:
+    def _run(self, request: HttpRequest, job: reading.SeenJob) -> tuple[bool, str]:
         if Job.objects.using(reading.alias()).filter(pk=job.seq).run_now():
             return True, f"{describe(job)} is ready now."
         return False, f"{describe(job)} is not delayed any more."
 
-    def _wake(self, job: reading.SeenJob) -> tuple[bool, str]:
+    def _wake(self, request: HttpRequest, job: reading.SeenJob) -> tuple[bool, str]:
         over = engine.run(rouse_job(job.seq), using=reading.alias())
         if over:
             return True, f"{describe(job)} goes on: {', '.join(name for name, _ in over)} is over."
@@ -116,13 +108,14 @@ class JobAdmin(PageAdmin[Job]):
             return True, f"The event {event} was emitted: jobs that wait for it go on."
         return False, f"The event {event} had been emitted before: its first payload stays."
 
-    def _cancel(self, job: reading.SeenJob) -> tuple[bool, str]:
+    def _cancel(self, request: HttpRequest, job: reading.SeenJob) -> tuple[bool, str]:
         gone = engine.run(engine.cancel(job.queue.name, seqs=[job.seq], project=job.queue.project), reading.alias())
         if gone:
             return True, f"{describe(job)} was cancelled."
         return False, f"{describe(job)} was not cancelled: somebody has started it, or it has ended."
 
-    def _release(self, job: reading.SeenJob, claim: str | None) -> tuple[bool, str]:
+    def _release(self, request: HttpRequest, job: reading.SeenJob) -> tuple[bool, str]:
+        claim = request.POST.get("claim")
         node = job.job.worker
         if job.state != "leased" or node is None or claim != str(job.job.claim):
             return False, f"{describe(job)} was not released: the lease that you saw has ended."
@@ -131,13 +124,6 @@ class JobAdmin(PageAdmin[Job]):
         if job.seq in settled.released:
             return True, f"{describe(job)} was taken from {node} and is {settled.released[job.seq].state}."
         return False, f"{describe(job)} was not released: {settled.outcomes[job.seq].value.replace('_', ' ')}."
-
-
-def _record(request: HttpRequest, action: str, job: reading.SeenJob, more: dict[str, str]) -> None:
-    """Write what was done to the audit."""
-    place = {"project": job.queue.project, "queue": job.queue.name}
-    detail = {"state": job.state, "node": job.job.worker, "claim": job.job.claim, **more}
-    record(request, action, obj=Job(seq=job.seq), **place, seqs=[job.seq], counts={"done": 1}, detail=detail)
 
 
 def _number(seq: int) -> int:

@@ -22,9 +22,11 @@ from ..engine.span import span
 from ..reaper import concerns
 from . import pages, rates, reading
 from .base import ReadOnlyAdmin
-from .queues import CAP, PAGE, lines_of
+from .queues import CAP, PAGE, errors_first, lines_of
 from .rates import TaskRate
 
+#: Queues and workers that the page lists; the warnings are those of ``PAGE`` queues.
+_LINES = 6
 #: Projects whose samples are added up.
 _PROJECTS = 1_000
 _PLACES = ("ready", "delayed", "in flight", "dead letters")
@@ -138,8 +140,7 @@ class OverviewAdmin(ReadOnlyAdmin[Overview]):
 
     permission = "view_queue"
 
-    def page_urls(self) -> list[URLPattern]:
-        """The page, by its own name and by the one that the list of apps looks for."""
+    def get_urls(self) -> list[URLPattern]:
         return [
             path("", self.view(self.page), name="leasequeue_overview"),
             path("", self.view(self.page), name="leasequeue_overview_changelist"),
@@ -163,19 +164,18 @@ class OverviewAdmin(ReadOnlyAdmin[Overview]):
             "ranges": rates.buttons(chosen),
             "every": chosen.every,
             "reach": found.reach,
-            "lines": lines,
-            "workers": alive[:20],
+            "lines": lines[:_LINES],
+            "workers": alive[:_LINES],
             "worker_count": len(alive),
             "show_workers": pages.allowed(request, "view_worker"),
             "running": sum(len(worker.running) for worker in alive),
             "server": server,
-            "concerns": sorted(
+            "concerns": errors_first(
                 [
                     *concerns.of_server(server.leader, server.age, server.pid, server.application),
                     *(concern for line in lines for concern in line.concerns),
                     *concerns.of_workers((worker.node, worker.silent) for worker in workers),
-                ],
-                key=lambda concern: concern.level != "error",
+                ]
             ),
         }
         return pages.page(request, self.admin_site, "overview.html", context, title="Overview")
@@ -187,8 +187,7 @@ class TaskAdmin(ReadOnlyAdmin[Task]):
 
     permission = "view_job"
 
-    def page_urls(self) -> list[URLPattern]:
-        """The page, by its own name and by the one that the list of apps looks for."""
+    def get_urls(self) -> list[URLPattern]:
         return [
             path("", self.view(self.page), name="leasequeue_tasks"),
             path("", self.view(self.page), name="leasequeue_task_changelist"),

@@ -96,11 +96,7 @@ def allowed(request: HttpRequest, *permissions: str) -> bool:
 
 
 def require(request: HttpRequest, *permissions: str) -> None:
-    """Let nobody pass who lacks one of these permissions (codenames of this app).
-
-    Raises:
-        PermissionDenied: Django answers 403.
-    """
+    """Let nobody pass who lacks one of these permissions (codenames of this app)."""
     if not (request.user.is_active and request.user.is_staff and allowed(request, *permissions)):
         raise PermissionDenied
 
@@ -139,17 +135,7 @@ def page(
     crumbs: Sequence[Crumb] = (),
     status: int = 200,
 ) -> TemplateResponse:
-    """Return a page in the frame (``admin/leasequeue/base.html``); nothing of it is kept by caches.
-
-    Args:
-        request: what is answered.
-        site: the admin site that it came to.
-        template: its name below ``admin/leasequeue/``.
-        context: of the template, besides what the frame needs.
-        title: heading and window title.
-        crumbs: the way to it; the admin's start page comes by itself.
-        status: the HTTP status.
-    """
+    """Return a page in the frame (``admin/leasequeue/base.html``); nothing of it is kept by caches."""
     request.current_app = site.name
     response = TemplateResponse(
         request,

@@ -29,13 +29,7 @@ def digest(config: dict[str, Any]) -> str:
 
 
 class QueueForm(forms.Form):
-    """All options of a queue but its type.
-
-    Args:
-        config: the options as they are.
-        name: of the queue.
-        data: what was sent.
-    """
+    """All options of a queue but its type."""
 
     seen = forms.CharField(widget=forms.HiddenInput)
 
@@ -82,9 +76,14 @@ class QueueForm(forms.Form):
         return {name: [self.config[name], value] for name, value in wanted.items() if self.config[name] != value}
 
 
+def label_of(name: str) -> str:
+    """Return an option's name in words: ``Lease (ms)``."""
+    words = name.replace("_", " ").removesuffix(" ms") + (" (ms)" if name.endswith("_ms") else "")
+    return words.capitalize().replace("ttl", "TTL").replace("Ttl", "TTL")
+
+
 def _field(name: str, option: QueueOption) -> forms.Field:
-    label = name.replace("_", " ").removesuffix(" ms") + (" (ms)" if name.endswith("_ms") else "")
-    common: dict[str, Any] = {"label": label.capitalize(), "help_text": option.help}
+    common: dict[str, Any] = {"label": label_of(name), "help_text": option.help}
     if option.choices is not None:
         return forms.ChoiceField(choices=option.choices.choices, **common)
     match option.kind:

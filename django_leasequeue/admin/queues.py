@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
@@ -15,6 +15,7 @@ from django.urls import URLPattern, path
 from django.utils.safestring import SafeString
 
 from .. import engine
+from ..conf.queue_options import OPTIONS
 from ..engine import clock
 from ..engine.queues.stats import Counts, counts_by_id
 from ..exceptions import LeaseQueueError
@@ -24,7 +25,7 @@ from ..reaper import concerns
 from . import pages, rates, reading
 from .audit import record
 from .base import PageAdmin
-from .queue_form import QueueForm
+from .queue_form import QueueForm, label_of
 from .reading import capped
 
 #: Queues of one page. Each count is exact up to here: more would cost a page of many queues too much.
@@ -71,6 +72,11 @@ def lines_of(
         )
         for each in counts
     ]
+
+
+def errors_first(found: Iterable[concerns.Concern]) -> list[concerns.Concern]:
+    """Return warnings in the order in which a page shows them: it folds all but three."""
+    return sorted(found, key=lambda concern: concern.level != "error")
 
 
 #: Places of the chart of depths: samples are spread over them.
@@ -120,8 +126,7 @@ _ACTIONS = {"pause": "pause_queue", "resume": "pause_queue", "purge": "purge_que
 class QueueAdmin(PageAdmin[Queue]):
     """Queues are made by their first job, the settings or the API; here they are looked at and steered."""
 
-    def page_urls(self) -> list[URLPattern]:
-        """The pages of queues."""
+    def get_urls(self) -> list[URLPattern]:
         return [
             path("", self.view(self.changelist), name="leasequeue_queue_changelist"),
             path("<int:pk>/change/", self.view(self.change), name="leasequeue_queue_change"),
@@ -139,8 +144,10 @@ class QueueAdmin(PageAdmin[Queue]):
         counts = reading.read(counts_by_id([each.id for each in shown], cap=CAP)) if shown else {}
         now = clock.now()
         found = reading.read_log(rates.read_rates(None, seconds=rates.HOUR.seconds, bucket=rates.HOUR.bucket))
+        lines = lines_of([counts[each.id] for each in shown if each.id in counts], found, now)
         context: dict[str, Any] = {
-            "lines": lines_of([counts[each.id] for each in shown if each.id in counts], found, now),
+            "lines": lines,
+            "concerns": errors_first(concern for line in lines for concern in line.concerns),
             "reach": found.reach,
             "q": prefix,
             "first": f"?{urlencode({'q': prefix})}" if after else None,
@@ -174,16 +181,23 @@ class QueueAdmin(PageAdmin[Queue]):
             "in_flight": capped(counts.in_flight),
             "dead": capped(counts.dead),
             "records": capped(counts.records),
-            "concerns": [
-                *concerns.of_queue(counts, health, now),
-                *concerns.of_server(server.leader, server.age, server.pid, server.application),
-            ],
+            "concerns": errors_first(
+                [
+                    *concerns.of_queue(counts, health, now),
+                    *concerns.of_server(server.leader, server.age, server.pid, server.application),
+                ]
+            ),
             "health": health,
             "rates": rates.show(found, None, chosen),
             "ranges": rates.buttons(chosen),
             "every": chosen.every,
             "depths": _depths(queue, now, chosen.seconds),
             "options": sorted(info.config.items()),
+            "changed": [
+                (label_of(name), info.config[name], option.help)
+                for name, option in OPTIONS.items()
+                if option.group and info.config[name] != option.default
+            ],
             "dead_letters_url": dead_letters,
             "can_pause": pages.allowed(request, "pause_queue"),
             "can_change": pages.allowed(request, "change_queue"),

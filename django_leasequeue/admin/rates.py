@@ -134,14 +134,7 @@ def _reach_steps(seconds: int, bucket: int, size: int) -> Steps[Reach]:
 
 @operation
 def read_rates(queue_id: int | None, *, seconds: int = 3_600, bucket: int = 120, size: int = FEW_ROWS) -> Steps[Rates]:
-    """Count what happened lately.
-
-    Args:
-        queue_id: one queue; ``None``: each queue, and all together.
-        seconds: how far back; a multiple of ``bucket``.
-        bucket: seconds of one bucket.
-        size: rows of the log that are read; where there are more, it begins later.
-    """
+    """Count what happened lately to one queue, or to each and all together, in at most ``size`` rows of the log."""
     reach = yield from _reach_steps(seconds, bucket, size)
     params = {"queue": queue_id, "since": reach.since, "bucket": bucket, "now": reach.now}
     rows = yield "admin/event_rates", params
@@ -158,12 +151,7 @@ def read_rates(queue_id: int | None, *, seconds: int = 3_600, bucket: int = 120,
 
 @operation
 def read_tasks(*, seconds: int, size: int = MANY_ROWS) -> Steps[Tasks]:
-    """Count the runs of each task lately.
-
-    Args:
-        seconds: how far back.
-        size: rows of the log that are read; where there are more, it begins later.
-    """
+    """Count the runs of each task lately, in at most ``size`` rows of the log."""
     reach = yield from _reach_steps(seconds, max(seconds // 60, 1), size)
     rows = yield "admin/task_rates", {"since": reach.since, "size": MAX_TASKS, "now": reach.now}
     return Tasks(reach, [_task(row) for row in rows])

@@ -80,11 +80,7 @@ def counts_of(jobs: Iterable[GraphJob]) -> list[tuple[str, int]]:
 
 
 def depths(jobs: Sequence[GraphJob]) -> list[int]:
-    """Return how many jobs come before each on its longest way from the beginning.
-
-    Args:
-        jobs: in the order of their places: parents stand before their children.
-    """
+    """Return how many jobs come before each on its longest way; parents stand before their children."""
     found: dict[int, int] = {}
     for job in jobs:
         found[job.seq] = 1 + max((found.get(parent, -1) for parent in job.parents), default=-1)
@@ -92,11 +88,7 @@ def depths(jobs: Sequence[GraphJob]) -> list[int]:
 
 
 def draw(jobs: Sequence[GraphJob]) -> SafeString:
-    """Draw a workflow from left to right.
-
-    Args:
-        jobs: all of them, in the order of their places.
-    """
+    """Draw a workflow from left to right."""
     if not jobs:
         return SafeString("")
     levels = depths(jobs)

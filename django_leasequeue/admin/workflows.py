@@ -40,13 +40,7 @@ class WorkflowPage(NamedTuple):
 
 
 def read_workflows(*, state: int | None = None, text: str | None = None, below: int = MAX_SEQ) -> WorkflowPage:
-    """Read workflows of all projects, the newest first.
-
-    Args:
-        state: a ``WorkflowState``; ``None`` for any.
-        text: a part of the name, in any case; ``None`` for any.
-        below: the ``next`` of the page before.
-    """
+    """Read workflows of all projects, the newest first, by their state and a part of the name."""
     older = Workflow.objects.using(reading.alias()).filter(pk__lt=below).order_by("-pk")
     looked = older[:MAX_LOOKED_AT].aggregate(count=Count("pk"), lowest=Min("pk"))
     wanted = older.filter(pk__gte=looked["lowest"] or 0)
@@ -61,7 +55,7 @@ def read_workflows(*, state: int | None = None, text: str | None = None, below: 
 
 
 #: Jobs of one page of the list, and parents of a job that it names.
-PAGE, MAX_PARENTS = 500, 5
+PAGE, MAX_PARENTS = 25, 5
 
 
 class JobLine(NamedTuple):
@@ -97,8 +91,7 @@ _ACTIONS = {"cancel": "cancel_job", "retry": "retry_job"}
 class WorkflowAdmin(PageAdmin[Workflow]):
     """Workflows are made by code; here they are looked at, cancelled, and gone on with."""
 
-    def page_urls(self) -> list[URLPattern]:
-        """The pages of workflows."""
+    def get_urls(self) -> list[URLPattern]:
         return [
             path("", self.view(self.changelist), name="leasequeue_workflow_changelist"),
             path("<uuid:uid>/", self.view(self.one), name="leasequeue_workflow"),
@@ -136,19 +129,31 @@ class WorkflowAdmin(PageAdmin[Workflow]):
         workflow = _find(uid)
         nodes = reading.read(every_node(workflow.pk))
         jobs = jobs_of(nodes)
-        start = _start(request, len(nodes))
+        counts = counts_of(jobs)
+        state = request.GET.get("state", "")
+        state = state if state in dict(counts) else ""
+        listed = [node for node in nodes if not state or node.state == state]
+        start = _start(request, len(listed))
+        query = {"state": state} if state else {}
+
+        def page(at: int) -> str:
+            return f"?{urlencode({**query, 'from': at})}"
+
         running = workflow.ended_at is None
         context = {
             "workflow": workflow,
             "state": workflow.get_state_display(),
-            "counts": counts_of(jobs),
+            "counts": counts,
+            "chosen": state,
+            # The page of a large one is a screen: its jobs are folded until one asks for some.
+            "folded": len(nodes) > PAGE and not state and "from" not in request.GET,
             "graph": draw(jobs),
-            "lines": _lines(nodes[start : start + PAGE], {node.seq: node for node in nodes}),
-            "nodes": len(nodes),
+            "lines": _lines(listed[start : start + PAGE], {node.seq: node for node in nodes}),
+            "nodes": len(listed),
             "from": start + 1,
-            "to": min(start + PAGE, len(nodes)),
-            "before": f"?from={max(start - PAGE, 0)}" if start else None,
-            "next": f"?from={start + PAGE}" if start + PAGE < len(nodes) else None,
+            "to": min(start + PAGE, len(listed)),
+            "before": page(max(start - PAGE, 0)) if start else None,
+            "next": page(start + PAGE) if start + PAGE < len(listed) else None,
             "every": 0 if not running else 5 if len(nodes) <= MAX_BOXES else 30,
             "can_cancel": running and pages.allowed(request, "cancel_job"),
             "can_retry": workflow.failed and pages.allowed(request, "retry_job"),

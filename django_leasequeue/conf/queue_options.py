@@ -52,17 +52,19 @@ class QueueOption:
 OPTIONS: dict[str, QueueOption] = {
     "type": QueueOption("queue", "text", choices=QueueType, http=True),
     # Leases
-    "lease_ms": QueueOption(30_000, "int", "Leases", low=100, high=DAY_MS, clamp=True, http=True),
-    "late_ack": QueueOption("reject", "text", "Leases", choices=LateAck),
-    "leases_durable": QueueOption(False, "bool", "Leases", http=True),
-    "claim_jitter_ms": QueueOption(
-        0, "int", "Leases", "Coalescing window of claims.", high=5_000, clamp=True, http=True
+    "lease_ms": QueueOption(
+        30_000, "int", "Leases", "How long a claim holds a job.", low=100, high=DAY_MS, clamp=True, http=True
     ),
-    "concurrency": QueueOption(0, "int", "Leases", "0: no limit", high=10_000),
-    "requeue": QueueOption("original", "text", "Leases", choices=Requeue),
+    "late_ack": QueueOption("reject", "text", "Leases", "An ack after the lease has expired.", choices=LateAck),
+    "leases_durable": QueueOption(False, "bool", "Leases", "Whether a claim waits for the disk.", http=True),
+    "claim_jitter_ms": QueueOption(
+        0, "int", "Leases", "How long claims wait to be served together.", high=5_000, clamp=True, http=True
+    ),
+    "concurrency": QueueOption(0, "int", "Leases", "Leased jobs at once; 0: no limit.", high=10_000),
+    "requeue": QueueOption("original", "text", "Leases", "Where a job goes that comes back.", choices=Requeue),
     # Tries
-    "max_deliveries": QueueOption(0, "int", "Tries", "0: no limit", high=MAX_INT, http=True),
-    "exhaust_at": QueueOption("claim", "text", "Tries", choices=ExhaustAt),
+    "max_deliveries": QueueOption(0, "int", "Tries", "Deliveries of a job; 0: no limit.", high=MAX_INT, http=True),
+    "exhaust_at": QueueOption("claim", "text", "Tries", "When a job without deliveries left dies.", choices=ExhaustAt),
     "dead_letter": QueueOption(
         None,
         "text",
@@ -73,16 +75,20 @@ OPTIONS: dict[str, QueueOption] = {
     "dead_ttl_ms": QueueOption(
         0, "bigint", "Tries", "0: dead letters stay until they are retried or discarded", high=MAX_TTL_MS
     ),
-    "backoff": QueueOption("none", "text", "Tries", choices=Backoff),
-    "backoff_base_ms": QueueOption(1_000, "int", "Tries", high=DAY_MS),
-    "backoff_max_ms": QueueOption(3_600_000, "int", "Tries", high=DAY_MS),
+    "backoff": QueueOption("none", "text", "Tries", "How the delay grows from try to try.", choices=Backoff),
+    "backoff_base_ms": QueueOption(1_000, "int", "Tries", "Delay after the first failure.", high=DAY_MS),
+    "backoff_max_ms": QueueOption(3_600_000, "int", "Tries", "The longest delay.", high=DAY_MS),
     # Order
-    "priority_order": QueueOption("desc", "text", "Order", choices=PriorityOrder),
-    "priority_min": QueueOption(0, "smallint", "Order", low=-32_767, high=32_767),
-    "priority_max": QueueOption(9, "smallint", "Order", low=-32_767, high=32_767),
+    "priority_order": QueueOption("desc", "text", "Order", "Which priority is claimed first.", choices=PriorityOrder),
+    "priority_min": QueueOption(
+        0, "smallint", "Order", "The lowest priority that is allowed.", low=-32_767, high=32_767
+    ),
+    "priority_max": QueueOption(
+        9, "smallint", "Order", "The highest priority that is allowed.", low=-32_767, high=32_767
+    ),
     # What is kept
     "result_ttl_ms": QueueOption(0, "bigint", "What is kept", "0: nothing is kept of a completed job", high=MAX_TTL_MS),
-    "dedup_until": QueueOption("terminal", "text", "What is kept", choices=DedupUntil),
+    "dedup_until": QueueOption("terminal", "text", "What is kept", "How long a key is taken.", choices=DedupUntil),
     "idempotency_window_ms": QueueOption(
         120_000, "int", "What is kept", "How long an idempotency key of a write is remembered.", high=DAY_MS, http=True
     ),
@@ -106,6 +112,6 @@ OPTIONS: dict[str, QueueOption] = {
     # Storage
     "durability": QueueOption("disk", "text", "Storage", "What a commit waits for.", choices=Durability, http=True),
     "log_enqueued": QueueOption(True, "bool", "Storage", "Whether enqueueing writes an event."),
-    "serializer": QueueOption("json", "text", "Storage"),
-    "metadata": QueueOption({}, "jsonb", "Storage"),
+    "serializer": QueueOption("json", "text", "Storage", "Name of the serializer of payloads."),
+    "metadata": QueueOption({}, "jsonb", "Storage", "Notes of yours, an object."),
 }

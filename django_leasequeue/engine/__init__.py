@@ -97,6 +97,7 @@ __all__ = [
     "Swept",
     "Totals",
     "Waiting",
+    "Work",
     "WorkflowStatus",
     "ack",
     "advance",

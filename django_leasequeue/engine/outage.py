@@ -76,19 +76,15 @@ class Outage:
         self._away, self._back = away, back
         self._extra = extra
         self._lock = threading.Lock()
-        self._parts: set[Hashable] = set()
+        #: The parts that do not reach it; empty while it is there.
+        self.parts: set[Hashable] = set()
         self._since = 0.0
-
-    @property
-    def lasts(self) -> bool:
-        """Whether any part does not reach the database."""
-        return bool(self._parts)
 
     def begins(self, part: Hashable, error: BaseException) -> None:
         """Note that a part does not reach the database."""
         with self._lock:
-            first = not self._parts
-            self._parts.add(part)
+            first = not self.parts
+            self.parts.add(part)
             if first:
                 self._since = time.monotonic()
         level = logging.WARNING if first else logging.DEBUG
@@ -96,10 +92,10 @@ class Outage:
 
     def ends(self, part: Hashable) -> None:
         """Note that a part reaches it, or tries no more."""
-        if part not in self._parts:
+        if part not in self.parts:
             return
         with self._lock:
-            self._parts.discard(part)
-            last = not self._parts
+            self.parts.discard(part)
+            last = not self.parts
         if last:
             self._logger.info("%s after %.1f s", self._back, time.monotonic() - self._since, extra=self._extra)

@@ -27,6 +27,7 @@ from django.urls import Resolver404, ResolverMatch, get_resolver, set_script_pre
 from .. import conf
 from ..engine.pool import close_pools
 from ..notify import close_listeners
+from .payload import in_thread
 from .running import RECEIVED, UNREAD
 from .streaming import finish_background, stop
 
@@ -41,6 +42,8 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 #: Where ``beside`` notes the view in the ASGI scope.
 MATCH = "leasequeue.match"
 
+#: Bytes of a body that are kept in memory while it comes: Django's usual size.
+IN_MEMORY = 2_621_440
 #: Seconds that a request may take before its connection is watched: most are done by then.
 WATCH_AFTER = 0.02
 
@@ -115,7 +118,7 @@ class ApiHandler(ASGIHandler):
         first = message.get("body", b"")
         if not message.get("more_body", False) and len(first) <= limit:
             return io.BytesIO(first)
-        body = tempfile.SpooledTemporaryFile(max_size=2_621_440)  # noqa: SIM115  (the caller closes it)
+        body = tempfile.SpooledTemporaryFile(max_size=IN_MEMORY)  # noqa: SIM115  (the caller closes it)
         body.write(first)
         size = len(first)
         while message.get("more_body", False):
@@ -143,14 +146,15 @@ class _Unread:
 
     async def read(self, limit: int) -> bytes | None:
         """Return the body: in memory while it comes, on disk beyond Django's usual size; ``None`` beyond the limit."""
-        with tempfile.SpooledTemporaryFile(max_size=2_621_440) as file:
+        with tempfile.SpooledTemporaryFile(max_size=IN_MEMORY) as file:
             file.write(self._first)
             while self.more and file.tell() <= limit:
                 file.write(await self._next())
-            if file.tell() > limit:
+            size = file.tell()
+            if size > limit:
                 return None
             file.seek(0)
-            return file.read()
+            return await in_thread(file.read) if size > IN_MEMORY else file.read()
 
     async def skip(self) -> None:
         """Throw away what is left, up to the length of the longest body."""

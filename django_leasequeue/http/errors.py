@@ -73,18 +73,13 @@ _VALIDATION_CODES = ("batch_too_large", "record_too_large")
 #: Of an answer 503.
 RETRY = {"Retry-After": "1"}
 #: One line when requests begin to fail because of the database, one when they succeed again.
-_outage = Outage(logger, "The database is away: requests are answered 503", "The database is back")
-
-
-def answered() -> None:
-    """Note that the database answered a request."""
-    _outage.ends("requests")
+outage = Outage(logger, "The database is away: requests are answered 503", "The database is back")
 
 
 def not_ready(error: Exception) -> bool:
     """Whether an error is the database's that is away for a moment: the answer is 503. It is said once."""
     if passes(error):
-        _outage.begins("requests", error)
+        outage.begins("requests", error)
         return True
     return False
 

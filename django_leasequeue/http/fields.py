@@ -62,6 +62,10 @@ class Body(Serializer):
         """Return the names of what stands in a valid body without being a field of it."""
         return [name for name in data if name not in cls._declared_fields]
 
+    @classmethod
+    def check_large(cls, fields: Mapping[str, Any]) -> None:
+        """Check what a large body brings before it is written as JSON again, which would hold the process."""
+
     #: Whether it holds records or results: others are small.
     bulk: ClassVar[bool] = False
     #: Fields for which null is a value.

@@ -7,14 +7,18 @@ import gc
 import json
 import math
 import re
+import sys
 import zlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from threading import Lock
 from typing import Any, TypeVar
 
 from .. import conf
 from ..engine.codec import Raw, dumps_raw
 from ..exceptions import InvalidOption
+from .pieces import PieceParser
 
 try:
     import orjson
@@ -30,12 +34,15 @@ _ODD_NUMBER = re.compile(rb":-?(?:[01]+(?:\.[01]+)?e|[01]+\.[01]*0[^01.]|[01.]{1
 _CONTAINERS = (dict, list)
 #: Commas and opening brackets that a body may have: each value costs time in which no other thread of the process runs.
 MAX_VALUES = 1_000_000
-#: Bytes from which on a body is read in a thread, and of one search for odd numbers: other threads wait for its end.
-IN_THREAD, _SLICE = 65_536, 32_768
+#: Bytes from which on a body is read in a thread; from which on it is parsed in pieces; of one search for odd numbers.
+IN_THREAD, IN_PIECES, _SLICE = 65_536, 1_048_576, 32_768
+#: Seconds after which a thread that works on a large value gives way to others.
+SWITCH = 0.0005
 
 T = TypeVar("T")
 
 _thread = ThreadPoolExecutor(1, "leasequeue-bodies")
+_turn = Lock()
 
 
 def _no_constant(name: str) -> Any:
@@ -61,17 +68,25 @@ def loads(body: bytes) -> Any:
     Raises:
         ValueError: it is not JSON (or not UTF-8), or a number is too large; the message says where, or which.
     """
-    if orjson is not None and not _has_odd_number(body.translate(_KINDS)):
+    large = len(body) >= IN_PIECES
+    plain = (large or orjson is not None) and not _has_odd_number(body)
+    if plain and not large:
         return orjson.loads(body)
     try:
-        return json.loads(body.decode(), parse_constant=_no_constant, parse_float=_float, parse_int=_integer)
+        if large:
+            return PieceParser(body, _PLAIN if plain else _EXACT, conf.settings.API.MAX_DEPTH).parse()
+        return _EXACT.decode(body.decode())
     except RecursionError as error:
         raise ValueError("it is nested too deep") from error
 
 
-def _has_odd_number(kinds: bytes) -> bool:
+_PLAIN = json.JSONDecoder(parse_constant=_no_constant)
+_EXACT = json.JSONDecoder(parse_constant=_no_constant, parse_float=_float, parse_int=_integer)
+
+
+def _has_odd_number(body: bytes) -> bool:
     # An odd number is known by less than 32 bytes.
-    return any(_ODD_NUMBER.search(kinds, at, at + _SLICE + 32) for at in range(0, len(kinds), _SLICE))
+    return any(_ODD_NUMBER.search(body[at : at + _SLICE + 32].translate(_KINDS)) for at in range(0, len(body), _SLICE))
 
 
 def in_thread(work: Callable[[], T]) -> Awaitable[T]:
@@ -79,13 +94,30 @@ def in_thread(work: Callable[[], T]) -> Awaitable[T]:
     return asyncio.get_running_loop().run_in_executor(_thread, _uncollected, work)
 
 
+@contextmanager
+def considerately() -> Iterator[None]:
+    """Let one thread at a time work on large values, and the event loop interrupt it soon."""
+    with _turn:
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(min(interval, SWITCH))
+        try:
+            yield
+        finally:
+            sys.setswitchinterval(interval)
+
+
 def _uncollected(work: Callable[[], T]) -> T:
     """Collecting garbage would look through all the new values again and again, and stop every thread for that."""
     collected = gc.isenabled()
     gc.disable()
     try:
-        return work()
+        with considerately():
+            return work()
     finally:
+        if not gc.get_freeze_count():
+            # The new values are old then, at once: the next collection of young ones does not look through them.
+            gc.freeze()
+            gc.unfreeze()
         if collected:
             gc.enable()
 
@@ -110,7 +142,29 @@ def inflate(body: bytes, limit: int) -> bytes | None:
 
 def too_many(body: bytes) -> bool:
     """Return whether a body has more values than one may have; it is not parsed for that."""
-    return sum(body.count(mark) for mark in (b",", b"[", b"{")) > MAX_VALUES
+    pieces = range(0, len(body), IN_PIECES)
+    return sum(body.count(mark, at, at + IN_PIECES) for at in pieces for mark in b",[{") > MAX_VALUES
+
+
+def surely_longer(value: Any, limit: int) -> bool:
+    """Return whether a value has more than ``limit`` characters as JSON text, without writing it at one go.
+
+    Escapes are not counted: a value that is longer only by those is not found here.
+    """
+    size, left = 0, [value]
+    while left and size <= limit:
+        item = left.pop()
+        if isinstance(item, str):
+            size += len(item) + 2
+        elif isinstance(item, dict):
+            size += 2 + sum(map(len, item)) + 4 * len(item)
+            left.extend(item.values())
+        elif isinstance(item, list):
+            size += 1 + len(item)
+            left.extend(item)
+        else:
+            size += 1
+    return size > limit
 
 
 def too_deep(value: Any, limit: int) -> bool:

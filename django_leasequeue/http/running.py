@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from typing import TypeVar
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from functools import partial
+from typing import TypeVar, cast
 
 from asgiref.sync import sync_to_async
 
-from ..engine import AsyncConnectionExecutor, DjangoExecutor, Operation
-from ..engine.pool import borrow, in_thread, patiently
+from .. import conf
+from ..engine import AsyncConnectionExecutor, ConnectionExecutor, DjangoExecutor, Operation, Work, run
+from ..engine.operation import Steps
+from ..engine.pool import borrow, connect, in_thread, patiently
+from . import payload
 
 T = TypeVar("T")
+
+#: For operations with large parameters.
+_threads = ThreadPoolExecutor(4, "leasequeue-large")
 
 #: Where the server notes in the ASGI scope when the request came in (``api.asgi``).
 RECEIVED = "leasequeue.received"
@@ -30,24 +40,28 @@ class RequestRunner:
         self.using = using
         self.threaded = threaded or in_thread()
 
-    async def run(self, operation: Operation[T]) -> T:
-        """Run an operation."""
+    async def run(self, work: Work[T], *, large: bool = False) -> T:
+        """Run an operation; ``large``: its parameters are, and preparing them would hold the event loop."""
         if self.threaded:
-            return await sync_to_async(self._run)(operation)
+            return await sync_to_async(self._run)(work)
+        if large:
+            return (await self._aside(work, flush=False))[0]
         async with borrow(self.using) as connection:
-            return await AsyncConnectionExecutor(connection).run(operation)
+            return await AsyncConnectionExecutor(connection).run(work)
 
-    def _run(self, operation: Operation[T]) -> T:
+    def _run(self, work: Work[T]) -> T:
         with patiently(self.using):
-            return DjangoExecutor(self.using).run(operation)
+            return run(work, self.using)
 
-    async def run_flushed(self, operation: Operation[T]) -> tuple[T, float]:
+    async def run_flushed(self, operation: Operation[T], *, large: bool = False) -> tuple[T, float]:
         """Run an operation in a transaction of its own and return its value and the milliseconds that the commit took.
 
         On a topic with durability ``fsync`` that is the flush: the statements themselves do not wait for the disk.
         """
         if self.threaded:
             return await sync_to_async(self._flushed)(operation)
+        if large:
+            return await self._aside(operation, flush=True)
         async with borrow(self.using) as connection:
             executor = AsyncConnectionExecutor(connection)
             async with executor.transaction():
@@ -56,8 +70,39 @@ class RequestRunner:
             return value, (time.perf_counter() - ended) * 1000
 
     def _flushed(self, operation: Operation[T]) -> tuple[T, float]:
-        executor = DjangoExecutor(self.using)
-        with patiently(self.using), executor.transaction():
-            value = executor.run(operation)
-            ended = time.perf_counter()
-        return value, (time.perf_counter() - ended) * 1000
+        with patiently(self.using):
+            return _flushed(DjangoExecutor(self.using), operation)
+
+    async def _aside(self, work: Work[T], *, flush: bool) -> tuple[T, float]:
+        """Run an operation in a thread, on a connection of its own."""
+
+        def aside() -> tuple[T, float]:
+            patience = conf.settings.STATEMENT_TIMEOUT or None
+            with closing(connect(self.using, patience=patience)) as connection:
+                executor = ConnectionExecutor(connection)
+                prepared = Operation(lambda: _considerately(work.steps() if isinstance(work, Operation) else work))
+                return _flushed(executor, prepared) if flush else (executor.run(prepared), 0.0)
+
+        return await asyncio.get_running_loop().run_in_executor(_threads, aside)
+
+
+def _considerately(steps: Steps[T]) -> Steps[T]:
+    """Let steps be prepared by one thread at a time."""
+    go = partial(next, steps)
+    while True:
+        with payload.considerately():
+            try:
+                step = go()
+            except StopIteration as end:
+                return cast(T, end.value)
+        try:
+            go = partial(steps.send, (yield step))
+        except Exception as error:  # noqa: BLE001  (the steps may have an answer to it)
+            go = partial(steps.throw, error)
+
+
+def _flushed(executor: DjangoExecutor | ConnectionExecutor, operation: Operation[T]) -> tuple[T, float]:
+    with executor.transaction():
+        value = executor.run(operation)
+        ended = time.perf_counter()
+    return value, (time.perf_counter() - ended) * 1000

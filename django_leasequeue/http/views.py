@@ -18,12 +18,12 @@ from rest_framework.request import Request
 from rest_framework.views import APIView
 
 from .. import conf
-from ..engine import Operation
+from ..engine import Operation, Work
 from ..engine.queues import presets, routing
 from . import payload
 from .access import Access
 from .auth import ApiKeyAuthentication, authenticate, require
-from .errors import ApiError, answered, describe
+from .errors import ApiError, describe, outage
 from .fields import Body
 from .running import RECEIVED, UNREAD, RequestRunner
 from .schema import SCHEMA
@@ -69,6 +69,8 @@ class ApiView(APIView):
     began: float
     #: What the client should know of its request, as sentences: they go into a successful answer.
     warnings: list[str]
+    #: Whether the body is so large that what it brings is written in a thread.
+    large = False
 
     if SCHEMA is not None:
         schema = SCHEMA
@@ -104,8 +106,8 @@ class ApiView(APIView):
                 )
             await self._admit(wrapped, topic)
             response: HttpResponseBase = await handler(wrapped, **kwargs)
-            if not self.public:
-                answered()
+            if outage.parts and not self.public:
+                outage.ends("requests")  # the database answered
             return response
         except Exception as error:  # noqa: BLE001  (whatever happens has one form for the client)
             return self.refuse(error, topic)
@@ -136,9 +138,9 @@ class ApiView(APIView):
         if topic is not None:
             presets.check_name(topic, "the name of a topic")
 
-    async def run(self, operation: Operation[T]) -> T:
+    async def run(self, work: Work[T]) -> T:
         """Run an engine operation on the topic's database."""
-        return await self.runner.run(operation)
+        return await self.runner.run(work)
 
     async def run_on_each(self, operation: Operation[list[T]]) -> list[T]:
         """Run an engine operation on every database that has queues; return all that they answer."""
@@ -177,6 +179,8 @@ class ApiView(APIView):
             if not isinstance(data, dict):
                 raise ApiError(400, "invalid_request", "The body must be a JSON object.")
             fields = kind.validated(data)
+            if self.large:
+                kind.check_large(fields)
             unknown = kind.unknown(data)[:MAX_WARNINGS]
             self.warnings += [f"The field {name[:80]!r} is not known here: it was ignored." for name in unknown]
             return fields
@@ -237,6 +241,7 @@ class ApiView(APIView):
             payload.check_depth(data, raw)
             return use(data)
 
+        self.large = len(raw) >= payload.IN_PIECES
         if len(raw) < payload.IN_THREAD or isinstance(self.request._request, WSGIRequest):
             return work()
         return await payload.in_thread(work)

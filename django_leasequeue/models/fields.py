@@ -135,9 +135,9 @@ class TagsField(models.JSONField):
 class TagsContain(django_json.DataContains):
     """``tags__contains=``."""
 
-    def as_sql(self, compiler: Any, connection: Any) -> tuple[str, Any]:
+    def as_postgresql(self, compiler: Any, connection: Any) -> tuple[str, Any]:
         if not isinstance(self.rhs, dict) or not isinstance(self.lhs, Col):
-            return super().as_sql(compiler, connection)
+            return super().as_postgresql(compiler, connection)
         return _tagged(self, compiler, self.rhs)
 
 
@@ -154,7 +154,7 @@ class _OrNone(ForwardManyToOneDescriptor):
 class _IsNull(RelatedIsNull):
     """Whether there is no such row: the columns here do not say that."""
 
-    def as_sql(self, compiler: Any, connection: Any) -> Any:
+    def as_sql(self, compiler: Any, connection: Any) -> tuple[str, tuple[Any, ...]]:
         field = self.lhs.output_field
         if not isinstance(field, SameNumber):
             return super().as_sql(compiler, connection)
@@ -162,7 +162,7 @@ class _IsNull(RelatedIsNull):
         table, there = field.related_model._meta.db_table, field.target_field.column
         quote = connection.ops.quote_name
         found = f"EXISTS (SELECT FROM {quote(table)} other WHERE other.{quote(there)} = {here})"  # nosec  # B608: names
-        return f"NOT {found}" if self.rhs else found, list(params)
+        return f"NOT {found}" if self.rhs else found, tuple(params)
 
 
 class SameNumber(models.ForeignObject):

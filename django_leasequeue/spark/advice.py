@@ -67,13 +67,7 @@ class Action:
 
 
 def actions(rows: Rows, now: datetime, links: Links) -> list[Action]:
-    """Return what is to be done, the most urgent first.
-
-    Args:
-        rows: of the gold tables by name; ``run`` has the note of the last run.
-        now: the time of the report.
-        links: to the admin.
-    """
+    """Return what is to be done, the most urgent first."""
     return [
         *_stale(rows, now),
         *_broken(rows),
@@ -208,7 +202,7 @@ def _waits(rows: Rows) -> list[Action]:
     there: dict[str, int] = defaultdict(int)
     for row in rows["use"]:
         if row["hour"] is not None and end - utc(row["hour"]) < timedelta(hours=RECENT):
-            there[queue_name(row)] = max(there[queue_name(row)], row["most"])
+            there[queue_name(row)] = max(there[queue_name(row)], row["most"], row["nodes"])
     late: dict[str, list[Row]] = defaultdict(list)
     for row in rows["queue_latency"]:
         need = needs.get(queue_name(row))
@@ -224,7 +218,7 @@ def _waits(rows: Rows) -> list[Action]:
         found.append(
             Action(
                 f"Plan at least {need['workers']} concurrent jobs for {name} ({hour_of_week(need['hour_of_week'])})",
-                f"at most {there[name]} ran at once in the last week; in {len(hours)} of its hours 1 % of the jobs"
+                f"{there[name]} were there in the last week; in {len(hours)} of its hours 1 % of the jobs"
                 f" waited longer than the wanted {lasted(need['wanted_wait'])}, longest from {when(worst['hour'])} UTC:"
                 f" {lasted(worst['p99'])}",
             )

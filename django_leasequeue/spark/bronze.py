@@ -148,11 +148,7 @@ def with_days(events: DataFrame) -> DataFrame:
 
 
 def tie(lake: Lake, checkpoint: str) -> Tied:
-    """Return where a checkpoint writes to: its own path, or for a new checkpoint the next part of the table.
-
-    Raises:
-        InvalidOption: the path that belongs to the checkpoint is gone, or belongs to another one.
-    """
+    """Return where a checkpoint writes to: its own path, or for a new checkpoint the next part of the table."""
     mine = lake.note_at(f"{checkpoint}/{_MARK}")
     if mine:
         path = lake.path(*mine["path"])
@@ -197,11 +193,7 @@ def read_or_none(lake: Lake) -> Events | None:
 
 
 def read(lake: Lake) -> DataFrame:
-    """Return the events of all parts of bronze, one row a job; those of several parts may come twice.
-
-    Raises:
-        InvalidOption: there are none.
-    """
+    """Return the events of all parts of bronze, one row a job; those of several parts may come twice."""
     found = read_or_none(lake)
     return lake.read(lake.bronze) if found is None else found.all
 

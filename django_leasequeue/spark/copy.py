@@ -51,15 +51,7 @@ def _lists(texts: pa.StringArray, kind: pa.ListType) -> pa.Array:
 def batches(
     connection: psycopg.Connection[Any], query: Any, parameters: Any, columns: list[tuple[str, str]], size: int = BLOCK
 ) -> Iterator[pa.RecordBatch]:
-    """Run a query and yield its rows as Arrow batches.
-
-    Args:
-        connection: in UTC and ISO (see :mod:`.database`).
-        query: a SELECT with as many columns as ``columns``.
-        parameters: its parameters.
-        columns: name and Spark type of each.
-        size: bytes of text that become one batch.
-    """
+    """Run a query and yield its rows as Arrow batches."""
     schema = arrow_schema(columns)
     read = csv.ReadOptions(column_names=[name for name, _ in columns], use_threads=False, block_size=size * 2)
     parse = csv.ParseOptions(

@@ -25,11 +25,7 @@ class Database:
         return f"Database({', '.join(f'{name}={value}' for name, value in shown.items() if value)})"
 
     def connect(self, *, read_only: bool = True, autocommit: bool = True) -> psycopg.Connection[Any]:
-        """Open a connection.
-
-        Raises:
-            StorageError: it cannot be reached; the message names the place, never the password.
-        """
+        """Open a connection."""
         options = f"{self._parameters.get('options', '')} {_SESSION}".strip()
         if read_only:
             options += " -c default_transaction_read_only=on"
@@ -46,10 +42,6 @@ def resolve(options: dict[str, str]) -> Database:
     In this order: ``alias`` (a Django database; settings must be importable), ``service``, ``dsn`` or single options,
     Django's own alias when ``DJANGO_SETTINGS_MODULE`` is set, libpq's environment (``PGHOST``, ``PGSERVICE`` ...).
     The password comes from where libpq finds it (option ``password``, ``PGPASSWORD``, the password file, the service).
-
-    Raises:
-        InvalidOption: options contradict each other, or a ``dsn`` holds a password (plans and logs would show it).
-        StorageError: the database cannot be reached.
     """
     given = dict(options)
     alias = given.pop("alias", None)
@@ -74,16 +66,6 @@ def address(alias: str) -> dict[str, str]:
     """Return the source's options for a Django database, as they hold where Django's settings are not known.
 
     The Python processes of a Spark that ``spark-submit`` started, or of a Spark Connect server, do not know them.
-
-    Args:
-        alias: of the database.
-
-    Returns:
-        The option ``dsn``, and where there is a password the option ``password``, which Spark redacts.
-
-    Raises:
-        InvalidOption: there is no such alias.
-        StorageError: the database cannot be reached.
     """
     parameters = _as_libpq_sees_it(Database(_of_django(alias)))._parameters
     password = parameters.pop("password", None)

@@ -40,11 +40,7 @@ def uri(lake: Lake) -> str:
 
 
 def open_or_none(lake: Lake) -> DeltaTable | None:
-    """Open the table, or return None where there is none yet.
-
-    Raises:
-        InvalidOption: there is one, and the extra ``delta`` is not installed.
-    """
+    """Open the table, or return None where there is none yet."""
     if not installed():
         if lake.format == "parquet" and lake.lines_or_none(f"{uri(lake)}/_delta_log") is None:
             return None
@@ -58,14 +54,7 @@ def open_or_none(lake: Lake) -> DeltaTable | None:
 
 
 def append(frame: DataFrame, number: int, root: str, checkpoint: str) -> None:
-    """Commit one batch of the stream, unless the table has it.
-
-    Args:
-        frame: the rows.
-        number: of the batch.
-        root: of the lake.
-        checkpoint: of the stream; a new one has a new id, so its batch 0 is not the old one's.
-    """
+    """Commit one batch of the stream, unless the table has it. A new checkpoint's batches are others: its id is new."""
     from deltalake import CommitProperties, Schema, Transaction
     from deltalake.transaction import create_table_with_add_actions
 
@@ -164,8 +153,7 @@ def read_or_none(lake: Lake) -> DataFrame | None:
 def maintain(lake: Lake) -> int:
     """Merge small files, remove those that no version of the last week needs, and write a checkpoint of the log.
 
-    Returns:
-        How many files were merged.
+    Returns how many files were merged.
     """
     table = open_or_none(lake)
     if table is None:

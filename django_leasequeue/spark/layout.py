@@ -74,11 +74,7 @@ class Lake:
         return self.read_or_none(path) is not None
 
     def read(self, path: str) -> DataFrame:
-        """Read Parquet.
-
-        Raises:
-            InvalidOption: there is none; the message says which step makes it.
-        """
+        """Read Parquet."""
         frame = self.read_or_none(path)
         if frame is None:
             raise InvalidOption(f"There is nothing at {path} yet: run the pipeline first (leasequeue_lake run).")

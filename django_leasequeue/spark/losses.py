@@ -80,14 +80,7 @@ def dropped(connection: psycopg.Connection[Any]) -> Point | None:
 
 
 def behind(connection: psycopg.Connection[Any], point: Point, system: str, known: list[Loss]) -> Loss | None:
-    """Return what was dropped after a point; None when everything after it is there, or what is not is known.
-
-    Args:
-        connection: to the database.
-        point: where a stream stands.
-        system: the database system in which it read up to there.
-        known: losses that were accepted.
-    """
+    """Return what was dropped after a point; None when everything after it is there, or what is not is known."""
     if point == START:
         return None  # a new stream begins with what there is
     found, begin = _look(connection, system)
@@ -116,16 +109,7 @@ def at_begin(connection: psycopg.Connection[Any], offset: dict[str, Any]) -> dic
 
 
 def check_read(connection: psycopg.Connection[Any], after: Point, planned: Point | None) -> None:
-    """Make sure that nothing behind a point was dropped while it was read.
-
-    Args:
-        connection: to the database.
-        after: where the slice that was read begins.
-        planned: the last event that had been dropped when the slice was planned.
-
-    Raises:
-        StreamInterrupted: something was.
-    """
+    """Make sure that nothing behind a point was dropped while it was read."""
     now = dropped(connection)
     if now is not None and now > after and (planned is None or now > planned):
         raise StreamInterrupted("Retention dropped events while they were read. Start the stream again: it says which.")

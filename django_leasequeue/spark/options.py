@@ -9,32 +9,16 @@ from ..exceptions import InvalidOption
 #: How the database is found (see :mod:`django_leasequeue.spark.database`).
 CONNECTION = frozenset(
     {
-        "alias",
-        "service",
-        "dsn",
-        "host",
-        "port",
-        "dbname",
-        "user",
-        "password",
-        "sslmode",
-        "sslrootcert",
+        "alias", "service", "dsn", "host", "port", "dbname", "user", "password", "sslmode", "sslrootcert",
         "connect_timeout",
     }
-)
+)  # fmt: skip
 READ = frozenset(
     {
-        "table",
-        "numpartitions",
-        "rowsperpartition",
-        "pushdown",
-        "snapshot",
-        "snapshotseconds",
-        "fromid",
-        "toid",
+        "table", "numpartitions", "rowsperpartition", "pushdown", "snapshot", "snapshotseconds", "fromid", "toid",
         "batches",
     }
-)
+)  # fmt: skip
 STREAM = frozenset(
     {
         "table", "consumer", "maxrowspertrigger", "rowsperpartition", "startingoffset", "failondataloss",

@@ -61,11 +61,7 @@ def _joined(value: str) -> str:
 def batches(
     connection: psycopg.Connection[Any], query: str, columns: Sequence[tuple[str, str, str]], size: int
 ) -> Iterator[pa.RecordBatch]:
-    """Run a SELECT of :func:`aggregates` and yield its rows, ``size`` at a time.
-
-    Raises:
-        psycopg.errors.ProgramLimitExceeded: the values are too large to be sent as one; nothing was yielded.
-    """
+    """Run a SELECT of :func:`aggregates` and yield its rows, ``size`` at a time."""
     with connection.cursor(binary=True) as cursor:
         row = cursor.execute(sql.SQL(query)).fetchone()
     if row is None or not row[0]:

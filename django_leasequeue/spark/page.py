@@ -59,13 +59,7 @@ _DARK = (
 
 
 def html(rows: Rows, *, links: Links | None = None, now: datetime | None = None) -> str:
-    """Return the page.
-
-    Args:
-        rows: of the gold tables by name; ``run`` has one row with ``at``, the time of the last run.
-        links: to the admin; without them the page links nowhere.
-        now: the time of the report.
-    """
+    """Return the page."""
     made = now or datetime.now(UTC)
     links = links or Links()
     with timezone.override(UTC):
@@ -73,6 +67,7 @@ def html(rows: Rows, *, links: Links | None = None, now: datetime | None = None)
             format_html("<h1>Lease queue report</h1>{}", _fresh(rows, made)),
             _to_do(rows, made, links),
             _weeks(rows),
+            *_service(rows),
             *_curves(rows),
             _section("Nodes", "Compared with the other nodes on the same queues.", _nodes(rows["nodes"], links)),
             _section("Failures that look alike", "", _table(_errors_first(rows["poison"]), _POISON)),
@@ -178,6 +173,35 @@ def _weeks(rows: Rows) -> SafeString:
     )
 
 
+def _service(rows: Rows) -> list[SafeString]:
+    """How well the queues served in the newest seven days; sections without rows are left out."""
+    split = [
+        {**row, "total": lasted(row["total"] / row["n"])}
+        | {part: percent(row[part] / row["total"] if row["total"] else None) for part in _PARTS}
+        for row in rows["time_split"]
+    ]
+    costs = [{**row, "seconds": lasted(row["seconds"]), "share": percent(row["share"])} for row in rows["retry_cost"]]
+    outages = [
+        {**row, "seconds": "-" if row["ended"] is None else lasted(row["seconds"])} for row in rows["recoveries"]
+    ]
+    aims = [
+        {**row, "share": f"{100 * row['share']:.2f} %", "budget_left": f"{100 * row['budget_left']:.0f} %"}
+        for row in sorted(rows["objectives"], key=lambda row: row["share"])
+    ]
+    changed = [
+        {**row, "day": f"{row['day']:%A %-d %B}", "before": lasted(row["before"]), "after": lasted(row["after"])}
+        for row in rows["changes"]
+    ]
+    told = (
+        ("Objectives", "99 % of the jobs start within the wanted wait.", aims, _OBJECTIVES),
+        ("Where the time went", "Of jobs that ended; shares of all their time from enqueue to end.", split, _SPLIT),
+        ("What failed attempts cost", "Worker time that completed nothing.", costs, _COSTS),
+        ("Backlogs and recovery", "At least 100 jobs, and three times the median.", outages, _RECOVERIES),
+        ("Changes", "From this day on the daily median differs from before.", changed, _CHANGES),
+    )
+    return [_section(title, note, _table(lines, columns)) for title, note, lines, columns in told if lines]
+
+
 def tones(names: Sequence[str]) -> dict[str, int]:
     """Return a colour for each queue: by its name, so that it stays from chart to chart and from report to report."""
     taken: dict[str, int] = {}
@@ -245,6 +269,40 @@ def _heat(rows: Rows) -> list[SafeString]:
     return [format_html("<h2>{}</h2>", "Load by hour of the week"), *made] if made else []
 
 
+_OBJECTIVES = {
+    "queue": "Queue",
+    "wanted_wait": "Wanted wait, s",
+    "n": "Attempts",
+    "share": "Started in time",
+    "budget_left": "Budget left",
+}
+_PARTS = ("delay", "ready", "retry_wait", "run")
+_SPLIT = {
+    "queue": "Queue",
+    "n": "Jobs",
+    "total": "Mean total",
+    "delay": "Delayed",
+    "ready": "Ready",
+    "retry_wait": "Between attempts",
+    "run": "Running",
+}
+_COSTS = {
+    "queue": "Queue",
+    "task": "Task",
+    "outcome": "Outcome",
+    "error_type": "Error",
+    "n": "Attempts",
+    "seconds": "Worker time",
+    "share": "Of the queue's",
+}
+_RECOVERIES = {
+    "queue": "Queue",
+    "began": "Began",
+    "highest": "Most jobs",
+    "ended": "Usual again",
+    "seconds": "Lasted",
+}
+_CHANGES = {"queue": "Queue", "measure": "Time", "day": "Since", "before": "Before", "after": "After"}
 _POISON = {
     "queue": "Queue",
     "task": "Task",
@@ -340,7 +398,14 @@ def _workflows(rows: Rows) -> SafeString:
 def _table(rows: Sequence[Row], columns: dict[str, str]) -> SafeString:
     if not rows:
         return format_html('<p class="empty">{}</p>', "Nothing.")
-    head = format_html_join("", '<th scope="col">{}</th>', ((title,) for title in columns.values()))
+    head = format_html_join(
+        "",
+        '<th scope="col"{}>{}</th>',
+        (
+            (SafeString(' class="lq-number"') if _numeric(name, rows[0][name]) else "", title)
+            for name, title in columns.items()
+        ),
+    )
     body = format_html_join(
         "",
         "<tr>{}</tr>",
@@ -355,6 +420,10 @@ def _table(rows: Sequence[Row], columns: dict[str, str]) -> SafeString:
     )
 
 
+def _numeric(name: str, value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and name != "hour_of_week"
+
+
 def _cell(row: Row, name: str) -> SafeString:
     value: Any = row[name]
     if name == "queue":
@@ -366,7 +435,7 @@ def _cell(row: Row, name: str) -> SafeString:
         return format_html("<td>{}</td>", _link(link, str(value)) if link else "all" if value is None else value)
     if isinstance(value, bool):
         return format_html("<td>{}</td>", "yes" if value else "no")
-    if isinstance(value, int | float):
+    if _numeric(name, value):
         told = f"{100 * value:.1f} %" if name in {"rate", "others_rate"} else charts.figure(value)
         return format_html('<td class="lq-number">{}</td>', told)
     if isinstance(value, datetime):

@@ -60,11 +60,7 @@ class Slow(NamedTuple):
 
 
 def slowest(rows: Rows) -> list[Slow]:
-    """Return the slowest run of each workflow, the slowest first.
-
-    Args:
-        rows: of the gold tables by name, as the report has them.
-    """
+    """Return the slowest run of each workflow, the slowest first."""
     steps: dict[str, list[Row]] = defaultdict(list)
     for step in rows["critical_paths"]:
         steps[step["workflow"]].append(step)

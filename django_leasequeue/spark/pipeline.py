@@ -76,7 +76,10 @@ def run(
         days = timed("silver (days)", lambda: refine(lake))
         unlogged = waiting.snapshot(lake, source)
         # What gold was computed from: a run that was killed before its end has not noted it.
-        ground = {name: lake.note(name) for name in ("silver", "waiting")} | {"wanted_wait": wanted_wait}
+        ground = {name: lake.note(name) for name in ("silver", "waiting")} | {
+            "wanted_wait": wanted_wait,
+            "version": upkeep.GOLD,
+        }
         stale = unlogged or lake.note("gold") != ground
         tables = timed("gold (tables)", lambda: figure(lake, wanted_wait) if stale else [])
         if tables:
@@ -137,16 +140,9 @@ def refine(lake: Lake) -> int:
 
 
 def _of_touched_days(every: DataFrame, new: DataFrame, known: DataFrame, before: DataFrame) -> tuple[str, DataFrame]:
-    """Find the days on which jobs with new events were enqueued, and the other jobs of these days.
+    """Return the oldest day on which jobs with new events were enqueued, and all events of the jobs of such days.
 
-    Args:
-        every: all events.
-        new: the new ones among them.
-        known: jobs of silver among which those of the new events are.
-        before: all jobs of silver.
-
-    Returns:
-        The oldest of these days, and all events of all these jobs.
+    ``known`` are the jobs of silver (``before``) among which those of the new events are.
     """
     from pyspark.sql import functions as f
 
@@ -173,13 +169,7 @@ def named(events: DataFrame) -> DataFrame:
 
 
 def silver(lake: Lake, name: str, since: date | None = None) -> DataFrame:
-    """Return a table of silver; without rows, but with its columns, while nothing was enqueued or claimed yet.
-
-    Args:
-        lake: the lake.
-        name: ``attempts`` or ``jobs``.
-        since: only of jobs that were enqueued on this day (UTC) or later: files of other days are not opened.
-    """
+    """Return a table of silver; without rows, but with its columns, while nothing was enqueued or claimed yet."""
     from pyspark.sql import functions as f
 
     found = lake.read_or_none(lake.silver(name))
@@ -192,25 +182,20 @@ def silver(lake: Lake, name: str, since: date | None = None) -> DataFrame:
 
 @contextmanager
 def tables(lake: Lake, wanted_wait: float = 5.0, since: date | None = None) -> Iterator[dict[str, DataFrame]]:
-    """Give the gold tables as they follow from silver, by name, not computed yet.
-
-    Args:
-        lake: a lake whose silver is up to date.
-        wanted_wait: 99th percentile of waiting (seconds) that the capacity table plans for.
-        since: only of jobs that were enqueued on this day (UTC) or later.
-    """
+    """Give the gold tables as they follow from silver, by name, not computed yet."""
     attempts, jobs = silver(lake, "attempts", since), waiting.added(lake, silver(lake, "jobs", since), since)
     # Each is two tables, or the ground of another: computed once.
     latencies = metrics.latencies(attempts, jobs).persist()
     weekly = metrics.hour_of_week(attempts, jobs).persist()
     days = metrics.daily(attempts, jobs).persist()
     paths = metrics.workflow_paths(attempts, jobs).persist()
+    levels = metrics.backlog(jobs).persist()
     try:
         yield {
             "latency": latencies.where("of = 'task'").drop("of"),
             "capacity": weekly,
             "throughput": metrics.throughput(attempts, jobs),
-            "backlog": metrics.backlog(jobs),
+            "backlog": levels,
             "in_flight": metrics.in_flight(attempts),
             "use": metrics.use(attempts),
             "nodes": metrics.node_health(attempts),
@@ -218,6 +203,11 @@ def tables(lake: Lake, wanted_wait: float = 5.0, since: date | None = None) -> I
             "leases": metrics.lease_advice(attempts),
             "daily": days,
             "weeks": metrics.weeks(days),
+            "objectives": metrics.objectives(attempts, wanted_wait),
+            "retry_cost": metrics.retry_cost(attempts),
+            "time_split": metrics.time_split(attempts, jobs),
+            "recoveries": metrics.recoveries(levels),
+            "changes": metrics.changes(days),
             "span": metrics.span(attempts, jobs),
             "quality": metrics.quality(attempts, jobs),
             "workflows": metrics.workflows(paths),
@@ -226,7 +216,7 @@ def tables(lake: Lake, wanted_wait: float = 5.0, since: date | None = None) -> I
             "forecast": metrics.workers_needed(metrics.forecast(weekly), wanted_wait),
         }
     finally:
-        for frame in (latencies, weekly, days, paths):
+        for frame in (latencies, weekly, days, paths, levels):
             frame.unpersist()
 
 

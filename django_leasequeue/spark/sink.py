@@ -124,15 +124,7 @@ class Sink:
     # On the driver.
 
     def move(self, write_id: str, batch: int, messages: Sequence[WriterCommitMessage | None]) -> int:
-        """Have the reported parts enqueued, once. Returns how many jobs were added.
-
-        Raises:
-            InvalidOption: a row was refused: nothing was added.
-            WriteBroken: a part is gone (the server crashed, or the janitor came): nothing was added, or with visible =
-                parts some of it.
-            QueueNotFound: a queue is missing.
-            QueueFull: a queue is at its cap and rejects.
-        """
+        """Have the reported parts enqueued, once. Returns how many jobs were added."""
         for message in messages:
             if isinstance(message, RefusedRow):
                 raise InvalidOption(f"{message.text} Nothing was enqueued.")

@@ -60,14 +60,7 @@ class Leaf(NamedTuple):
 
 
 def horizon(connection: psycopg.Connection[Any]) -> Horizon:
-    """Return the number below which every transaction has ended, and is on disk: a crash takes none of them back.
-
-    Args:
-        connection: in autocommit mode.
-
-    Raises:
-        StorageError: the server does not write its WAL.
-    """
+    """Return the number below which every transaction has ended, and is on disk: a crash takes none of them back."""
     row = connection.execute(statement("lake/horizon")).fetchone()
     assert row is not None
     xmin, system, timeline, place = row
@@ -134,13 +127,7 @@ def _step(found: Sequence[Leaf]) -> int:
 
 
 def page_ranges(found: list[Leaf], rows: int, at_least: int = 1) -> list[tuple[Leaf, int, int | None]]:
-    """Cut tables into ranges of pages of about ``rows`` rows; the last range of each table is open above.
-
-    Args:
-        found: the tables.
-        rows: rows that one range should have.
-        at_least: how many ranges there should be in all, when there are that many pages.
-    """
+    """Cut tables into ranges of pages of about ``rows`` rows; the last range of each table is open above."""
     total = sum(leaf.pages for leaf in found)
     cap = max(1, total // at_least) if at_least > 1 else total or 1
     ranges: list[tuple[Leaf, int, int | None]] = []
@@ -174,12 +161,7 @@ def select(
 ) -> sql.Composed:
     """Return the SELECT of some columns of a slice, joined with its queue when a column asks for it.
 
-    Args:
-        columns: their SQL.
-        place: the table or view that the rows come from.
-        source: the place's table, or a partition of it.
-        where: the condition of the slice, on the columns of that table (alias ``p``).
-        more: conditions in the words of the columns.
+    ``source`` is the place's table or a partition of it, ``where`` is on its columns (alias ``p``), ``more`` on ours.
     """
     join = any("q." in text for text in (*columns, *more))
     return sql.SQL("SELECT {columns} FROM {rows}{join}{where}").format(

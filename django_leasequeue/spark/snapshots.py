@@ -66,11 +66,7 @@ def _wait(
 
 
 def adopt(connection: psycopg.Connection[Any], name: str) -> None:
-    """See what the snapshot saw.
-
-    Raises:
-        StorageError: it is not held any more.
-    """
+    """See what the snapshot saw."""
     connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
     try:
         connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(name)))

@@ -46,11 +46,7 @@ class Slice(InputPartition):
 
 
 def chosen(table: tables.Table, schema: StructType) -> list[tuple[str, str]]:
-    """Return name and type of the columns that a schema names.
-
-    Raises:
-        InvalidOption: it is empty, or a column does not exist or has another type.
-    """
+    """Return name and type of the columns that a schema names."""
     if not schema.fields:
         raise InvalidOption("The schema names no column.")
     pairs = []

@@ -56,11 +56,7 @@ class RowRefused(InvalidOption):
 class Rows:
     """The rows of one task on their way into the stage.
 
-    Args:
-        names: the DataFrame's columns.
-        queue: of all rows, where they have no column ``queue``; empty for a replay that goes where each came from.
-        largest: bytes of a payload: data, meta and body together.
-        replay: whether the rows are dead letters, whose meta is the engine's own.
+    ``queue`` is that of rows without a column ``queue``; it is empty for a replay that goes where each came from.
     """
 
     def __init__(self, names: Sequence[str], queue: str, largest: int, *, replay: bool = False) -> None:
@@ -77,11 +73,7 @@ class Rows:
         ).encode
 
     def lines(self, part: str, batches: Iterator[pa.RecordBatch]) -> Iterator[str]:
-        """Yield text for COPY, about a megabyte at a time.
-
-        Raises:
-            RowRefused: a value cannot be taken.
-        """
+        """Yield text for COPY, about a megabyte at a time."""
         for batch in batches:
             self.done, self.count = self.count, self.count + batch.num_rows
             buffer = io.StringIO()

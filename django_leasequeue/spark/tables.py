@@ -65,11 +65,7 @@ class Table:
         return ", ".join(f"{name} {column.type}" for name, column in self.columns.items())
 
     def column(self, name: str) -> Column:
-        """Return a column.
-
-        Raises:
-            InvalidOption: there is none of that name; the message lists what there is.
-        """
+        """Return a column."""
         if name not in self.columns:
             raise InvalidOption(f"Table {self.name!r} has no column {name!r}; it has {', '.join(self.columns)}.")
         return self.columns[name]
@@ -248,15 +244,7 @@ TABLES = {table.name: table for table in (EVENTS, JOBS, RESULTS)}
 
 
 def table(name: str, *, batches: bool = False) -> Table:
-    """Return a table by the name that users know.
-
-    Args:
-        name: of the table.
-        batches: of the events: as they are stored, a row a statement, queue, kind and task.
-
-    Raises:
-        InvalidOption: there is none of that name, or it has no batches.
-    """
+    """Return a table by the name that users know."""
     if name not in TABLES:
         raise InvalidOption(f"Option 'table' must be one of {', '.join(TABLES)}; it is {name!r}.")
     if batches and name != EVENTS.name:

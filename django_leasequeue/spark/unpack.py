@@ -26,14 +26,7 @@ _LINKS = {
 
 
 def by_job(rows: DataFrame) -> DataFrame:
-    """Return one row a job.
-
-    Args:
-        rows: with the columns of ``layout.BATCHES``, and the day.
-
-    Returns:
-        The columns of ``layout.BRONZE``, and the day.
-    """
+    """Return one row a job."""
     from pyspark.sql import functions as f
 
     # What is the same of a row's jobs is worked out before they part; a thousand links are not read a thousand times.

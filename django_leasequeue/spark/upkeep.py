@@ -15,6 +15,8 @@ from .options import CONNECTION
 
 #: Version of the columns of silver. A lake of an older one is computed anew from bronze.
 SILVER = 4
+#: Version of the tables of gold. A lake of another one gets them anew with the next run.
+GOLD = 2
 
 
 class RunInProgress(LeaseQueueError):
@@ -25,14 +27,7 @@ class RunInProgress(LeaseQueueError):
 def only_run(lake: Lake, source: Mapping[str, str], consumer: str) -> Iterator[None]:
     """Hold the locks of a lake and of a consumer, in the database, by a connection that does nothing else.
 
-    Args:
-        lake: the lake; it bears the name under which it is locked, so another spelling of its path is the same lake.
-        source: options of the source, for example ``{"alias": "default"}``.
-        consumer: the name under which retention knows the lake.
-
-    Raises:
-        RunInProgress: another run holds one of them.
-        StorageError: the database cannot be reached.
+    The lake bears the name under which it is locked, so another spelling of its path is the same lake.
     """
     place = {name: value for name, value in source.items() if name.lower() in CONNECTION}
     with resolve(place).connect() as connection:
@@ -59,11 +54,7 @@ def only_run(lake: Lake, source: Mapping[str, str], consumer: str) -> Iterator[N
 
 
 def is_current(lake: Lake) -> bool:
-    """Return whether silver has the columns of this version; if it is older, it is to be computed anew.
-
-    Raises:
-        InvalidOption: a newer version of this package wrote it.
-    """
+    """Return whether silver has the columns of this version; if it is older, it is to be computed anew."""
     version = lake.note("schema").get("silver", 1)
     if version > SILVER:
         raise InvalidOption(

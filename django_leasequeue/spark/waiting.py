@@ -23,12 +23,7 @@ _READ = (
 def snapshot(lake: Lake, source: Mapping[str, str]) -> bool:
     """Write the waiting jobs of which silver knows nothing, in place of those of the last run.
 
-    Args:
-        lake: a lake whose silver is up to date.
-        source: options of the source, for example ``{"alias": "default"}``.
-
-    Returns:
-        Whether there are any, or there were.
+    Returns whether there are any, or there were.
     """
     from pyspark.sql import functions as f
 

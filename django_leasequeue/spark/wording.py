@@ -32,7 +32,8 @@ def lasted(span: timedelta | float) -> str:
     """Return a duration in its one or two largest units: ``2 days 3 hours``, ``4 minutes``, ``1.5 seconds``."""
     seconds = span.total_seconds() if isinstance(span, timedelta) else span
     if seconds < 120:
-        return f"{seconds:.0f} seconds" if seconds >= 10 else f"{seconds:.2g} seconds"
+        told = f"{seconds:.0f}" if seconds >= 10 else f"{seconds:.2g}"
+        return f"{told} second{'s' if told != '1' else ''}"
     parts = []
     rest = round(seconds / 60) * 60
     for size, unit in _UNITS:

@@ -1,8 +1,9 @@
 """Django's Tasks on the lease engine: the backend, the task class, and what tasks may use.
 
-Start in ``backend.py`` (a call is enqueued) and ``handler.py`` (the worker runs it); ``task.py`` declares, ``calls.py``
-makes jobs of calls, ``results.py`` and ``result_rows.py`` are what callers get back. Workflows: ``signature.py``,
-``canvas.py`` and ``workflow.py`` draw the graph, ``starting.py`` enqueues it. Nothing below ``tasks`` imports it.
+Start in ``backend.py`` (a call is enqueued) and ``handler.py`` (the worker runs it); ``decorator.py`` and ``task.py``
+declare a task, ``calls.py`` makes jobs of calls, ``results.py`` and ``result_rows.py`` are what callers get back.
+Workflows: ``signature.py``, ``canvas.py`` and ``workflow.py`` draw the graph, ``starting.py`` enqueues it. `queue`,
+doors, `testing` and the admin may import `tasks`; it imports `worker`, `notify`, the engine and `conf`.
 Safe to import at any time: no model is loaded before a task is enqueued or a result read.
 """
 
@@ -11,9 +12,9 @@ from .backend import LeaseQueueBackend
 from .backoff import Backoff
 from .canvas import chain, chord, group
 from .context import LeaseQueueContext, aemit, current, emit, step
+from .decorator import LeaseQueueTask, task
 from .exceptions import FailForGood, ResultNotSerializable, RetryLater, TaskNotFound
 from .signature import Outcome, Signature
-from .task import LeaseQueueTask, task
 from .workflow import CurrentWorkflow, Workflow, acurrent_workflow, current_workflow
 from .workflow_result import WorkflowResult, aget_workflow_result, get_workflow_result
 

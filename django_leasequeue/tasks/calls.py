@@ -60,6 +60,8 @@ class TaskCalls:
         changed = task.changed if isinstance(task, LeaseQueueTask) else ()
         if "timeout" in changed:
             meta["timeout"] = cast("Any", task).timeout
+        if "ignore_result" in changed:
+            meta["ignore_result"] = cast("Any", task).ignore_result
         if "backoff" in changed:
             meta["backoff"] = backoffs.dump(cast("Any", task).backoff)
         common = engine.NewJob(

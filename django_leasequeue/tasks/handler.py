@@ -95,7 +95,7 @@ class TaskHandler:
             running.reset(token)
             if tagging is not None:
                 tags.inherited.reset(tagging)
-        return None if value is None else result_json(entry.path, value)
+        return self._kept(entry, job, value)
 
     def _in_transaction(
         self, entry: TaskEntry, job: LeasedJob, control: JobControl, args: Any, kwargs: Any
@@ -108,7 +108,7 @@ class TaskHandler:
         with atomic_run(control, f"the atomic task {entry.path}") as using:
             value = entry.func(*args, **kwargs)
             control.returned()
-            text = None if value is None else result_json(entry.path, value)
+            text = self._kept(entry, job, value)
             ending = engine.Ending(
                 job.seq, job.token, result_json=text, body=control.result_body, result_ttl_ms=control.result_ttl_ms
             )
@@ -135,7 +135,7 @@ class TaskHandler:
             running.reset(token)
             if tagging is not None:
                 tags.inherited.reset(tagging)
-        return None if value is None else result_json(entry.path, value)
+        return self._kept(entry, job, value)
 
     def failed(self, job: LeasedJob, error: BaseException) -> tuple[Failure, Retry | GiveUp]:
         """Return what is kept of an error, and whether and when the task is tried again."""
@@ -188,6 +188,13 @@ class TaskHandler:
     def _meta(job: LeasedJob) -> dict[str, Any]:
         meta = job.meta
         return meta if isinstance(meta, dict) else {}
+
+    def _kept(self, entry: TaskEntry, job: LeasedJob, value: Any) -> str | None:
+        """Return what is kept of what a task returned, as JSON."""
+        ignores = entry.ignore_result
+        if job.meta_json is not None:
+            ignores = self._meta(job).get("ignore_result", ignores)
+        return None if value is None or ignores else result_json(entry.path, value)
 
     @staticmethod
     def _tagging(job: LeasedJob) -> Token[dict[str, Any] | None] | None:

@@ -108,6 +108,7 @@ class TaskEntry:
         "alias",
         "atomic",
         "func",
+        "ignore_result",
         "is_async",
         "keeps_slot",
         "path",
@@ -129,6 +130,7 @@ class TaskEntry:
         #: In seconds, ``None`` for none; Django's own tasks have none.
         self.timeout: float | None = getattr(task, "timeout", None)
         self.atomic: bool = getattr(task, "atomic", False)
+        self.ignore_result: bool = getattr(task, "ignore_result", False)
         #: Whether its jobs keep the slot of their limit while they sleep or wait.
         self.keeps_slot: bool = getattr(getattr(task, "limit", None), "while_suspended", False)
 

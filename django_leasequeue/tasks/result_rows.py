@@ -222,6 +222,8 @@ def _own_changes(
     if "backoff" in meta:
         with suppress(TypeError, ValueError):
             changes["backoff"] = backoffs.load(meta["backoff"])
+    if isinstance(meta.get("ignore_result"), bool):
+        changes["ignore_result"] = meta["ignore_result"]
     if found := meta.get(META):
         changes["tags"] = found
     return changes

@@ -1,12 +1,12 @@
-"""The task class: Django's ``Task`` with retries and a time limit, and the decorator that makes one."""
+"""The task class: Django's ``Task`` with retries, a time limit, a key and a limit."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, Protocol, cast, overload, runtime_checkable
+from typing import TYPE_CHECKING, Any, Generic, Protocol, cast, runtime_checkable
 
 from ..engine import clock
 from ..engine.flow.declared import Limit
@@ -16,9 +16,6 @@ from ..exceptions import InvalidOption
 from ..twins import Steps, arun, either, run
 from . import backoff as backoffs
 from .api import (
-    DEFAULT_TASK_BACKEND_ALIAS,
-    DEFAULT_TASK_PRIORITY,
-    DEFAULT_TASK_QUEUE_NAME,
     GenericTask,
     InvalidTask,
     P,
@@ -27,7 +24,6 @@ from .api import (
     TaskResult,
 )
 from .backoff import BackoffLike
-from .context import LeaseQueueContext
 from .keys import OnConflict, UniqueUntil, check_limit, checked_unique_for, with_key_changes
 from .results import local
 from .signature import Signature
@@ -42,14 +38,11 @@ if TYPE_CHECKING:
 #: One set of arguments: positional ones, or keyword ones.
 Arguments = Sequence[Any] | Mapping[str, Any]
 
-#: Classes of exceptions, one or several.
-Exceptions = type[BaseException] | tuple[type[BaseException], ...]
-
 #: One call of a task: the task, its positional and its keyword arguments.
 Call = tuple["Task[..., Any]", Sequence[Any], Mapping[str, Any]]
 
 #: Fields that a task of ours has beside Django's own fields.
-OWN_FIELDS = ("max_attempts", "backoff", "timeout")
+OWN_FIELDS = ("max_attempts", "backoff", "timeout", "ignore_result")
 
 
 @runtime_checkable
@@ -104,6 +97,9 @@ class LeaseQueueTask(GenericTask[P, T], Generic[P, T]):
     dont_retry_for: tuple[type[BaseException], ...] = ()
     """Exceptions after which there is no other attempt."""
 
+    ignore_result: bool = False
+    """Whether what it returns is not kept."""
+
     tags: dict[str, Any] | None = field(default=None, hash=False)
     """Names and values to find its jobs by; what a job enqueues while it runs inherits them."""
 
@@ -149,6 +145,7 @@ class LeaseQueueTask(GenericTask[P, T], Generic[P, T]):
         limit: Limit | None = None,
         expires: float | timedelta | None = None,
         tags: dict[str, str | int] | None = None,
+        ignore_result: bool | None = None,
     ) -> Self:
         """Return a copy of the task with other defaults; what is ``None`` stays as it is.
 
@@ -167,12 +164,14 @@ class LeaseQueueTask(GenericTask[P, T], Generic[P, T]):
             limit: as ``@task`` takes it.
             expires: seconds from the enqueueing on, after which a call that was not started is removed.
             tags: names and values to find its jobs by, beside those that the task has.
+            ignore_result: as ``@task`` takes it.
 
         Raises:
             InvalidTask: a value is not allowed; or ``backoff`` is a function, which only ``@task`` takes.
         """
         standard = {"priority": priority, "queue_name": queue_name, "run_after": run_after, "backend": backend}
         own = {"max_attempts": max_attempts, "backoff": backoff, "timeout": timeout, "limit": limit, "expires": expires}
+        own["ignore_result"] = ignore_result
         keyed = {"key": key, "unique_for": unique_for, "unique_until": unique_until, "on_conflict": on_conflict}
         given = {name: value for name, value in {**standard, **own, **keyed}.items() if value is not None}
         keeps = getattr(self.limit, "while_suspended", False)
@@ -266,6 +265,8 @@ def _checked(task: LeaseQueueTask[..., Any]) -> dict[str, Any]:
         isinstance(attempts, bool) or not isinstance(attempts, int) or not 1 <= attempts < 2**31
     ):
         raise InvalidTask(f"max_attempts must be a whole number from 1; it is {attempts!r}.")
+    if not isinstance(task.ignore_result, bool):
+        raise InvalidTask(f"ignore_result must be true or false; it is {task.ignore_result!r}.")
     found: dict[str, Any] = {} if task.tags is None else {"tags": _checked_tags(task.tags)}
     try:
         for name in ("timeout", "expires"):
@@ -304,164 +305,3 @@ def _calls(
                 "each item of enqueue_many is the arguments of one job: a tuple such as (1,) or a dict such as"
                 f' {{"number": 1}}; it is {arguments!r}.'
             )
-
-
-class _Makes(Protocol):
-    """The decorator: the result of a coroutine function is what awaiting it gives."""
-
-    @overload
-    def __call__(self, function: Callable[P, Coroutine[Any, Any, T]], /) -> LeaseQueueTask[P, T]: ...
-
-    @overload
-    def __call__(self, function: Callable[P, T], /) -> LeaseQueueTask[P, T]: ...
-
-
-class _MakesWithContext(Protocol):
-    """The decorator of functions whose first argument is the context."""
-
-    @overload
-    def __call__(
-        self, function: Callable[Concatenate[LeaseQueueContext, P], Coroutine[Any, Any, T]], /
-    ) -> LeaseQueueTask[P, T]: ...
-
-    @overload
-    def __call__(self, function: Callable[Concatenate[LeaseQueueContext, P], T], /) -> LeaseQueueTask[P, T]: ...
-
-
-@overload
-def task(function: Callable[P, Coroutine[Any, Any, T]], /) -> LeaseQueueTask[P, T]: ...
-
-
-@overload
-def task(function: Callable[P, T], /) -> LeaseQueueTask[P, T]: ...
-
-
-@overload
-def task(
-    *,
-    priority: int = ...,
-    queue_name: str = ...,
-    backend: str = ...,
-    takes_context: Literal[False] = False,
-    max_attempts: int | None = ...,
-    backoff: BackoffLike | None = ...,
-    timeout: float | timedelta | None = ...,
-    key: str | Callable[..., str | None] | None = ...,
-    unique_for: float | timedelta | None = ...,
-    unique_until: UniqueUntil | None = ...,
-    on_conflict: OnConflict | None = ...,
-    limit: Limit | None = ...,
-    atomic: bool = ...,
-    expires: float | timedelta | None = ...,
-    autoretry_for: Exceptions | None = ...,
-    dont_retry_for: Exceptions = ...,
-    tags: dict[str, str | int] | None = ...,
-) -> _Makes: ...
-
-
-@overload
-def task(
-    *,
-    priority: int = ...,
-    queue_name: str = ...,
-    backend: str = ...,
-    takes_context: Literal[True],
-    max_attempts: int | None = ...,
-    backoff: BackoffLike | None = ...,
-    timeout: float | timedelta | None = ...,
-    key: str | Callable[..., str | None] | None = ...,
-    unique_for: float | timedelta | None = ...,
-    unique_until: UniqueUntil | None = ...,
-    on_conflict: OnConflict | None = ...,
-    limit: Limit | None = ...,
-    atomic: bool = ...,
-    expires: float | timedelta | None = ...,
-    autoretry_for: Exceptions | None = ...,
-    dont_retry_for: Exceptions = ...,
-    tags: dict[str, str | int] | None = ...,
-) -> _MakesWithContext: ...
-
-
-def task(
-    function: Callable[..., Any] | None = None,
-    /,
-    *,
-    priority: int = DEFAULT_TASK_PRIORITY,
-    queue_name: str = DEFAULT_TASK_QUEUE_NAME,
-    backend: str = DEFAULT_TASK_BACKEND_ALIAS,
-    takes_context: bool = False,
-    max_attempts: int | None = None,
-    backoff: BackoffLike | None = None,
-    timeout: float | timedelta | None = None,
-    key: str | Callable[..., str | None] | None = None,
-    unique_for: float | timedelta | None = None,
-    unique_until: UniqueUntil | None = None,
-    on_conflict: OnConflict | None = None,
-    limit: Limit | None = None,
-    atomic: bool = False,
-    expires: float | timedelta | None = None,
-    autoretry_for: Exceptions | None = None,
-    dont_retry_for: Exceptions = (),
-    tags: dict[str, str | int] | None = None,
-) -> Any:
-    """Make a task of a function; like Django's ``@task``, with more arguments on every Django version.
-
-    Django's own decorator does the same where it passes arguments on to the backend's task class (Django 6.1 and the
-    backport). A task made here also runs on other backends: they take no notice of what they do not know.
-
-    Args:
-        function: what the task does; left out when the decorator has arguments.
-        priority: -100 to 100, higher first.
-        queue_name: one of the backend's ``QUEUES``.
-        backend: alias in ``TASKS``.
-        takes_context: whether the function's first argument is ``context``.
-        max_attempts: how often it is tried, from 1; ``None``: the queue's ``max_deliveries``.
-        backoff: seconds before the next try; a list of seconds, one an attempt; the name of a kind; a ``Backoff``; or a
-            function ``(exception, task_result) -> seconds``, or ``None`` for no more tries. ``None``: the queue's.
-        timeout: seconds that one attempt may take.
-        key: the key that a call takes, 1 to 512 bytes: a text in which ``{name}`` stands for the argument of that name,
-            or a function of the arguments (its ``None``: this call has no key). While the key holds, another call
-            returns the result that is there. Keys are those of the queue, not of the task.
-        unique_for: seconds for which the key holds, from the enqueueing on.
-        unique_until: ``"start"``: the key holds until the task starts; ``"end"`` (so if neither is given): until it
-            has ended, well or not.
-        on_conflict: what another call does to a task with its key that waits and was never started: ``"ignore"`` (so
-            if it is not given) nothing, ``"replace"`` takes its place, ``"reschedule"`` gives it the time of this call.
-        limit: how many of its calls may run at once or start in a time, see ``Limit``.
-        atomic: an attempt runs in ``transaction.atomic()`` of the database of its job, and its end is part of that: its
-            rows, the jobs that it enqueues, its result are there once, or nothing is. Plain functions only.
-        expires: seconds from the enqueueing on, after which a call that was not started is removed: its result does not
-            exist any more, ``wait()`` raises ``JobCancelled``. A lease protects a call that was started.
-        autoretry_for: exception classes: an attempt that raises another one is the last. Left out: all are tried again.
-        dont_retry_for: exception classes: an attempt that raises one of them is the last. ``RetryLater`` is always
-            followed by another attempt.
-        tags: names and values to find its jobs by, at most 16; what a job enqueues while it runs inherits them.
-
-    Raises:
-        InvalidTask: a value is not allowed.
-    """
-
-    def make(function: Callable[..., Any]) -> LeaseQueueTask[..., Any]:
-        return LeaseQueueTask(
-            func=function,
-            priority=priority,
-            queue_name=queue_name,
-            backend=backend,
-            run_after=None,
-            takes_context=takes_context,
-            max_attempts=max_attempts,
-            backoff=backoff,
-            timeout=cast("float | None", timeout),
-            key=key,
-            unique_for=cast("float | None", unique_for),
-            unique_until=unique_until,
-            on_conflict=on_conflict,
-            limit=limit,
-            atomic=atomic,
-            expires=cast("float | None", expires),
-            tags=cast("Any", tags),
-            autoretry_for=cast("Any", autoretry_for),
-            dont_retry_for=cast("Any", dont_retry_for),
-        )
-
-    return make if function is None else make(function)

@@ -126,7 +126,7 @@ class Worker:
             "held": len(state.held),
             "running": len(self.state.running()),
         }
-        figures["database"] = "unreached" if state.outage.lasts else "reached"
+        figures["database"] = "unreached" if state.outage.parts else "reached"
         return self.healthy, {**figures, **state.figures.as_dict()}
 
     def run(self, tick: Callable[[Report], None] | None = None) -> ExitCode:

@@ -173,7 +173,7 @@ def test_the_lists(boss: Client, clock: Clock, monkeypatch: pytest.MonkeyPatch) 
         naps.append(suspended(queue=queue))
         clock.advance(seconds=1)
     waiter = suspended(event="packed")
-    monkeypatch.setattr("django_leasequeue.admin.suspended.LOOK", 2)
+    monkeypatch.setattr("django_leasequeue.admin.job_list.LOOK", 2)
 
     def listed(**query: str) -> list[int]:
         answer = boss.get(url("job_changelist"), query)

@@ -8,7 +8,6 @@ from django_leasequeue.engine.dead import search, triage
 from django_leasequeue.engine.dead.filter import DeadFilter, from_query
 from django_leasequeue.exceptions import InvalidOption
 from tests.admin.letters import bury, failure, graves
-from tests.engine.helpers import make, put
 
 pytestmark = pytest.mark.django_db
 
@@ -118,12 +117,6 @@ class TestGroups:
         bury(3, failure=failure("b", "card declined"))
         (group,) = groups("text=ROUTE to").groups
         assert (group.fingerprint, group.dead_letters, sum(group.bars)) == ("a", 2, 2)
-
-    def test_nothing(self) -> None:
-        make("work")
-        put(2)
-        found = groups()
-        assert (found.groups, found.next, found.complete) == ([], None, True)
 
 
 class TestPages:

@@ -119,7 +119,13 @@ class TestOne:
         assert "resize (8): 1 running, 4 ready, 3 completed" in page.text
         assert "5 other names: 5 ready" in page.text
         assert "1 to 8 of 18" in page.text
-        assert "tell" in look(client, uid, **{"from": 16}).text.partition("17 to 18 of 18")[2]
+        assert "workflow-jobs" in page.ids(), "folded"
+        last = look(client, uid, **{"from": 16})
+        assert "tell" in last.text.partition("17 to 18 of 18")[2]
+        assert "workflow-jobs" not in last.ids()
+        ready = look(client, uid, state="ready", **{"from": 8})
+        assert "Jobs that are ready" in ready.text
+        assert "9 to 13 of 13" in ready.text
         for nonsense in ("x", "-1", "999", "9" * 30, "²"):
             assert "1 to 8 of 18" in look(client, uid, **{"from": nonsense}).text
 

@@ -93,6 +93,11 @@ def test_an_evening_on_call(person: Person, reaper: None, trouble: dict[str, lis
     person.choose(f"//th/a[text()='{second}']")
     person.choose("#job-edit")
     person.check("edit")
+    person.type("#lq-data", '{"kwargs": {"order": 1 "card": "5500"}}')
+    person.choose("//button[text()='Show what changes']")
+    person.wait_for('1: {"kwargs": {"order": 1 "card"')
+    person.check()
+    assert person.driver.execute_script("return document.activeElement.selectionStart") == 23
     person.type("#lq-data", '{"kwargs": {"order": 1, "card": "5500"}}')
     person.choose("//button[text()='Show what changes']")
     person.wait_for("What changes")

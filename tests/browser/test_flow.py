@@ -115,3 +115,27 @@ def test_the_steps_of_a_task_that_waits(person: Person) -> None:
     person.open(reverse("admin:leasequeue_job_change", args=[leased.seq]))
     person.wait_for("waits for packed:42")
     person.check("steps")
+
+
+def test_a_phone_shows_the_overview_on_three_screens_and_a_large_workflow_on_one(person: Person) -> None:
+    job = NewJob({}, name="shop.tasks.step")
+    for number in range(12):
+        make(f"queue-{number}")
+        engine.run(engine.enqueue(f"queue-{number}", [job]))
+    parts = [Node("queue-1", job, (0,), label=f"part {number}") for number in range(300)]
+    engine.run(engine.start_workflow([Node("queue-1", job), *parts], uuid4(), name="large"))
+    User.objects.create_superuser("oncall", password="evening")
+    person.sign_in("oncall", "evening")
+    size = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+    person.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    for name, args, screens in (
+        ("overview", [], 3.0),
+        ("workflow", [Workflow.objects.get().uid], 1.15),
+    ):
+        person.open(reverse(f"admin:leasequeue_{name}", args=args))
+        person.check()
+        width, height = person.driver.execute_script(
+            "const all = document.documentElement; return [all.scrollWidth, all.scrollHeight]"
+        )
+        assert width == 390, name
+        assert height <= screens * 844, name

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from datetime import datetime
 from threading import Lock
+from typing import Any
 
 import psycopg
 import pytest
@@ -16,9 +17,9 @@ from django_leasequeue import engine
 from django_leasequeue.engine import ConnectionExecutor, Failure, Release
 from django_leasequeue.engine.leases.floor import Proposals
 from django_leasequeue.engine.upkeep.verify import snapshot, verify
-from django_leasequeue.models import EventKind, FloorKind, JobEvent, LeaseEvent, QueueFloor
+from django_leasequeue.models import DeadLetter, EventKind, FloorKind, JobEvent, LeaseEvent, QueueFloor
 
-from .helpers import make, own_connection, put
+from .helpers import NODE, OTHER, make, own_connection, put, raise_floors
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -65,8 +66,7 @@ def check_histories(found: dict[int, list[LeaseEvent]]) -> None:
 def check_everything() -> dict[int, list[LeaseEvent]]:
     found = histories()
     check_histories(found)
-    with own_connection() as executor, snapshot(executor.connection) as reader:
-        assert reader.run(verify()).differences == []
+    assert differences() == []
     return found
 
 
@@ -195,3 +195,68 @@ def test_leases_that_expire_under_slow_workers(clock) -> None:
     for events in found.values():
         assert [KIND[event.kind] for event in events].count("acked") == 1
     assert any(event.deliveries and event.deliveries > 1 for events in found.values() for event in events)
+
+
+OPTIONS: dict[str, list[Any]] = {
+    "requeue": ["original", "back"], "exhaust_at": ["claim", "release"], "dead_letter": [None, "self", "letters"],
+    "late_ack": ["reject", "accept"], "dedup_until": ["terminal", "claimed"], "max_deliveries": [0, 2, 3],
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.sample
+@pytest.mark.parametrize("seed", range(5))
+def test_whatever_the_order_of_calls_the_tables_are_what_the_log_says(clock, seed: int) -> None:
+    """A random walk: no job is leased twice, none is lost, none stands where no claim, sweep or floor finds it."""
+    dice = random.Random(seed)
+    make("letters")
+    queue = make("work", lease_ms=2_000, **{option: dice.choice(values) for option, values in OPTIONS.items()})
+    run, seen, until = engine.run, [(NODE, 0, 0)], dict[int, datetime]()
+
+    def enqueue() -> None:
+        fields = {"key": dice.choice([None, None, "a", "b"]), "max_deliveries": dice.choice([None, None, 0, 1, 2])}
+        fields |= {"delay_ms": dice.choice([0, 400, 5_000]), "ttl_ms": dice.choice([None, None, 3_000, 60_000])}
+        run(engine.enqueue("work", [engine.NewJob(priority=dice.randint(-1, 10), **fields) for _ in range(3)]))
+
+    def claim() -> None:
+        node, lease_ms = dice.choice([NODE, OTHER]), dice.choice([None, 100, 60_000])
+        jobs = run(engine.claim("work", node, dice.randint(1, 4), lease_ms=lease_ms, grace_ms=dice.choice([0, 2_000])))
+        assert [job.rank for job in jobs] == sorted(job.rank for job in jobs)
+        for job in jobs:
+            assert until.get(job.seq, job.claimed_at) <= clock.now, "somebody holds it"
+            until[job.seq] = job.deadline
+            seen.append((node, job.seq, job.token))
+
+    def settle() -> None:
+        node, seq, token = dice.choice(seen)
+        known = dice.choice([token, token, None])
+        settled = run(
+            dice.choice(
+                [
+                    engine.finish([engine.Ending(seq, known)], node),
+                    engine.finish([engine.Ending(seq, known, failure=Failure("E"))], node),
+                    engine.release([Release(seq, known, dice.choice([0, 1_000]))], node, unstarted=dice.random() < 0.3),
+                    engine.extend([seq], node, 5_000, tokens=None if known is None else [known]),
+                ]
+            )
+        )
+        until.pop(seq, None) if settled.ok and not settled.deadlines else until.update(settled.deadlines)
+
+    others = [
+        lambda: run(engine.cancel("work", seqs=[dice.choice(seen)[1] + dice.randint(0, 2)])),
+        lambda: run(engine.redrive("work", list(DeadLetter.objects.values_list("seq", flat=True)[:2]))),
+        lambda: run(engine.pause("work", paused=dice.random() < 0.3)),
+        lambda: run(dice.choice([engine.sweep, engine.promote, engine.expire])([queue])),
+        lambda: (clock.advance(seconds=1.1), raise_floors(queue)),
+        lambda: clock.advance(milliseconds=dice.choice([1, 100, 1_000, 2_001, 70_000])),
+    ]
+    for number in range(200):
+        dice.choice([enqueue, claim, settle, settle, dice.choice(others)])()
+        if number % 20 == 0:
+            assert differences() == []
+    assert differences() == []
+
+
+def differences() -> list[Any]:
+    with own_connection() as executor, snapshot(executor.connection) as reader:
+        return reader.run(verify()).differences

@@ -3,15 +3,18 @@
 import gzip
 import json
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import psycopg
 import pytest
 from django.db import OperationalError
+from hypothesis import given
+from hypothesis import strategies as st
 from rest_framework import exceptions as drf
 
 from django_leasequeue import exceptions as ours
-from django_leasequeue.http import payload
+from django_leasequeue.http import payload, pieces
 from django_leasequeue.http.errors import ApiError, describe
 from django_leasequeue.models import StoredJob
 from tests.http.client import Answer, Api, check
@@ -224,6 +227,45 @@ def test_g4_the_same_json_with_and_without_orjson(monkeypatch: Any) -> None:
         payload.loads(b"[NaN]")
     with pytest.raises(TypeError):
         payload.dumps({"x": object()})
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=9) | st.dictionaries(st.text(), inner, max_size=9),
+    max_leaves=60,
+)
+
+
+@given(_JSON, st.sampled_from([None, 1]), st.integers(5, 300), st.data())
+def test_a_text_parsed_in_pieces_is_the_same_or_as_wrong(
+    value: Any, indent: int | None, window: int, data: Any
+) -> None:
+    def outcome(parse: Callable[[], Any]) -> Any:
+        try:
+            return parse()
+        except ValueError as error:
+            return str(error).split(":", 1)[0]
+
+    text = json.dumps(value, indent=indent, ensure_ascii=data.draw(st.booleans()))
+    if data.draw(st.booleans()):
+        at = data.draw(st.integers(0, len(text)))
+        text = text[:at] + data.draw(st.sampled_from(["", ",", "]", "}", '"', "1", "\\", " "])) + text[at + 1 :]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pieces, "WINDOW", window)
+        patch.setattr(pieces, "REST", 0)
+        found = outcome(pieces.PieceParser(text.encode(), json.JSONDecoder(), 100).parse)
+    assert found == outcome(lambda: json.loads(text))
+
+
+def test_large_numbers_depth_and_constants_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(payload, "IN_PIECES", 1)
+    monkeypatch.setattr(pieces, "WINDOW", 8)
+    text = f"[{', '.join(NUMBERS)}]"
+    assert payload.dumps(payload.loads(text.encode())).decode() == text.replace(" ", "")
+    assert payload.loads('[1, "ü", 1.5]'.encode()) == [1, "ü", 1.5]
+    for wrong, message in ("[NaN]", "NaN"), ("[1e999]", "too large"), ("[" * 200 + "]" * 200, "nested too deep"):
+        with pytest.raises(ValueError, match=message):
+            payload.loads(wrong.encode())
 
 
 def test_a_body_in_gzip_is_inflated_as_far_as_a_body_may_be_long(api: Api, settings: Any) -> None:

@@ -140,6 +140,26 @@ async def test_a_large_body_is_parsed_beside_other_requests(settings: Any, monke
     assert (status, b"1,000,000 values" in body) == (413, True)
 
 
+@pytest.mark.django_db
+@pytest.mark.usefixtures("emptied")
+@pytest.mark.parametrize("durability", ["disk", "fsync"])
+def test_large_bodies_are_written_in_a_thread(server: Server, topic: str, durability: str) -> None:
+    server.put(f"topics/{topic}", {"type": "queue", "durability": durability})
+    records = [{"data": {"n": n, "text": "x" * 300_000}} for n in range(5)]
+    body = {"records": records, "idempotency_key": "once"}
+    seqs = server.post(f"topics/{topic}", body)["seqs"]
+    assert server.post(f"topics/{topic}", body)["seqs"] == seqs
+    claimed = server.post(f"topics/{topic}/claim", {"node": "w", "max": 9})["claimed"]
+    assert [job["data"] for job in claimed] == [record["data"] for record in records]
+    results = ["y" * 300_000] * 5
+    wrong = server.post(f"topics/{topic}/ack", {"node": "w", "seqs": seqs[:1], "results": [["z" * 999] * 17_000]}, 400)
+    assert wrong["error"]["code"] == "record_too_large"
+    assert server.post(f"topics/{topic}/ack", {"node": "w", "seqs": seqs, "results": results})["acked"] == 5
+    wrong = server.post(f"topics/{topic}", {"records": [{"data": 1}, {"data": ["z"] * 600_000}]}, 400)
+    assert wrong["error"]["code"] == "record_too_large"
+    assert server.state(topic)["count"] == 0
+
+
 @pytest.fixture
 def alone(test_database_url: str) -> Iterator[Server]:
     with Server(child_environment(test_database_url), application="tests.http.doors_asgi:application") as server:

@@ -250,6 +250,10 @@ QUERIES: dict[str, Query] = {
         ),
         lambda w: sorted((r.pk, r.queue, True, r.state in ("completed", "failed"), r.state == "dead") for r in w.rows),
     ),
+    "those that a key of a limit holds": jobs(
+        lambda w: Job.objects.waiting_for("customer", "mail-waiting"),
+        lambda r: (r.state, r.queue) == ("waiting", "mail"),
+    ),
     "those that a limit holds": jobs(lambda w: Job.objects.waiting_for("customer"), lambda r: r.state == "waiting"),
 }
 

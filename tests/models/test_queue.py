@@ -15,7 +15,6 @@ from django_leasequeue.models import (
     Attempt,
     Claim,
     DeadLetter,
-    Job,
     JobResult,
     Queue,
     QueueRank,
@@ -24,8 +23,7 @@ from django_leasequeue.models import (
     Worker,
     Workflow,
 )
-from tests.engine.flow import limited
-from tests.engine.helpers import claim, make, one, put
+from tests.engine.helpers import claim, one, put
 
 pytestmark = pytest.mark.django_db
 
@@ -162,17 +160,6 @@ def test_fixtures_hold_queues_by_their_names() -> None:
     ]
     put(1, queue="mail")
     assert len(claim(1, queue="mail")) == 1
-
-
-def test_jobs_that_wait_for_a_limit() -> None:
-    make()
-    first, second, other = limited(["x", "x", "y"], name="customer")
-    claim(10)
-    assert [job.pk for job in Job.objects.waiting_for("customer")] == [second]
-    assert [job.pk for job in Job.objects.waiting_for("customer", "x")] == [second]
-    assert not Job.objects.waiting_for("customer", "y").exists()
-    assert not Job.objects.waiting_for("other").exists()
-    assert Job.objects.filter(pk__in=[first, other], state="leased").count() == 2
 
 
 @pytest.mark.parametrize("model", [JobResult, Attempt, DeadLetter, Claim, Workflow, Worker])

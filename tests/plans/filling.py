@@ -54,7 +54,8 @@ INSERT INTO leasequeue_job (seq, queue_id, created_at, expires_at, rank, key, na
 SELECT n, %(queue)s, %(now)s::timestamptz - interval '1 hour', CASE WHEN %(stale)s THEN %(now)s::timestamptz - interval '1 s' END,
     CASE WHEN %(ranks)s > 1 THEN -(n %% %(ranks)s) ELSE 0 END, CASE WHEN n %% 4 = 0 THEN %(name)s || '-' || n END,
     'app.task_' || n %% 7, CASE WHEN n %% 100 = 0 THEN 'rare' ELSE 'tag-' || n %% 7 END,
-    json_build_object('n', n, 'kwargs', json_build_object('customer', n %% 1000)), NULL, NULL
+    json_build_object('n', n, 'kwargs', json_build_object('customer', n %% 1000)),
+    CASE WHEN n %% 50 = 7 THEN json_build_object('$tags', json_build_object('customer', n, 'kind', 'mail')) END, NULL
 FROM generate_series(%(first)s::bigint, %(first)s::bigint + %(count)s - 1) AS n
 """
 

@@ -32,6 +32,8 @@ QUERIES: dict[str, tuple[Callable[[], Any], int]] = {
     "pks": (lambda: Job.objects.filter(pk__in=[FRESH + 7, DONE + 7, DEAD + 7, LATER + 7]), 4),
     "key": (lambda: Job.objects.filter(key="a key that nobody has"), 1),
     "keys": (lambda: Job.objects.filter(key__in=["one", "two"]), 2),
+    "a tag": (lambda: Job.objects.filter(tags__customer=FRESH + 7), 1),
+    "tags of dead ones": (lambda: Job.objects.dead().filter(tags__contains={"customer": DEAD + 7, "kind": "mail"}), 1),
     "newest": (lambda: Job.objects.order_by("-pk")[:20], 20),
     "ready": (lambda: Job.objects.ready()[:20], 20),
     "ready of a queue": (lambda: Job.objects.filter(state="ready", queue=IDS["busy"])[:20], 20),

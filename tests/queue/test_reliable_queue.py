@@ -151,12 +151,6 @@ class TestP6RequestResponse:
         with Serves(forgetful, lambda job: job.payload):
             assert [forgetful.enqueue_and_wait(value, timeout=60) for value in (None, 1)] == [None, 1]
 
-    async def test_async(self) -> None:
-        queue = jobqueue()
-        async with Consumer(queue, lambda job: {"echo": job.payload}, reaper=False, concurrency=4):
-            answers = await asyncio.gather(*(queue.aenqueue_and_wait(number) for number in range(50)))
-        assert answers == [{"echo": number} for number in range(50)]
-
     def test_failed_before_raises_at_once(self) -> None:
         queue = jobqueue()
         for key, kind in (("failed", JobFailed), ("dead", MaxRetries)):
@@ -356,33 +350,10 @@ class TestP12Serializers:
         packed = {"frames": b"\x00\xff", "at": clock.now, 7: [None, "x"]}
         assert self._round_trip(jobqueue("packed", serializer="msgpack"), packed) == packed
 
-    def test_a_pair_by_dotted_path(self, settings: Any) -> None:
-        settings.LEASEQUEUE = {"SERIALIZERS": {"pickled": "pickle", "pair": ("pickle.dumps", "pickle.loads")}}
-        for name in ("pickled", "pair"):
-            assert self._round_trip(jobqueue(name, serializer=name), {1, 2}) == {1, 2}
-
-    def test_an_object_with_both(self) -> None:
-        class Reversed:
-            @staticmethod
-            def dumps(value: str) -> bytes:
-                return value[::-1].encode()
-
-            @staticmethod
-            def loads(body: bytes) -> str:
-                return body.decode()[::-1]
-
-        queue = jobqueue(serializer=Reversed())
-        assert self._round_trip(queue, "abc") == "abc"
-        assert bytes(JobResult.objects.get().result_body) == b"cba"
-
     def test_the_database_names_the_queues_serializer(self) -> None:
         jobqueue(serializer="msgpack").create()
         assert self._round_trip(Queue("images"), b"raw") == b"raw"
         assert bytes(JobResult.objects.get().result_body) == b"\xc4\x03raw"
-
-    def test_the_settings_declare_it(self, settings: Any) -> None:
-        settings.LEASEQUEUE = {"QUEUES": {"images": {"preset": "jobqueue", "serializer": "msgpack"}}}
-        assert self._round_trip(Queue("images"), {1: 2}) == {1: 2}
 
     def test_what_cannot_be_written_is_refused(self) -> None:
         for serializer, value in (("json", {1, 2}), ("msgpack", object()), ("bytes", "text")):

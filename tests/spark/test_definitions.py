@@ -90,6 +90,58 @@ def test_levels(both: Both, figure: str, table: str, begin: str) -> None:
     )
 
 
+def test_how_well_queues_serve(both: Both) -> None:
+    week = "claimed_at > (SELECT max(claimed_at) FROM attempts WHERE {0}) - INTERVAL 7 DAY AND {0}"
+    held, started = week.format("held IS NOT NULL AND NOT unstarted"), week.format("NOT unstarted")
+    both.equal(
+        metrics.objectives(both.attempts, 20.0),
+        f"""
+        SELECT project, queue, count(*) AS n, count(*) FILTER (WHERE waited <= 20) AS in_time,
+            1 - (count(*) FILTER (WHERE waited > 20) / count(*)) / 0.01::DOUBLE AS budget_left
+        FROM attempts WHERE {started} GROUP BY ALL""",
+    )
+    both.equal(
+        metrics.retry_cost(both.attempts),
+        f"""
+        WITH q AS (SELECT project, queue, sum(held) AS whole FROM attempts WHERE {held} GROUP BY ALL)
+        SELECT project, queue, task, outcome, error_type, count(*) AS n, sum(held) AS seconds,
+            sum(held) / any_value(whole) AS share
+        FROM attempts JOIN q USING (project, queue) WHERE {held} AND outcome IN ('failed', 'released', 'expired')
+        GROUP BY ALL""",
+    )
+    both.equal(
+        metrics.time_split(both.attempts, both.jobs).withColumns(
+            {name: f.round(name, 3) for name in ("delay", "retry_wait")}
+        ),
+        """
+        WITH j AS (SELECT *, (epoch_us(ended_at) - epoch_us(enqueued_at)) / 1e6 AS total FROM jobs
+            WHERE deliveries > 0),
+        w AS (SELECT * FROM j WHERE ended_at > (SELECT max(ended_at) FROM j) - INTERVAL 7 DAY),
+        p AS (SELECT seq, sum(waited) AS ready, coalesce(sum(held), 0) AS run, greatest(0, max(
+            epoch_us(claimed_at) / 1e6 - waited - epoch_us(f.enqueued_at) / 1e6) FILTER (WHERE attempt = 1))
+            AS delay FROM attempts JOIN firsts f USING (seq) GROUP BY seq)
+        SELECT project, queue, count(*) AS n, sum(w.total) AS total, round(sum(p.delay), 3) AS delay,
+            sum(p.ready) AS ready, sum(p.run) AS run,
+            round(sum(greatest(0, w.total - p.delay - p.ready - p.run)), 3) AS retry_wait
+        FROM w JOIN p USING (seq) GROUP BY ALL""",
+    )
+    both.equal(
+        metrics.use(both.attempts),
+        """
+        WITH m AS (SELECT DISTINCT project, queue, unnest([date_trunc('minute', claimed_at),
+            date_trunc('minute', ended_at)]) AS minute FROM attempts),
+        l AS (SELECT m.project, m.queue, minute, count(*) FILTER (WHERE claimed_at < minute + INTERVAL 1 MINUTE
+                AND coalesce(ended_at >= minute + INTERVAL 1 MINUTE, true)) AS level
+            FROM m JOIN attempts t ON t.project = m.project AND t.queue = m.queue WHERE minute IS NOT NULL
+            GROUP BY ALL),
+        h AS (SELECT project, queue, date_trunc('hour', minute) AS hour, max(level) AS most FROM l GROUP BY ALL),
+        w AS (SELECT project, queue, date_trunc('hour', claimed_at) AS hour, count(DISTINCT node) AS nodes,
+            sum(held) / 3600 AS busy FROM attempts GROUP BY ALL)
+        SELECT project, queue, hour, coalesce(nodes, 0) AS nodes, coalesce(busy, 0) AS busy, most
+        FROM h LEFT JOIN w USING (project, queue, hour)""",
+    )
+
+
 def test_throughput(both: Both) -> None:
     both.equal(
         metrics.throughput(both.attempts, both.jobs),

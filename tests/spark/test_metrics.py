@@ -87,6 +87,41 @@ def test_use_has_the_most_that_ran_at_once(spark: SparkSession) -> None:
     assert [row[3:] for row in found.collect()] == [(2, pytest.approx(1_050 / 3_600), 6), (1, 10 / 3_600, 0)]
 
 
+def test_how_well_a_queue_serves(spark: SparkSession) -> None:
+    history = History()
+    for number in range(198):
+        history.job(number, ("a", number + 1, number + 3, "acked"))
+    history.job(0, ("a", 10, 14, "released"), ("a", 15, 16, "acked"))
+    silver, jobs = metrics.attempts(history.frame(spark)), metrics.jobs(history.frame(spark))
+    (row,) = metrics.objectives(silver, 5.0).collect()
+    assert row[2:6] == (5.0, 200, 199, 0.995)
+    assert row.budget_left == pytest.approx(0.5)
+    (row,) = metrics.retry_cost(silver).collect()
+    assert row[2:7] == ("t", "released", "E", 1, 4.0)
+    assert row.share == pytest.approx(4 / 401)
+    (row,) = metrics.time_split(silver, jobs).collect()
+    assert row[2:] == (199, 198 * 3 + 16, 0.0, 198 + 11, 0.0, 401)
+
+
+def test_a_backlog_and_its_recovery(spark: SparkSession) -> None:
+    levels = [5] * 20 + [50, 150, 900, 300] + [5] * 3 + [120, 200]
+    hours = [("", "work", at(3_600 * n), level) for n, level in enumerate(levels)]
+    found = metrics.recoveries(spark.createDataFrame(hours, "project string, queue string, hour timestamp, level int"))
+    assert rows(found, "highest", "ended", "seconds") == [
+        (200, None, None),
+        (900, at(24 * 3_600).replace(tzinfo=None), 3 * 3_600),
+    ]
+
+
+@pytest.mark.parametrize("after", [1.2, 3.0])
+def test_a_change_is_told_from_its_day_on(spark: SparkSession, after: float) -> None:
+    medians = [1.0, 1.1, 0.9, 1.0, 1.05, after, after * 1.1, after * 0.95, after]
+    days = [("", "work", "run", at(86_400 * n).date(), value) for n, value in enumerate(medians)]
+    schema = "project string, queue string, measure string, day date, p50 double"
+    found = metrics.changes(spark.createDataFrame(days, schema)).collect()
+    assert [row.day for row in found] == ([at(86_400 * 5).date()] if after == 3.0 else [])
+
+
 def test_the_illness_of_a_node_that_was_mended_is_over(spark: SparkSession) -> None:
     history = History()
     for hour in range(12):

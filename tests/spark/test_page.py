@@ -114,6 +114,11 @@ def tables() -> dict[str, list[dict[str, Any]]]:
         ],
         "workflows": [],
         "critical_paths": [],
+        "objectives": [place("mail", wanted_wait=5.0, n=900, in_time=886, share=0.984, budget_left=-0.6)],
+        "time_split": [place("mail", n=10, total=100.0, delay=50.0, ready=5.0, retry_wait=5.0, run=40.0)],
+        "retry_cost": [place("mail", task="send", outcome="failed", error_type="E", n=3, seconds=90.0, share=0.2)],
+        "recoveries": [place("mail", began=HOUR - timedelta(hours=5), highest=900, ended=None, seconds=None)],
+        "changes": [place("mail", measure="run", day=HOUR.date(), before=1.0, after=3.0, ratio=3.0, errors=9.0)],
         "quality": [{"check": "a job has one row", "rows": 9, "violations": 0}],
         "capacity": [place("mail", hour_of_week=hour, arrivals=float(hour)) for hour in range(168)],
         "forecast": [*forecast, place("images", hour_of_week=3, expected=1.0, run=1.0, workers=1, wanted_wait=5.0)],
@@ -132,7 +137,7 @@ def test_the_first_thing_is_what_to_do() -> None:
     ]
     assert "sick since Tuesday 12 March 2030, 09:05 UTC (2 days 2 hours)" in page.items[0]
     assert "33 %" in page.items[0]
-    assert "at most 4 ran at once in the last week" in page.items[3]
+    assert "4 were there in the last week" in page.items[3]
     assert "longest from Wednesday 13 March 2030, 12:00 UTC: 4 minutes" in page.items[3]
     assert page.links[:2] == ["https://ops/admin/workers/?node=web%201%2Fa", "https://ops/admin/dead/"]
     # One that was mended is no work any more, but stands in the table.
@@ -311,6 +316,18 @@ def test_the_path_of_a_slow_workflow_says_what_would_help() -> None:
     assert nightly[7].startswith("More workers on images: 1 hour 18 minutes")
     assert (unnamed[0], unnamed[7]) == ("id-3", "A faster t, or several in its place: it ran 10 minutes")
     assert (held[0], held[7].split(":")[0]) == ("held", "A look at limits and retries")
+
+
+def test_how_well_the_queues_served() -> None:
+    rows = Page(html(tables(), now=NOW)).rows
+    for row in (
+        ["mail", "5", "900", "98.40 %", "-60 %"],
+        ["mail", "10", "10 seconds", "50 %", "5.0 %", "5.0 %", "40 %"],
+        ["mail", "send", "failed", "E", "3", "90 seconds", "20 %"],
+        ["mail", "Thursday 14 March 2030, 07:00", "900", "", "-"],
+        ["mail", "run", "Thursday 14 March", "1 second", "3 seconds"],
+    ):
+        assert row in rows
 
 
 def test_this_week_against_the_last() -> None:

@@ -65,15 +65,6 @@ def mails() -> Queue:
 
 
 class TestDrain:
-    def test_runs_tasks_here_and_now(self, database: str, leasequeue: Harness) -> None:
-        result = send_mail.enqueue("a@example.org", subject="Hi")
-        assert sent == []
-        [ran] = leasequeue.drain()
-        assert sent == [("a@example.org", "Hi")]
-        assert (ran.state, ran.result) == ("completed", "sent to a@example.org")
-        result.refresh()
-        assert result.return_value == "sent to a@example.org"
-
     def test_runs_what_jobs_enqueue_and_async_tasks_and_only_some_queues(
         self, database: str, leasequeue: Harness
     ) -> None:
@@ -169,14 +160,6 @@ class TestDrain:
         leasequeue.handle("mails", lambda job: leasequeue.advance(minutes=10) if job.deliveries == 1 else None)
         mails().enqueue(1)
         assert [item.state for item in leasequeue.drain()] == ["lost", "completed"]
-
-    def test_jobs_of_other_projects(self, database: str, leasequeue: Harness) -> None:
-        queue = Queue("mails", project="acme", preset="jobqueue")
-        leasequeue.handle(queue, lambda job: job.payload)
-        queue.enqueue(1)
-        leasequeue.assert_enqueued(queue, 1)
-        leasequeue.assert_nothing_enqueued("mails")
-        assert [item.result for item in leasequeue.drain(queue)] == [1]
 
     def test_a_loop_ends(self, database: str, leasequeue: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
         from django_leasequeue.testing import harness

@@ -23,6 +23,7 @@ from django_leasequeue.devdb import DATABASE, DevDBError, Server, account, binar
 from django_leasequeue.devdb.processes import is_alive
 from testproject import database
 from tests.support.temporary_server import TemporaryServer
+from tests.support.waiting import eventually
 
 
 @pytest.fixture(scope="module")
@@ -256,7 +257,8 @@ def test_the_command(server: Server) -> None:
     assert "was already running" in command("start", data=data)
     with server.connect():
         assert f"process {server.pid}, 1 connected" in command("status", data=data)
-        assert command("stop", "--if-idle", data=data) == "PostgreSQL goes on: 1 connected\n"
+        # The connection of `status` may be listed for a moment.
+        eventually(lambda: command("stop", "--if-idle", data=data) == "PostgreSQL goes on: 1 connected\n", "one")
     assert server.is_ready()
     assert command("stop", data=data) == "PostgreSQL stopped\n"
     assert command("stop", data=data) == "PostgreSQL was not running\n"

@@ -5,6 +5,8 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 
 import django_leasequeue
@@ -25,6 +27,15 @@ def test_every_statement_has_a_name_and_a_header_of_its_own() -> None:
     headers = {name: sql.header(name).keys() for name in sql.names()}
     assert [name for name, said in headers.items() if "Purpose" not in said] == []
     assert [name for name, said in headers.items() if "Parameters" not in said and "%(" in sql.statement(name)] == []
+
+
+def test_the_walks_that_contributing_shows_name_what_is_there() -> None:
+    text = (ROOT.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    steps = re.findall(r"`([\w/]+)\.py: ([\w.]+)`", text)
+    assert len(steps) >= 20
+    for module, name in steps:
+        attrgetter(name)(import_module(f"django_leasequeue.{module.replace('/', '.')}"))
+    assert [path for path in re.findall(r"`(sql/\w+/\w+\.sql)`", text) if not (ROOT / path).exists()] == []
 
 
 ENGINE = {"dead", "flow", "jobs", "large", "leases", "queues", "topics", "upkeep"}

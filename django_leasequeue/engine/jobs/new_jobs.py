@@ -137,10 +137,7 @@ def payloads(jobs: Sequence[NewJob]) -> tuple[list[str | None], list[str | None]
         # A character is at most four bytes: only a text near the limit has to be encoded to be measured.
         size = len(data or "") + len(meta or "") + len(job.body or b"")
         if size * 4 > limit and (size > limit or _bytes(data) + _bytes(meta) + len(job.body or b"") > limit):
-            raise PayloadTooLarge(
-                f"A payload of more than {limit} bytes was refused. Keep large data elsewhere and enqueue a reference,"
-                " or raise LEASEQUEUE['MAX_PAYLOAD_BYTES']; LEASEQUEUE['LARGE'] puts it into a storage."
-            )
+            raise payload_too_large(limit)
         datas.append(data)
         metas.append(meta)
     return datas, metas
@@ -160,6 +157,14 @@ def flags_of(job: NewJob, data: str | None, meta: str | None) -> int:
     if job.flow:
         flags |= _IS_FLOW
     return flags
+
+
+def payload_too_large(limit: int) -> PayloadTooLarge:
+    """Return the error of a payload that has more bytes than it may."""
+    return PayloadTooLarge(
+        f"A payload of more than {limit} bytes was refused. Keep large data elsewhere and enqueue a reference,"
+        " or raise LEASEQUEUE['MAX_PAYLOAD_BYTES']; LEASEQUEUE['LARGE'] puts it into a storage."
+    )
 
 
 def _bytes(text: str | None) -> int:

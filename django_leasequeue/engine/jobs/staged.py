@@ -90,7 +90,7 @@ def enqueue_staged(
     """
     place = _place(parts, low, high)
     rows = yield "stage_jobs", {**place, "ids": None}
-    absent = dict.fromkeys(("origins", "delays", "flows", "id_ends"), arrays.EMPTY)
+    absent = dict.fromkeys(("origins", "delays", "flows", "id_ends", "tagged"), arrays.EMPTY)
     common = {"project": project, "origin": origin, **absent}
     added = 0
     for staged in map(_Staged._make, rows):

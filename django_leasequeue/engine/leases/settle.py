@@ -78,7 +78,7 @@ def _result(ending: Ending) -> str:
     text = codec.dumps(ending.result, "the result") if given is None else given.lstrip(" ")
     limit = result_limit()
     if len(text) * 4 > limit and len(text.encode()) > limit:
-        raise _too_large(limit)
+        raise result_too_large(limit)
     return text
 
 
@@ -86,10 +86,11 @@ def _check_body(body: bytes) -> None:
     if not isinstance(body, bytes):
         raise InvalidOption(f"the body of a result must be bytes; it is a {type(body).__name__}.")
     if len(body) > result_limit():
-        raise _too_large(result_limit())
+        raise result_too_large(result_limit())
 
 
-def _too_large(limit: int) -> PayloadTooLarge:
+def result_too_large(limit: int) -> PayloadTooLarge:
+    """Return the error of a result that has more bytes than it may."""
     return PayloadTooLarge(
         f"A result of more than {limit} bytes was refused. Keep it elsewhere and return a reference, or raise"
         " LEASEQUEUE['MAX_RESULT_BYTES']."

@@ -171,8 +171,8 @@ class TopicView(ApiView):
         """
         known = await self.recent_look(topic)
         if known is None or known.durability != Durability.FSYNC:
-            return await self.run(operation), 0.0
-        value, took = await self.runner.run_flushed(operation)
+            return await self.runner.run(operation, large=self.large), 0.0
+        value, took = await self.runner.run_flushed(operation, large=self.large)
         return value, max(round(took, 3), 0.001)
 
     async def figures(

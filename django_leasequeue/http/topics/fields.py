@@ -80,13 +80,14 @@ def _short(number: int, name: str, value: Any, high: int) -> str | None:
     return value
 
 
-def _tags(number: int, tags: dict[str, Any] | None) -> dict[str, Any] | None:
+def _tags(number: int, tags: Any) -> dict[str, Any] | None:
+    if tags is None:
+        return None
     try:
-        if tags is not None:
-            check_tags(tags)
+        check_tags(tags)
     except InvalidOption as error:
         raise invalid(f"records[{number}].tags: {error}") from error
-    return tags
+    return dict(tags)
 
 
 def _meta(number: int, meta: Any) -> dict[str, Any]:

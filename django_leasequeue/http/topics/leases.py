@@ -13,7 +13,7 @@ from rest_framework.request import Request
 from ... import engine
 from ...conf import process
 from ...engine import Ending, LeasedJob, Operation, Outcome, Settled
-from ...engine.leases.claim import load_hands
+from ...engine.leases.claim import claim_steps, load_hands
 from ...engine.leases.cohort import Claimer, deal_cohort, join, leave, take
 from ...engine.topics.topics import TopicLook
 from ..access import READ, WRITE
@@ -78,7 +78,7 @@ class ClaimView(TopicView):
         # does not wait for it.
         tag = body.get("tag")
         jobs = await self.run(
-            engine.claim(
+            claim_steps(
                 topic,
                 node,
                 size,

@@ -8,6 +8,9 @@ from typing import Any
 from ... import conf
 from ...conf.queue_options import OPTIONS, QueueOption
 from ...engine.jobs.events import MAX_EVENT_NAME
+from ...engine.jobs.new_jobs import payload_too_large
+from ...engine.large.writing import result_limit
+from ...engine.leases.settle import result_too_large
 from ...engine.limits import (
     MAX_BATCH,
     MAX_DELAY_MS,
@@ -21,6 +24,7 @@ from ...engine.limits import (
 from ...engine.topics.log import MAX_TIMELINE
 from ...enums import Durability, PriorityOrder
 from ...exceptions import InvalidOption
+from .. import payload
 from ..fields import Anything, Body, Boolean, CutInteger, Field, Integer, NodeName, Text, Word
 from ..schema import describe_field
 from .base import CONFIG_FIELDS, HTTP_DEFAULTS, check_name
@@ -107,6 +111,14 @@ class WriteBody(Body):
     )
 
     @classmethod
+    def check_large(cls, fields: Mapping[str, Any]) -> None:
+        limit = conf.settings.MAX_PAYLOAD_BYTES
+        if conf.settings.LARGE.ABOVE is not None:
+            limit = max(limit, conf.settings.LARGE.MAX_BYTES)
+        if any(payload.surely_longer(record.data, limit) for record in fields["records"]):
+            raise payload_too_large(limit)
+
+    @classmethod
     def unknown(cls, data: Mapping[str, Any]) -> list[str]:
         names = sorted(set().union(*data["records"]) - RECORD_FIELDS)
         return [
@@ -181,6 +193,12 @@ class AckBody(SettleBody):
     result_ttl_ms = Integer(
         high=MAX_SPAN_MS, help_text="How long the results are kept. Default: the job's, or the topic's.", **_OPTIONAL
     )
+
+    @classmethod
+    def check_large(cls, fields: Mapping[str, Any]) -> None:
+        limit = result_limit()
+        if any(payload.surely_longer(result, limit) for result in fields.get("results") or ()):
+            raise result_too_large(limit)
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         results = attrs.get("results")

@@ -13,6 +13,7 @@ from .nodes import node_health
 from .poison import poison
 from .quality import quality
 from .rates import span, throughput
+from .service import changes, objectives, recoveries, retry_cost, time_split
 from .spans import attempts, attempts_of, fold, jobs, jobs_of
 from .workflows import critical_paths, workflow_paths, workflows
 
@@ -20,6 +21,7 @@ __all__ = [
     "attempts",
     "attempts_of",
     "backlog",
+    "changes",
     "critical_paths",
     "daily",
     "fold",
@@ -32,11 +34,15 @@ __all__ = [
     "latency",
     "lease_advice",
     "node_health",
+    "objectives",
     "percentiles",
     "poison",
     "quality",
+    "recoveries",
+    "retry_cost",
     "span",
     "throughput",
+    "time_split",
     "use",
     "weeks",
     "workers_needed",

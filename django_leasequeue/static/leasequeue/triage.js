@@ -1,6 +1,12 @@
-/* The list of dead letters: one box that ticks all of the page, and how many are ticked. Everything works without it. */
+/* The list of dead letters: one box that ticks all of the page, and how many are ticked. The editor of one: the cursor
+   stands where the JSON is wrong. Everything works without it. */
 "use strict";
 (() => {
+    for (const box of document.querySelectorAll("textarea[data-lq-error]")) {
+        const at = Number(box.dataset.lqError);
+        box.focus();
+        box.setSelectionRange(at, at + 1);
+    }
     for (const form of document.querySelectorAll("form[data-lq-selection]")) {
         const boxes = [...form.querySelectorAll("input[type=checkbox][name=seq]")];
         const all = form.querySelector("[data-lq-all]");

@@ -1,0 +1,155 @@
+"""How well queues serve: objectives held, what failed attempts cost, where the time went, recoveries and changes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Window
+from pyspark.sql import functions as f
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+#: Share of the jobs that are to start within the wanted wait.
+AIM = 0.99
+#: Jobs from which a backlog may be an outage, and times the usual level that it has.
+OUTAGE, TIMES = 100, 3.0
+#: Days on either side of a change, standard errors between them, and times that a value changed at least.
+DAYS, ERRORS, CHANGE = 3, 4.0, 1.5
+
+
+def _newest_week(rows: DataFrame, at: str) -> DataFrame:
+    newest = rows.agg(f.max(at).alias("newest"))
+    return rows.crossJoin(f.broadcast(newest)).where(f.col(at) > f.col("newest") - f.expr("interval 7 days"))
+
+
+def objectives(attempts: DataFrame, wait: float = 5.0) -> DataFrame:
+    """Return the share of the attempts of the newest seven days that began within the wanted wait, by queue.
+
+    SQL: ``count_if(waited <= wait) / count(*)`` of the started attempts.
+
+    Returns:
+        project, queue, wanted_wait, n, in_time, share, budget_left (of the 1 % that may be late, the part that is not
+        used up; below 0 the objective is missed).
+    """
+    week = _newest_week(attempts.where(~f.col("unstarted")), "claimed_at")
+    counted = week.groupBy("project", "queue").agg(
+        f.lit(float(wait)).alias("wanted_wait"),
+        f.count("seq").alias("n"),
+        f.count(f.when(f.col("waited") <= wait, 1)).alias("in_time"),
+    )
+    shared = counted.withColumn("share", f.col("in_time") / f.col("n"))
+    return shared.withColumn("budget_left", f.lit(1.0) - (f.lit(1.0) - f.col("share")) / (1 - AIM))
+
+
+def retry_cost(attempts: DataFrame) -> DataFrame:
+    """Return the worker time that attempts of the newest seven days took and did not complete, by cause.
+
+    Returns:
+        project, queue, task, outcome (failed, released, expired), error_type, n, seconds (held), share (of all seconds
+        held on the queue).
+    """
+    week = _newest_week(attempts.where(f.col("held").isNotNull() & ~f.col("unstarted")), "claimed_at")
+    whole = f.sum("seconds").over(Window.partitionBy("project", "queue"))
+    causes = week.groupBy("project", "queue", "task", "outcome", "error_type").agg(
+        f.count("seq").alias("n"), f.sum("held").alias("seconds")
+    )
+    shared = causes.withColumn("share", f.try_divide("seconds", whole))
+    return shared.where(f.col("outcome").isin("failed", "released", "expired")).orderBy(f.col("seconds").desc())
+
+
+def time_split(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
+    """Return where the time of the jobs that ended in the newest seven days went, by queue.
+
+    Returns:
+        project, queue, n, total (seconds from enqueue to end, summed), and its parts: delay (before the first attempt
+        could begin), ready (a worker could have taken it), retry_wait (between attempts), run (held by a worker).
+    """
+    ended = _newest_week(jobs.where(f.col("first_claimed_at").isNotNull()), "ended_at")
+    first = f.when(f.col("attempt") == 1, (f.unix_micros("ready_at") - f.unix_micros("enqueued_at")) / f.lit(1e6))
+    worked = (
+        attempts.join(ended.select("seq"), "seq", "left_semi")
+        .groupBy("seq")
+        .agg(
+            f.greatest(f.lit(0.0), f.coalesce(f.sum(first), f.lit(0.0))).alias("delay"),
+            f.sum("waited").alias("ready"),
+            f.coalesce(f.sum("held"), f.lit(0.0)).alias("run"),
+        )
+    )
+    each = ended.select("seq", "project", "queue", "total").join(worked, "seq")
+    rest = f.greatest(f.lit(0.0), f.col("total") - f.col("delay") - f.col("ready") - f.col("run"))
+    sums = [f.sum(name).alias(name) for name in ("total", "delay", "ready", "retry_wait", "run")]
+    return each.withColumn("retry_wait", rest).groupBy("project", "queue").agg(f.count("seq").alias("n"), *sums)
+
+
+def recoveries(levels: DataFrame) -> DataFrame:
+    """Return the times in which a queue's backlog was at least 100 jobs and three times its median, newest first.
+
+    Args:
+        levels: from :func:`~.curves.backlog`.
+
+    Returns:
+        project, queue, began, highest (jobs), ended (the hour in which it was usual again; null: it is not), seconds.
+    """
+    queue = Window.partitionBy("project", "queue")
+    ordered = queue.orderBy("hour")
+    high = (f.col("level") >= OUTAGE) & (f.col("level") > TIMES * f.percentile_approx("level", 0.5).over(queue))
+    told = levels.withColumn("high", high).withColumn("next_hour", f.lead("hour").over(ordered))
+    # A span of high hours is numbered by the hours before it that were not high.
+    spans = told.withColumn("span", f.count(f.when(~f.col("high"), 1)).over(ordered)).where("high")
+    # The last hour of a span is followed by one that is not high, or by none.
+    found = spans.groupBy("project", "queue", "span").agg(
+        f.min("hour").alias("began"),
+        f.max("level").alias("highest"),
+        f.max_by("next_hour", "hour").alias("ended"),
+    )
+    lasted = f.unix_timestamp("ended") - f.unix_timestamp("began")
+    return found.drop("span").withColumn("seconds", lasted).orderBy(f.col("began").desc())
+
+
+def changes(days: DataFrame) -> DataFrame:
+    """Return the day of the newest 14 from which a queue's median wait, run or total time differs from before.
+
+    Of all days with three on either side the one where the means of ln(p50) lie farthest apart, in standard errors;
+    told when these are over four, and the values differ by half or more.
+
+    Args:
+        days: from :func:`~.latency.daily`.
+
+    Returns:
+        project, queue, measure, day, before, after (geometric means of the daily medians, seconds), ratio, errors.
+    """
+    newest = days.agg(f.max("day").alias("newest"))
+    near = days.crossJoin(f.broadcast(newest)).where("day > newest - interval 14 days")
+    value = f.ln(f.greatest(f.col("p50"), f.lit(1e-3)))
+    each = near.select("project", "queue", "measure", "day", value.alias("x"))
+    keys = Window.partitionBy("project", "queue", "measure")
+    before = keys.orderBy("day").rowsBetween(Window.unboundedPreceding, -1)
+    after = keys.orderBy("day").rowsBetween(Window.currentRow, Window.unboundedFollowing)
+
+    def spread(side: Column) -> Column:
+        return f.greatest(side, f.lit(0.0025))  # a day's median is not known better than to 5 %
+
+    points = each.select(
+        *("project", "queue", "measure", "day"),
+        *[
+            how(f.col("x")).over(side).alias(f"{name}_{word}")
+            for word, side in (("before", before), ("after", after))
+            for name, how in (("n", f.count), ("mean", f.mean), ("variance", f.var_pop))
+        ],
+    ).where((f.col("n_before") >= DAYS) & (f.col("n_after") >= DAYS))
+    error = f.sqrt(
+        spread(f.col("variance_before")) / f.col("n_before") + spread(f.col("variance_after")) / f.col("n_after")
+    )
+    moved = f.col("mean_after") - f.col("mean_before")
+    best = points.withColumn("errors", f.abs(moved) / error).withColumn(
+        "place", f.row_number().over(keys.orderBy(f.col("errors").desc(), "day"))
+    )
+    told = best.where((f.col("place") == 1) & (f.col("errors") > ERRORS)).select(
+        *("project", "queue", "measure", "day"),
+        f.exp("mean_before").alias("before"),
+        f.exp("mean_after").alias("after"),
+        f.exp(moved).alias("ratio"),
+        "errors",
+    )
+    return told.where((f.col("ratio") >= CHANGE) | (f.col("ratio") <= 1 / CHANGE))

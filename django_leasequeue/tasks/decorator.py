@@ -1,0 +1,168 @@
+"""The decorator ``@task``: Django's, with the options of ``LeaseQueueTask``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from datetime import timedelta
+from typing import Any, Concatenate, Literal, Protocol, TypedDict, Unpack, cast, overload
+
+from ..engine.flow.declared import Limit
+from .api import DEFAULT_TASK_BACKEND_ALIAS, DEFAULT_TASK_PRIORITY, DEFAULT_TASK_QUEUE_NAME, P, T
+from .backoff import BackoffLike
+from .context import LeaseQueueContext
+from .keys import OnConflict, UniqueUntil
+from .task import LeaseQueueTask
+
+# The package takes both from here: an import from ``.task`` there would hide the decorator from type checkers.
+__all__ = ["LeaseQueueTask", "task"]
+
+#: Classes of exceptions, one or several.
+Exceptions = type[BaseException] | tuple[type[BaseException], ...]
+
+
+class TaskOptions(TypedDict, total=False):
+    """The options of ``@task`` beside ``takes_context``, which decides about the function's type."""
+
+    priority: int
+    queue_name: str
+    backend: str
+    max_attempts: int | None
+    backoff: BackoffLike | None
+    timeout: float | timedelta | None
+    key: str | Callable[..., str | None] | None
+    unique_for: float | timedelta | None
+    unique_until: UniqueUntil | None
+    on_conflict: OnConflict | None
+    limit: Limit | None
+    atomic: bool
+    expires: float | timedelta | None
+    autoretry_for: Exceptions | None
+    dont_retry_for: Exceptions
+    tags: dict[str, str | int] | None
+    ignore_result: bool
+
+
+class _Makes(Protocol):
+    """The decorator: the result of a coroutine function is what awaiting it gives."""
+
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, T]], /) -> LeaseQueueTask[P, T]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, T], /) -> LeaseQueueTask[P, T]: ...
+
+
+class _MakesWithContext(Protocol):
+    """The decorator of functions whose first argument is the context."""
+
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[LeaseQueueContext, P], Coroutine[Any, Any, T]], /
+    ) -> LeaseQueueTask[P, T]: ...
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[LeaseQueueContext, P], T], /) -> LeaseQueueTask[P, T]: ...
+
+
+@overload
+def task(function: Callable[P, Coroutine[Any, Any, T]], /) -> LeaseQueueTask[P, T]: ...
+
+
+@overload
+def task(function: Callable[P, T], /) -> LeaseQueueTask[P, T]: ...
+
+
+@overload
+def task(*, takes_context: Literal[False] = False, **options: Unpack[TaskOptions]) -> _Makes: ...
+
+
+@overload
+def task(*, takes_context: Literal[True], **options: Unpack[TaskOptions]) -> _MakesWithContext: ...
+
+
+def task(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    priority: int = DEFAULT_TASK_PRIORITY,
+    queue_name: str = DEFAULT_TASK_QUEUE_NAME,
+    backend: str = DEFAULT_TASK_BACKEND_ALIAS,
+    takes_context: bool = False,
+    max_attempts: int | None = None,
+    backoff: BackoffLike | None = None,
+    timeout: float | timedelta | None = None,
+    key: str | Callable[..., str | None] | None = None,
+    unique_for: float | timedelta | None = None,
+    unique_until: UniqueUntil | None = None,
+    on_conflict: OnConflict | None = None,
+    limit: Limit | None = None,
+    atomic: bool = False,
+    expires: float | timedelta | None = None,
+    autoretry_for: Exceptions | None = None,
+    dont_retry_for: Exceptions = (),
+    tags: dict[str, str | int] | None = None,
+    ignore_result: bool = False,
+) -> Any:
+    """Make a task of a function; like Django's ``@task``, with more arguments on every Django version.
+
+    Django's own decorator does the same where it passes arguments on to the backend's task class (Django 6.1 and the
+    backport). A task made here also runs on other backends: they take no notice of what they do not know.
+
+    Args:
+        function: what the task does; left out when the decorator has arguments.
+        priority: -100 to 100, higher first.
+        queue_name: one of the backend's ``QUEUES``.
+        backend: alias in ``TASKS``.
+        takes_context: whether the function's first argument is ``context``.
+        max_attempts: how often it is tried, from 1; ``None``: the queue's ``max_deliveries``.
+        backoff: seconds before the next try; a list of seconds, one an attempt; the name of a kind; a ``Backoff``; or a
+            function ``(exception, task_result) -> seconds``, or ``None`` for no more tries. ``None``: the queue's.
+        timeout: seconds that one attempt may take.
+        key: the key that a call takes, 1 to 512 bytes: a text in which ``{name}`` stands for the argument of that name,
+            or a function of the arguments (its ``None``: this call has no key). While the key holds, another call
+            returns the result that is there. Keys are those of the queue, not of the task.
+        unique_for: seconds for which the key holds, from the enqueueing on.
+        unique_until: ``"start"``: the key holds until the task starts; ``"end"`` (so if neither is given): until it
+            has ended, well or not.
+        on_conflict: what another call does to a task with its key that waits and was never started: ``"ignore"`` (so
+            if it is not given) nothing, ``"replace"`` takes its place, ``"reschedule"`` gives it the time of this call.
+        limit: how many of its calls may run at once or start in a time, see ``Limit``.
+        atomic: an attempt runs in ``transaction.atomic()`` of the database of its job, and its end is part of that: its
+            rows, the jobs that it enqueues, its result are there once, or nothing is. Plain functions only.
+        expires: seconds from the enqueueing on, after which a call that was not started is removed: its result does not
+            exist any more, ``wait()`` raises ``JobCancelled``. A lease protects a call that was started.
+        autoretry_for: exception classes: an attempt that raises another one is the last. Left out: all are tried again.
+        dont_retry_for: exception classes: an attempt that raises one of them is the last. ``RetryLater`` is always
+            followed by another attempt.
+        tags: names and values to find its jobs by, at most 16; what a job enqueues while it runs inherits them.
+        ignore_result: what it returns is not kept, and need not be JSON: its value is ``None``, for the next step, too.
+
+    Raises:
+        InvalidTask: a value is not allowed.
+    """
+
+    def make(function: Callable[..., Any]) -> LeaseQueueTask[..., Any]:
+        return LeaseQueueTask(
+            func=function,
+            priority=priority,
+            queue_name=queue_name,
+            backend=backend,
+            run_after=None,
+            takes_context=takes_context,
+            max_attempts=max_attempts,
+            backoff=backoff,
+            timeout=cast("float | None", timeout),
+            key=key,
+            unique_for=cast("float | None", unique_for),
+            unique_until=unique_until,
+            on_conflict=on_conflict,
+            limit=limit,
+            atomic=atomic,
+            expires=cast("float | None", expires),
+            tags=cast("Any", tags),
+            ignore_result=ignore_result,
+            autoretry_for=cast("Any", autoretry_for),
+            dont_retry_for=cast("Any", dont_retry_for),
+        )
+
+    return make if function is None else make(function)
