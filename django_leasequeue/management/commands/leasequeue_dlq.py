@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from functools import cached_property
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
@@ -34,6 +35,10 @@ class Command(LeaseQueueCommand):
         " and 'discard' do something with everything that the filter matches, or with the jobs named by --seq. Those"
         " are carried out by the reaper; --wait follows it, --here does it in this process."
     )
+
+    @cached_property
+    def _using(self) -> str:
+        return conf.settings.DATABASE
 
     def add_arguments(self, parser: CommandParser) -> None:
         wanted = CommandParser(add_help=False)
@@ -90,7 +95,9 @@ class Command(LeaseQueueCommand):
         export.add_argument("--output", default="-", metavar="FILE", help="default: standard output")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        action, self._using = options["action"], options["database"] or conf.settings.DATABASE
+        action = options["action"]
+        if options["database"]:
+            self._using = options["database"]
         names = ("queue", "project", "task", "fingerprint", "tag", "since", "until", "deliveries", "text")
         wanted = from_values({**{name: [options[name]] for name in names}, "payload": options["payload"]})
         if action in KINDS:

@@ -130,7 +130,7 @@ class TestQueues:
         for name in ("b", "far", "a"):
             zaqar("PUT", f"/v1/queues/{name}")
         monkeypatch.setattr(routing, "aliases", lambda: ["default", "far"])
-        monkeypatch.setattr(routing, "alias_of", lambda _, queue: "far" if queue == "far" else "default")
+        monkeypatch.setattr(routing, "alias_of", lambda _, queue, **how: "far" if queue == "far" else "default")
         monkeypatch.setattr(RequestRunner, "run", both)
         found = zaqar("GET", "/v1/queues?limit=4").json()["queues"]
         assert ([queue["name"] for queue in found], asked) == (["a", "a", "b", "b"], ["default", "far"])
