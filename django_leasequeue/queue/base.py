@@ -10,7 +10,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import psycopg
 from django.db import Error as DjangoError
@@ -30,6 +30,7 @@ from .outcomes import ClaimedJob
 from .serializers import Dumper, Serializer
 
 T = TypeVar("T")
+H = TypeVar("H", bound="Handle")
 
 
 @contextmanager
@@ -187,12 +188,6 @@ class Handle(OnDatabase):
         """Alias of the database that takes new jobs: another one while the queue moves."""
         return self._using or routing.alias_of(self.project, self.name, adding=True)
 
-    def pinned(self) -> Self:
-        """Return this handle for the database that takes new jobs now, whatever happens to the queue."""
-        other = copy.copy(self)
-        other._using = self.adding
-        return other
-
     def _home(self, steps: Steps[Any]) -> str:
         return self.adding if getattr(steps, "__name__", "") in ("enqueue", "enqueue_many") else self.using
 
@@ -207,6 +202,13 @@ class Handle(OnDatabase):
 
     def __hash__(self) -> int:
         return hash((self.name, self.project))
+
+
+def pinned(queue: H) -> H:
+    """Return a handle for the database that takes new jobs now, whatever happens to the queue."""
+    other = copy.copy(queue)
+    other._using = queue.adding
+    return other
 
 
 def asked(queue: Handle) -> Definition | None:

@@ -16,7 +16,7 @@ from ..engine.queues import routing
 from ..exceptions import JobCancelled, JobNotFound, MaxRetries, WaitTimeout
 from ..notify.alarms import Alarm, AsyncAlarm
 from ..notify.replies import Ticket, answer, get_hub, work_in_place
-from .base import Handle, arun, find_serializer, known_serializer, run, serializer_of, status_of
+from .base import Handle, arun, find_serializer, known_serializer, pinned, run, serializer_of, status_of
 from .carrier import AsyncLane, shared_lane
 from .enqueue import add_jobs, written_job
 from .flush import ENQUEUE, LOOK, Call
@@ -44,7 +44,7 @@ class Caller:
 
     def __init__(self, queue: Handle) -> None:
         #: All of a conversation is in one database, also when the queue moves meanwhile.
-        self.queue = queue.pinned() if routing.spread() else queue
+        self.queue = pinned(queue) if routing.spread() else queue
 
     def alarm(self) -> Alarm:
         """Return what wakes the caller."""
