@@ -129,12 +129,13 @@ def state_label(number: int) -> str:
 
 #: The parameter of an address that chooses a database, and the cookie that keeps the choice.
 SWITCH = "leasequeue_database"
-_chosen: ContextVar[str] = ContextVar("leasequeue_database")
+_chosen: ContextVar[str] = ContextVar("leasequeue_database", default="")
 
 
 def alias() -> str:
     """Return the database whose queues the pages show."""
-    return _chosen.get(conf.settings.DATABASE)
+    chosen = _chosen.get()
+    return chosen if chosen in routing.aliases() else conf.settings.DATABASE
 
 
 def on_chosen_database(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
