@@ -147,8 +147,8 @@ class LakeOptions:
 
     #: Where it is: a directory, or a URL such as ``s3a://``.
     PATH: str | None = None
-    #: How events are written: Parquet that Spark's checkpoint vouches for, or a Delta table (extra ``delta``).
-    FORMAT: Literal["parquet", "delta"] = "parquet"
+    #: How tables are written; None: as Delta tables where the extra ``delta`` is installed, else as Parquet.
+    FORMAT: Literal["parquet", "delta"] | None = None
     #: The name under which retention knows it.
     CONSUMER: str = "lake"
     #: Days that retention waits for a consumer that is not seen; 0: for ever.

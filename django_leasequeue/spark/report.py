@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..engine import csvguard
 from ..exceptions import InvalidOption
+from . import delta
 from .advice import Links
 from .page import html
 
@@ -41,7 +42,11 @@ def in_directory(root: str | Path) -> tuple[Gold, dict[str, Any]]:
         path = Path(root, "gold", name)
         if not path.is_dir():
             raise InvalidOption(f"There is nothing at {path} yet: run the pipeline first (leasequeue_lake run).")
-        gold[name] = dataset.dataset(path, format="parquet").to_table()
+        if (path / "_delta_log").is_dir():
+            table = delta.open_or_none(str(path))
+            gold[name] = dataset.dataset([] if table is None else table.file_uris(), format="parquet").to_table()
+        else:
+            gold[name] = dataset.dataset(path, format="parquet").to_table()
     lines = [path.read_text() for path in Path(root, "_notes", "run").glob("part-*")]
     return gold, json.loads(lines[0]) if lines else {}
 
