@@ -159,6 +159,8 @@ class LakeOptions:
     MASTER: str | None = None
     REMOTE: str | None = None
     MEMORY: str | None = None
+    #: The tag by whose values (tenants, customers) the report sums up; None: by none.
+    TENANT_TAG: str | None = None
     #: The site whose admin the report links to, for example ``https://ops.example.com``.
     SITE: str | None = None
     #: Further options of the Spark session.

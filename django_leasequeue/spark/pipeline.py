@@ -39,6 +39,7 @@ def run(
     consumer: str = "lake",
     batch: int = BATCH,
     wanted_wait: float = 5.0,
+    tenant_tag: str | None = None,
     accept_loss: bool = False,
     tell: Callable[[str], None] = lambda line: None,
 ) -> Ran:
@@ -50,6 +51,7 @@ def run(
         consumer: the name under which retention knows this lake.
         batch: events of a micro-batch.
         wanted_wait: 99th percentile of waiting (seconds) that the capacity table plans for.
+        tenant_tag: the tag by whose values the table ``tenants`` sums up; None: it has no rows.
         accept_loss: go on where retention has dropped events that were not read.
         tell: called with a line for each step.
 
@@ -78,10 +80,11 @@ def run(
         # What gold was computed from: a run that was killed before its end has not noted it.
         ground = {name: lake.note(name) for name in ("silver", "waiting")} | {
             "wanted_wait": wanted_wait,
+            "tenant_tag": tenant_tag,
             "version": upkeep.GOLD,
         }
         stale = unlogged or lake.note("gold") != ground
-        tables = timed("gold (tables)", lambda: figure(lake, wanted_wait) if stale else [])
+        tables = timed("gold (tables)", lambda: figure(lake, wanted_wait, tenant_tag) if stale else [])
         if tables:
             lake.put_note("gold", ground)
         lake.put_note("run", {"ended_at": time.time()})
@@ -175,7 +178,9 @@ def silver(lake: Lake, name: str, since: date | None = None) -> DataFrame:
 
 
 @contextmanager
-def tables(lake: Lake, wanted_wait: float = 5.0, since: date | None = None) -> Iterator[dict[str, DataFrame]]:
+def tables(
+    lake: Lake, wanted_wait: float = 5.0, tenant_tag: str | None = None, since: date | None = None
+) -> Iterator[dict[str, DataFrame]]:
     """Give the gold tables as they follow from silver, by name, not computed yet."""
     attempts, jobs = silver(lake, "attempts", since), waiting.added(lake, silver(lake, "jobs", since), since)
     # Each is two tables, or the ground of another: computed once.
@@ -199,6 +204,7 @@ def tables(lake: Lake, wanted_wait: float = 5.0, since: date | None = None) -> I
             "weeks": metrics.weeks(days),
             "objectives": metrics.objectives(attempts, wanted_wait),
             "retry_cost": metrics.retry_cost(attempts),
+            "tenants": metrics.tenants(attempts, jobs, tenant_tag),
             "time_split": metrics.time_split(attempts, jobs),
             "recoveries": metrics.recoveries(levels),
             "changes": metrics.changes(days),
@@ -214,7 +220,7 @@ def tables(lake: Lake, wanted_wait: float = 5.0, since: date | None = None) -> I
             frame.unpersist()
 
 
-def figure(lake: Lake, wanted_wait: float = 5.0) -> list[str]:
+def figure(lake: Lake, wanted_wait: float = 5.0, tenant_tag: str | None = None) -> list[str]:
     """Write the gold tables from silver. Returns their names."""
 
     def written(table: tuple[str, DataFrame]) -> str:
@@ -223,5 +229,5 @@ def figure(lake: Lake, wanted_wait: float = 5.0) -> list[str]:
         return name
 
     # Planning one takes as long as computing another: two at a time.
-    with tables(lake, wanted_wait) as made, ThreadPoolExecutor(2, "gold") as threads:
+    with tables(lake, wanted_wait, tenant_tag) as made, ThreadPoolExecutor(2, "gold") as threads:
         return list(threads.map(written, made.items()))

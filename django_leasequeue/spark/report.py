@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 TABLES = (
     *("latency", "queue_latency", "daily", "weeks", "throughput", "backlog", "in_flight", "use"),
     *("nodes", "poison", "leases", "capacity", "forecast", "span", "quality", "workflows", "critical_paths"),
-    *("objectives", "retry_cost", "time_split", "recoveries", "changes"),
+    *("objectives", "retry_cost", "tenants", "time_split", "recoveries", "changes"),
 )
 #: The slowest workflows of the newest seven days that a report has, and of each the steps that took longest.
 MOST_WORKFLOWS, MOST_STEPS = 1_000, 5
@@ -65,7 +65,7 @@ def by_spark(lake: Lake, days: int | None = None) -> tuple[Gold, dict[str, Any]]
     assert newest is not None
     assert wanted is not None
     since = None if newest[0] is None else newest[0] - timedelta(days=days - 1)
-    with tables(lake, wanted[0], since) as found:
+    with tables(lake, wanted[0], lake.note("gold").get("tenant_tag"), since) as found:
         return {name: frame.toArrow() for name, frame in found.items()}, run
 
 

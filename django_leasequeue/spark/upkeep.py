@@ -16,7 +16,7 @@ from .options import CONNECTION
 #: Version of the columns of silver. A lake of an older one is computed anew from bronze.
 SILVER = 4
 #: Version of the tables of gold. A lake of another one gets them anew with the next run.
-GOLD = 2
+GOLD = 3
 
 
 class RunInProgress(LeaseQueueError):

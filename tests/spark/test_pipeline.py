@@ -23,7 +23,7 @@ from django_leasequeue.spark import archive, figures, pipeline, replay, report, 
 from django_leasequeue.spark.layout import Lake
 from tests.engine.helpers import make
 from tests.spark.conftest import Source
-from tests.spark.helpers import at, event, work
+from tests.spark.helpers import at, batch, event, work
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

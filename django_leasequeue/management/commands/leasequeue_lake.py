@@ -130,6 +130,7 @@ class Command(LeaseQueueCommand):
                 database.address(options["using"]),
                 consumer=options["consumer"],
                 wanted_wait=options["wanted_wait"],
+                tenant_tag=conf.settings.LAKE.TENANT_TAG,
                 accept_loss=options["accept_loss"],
                 tell=self.stdout.write,
             )

@@ -13,7 +13,7 @@ from .nodes import node_health
 from .poison import poison
 from .quality import quality
 from .rates import span, throughput
-from .service import changes, objectives, recoveries, retry_cost, time_split
+from .service import changes, objectives, recoveries, retry_cost, tenants, time_split
 from .spans import attempts, attempts_of, fold, jobs, jobs_of
 from .workflows import critical_paths, workflow_paths, workflows
 
@@ -41,6 +41,7 @@ __all__ = [
     "recoveries",
     "retry_cost",
     "span",
+    "tenants",
     "throughput",
     "time_split",
     "use",
