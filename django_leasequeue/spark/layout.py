@@ -47,8 +47,9 @@ class Lake:
             raise InvalidOption("The lake needs a path: LEASEQUEUE['LAKE']['PATH'], or --lake.")
         self.spark = spark
         self.root = root.rstrip("/")
-        # What the lake began with; else Delta where its extra is installed.
-        self.format = format or self.note("lake").get("format") or ("delta" if find_spec("deltalake") else "parquet")
+        # What the lake began with; else Delta where its extra is installed. (A Connect server may not have it.)
+        here = find_spec("deltalake") is not None and not type(spark).__module__.startswith("pyspark.sql.connect")
+        self.format = format or self.note("lake").get("format") or ("delta" if here else "parquet")
 
     def path(self, *parts: str) -> str:
         """Return a path below the lake."""

@@ -111,7 +111,8 @@ def test_sums_by_tenant(spark: SparkSession) -> None:
     history.job(0)
     history.job(-8 * 86_400, ("a", -8 * 86_400, -7.9 * 86_400, "acked"))
     attempts, jobs = metrics.attempts(history.frame(spark)), metrics.jobs(history.frame(spark))
-    tag = f.expr("case when seq <= 3 then '{\"ten.ant\": \"x\"}' when seq > 4 then '{\"ten.ant\": 7, \"b\": \"x\"}' end")
+    named, other = '{"ten.ant": "x"}', '{"ten.ant": 7, "b": "x"}'
+    tag = f.expr(f"case when seq <= 3 then '{named}' when seq > 4 then '{other}' end")
     found = metrics.tenants(attempts, jobs.withColumn("tags", tag), "ten.ant").collect()
     assert [tuple(row)[:2] + tuple(row)[4:] for row in found] == [
         ("ten.ant", "7", 2, 0, 1, 6.0, 5.5, 6 / 14),
