@@ -1,7 +1,7 @@
 """Bronze: the stream of events into the lake.
 
 It keeps the rows of the log as they are, each with the events of up to a thousand jobs: fewer and larger rows, which
-readers take apart (:mod:`.unpack`).
+readers take apart (:mod:`.jobwise`).
 
 As a Delta table it is exactly once by the table's own log. Parquet is written by Spark's file sink, which passes over
 every batch whose number its path already has: a new checkpoint, which counts from 0 again, would lose events there
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from ..exceptions import InvalidOption, LeaseQueueError
 from . import delta
 from .errors import said
+from .jobwise import by_job
 from .layout import BATCHES, PLAIN, Lake
-from .unpack import by_job
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

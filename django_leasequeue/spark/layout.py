@@ -17,7 +17,7 @@ BRONZE = (
     " claim bigint, deadline timestamp, deliveries int, waited int, ran int, event string, node string, name string,"
     " detail string"
 )
-#: Columns of a row of the log as bronze keeps it, with the events of up to a thousand jobs (see :mod:`.unpack`).
+#: Columns of a row of the log as bronze keeps it, with the events of up to a thousand jobs (see :mod:`.jobwise`).
 BATCHES = (
     "id bigint, txid bigint, occurred_at timestamp, queue_id bigint, queue string, project string, claim bigint,"
     " deadline timestamp, kind smallint, node string, name string, seqs array<bigint>, deliveries array<int>,"

@@ -14,8 +14,7 @@ from django.utils.safestring import SafeString
 
 from ..metrics import charts
 from .advice import LEASE_EXPIRED, Links, actions, last_run, peaks
-from .paths import slowest
-from .wording import Row, Rows, change, lasted, percent, queue_name, utc, when
+from .wording import Row, Rows, change, lasted, percent, queue_name, slowest, utc, when
 
 #: Queues drawn in the charts, hours drawn, and rows shown of one table. The files beside the page hold everything.
 MOST_SERIES = 7

@@ -122,7 +122,7 @@ def recoveries(levels: DataFrame) -> DataFrame:
     """Return the times in which a queue's backlog was at least 100 jobs and three times its median, newest first.
 
     Args:
-        levels: from :func:`~.curves.backlog`.
+        levels: from :func:`~.rates.backlog`.
 
     Returns:
         project, queue, began, highest (jobs), ended (the hour in which it was usual again; null: it is not), seconds.
