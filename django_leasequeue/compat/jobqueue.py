@@ -67,9 +67,11 @@ __all__ = [
     "MaxRetriesError",
     "MemoryStorage",
     "MessageStatus",
+    "PgStorage",
     "Queue",
     "Reaper",
     "RedisStorage",
+    "SQLiteStorage",
     "Serde",
     "SerializedError",
     "StorageError",
@@ -94,6 +96,14 @@ class FileStorage(MemoryStorage):
 
 class RedisStorage(MemoryStorage):
     """Refused."""
+
+
+class SQLiteStorage(MemoryStorage):
+    """Refused."""
+
+
+class PgStorage(MemoryStorage):
+    """Refused: the queue uses the database of the project."""
 
 
 F = TypeVar("F", bound=Callable[..., Any])

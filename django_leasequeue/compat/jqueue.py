@@ -17,6 +17,8 @@ a process that never had it, for whoever holds it.
 
 from __future__ import annotations
 
+from typing import Protocol, runtime_checkable
+
 from ..exceptions import JobNotFound as JobNotFoundError
 from ..exceptions import LeaseQueueError, StorageError
 from . import MissingStorage
@@ -36,6 +38,7 @@ __all__ = [
     "JobNotFoundError",
     "JobStatus",
     "LocalFileSystemStorage",
+    "ObjectStoragePort",
     "QueueState",
     "S3Storage",
     "StorageError",
@@ -65,3 +68,12 @@ class S3Storage(LocalFileSystemStorage):
 
 class GCSStorage(LocalFileSystemStorage):
     """Refused: ``leasequeue_import`` moves the jobs of an object."""
+
+
+@runtime_checkable
+class ObjectStoragePort(Protocol):
+    """The form of a storage, for annotations; queues refuse an adapter of yours, as they do the four above."""
+
+    async def read(self) -> tuple[bytes, str | None]: ...
+
+    async def write(self, content: bytes, if_match: str | None = None) -> str: ...
