@@ -9,7 +9,6 @@ from django.utils.functional import lazy
 from rest_framework import serializers
 
 from ..engine.limits import MAX_NODE_BYTES
-from .schema import describe_field
 
 if TYPE_CHECKING:
     # Generic for the type checker only.
@@ -20,8 +19,17 @@ else:
     Serializer = serializers.Serializer
 
 
+Json = dict[str, Any]
+#: Of a field that may be left out or null.
+OPTIONAL: dict[str, Any] = {"required": False, "allow_null": True}
+
+
 class Field(BaseField):
-    """A field of a request's body."""
+    """A field of a request's body: it reads, checks and describes its value."""
+
+    def json_schema(self) -> Json:
+        """Return its JSON schema; functions in it are called when the document is made."""
+        return {}
 
     def to_representation(self, value: Any) -> Any:
         """Return a value as it is: answers are built by hand."""
@@ -92,6 +100,9 @@ class Integer(Field):
             _add_help(kwargs, lambda: f"Cut to {low}..{high}.")
         super().__init__(**kwargs)
 
+    def json_schema(self) -> Json:
+        return {"type": "integer"} if self.clamp else {"type": "integer", "minimum": self.low, "maximum": self.high}
+
     def to_internal_value(self, data: Any) -> int:
         if isinstance(data, bool) or not isinstance(data, int):
             self.fail("type")
@@ -110,6 +121,9 @@ class CutInteger(Integer):
         _add_help(kwargs, lambda: f"Cut to {most()}.")
         super().__init__(**kwargs)
 
+    def json_schema(self) -> Json:
+        return {"type": "integer", "minimum": self.low}
+
     def to_internal_value(self, data: Any) -> int:
         if isinstance(data, bool) or not isinstance(data, int):
             self.fail("type")
@@ -122,6 +136,9 @@ class Boolean(Field):
     """``true`` or ``false``."""
 
     default_error_messages = {"type": "it must be true or false."}
+
+    def json_schema(self) -> Json:
+        return {"type": "boolean"}
 
     def to_internal_value(self, data: Any) -> bool:
         if not isinstance(data, bool):
@@ -137,6 +154,10 @@ class Text(Field):
     def __init__(self, *, high: int, low: int = 1, **kwargs: Any) -> None:
         self.low, self.high = low, high
         super().__init__(**kwargs)
+
+    def json_schema(self) -> Json:
+        bytes_of_text = {"minLength": 1 if self.low else 0, "maxLength": self.high}
+        return {"type": "string", **bytes_of_text, "description": f"At most {self.high} bytes of UTF-8."}
 
     def to_internal_value(self, data: Any) -> str:
         if not isinstance(data, str) or not self.low <= storable(data) <= self.high:
@@ -162,6 +183,9 @@ class Word(Field):
         self.words = words
         super().__init__(**kwargs)
 
+    def json_schema(self) -> Json:
+        return {"type": "string", "enum": [*self.words, None] if self.allow_null else list(self.words)}
+
     def to_internal_value(self, data: Any) -> str:
         if not isinstance(data, str) or data not in self.words:
             self.fail("word", words=", ".join(self.words))
@@ -176,25 +200,3 @@ class Anything(Field):
 
     def to_internal_value(self, data: Any) -> Any:
         return data
-
-
-def _integer_schema(field: Integer) -> dict[str, Any]:
-    return {"type": "integer"} if field.clamp else {"type": "integer", "minimum": field.low, "maximum": field.high}
-
-
-describe_field(Integer, _integer_schema)
-describe_field(CutInteger, lambda field: {"type": "integer", "minimum": field.low})
-describe_field(Boolean, lambda field: {"type": "boolean"})
-describe_field(
-    Text,
-    lambda field: {
-        "type": "string",
-        "minLength": 1 if field.low else 0,
-        "maxLength": field.high,
-        "description": f"At most {field.high} bytes of UTF-8.",
-    },
-)
-describe_field(
-    Word, lambda field: {"type": "string", "enum": [*field.words, None] if field.allow_null else list(field.words)}
-)
-describe_field(Anything, lambda field: {})

@@ -55,12 +55,10 @@ class ApiView(APIView):
     subject: ClassVar[str] = "topic"
     #: Whether anybody may ask, without a key.
     public: ClassVar[bool] = False
-    #: Method -> the scopes that it needs; HEAD needs those of GET.
+    #: Method -> the scopes that it needs, as its ``endpoint`` says; HEAD needs those of GET.
     required_scopes: ClassVar[Scopes] = {}
     #: Whether a token in the query counts: event streams only, for browsers.
     token_in_query: ClassVar[bool] = False
-    #: Methods that add jobs: a topic that moves takes them in its new database.
-    adding_methods: ClassVar[frozenset[str]] = frozenset()
 
     access: Access
     #: The tenant that the request works for.
@@ -74,6 +72,12 @@ class ApiView(APIView):
 
     if SCHEMA is not None:
         schema = SCHEMA
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        scopes = {name.upper(): getattr(getattr(cls, name, None), "scopes", None) for name in cls.http_method_names}
+        said = {name: needed for name, needed in scopes.items() if needed is not None}
+        cls.required_scopes = said or cls.required_scopes
 
     @classmethod
     def as_view(cls, **initkwargs: Any) -> Any:
@@ -127,7 +131,8 @@ class ApiView(APIView):
         if topic is None:
             return
         require(self.access, frozenset(), topic)
-        alias = routing.alias_of(self.project, topic, adding=request.method in self.adding_methods)
+        adding = getattr(getattr(self, str(request.method).lower()), "adds", False)
+        alias = routing.alias_of(self.project, topic, adding=adding)
         if alias != runner.using:
             self.runner = RequestRunner(alias, threaded=runner.threaded)
 

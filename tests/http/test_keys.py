@@ -26,7 +26,7 @@ from django_leasequeue.http.keys import MARK, USED_EVERY, create_key, find, make
 from django_leasequeue.http.redaction import redact
 from django_leasequeue.http.throttle import Guesses
 from django_leasequeue.http.topics.base import NAMES_TOPIC
-from django_leasequeue.http.topics.serializers import ConfigBody
+from django_leasequeue.http.topics.catalog import ConfigBody
 from django_leasequeue.models import ApiKey
 from tests.http.client import Api
 

@@ -8,22 +8,24 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypedDict
 
 from rest_framework.request import Request
 
 from ... import conf
 from ...conf import process
-from ...conf.queue_options import OPTIONS
+from ...conf.queue_options import OPTIONS, QueueOption
 from ...engine import LeasedJob, Operation, make_lease_id
 from ...engine.queues import stats
 from ...engine.topics.log import Gap, TopicRecord
 from ...engine.topics.topics import TopicLook, look
 from ...enums import Durability
 from ...exceptions import InvalidOption, QueueNotFound
-from .. import payload
+from .. import payload, schema
 from ..auth import require
-from ..views import ApiView, T
+from ..fields import Json
+from ..schema import F, Parameter
+from ..views import MAX_WARNINGS, ApiView, T
 
 #: Seconds that a count may take to be made every time.
 CHEAP = 0.002
@@ -214,6 +216,96 @@ class TopicView(ApiView):
         return figures
 
 
+# What answers hold, as they describe themselves.
+
+Count = Annotated[int, {"minimum": 0}]
+Time = Annotated[int, "Milliseconds since the epoch."]
+Seqs = list[Count]
+Duration = Annotated[float, {"minimum": 0}]
+
+
+class Performance(TypedDict):
+    """What an answer took."""
+
+    server_total_ms: Annotated[Duration, "From the request's arrival to this answer."]
+    fsync_ms: NotRequired[Annotated[Duration, "Waiting for the disk; 0 where nothing waited."]]
+    throttle_wait_ms: NotRequired[Annotated[Duration, "Always 0: too many requests get a 429."]]
+
+
+class Envelope(TypedDict):
+    """What every answer has beside its own fields."""
+
+    performance: Performance
+    warnings: NotRequired[
+        Annotated[
+            list[str],
+            {"minItems": 1, "maxItems": MAX_WARNINGS},
+            "What of the request was ignored or cut; left out when there is nothing to say.",
+        ]
+    ]
+
+
+def endpoint(name: str, summary: str, **said: Any) -> Callable[[F], F]:
+    """Say all of one operation of this door; see ``schema.endpoint``."""
+    return schema.endpoint(name, summary, envelope=Envelope, **said)
+
+
+TOPIC = Parameter(
+    "topic", {"type": "string", "pattern": NAME_PATTERN, "maxLength": 255}, "The topic's name.", where="path"
+)
+NODE = Parameter("node", {"type": "string", "minLength": 1, "maxLength": 128}, "The worker's name.", required=True)
+TOKEN = Parameter("token", {"type": "string"}, "The key, for browsers only: addresses end up in logs.")
+
+
+def _option(option: QueueOption) -> Json:
+    if option.choices is not None:
+        return {"type": "string", "enum": option.choices.values}
+    kinds: dict[str, Json] = {
+        "integer": {"type": "integer", "minimum": 0},
+        "boolean": {"type": "boolean"},
+        "topic": {"type": ["string", "null"]},
+    }
+    return kinds[option.kind]
+
+
+_CONFIG: Json = {**{name: _option(OPTIONS[name]) for name in _SAME}, "durable": {"type": "boolean"}}
+_ORDER: Json = {"type": "string", "enum": ["desc", "asc"], "description": "Left out where it is `none`."}
+Config = Annotated[dict[str, Any], {"required": [*_CONFIG], "properties": {**_CONFIG, "priority_order": _ORDER}}]
+Record = TypedDict(
+    "Record",
+    {
+        "$seq": Count,
+        "$ts": Time,
+        "data": Any,
+        "$tag": NotRequired[str],
+        "$node": NotRequired[str],
+        "meta": NotRequired[dict[str, Any]],
+    },
+)
+LeasedRecord = TypedDict(
+    "LeasedRecord",
+    {
+        "$seq": Count,
+        "lease_id": Annotated[str, {"pattern": "^lease_[0-9a-f]+$"}],
+        "deadline": Time,
+        "$ts": Time,
+        "deliveries": Annotated[int, {"minimum": 1}],
+        "data": Any,
+        "$tag": NotRequired[str],
+        "meta": NotRequired[dict[str, Any]],
+    },
+)
+
+
+class Tombstone(TypedDict):
+    """What a reader missed."""
+
+    gap_from: Count
+    gap_to: Count
+    reason: Annotated[str, {"enum": ["cap", "ttl"]}]
+    missed_estimate: Count
+
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 
@@ -223,9 +315,9 @@ def milliseconds(moment: datetime) -> int:
     return (moment - _EPOCH) // _MS
 
 
-def leased(job: LeasedJob) -> dict[str, Any]:
+def leased(job: LeasedJob) -> LeasedRecord:
     """Return a job as a claim gives it."""
-    answer: dict[str, Any] = {
+    answer: LeasedRecord = {
         "$seq": job.seq,
         "lease_id": make_lease_id(job.token, job.seq),
         # (rounded to microseconds first, as a datetime is)
@@ -241,9 +333,9 @@ def leased(job: LeasedJob) -> dict[str, Any]:
     return answer
 
 
-def record(row: TopicRecord, *, tags: bool = True, meta: bool = True) -> dict[str, Any]:
+def record(row: TopicRecord, *, tags: bool = True, meta: bool = True) -> Record:
     """Return a record as diff and watch give it."""
-    answer: dict[str, Any] = {"$seq": row.seq, "$ts": milliseconds(row.created_at), "data": payload.raw(row.data_json)}
+    answer: Record = {"$seq": row.seq, "$ts": milliseconds(row.created_at), "data": payload.raw(row.data_json)}
     if tags and row.tag is not None:
         answer["$tag"] = row.tag
     if row.origin is not None:
@@ -253,6 +345,6 @@ def record(row: TopicRecord, *, tags: bool = True, meta: bool = True) -> dict[st
     return answer
 
 
-def tombstone(gap: Gap) -> dict[str, Any]:
+def tombstone(gap: Gap) -> Tombstone:
     """Return what a reader missed."""
     return {"gap_from": gap.start, "gap_to": gap.end, "reason": gap.reason, "missed_estimate": gap.missed}

@@ -3,37 +3,63 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from django.http import HttpResponse
 from rest_framework.request import Request
 
 from ... import conf, engine
+from ...conf.queue_options import OPTIONS, QueueOption
 from ...engine.cursors import decode_cursor, encode_cursor
 from ...engine.limits import MAX_QUEUE_BYTES
 from ...engine.queues.queues import QueueLine
 from ...engine.topics.topics import state
+from ...enums import Durability, PriorityOrder
 from ...exceptions import InvalidOption, QueueNotFound
 from ..access import ADMIN, DELETE, READ
 from ..errors import ApiError
-from ..schema import Parameter, describe, page_size
+from ..fields import OPTIONAL, Body, Boolean, Field, Integer, Json, Text, Word
+from ..schema import Parameter, page_size
 from ..views import ApiView
-from .base import TopicView, milliseconds, to_config
-from .serializers import ConfigBody
-from .shapes import TOPIC, TopicCreated, TopicDeleted, TopicList, TopicState
+from .base import (
+    CONFIG_FIELDS,
+    HTTP_DEFAULTS,
+    TOPIC,
+    Config,
+    Count,
+    TopicView,
+    check_name,
+    endpoint,
+    milliseconds,
+    to_config,
+)
+from .fields import invalid
 
 _TAG = "topics"
+
+
+class TopicLine(TypedDict):
+    """A topic of a list."""
+
+    topic: str
+    type: Literal["log", "queue"]
+
+
+class TopicList(TypedDict):
+    """Topics by name, a page at a time."""
+
+    topics: list[TopicLine]
+    next_cursor: NotRequired[Annotated[str, "There is more: ask again with `cursor`."]]
 
 
 class TopicsView(ApiView):
     """All topics."""
 
-    required_scopes = {"GET": frozenset({READ})}
-
-    @describe(
+    @endpoint(
         "listTopics",
         "List topics by name",
         tag=_TAG,
+        scopes=[READ],
         description="Only those that the key may see.",
         answers={200: TopicList},
         errors={400: ["invalid_request"]},
@@ -63,13 +89,113 @@ class TopicsView(ApiView):
         return sorted(found, key=lambda line: line.name)[:size]
 
 
+class ConfigBody(Body):
+    """The configuration of a topic; what is left out has its default."""
+
+    durable = Boolean(default=False, help_text="Short for durability fsync.")
+    durability = Word(tuple(Durability.values), help_text="What a commit waits for; wins over durable.", **OPTIONAL)
+    dead_letter = Text(high=255, required=False, allow_null=True, default=None, help_text="A topic; null: none.")
+    priority_order = Word(
+        tuple(PriorityOrder.values),
+        default="none",
+        help_text="Which jobs come first: of the highest priority (desc), of the lowest (asc), or as written (none).",
+    )
+
+    nulls = frozenset({"dead_letter"})
+
+    def to_internal_value(self, data: Any) -> dict[str, Any]:
+        # null stands for the default, as everywhere.
+        if isinstance(data, dict):
+            data = {name: value for name, value in data.items() if value is not None or name in self.nulls}
+        found: dict[str, Any] = super().to_internal_value(data)
+        return found
+
+    def validate_dead_letter(self, value: str | None) -> str | None:
+        if value is None:
+            return None
+        if value == "self":
+            raise invalid('dead_letter cannot be "self": that name is reserved. Name another topic.')
+        try:
+            return check_name(value, "dead_letter")
+        except InvalidOption as error:
+            raise invalid(str(error)) from error
+
+
+def _option_field(name: str, option: QueueOption) -> Field:
+    if option.choices is not None:
+        default = HTTP_DEFAULTS.get(name, option.default)
+        return Word(tuple(option.choices.values), default=default, help_text=option.help)
+    if option.kind == "boolean":
+        return Boolean(default=option.default, help_text=option.help)
+    return Integer(low=option.low, high=option.high, clamp=option.clamp, default=option.default, help_text=option.help)
+
+
+ConfigBody._declared_fields = {
+    name: ConfigBody._declared_fields.get(name) or _option_field(name, OPTIONS[name]) for name in CONFIG_FIELDS
+}
+
+
+class ConfigField(Field):
+    """A configuration inside another body."""
+
+    def json_schema(self) -> Json:
+        return {"$ref": "#/components/schemas/ConfigBody"}
+
+    def to_internal_value(self, data: Any) -> dict[str, Any]:
+        if not isinstance(data, dict):
+            raise invalid("config must be an object.")
+        return ConfigBody.validated(data)
+
+
+class QueueFigures(TypedDict):
+    """Counters of a queue."""
+
+    ready: Count
+    in_flight: Count
+    dead_lettered: Count
+    waiting: NotRequired[Count]
+
+
+class TopicState(TypedDict):
+    """Where the topic stands."""
+
+    topic: str
+    type: Literal["log", "queue"]
+    head_seq: Annotated[Count, "The highest number it ever gave; 0: none."]
+    earliest_seq: Annotated[Count, "The lowest live number; next_seq when it is empty."]
+    next_seq: Annotated[Count, "No new record has a lower number. Numbers are not contiguous."]
+    count: Count
+    bytes: Annotated[Count, "Size of data and meta as JSON text."]
+    config: Config
+    last_write_ts: Annotated[int | None, "Milliseconds since the epoch; null: never."]
+    queue: NotRequired[
+        Annotated[QueueFigures, "Only of a queue; `waiting` only while jobs wait for a limit or a workflow."]
+    ]
+
+
+class TopicCreated(TypedDict):
+    """The topic's configuration, every field of it."""
+
+    topic: str
+    created: bool
+    config: Config
+
+
+class TopicDeleted(TypedDict):
+    """Whether it was there."""
+
+    topic: str
+    deleted: bool
+
+
 class TopicItemView(TopicView):
     """One topic; its POST is in ``records``."""
 
-    @describe(
+    @endpoint(
         "getTopic",
         "Look at a topic",
         tag=_TAG,
+        scopes=[READ],
         answers={200: TopicState},
         errors={400: ["invalid_request"], 404: ["topic_not_found"]},
         parameters=[TOPIC],
@@ -99,11 +225,12 @@ class TopicItemView(TopicView):
                 answer["queue"]["waiting"] = counts.waiting
         return self.answer(answer)
 
-    @describe(
+    @endpoint(
         "putTopic",
         "Create or configure a topic",
         tag=_TAG,
         description="The configuration is replaced as a whole: what is left out has its default. `type` never changes.",
+        scopes=[ADMIN],
         body=ConfigBody,
         answers={201: TopicCreated, 200: TopicCreated},
         errors={409: ["topic_exists_incompatible"]},
@@ -126,10 +253,11 @@ class TopicItemView(TopicView):
                 await self.run(engine.configure(topic, project=self.project, preset="topics", **options))
                 return False
 
-    @describe(
+    @endpoint(
         "deleteTopic",
         "Delete a topic with its records",
         tag=_TAG,
+        scopes=[DELETE],
         answers={200: TopicDeleted},
         errors={400: ["invalid_request"], 409: ["topic_not_empty"]},
         parameters=[
@@ -147,11 +275,3 @@ class TopicItemView(TopicView):
             message = f"{topic!r} has records: delete or consume them first, or leave out if_empty."
             raise ApiError(409, "topic_not_empty", message, detail={"topic": topic}) from error
         return self.answer({"topic": topic, "deleted": deleted})
-
-
-#: The scopes of one topic's address: reading, writing records (``records``), configuring, deleting.
-TOPIC_SCOPES = {
-    "GET": frozenset({READ}),
-    "PUT": frozenset({ADMIN}),
-    "DELETE": frozenset({DELETE}),
-}

@@ -27,7 +27,7 @@ from ...notify import Watch, get_listener
 from ..running import RequestRunner
 from ..streaming import Stream, frame, in_background, outage
 from .base import leased
-from .leases import claim_together, load_large
+from .waiting import claim_together, load_large
 
 if TYPE_CHECKING:
     from .work import StreamRegistry
@@ -108,10 +108,10 @@ class WorkStream(Stream):
         for job in jobs:
             self.held[job.seq] = job.token
             self.ends[job.seq] = now + job.deadline_epoch - job.claimed_epoch
-            answer = {"topic": topic, **leased(job)}
+            answer = leased(job)
             if job.flags & JobFlag.FLOW:
                 self.members[job.seq] = answer["lease_id"]
-            self.push(frame("job", answer, str(job.seq)))
+            self.push(frame("job", {"topic": topic, **answer}, str(job.seq)))
 
     def keep(self, topic: str, asked: Iterable[int], standing: dict[int, Standing]) -> None:
         """Forget those of the leases asked about that do not stand any more; announce the cancelled ones, once each."""

@@ -21,11 +21,10 @@ from ..access import READ, WRITE
 from ..errors import ApiError
 from ..fields import storable
 from ..running import RequestRunner
-from ..schema import Parameter, describe
+from ..schema import Parameter
 from ..streaming import EventStreamResponse, require_stream
-from .base import TopicView
+from .base import NODE, TOKEN, TOPIC, TopicView, endpoint
 from .hub import WorkHub, WorkStream
-from .shapes import TOPIC
 
 #: Where deleted topics are announced.
 TOPICS_CHANNEL = "leasequeue_topics"
@@ -135,20 +134,17 @@ def stream_registry(using: str) -> StreamRegistry:
     return found[using]
 
 
-_TOKEN = Parameter("token", {"type": "string"}, "The key, for browsers only: addresses end up in logs.")
-
-
 class WorkView(TopicView):
     """Jobs as they come, as many at once as the worker takes."""
 
-    required_scopes = {"GET": frozenset({READ, WRITE})}
     token_in_query = True
     http_method_names = ["get"]
 
-    @describe(
+    @endpoint(
         "streamJobs",
         "Jobs as server-sent events",
         tag="streams",
+        scopes=[READ, WRITE],
         description=(
             "At most `max` jobs are leased to this connection at once; each ack or nack, sent to its own endpoint, "
             "makes room for the next. `event: job` has `id: <seq>` and a claimed job with its `topic` as data; "
@@ -166,12 +162,10 @@ class WorkView(TopicView):
         },
         parameters=[
             TOPIC,
-            Parameter(
-                "node", {"type": "string", "minLength": 1, "maxLength": 128}, "The worker's name.", required=True
-            ),
+            NODE,
             Parameter("max", {"type": "integer", "minimum": 1, "default": 1}, f"Jobs at once, at most {MAX_BATCH:,}."),
             Parameter("lease_ms", {"type": "integer"}, "Length of the leases; default: the topic's."),
-            _TOKEN,
+            TOKEN,
         ],
     )
     async def get(self, request: Request, topic: str) -> StreamingHttpResponse:

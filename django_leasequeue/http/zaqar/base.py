@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar, NamedTuple, TypedDict
 
 from django.http import HttpRequest, HttpResponse
 from rest_framework.request import Request
@@ -13,10 +13,11 @@ from ... import conf, engine
 from ...conf.options import ZaqarLimits
 from ...engine.queues.queues import QueueInfo
 from ...exceptions import NotAQueue, QueueNotFound
-from ..access import ADMIN, DELETE, PROJECTS, READ, WRITE
+from ..access import PROJECTS
 from ..errors import ApiError, describe
+from ..fields import Json
+from ..schema import Answer, F, Parameter, Words, describe_operation, schema_of
 from ..views import ApiView, json_response
-from .schema import Seconds
 
 #: Titles of errors by their code; where there is none, the code in words.
 _TITLES = {"invalid_request": "Invalid API request", "not_ready": "Service temporarily unavailable"}
@@ -57,7 +58,133 @@ def refusal(error: Exception) -> HttpResponse:
     return json_response({"title": title, "description": answer.message}, answer.status, answer.headers)
 
 
-READS, WRITES, DELETES, ADMINS = (frozenset({scope}) for scope in (READ, WRITE, DELETE, ADMIN))
+def limit_of(name: str) -> Callable[[], int]:
+    """Return the function that returns one of this door's limits as it is when it is called."""
+    return lambda: int(getattr(conf.settings.API.ZAQAR, name))
+
+
+class Seconds(NamedTuple):
+    """A field of whole seconds in a body, and the names of its limits: what is checked, and what is described."""
+
+    name: str
+    low: str
+    high: str
+
+    @property
+    def schema(self) -> Json:
+        """Its JSON schema."""
+        return {"type": "integer", "minimum": limit_of(self.low), "maximum": limit_of(self.high)}
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The lowest and the highest value now."""
+        return limit_of(self.low)(), limit_of(self.high)()
+
+
+MESSAGE_TTL = Seconds("ttl", "MIN_MESSAGE_TTL", "MAX_MESSAGE_TTL")
+CLAIM_TTL = Seconds("ttl", "MIN_CLAIM_TTL", "MAX_CLAIM_TTL")
+CLAIM_GRACE = Seconds("grace", "MIN_CLAIM_GRACE", "MAX_CLAIM_GRACE")
+
+
+class Error(TypedDict):
+    """An error of this door."""
+
+    title: str
+    description: str
+
+
+_STATUS = {
+    400: "The request is not valid.",
+    401: "No key, or one that is unknown, expired or revoked.",
+    403: "The key lacks a scope or may not act for the project, or the message is held, and not by the claim named.",
+    404: "It is not there.",
+    406: "`Accept` takes no JSON.",
+    429: "Too many requests of this key; `Retry-After` says when to come again.",
+    503: "The database cannot be reached; `Retry-After` says when to come again.",
+}
+_ALWAYS = (400, 401, 403, 406, 429, 503)
+
+#: Schemas of what stands in addresses.
+BOOLEAN: Json = {"type": "string", "enum": ["true", "false", "True", "False"]}
+MARKER: tuple[Json, Words] = {"type": "string"}, "From the next link of the page before."
+IDS: tuple[Json, Words] = (
+    {"type": "string"},
+    lambda: f"Comma-separated or repeated, at most {limit_of('MAX_MESSAGES_PER_PAGE')():,}.",
+)
+LINKS: Json = {
+    "type": "array",
+    "minItems": 1,
+    "maxItems": 1,
+    "items": {
+        "type": "object",
+        "properties": {"rel": {"type": "string", "enum": ["next"]}, "href": {"type": "string"}},
+        "required": ["rel", "href"],
+    },
+}
+
+
+def limit(highest: str) -> tuple[Json, Words]:
+    """Return the description of ``limit``, whose highest value is one of the limits of this door."""
+    most = limit_of(highest)
+    schema = {
+        "type": "integer",
+        "minimum": 1,
+        "maximum": most,
+        "default": lambda: min(conf.settings.API.ZAQAR.DEFAULT_PAGE, most()),
+    }
+    return schema, "How many at most."
+
+
+def endpoint(
+    name: str,
+    summary: str,
+    *,
+    answers: Mapping[int, Any],
+    scopes: Iterable[str] = (),
+    adds: bool = False,
+    description: Words = "",
+    body: Json | None = None,
+    errors: tuple[int, ...] = (),
+    query: Mapping[str, tuple[Json, Words]] | None = None,
+    client: bool = False,
+) -> Callable[[F], F]:
+    """Say all of one operation of this door; see ``schema.endpoint``.
+
+    Args:
+        name: the operation's id.
+        summary: one line.
+        answers: the type (or the schema) of each successful answer, ``None`` for one without a body.
+        scopes: what a key needs.
+        adds: whether it adds jobs.
+        description: what else there is to say.
+        body: the schema of the request's body.
+        errors: statuses beside those that every operation may give.
+        query: parameters of the query: their schemas and descriptions.
+        client: whether ``Client-ID`` must be sent.
+    """
+    shapes = {
+        status: kind if kind is None or isinstance(kind, dict) else schema_of(kind) for status, kind in answers.items()
+    }
+    return describe_operation(
+        f"zaqar_{name}",
+        summary,
+        tag="Zaqar v1",
+        scopes=scopes,
+        adds=adds,
+        description=description,
+        body=body,
+        answers={
+            **{status: Answer(shape, "Done." if shape else "No body.") for status, shape in shapes.items()},
+            **{status: Answer(schema_of(Error), _STATUS[status]) for status in sorted({*_ALWAYS, *errors})},
+        },
+        parameters=[
+            Parameter("X-Project-Id", {"type": "string", "minLength": 1, "maxLength": 256}, where="header"),
+            Parameter("Client-ID", {"type": "string", "format": "uuid"}, where="header", required=client),
+            *(Parameter(key, shape, text) for key, (shape, text) in (query or {}).items()),
+        ],
+    )
+
+
 _TRUE = {"true": True, "false": False}
 #: What no JSON is sent as on purpose: the type that clients set when nobody named one.
 FORM = "application/x-www-form-urlencoded"

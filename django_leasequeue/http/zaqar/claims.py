@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypedDict
+
 from django.http import HttpResponse
 from rest_framework.request import Request
 
@@ -9,25 +11,39 @@ from ... import engine
 from ...engine.queues.queues import QueueInfo
 from ...engine.topics import messages as store
 from ...engine.topics.messages import LiveClaim
-from .base import READS, WRITES, ZaqarView, bad, missing
+from ..access import READ, WRITE
+from ..fields import Json
+from .base import CLAIM_GRACE, CLAIM_TTL, ZaqarView, bad, endpoint, limit, missing
 from .ids import claim_path, decode_id
-from .messages import show
-from .schema import CLAIM, CLAIM_GRACE, CLAIM_TTL, MESSAGES, NEW_CLAIM, RENEWAL, described, limit
+from .messages import ListedMessage, show
 
 #: Who claims when the request names no client: the claim's id alone tells holders apart at this door.
 NOBODY = "zaqar"
 
 
+_CLAIM: Json = {"ttl": CLAIM_TTL.schema, "grace": CLAIM_GRACE.schema}
+NEW_CLAIM: Json = {"type": "object", "required": ["ttl", "grace"], "properties": _CLAIM}
+RENEWAL: Json = {"type": "object", "required": ["ttl"], "properties": _CLAIM}
+
+
+class ClaimState(TypedDict):
+    """A claim and what it still holds."""
+
+    href: str
+    ttl: int
+    age: int
+    messages: list[ListedMessage]
+
+
 class ClaimsView(ZaqarView):
     """``POST /v1/queues/{queue_name}/claims``."""
 
-    required_scopes = {"POST": READS | WRITES}
-
-    @described(
+    @endpoint(
         "claim_messages",
         "Claim messages, oldest first.",
         body=NEW_CLAIM,
-        answers={201: MESSAGES, 204: None},
+        scopes=[READ, WRITE],
+        answers={201: list[ListedMessage], 204: None},
         query={"limit": limit("MAX_MESSAGES_PER_CLAIM")},
     )
     async def post(self, request: Request, queue: str) -> HttpResponse:
@@ -70,8 +86,6 @@ class ClaimsView(ZaqarView):
 class ClaimView(ZaqarView):
     """``/v1/queues/{queue_name}/claims/{claim_id}``."""
 
-    required_scopes = {"GET": READS, "PATCH": WRITES, "DELETE": WRITES}
-
     async def _live(self, queue: str, claim: str) -> tuple[QueueInfo, LiveClaim]:
         info = await self.queue(queue)
         number = decode_id("claim", info.id, claim)
@@ -80,7 +94,7 @@ class ClaimView(ZaqarView):
             raise missing("The claim does not exist or has expired.")
         return info, live
 
-    @described("get_claim", "Read a claim and what it holds.", answers={200: CLAIM}, errors=(404,))
+    @endpoint("get_claim", "Read a claim and what it holds.", scopes=[READ], answers={200: ClaimState}, errors=(404,))
     async def get(self, request: Request, queue: str, claim: str) -> HttpResponse:
         """Return a claim with the messages that it still holds."""
         info, live = await self._live(queue, claim)
@@ -94,7 +108,7 @@ class ClaimView(ZaqarView):
             headers={"Content-Location": request.path},
         )
 
-    @described("renew_claim", "Renew a claim.", body=RENEWAL, answers={204: None}, errors=(404,))
+    @endpoint("renew_claim", "Renew a claim.", body=RENEWAL, scopes=[WRITE], answers={204: None}, errors=(404,))
     async def patch(self, request: Request, queue: str, claim: str) -> HttpResponse:
         """Renew a claim: its age starts again."""
         document = await self.document(self.limits.MAX_METADATA_SIZE)
@@ -107,7 +121,7 @@ class ClaimView(ZaqarView):
             raise missing("The claim does not exist or has expired.")
         return self.empty()
 
-    @described("release_claim", "Release a claim.", answers={204: None})
+    @endpoint("release_claim", "Release a claim.", scopes=[WRITE], answers={204: None})
     async def delete(self, request: Request, queue: str, claim: str) -> HttpResponse:
         """Release a claim: what it still holds is free at once."""
         info = await self.find(queue)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 from django.http import HttpResponse
 from rest_framework.request import Request
@@ -15,28 +15,66 @@ from ...engine.queues.queues import QueueInfo
 from ...engine.topics import messages as store
 from ...engine.topics.messages import Message
 from .. import payload
+from ..access import DELETE, READ, WRITE
 from ..auth import require
-from .base import DELETES, READS, WRITES, ZaqarView, bad, forbidden, missing
-from .ids import decode_id, encode_id, message_path, messages_path, next_link
-from .schema import (
+from ..fields import Json
+from ..schema import schema_of
+from .base import (
     BOOLEAN,
     IDS,
-    LISTING,
-    MESSAGE,
+    LINKS,
+    MARKER,
     MESSAGE_TTL,
-    MESSAGES,
-    NEW_MESSAGES,
-    POSTED,
-    described,
+    ZaqarView,
+    bad,
+    endpoint,
+    forbidden,
     limit,
     limit_of,
+    missing,
 )
+from .ids import decode_id, encode_id, message_path, messages_path, next_link
 
 #: Title of the errors of a delete.
 UNDELETED = "Unable to delete"
 
 
-def show(message: Message, queue: QueueInfo, limits: ZaqarLimits, *, claim: int | None = None) -> dict[str, Any]:
+class ListedMessage(TypedDict):
+    """A message as the page has it."""
+
+    href: str
+    ttl: Annotated[int, "Seconds that it lives in all."]
+    age: Annotated[int, "Seconds since it was posted."]
+    body: Annotated[Any, "Any JSON."]
+
+
+class Listing(TypedDict):
+    """A page of messages."""
+
+    links: Annotated[Any, LINKS]
+    messages: list[ListedMessage]
+
+
+class Posted(TypedDict):
+    """The paths of new messages."""
+
+    resources: list[str]
+    partial: Annotated[bool, {"enum": [False]}]
+
+
+NEW_MESSAGES: Json = {
+    "type": "array",
+    "minItems": 1,
+    "maxItems": limit_of("MAX_MESSAGES_PER_PAGE"),
+    "items": {
+        "type": "object",
+        "required": ["ttl", "body"],
+        "properties": {"ttl": MESSAGE_TTL.schema, "body": {}},
+    },
+}
+
+
+def show(message: Message, queue: QueueInfo, limits: ZaqarLimits, *, claim: int | None = None) -> ListedMessage:
     """Return a message as the page has it; with the claim in its path for whoever holds it."""
     ttl = limits.MAX_MESSAGE_TTL
     if message.expires_at is not None:
@@ -52,8 +90,6 @@ def show(message: Message, queue: QueueInfo, limits: ZaqarLimits, *, claim: int 
 class MessagesView(ZaqarView):
     """``/v1/queues/{queue_name}/messages``."""
 
-    required_scopes = {"GET": READS, "POST": WRITES, "DELETE": DELETES}
-    adding_methods = frozenset({"POST"})
     client_required = True
 
     def _ids(self, request: Request, queue: QueueInfo) -> list[int] | None:
@@ -68,13 +104,14 @@ class MessagesView(ZaqarView):
         numbers = (decode_id("message", queue.id, text) for text in texts)
         return list(dict.fromkeys(number for number in numbers if number is not None))
 
-    @described(
+    @endpoint(
         "list_messages",
         "List messages, or read those named by ids.",
         client=True,
-        answers={200: {"oneOf": [LISTING, MESSAGES]}, 204: None},
+        scopes=[READ],
+        answers={200: {"oneOf": [schema_of(Listing), schema_of(list[ListedMessage])]}, 204: None},
         query={
-            "marker": ({"type": "string"}, "From the next link of the page before."),
+            "marker": MARKER,
             "limit": limit("MAX_MESSAGES_PER_PAGE"),
             "echo": (BOOLEAN, "Also the client's own."),
             "include_claimed": (BOOLEAN, "Also held ones."),
@@ -122,13 +159,15 @@ class MessagesView(ZaqarView):
             headers={"Content-Location": request.get_full_path()},
         )
 
-    @described(
+    @endpoint(
         "post_messages",
         "Post messages: all or none.",
         description=lambda: f"The body has at most {limit_of('MAX_MESSAGES_SIZE')():,} characters.",
         client=True,
+        adds=True,
         body=NEW_MESSAGES,
-        answers={201: POSTED},
+        scopes=[WRITE],
+        answers={201: Posted},
         errors=(404,),
     )
     async def post(self, request: Request, queue: str) -> HttpResponse:
@@ -154,10 +193,11 @@ class MessagesView(ZaqarView):
             raise bad("The field 'body' of a message is missing.")
         return NewJob(data=entry["body"], ttl_ms=self.milliseconds(entry, MESSAGE_TTL))
 
-    @described(
+    @endpoint(
         "delete_messages",
         "Delete free messages by ids.",
         client=True,
+        scopes=[DELETE],
         answers={204: None},
         query={"ids": IDS},
     )
@@ -176,10 +216,11 @@ class MessagesView(ZaqarView):
 class MessageView(ZaqarView):
     """``/v1/queues/{queue_name}/messages/{message_id}``."""
 
-    required_scopes = {"GET": READS, "DELETE": WRITES}
     client_required = True
 
-    @described("get_message", "Read one message.", client=True, answers={200: MESSAGE}, errors=(404,))
+    @endpoint(
+        "get_message", "Read one message.", client=True, scopes=[READ], answers={200: ListedMessage}, errors=(404,)
+    )
     async def get(self, request: Request, queue: str, message: str) -> HttpResponse:
         """Return one message, whoever posted or holds it."""
         info = await self.queue(queue)
@@ -189,10 +230,11 @@ class MessageView(ZaqarView):
             raise missing("There is no such message.")
         return self.reply(show(found[0], info, self.limits), headers={"Content-Location": request.get_full_path()})
 
-    @described(
+    @endpoint(
         "delete_message",
         "Delete one message: a held one with its claim.",
         client=True,
+        scopes=[WRITE],
         answers={204: None},
         query={"claim_id": ({"type": "string"}, "The claim that holds it.")},
     )
@@ -204,7 +246,7 @@ class MessageView(ZaqarView):
             return self.empty()
         if "claim_id" in request.GET:
             return await self._delete_claimed(request, info, seq)
-        require(self.access, DELETES)
+        require(self.access, frozenset({DELETE}))
         gone = await self.run(store.delete_messages(info.id, [seq]))
         left = [] if gone else await self.run(store.get_messages(info.id, [seq]))
         if left:

@@ -1,10 +1,10 @@
-"""Views of dead letters, which can be put back into a queue, and of workflows and limits, which are read only."""
+"""Dead letters for operators: looked at one by one or by cause, and put back into a queue."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
-from uuid import UUID
+from typing import Annotated, Any, NotRequired, TypedDict
 
 from asgiref.sync import sync_to_async
 from django.db import connections, transaction
@@ -12,45 +12,158 @@ from django.http import HttpResponse
 from rest_framework.request import Request
 
 from ... import conf, engine
-from ...engine import NodeRow, WorkflowStatus, audit
-from ...engine.cursors import decode_cursor, encode_cursor
+from ...engine import audit
 from ...engine.dead import export
 from ...engine.dead.action import CONFLICTS, REDRIVE, RETRY, Acted, act
 from ...engine.dead.filter import DeadFilter, from_values
 from ...engine.dead.search import DeadRow
 from ...engine.dead.triage import MAX_GROUP_PAGE, dead_groups, dead_page, dead_rows
-from ...engine.flow.figures import CAP, MAX_KEYS, MAX_LIMITS, LimitFigures, list_limits, workflow_queues
-from ...engine.flow.workflows import MAX_PAGE
-from ...engine.limits import seq_of
+from ...engine.limits import MAX_KEPT_NAME_BYTES, MAX_QUEUE_BYTES, seq_of
 from ...engine.pool import patiently
 from ...engine.queues import presets, routing
+from .. import schema
 from ..access import READ, WRITE
 from ..auth import require
 from ..errors import ApiError
+from ..fields import OPTIONAL, Body, Text
 from ..running import RequestRunner
-from ..schema import Parameter, describe, page_size
+from ..schema import F, Parameter, page_size
 from ..views import ApiView
-from .shapes import FILTER, DeadGroups, DeadLetter, DeadLetterRedriven, DeadLetters, Limits, RedriveBody, Workflow
 
 _TAG = "dead letters"
-_READING = {"GET": frozenset({READ})}
 _ERRORS = {400: ["invalid_request", "invalid_topic"], 404: ["not_found"]}
-
-
 _SEQ = Parameter("seq", {"type": "integer"}, "The job's number.", where="path")
 _QUEUE = Parameter("queue", {"type": "string"}, "Its queue, where queues are in several databases.")
+
+Moment = Annotated[str, {"format": "date-time"}]
+Next = Annotated[str | None, "`cursor` of the next page; null at the end."]
+
+
+class Envelope(TypedDict):
+    """What every answer has beside its own fields."""
+
+    performance: Annotated[dict[str, Any], "What the answer took, in milliseconds."]
+
+
+def endpoint(name: str, summary: str, **said: Any) -> Callable[[F], F]:
+    """Say all of one operation of this door; see ``schema.endpoint``."""
+    return schema.endpoint(name, summary, envelope=Envelope, **said)
+
+
+CURSOR = Parameter("cursor", {"type": "string"}, "`next_cursor` of the page before.")
 
 
 class ReadView(ApiView):
     """Base of the views that operators read: GET with a cursor."""
 
     http_method_names = ["get", "head"]
-    required_scopes = _READING
 
     @property
     def cursor(self) -> str | None:
         """The cursor of the query."""
         return self.request.GET.get("cursor") or None
+
+
+class DeadLetterRow(TypedDict):
+    """A dead letter."""
+
+    seq: Annotated[int, "The job's number."]
+    project: NotRequired[Annotated[str, "The tenant."]]
+    queue: Annotated[str, "The queue or dead-letter topic where it is."]
+    state: Annotated[str, "`dead`; in a dead-letter topic `record` or a state of a job."]
+    task: NotRequired[Annotated[str | None, "The job's name."]]
+    key: NotRequired[Annotated[str | None, "The client's id of the job."]]
+    tag: NotRequired[Annotated[str | None, "The job's tag."]]
+    deliveries: NotRequired[Annotated[int, "How often it was claimed."]]
+    error_type: NotRequired[Annotated[str | None, "Class of the last error."]]
+    error: NotRequired[Annotated[str | None, "The last error; in lists its beginning."]]
+    fingerprint: NotRequired[Annotated[str | None, "The group of failures."]]
+    dead_at: Annotated[Moment, "When it died."]
+    created_at: NotRequired[Annotated[Moment, "When it was enqueued."]]
+    home: NotRequired[Annotated[str | None, "The queue that it came from, in a dead-letter topic."]]
+    source_seq: NotRequired[Annotated[int | None, "Its number there, or of the job that it replaced."]]
+    data: NotRequired[Annotated[Any, "The payload, redacted; null without `with_payload=true`."]]
+    meta: NotRequired[Annotated[Any, "The producer's metadata, redacted; null without `with_payload=true`."]]
+    errors: NotRequired[Annotated[list[dict[str, Any]], "The failed attempts; empty without `with_payload=true`."]]
+
+
+class DeadLetters(TypedDict):
+    """Dead letters, the newest death first."""
+
+    dead_letters: Annotated[list[DeadLetterRow], "The page."]
+    next_cursor: Next
+    looked_at: Annotated[int, "Dead letters that were looked at for it."]
+
+
+class DeadGroup(TypedDict):
+    """A queue's dead letters of one fingerprint."""
+
+    project: NotRequired[Annotated[str, "The tenant."]]
+    queue: Annotated[str, "The queue or dead-letter topic."]
+    fingerprint: Annotated[str, "Equal for failures of one cause."]
+    dead_letters: Annotated[int, "How many, up to the cap."]
+    capped: Annotated[bool, "Whether there are more."]
+    first_at: Annotated[Moment, "The first death."]
+    last_at: Annotated[Moment, "The last death."]
+    bars: NotRequired[Annotated[list[int], "Deaths over the time from `bars_from` to `bars_to`, each clipped at 201."]]
+    sample_seq: NotRequired[Annotated[int | None, "Number of the newest."]]
+    task: NotRequired[Annotated[str | None, "Its task."]]
+    error_type: NotRequired[Annotated[str | None, "Class of its error."]]
+    error: NotRequired[Annotated[str | None, "The beginning of its error."]]
+
+
+class DeadGroups(TypedDict):
+    """Groups of dead letters, the newest death first."""
+
+    groups: Annotated[list[DeadGroup], "The page."]
+    next_cursor: Next
+    complete: Annotated[bool, "False: narrow the filter to see all groups."]
+    bars_from: Annotated[Moment, "Where the bars begin."]
+    bars_to: Annotated[Moment, "Where they end."]
+
+
+class DeadLetter(TypedDict):
+    """One dead letter with its payload."""
+
+    dead_letter: DeadLetterRow
+
+
+class RedriveBody(Body):
+    """Where a dead letter goes, and from which step it runs."""
+
+    to = Text(high=MAX_QUEUE_BYTES, help_text="The queue; default: the one that it came from.", **OPTIONAL)
+    from_step = Text(
+        high=MAX_KEPT_NAME_BYTES, help_text="This step and those after it run again; default: none.", **OPTIONAL
+    )
+
+
+class DeadLetterRedriven(TypedDict):
+    """The dead letter is a job again."""
+
+    seq: Annotated[int, "The dead letter's number."]
+    queue: Annotated[str, "The queue that it is in now."]
+
+
+#: The filter of dead letters.
+_FILTER = [
+    *(
+        Parameter(name, {"type": "string"}, description)
+        for name, description in {
+            "queue": "Only of this queue or dead-letter topic.",
+            "task": "Only of this task.",
+            "fingerprint": "Only of this group; `-` for those without one.",
+            "tag": "Only with this tag.",
+            "since": "Died since then: ISO 8601, or how long ago (`2h`).",
+            "until": "Died until then.",
+            "deliveries": "`3`, `>=3`, `3..5`.",
+            "text": "A part of the error, the task or the key, in any case.",
+        }.items()
+    ),
+    Parameter(
+        "payload", {"type": "array", "items": {"type": "string"}, "maxItems": 5}, "Such as `data.kwargs.customer = 17`."
+    ),
+    CURSOR,
+]
 
 
 class TriageView(ReadView):
@@ -95,15 +208,16 @@ class TriageView(ReadView):
 class DeadLettersView(TriageView):
     """Dead letters one by one."""
 
-    @describe(
+    @endpoint(
         "listDeadLetters",
         "List dead letters",
         tag=_TAG,
+        scopes=[READ],
         description="The newest death first. A search looks for a bounded time: its page may be short and have a next.",
         answers={200: DeadLetters},
         errors=_ERRORS,
         parameters=[
-            *FILTER,
+            *_FILTER,
             page_size(50),
             Parameter("with_payload", {"type": "boolean", "default": False}, "With data, meta and errors."),
         ],
@@ -124,14 +238,15 @@ class DeadLettersView(TriageView):
 class DeadLetterGroupsView(TriageView):
     """Dead letters by cause."""
 
-    @describe(
+    @endpoint(
         "listDeadLetterGroups",
         "List groups of dead letters",
         tag=_TAG,
+        scopes=[READ],
         description="A group is a queue and a fingerprint.",
         answers={200: DeadGroups},
         errors=_ERRORS,
-        parameters=[*FILTER, page_size(25, MAX_GROUP_PAGE)],
+        parameters=[*_FILTER, page_size(25, MAX_GROUP_PAGE)],
     )
     async def get(self, request: Request) -> HttpResponse:
         size = self.number("page_size", 25, 1, MAX_GROUP_PAGE) or 25
@@ -158,10 +273,11 @@ class DeadLetterGroupsView(TriageView):
 class DeadLetterView(TriageView):
     """One dead letter."""
 
-    @describe(
+    @endpoint(
         "getDeadLetter",
         "Look at one dead letter",
         tag=_TAG,
+        scopes=[READ],
         description="With its payload, redacted, and the errors of its attempts.",
         answers={200: DeadLetter},
         errors=_ERRORS,
@@ -171,19 +287,16 @@ class DeadLetterView(TriageView):
         return self.answer({"dead_letter": export.row(await self.letter(seq, payload=True), values=True)})
 
 
-_CURSOR = Parameter("cursor", {"type": "string"}, "`next_cursor` of the page before.")
-
-
 class RedriveView(TriageView):
     """One dead letter, put back into a queue."""
 
     http_method_names = ["post"]
-    required_scopes = {"POST": frozenset({READ, WRITE})}
 
-    @describe(
+    @endpoint(
         "redriveDeadLetter",
         "Put a dead letter back into its queue or another one",
         tag=_TAG,
+        scopes=[READ, WRITE],
         description="Its deliveries start again at 0. The audit says which key did it.",
         body=RedriveBody,
         answers={200: DeadLetterRedriven},
@@ -223,119 +336,3 @@ class RedriveView(TriageView):
         if not self.runner.threaded and not connections[using].in_atomic_block:
             connections[using].close()
         return acted
-
-
-class WorkflowView(ReadView):
-    """One workflow with its jobs."""
-
-    @describe(
-        "getWorkflow",
-        "Look at a workflow",
-        tag="workflows",
-        description=(
-            "How many of its jobs have ended, and its jobs, a page at a time in the order of their numbers. A key with"
-            " prefixes sees the workflows whose jobs are all in its topics."
-        ),
-        answers={200: Workflow},
-        errors={400: ["invalid_request"], 404: ["not_found"]},
-        parameters=[
-            Parameter("workflow", {"type": "string", "format": "uuid"}, "The workflow's id.", where="path"),
-            page_size(100, MAX_PAGE),
-            _CURSOR,
-        ],
-    )
-    async def get(self, request: Request, workflow: str) -> HttpResponse:
-        size = self.number("page_size", 100, 1, MAX_PAGE) or 100
-        (after,) = decode_cursor(self.cursor, (int,)) or [0]
-        found = await self._find(workflow)
-        nodes = await self.run(engine.workflow_nodes(found.id, after=after, size=size, results=False))
-        return self.answer(
-            {
-                "workflow": workflow.lower(),
-                "name": found.name,
-                "state": found.label,
-                "total": found.total,
-                "open": found.open,
-                "completed": found.completed,
-                "failed": found.failed,
-                "cancelled": found.cancelled,
-                "created_at": found.created_at.isoformat(),
-                "ended_at": None if found.ended_at is None else found.ended_at.isoformat(),
-                "jobs": [_job(node) for node in nodes],
-                "next_cursor": encode_cursor(nodes[-1].seq) if len(nodes) == size else None,
-            }
-        )
-
-    async def _find(self, text: str) -> WorkflowStatus:
-        try:
-            uid = UUID(text)
-        except ValueError:
-            found = None
-        else:
-            found = await self.run(engine.get_workflow(uid, project=self.project))
-        # What is in another tenant's or another key's topics is not there for this one.
-        if found is not None and self.access.prefixes:
-            queues = await self.run(workflow_queues(found.id))
-            if not all(queue is not None and self.access.sees(queue) for queue in queues):
-                found = None
-        if found is None:
-            raise ApiError(
-                404, "not_found", f"There is no workflow {text[:80]}: it ended more than a day ago, or never was."
-            )
-        return found
-
-
-def _job(node: NodeRow) -> dict[str, Any]:
-    return {
-        "seq": node.seq,
-        "key": node.key,
-        "label": node.label,
-        "task": node.task,
-        "queue": node.queue,
-        "state": node.state,
-        "parents": node.parents or [],
-        "error_type": node.error_type,
-        "error": node.error,
-    }
-
-
-class LimitsView(ReadView):
-    """The limits of a project."""
-
-    @describe(
-        "listLimits",
-        "List limits",
-        tag="limits",
-        description="By name, with what waits for them. Limits belong to no topic: not for keys with prefixes.",
-        answers={200: Limits},
-        errors={400: ["invalid_request"]},
-        parameters=[page_size(50, MAX_LIMITS), _CURSOR],
-    )
-    async def get(self, request: Request) -> HttpResponse:
-        if self.access.prefixes:
-            raise ApiError(403, "forbidden", "A key with prefixes may not read the limits: ask for one without.")
-        size = self.number("page_size", 50, 1, MAX_LIMITS) or 50
-        (after,) = decode_cursor(self.cursor, (str,)) or [""]
-        found = await self.run(list_limits(project=self.project, after=(self.project, after), size=size))
-        return self.answer(
-            {
-                "limits": [_limit(line) for line in found],
-                "next_cursor": encode_cursor(found[-1].name) if len(found) == size else None,
-            }
-        )
-
-
-def _limit(line: LimitFigures) -> dict[str, Any]:
-    return {
-        "name": line.name,
-        "concurrency": line.concurrency,
-        "rate": line.rate,
-        "per_ms": line.per_ms,
-        "burst": line.burst,
-        "fair": line.fair,
-        "pinned": line.pinned,
-        "keys": min(line.keys, MAX_KEYS),
-        "waiting": min(line.waiting, CAP),
-        "taken": min(line.taken, CAP),
-        "capped": line.keys > MAX_KEYS or max(line.waiting, line.taken) > CAP,
-    }
