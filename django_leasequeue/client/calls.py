@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -12,6 +13,8 @@ from urllib.parse import quote
 from ..twins import sync
 from .messages import ClientJob, Page, Record, Settled, Suspension, Written, moment
 from .steps import Plan, Request, T
+
+logger = logging.getLogger("django_leasequeue.client")
 
 
 def address(topic: str, end: str = "") -> str:
@@ -55,6 +58,8 @@ class Calls(ABC):
         while True:
             answer, _ = yield Request("GET", "topics", query=query)
             names += [item["topic"] for item in answer["topics"]]
+            for warning in answer.get("warnings", ()):
+                logger.warning("The list of topics: %s", warning)
             cursor = answer.get("next_cursor")
             if cursor is None:
                 return names

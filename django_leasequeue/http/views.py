@@ -19,6 +19,7 @@ from rest_framework.views import APIView
 
 from .. import conf
 from ..engine import Operation, Work
+from ..engine.outage import passes
 from ..engine.queues import presets, routing
 from . import payload
 from .access import Access
@@ -149,13 +150,23 @@ class ApiView(APIView):
         """Run an engine operation on the topic's database."""
         return await self.runner.run(work)
 
-    async def run_on_each(self, operation: Operation[list[T]]) -> list[T]:
-        """Run an engine operation on every database that has queues; return all that they answer."""
+    async def run_on_each(self, operation: Operation[list[T]]) -> tuple[list[T], int]:
+        """Run an operation on every database that has queues; return all answers, and how many databases are away.
+
+        If all are away, the error of the last is raised.
+        """
         found: list[T] = []
-        for alias in routing.aliases():
-            rows: list[T] = await RequestRunner(alias, threaded=self.runner.threaded).run(operation)
-            found += rows
-        return found
+        aliases, away = routing.aliases(), 0
+        for alias in aliases:
+            try:
+                rows: list[T] = await RequestRunner(alias, threaded=self.runner.threaded).run(operation)
+            except Exception as error:
+                away += 1
+                if away == len(aliases) or not passes(error):
+                    raise
+            else:
+                found += rows
+        return found, away
 
     async def body(self, kind: type[Body]) -> dict[str, Any]:
         """Return the valid fields of the request's body; no body is an empty object. Unknown fields become warnings.
@@ -205,7 +216,10 @@ class ApiView(APIView):
         if length.isdecimal() and (len(length) > 18 or int(length) > limit):
             return None
         unread = getattr(request, "scope", {}).get(UNREAD)
-        raw: bytes | None = bytes(request.read(limit + 1)) if unread is None else await unread.read(limit)
+        if unread is None or hasattr(request, "_body"):  # which a host's authentication class has read
+            raw: bytes | None = bytes(request.read(limit + 1))
+        else:
+            raw = await unread.read(limit)
         if raw is None or len(raw) > limit:
             return None
         encoding = request.META.get("HTTP_CONTENT_ENCODING", "").strip().lower()

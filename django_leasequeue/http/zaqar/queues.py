@@ -11,7 +11,8 @@ from ... import engine
 from ...engine.queues.queues import ensure, set_metadata
 from ...engine.topics import messages
 from ..access import ADMIN, DELETE, READ
-from .base import BOOLEAN, LINKS, MARKER, ZaqarView, bad, endpoint, limit, limit_of
+from ..errors import RETRY
+from .base import BOOLEAN, LINKS, MARKER, Refused, ZaqarView, bad, endpoint, limit, limit_of
 from .ids import message_path, next_link, queue_path
 
 
@@ -75,11 +76,13 @@ class QueuesView(ZaqarView):
         after = request.GET.get("marker", "")
         if "\x00" in after or len(after) > self.limits.MAX_QUEUE_NAME_BYTES:
             raise bad("The marker must be the one that the list before this gave.")
-        there = await self.run_on_each(
+        there, away = await self.run_on_each(
             engine.list_queues(
                 project=self.project, after=after, prefixes=self.access.prefixes, type="queue", size=size
             )
         )
+        if away:  # a list has no place to say that a part is missing
+            raise Refused(503, "Service temporarily unavailable", "A database of queues cannot be reached.", RETRY)
         lines = sorted(there, key=lambda line: line.name)[:size]
         if not lines:
             return self.empty()
