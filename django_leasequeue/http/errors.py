@@ -85,12 +85,7 @@ def not_ready(error: Exception) -> bool:
 
 
 def describe(error: Exception, topic: str | None = None) -> ErrorAnswer:
-    """Return what a client is told about ``error``; what is not a client's doing is logged.
-
-    Args:
-        error: what was raised.
-        topic: the topic that the request was about, for ``detail.topic`` of 404 and 409.
-    """
+    """Return what a client is told about ``error``; what is not a client's doing is logged."""
     if isinstance(error, ApiError):
         return error.answer
     if isinstance(error, ours.LargeStorageError):

@@ -53,11 +53,7 @@ class Body(Serializer):
 
     @classmethod
     def validated(cls, data: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the valid fields of a body.
-
-        Raises:
-            rest_framework.exceptions.ValidationError: with a code of the errors' table where it is a special one.
-        """
+        """Return the valid fields of a body."""
         # One instance for all requests: validation keeps nothing in it, and making one costs more than validating.
         shared = Body._shared.get(cls)
         if shared is None:

@@ -56,11 +56,9 @@ _PLAIN: dict[Any, Json] = {
 def schema_of(kind: Any, envelope: Any = None) -> Json:
     """Return the JSON schema of a type.
 
-    In ``Annotated`` stand a description (a text, or a function) or more of the schema (a dict).
-
-    Args:
-        kind: a ``TypedDict``, a list, a literal or a plain type; with ``None``, it may be null.
-        envelope: a ``TypedDict`` whose fields every answer of the door has beside its own.
+    It is a ``TypedDict``, a list, a literal or a plain type, or one of these or ``None``. In ``Annotated`` stand a
+    description (a text, or a function) or more of the schema (a dict). ``envelope`` is a ``TypedDict`` of what every
+    answer of the door has beside its own fields.
     """
     origin, args = get_origin(kind), get_args(kind)
     if origin is Annotated:

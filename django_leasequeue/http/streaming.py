@@ -130,11 +130,7 @@ def advise_pace(who: str, message: str, seconds: float) -> None:
 
 
 def require_stream(request: HttpRequest, who: str) -> None:
-    """Check that an event stream is possible and wanted.
-
-    Raises:
-        ApiError: 406 unless the client takes ``text/event-stream``, 503 under WSGI and when too many are open.
-    """
+    """Answer 406 unless the client takes ``text/event-stream``, 503 under WSGI and when too many streams are open."""
     # Without the header a client takes everything.
     if not _accepts(request.META.get("HTTP_ACCEPT", "*/*")):
         raise ApiError(406, "not_acceptable", "This is an event stream: send 'Accept: text/event-stream'.")
@@ -178,10 +174,8 @@ class Stream:
     """One open stream: whoever has something for it pushes frames; the client's speed decides when they leave.
 
     It is ``hungry`` when everything was taken and the client waits: only then it is worth to get more for it. A client
-    that does not read stays as it is, and nobody else waits for it.
-
-    Args:
-        recheck: raises when the client may not go on (its key was revoked); asked every ``RECHECK_SECONDS``.
+    that does not read stays as it is, and nobody else waits for it. ``recheck`` raises when the client may not go
+    on (its key was revoked); it is asked every ``RECHECK_SECONDS``.
     """
 
     def __init__(self, recheck: Callable[[], Awaitable[Any]]) -> None:

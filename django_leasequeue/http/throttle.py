@@ -43,12 +43,9 @@ def _key(who: str, window: int) -> str:
 
 
 async def throttle(access: Access, limit: int) -> None:
-    """Count one request of a caller, of so many a second.
+    """Count one request of a caller, of so many a second; answer 429 beyond.
 
     Server processes count together when they share the cache (``THROTTLE_CACHE``).
-
-    Raises:
-        ApiError: 429; the window's rest is in ``Retry-After``.
     """
     now = time.time()
     window = int(now / WINDOW)
@@ -127,8 +124,7 @@ def client_address(request: Request) -> str:
 def looking_up(request: Request, prefix: str, secret: str) -> Iterator[None]:
     """Count the look-up of a key as a guess of the client, unless this process knows the key or it proves to be one.
 
-    Raises:
-        ApiError: 429, before anything is looked up.
+    What is too much is answered 429 before anything is looked up.
     """
     if ring.knows(prefix, secret):
         yield

@@ -138,11 +138,7 @@ class ApiView(APIView):
             self.runner = RequestRunner(alias, threaded=runner.threaded)
 
     def check_address(self, request: Request, topic: str | None) -> None:
-        """Check what a door asks of a request beside a key, and the name of the topic that the address names.
-
-        Raises:
-            ApiError, InvalidOption: the request lacks something, or no topic of this door can have that name.
-        """
+        """Check what a door asks of a request beside a key, and the name of the topic that the address names."""
         if topic is not None:
             presets.check_name(topic, "the name of a topic")
 
@@ -169,12 +165,7 @@ class ApiView(APIView):
         return found, away
 
     async def body(self, kind: type[Body]) -> dict[str, Any]:
-        """Return the valid fields of the request's body; no body is an empty object. Unknown fields become warnings.
-
-        Raises:
-            ApiError, InvalidOption: it is too large, not JSON, or nested too deep.
-            rest_framework.exceptions.ValidationError: a field is not valid.
-        """
+        """Return the valid fields of the request's body; no body is an empty object. Unknown fields become warnings."""
         limit = conf.settings.API.MAX_BODY_BYTES
         if not kind.bulk:
             limit = min(limit, SMALL_BODY)
@@ -206,11 +197,7 @@ class ApiView(APIView):
         return await self.parse(raw, valid)
 
     async def read(self, limit: int) -> bytes | None:
-        """Return the request's body, inflated; ``None`` if it has more than ``limit`` bytes: those are not read.
-
-        Raises:
-            ApiError: its Content-Encoding is another than gzip, or it is not valid gzip.
-        """
+        """Return the request's body, inflated; ``None`` if it has more than ``limit`` bytes: those are not read."""
         request = self.request._request
         length = request.META.get("CONTENT_LENGTH") or "0"
         if length.isdecimal() and (len(length) > 18 or int(length) > limit):
@@ -239,15 +226,7 @@ class ApiView(APIView):
         return raw
 
     async def parse(self, raw: bytes, use: Callable[[Any], T]) -> T:
-        """Return what is made of a body's JSON; of a large one in a thread.
-
-        Args:
-            raw: the body.
-            use: takes the value and returns what the view needs of it.
-
-        Raises:
-            ApiError, InvalidOption: it is not JSON, has too many values, or is nested too deep.
-        """
+        """Return what ``use`` makes of a body's JSON; of a large one in a thread."""
 
         def work() -> T:
             if len(raw) > payload.MAX_VALUES and payload.too_many(raw):
@@ -268,11 +247,7 @@ class ApiView(APIView):
         return await payload.in_thread(work)
 
     def flag(self, name: str, default: bool) -> bool:
-        """Return a switch of the query: ``true``, ``false``, ``1`` or ``0``.
-
-        Raises:
-            ApiError: it is something else.
-        """
+        """Return a switch of the query: ``true``, ``false``, ``1`` or ``0``."""
         value = self.request.GET.get(name)
         if value is None:
             return default
@@ -281,11 +256,7 @@ class ApiView(APIView):
         return value.lower() in ("true", "1")
 
     def number(self, name: str, default: int | None, low: int, high: int, *, clamp_low: bool = False) -> int | None:
-        """Return an integer of the query, cut to ``high`` (and to ``low``, with ``clamp_low``).
-
-        Raises:
-            ApiError: it is not an integer, or below ``low``.
-        """
+        """Return an integer of the query, cut to ``high`` (and to ``low``, with ``clamp_low``)."""
         value = self.request.GET.get(name)
         if value is None:
             return default if default is None else min(default, high)
@@ -316,11 +287,7 @@ class ApiView(APIView):
         return refusal(error, topic)
 
     async def recheck(self, topics: Iterable[str]) -> None:
-        """Look again whether the client may go on (streams).
-
-        Raises:
-            ApiError: its key was revoked, has expired, or lost a right, one of the topics or the project.
-        """
+        """Raise when the client may not go on (streams): its key was revoked, has expired, or lost a right."""
         access = await authenticate(self.request, self.runner, in_query=self.token_in_query)
         require(access, self.required_scopes["GET"])
         for topic in topics:

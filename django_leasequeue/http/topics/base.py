@@ -72,11 +72,7 @@ NAMES_TOPIC = ("dead_letter",)
 
 
 def check_name(name: str, what: str = "The name of a topic") -> str:
-    """Return ``name`` if it can name a topic.
-
-    Raises:
-        InvalidOption: it cannot.
-    """
+    """Return ``name`` if it can name a topic; else raise ``InvalidOption``."""
     if not _NAME.match(name):
         raise InvalidOption(
             f"{what} must be 1 to 255 letters, digits, '.', '_', ':' or '-', beginning with a letter or digit; it is"
@@ -89,9 +85,6 @@ def to_options(config: Mapping[str, Any], topic: str) -> dict[str, Any]:
     """Return queue options for a valid configuration of a topic.
 
     ``durability`` wins; without it ``durable`` means ``fsync``.
-
-    Raises:
-        InvalidOption: the topic would be its own dead-letter topic.
     """
     if config.get("dead_letter") == topic:
         raise InvalidOption("dead_letter must be another topic than the topic itself.")
@@ -121,22 +114,13 @@ class TopicView(ApiView):
         check_name(topic or "")
 
     def queue_options(self, config: Mapping[str, Any], topic: str) -> dict[str, Any]:
-        """Return the queue options that a valid configuration of the topic stands for.
-
-        Raises:
-            ApiError: it names a topic that the key may not use.
-            InvalidOption: the topic would be its own dead-letter topic.
-        """
+        """Return the queue options that a valid configuration of the topic stands for."""
         for name in NAMES_TOPIC:
             require(self.access, frozenset(), config.get(name))
         return to_options(config, topic)
 
     async def look(self, topic: str, *, leases: bool = False) -> TopicLook:
-        """Return what a call has to know of the topic.
-
-        Raises:
-            QueueNotFound, NotAQueue: it is not there, or not of the kind that has leases.
-        """
+        """Return what a call has to know of the topic."""
         found = await self.run(look(topic, project=self.project, leases=leases))
         _seen[self.runner.using, self.project, topic] = (found, time.monotonic())
         return found
@@ -169,11 +153,7 @@ class TopicView(ApiView):
                 self.warnings.append(warning)
 
     async def run_durably(self, topic: str, operation: Operation[T]) -> tuple[T, float]:
-        """Run an operation whose commit follows the topic's durability.
-
-        Returns:
-            Its value, and the milliseconds that the flush took: 0 where the commit does not wait for the disk.
-        """
+        """Run an operation whose commit follows the topic's durability; return its value and the flush's time."""
         known = await self.recent_look(topic)
         if known is None or known.durability != Durability.FSYNC:
             return await self.runner.run(operation, large=self.large), 0.0

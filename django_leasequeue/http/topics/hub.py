@@ -50,15 +50,7 @@ _numbers = itertools.count(1)
 
 
 class WorkStream(Stream):
-    """One worker's stream.
-
-    Args:
-        hub: who feeds it.
-        node: the worker.
-        size: how many jobs it may hold at once.
-        lease_ms: the length of its leases; ``None`` for the queue's.
-        recheck: see ``Stream``.
-    """
+    """One worker's stream, which may hold ``size`` jobs at once."""
 
     def __init__(
         self, hub: WorkHub, node: str, size: int, lease_ms: int | None, recheck: Callable[[], Awaitable[Any]]

@@ -184,11 +184,7 @@ class SettleView(TopicView):
     async def settle(
         self, topic: str, operation: Operation[Settled], *, durably: bool = False
     ) -> tuple[Settled, float]:
-        """Run a settle operation; where nothing was settled, say so if the topic is not there or is a log.
-
-        Raises:
-            QueueNotFound, NotAQueue.
-        """
+        """Run a settle operation; where nothing was settled, say so if the topic is not there or is a log."""
         if durably:
             settled, fsync_ms = await self.run_durably(topic, operation)
         else:

@@ -105,11 +105,7 @@ async def read_page(
     timeline: int | None = None,
     reset: bool = False,
 ) -> LogPage:
-    """Return a page of a topic; wait up to ``wait`` seconds for a record if there is none.
-
-    Raises:
-        QueueNotFound, LogTruncated: as ``engine.topics.log.read``, which has the other arguments.
-    """
+    """Return a page of a topic; wait up to ``wait`` seconds for a record if there is none. See ``log.read``."""
     seals = sealer(runner.using)
 
     async def look(after: int, timeline: int | None) -> LogPage:

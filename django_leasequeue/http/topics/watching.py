@@ -101,12 +101,7 @@ async def shared_read(runner: RequestRunner, project: str, topic: str, position:
 class WatchStream(Stream):
     """One reader of some topics.
 
-    Args:
-        runners: topic -> where to read it.
-        project: the tenant.
-        positions: topic -> where the reader stands.
-        recheck: see ``Stream``.
-        reset: whether to go on from what is kept where a failover may have lost records; else the stream ends.
+    With ``reset`` it goes on from what is kept where a failover may have lost records; else it ends there.
     """
 
     def __init__(

@@ -179,23 +179,14 @@ class TriageView(ReadView):
             self.runner = RequestRunner(alias, threaded=self.runner.threaded)
 
     def wanted(self) -> DeadFilter:
-        """Return the filter of the query: of the key's project, and of the topics that it may see.
-
-        Raises:
-            InvalidOption: a value is not allowed.
-            ApiError: the key may not see the queue.
-        """
+        """Return the filter of the query: of the key's project, and of the topics that it may see."""
         found = from_values(dict(self.request.GET.lists()))
         if found.queue is not None:
             require(self.access, frozenset(), found.queue)
         return replace(found, project=self.project, prefixes=self.access.prefixes)
 
     async def letter(self, seq: str, *, payload: bool) -> DeadRow:
-        """Return one dead letter that the key may see.
-
-        Raises:
-            ApiError: there is none of that number, or another tenant or another key's topic holds it.
-        """
+        """Return one dead letter that the key may see."""
         number = seq_of(seq) or 0
         rows = await self.run(dead_rows([min(number, 2**63 - 1)], payload=payload)) if number else []
         if not rows or rows[0].project != self.project or not self.access.sees(rows[0].queue):

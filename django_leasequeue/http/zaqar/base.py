@@ -150,17 +150,8 @@ def endpoint(
 ) -> Callable[[F], F]:
     """Say all of one operation of this door; see ``schema.endpoint``.
 
-    Args:
-        name: the operation's id.
-        summary: one line.
-        answers: the type (or the schema) of each successful answer, ``None`` for one without a body.
-        scopes: what a key needs.
-        adds: whether it adds jobs.
-        description: what else there is to say.
-        body: the schema of the request's body.
-        errors: statuses beside those that every operation may give.
-        query: parameters of the query: their schemas and descriptions.
-        client: whether ``Client-ID`` must be sent.
+    ``answers`` are types or schemas, ``None``: no body; ``errors`` statuses beside those that all operations may give;
+    ``query`` has schemas and descriptions; ``client``: ``Client-ID`` must be sent.
     """
     shapes = {
         status: kind if kind is None or isinstance(kind, dict) else schema_of(kind) for status, kind in answers.items()
@@ -211,11 +202,7 @@ class ZaqarView(ApiView):
         await super()._admit(request, topic)
 
     def check_address(self, request: Request, topic: str | None) -> None:
-        """Note the project and the client that a request names; check the name of its queue.
-
-        Raises:
-            Refused: the key may not act for the project, a header is missing or wrong, or no queue has such a name.
-        """
+        """Note the project and the client that a request names; check the name of its queue."""
         given: str | None = request.headers.get("X-Project-Id")
         if given is not None and (not given or len(given) > 256 or "\x00" in given):
             raise bad("X-Project-Id must be 1 to 256 characters; leave the header out for the project without a name.")
@@ -252,11 +239,7 @@ class ZaqarView(ApiView):
     # Requests
 
     async def document(self, limit: int) -> Any:
-        """Return the JSON of the body, at most ``limit`` characters, whatever its Content-Type says but a form's.
-
-        Raises:
-            Refused, ApiError, InvalidOption: it is a form, too long, not JSON, or nested too deep.
-        """
+        """Return the JSON of the body, at most ``limit`` characters, whatever its Content-Type says but a form's."""
         request: HttpRequest = self.request._request
         if request.content_type == FORM:
             raise bad(f"The body must be JSON, not a form: send it with another Content-Type than {FORM}.")
