@@ -62,12 +62,7 @@ def seconds_of(value: str | None) -> float | None:
 
 
 def read(answer: Answer) -> dict[str, Any]:
-    """Return the JSON of a good answer.
-
-    Raises:
-        ApiError: the server refused the request.
-        BadAnswer: this is not an answer of the API.
-    """
+    """Return the JSON of a good answer."""
     try:
         found = answer.json()
     except ValueError:
@@ -94,13 +89,7 @@ def read(answer: Answer) -> dict[str, Any]:
 
 
 def call(plan: Plan[T], retry: Retry, clock: Callable[[], float] = time.monotonic) -> Call[T]:
-    """Return the call of a plan: it reads the answers, and sends again what failed for reasons that pass.
-
-    Raises:
-        ApiError: the server refused a request.
-        ConnectionFailed: it could not be reached.
-        BadAnswer: something else is at its address.
-    """
+    """Return the call of a plan: it reads the answers, and sends again what failed for reasons that pass."""
     return through(plan, lambda request: _send(request, retry, clock))
 
 

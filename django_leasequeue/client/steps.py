@@ -42,11 +42,7 @@ class Answer:
     body: bytes
 
     def json(self) -> Any:
-        """Return the body's value.
-
-        Raises:
-            ValueError: it is not JSON.
-        """
+        """Return the body's value."""
         return json.loads(self.body)
 
 

@@ -16,10 +16,9 @@ from contextlib import aclosing, contextmanager, suppress
 from typing import Any
 
 from ..exceptions import InvalidOption
-from .batching import MAX_BATCH, Batcher
 from .client import AsyncClient, Client
 from .durable import AsyncJobSteps, JobSteps, Suspended
-from .leases import Leases
+from .leases import MAX_BATCH, Batcher, Leases
 from .messages import ClientJob
 from .retries import NEVER
 
