@@ -129,11 +129,7 @@ def payload_limit() -> int:
 
 
 def payload_of(given: bytes | str) -> bytes:
-    """Return a payload: bytes as they are, text as the base64 that it has to be.
-
-    Raises:
-        InvalidOption: it is neither.
-    """
+    """Return a payload: bytes as they are, text as the base64 that it has to be."""
     if isinstance(given, str):
         try:
             return base64.b64decode(given, validate=True)
@@ -145,11 +141,7 @@ def payload_of(given: bytes | str) -> bytes:
 
 
 def tag_of(entrypoint: str) -> str:
-    """Return the tag by which jobs of an entrypoint are found: its text, or a digest where that cannot be a tag.
-
-    Raises:
-        InvalidOption: it is not text that can be stored.
-    """
+    """Return the tag by which jobs of an entrypoint are found: its text, or a digest where that cannot be a tag."""
     if not isinstance(entrypoint, str):
         raise InvalidOption(f"the entrypoint must be text; it is a {type(entrypoint).__name__}.")
     try:
@@ -204,9 +196,6 @@ class Leases:
     They are kept when they are over: whoever had a job and lost it must not end the delivery of another worker, also
     when it names the job by an id as plain text. Where the object has none of a job, the newest one of the process
     counts.
-
-    Args:
-        queue: whose jobs.
     """
 
     def __init__(self, queue: Queue) -> None:
