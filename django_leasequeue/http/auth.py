@@ -89,8 +89,8 @@ def _granted(found: Access | str) -> Access:
 
 
 @cache
-def _host_classes(paths: tuple[str, ...]) -> list[type[BaseAuthentication]]:
-    return [import_string(path) for path in paths]
+def _imported(path: str) -> Any:
+    return import_string(path)
 
 
 async def authenticate(request: Request, runner: RequestRunner, *, in_query: bool = False) -> Access:
@@ -109,11 +109,13 @@ async def authenticate(request: Request, runner: RequestRunner, *, in_query: boo
         access = _granted(ring.check(known, secret))
         request.user, request.auth = AnonymousUser(), access
         return access
-    for kind in _host_classes(conf.settings.API.AUTHENTICATION_CLASSES):
-        found = await sync_to_async(kind().authenticate)(request)
+    for path in conf.settings.API.AUTHENTICATION_CLASSES:
+        found = await sync_to_async(_imported(path)().authenticate)(request)
         if found is not None:
             request.user, request.auth = found
-            return await sync_to_async(_grants())(request) or Access("host", frozenset())
+            own = conf.settings.API.GRANTS
+            grants: Callable[[Request], Access | None] = default_grants if own is None else _imported(own)
+            return await sync_to_async(grants)(request) or Access("host", frozenset())
     if token is not None:
         raise unauthorized("This key is unknown.")
     mode = conf.settings.API.ACCESS
@@ -127,17 +129,6 @@ def runner_of_keys(runner: RequestRunner) -> RequestRunner:
     """Return a runner for the database that holds the keys: the default one, wherever the queues are."""
     home = conf.settings.DATABASE
     return runner if runner.using == home else RequestRunner(home, threaded=runner.threaded)
-
-
-def _grants() -> Callable[[Request], Access | None]:
-    path = conf.settings.API.GRANTS
-    return default_grants if path is None else _imported(path)
-
-
-@cache
-def _imported(path: str) -> Callable[[Request], Access | None]:
-    found: Callable[[Request], Access | None] = import_string(path)
-    return found
 
 
 #: The Django permission that stands for a scope, for users whom the host has logged in. None stands for ``projects``: a

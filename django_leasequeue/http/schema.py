@@ -17,6 +17,7 @@ from typing import (
     NotRequired,
     TypedDict,
     TypeVar,
+    cast,
     get_args,
     get_origin,
     get_type_hints,
@@ -186,14 +187,14 @@ else:
             }
 
 
-class Parameter:
-    """A parameter of the path or the query."""
+class Parameter(NamedTuple):
+    """A parameter of the path, the query or the headers."""
 
-    def __init__(
-        self, name: str, schema: Json, description: Words = "", *, where: str = "query", required: bool = False
-    ) -> None:
-        self.name, self.schema, self.description, self.where = name, schema, description, where
-        self.required = required or where == "path"
+    name: str
+    schema: Json
+    description: Words = ""
+    where: str = "query"
+    required: bool = False
 
 
 def page_size(usual: int, most: int | None = None) -> Parameter:
@@ -218,11 +219,6 @@ class Answer(NamedTuple):
     media: str | None = None
 
 
-def _as_is(words: Words) -> Any:
-    """Return a description for drf-spectacular, which types texts only and passes on what it is given."""
-    return words
-
-
 def describe_operation(
     name: str,
     summary: str,
@@ -242,16 +238,17 @@ def describe_operation(
         if SCHEMA is not None:
             # Whatever schema class the host's REST_FRAMEWORK names: ours builds on drf-spectacular's.
             method.schema = SCHEMA  # type: ignore[attr-defined]  # read by extend_schema
+            # (descriptions may be functions: drf-spectacular types texts only, and passes on what it is given)
             method = extend_schema(
                 operation_id=name,
                 summary=summary,
-                description=_as_is(description),
+                description=cast(Any, description),
                 tags=[tag],
                 request={"application/json": body} if body is not None else None,
                 responses={
                     (status, answer.media) if answer.media else status: OpenApiResponse(
                         answer.shape,
-                        description=_as_is(answer.description),
+                        description=cast(Any, answer.description),
                         examples=[
                             OpenApiExample(title, value=value, response_only=True)
                             for title, value in answer.examples.items()
@@ -264,8 +261,8 @@ def describe_operation(
                         parameter.name,
                         parameter.schema,
                         getattr(OpenApiParameter, parameter.where.upper()),
-                        required=parameter.required,
-                        description=_as_is(parameter.description),
+                        required=parameter.required or parameter.where == "path",
+                        description=cast(Any, parameter.description),
                     )
                     for parameter in parameters
                 ],

@@ -298,10 +298,6 @@ class ZaqarView(ApiView):
 
     # Answers
 
-    def reply(self, content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> HttpResponse:
-        """Return a successful answer with a body."""
-        return json_response(content, status, headers)
-
     def empty(self, status: int = 204, headers: Mapping[str, str] | None = None) -> HttpResponse:
         """Return a successful answer without a body."""
         response = HttpResponse(status=status, headers=dict(headers or {}))

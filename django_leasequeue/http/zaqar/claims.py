@@ -13,6 +13,7 @@ from ...engine.topics import messages as store
 from ...engine.topics.messages import LiveClaim
 from ..access import READ, WRITE
 from ..fields import Json
+from ..views import json_response
 from .base import CLAIM_GRACE, CLAIM_TTL, ZaqarView, bad, endpoint, limit, missing
 from .ids import claim_path, decode_id
 from .messages import ListedMessage, show
@@ -76,7 +77,7 @@ class ClaimsView(ZaqarView):
         live = await self.run(store.get_claim(info.id, held))
         if live is None:
             return self.empty()
-        return self.reply(
+        return json_response(
             [show(message, info, self.limits, claim=held) for message in live.messages],
             status=201,
             headers={"Location": claim_path(queue, info.id, held)},
@@ -98,7 +99,7 @@ class ClaimView(ZaqarView):
     async def get(self, request: Request, queue: str, claim: str) -> HttpResponse:
         """Return a claim with the messages that it still holds."""
         info, live = await self._live(queue, claim)
-        return self.reply(
+        return json_response(
             {
                 "href": claim_path(queue, info.id, live.id),
                 "ttl": live.ttl_ms // 1_000,

@@ -19,6 +19,7 @@ from ..access import DELETE, READ, WRITE
 from ..auth import require
 from ..fields import Json
 from ..schema import schema_of
+from ..views import json_response
 from .base import (
     BOOLEAN,
     IDS,
@@ -139,7 +140,7 @@ class MessagesView(ZaqarView):
             return self.empty()
         kept = {"limit": str(size), "echo": str(echo).lower(), "include_claimed": str(leased).lower()}
         marker = encode_id("marker", info.id, found[-1].position)
-        return self.reply(
+        return json_response(
             {
                 "links": next_link(request.path, kept, marker),
                 "messages": [show(message, info, self.limits) for message in found],
@@ -154,7 +155,7 @@ class MessagesView(ZaqarView):
         found = await self.run(store.get_messages(queue.id, numbers)) if numbers else []
         if not found:
             return self.empty()
-        return self.reply(
+        return json_response(
             [show(message, queue, self.limits) for message in found],
             headers={"Content-Location": request.get_full_path()},
         )
@@ -180,7 +181,7 @@ class MessagesView(ZaqarView):
         info = await self.queue(queue)
         answers = await self.run(engine.enqueue(queue, jobs, project=self.project, origin=self.client, create=False))
         seqs = [answer.seq for answer in answers]
-        return self.reply(
+        return json_response(
             {"resources": [message_path(queue, info.id, seq) for seq in seqs], "partial": False},
             status=201,
             headers={"Location": messages_path(queue, info.id, seqs)},
@@ -228,7 +229,7 @@ class MessageView(ZaqarView):
         found = [] if seq is None else await self.run(store.get_messages(info.id, [seq]))
         if not found:
             raise missing("There is no such message.")
-        return self.reply(show(found[0], info, self.limits), headers={"Content-Location": request.get_full_path()})
+        return json_response(show(found[0], info, self.limits), headers={"Content-Location": request.get_full_path()})
 
     @endpoint(
         "delete_message",

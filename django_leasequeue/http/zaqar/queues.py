@@ -12,6 +12,7 @@ from ...engine.queues.queues import ensure, set_metadata
 from ...engine.topics import messages
 from ..access import ADMIN, DELETE, READ
 from ..errors import RETRY
+from ..views import json_response
 from .base import BOOLEAN, LINKS, MARKER, Refused, ZaqarView, bad, endpoint, limit, limit_of
 from .ids import message_path, next_link, queue_path
 
@@ -93,7 +94,7 @@ class QueuesView(ZaqarView):
                 entry["metadata"] = line.metadata
             found.append(entry)
         kept = {"limit": str(size), "detailed": str(detailed).lower()}
-        return self.reply(
+        return json_response(
             {"links": next_link(request.path, kept, lines[-1].name), "queues": found},
             headers={"Content-Location": request.get_full_path()},
         )
@@ -141,7 +142,7 @@ class MetadataView(ZaqarView):
     async def get(self, request: Request, queue: str) -> HttpResponse:
         """Return the metadata as it was put."""
         info = await self.queue(queue)
-        return self.reply(info.config["metadata"], headers={"Content-Location": request.path})
+        return json_response(info.config["metadata"], headers={"Content-Location": request.path})
 
     @endpoint(
         "set_metadata",
@@ -186,4 +187,4 @@ class StatsView(ZaqarView):
                     "age": end.age,
                     "created": end.created_at.strftime("%Y-%m-%dT%H:%M:%SZ"),
                 }
-        return self.reply({"messages": stats}, headers={"Content-Location": request.path})
+        return json_response({"messages": stats}, headers={"Content-Location": request.path})
