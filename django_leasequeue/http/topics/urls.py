@@ -49,5 +49,5 @@ urlpatterns = [
     path("watch", WatchesView.as_view(), name="watch"),
     path("watch/<str:wid>", WatchStreamView.as_view(), name="watch-stream"),
     path("", not_found),
-    path("<path:rest>", not_found),
+    path("<leasequeue_text:rest>", not_found),
 ]
