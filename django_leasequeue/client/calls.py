@@ -336,4 +336,4 @@ def _note(jobs: Sequence[ClientJob | int], deadlines: Mapping[int, Any], cancell
             else:
                 job.lose()
             if job.seq in cancelled:
-                job.cancel()
+                job.lose(cancelled=True)

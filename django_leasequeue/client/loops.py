@@ -119,7 +119,7 @@ def work(
                         yield Give(job)
                     elif event.name == "cancel":
                         for job in [job for job in held if job.lease_id == data["lease_id"]]:
-                            job.cancel()
+                            job.lose(cancelled=True)
         except (ConnectionFailed, ServerUnavailable, Throttled) as found:
             error = found
         except ValueError as found:
