@@ -54,7 +54,8 @@ class Written:
     @classmethod
     def of(cls, answer: Mapping[str, Any]) -> Self:
         """Read it from an answer."""
-        return cls(**{item.name: answer[item.name] for item in fields(cls)})
+        found: dict[str, Any] = {item.name: answer[item.name] for item in fields(cls)}
+        return cls(**found)
 
 
 @dataclass(eq=False, slots=True, weakref_slot=True)
@@ -159,7 +160,8 @@ class Page:
     @classmethod
     def of(cls, answer: Mapping[str, Any]) -> Self:
         """Read it from an answer."""
-        return cls(**{item.name: answer.get(item.name) for item in fields(cls)})
+        found: dict[str, Any] = {item.name: answer.get(item.name) for item in fields(cls)}
+        return cls(**found)
 
 
 def moment(milliseconds: int) -> datetime:
