@@ -19,7 +19,7 @@ MAX_BATCH = 1_000
 BEATS = 3
 #: Seconds before a heartbeat that failed is sent again.
 AFTER_FAILURE = 1.0
-#: Seconds before the end of its lease at which a job is told, and is not started any more; at most this share of it.
+#: Seconds before the end of its lease at which a job becomes lost and is not started; at most this share of the lease.
 NOTICE, NOTICE_SHARE = 1.0, 0.25
 #: Seconds between looks which leases come to their end.
 LOOK = 0.05
@@ -168,7 +168,7 @@ class Batcher:
         try:
             settled = await (self._ack(jobs) if delay_ms is None else self._nack(jobs, delay_ms))
             skipped = set(settled.skipped)
-            # After a lost answer nobody knows: the first request may have done it.
+            # After a lost answer this is open: the first request may have done it.
             if skipped and not settled.repeated:
                 logger.warning("The leases of jobs %s were over: they are delivered again", sorted(skipped))
         except Exception as error:  # noqa: BLE001  (whatever it is: those behind them have their turn)

@@ -125,7 +125,7 @@ def work(
         except ValueError as found:
             error = ConnectionFailed(f"The stream cannot be read: {found}.")
         finally:
-            # Also when nobody iterates any more: the connection is closed then, and the leases are over.
+            # Also when the iterator is closed: the connection is closed then, and the leases are over.
             for job in held:
                 job.lose()
         yield Close()
@@ -153,7 +153,7 @@ class Event:
 class EventReader:
     """Turns bytes into events (WHATWG HTML, "Server-sent events": interpreting an event stream).
 
-    ``retry`` is the reconnection time in milliseconds, once the server told one.
+    ``retry`` is the reconnection time in milliseconds, once the server sent one.
     """
 
     def __init__(self) -> None:
@@ -205,6 +205,6 @@ def _data(event: Event) -> Any:
 
 def _pause_after(failed: int, error: ClientError | None, first: float = 0.0) -> float:
     """Return the seconds to wait after so many failures in a row: by chance, or all clients would come back at once."""
-    told = error.retry_after if isinstance(error, ApiError) else None
+    asked = error.retry_after if isinstance(error, ApiError) else None
     step = min(LONGEST_WAIT, (first or 0.5) * 2.0 ** min(failed - 1, 10))
-    return (told or 0.0) + step * random.random()
+    return (asked or 0.0) + step * random.random()

@@ -62,8 +62,8 @@ class Written:
 class ClientJob:
     """A job that is leased to a node.
 
-    ``lost`` becomes true when the client learns that the lease is over: stop then, nobody takes the result, and
-    somebody else may have the job already. ``cancelled`` becomes true when its workflow was cancelled: stop, and nack.
+    ``lost`` becomes true when the client learns that the lease is over: stop then, its result is refused, and
+    another worker may have the job already. ``cancelled`` becomes true when its workflow was cancelled: stop, and nack.
     """
 
     topic: str

@@ -40,7 +40,7 @@ class Retry:
     def wait(self, tries: int, retry_after: float | None = None) -> float:
         """Return the seconds to wait after so many tries."""
         ours = min(self.longest, self.first * 2.0 ** min(tries - 1, 30)) * random.uniform(0.5, 1.0)
-        # Who was told the same time comes back a little later each.
+        # Clients with the same ``Retry-After`` come back a little apart.
         return ours if retry_after is None else retry_after + ours
 
 

@@ -133,7 +133,7 @@ class Worker:
         threads = ThreadPoolExecutor(self._concurrency, "leasequeue-client")
         try:
             with self._signals(signals):
-                # Heartbeats have a connection of their own, which waits for nobody, and are not tried again.
+                # Heartbeats have a connection of their own, which no other request holds up, and are not tried again.
                 async with self._template.asynchronous() as client, self._template.asynchronous(retry=NEVER) as beating:
                     self._client = client
                     self._leases = Leases(beating, self.topic, self.node, self._lease_ms)

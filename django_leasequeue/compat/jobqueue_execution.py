@@ -98,7 +98,7 @@ class Events:
             self._log = None
 
     def emit(self, event: str, *args: Any) -> None:
-        """Call the handlers of an event; what one raises is logged and keeps nobody else from hearing it."""
+        """Call the handlers of an event; what one raises is logged, and the others are called."""
         for handler in list(self._handlers.get(event, ())):
             try:
                 if inspect.iscoroutinefunction(handler):
@@ -106,7 +106,7 @@ class Events:
                 else:
                     handler(*args)
             except Exception:
-                # Not as an error: it would be told to the handlers of errors, which may be what raised.
+                # Not as an error: it would go to the handlers of errors, which may be what raised.
                 logger.warning("A handler of the event %s raised", event, exc_info=True)
 
     def _run(self, handler: Callable[..., Any], args: tuple[Any, ...]) -> None:

@@ -136,7 +136,7 @@ class Producer(OnDatabase):
 
     @sync
     def cancel(self, id: str) -> Steps[CancelResult]:
-        """Take out a job that nobody runs, or forget one that failed; its id is free again at once.
+        """Take out a job that does not run, or forget one that failed; its id is free again at once.
 
         Returns:
             ``cancelled``, ``processing``, ``completed`` or ``not_found``.

@@ -11,8 +11,8 @@ storage. All else is spelled the same::
             await q.ack(job.id)
 
 ``job.id`` is a string that knows its lease. A worker that comes too late gets ``JobNotFoundError`` and never ends a job
-that somebody else holds by now. An id as plain text stands for the lease that the process has, or had, of the job; in
-a process that never had it, for whoever holds it.
+that another worker holds by now. An id as plain text stands for the lease that the process has, or had, of the job; in
+a process that never had it, for the present lease.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class HeartbeatManager:
         self._job_id = job_id
         self._pause = interval.total_seconds()
         self._task: asyncio.Task[None] | None = None
-        #: Whether the job is lost: nobody will take its ack.
+        #: Whether the job is lost: its ack is refused.
         self.lost = False
 
     async def __aenter__(self) -> Self:

@@ -69,7 +69,7 @@ class LocalFile:
     def write(self, content: bytes, version: Any) -> bool:
         """Replace the content if it is still ``version``; return whether it was.
 
-        What both begin with is left alone: whoever is killed meanwhile leaves that, and a part of what is new.
+        The common beginning stays: a process that is killed meanwhile leaves that, and a part of what is new.
         """
         try:
             with self._path.open("r+b") as file:

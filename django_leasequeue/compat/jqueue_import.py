@@ -33,7 +33,7 @@ from .jqueue_values import Job, JobStatus, payload_limit, place_of, tag_of
 ACTION = "import"
 #: The space of the advisory locks of hand-overs.
 LOCKS = 1_280_657_733
-#: How often somebody else may write the file while it is to be marked.
+#: How often other processes may write the file before the mark is given up.
 TRIES = 20
 #: A worker that did not tell of its job for so long is gone.
 STALE = timedelta(minutes=5)

@@ -212,7 +212,7 @@ class _Watcher:
 
 
 def _of_ours(scope: Scope, starts: tuple[str, ...]) -> ResolverMatch | None:
-    """Return the view of a request if it is one of the doors', at or below a prefix; whatever else is there is not."""
+    """Return the view of a request if it is one of the doors', at or below a prefix."""
     path: str = scope["path"]
     if not path.startswith(starts) and f"{path}/" not in starts:
         return None
@@ -226,8 +226,9 @@ def _of_ours(scope: Scope, starts: tuple[str, ...]) -> ResolverMatch | None:
 def beside(django: Application | None, *prefixes: str) -> Application:
     """Return an ASGI application that serves the doors itself and leaves the rest to Django.
 
-    Only the doors' own views are served without the host's middleware, whatever else has an address below a prefix. It
-    also speaks the ``lifespan`` protocol: views are imported when the server starts, connections closed when it ends.
+    Only the doors' own views are served without the host's middleware, also where other views have addresses below a
+    prefix. It also speaks the ``lifespan`` protocol: views are imported when the server starts, connections closed when
+    it ends.
 
     Args:
         django: what ``get_asgi_application()`` returned; ``None``: there is nothing here but the doors.
@@ -268,7 +269,7 @@ async def _lifespan(receive: Receive, send: Send) -> None:
             await send({"type": "lifespan.startup.complete"})
         elif message["type"] == "lifespan.shutdown":
             stop()
-            with suppress(Exception):  # whatever is broken now is broken anyway
+            with suppress(Exception):  # the process ends anyway
                 await finish_background()
                 await close_pools()
                 await asyncio.to_thread(close_listeners)

@@ -1,4 +1,4 @@
-"""Authentication: our keys, then whatever the host's own DRF classes say; tokens stay out of access logs."""
+"""Authentication: our API keys, then the host's own DRF classes; tokens stay out of access logs."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class ApiKeyAuthentication(BaseAuthentication):
 
 
 def split_token(token: str) -> tuple[str, str] | None:
-    """Return the prefix and the secret of a token of ours; ``None`` if it is somebody else's."""
+    """Return the prefix and the secret of a token of ours; ``None`` if it is not one."""
     if not token.startswith(MARK):
         return None
     prefix, found, secret = token.removeprefix(MARK).partition("_")
@@ -94,7 +94,7 @@ def _imported(path: str) -> Any:
 
 
 async def authenticate(request: Request, runner: RequestRunner, *, in_query: bool = False) -> Access:
-    """Return what a request may do, and set its ``user`` and ``auth``; 401 when nobody vouches for it.
+    """Return what a request may do, and set its ``user`` and ``auth``; 401 if it is not authenticated.
 
     Our keys come first, then the host's authentication classes, then openness (``ACCESS``).
     """

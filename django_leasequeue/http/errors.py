@@ -41,7 +41,7 @@ class ErrorAnswer(NamedTuple):
     status: int
     code: str
     message: str
-    # Defaults that nobody changes.
+    # Shared defaults: never mutated.
     detail: dict[str, Any] = {}
     headers: dict[str, str] = {}
 
@@ -85,7 +85,7 @@ def not_ready(error: Exception) -> bool:
 
 
 def describe(error: Exception, topic: str | None = None) -> ErrorAnswer:
-    """Return what a client is told about ``error``; what is not a client's doing is logged."""
+    """Return the answer to a failed request; an error of the server is logged."""
     if isinstance(error, ApiError):
         return error.answer
     if isinstance(error, ours.LargeStorageError):

@@ -236,7 +236,7 @@ def describe_operation(
 
     def apply(method: F) -> F:
         if SCHEMA is not None:
-            # Whatever schema class the host's REST_FRAMEWORK names: ours builds on drf-spectacular's.
+            # Not the schema class that the host's REST_FRAMEWORK names: ours builds on drf-spectacular's.
             method.schema = SCHEMA  # type: ignore[attr-defined]  # read by extend_schema
             # (descriptions may be functions: drf-spectacular types texts only, and passes on what it is given)
             method = extend_schema(

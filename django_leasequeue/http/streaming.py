@@ -36,7 +36,7 @@ def stopping() -> asyncio.Event:
 def stop() -> None:
     """Tell every stream of this process to end. May be called from any thread and from a signal handler."""
     for loop, event in _stops.items():
-        with suppress(RuntimeError):  # the loop is closed: nobody streams there
+        with suppress(RuntimeError):  # the loop is closed, and its streams with it
             loop.call_soon_threadsafe(event.set)
 
 
@@ -171,10 +171,10 @@ class EventStreamResponse(StreamingHttpResponse):
 
 
 class Stream:
-    """One open stream: whoever has something for it pushes frames; the client's speed decides when they leave.
+    """One open stream: its source pushes frames; the client's speed decides when they leave.
 
     It is ``hungry`` when everything was taken and the client waits: only then it is worth to get more for it. A client
-    that does not read stays as it is, and nobody else waits for it. ``recheck`` raises when the client may not go
+    that does not read delays no other stream. ``recheck`` raises when the client may not go
     on (its key was revoked); it is asked every ``RECHECK_SECONDS``.
     """
 
@@ -214,7 +214,7 @@ class Stream:
         """Requests of this caller are refused for so long."""
 
     def left(self) -> Awaitable[Any] | None:
-        """Clean up; called once, whoever ended the stream. What takes time goes on in the background."""
+        """Clean up, once, at the end of the stream; what takes time goes on in the background."""
 
     def error(self, code: int, message: str) -> bytes:
         """Return an error event of this stream."""

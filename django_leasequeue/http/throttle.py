@@ -59,7 +59,7 @@ async def throttle(access: Access, limit: int) -> None:
 
 #: Addresses that a process remembers; the one that was not heard of for longest goes first.
 _REMEMBERED = 10_000
-#: Bits of an IPv6 address that stand for one client: whoever has a line has at least so many addresses.
+#: Bits of an IPv6 address that stand for one client: an access line has at least a /64 network.
 _IPV6_BITS = 64
 
 
@@ -84,7 +84,7 @@ class Guesses:
         return 0.0
 
     def give_back(self, address: str) -> None:
-        """Undo a ``spend``: the key was good, or nobody could tell."""
+        """Undo a ``spend``: the key was good, or could not be looked up."""
         limit = conf.settings.API.UNKNOWN_KEYS_PER_MINUTE
         if limit is not None:
             with self._lock:

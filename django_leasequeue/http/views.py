@@ -315,5 +315,5 @@ def _response(text: bytes, status: int, headers: Mapping[str, str] | None = None
 
 @csrf_exempt
 def not_found(request: HttpRequest, **_: str) -> HttpResponse:
-    """Answer whatever is not an endpoint, below a door's own prefix."""
+    """Answer 404 below a door's prefix where there is no endpoint."""
     return refusal(ApiError(404, "not_found", "There is no endpoint at this address: see the API's schema."))

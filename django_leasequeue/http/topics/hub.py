@@ -36,14 +36,14 @@ logger = logging.getLogger("django_leasequeue.http")
 
 #: Seconds between looks at all leases: what removes a leased job without a word (a cap, a purge) frees its place then.
 BACKSTOP = 5.0
-#: Seconds between looks for jobs while nobody can tell us (no LISTEN connection), and while all goes well: a lease of
-#: another worker that expires tells nobody before somebody sweeps.
+#: Seconds between looks for jobs without a LISTEN connection, and with one: an expired lease of another worker is not
+#: notified before a sweep.
 POLL, LOOK = 0.5, 1.0
 #: Seconds between two looks for what is due by the clock.
 DUE_STEP = 0.25
 #: Seconds from the notice of a cancel to a second look: the answer of a claim may come after it.
 SECOND_LOOK = 0.4
-#: Seconds that we stay announced as waiting after the last free place was taken: to say so costs producers a NOTIFY.
+#: Seconds that this process stays announced as waiting after the last free place was taken: producers pay a NOTIFY.
 LINGER = 1.0
 
 _numbers = itertools.count(1)
@@ -173,7 +173,7 @@ class WorkHub:
 
     def jobs_may_be_there(self) -> None:
         """A job may be ready. Called by the listener's thread."""
-        with suppress(RuntimeError):  # the loop is closed: nobody streams there
+        with suppress(RuntimeError):  # the loop is closed, and its streams with it
             self._loop.call_soon_threadsafe(self._news_came)
 
     def _news_came(self) -> None:
@@ -182,7 +182,7 @@ class WorkHub:
         self._event.set()
 
     def settled(self, number: int | None) -> None:
-        """Somebody settled a job of a stream (``None``: of any)."""
+        """A job of a stream was settled (``None``: of any stream)."""
         self._doubtful.update(self._streams if number is None else (number,))
         self._event.set()
 
@@ -256,7 +256,7 @@ class WorkHub:
                 await self._deal(takers)
                 return 0.0
             if self._watch is None:
-                # Say that we wait, then look once more: what came in between told nobody.
+                # Announce that we wait, then look once more: what came before that was not notified.
                 self._watch = get_listener(self._runner.using).watch([self.queue_id], self.jobs_may_be_there)
                 await self._watch.async_ready()
                 self._more = True

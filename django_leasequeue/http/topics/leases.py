@@ -184,7 +184,7 @@ class SettleView(TopicView):
     async def settle(
         self, topic: str, operation: Operation[Settled], *, durably: bool = False
     ) -> tuple[Settled, float]:
-        """Run a settle operation; where nothing was settled, say so if the topic is not there or is a log."""
+        """Run a settle operation; where nothing was settled, raise if the topic is missing or a log."""
         if durably:
             settled, fsync_ms = await self.run_durably(topic, operation)
         else:

@@ -46,7 +46,7 @@ class LeasedJobView(TopicView):
         return Lease(topic, seq, token if of == seq else NO_TOKEN, node, self.project)
 
     async def held(self, topic: str, operation: Operation[T]) -> T:
-        """Run an operation under a lease; where that is lost, say so if the topic is not there or is a log."""
+        """Run an operation under a lease; where that is lost, raise if the topic is missing or a log."""
         try:
             return await self.run(operation)
         except LeaseLost:

@@ -63,7 +63,7 @@ class SealWatcher:
             logger.warning("Looking for sealed numbers ended; readers look themselves, and begin it anew: %s", reason)
         finally:
             self._running = False
-            # If this ends because the database is gone: whoever waits looks, and is told.
+            # If this ends because the database is gone: those that wait read, and get the error.
             for _, _, future in self._waiting:
                 if not future.done():
                     future.set_result(None)
@@ -84,7 +84,7 @@ def seal_watcher(runner: RequestRunner) -> SealWatcher:
 
 #: Seconds that a read which does not wait gives other transactions to end: most are over in a moment.
 PATIENCE = 0.05
-#: Seconds after which a waiting reader looks although nobody woke it.
+#: Fallback polling interval of a waiting reader, in seconds.
 BACKSTOP = 5.0
 
 

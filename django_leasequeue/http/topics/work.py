@@ -98,7 +98,7 @@ class StreamRegistry:
     def _in_loop(self, callback: Callable[[str | None], None], prefix: str) -> Callable[[str | None], None]:
         def call(payload: str | None) -> None:
             if payload is None or payload.startswith(prefix):
-                with suppress(RuntimeError):  # the loop is closed: nobody streams there
+                with suppress(RuntimeError):  # the loop is closed, and its streams with it
                     self._loop.call_soon_threadsafe(callback, payload)
 
         return call

@@ -177,12 +177,12 @@ def endpoint(
 
 
 _TRUE = {"true": True, "false": False}
-#: What no JSON is sent as on purpose: the type that clients set when nobody named one.
+#: The default content type of HTTP clients: never JSON on purpose.
 FORM = "application/x-www-form-urlencoded"
 
 
 class ZaqarView(ApiView):
-    """Base of the views: bodies are JSON, whatever Content-Type but a form's; errors ``{"title", "description"}``."""
+    """Base of the views: bodies are JSON of any Content-Type but a form's; errors ``{"title", "description"}``."""
 
     http_method_names = ["get", "post", "put", "patch", "delete", "head"]
     subject = "queue"
@@ -239,7 +239,7 @@ class ZaqarView(ApiView):
     # Requests
 
     async def document(self, limit: int) -> Any:
-        """Return the JSON of the body, at most ``limit`` characters, whatever its Content-Type says but a form's."""
+        """Return the JSON of the body, at most ``limit`` characters, of any Content-Type but a form's."""
         request: HttpRequest = self.request._request
         if request.content_type == FORM:
             raise bad(f"The body must be JSON, not a form: send it with another Content-Type than {FORM}.")

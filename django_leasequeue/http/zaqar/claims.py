@@ -19,7 +19,7 @@ from .ids import claim_path, decode_id
 from .messages import ListedMessage, show
 
 #: Who claims when the request names no client: the claim's id alone tells holders apart at this door.
-NOBODY = "zaqar"
+NO_CLIENT = "zaqar"
 
 
 _CLAIM: Json = {"ttl": CLAIM_TTL.schema, "grace": CLAIM_GRACE.schema}
@@ -60,7 +60,7 @@ class ClaimsView(ZaqarView):
             jobs = await self.run(
                 engine.claim(
                     queue,
-                    self.client or NOBODY,
+                    self.client or NO_CLIENT,
                     size,
                     project=self.project,
                     lease_ms=lease_ms,
@@ -73,7 +73,7 @@ class ClaimsView(ZaqarView):
         # One round of a claim call makes one claim row; what a second round added is given back rather than split.
         extra = [job for job in jobs if job.token != held]
         if extra:
-            await self.run(engine.nack([job.seq for job in extra], self.client or NOBODY, project=self.project))
+            await self.run(engine.nack([job.seq for job in extra], self.client or NO_CLIENT, project=self.project))
         live = await self.run(store.get_claim(info.id, held))
         if live is None:
             return self.empty()

@@ -76,7 +76,7 @@ NEW_MESSAGES: Json = {
 
 
 def show(message: Message, queue: QueueInfo, limits: ZaqarLimits, *, claim: int | None = None) -> ListedMessage:
-    """Return a message as the page has it; with the claim in its path for whoever holds it."""
+    """Return a message as the API shows it; its path names the claim for the claim's holder."""
     ttl = limits.MAX_MESSAGE_TTL
     if message.expires_at is not None:
         ttl = round((message.expires_at - message.created_at) / timedelta(seconds=1))
@@ -203,7 +203,7 @@ class MessagesView(ZaqarView):
         query={"ids": IDS},
     )
     async def delete(self, request: Request, queue: str) -> HttpResponse:
-        """Delete the messages named by ``ids``; those that somebody holds stay."""
+        """Delete the messages named by ``ids``; claimed ones stay."""
         if "ids" not in request.GET:
             raise bad("Name the messages to delete: ?ids=ID,ID")
         info = await self.find(queue)
@@ -223,7 +223,7 @@ class MessageView(ZaqarView):
         "get_message", "Read one message.", client=True, scopes=[READ], answers={200: ListedMessage}, errors=(404,)
     )
     async def get(self, request: Request, queue: str, message: str) -> HttpResponse:
-        """Return one message, whoever posted or holds it."""
+        """Return one message, also a claimed one and the client's own."""
         info = await self.queue(queue)
         seq = decode_id("message", info.id, message)
         found = [] if seq is None else await self.run(store.get_messages(info.id, [seq]))
