@@ -28,6 +28,7 @@ from rest_framework import serializers
 from rest_framework.schemas.inspectors import ViewInspector
 
 from .. import conf
+from ..engine.limits import MAX_SEQ
 from .fields import Field, Json
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -195,6 +196,8 @@ class Parameter(NamedTuple):
     description: Words = ""
     where: str = "query"
     required: bool = False
+    #: The highest value of an integer: what is more is cut.
+    most: Callable[[], int] = lambda: MAX_SEQ
 
 
 def page_size(usual: int, most: int | None = None) -> Parameter:
@@ -204,7 +207,12 @@ def page_size(usual: int, most: int | None = None) -> Parameter:
         return conf.settings.MAX_PAGE if most is None else most
 
     schema = {"type": "integer", "minimum": 1, "default": lambda: min(usual, highest())}
-    return Parameter("page_size", schema, lambda: f"Cut to {highest():,}.")
+    return Parameter("page_size", schema, lambda: f"Cut to {highest():,}.", most=highest)
+
+
+def switch(name: str, default: bool, description: str) -> Parameter:
+    """Return a switch of the query."""
+    return Parameter(name, {"type": "boolean", "default": default}, description)
 
 
 class Answer(NamedTuple):

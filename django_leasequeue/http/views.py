@@ -27,7 +27,7 @@ from .auth import ApiKeyAuthentication, authenticate, require
 from .errors import ApiError, describe, outage
 from .fields import Body
 from .running import RECEIVED, UNREAD, RequestRunner
-from .schema import SCHEMA
+from .schema import SCHEMA, Parameter, filled
 from .throttle import throttle
 
 #: Warnings of one answer.
@@ -246,27 +246,27 @@ class ApiView(APIView):
             return work()
         return await payload.in_thread(work)
 
-    def flag(self, name: str, default: bool) -> bool:
+    def flag(self, parameter: Parameter) -> bool:
         """Return a switch of the query: ``true``, ``false``, ``1`` or ``0``."""
-        value = self.request.GET.get(name)
+        value = self.request.GET.get(parameter.name)
         if value is None:
-            return default
+            return bool(parameter.schema["default"])
         if value.lower() not in ("true", "false", "1", "0"):
-            raise ApiError(400, "invalid_request", f"{name} must be true or false; it is {value[:80]!r}.")
+            raise ApiError(400, "invalid_request", f"{parameter.name} must be true or false; it is {value[:80]!r}.")
         return value.lower() in ("true", "1")
 
-    def number(self, name: str, default: int | None, low: int, high: int, *, clamp_low: bool = False) -> int | None:
-        """Return an integer of the query, cut to ``high`` (and to ``low``, with ``clamp_low``)."""
-        value = self.request.GET.get(name)
+    def number(self, parameter: Parameter) -> int:
+        """Return an integer of the query, refused below its minimum, cut to its highest value."""
+        value = self.request.GET.get(parameter.name)
         if value is None:
-            return default if default is None else min(default, high)
+            return int(filled(parameter.schema["default"]))
         sign = value[:1] == "-"
         if not value[sign:].isascii() or not value[sign:].isdigit() or len(value) > 30:
-            raise ApiError(400, "invalid_request", f"{name} must be an integer; it is {value[:80]!r}.")
-        number = int(value)
-        if number < low and not clamp_low:
-            raise ApiError(400, "invalid_request", f"{name} must be {low} or more; it is {number}.")
-        return min(max(number, low), high)
+            raise ApiError(400, "invalid_request", f"{parameter.name} must be an integer; it is {value[:80]!r}.")
+        number, low = int(value), parameter.schema.get("minimum")
+        if low is not None and number < low:
+            raise ApiError(400, "invalid_request", f"{parameter.name} must be {low} or more; it is {number}.")
+        return min(number, parameter.most())
 
     def answer(
         self,

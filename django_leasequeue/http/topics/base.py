@@ -16,6 +16,7 @@ from ... import conf
 from ...conf import process
 from ...conf.queue_options import OPTIONS, QueueOption
 from ...engine import LeasedJob, Operation, make_lease_id
+from ...engine.limits import MAX_NODE_BYTES
 from ...engine.queues import stats
 from ...engine.topics.log import Gap, TopicRecord
 from ...engine.topics.topics import TopicLook, look
@@ -23,7 +24,8 @@ from ...enums import Durability
 from ...exceptions import InvalidOption, QueueNotFound
 from .. import payload, schema
 from ..auth import require
-from ..fields import Json
+from ..errors import ApiError
+from ..fields import Json, storable
 from ..schema import F, Parameter
 from ..views import MAX_WARNINGS, ApiView, T
 
@@ -112,6 +114,14 @@ class TopicView(ApiView):
 
     def check_address(self, request: Request, topic: str | None) -> None:
         check_name(topic or "")
+
+    @property
+    def node(self) -> str:
+        """The worker's name in the query."""
+        node = self.request.GET.get(NODE.name, "")
+        if not 0 < storable(node) <= MAX_NODE_BYTES:
+            raise ApiError(400, "invalid_request", f"node must be the worker's name, 1 to {MAX_NODE_BYTES} bytes.")
+        return node
 
     def queue_options(self, config: Mapping[str, Any], topic: str) -> dict[str, Any]:
         """Return the queue options that a valid configuration of the topic stands for."""
@@ -233,7 +243,9 @@ def endpoint(name: str, summary: str, **said: Any) -> Callable[[F], F]:
 TOPIC = Parameter(
     "topic", {"type": "string", "pattern": NAME_PATTERN, "maxLength": 255}, "The topic's name.", where="path"
 )
-NODE = Parameter("node", {"type": "string", "minLength": 1, "maxLength": 128}, "The worker's name.", required=True)
+NODE = Parameter(
+    "node", {"type": "string", "minLength": 1, "maxLength": MAX_NODE_BYTES}, "The worker's name.", required=True
+)
 TOKEN = Parameter("token", {"type": "string"}, "The key, for browsers only: addresses end up in logs.")
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 from django.http import HttpResponse
 from rest_framework.request import Request
 
-from ... import conf, engine
+from ... import engine
 from ...conf.queue_options import OPTIONS, QueueOption
 from ...engine.cursors import decode_cursor, encode_cursor
 from ...engine.limits import MAX_QUEUE_BYTES
@@ -19,7 +19,7 @@ from ...exceptions import InvalidOption, QueueNotFound
 from ..access import ADMIN, DELETE, READ
 from ..errors import ApiError
 from ..fields import OPTIONAL, Body, Boolean, Field, Integer, Json, Text, Word
-from ..schema import Parameter, page_size
+from ..schema import Parameter, page_size, switch
 from ..views import ApiView
 from .base import (
     CONFIG_FIELDS,
@@ -36,6 +36,8 @@ from .base import (
 from .fields import invalid
 
 _TAG = "topics"
+_PAGE_SIZE = page_size(100)
+_IF_EMPTY = switch("if_empty", False, "Refuse while it has records.")
 
 
 class TopicLine(TypedDict):
@@ -65,13 +67,13 @@ class TopicsView(ApiView):
         errors={400: ["invalid_request"]},
         parameters=[
             Parameter("prefix", {"type": "string", "maxLength": MAX_QUEUE_BYTES}, "Only names that begin so."),
-            page_size(100),
+            _PAGE_SIZE,
             Parameter("cursor", {"type": "string"}, "`next_cursor` of the page before."),
         ],
     )
     async def get(self, request: Request) -> HttpResponse:
         prefix = request.GET.get("prefix", "")
-        size = self.number("page_size", 100, 1, conf.settings.MAX_PAGE) or 100
+        size = self.number(_PAGE_SIZE)
         (after,) = decode_cursor(request.GET.get("cursor"), (str,)) or [""]
         page = await self._list(prefix, after, size)
         answer: dict[str, Any] = {"topics": [{"topic": line.name, "type": line.type} for line in page]}
@@ -264,11 +266,11 @@ class TopicItemView(TopicView):
         errors={400: ["invalid_request"], 409: ["topic_not_empty"]},
         parameters=[
             TOPIC,
-            Parameter("if_empty", {"type": "boolean", "default": False}, "Refuse while it has records."),
+            _IF_EMPTY,
         ],
     )
     async def delete(self, request: Request, topic: str) -> HttpResponse:
-        if_empty = self.flag("if_empty", False)
+        if_empty = self.flag(_IF_EMPTY)
         try:
             deleted = await self.run(engine.delete(topic, project=self.project, if_empty=if_empty))
         except InvalidOption as error:

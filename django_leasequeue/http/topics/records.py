@@ -21,13 +21,14 @@ from .. import payload
 from ..access import DELETE, READ, WRITE
 from ..errors import ApiError
 from ..fields import OPTIONAL, Body, Boolean, CutInteger, Integer, Text, storable
-from ..schema import Parameter
+from ..schema import Parameter, switch
 from .base import TOPIC, Count, Record, Seqs, Tombstone, TopicView, endpoint, record, tombstone
 from .catalog import ConfigBody, ConfigField, TopicItemView
 from .fields import RECORD_FIELDS, Nodes, Records, invalid
 from .waiting import read_page
 
 _TAG = "records"
+_RETURN_SEQS = switch("return_seqs", True, "Whether `seqs` is wanted.")
 #: The longest wait of a long-poll; records of one read, where MAX_PAGE allows so many.
 MAX_WAIT_MS, MAX_READ = 30_000, 1_000
 _DIFF_ERRORS = {404: ["topic_not_found"]}
@@ -99,7 +100,7 @@ class TopicAddressView(TopicItemView):
         },
         parameters=[
             TOPIC,
-            Parameter("return_seqs", {"type": "boolean", "default": True}, "Whether `seqs` is wanted."),
+            _RETURN_SEQS,
             Parameter(
                 "Idempotency-Key", {"type": "string", "maxLength": MAX_KEY_BYTES}, "As in the body.", where="header"
             ),
@@ -123,7 +124,7 @@ class TopicAddressView(TopicItemView):
     )
     async def post(self, request: Request, topic: str) -> HttpResponse:
         body = await self.body(WriteBody)
-        return_seqs = self.flag("return_seqs", True)
+        return_seqs = self.flag(_RETURN_SEQS)
         options = self.queue_options(body.get("config", {"type": "log"}), topic) if body["create"] else None
         operation = write(topic, body["records"], project=self.project, key=_key(request, body), create=options)
         written, fsync_ms = await self.run_durably(topic, operation)

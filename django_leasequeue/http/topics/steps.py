@@ -12,12 +12,11 @@ from ...engine import Operation, codec
 from ...engine.jobs.events import MAX_EVENT_NAME, check_event_name, emit
 from ...engine.jobs.remotesteps import Lease, check_step_name, record_step, step_page, suspend_job
 from ...engine.jobs.steps import event_step, step_text, wake_waiting
-from ...engine.limits import MAX_KEPT_NAME_BYTES, MAX_NODE_BYTES, MAX_SPAN_MS, check_seqs
+from ...engine.limits import MAX_KEPT_NAME_BYTES, MAX_SPAN_MS, check_seqs
 from ...engine.queues import routing
 from ...exceptions import LeaseLost
 from ..access import EMIT, READ, WRITE
-from ..errors import ApiError
-from ..fields import OPTIONAL, Anything, Body, Integer, NodeName, Text, storable
+from ..fields import OPTIONAL, Anything, Body, Integer, NodeName, Text
 from ..running import RequestRunner
 from ..schema import Parameter
 from ..views import ApiView, T
@@ -29,6 +28,12 @@ _TAG = "steps"
 MAX_TIME_MS = 253_402_300_799_999
 _ERRORS: dict[int, list[str]] = {404: ["topic_not_found"], 409: ["not_a_queue", "lease_lost"]}
 _SEQ = Parameter("seq", SEQ, "The job.", where="path")
+_AFTER = Parameter(
+    "after",
+    {"type": "integer", "minimum": 0, "default": 0},
+    "`next` of the page before.",
+    most=lambda: 2**31 - 1,
+)
 _NAME = Parameter(
     "name",
     {"type": "string", "pattern": "^[^#]{1,200}(#[1-9][0-9]{0,4})?$"},
@@ -90,15 +95,12 @@ class StepsView(LeasedJobView):
             _SEQ,
             NODE,
             Parameter("lease_id", LEASE_ID, "As the claim gave it.", required=True),
-            Parameter("after", {"type": "integer", "minimum": 0, "default": 0}, "`next` of the page before."),
+            _AFTER,
         ],
     )
     async def get(self, request: Request, topic: str, seq: int) -> HttpResponse:
-        node = request.GET.get("node", "")
-        if not 0 < storable(node) <= MAX_NODE_BYTES:
-            raise ApiError(400, "invalid_request", f"node must be the worker's name, 1 to {MAX_NODE_BYTES} bytes.")
-        lease = self.lease(topic, seq, node, parse_lease(request.GET.get("lease_id")))
-        steps, after = await self.held(topic, step_page(lease, self.number("after", 0, 0, 2**31 - 1) or 0))
+        lease = self.lease(topic, seq, self.node, parse_lease(request.GET.get("lease_id")))
+        steps, after = await self.held(topic, step_page(lease, self.number(_AFTER)))
         found = [{"name": step.name, "value": codec.loads(step.value)} for step in steps]
         return self.answer({"topic": topic, "seq": seq, "steps": found, **({} if after is None else {"next": after})})
 

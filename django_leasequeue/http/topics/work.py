@@ -13,13 +13,11 @@ from django.http import StreamingHttpResponse
 from rest_framework.request import Request
 
 from ...conf import process
-from ...engine.limits import MAX_BATCH, MAX_LEASE_MS, MAX_NODE_BYTES, MIN_LEASE_MS
+from ...engine.limits import MAX_BATCH, MAX_LEASE_MS, MIN_LEASE_MS
 from ...engine.topics.topics import TopicLook
 from ...notify import get_listener
 from ...notify.session import JOBS
 from ..access import READ, WRITE
-from ..errors import ApiError
-from ..fields import storable
 from ..running import RequestRunner
 from ..schema import Parameter
 from ..streaming import EventStreamResponse, require_stream
@@ -134,6 +132,17 @@ def stream_registry(using: str) -> StreamRegistry:
     return found[using]
 
 
+_MAX = Parameter(
+    "max",
+    {"type": "integer", "minimum": 1, "default": 1},
+    f"Jobs at once, at most {MAX_BATCH:,}.",
+    most=lambda: MAX_BATCH,
+)
+_LEASE_MS = Parameter(
+    "lease_ms", {"type": "integer"}, "Length of the leases; default: the topic's.", most=lambda: MAX_LEASE_MS
+)
+
+
 class WorkView(TopicView):
     """Jobs as they come, as many at once as the worker takes."""
 
@@ -163,18 +172,15 @@ class WorkView(TopicView):
         parameters=[
             TOPIC,
             NODE,
-            Parameter("max", {"type": "integer", "minimum": 1, "default": 1}, f"Jobs at once, at most {MAX_BATCH:,}."),
-            Parameter("lease_ms", {"type": "integer"}, "Length of the leases; default: the topic's."),
+            _MAX,
+            _LEASE_MS,
             TOKEN,
         ],
     )
     async def get(self, request: Request, topic: str) -> StreamingHttpResponse:
         require_stream(request._request, self.access.who)
-        node = request.GET.get("node", "")
-        if not 0 < storable(node) <= MAX_NODE_BYTES:
-            raise ApiError(400, "invalid_request", f"node must be the worker's name, 1 to {MAX_NODE_BYTES} bytes.")
-        size = self.number("max", 1, 1, MAX_BATCH) or 1
-        lease_ms = self.number("lease_ms", None, MIN_LEASE_MS, MAX_LEASE_MS, clamp_low=True)
+        node, size = self.node, self.number(_MAX)
+        lease_ms = max(MIN_LEASE_MS, self.number(_LEASE_MS)) if _LEASE_MS.name in request.GET else None
         found = await self.look(topic, leases=True)
         stream = await stream_registry(self.runner.using).open(
             self.project, topic, found, node=node, size=size, lease_ms=lease_ms, recheck=partial(self.recheck, (topic,))

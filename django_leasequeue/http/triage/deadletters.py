@@ -11,7 +11,7 @@ from django.db import connections, transaction
 from django.http import HttpResponse
 from rest_framework.request import Request
 
-from ... import conf, engine
+from ... import engine
 from ...engine import audit
 from ...engine.dead import export
 from ...engine.dead.action import CONFLICTS, REDRIVE, RETRY, Acted, act
@@ -27,10 +27,12 @@ from ..auth import require
 from ..errors import ApiError
 from ..fields import OPTIONAL, Body, Text
 from ..running import RequestRunner
-from ..schema import F, Parameter, page_size
+from ..schema import F, Parameter, page_size, switch
 from ..views import ApiView
 
 _TAG = "dead letters"
+_PAGE_SIZE, _GROUPS_PAGE = page_size(50), page_size(25, MAX_GROUP_PAGE)
+_WITH_PAYLOAD = switch("with_payload", False, "With data, meta and errors.")
 _ERRORS = {400: ["invalid_request", "invalid_topic"], 404: ["not_found"]}
 _SEQ = Parameter("seq", {"type": "integer"}, "The job's number.", where="path")
 _QUEUE = Parameter("queue", {"type": "string"}, "Its queue, where queues are in several databases.")
@@ -209,13 +211,13 @@ class DeadLettersView(TriageView):
         errors=_ERRORS,
         parameters=[
             *_FILTER,
-            page_size(50),
-            Parameter("with_payload", {"type": "boolean", "default": False}, "With data, meta and errors."),
+            _PAGE_SIZE,
+            _WITH_PAYLOAD,
         ],
     )
     async def get(self, request: Request) -> HttpResponse:
-        size = self.number("page_size", 50, 1, conf.settings.MAX_PAGE) or 50
-        payload = self.flag("with_payload", False)
+        size = self.number(_PAGE_SIZE)
+        payload = self.flag(_WITH_PAYLOAD)
         found = await self.run(dead_page(self.wanted(), after=self.cursor, size=size, payload=payload))
         return self.answer(
             {
@@ -237,10 +239,10 @@ class DeadLetterGroupsView(TriageView):
         description="A group is a queue and a fingerprint.",
         answers={200: DeadGroups},
         errors=_ERRORS,
-        parameters=[*_FILTER, page_size(25, MAX_GROUP_PAGE)],
+        parameters=[*_FILTER, _GROUPS_PAGE],
     )
     async def get(self, request: Request) -> HttpResponse:
-        size = self.number("page_size", 25, 1, MAX_GROUP_PAGE) or 25
+        size = self.number(_GROUPS_PAGE)
         found = await self.run(dead_groups(self.wanted(), after=self.cursor, size=size))
         groups: list[dict[str, Any]] = [
             {

@@ -18,6 +18,8 @@ from ..errors import ApiError
 from ..schema import Parameter, page_size
 from .deadletters import CURSOR, Moment, Next, ReadView, endpoint
 
+_WORKFLOW_PAGE, _LIMITS_PAGE = page_size(100, MAX_PAGE), page_size(50, MAX_LIMITS)
+
 
 class WorkflowJob(TypedDict):
     """A job of a workflow."""
@@ -93,12 +95,12 @@ class WorkflowView(ReadView):
         errors={400: ["invalid_request"], 404: ["not_found"]},
         parameters=[
             Parameter("workflow", {"type": "string", "format": "uuid"}, "The workflow's id.", where="path"),
-            page_size(100, MAX_PAGE),
+            _WORKFLOW_PAGE,
             CURSOR,
         ],
     )
     async def get(self, request: Request, workflow: str) -> HttpResponse:
-        size = self.number("page_size", 100, 1, MAX_PAGE) or 100
+        size = self.number(_WORKFLOW_PAGE)
         (after,) = decode_cursor(self.cursor, (int,)) or [0]
         found = await self._find(workflow)
         nodes = await self.run(engine.workflow_nodes(found.id, after=after, size=size, results=False))
@@ -163,12 +165,12 @@ class LimitsView(ReadView):
         description="By name, with what waits for them. Limits belong to no topic: not for keys with prefixes.",
         answers={200: Limits},
         errors={400: ["invalid_request"]},
-        parameters=[page_size(50, MAX_LIMITS), CURSOR],
+        parameters=[_LIMITS_PAGE, CURSOR],
     )
     async def get(self, request: Request) -> HttpResponse:
         if self.access.prefixes:
             raise ApiError(403, "forbidden", "A key with prefixes may not read the limits: ask for one without.")
-        size = self.number("page_size", 50, 1, MAX_LIMITS) or 50
+        size = self.number(_LIMITS_PAGE)
         (after,) = decode_cursor(self.cursor, (str,)) or [""]
         found = await self.run(list_limits(project=self.project, after=(self.project, after), size=size))
         return self.answer(

@@ -263,11 +263,11 @@ class ZaqarView(ApiView):
             raise bad(f"The given limit cannot be below 1, and cannot be greater than {highest}.", "Unsupported limit")
         return int(given)
 
-    def flag(self, name: str, default: bool = False) -> bool:
-        """Return a switch of the query: ``true`` or ``false`` in any case."""
+    def switched_on(self, name: str) -> bool:
+        """Return a switch of the query: ``true`` or ``false`` in any case, false if left out."""
         given = self.request.GET.get(name)
         if given is None:
-            return default
+            return False
         if given.lower() not in _TRUE:
             raise bad(f"{name} must be true or false; it is {given!r}.")
         return _TRUE[given.lower()]

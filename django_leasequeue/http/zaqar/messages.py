@@ -125,8 +125,8 @@ class MessagesView(ZaqarView):
         if "ids" in request.GET:
             return await self._get_by_ids(request, info)
         size = self.page(self.limits.MAX_MESSAGES_PER_PAGE)
-        echo = self.flag("echo")
-        leased = self.flag("include_claimed")
+        echo = self.switched_on("echo")
+        leased = self.switched_on("include_claimed")
         if info is None:
             return self.empty()
         given = request.GET.get("marker")

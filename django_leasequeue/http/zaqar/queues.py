@@ -73,7 +73,7 @@ class QueuesView(ZaqarView):
     async def get(self, request: Request) -> HttpResponse:
         """List queues by name."""
         size = self.page(self.limits.MAX_QUEUES_PER_PAGE)
-        detailed = self.flag("detailed")
+        detailed = self.switched_on("detailed")
         after = request.GET.get("marker", "")
         if "\x00" in after or len(after) > self.limits.MAX_QUEUE_NAME_BYTES:
             raise bad("The marker must be the one that the list before this gave.")
