@@ -124,9 +124,13 @@ class _Unread:
         self._watcher = watcher
         self._first = first.get("body", b"")
         self.more: bool = first.get("more_body", False)
+        #: The body that a host's authentication class has read: the view gets it as well.
+        self.kept: bytes | None = None
 
     async def read(self, limit: int) -> bytes | None:
         """Return the body: in memory while it comes, on disk beyond Django's usual size; ``None`` beyond the limit."""
+        if self.kept is not None:
+            return self.kept if len(self.kept) <= limit else None
         with tempfile.SpooledTemporaryFile(max_size=IN_MEMORY) as file:
             file.write(self._first)
             while self.more and file.tell() <= limit:
@@ -164,7 +168,7 @@ class _BodyFile(io.RawIOBase):
     def read(self, size: int = -1) -> bytes:
         if not self._body.more:
             return b""
-        found: bytes | None = async_to_sync(self._body.read)(conf.settings.API.MAX_BODY_BYTES)
+        self._body.kept = found = async_to_sync(self._body.read)(conf.settings.API.MAX_BODY_BYTES)
         if found is None:
             raise RequestDataTooBig("The body is too large.")
         return found

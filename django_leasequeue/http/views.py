@@ -203,10 +203,7 @@ class ApiView(APIView):
         if length.isdecimal() and (len(length) > 18 or int(length) > limit):
             return None
         unread = getattr(request, "scope", {}).get(UNREAD)
-        if unread is None or hasattr(request, "_body"):  # which a host's authentication class has read
-            raw: bytes | None = bytes(request.read(limit + 1))
-        else:
-            raw = await unread.read(limit)
+        raw: bytes | None = bytes(request.read(limit + 1)) if unread is None else await unread.read(limit)
         if raw is None or len(raw) > limit:
             return None
         encoding = request.META.get("HTTP_CONTENT_ENCODING", "").strip().lower()

@@ -27,7 +27,8 @@ class Signed(BaseAuthentication):
     def authenticate(self, request: Request) -> tuple[User, Any] | None:
         if request.META.get("HTTP_X_SIGNED") is None:
             return None
-        assert json.loads(request._request.body)["type"] == "queue"
+        read = request._request.body if request.META["HTTP_X_SIGNED"] == "body" else request._request.read()
+        assert json.loads(read)["type"] == "queue"
         return User(username="signed", is_superuser=True), None
 
 
@@ -69,11 +70,14 @@ async def test_a_hosts_class_may_read_the_body_and_so_may_the_view(settings: Any
     settings.LEASEQUEUE = {"API": {"AUTHENTICATION_CLASSES": [f"{__name__}.Signed"]}}
     assert await Call("PUT", "/v0/topics/signed", {"type": "queue"}).status() == 401
     assert read == []  # a stranger's body is thrown away
-    assert await Call("PUT", "/v0/topics/signed", {"type": "queue"}, **{"x-signed": "1"}).status() == 201
-    assert len(read) == 1
+    for number, way in enumerate(("body", "read"), 1):
+        call = Call("PUT", f"/v0/topics/signed-{way}", {"type": "queue", "lease_ms": 70_000}, **{"x-signed": way})
+        assert await call.status() == 201
+        assert json.loads(call.answers[1]["body"])["config"]["lease_ms"] == 70_000
+        assert len(read) == 2 * number  # by the class and by the view
     settings.LEASEQUEUE = {"API": {"AUTHENTICATION_CLASSES": [f"{__name__}.Signed"], "MAX_BODY_BYTES": 1_024}}
     large = {"type": "queue", "more": "x" * 2_000}
-    assert await Call("PUT", "/v0/topics/signed", large, **{"x-signed": "1"}).status() == 413
+    assert await Call("PUT", "/v0/topics/signed", large, **{"x-signed": "body"}).status() == 413
 
 
 def _noting(read: list[int]) -> Any:
