@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Annotated, Any, Literal, NotRequired, TypedDict
+from typing import Annotated, Any, NotRequired, TypedDict
 
 from django.http import HttpResponse
 from rest_framework.request import Request
@@ -40,11 +40,14 @@ _PAGE_SIZE = page_size(100)
 _IF_EMPTY = switch("if_empty", False, "Refuse while it has records.")
 
 
+TopicType = Annotated[str, {"enum": ["log", "queue"]}]
+
+
 class TopicLine(TypedDict):
     """A topic of a list."""
 
     topic: str
-    type: Literal["log", "queue"]
+    type: TopicType
 
 
 class TopicList(TypedDict):
@@ -76,7 +79,7 @@ class TopicsView(ApiView):
         size = self.number(_PAGE_SIZE)
         (after,) = decode_cursor(request.GET.get("cursor"), (str,)) or [""]
         page = await self._list(prefix, after, size)
-        answer: dict[str, Any] = {"topics": [{"topic": line.name, "type": line.type} for line in page]}
+        answer: TopicList = {"topics": [{"topic": line.name, "type": line.type} for line in page]}
         # A page may be as long as a listing gets: only another look tells whether there is more.
         if len(page) == size and await self._list(prefix, page[-1].name, 1):
             answer["next_cursor"] = encode_cursor(page[-1].name)
@@ -164,7 +167,7 @@ class TopicState(TypedDict):
     """Where the topic stands."""
 
     topic: str
-    type: Literal["log", "queue"]
+    type: TopicType
     head_seq: Annotated[Count, "The highest number it ever gave; 0: none."]
     earliest_seq: Annotated[Count, "The lowest live number; next_seq when it is empty."]
     next_seq: Annotated[Count, "No new record has a lower number. Numbers are not contiguous."]
@@ -208,7 +211,7 @@ class TopicItemView(TopicView):
         found = await self.run(state(topic, project=self.project))
         info, counts = found.info, found.counts
         next_seq = found.head_seq + 1
-        answer: dict[str, Any] = {
+        answer: TopicState = {
             "topic": topic,
             "type": info.type,
             "head_seq": found.head_seq,
@@ -244,7 +247,7 @@ class TopicItemView(TopicView):
         options = self.queue_options(await self.body(ConfigBody), topic)
         created = await self._put(topic, options)
         self.forget(topic)
-        answer = {"topic": topic, "created": created, "config": to_config(options)}
+        answer = TopicCreated(topic=topic, created=created, config=to_config(options))
         return self.answer(answer, status=201 if created else 200)
 
     async def _put(self, topic: str, options: dict[str, Any]) -> bool:
@@ -278,4 +281,4 @@ class TopicItemView(TopicView):
                 raise
             message = f"{topic!r} has records: delete or consume them first, or leave out if_empty."
             raise ApiError(409, "topic_not_empty", message, detail={"topic": topic}) from error
-        return self.answer({"topic": topic, "deleted": deleted})
+        return self.answer(TopicDeleted(topic=topic, deleted=deleted))

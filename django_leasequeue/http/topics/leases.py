@@ -114,12 +114,12 @@ class ClaimView(TopicView):
             topic, ready=-len(jobs), in_flight=len(jobs), drained=tag is None and len(jobs) < size
         )
         return self.answer(
-            {
-                "topic": topic,
-                "claimed": [leased(job) for job in jobs],
-                "count": len(jobs),
-                "ready": figures.ready,
-            },
+            Claimed(
+                topic=topic,
+                claimed=[leased(job) for job in jobs],
+                count=len(jobs),
+                ready=figures.ready,
+            ),
             performance={"throttle_wait_ms": 0.0},
         )
 
@@ -255,13 +255,13 @@ class AckView(SettleView):
             await self.warn(topic, _kept)
         figures = await self.figures(topic, in_flight=-acked, count=-acked)
         return self.answer(
-            {
-                "topic": topic,
-                "acked": acked,
-                "skipped": _skipped(settled, body["seqs"]),
-                "ready": figures.ready,
-                "in_flight": figures.in_flight,
-            },
+            Acked(
+                topic=topic,
+                acked=acked,
+                skipped=_skipped(settled, body["seqs"]),
+                ready=figures.ready,
+                in_flight=figures.in_flight,
+            ),
             performance={"fsync_ms": fsync_ms},
         )
 
@@ -309,13 +309,13 @@ class NackView(SettleView):
         nacked = len(settled.ok)
         figures = await self.figures(topic, ready=0 if body["delay_ms"] else nacked, in_flight=-nacked)
         return self.answer(
-            {
-                "topic": topic,
-                "nacked": nacked,
-                "skipped": _skipped(settled, body["seqs"]),
-                "ready": figures.ready,
-                "in_flight": figures.in_flight,
-            }
+            Nacked(
+                topic=topic,
+                nacked=nacked,
+                skipped=_skipped(settled, body["seqs"]),
+                ready=figures.ready,
+                in_flight=figures.in_flight,
+            )
         )
 
 
@@ -348,7 +348,7 @@ class ExtendView(SettleView):
             body["seqs"], body["node"], body["lease_ms"], tokens=body.get("tokens"), project=self.project, queue=topic
         )
         settled, _ = await self.settle(topic, operation)
-        answer: dict[str, Any] = {
+        answer: Extended = {
             "topic": topic,
             "extended": len(settled.deadlines),
             "skipped": [seq for seq in settled.skipped if seq not in settled.deadlines],

@@ -134,7 +134,7 @@ class TopicAddressView(TopicItemView):
         added = 0 if written.deduped else len(written.seqs)
         delayed = 0 if written.deduped else sum(1 for record in special if record.delay_ms)
         figures = await self.figures(topic, ready=added - delayed, count=added)
-        answer: dict[str, Any] = {
+        answer: Written = {
             "topic": topic,
             "first_seq": written.seqs[0],
             "last_seq": written.seqs[-1],
@@ -228,17 +228,17 @@ class DiffView(TopicView):
         tags, meta = body["include_tags"], body["include_meta"]
         lag = max(0, page.head_seq - page.cursor)
         return self.answer(
-            {
-                "topic": topic,
-                "records": [record(row, tags=tags, meta=meta) for row in page.records],
-                "next_from_seq": page.cursor,
-                "head_seq": page.head_seq,
-                "caught_up": not lag,
-                "lag": lag,
-                "tombstone": None if page.gap is None else tombstone(page.gap),
-                "timeline": page.timeline,
-                "reset_to": page.reset_to,
-            }
+            Diff(
+                topic=topic,
+                records=[record(row, tags=tags, meta=meta) for row in page.records],
+                next_from_seq=page.cursor,
+                head_seq=page.head_seq,
+                caught_up=not lag,
+                lag=lag,
+                tombstone=None if page.gap is None else tombstone(page.gap),
+                timeline=page.timeline,
+                reset_to=page.reset_to,
+            )
         )
 
 
@@ -292,5 +292,5 @@ class DropView(TopicView):
         deleted, fsync_ms = await self.run_durably(topic, operation)
         figures = await self.figures(topic, count=-deleted)
         return self.answer(
-            {"topic": topic, "deleted": deleted, "count": figures.count}, performance={"fsync_ms": fsync_ms}
+            Dropped(topic=topic, deleted=deleted, count=figures.count), performance={"fsync_ms": fsync_ms}
         )

@@ -101,8 +101,14 @@ class StepsView(LeasedJobView):
     async def get(self, request: Request, topic: str, seq: int) -> HttpResponse:
         lease = self.lease(topic, seq, self.node, parse_lease(request.GET.get("lease_id")))
         steps, after = await self.held(topic, step_page(lease, self.number(_AFTER)))
-        found = [{"name": step.name, "value": codec.loads(step.value)} for step in steps]
-        return self.answer({"topic": topic, "seq": seq, "steps": found, **({} if after is None else {"next": after})})
+        found: JobSteps = {
+            "topic": topic,
+            "seq": seq,
+            "steps": [StepValue(name=step.name, value=codec.loads(step.value)) for step in steps],
+        }
+        if after is not None:
+            found["next"] = after
+        return self.answer(found)
 
 
 class StepBody(Body):
@@ -144,7 +150,7 @@ class StepView(LeasedJobView):
         body = await self.body(StepBody)
         text = step_text(name, body["value"])
         kept = await self.held(topic, record_step(self.lease(topic, seq, body["node"], body["lease_id"]), name, text))
-        content = {"topic": topic, "seq": seq, "name": name, "value": codec.loads(kept.value)}
+        content = StepRecorded(topic=topic, seq=seq, name=name, value=codec.loads(kept.value))
         return self.answer(content, status=201 if kept.new else 200)
 
 
@@ -220,7 +226,7 @@ class SuspendView(LeasedJobView):
                 until=None if until is None else datetime.fromtimestamp(until / 1_000, UTC),
             ),
         )
-        content: dict[str, Any] = {"topic": topic, "seq": seq, "name": name, "suspended": waited.value is None}
+        content = JobSuspended(topic=topic, seq=seq, name=name, suspended=waited.value is None)
         if waited.value is None:
             content["left_ms"] = max(waited.left_ms, 0)
             if event is not None:
@@ -228,7 +234,9 @@ class SuspendView(LeasedJobView):
         elif event is not None:
             found = codec.loads(waited.value)
             came = isinstance(found, dict) and "payload" in found
-            content |= {"timed_out": not came, **({"payload": found["payload"]} if came else {})}
+            content["timed_out"] = not came
+            if came:
+                content["payload"] = found["payload"]
         return self.answer(content)
 
 
@@ -277,4 +285,4 @@ class EventView(ApiView):
         first = False
         for alias in routing.aliases():
             first |= await RequestRunner(alias, threaded=self.runner.threaded).run(operation)
-        return self.answer({"event": event, "first": first}, status=201 if first else 200)
+        return self.answer(EventEmitted(event=event, first=first), status=201 if first else 200)

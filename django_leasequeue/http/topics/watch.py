@@ -85,7 +85,7 @@ class WatchesView(ApiView):
         wid = signing.dumps(what, salt=_SALT, compress=True)
         if len(wid) > MAX_WID:
             raise ApiError(400, "invalid_request", "topics: these names are too long for one watch. Open several.")
-        return self.answer({"wid": wid, "stream_url": f"{request.path}/{wid}"})
+        return self.answer(WatchCreated(wid=wid, stream_url=f"{request.path}/{wid}"))
 
 
 class WatchStreamView(ApiView):

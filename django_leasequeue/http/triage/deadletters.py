@@ -198,6 +198,10 @@ class TriageView(ReadView):
         return rows[0]
 
 
+def _shown(row: DeadRow) -> Any:
+    return export.row(row, values=True)
+
+
 class DeadLettersView(TriageView):
     """Dead letters one by one."""
 
@@ -220,11 +224,11 @@ class DeadLettersView(TriageView):
         payload = self.flag(_WITH_PAYLOAD)
         found = await self.run(dead_page(self.wanted(), after=self.cursor, size=size, payload=payload))
         return self.answer(
-            {
-                "dead_letters": [export.row(row, values=True) for row in found.rows],
-                "next_cursor": found.next,
-                "looked_at": found.looked_at,
-            }
+            DeadLetters(
+                dead_letters=[_shown(row) for row in found.rows],
+                next_cursor=found.next,
+                looked_at=found.looked_at,
+            )
         )
 
 
@@ -244,7 +248,7 @@ class DeadLetterGroupsView(TriageView):
     async def get(self, request: Request) -> HttpResponse:
         size = self.number(_GROUPS_PAGE)
         found = await self.run(dead_groups(self.wanted(), after=self.cursor, size=size))
-        groups: list[dict[str, Any]] = [
+        groups: list[Any] = [
             {
                 **{name: value for name, value in group._asdict().items() if name != "queue_id"},
                 "first_at": group.first_at.isoformat(),
@@ -253,13 +257,13 @@ class DeadLetterGroupsView(TriageView):
             for group in found.groups
         ]
         return self.answer(
-            {
-                "groups": groups,
-                "next_cursor": found.next,
-                "complete": found.complete,
-                "bars_from": found.bars_from.isoformat(),
-                "bars_to": found.bars_to.isoformat(),
-            }
+            DeadGroups(
+                groups=groups,
+                next_cursor=found.next,
+                complete=found.complete,
+                bars_from=found.bars_from.isoformat(),
+                bars_to=found.bars_to.isoformat(),
+            )
         )
 
 
@@ -277,7 +281,7 @@ class DeadLetterView(TriageView):
         parameters=[_SEQ, _QUEUE],
     )
     async def get(self, request: Request, seq: str) -> HttpResponse:
-        return self.answer({"dead_letter": export.row(await self.letter(seq, payload=True), values=True)})
+        return self.answer(DeadLetter(dead_letter=_shown(await self.letter(seq, payload=True))))
 
 
 class RedriveView(TriageView):
@@ -305,7 +309,7 @@ class RedriveView(TriageView):
         if not acted.done:
             reason = CONFLICTS[acted.conflicts[0][1] if acted.conflicts else "gone"]
             raise ApiError(409, "not_redriven", f"The dead letter {letter.seq} was left as it is: {reason}.")
-        return self.answer({"seq": letter.seq, "queue": to or letter.home or letter.queue})
+        return self.answer(DeadLetterRedriven(seq=letter.seq, queue=to or letter.home or letter.queue))
 
     def _redrive(self, letter: DeadRow, to: str | None, step: str | None) -> Acted:
         using = self.runner.using

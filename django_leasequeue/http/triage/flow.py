@@ -105,20 +105,20 @@ class WorkflowView(ReadView):
         found = await self._find(workflow)
         nodes = await self.run(engine.workflow_nodes(found.id, after=after, size=size, results=False))
         return self.answer(
-            {
-                "workflow": workflow.lower(),
-                "name": found.name,
-                "state": found.label,
-                "total": found.total,
-                "open": found.open,
-                "completed": found.completed,
-                "failed": found.failed,
-                "cancelled": found.cancelled,
-                "created_at": found.created_at.isoformat(),
-                "ended_at": None if found.ended_at is None else found.ended_at.isoformat(),
-                "jobs": [_job(node) for node in nodes],
-                "next_cursor": encode_cursor(nodes[-1].seq) if len(nodes) == size else None,
-            }
+            Workflow(
+                workflow=workflow.lower(),
+                name=found.name,
+                state=found.label,
+                total=found.total,
+                open=found.open,
+                completed=found.completed,
+                failed=found.failed,
+                cancelled=found.cancelled,
+                created_at=found.created_at.isoformat(),
+                ended_at=None if found.ended_at is None else found.ended_at.isoformat(),
+                jobs=[_job(node) for node in nodes],
+                next_cursor=encode_cursor(nodes[-1].seq) if len(nodes) == size else None,
+            )
         )
 
     async def _find(self, text: str) -> WorkflowStatus:
@@ -174,10 +174,10 @@ class LimitsView(ReadView):
         (after,) = decode_cursor(self.cursor, (str,)) or [""]
         found = await self.run(list_limits(project=self.project, after=(self.project, after), size=size))
         return self.answer(
-            {
-                "limits": [_limit(line) for line in found],
-                "next_cursor": encode_cursor(found[-1].name) if len(found) == size else None,
-            }
+            Limits(
+                limits=[_limit(line) for line in found],
+                next_cursor=encode_cursor(found[-1].name) if len(found) == size else None,
+            )
         )
 
 

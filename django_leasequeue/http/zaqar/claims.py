@@ -100,12 +100,12 @@ class ClaimView(ZaqarView):
         """Return a claim with the messages that it still holds."""
         info, live = await self._live(queue, claim)
         return json_response(
-            {
-                "href": claim_path(queue, info.id, live.id),
-                "ttl": live.ttl_ms // 1_000,
-                "age": live.age,
-                "messages": [show(message, info, self.limits, claim=live.id) for message in live.messages],
-            },
+            ClaimState(
+                href=claim_path(queue, info.id, live.id),
+                ttl=live.ttl_ms // 1_000,
+                age=live.age,
+                messages=[show(message, info, self.limits, claim=live.id) for message in live.messages],
+            ),
             headers={"Content-Location": request.path},
         )
 

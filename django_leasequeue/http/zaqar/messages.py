@@ -141,10 +141,10 @@ class MessagesView(ZaqarView):
         kept = {"limit": str(size), "echo": str(echo).lower(), "include_claimed": str(leased).lower()}
         marker = encode_id("marker", info.id, found[-1].position)
         return json_response(
-            {
-                "links": next_link(request.path, kept, marker),
-                "messages": [show(message, info, self.limits) for message in found],
-            },
+            Listing(
+                links=next_link(request.path, kept, marker),
+                messages=[show(message, info, self.limits) for message in found],
+            ),
             headers={"Content-Location": request.get_full_path()},
         )
 
@@ -182,7 +182,7 @@ class MessagesView(ZaqarView):
         answers = await self.run(engine.enqueue(queue, jobs, project=self.project, origin=self.client, create=False))
         seqs = [answer.seq for answer in answers]
         return json_response(
-            {"resources": [message_path(queue, info.id, seq) for seq in seqs], "partial": False},
+            Posted(resources=[message_path(queue, info.id, seq) for seq in seqs], partial=False),
             status=201,
             headers={"Location": messages_path(queue, info.id, seqs)},
         )

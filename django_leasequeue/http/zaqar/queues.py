@@ -87,15 +87,15 @@ class QueuesView(ZaqarView):
         lines = sorted(there, key=lambda line: line.name)[:size]
         if not lines:
             return self.empty()
-        found: list[dict[str, Any]] = []
+        found: list[ListedQueue] = []
         for line in lines:
-            entry: dict[str, Any] = {"name": line.name, "href": queue_path(line.name)}
+            entry: ListedQueue = {"name": line.name, "href": queue_path(line.name)}
             if detailed:
                 entry["metadata"] = line.metadata
             found.append(entry)
         kept = {"limit": str(size), "detailed": str(detailed).lower()}
         return json_response(
-            {"links": next_link(request.path, kept, lines[-1].name), "queues": found},
+            Queues(links=next_link(request.path, kept, lines[-1].name), queues=found),
             headers={"Content-Location": request.get_full_path()},
         )
 
