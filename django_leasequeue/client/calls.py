@@ -1,4 +1,4 @@
-"""The calls of both clients: each asks the server for something, without IO of its own; see ``steps``."""
+"""The calls of both clients: each asks the server for something, without IO of its own; see ``plans``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from ..twins import sync
 from .messages import ClientJob, Page, Record, Settled, Suspension, Written, moment
-from .steps import Plan, Request, T
+from .plans import Plan, Request, T
 
 logger = logging.getLogger("django_leasequeue.client")
 

@@ -12,8 +12,7 @@ from ..twins import Steps, arun, run, twin
 from . import loops
 from .calls import Calls
 from .messages import ClientJob
-from .retries import Retry, call
-from .steps import Plan, T
+from .plans import Plan, Retry, T, call
 from .wire import Wire
 
 #: Requests of one client that wait for a connection at the same time.

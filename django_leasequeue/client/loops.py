@@ -1,4 +1,4 @@
-"""Endless sources of jobs: the claim loop, and the event stream ``/work`` with its reconnects. No IO: see ``steps``."""
+"""Endless sources of jobs: the claim loop, and the event stream ``/work`` with its reconnects. No IO: see ``plans``."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from ..twins import Give
 from .calls import address, claim_jobs
 from .errors import ApiError, ClientError, ConnectionFailed, ServerUnavailable, Throttled
 from .messages import ClientJob
-from .retries import Retry, call, read
-from .steps import Answer, Close, Open, Pause, Read, Request, Source
+from .plans import Answer, Close, Open, Pause, Read, Request, Retry, Source, call, read
 
 logger = logging.getLogger("django_leasequeue.client")
 

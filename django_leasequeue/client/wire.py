@@ -11,7 +11,7 @@ import httpx
 
 from ..twins import Give, Steps, aiterate, either, iterate, sleep, through
 from .errors import ConnectionFailed
-from .steps import Answer, Call, Close, Open, Pause, Read, Request, Source, T
+from .plans import Answer, Call, Close, Open, Pause, Read, Request, Source, T
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from .client import AsyncClient, Client
 from .durable import AsyncJobSteps, JobSteps, Suspended
 from .leases import MAX_BATCH, Batcher, Leases
 from .messages import ClientJob
-from .retries import NEVER
+from .plans import NEVER
 
 logger = logging.getLogger("django_leasequeue.client")
 

@@ -7,7 +7,7 @@ import pytest
 
 from django_leasequeue.client import ClientJob, ConnectionFailed, Forbidden, Retry
 from django_leasequeue.client.loops import MAX_EVENT, Event, EventReader, claims, work
-from django_leasequeue.client.steps import Answer, Close, Give, Open, Pause, Read, Request, Source
+from django_leasequeue.client.plans import Answer, Close, Give, Open, Pause, Read, Request, Source
 
 OPENING = b"retry: 2000\n\n: hb\n\n"
 OPEN = Answer(200, {}, b"")
