@@ -12,11 +12,11 @@ from types import UnionType
 from typing import (
     Annotated,
     Any,
-    Literal,
     NamedTuple,
     NotRequired,
     TypedDict,
     TypeVar,
+    Union,
     cast,
     get_args,
     get_origin,
@@ -58,7 +58,7 @@ _PLAIN: dict[Any, Json] = {
 def schema_of(kind: Any, envelope: Any = None) -> Json:
     """Return the JSON schema of a type.
 
-    It is a ``TypedDict``, a list, a literal or a plain type, or one of these or ``None``. In ``Annotated`` stand a
+    It is a ``TypedDict``, a list or a plain type, or one of these or ``None``. In ``Annotated`` stand a
     description (a text, or a function) or more of the schema (a dict). ``envelope`` is a ``TypedDict`` of what every
     answer of the door has beside its own fields.
     """
@@ -72,13 +72,9 @@ def schema_of(kind: Any, envelope: Any = None) -> Json:
         return schema_of(args[0])
     if origin is list:
         return {"type": "array", "items": schema_of(args[0])}
-    if origin is Literal:
-        return {"type": "string", "enum": list(args)}
-    if origin is UnionType:
+    if origin in (Union, UnionType):  # with None
         found = schema_of(args[0])
-        return (
-            {"oneOf": [found, {"type": "null"}]} if "required" in found else {**found, "type": [found["type"], "null"]}
-        )
+        return {"oneOf": [found, {"type": "null"}]} if "required" in found else {"type": [found["type"], "null"]}
     if not is_typeddict(kind):
         return dict(_PLAIN[origin or kind])
     fields = get_type_hints(kind, include_extras=True)
