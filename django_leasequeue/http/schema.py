@@ -274,7 +274,8 @@ def describe_operation(
                     OpenApiExample(title, value=value, request_only=True) for title, value in (examples or {}).items()
                 ],
             )(method)
-        method.scopes, method.adds = frozenset(scopes), adds  # type: ignore[attr-defined]  # read by ``ApiView``
+        # Read by ``ApiView``.
+        method.scopes, method.adds, method.body = frozenset(scopes), adds, body  # type: ignore[attr-defined]
         return method
 
     return apply

@@ -61,6 +61,8 @@ class ApiView(APIView):
     #: Whether a token in the query counts: event streams only, for browsers.
     token_in_query: ClassVar[bool] = False
 
+    #: The method's function, with what its ``endpoint`` says.
+    handler: Any
     access: Access
     #: The tenant that the request works for.
     project: str
@@ -109,6 +111,7 @@ class ApiView(APIView):
                     else "Nothing is possible here.",
                     headers={"Allow": ", ".join(allowed)},
                 )
+            self.handler = handler
             await self._admit(wrapped, topic)
             response: HttpResponseBase = await handler(wrapped, **kwargs)
             if outage.parts and not self.public:
@@ -132,8 +135,7 @@ class ApiView(APIView):
         if topic is None:
             return
         require(self.access, frozenset(), topic)
-        adding = getattr(getattr(self, str(request.method).lower()), "adds", False)
-        alias = routing.alias_of(self.project, topic, adding=adding)
+        alias = routing.alias_of(self.project, topic, adding=getattr(self.handler, "adds", False))
         if alias != runner.using:
             self.runner = RequestRunner(alias, threaded=runner.threaded)
 
@@ -164,8 +166,9 @@ class ApiView(APIView):
                 found += rows
         return found, away
 
-    async def body(self, kind: type[Body]) -> dict[str, Any]:
+    async def body(self) -> dict[str, Any]:
         """Return the valid fields of the request's body; no body is an empty object. Unknown fields become warnings."""
+        kind: type[Body] = self.handler.body
         limit = conf.settings.API.MAX_BODY_BYTES
         if not kind.bulk:
             limit = min(limit, SMALL_BODY)

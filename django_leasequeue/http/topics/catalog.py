@@ -244,7 +244,7 @@ class TopicItemView(TopicView):
         parameters=[TOPIC],
     )
     async def put(self, request: Request, topic: str) -> HttpResponse:
-        options = self.queue_options(await self.body(ConfigBody), topic)
+        options = self.queue_options(await self.body(), topic)
         created = await self._put(topic, options)
         self.forget(topic)
         answer = TopicCreated(topic=topic, created=created, config=to_config(options))

@@ -87,7 +87,7 @@ class ClaimView(TopicView):
         },
     )
     async def post(self, request: Request, topic: str) -> HttpResponse:
-        body = await self.body(ClaimBody)
+        body = await self.body()
         node, size, lease_ms = body["node"], body["max"], body.get("lease_ms")
         # One statement while there are jobs. Only a claim that brings nothing looks why: an empty queue, one whose
         # claims gather in a window, or no queue at all. What is dealt after a window has any tag: a claim of one tag
@@ -241,7 +241,7 @@ class AckView(SettleView):
         parameters=[TOPIC],
     )
     async def post(self, request: Request, topic: str) -> HttpResponse:
-        body = await self.body(AckBody)
+        body = await self.body()
         nothing = [None] * len(body["seqs"])
         ttl_ms, results, tokens = body.get("result_ttl_ms"), body.get("results"), body.get("tokens")
         endings = [
@@ -296,7 +296,7 @@ class NackView(SettleView):
         parameters=[TOPIC],
     )
     async def post(self, request: Request, topic: str) -> HttpResponse:
-        body = await self.body(NackBody)
+        body = await self.body()
         operation = engine.nack(
             body["seqs"],
             body["node"],
@@ -343,7 +343,7 @@ class ExtendView(SettleView):
         parameters=[TOPIC],
     )
     async def post(self, request: Request, topic: str) -> HttpResponse:
-        body = await self.body(ExtendBody)
+        body = await self.body()
         operation = engine.extend(
             body["seqs"], body["node"], body["lease_ms"], tokens=body.get("tokens"), project=self.project, queue=topic
         )

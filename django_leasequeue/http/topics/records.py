@@ -123,7 +123,7 @@ class TopicAddressView(TopicItemView):
         },
     )
     async def post(self, request: Request, topic: str) -> HttpResponse:
-        body = await self.body(WriteBody)
+        body = await self.body()
         return_seqs = self.flag(_RETURN_SEQS)
         options = self.queue_options(body.get("config", {"type": "log"}), topic) if body["create"] else None
         operation = write(topic, body["records"], project=self.project, key=_key(request, body), create=options)
@@ -213,7 +213,7 @@ class DiffView(TopicView):
         parameters=[TOPIC],
     )
     async def post(self, request: Request, topic: str) -> HttpResponse:
-        body = await self.body(DiffBody)
+        body = await self.body()
         page = await read_page(
             self.runner,
             self.project,
@@ -279,7 +279,7 @@ class DropView(TopicView):
         parameters=[TOPIC],
     )
     async def post(self, request: Request, topic: str) -> HttpResponse:
-        body = await self.body(DropBody)
+        body = await self.body()
         match = body.get("match")
         by_prefix = match is not None and match.endswith("*")
         operation = drop(

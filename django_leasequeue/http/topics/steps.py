@@ -147,7 +147,7 @@ class StepView(LeasedJobView):
     )
     async def put(self, request: Request, topic: str, seq: int, name: str) -> HttpResponse:
         check_step_name(name)
-        body = await self.body(StepBody)
+        body = await self.body()
         text = step_text(name, body["value"])
         kept = await self.held(topic, record_step(self.lease(topic, seq, body["node"], body["lease_id"]), name, text))
         content = StepRecorded(topic=topic, seq=seq, name=name, value=codec.loads(kept.value))
@@ -210,7 +210,7 @@ class SuspendView(LeasedJobView):
         parameters=[TOPIC, _SEQ],
     )
     async def post(self, request: Request, topic: str, seq: int) -> HttpResponse:
-        body = await self.body(SuspendBody)
+        body = await self.body()
         event, delay_ms, until = body.get("event"), body.get("sleep_ms"), body.get("until")
         if event is not None:
             check_event_name(event)
@@ -279,7 +279,7 @@ class EventView(ApiView):
         ],
     )
     async def post(self, request: Request, event: str) -> HttpResponse:
-        body = await self.body(EmitBody)
+        body = await self.body()
         operation = emit(event, body["payload"], project=self.project, retention=body["retention_ms"] / 1_000)
         # In each database: the jobs that wait for it may be anywhere. Safe to repeat where one of them is away.
         first = False

@@ -69,7 +69,7 @@ class WatchesView(ApiView):
         },
     )
     async def post(self, request: Request) -> HttpResponse:
-        body = await self.body(WatchBody)
+        body = await self.body()
         topics: dict[str, int] = body["topics"]
         homes: dict[str, list[str]] = {}
         for topic in topics:

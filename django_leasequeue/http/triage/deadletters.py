@@ -301,7 +301,7 @@ class RedriveView(TriageView):
         parameters=[_SEQ, _QUEUE],
     )
     async def post(self, request: Request, seq: str) -> HttpResponse:
-        body = await self.body(RedriveBody)
+        body = await self.body()
         letter = await self.letter(seq, payload=False)
         to, step = body.get("to"), body.get("from_step")
         require(self.access, frozenset(), to or letter.home or letter.queue)
