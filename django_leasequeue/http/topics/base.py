@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from inspect import signature
 from typing import Annotated, Any, NotRequired, TypedDict
 
 from rest_framework.request import Request
@@ -235,9 +236,14 @@ class Envelope(TypedDict):
     ]
 
 
-def endpoint(name: str, summary: str, **said: Any) -> Callable[[F], F]:
-    """Say all of one operation of this door; see ``schema.endpoint``."""
-    return schema.endpoint(name, summary, envelope=Envelope, **said)
+def endpoint(name: str, summary: str, *, parameters: Sequence[Parameter] = (), **said: Any) -> Callable[[F], F]:
+    """Say all of one operation of this door (``schema.endpoint``); the topic that a handler takes is a parameter."""
+
+    def apply(method: F) -> F:
+        given = [TOPIC, *parameters] if "topic" in signature(method).parameters else parameters
+        return schema.endpoint(name, summary, envelope=Envelope, parameters=given, **said)(method)
+
+    return apply
 
 
 TOPIC = Parameter(

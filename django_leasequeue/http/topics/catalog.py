@@ -24,7 +24,6 @@ from ..views import ApiView
 from .base import (
     CONFIG_FIELDS,
     HTTP_DEFAULTS,
-    TOPIC,
     Config,
     Count,
     TopicView,
@@ -205,7 +204,6 @@ class TopicItemView(TopicView):
         scopes=[READ],
         answers={200: TopicState},
         errors={400: ["invalid_request"], 404: ["topic_not_found"]},
-        parameters=[TOPIC],
     )
     async def get(self, request: Request, topic: str) -> HttpResponse:
         found = await self.run(state(topic, project=self.project))
@@ -241,7 +239,6 @@ class TopicItemView(TopicView):
         body=ConfigBody,
         answers={201: TopicCreated, 200: TopicCreated},
         errors={409: ["topic_exists_incompatible"]},
-        parameters=[TOPIC],
     )
     async def put(self, request: Request, topic: str) -> HttpResponse:
         options = self.queue_options(await self.body(), topic)
@@ -268,7 +265,6 @@ class TopicItemView(TopicView):
         answers={200: TopicDeleted},
         errors={400: ["invalid_request"], 409: ["topic_not_empty"]},
         parameters=[
-            TOPIC,
             _IF_EMPTY,
         ],
     )

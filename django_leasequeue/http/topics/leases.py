@@ -20,7 +20,7 @@ from .. import payload
 from ..access import READ, WRITE
 from ..fields import OPTIONAL, Body, CutInteger, Integer, NodeName, Text
 from ..schema import schema_of
-from .base import TOPIC, Count, LeasedRecord, Seqs, Time, TopicView, endpoint, leased, milliseconds
+from .base import Count, LeasedRecord, Seqs, Time, TopicView, endpoint, leased, milliseconds
 from .fields import NO_TOKEN, JobSeqs, LeaseIds, Results, invalid
 from .waiting import claim_together
 
@@ -62,7 +62,6 @@ class ClaimView(TopicView):
         body=ClaimBody,
         answers={200: Claimed},
         errors=_ERRORS,
-        parameters=[TOPIC],
         examples={
             "Up to 16 jobs": (
                 {"node": "api-fra-1", "max": 16, "lease_ms": 30000},
@@ -238,7 +237,6 @@ class AckView(SettleView):
         body=AckBody,
         answers={200: Acked},
         errors={**_ERRORS, 400: ["batch_too_large", "record_too_large"]},
-        parameters=[TOPIC],
     )
     async def post(self, request: Request, topic: str) -> HttpResponse:
         body = await self.body()
@@ -293,7 +291,6 @@ class NackView(SettleView):
         body=NackBody,
         answers={200: Nacked},
         errors=_BATCH_ERRORS,
-        parameters=[TOPIC],
     )
     async def post(self, request: Request, topic: str) -> HttpResponse:
         body = await self.body()
@@ -340,7 +337,6 @@ class ExtendView(SettleView):
         body=ExtendBody,
         answers={200: Extended},
         errors=_BATCH_ERRORS,
-        parameters=[TOPIC],
     )
     async def post(self, request: Request, topic: str) -> HttpResponse:
         body = await self.body()

@@ -22,7 +22,7 @@ from ..access import DELETE, READ, WRITE
 from ..errors import ApiError
 from ..fields import OPTIONAL, Body, Boolean, CutInteger, Integer, Text, storable
 from ..schema import Parameter, switch
-from .base import TOPIC, Count, Record, Seqs, Tombstone, TopicView, endpoint, record, tombstone
+from .base import Count, Record, Seqs, Tombstone, TopicView, endpoint, record, tombstone
 from .catalog import ConfigBody, ConfigField, TopicItemView
 from .fields import RECORD_FIELDS, Nodes, Records, invalid
 from .waiting import read_page
@@ -99,7 +99,6 @@ class TopicAddressView(TopicItemView):
             422: ["topic_full"],
         },
         parameters=[
-            TOPIC,
             _RETURN_SEQS,
             Parameter(
                 "Idempotency-Key", {"type": "string", "maxLength": MAX_KEY_BYTES}, "As in the body.", where="header"
@@ -210,7 +209,6 @@ class DiffView(TopicView):
         body=DiffBody,
         answers={200: Diff},
         errors={**_DIFF_ERRORS, 409: ["log_truncated"]},
-        parameters=[TOPIC],
     )
     async def post(self, request: Request, topic: str) -> HttpResponse:
         body = await self.body()
@@ -276,7 +274,6 @@ class DropView(TopicView):
         body=DropBody,
         answers={200: Dropped},
         errors=_DIFF_ERRORS,
-        parameters=[TOPIC],
     )
     async def post(self, request: Request, topic: str) -> HttpResponse:
         body = await self.body()

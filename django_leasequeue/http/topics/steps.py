@@ -20,7 +20,7 @@ from ..fields import OPTIONAL, Anything, Body, Integer, NodeName, Text
 from ..running import RequestRunner
 from ..schema import Parameter
 from ..views import ApiView, T
-from .base import NODE, TOPIC, Count, TopicView, endpoint
+from .base import NODE, Count, TopicView, endpoint
 from .fields import LEASE_ID, NO_TOKEN, SEQ, LeaseId, invalid, parse_lease
 
 _TAG = "steps"
@@ -91,7 +91,6 @@ class StepsView(LeasedJobView):
         answers={200: JobSteps},
         errors={**_ERRORS, 400: ["invalid_request"]},
         parameters=[
-            TOPIC,
             _SEQ,
             NODE,
             Parameter("lease_id", LEASE_ID, "As the claim gave it.", required=True),
@@ -143,7 +142,7 @@ class StepView(LeasedJobView):
         body=StepBody,
         answers={200: StepRecorded, 201: StepRecorded},
         errors={**_ERRORS, 400: ["record_too_large"]},
-        parameters=[TOPIC, _SEQ, _NAME],
+        parameters=[_SEQ, _NAME],
     )
     async def put(self, request: Request, topic: str, seq: int, name: str) -> HttpResponse:
         check_step_name(name)
@@ -207,7 +206,7 @@ class SuspendView(LeasedJobView):
         body=SuspendBody,
         answers={200: JobSuspended},
         errors=_ERRORS,
-        parameters=[TOPIC, _SEQ],
+        parameters=[_SEQ],
     )
     async def post(self, request: Request, topic: str, seq: int) -> HttpResponse:
         body = await self.body()

@@ -21,7 +21,7 @@ from ..access import READ, WRITE
 from ..running import RequestRunner
 from ..schema import Parameter
 from ..streaming import EventStreamResponse, require_stream
-from .base import NODE, TOKEN, TOPIC, TopicView, endpoint
+from .base import NODE, TOKEN, TopicView, endpoint
 from .hub import WorkHub, WorkStream
 
 #: Where deleted topics are announced.
@@ -170,7 +170,6 @@ class WorkView(TopicView):
             409: ["not_a_queue"],
         },
         parameters=[
-            TOPIC,
             NODE,
             _MAX,
             _LEASE_MS,
