@@ -90,13 +90,7 @@ class Client(_Base, Calls):
         return run(self._call(steps))
 
     def claims(
-        self,
-        topic: str,
-        node: str,
-        *,
-        max: int = 1,
-        lease_ms: int | None = None,
-        poll_seconds: float = 1.0,
+        self, topic: str, node: str, *, max: int = 1, lease_ms: int | None = None, poll_seconds: float = 1.0
     ) -> Generator[list[ClientJob], None, None]:
         """Yield lists of jobs, claim by claim, for ever; see ``loops.claims``."""
         return self._wire.iterate(
@@ -104,12 +98,7 @@ class Client(_Base, Calls):
         )
 
     def work(
-        self,
-        topic: str,
-        node: str,
-        *,
-        max: int = 1,
-        lease_ms: int | None = None,
+        self, topic: str, node: str, *, max: int = 1, lease_ms: int | None = None
     ) -> Generator[ClientJob, None, None]:
         """Yield jobs as the server pushes them, for ever; see ``loops.work``.
 
@@ -170,12 +159,7 @@ class AsyncClient(_Base):
         )
 
     def work(
-        self,
-        topic: str,
-        node: str,
-        *,
-        max: int = 1,
-        lease_ms: int | None = None,
+        self, topic: str, node: str, *, max: int = 1, lease_ms: int | None = None
     ) -> AsyncGenerator[ClientJob, None]:
         """Yield jobs as the server pushes them, for ever; see ``Client.work``.
 

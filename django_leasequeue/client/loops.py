@@ -73,13 +73,7 @@ def claims(
             wait = min(wait * 2, poll_seconds)
 
 
-def work(
-    topic: str,
-    node: str,
-    *,
-    max: int = 1,
-    lease_ms: int | None = None,
-) -> Source:
+def work(topic: str, node: str, *, max: int = 1, lease_ms: int | None = None) -> Source:
     """Give jobs as the server pushes them, for ever.
 
     When the connection drops, the server takes back what it pushed through it: those jobs become ``lost``, and the

@@ -145,11 +145,7 @@ def read(answer: Answer) -> dict[str, Any]:
     error = found.get("error") if isinstance(found, dict) else None
     if isinstance(error, dict):
         raise refusal(
-            answer.status,
-            str(error.get("code", "")),
-            str(error.get("message", "")),
-            error.get("detail"),
-            retry_after,
+            answer.status, str(error.get("code", "")), str(error.get("message", "")), error.get("detail"), retry_after
         )
     if answer.status >= 500 or answer.status == 429:
         raise refusal(answer.status, "not_ready", "A proxy answered instead of the API.", None, retry_after)

@@ -95,13 +95,7 @@ class DirectQueue:
             )
         job_id, (name, meta) = JobId(uuid4()), place_of(entrypoint)
         receipt = await (self.queue if len(body) > LARGE_BYTES else calls).aenqueue(
-            body,
-            key=job_id,
-            name=name,
-            meta=meta,
-            tag=tag,
-            priority=priority,
-            max_bytes=payload_limit(),
+            body, key=job_id, name=name, meta=meta, tag=tag, priority=priority, max_bytes=payload_limit()
         )
         made = (receipt.created_at or datetime.now(UTC)).astimezone(UTC)
         return Job(job_id, entrypoint, body, JobStatus.QUEUED, priority, made)

@@ -85,10 +85,7 @@ def _add_help(kwargs: dict[str, Any], text: Callable[[], str]) -> None:
 class Integer(Field):
     """An integer: neither ``true`` nor text nor 1.0. Out of range it is refused, or cut to the range (``clamp``)."""
 
-    default_error_messages = {
-        "type": "it must be an integer.",
-        "range": "it must be from {low} to {high}.",
-    }
+    default_error_messages = {"type": "it must be an integer.", "range": "it must be from {low} to {high}."}
 
     def __init__(self, *, low: int = 0, high: int = 2**63 - 1, clamp: bool = False, **kwargs: Any) -> None:
         self.low, self.high, self.clamp = low, high, clamp

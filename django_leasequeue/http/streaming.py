@@ -160,9 +160,7 @@ class EventStreamResponse(StreamingHttpResponse):
 
     def __init__(self, source: AsyncIterator[bytes]) -> None:
         super().__init__(
-            source,
-            content_type="text/event-stream",
-            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+            source, content_type="text/event-stream", headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         )
         self._source = source
 

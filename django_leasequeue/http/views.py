@@ -213,9 +213,7 @@ class ApiView(APIView):
         if encoding not in ("", "identity"):
             if encoding not in ("gzip", "x-gzip"):
                 raise ApiError(
-                    415,
-                    "unsupported_media_type",
-                    f"Content-Encoding {encoding[:80]!r} is unknown: send gzip or none.",
+                    415, "unsupported_media_type", f"Content-Encoding {encoding[:80]!r} is unknown: send gzip or none."
                 )
             try:
                 if isinstance(request, WSGIRequest):
@@ -269,11 +267,7 @@ class ApiView(APIView):
         return min(number, parameter.most())
 
     def answer(
-        self,
-        content: Mapping[str, Any],
-        *,
-        status: int = 200,
-        performance: Mapping[str, float] | None = None,
+        self, content: Mapping[str, Any], *, status: int = 200, performance: Mapping[str, float] | None = None
     ) -> HttpResponse:
         """Return a successful answer: the content and, measured last, what it took."""
         body = payload.dumps({**content, "warnings": self.warnings[:MAX_WARNINGS]} if self.warnings else content)

@@ -21,17 +21,7 @@ from ..errors import ApiError
 from ..fields import OPTIONAL, Body, Boolean, Field, Integer, Json, Text, Word
 from ..schema import Parameter, page_size, switch
 from ..views import ApiView
-from .base import (
-    CONFIG_FIELDS,
-    HTTP_DEFAULTS,
-    Config,
-    Count,
-    TopicView,
-    check_name,
-    endpoint,
-    milliseconds,
-    to_config,
-)
+from .base import CONFIG_FIELDS, HTTP_DEFAULTS, Config, Count, TopicView, check_name, endpoint, milliseconds, to_config
 from .fields import invalid
 
 _TAG = "topics"
@@ -264,9 +254,7 @@ class TopicItemView(TopicView):
         scopes=[DELETE],
         answers={200: TopicDeleted},
         errors={400: ["invalid_request"], 409: ["topic_not_empty"]},
-        parameters=[
-            _IF_EMPTY,
-        ],
+        parameters=[_IF_EMPTY],
     )
     async def delete(self, request: Request, topic: str) -> HttpResponse:
         if_empty = self.flag(_IF_EMPTY)

@@ -113,12 +113,7 @@ class ClaimView(TopicView):
             topic, ready=-len(jobs), in_flight=len(jobs), drained=tag is None and len(jobs) < size
         )
         return self.answer(
-            Claimed(
-                topic=topic,
-                claimed=[leased(job) for job in jobs],
-                count=len(jobs),
-                ready=figures.ready,
-            ),
+            Claimed(topic=topic, claimed=[leased(job) for job in jobs], count=len(jobs), ready=figures.ready),
             performance={"throttle_wait_ms": 0.0},
         )
 

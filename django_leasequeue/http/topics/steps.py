@@ -29,10 +29,7 @@ MAX_TIME_MS = 253_402_300_799_999
 _ERRORS: dict[int, list[str]] = {404: ["topic_not_found"], 409: ["not_a_queue", "lease_lost"]}
 _SEQ = Parameter("seq", SEQ, "The job.", where="path")
 _AFTER = Parameter(
-    "after",
-    {"type": "integer", "minimum": 0, "default": 0},
-    "`next` of the page before.",
-    most=lambda: 2**31 - 1,
+    "after", {"type": "integer", "minimum": 0, "default": 0}, "`next` of the page before.", most=lambda: 2**31 - 1
 )
 _NAME = Parameter(
     "name",
@@ -90,12 +87,7 @@ class StepsView(LeasedJobView):
         description="Read once at the beginning of a delivery: what is there is not done again.",
         answers={200: JobSteps},
         errors={**_ERRORS, 400: ["invalid_request"]},
-        parameters=[
-            _SEQ,
-            NODE,
-            Parameter("lease_id", LEASE_ID, "As the claim gave it.", required=True),
-            _AFTER,
-        ],
+        parameters=[_SEQ, NODE, Parameter("lease_id", LEASE_ID, "As the claim gave it.", required=True), _AFTER],
     )
     async def get(self, request: Request, topic: str, seq: int) -> HttpResponse:
         lease = self.lease(topic, seq, self.node, parse_lease(request.GET.get("lease_id")))
@@ -159,9 +151,7 @@ class SuspendBody(Body):
     node = NodeName()
     lease_id = LeaseId(help_text="As the claim gave it.")
     name = Text(
-        high=MAX_KEPT_NAME_BYTES,
-        help_text="Of the sleep or the wait, as of a step. Default: of its event.",
-        **OPTIONAL,
+        high=MAX_KEPT_NAME_BYTES, help_text="Of the sleep or the wait, as of a step. Default: of its event.", **OPTIONAL
     )
     sleep_ms = Integer(high=MAX_SPAN_MS, help_text="It sleeps so long.", **OPTIONAL)
     until = Integer(high=MAX_TIME_MS, help_text="Or until this time, milliseconds since the epoch.", **OPTIONAL)

@@ -163,18 +163,8 @@ class WorkView(TopicView):
             "drops, all that it was given and has not settled is released at once."
         ),
         answers={200: "`retry: 2000`, a heartbeat, then events: `job`, `cancel`, `error`."},
-        errors={
-            400: ["invalid_request"],
-            404: ["topic_not_found"],
-            406: ["not_acceptable"],
-            409: ["not_a_queue"],
-        },
-        parameters=[
-            NODE,
-            _MAX,
-            _LEASE_MS,
-            TOKEN,
-        ],
+        errors={400: ["invalid_request"], 404: ["topic_not_found"], 406: ["not_acceptable"], 409: ["not_a_queue"]},
+        parameters=[NODE, _MAX, _LEASE_MS, TOKEN],
     )
     async def get(self, request: Request, topic: str) -> StreamingHttpResponse:
         require_stream(request._request, self.access.who)

@@ -213,11 +213,7 @@ class DeadLettersView(TriageView):
         description="The newest death first. A search looks for a bounded time: its page may be short and have a next.",
         answers={200: DeadLetters},
         errors=_ERRORS,
-        parameters=[
-            *_FILTER,
-            _PAGE_SIZE,
-            _WITH_PAYLOAD,
-        ],
+        parameters=[*_FILTER, _PAGE_SIZE, _WITH_PAYLOAD],
     )
     async def get(self, request: Request) -> HttpResponse:
         size = self.number(_PAGE_SIZE)
@@ -225,9 +221,7 @@ class DeadLettersView(TriageView):
         found = await self.run(dead_page(self.wanted(), after=self.cursor, size=size, payload=payload))
         return self.answer(
             DeadLetters(
-                dead_letters=[_shown(row) for row in found.rows],
-                next_cursor=found.next,
-                looked_at=found.looked_at,
+                dead_letters=[_shown(row) for row in found.rows], next_cursor=found.next, looked_at=found.looked_at
             )
         )
 

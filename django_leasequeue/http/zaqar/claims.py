@@ -59,12 +59,7 @@ class ClaimsView(ZaqarView):
         if info is not None:
             jobs = await self.run(
                 engine.claim(
-                    queue,
-                    self.client or NO_CLIENT,
-                    size,
-                    project=self.project,
-                    lease_ms=lease_ms,
-                    grace_ms=grace_ms,
+                    queue, self.client or NO_CLIENT, size, project=self.project, lease_ms=lease_ms, grace_ms=grace_ms
                 )
             )
         if info is None or not jobs:

@@ -67,11 +67,7 @@ NEW_MESSAGES: Json = {
     "type": "array",
     "minItems": 1,
     "maxItems": limit_of("MAX_MESSAGES_PER_PAGE"),
-    "items": {
-        "type": "object",
-        "required": ["ttl", "body"],
-        "properties": {"ttl": MESSAGE_TTL.schema, "body": {}},
-    },
+    "items": {"type": "object", "required": ["ttl", "body"], "properties": {"ttl": MESSAGE_TTL.schema, "body": {}}},
 }
 
 

@@ -64,11 +64,7 @@ class QueuesView(ZaqarView):
         "List queues by name.",
         scopes=[READ],
         answers={200: Queues, 204: None},
-        query={
-            "marker": MARKER,
-            "limit": limit("MAX_QUEUES_PER_PAGE"),
-            "detailed": (BOOLEAN, "With metadata."),
-        },
+        query={"marker": MARKER, "limit": limit("MAX_QUEUES_PER_PAGE"), "detailed": (BOOLEAN, "With metadata.")},
     )
     async def get(self, request: Request) -> HttpResponse:
         """List queues by name."""
