@@ -207,9 +207,7 @@ class TaskAdmin(ReadOnlyAdmin[Task]):
             "ranges": [(name, _query(name, column.name), name == chosen) for name in rates.RANGES],
             "chosen": chosen,
             "reach": found.reach,
-            "sampled": f"Waits and runs of tasks with many jobs are those of some, evenly chosen: of one in {one_of:,} at least."
-            if one_of > 1
-            else "",
+            "sampled": f"Of many jobs a part, evenly chosen: at least one in {one_of:,}." if one_of > 1 else "",
             "most": rates.MAX_TASKS if len(found.tasks) == rates.MAX_TASKS else None,
         }
         return pages.page(request, self.admin_site, "tasks.html", context, title="Tasks")

@@ -25,7 +25,7 @@ from ..reaper import concerns
 from . import pages, rates, reading
 from .audit import record
 from .base import PageAdmin
-from .queue_form import QueueForm, label_of
+from .queue_form import QueueForm, in_words, label_of
 from .reading import capped
 
 #: Queues of one page, and entries that are counted of those with many jobs, all together.
@@ -193,7 +193,7 @@ class QueueAdmin(PageAdmin[Queue]):
             "depths": _depths(queue, now, chosen.seconds),
             "options": sorted(info.config.items()),
             "changed": [
-                (label_of(name), info.config[name], option.help)
+                (label_of(name), in_words(name, info.config[name]), option.help)
                 for name, option in OPTIONS.items()
                 if option.group and info.config[name] != option.default
             ],

@@ -160,10 +160,26 @@ def test_pages_of_queues_and_workers_have_no_barriers(person: Person, trouble: d
         ("job_changelist", [], None),
         ("worker_changelist", [], None),
         ("bulkoperation_changelist", [], None),
+        ("recurringtask_changelist", [], None),
     ):
         person.open(reverse(f"admin:leasequeue_{name}", args=args))
         person.check(picture)
     person.open(reverse("admin:leasequeue_job_changelist", query={"queue": queue}))
+    person.check()
+
+
+def test_the_next_times_of_a_schedule_follow_what_is_typed(person: Person) -> None:
+    User.objects.create_superuser("oncall", password="evening")
+    person.sign_in("oncall", "evening")
+    person.open(reverse("admin:leasequeue_recurringtask_add"))
+    person.type("#id_schedule", "30 2 * * *")
+    person.wait_for("02:30:00 UTC")
+    person.type("#id_timezone", "Europe/Berlin")
+    person.wait_for("02:30:00 CE")
+    person.type("#id_schedule", "nonsense")
+    person.wait_for("is not a schedule")
+    person.type("#id_schedule", "@hourly")
+    person.wait_for(":00:00 CE")
     person.check()
 
 
