@@ -68,17 +68,18 @@ class Leases:
             # Only what is good is noted: the clock's difference may be wrong on the safe side, and the job not lost.
             elif left > self._notice:
                 self._good_until[job] = time.monotonic() + left
-        if not self._is_good(job):
+        if not self.is_good(job):
             async with self._asking:
                 doubtful = [other for other, known in self._good_until.items() if known is None or other is job]
-                if not self._is_good(job) and not job.lost:
+                if not self.is_good(job) and not job.lost:
                     await self._extend([other for other in doubtful if not other.lost][:MAX_BATCH])
-            if not self._is_good(job):
+            if not self.is_good(job):
                 job.lose()
         return not job.lost
 
-    def _is_good(self, job: ClientJob) -> bool:
-        good_until = self._good_until[job]
+    def is_good(self, job: ClientJob) -> bool:
+        """Return whether a job's lease is known to be good for a while. From any thread."""
+        good_until = self._good_until.get(job)
         return good_until is not None and good_until > time.monotonic() + self._notice
 
     async def beat(self) -> None:

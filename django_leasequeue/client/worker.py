@@ -241,6 +241,13 @@ class Worker:
         self._leases.drop(job)
         self._free.set()
 
+    def _call(self, job: ClientJob) -> None:
+        """Call the handler in its thread; not where the process stood still until the lease was over."""
+        if self._leases.is_good(job):
+            self._handler(job)
+        else:
+            job.lose()
+
     async def _run_one(
         self, job: ClientJob, before: list[asyncio.Task[None]], batcher: Batcher, threads: ThreadPoolExecutor
     ) -> None:
@@ -259,7 +266,7 @@ class Worker:
             else:
                 self._synchronous = self._synchronous or self._template.synchronous()
                 job.steps = JobSteps(self._synchronous, self.node, job)
-                await asyncio.get_running_loop().run_in_executor(threads, self._handler, job)
+                await asyncio.get_running_loop().run_in_executor(threads, self._call, job)
         except Suspended:
             return
         except Again as again:
