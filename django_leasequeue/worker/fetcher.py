@@ -114,6 +114,8 @@ class Fetcher:
         self._queues = QueueNames(state, self.link)
         self._ahead = min(state.options.concurrency, state.options.prefetch)
         self._measured = (time.monotonic(), 0)
+        #: Whether the first claim has been answered.
+        self.asked = False
         self._cursor = ClaimCursor(eager=True)
         #: Claims whose answer came, of late: after the loss of the connection every other one of ours is a stray.
         self._known: deque[int] = deque(maxlen=10_000)
@@ -177,6 +179,9 @@ class Fetcher:
         # The end of a job may set others free: nothing is left when a claim that began after the last end gave nothing.
         over = self._state.empty
         jobs = self._claim(want)
+        if not self.asked:
+            self.asked = True
+            self._state.main.wake()
         if 0 < len(jobs) < want:
             # The end of a job under a limit is no producer: a look sees what else it has set free.
             if self._watch is not None and self._watch.live and not jobs[-1].flags & _FLOW:

@@ -71,8 +71,6 @@ class DatabaseLink:
         self._missed_at = 0.0
         self._read_only = False
         self._sure = True
-        #: Whether the session has its name.
-        self._named = True
         self._given_up = threading.Event()
 
     @property
@@ -141,14 +139,12 @@ class DatabaseLink:
             psycopg.Error: anything, also that there is no connection.
         """
         if self._executor is None:
-            self._connection = pool.connect(self.using, patience=conf.settings.STATEMENT_TIMEOUT or None)
+            patience = conf.settings.STATEMENT_TIMEOUT or None
+            name = f"leasequeue {self.purpose} {self._node}"
+            self._connection = pool.connect(self.using, patience=patience, name=name)
             self._executor = ConnectionExecutor(self._connection)
-            self._named = not pool.prepares(self.using)  # not a pooler's session, which others use next
         assert self._connection is not None
         try:
-            if not self._named:
-                self._executor.run(name_session(f"leasequeue {self.purpose} {self._node}"))
-                self._named = True
             if self._read_only:
                 self._executor.run(check_writable())
                 self._read_only = False
@@ -196,12 +192,6 @@ def until_due(queue_ids: Sequence[int]) -> Steps[tuple[float | None, float | Non
     rows = yield "worker_due", {"queues": arrays.integers(queue_ids)}
     ((due, expires),) = rows
     return due, expires
-
-
-@operation
-def name_session(name: str) -> Steps[None]:
-    """Name the connection for ``pg_stat_activity``."""
-    yield "worker_session", {"name": name}
 
 
 @operation

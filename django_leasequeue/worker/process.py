@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+from ..conf import process
 from ..conf.options import WorkerOptions
 from ..notify import close_listeners
 from .health import HealthFile, HealthPage, Report
@@ -48,7 +49,8 @@ def run_alone(options: WorkerOptions) -> ExitCode:
     Raises:
         OSError: the health page's address or the health file cannot be used.
     """
-    worker = Worker(options)
+    with process.collector_paused():  # it loads the handler and its tasks
+        worker = Worker(options)
     handle_signals(worker)
     with attended(options, worker) as tick:
         spare_collector()

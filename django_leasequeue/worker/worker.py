@@ -140,7 +140,11 @@ class Worker:
         self._tick = tick
         state = self.state
         self._start()
+        reaper = self._reaper
         while not (state.stop_asked or state.finished or state.recycle or state.broken):
+            if reaper is not None and self._fetcher.asked:
+                reaper.start()  # only now: its connections and statements would delay the first claim
+                reaper = None
             self._wait(1.0)
         return self._stop()
 
@@ -175,8 +179,6 @@ class Worker:
             state.start_thread(part, thread)
             # Only now: whoever asks for the worker's health meanwhile must not find a thread that does not live.
             self._service[part] = thread
-        if self._reaper is not None:
-            self._reaper.start()
 
     def _watch_leases(self) -> None:
         try:
