@@ -21,12 +21,7 @@ class Patience:
         self._step = FIRST_POLL
 
     def limit(self, timeout: float, live: bool) -> float:
-        """Return the seconds to sleep at most.
-
-        Args:
-            timeout: seconds for which the caller would sleep.
-            live: whether somebody wakes it.
-        """
+        """Return the seconds to sleep at most of ``timeout``; ``live``: whether a notification ends the sleep."""
         if live:
             self._step = FIRST_POLL
             return timeout

@@ -14,6 +14,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 import psycopg
 
 from .. import conf
+from ..conf import process
 from ..engine import pool
 from ..engine.outage import FIRST_RETRY, LAST_RETRY, Outage
 from .session import JOBS, Session, WakeUpPipe
@@ -103,9 +104,6 @@ class Listener:
     It connects when somebody waits, comes back by itself when the connection is lost (everybody who waits is then woken
     to look again), and closes when nobody has waited for a while. ``LEASEQUEUE["LISTEN_DSN"]`` names the connection
     where the alias goes through a pooler in transaction mode; ``""`` means that everybody polls.
-
-    Args:
-        using: alias of the database.
     """
 
     def __init__(self, using: str) -> None:
@@ -377,3 +375,18 @@ def _call(callback: Callable[..., None], *args: str | None) -> None:
         callback(*args)
     except Exception:  # one bad callback must not silence the others
         logger.exception("A callback of the listener raised")
+
+
+#: The process's listeners, one per database alias.
+_listeners: process.Shared[str, Listener] = process.Shared()
+
+
+def get_listener(using: str | None = None) -> Listener:
+    """Return this process's listener of an alias (default: ``LEASEQUEUE["DATABASE"]``). It connects when it is used."""
+    return _listeners.get(using or conf.settings.DATABASE, Listener)
+
+
+def close_listeners() -> None:
+    """Close every listener of this process and wait for their threads (at shutdown, and between tests)."""
+    for listener in _listeners.clear():
+        listener.close()

@@ -148,11 +148,7 @@ def _say_ignored(args: sys.UnraisableHookArgs) -> None:
 
 
 class LogStream:
-    """A text stream whose lines become log lines: for what Django's commands print.
-
-    Args:
-        level: of the lines.
-    """
+    """A text stream whose lines become log lines: for what Django's commands print."""
 
     def __init__(self, level: int) -> None:
         self._level = level

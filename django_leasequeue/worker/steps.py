@@ -47,12 +47,7 @@ class _Done(Exception):
 
 
 class AtomicStep:
-    """An atomic step that is a block: ``with current().atomic_step(name) as step``.
-
-    Args:
-        name: of the step.
-        block: the transaction in which the block runs.
-    """
+    """An atomic step that is a block: ``with current().atomic_step(name) as step``."""
 
     def __init__(self, name: str, block: Callable[[AtomicStep], AbstractContextManager[None]]) -> None:
         self._name, self._block = name, block
@@ -92,11 +87,7 @@ def _in_coroutine() -> bool:
 
 
 class JobSteps:
-    """The steps of one run. Made by ``JobControl`` when it is asked for the first one.
-
-    Args:
-        control: of the run.
-    """
+    """The steps of one run. Made by ``JobControl`` when it is asked for the first one."""
 
     def __init__(self, control: JobControl) -> None:
         self._control, self._job, self._node = control, control.job, control.node

@@ -18,7 +18,6 @@ from .acknowledger import Acknowledger
 from .coroutines import CoroutinePool
 from .fetcher import Fetcher
 from .handler import Handler
-from .health import Report
 from .keeper import Keeper
 from .options import ExitCode, node_name
 from .run import failed
@@ -28,6 +27,7 @@ from .threads import ThreadPool, Timekeeper
 
 if TYPE_CHECKING:
     from ..reaper import Reaper
+    from .health import Report
 
 logger = logging.getLogger("django_leasequeue.worker")
 

@@ -113,11 +113,7 @@ def _key(line: _Line) -> tuple[int, str, str, datetime]:
 
 
 def find_task(path: str) -> Any:
-    """Return the task at a dotted path.
-
-    Raises:
-        InvalidOption: there is nothing there, or it is not a task.
-    """
+    """Return the task at a dotted path."""
     try:
         found = import_string(path)
     except ImportError as error:
@@ -146,11 +142,7 @@ def _take(alias: str, task_id: int, tick: datetime, following: datetime) -> DueT
 
 
 def enqueue_task(taken: DueTask) -> Any:
-    """Enqueue a recurring task once, through its backend; return the task's result.
-
-    Raises:
-        Exception: whatever the task's backend raises.
-    """
+    """Enqueue a recurring task once, through its backend; return the task's result."""
     task = find_task(taken.task)
     changes = {"backend": taken.backend or None, "queue_name": taken.queue_name or None, "priority": taken.priority}
     task = task.using(**{key: value for key, value in changes.items() if value is not None})
@@ -158,21 +150,10 @@ def enqueue_task(taken: DueTask) -> Any:
 
 
 def enqueue_tick(alias: str, task_id: int, tick: datetime, following: datetime) -> bool:
-    """Enqueue a tick unless somebody else has; the tick is taken if and only if the job is there.
+    """Enqueue a tick unless another reaper has; return whether it was enqueued here.
 
-    (A task of a backend that does not write to this database is enqueued in between, so at most once.)
-
-    Args:
-        alias: database of the recurring tasks.
-        task_id: number of the recurring task.
-        tick: which tick.
-        following: when the next one is due.
-
-    Returns:
-        Whether it was enqueued here.
-
-    Raises:
-        Exception: whatever the task's backend raises; the tick is not taken then.
+    The tick is taken if and only if the job is there: not when the task's backend raises. (A task of a backend that
+    does not write to this database is enqueued in between, so at most once.) ``following``: when the next one is due.
     """
     with transaction.atomic(using=alias):
         taken = _take(alias, task_id, tick, following)
