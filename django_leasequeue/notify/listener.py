@@ -26,7 +26,7 @@ LINGER = 0.5
 #: Seconds that a channel is listened to after its last subscriber left: callers who come one after the other need no
 #: LISTEN and UNLISTEN each.
 CHANNEL_LINGER = 5.0
-#: Seconds without anybody who waits, after which the connection is closed.
+#: Seconds without a waiting caller after which the connection is closed.
 IDLE_CLOSE = 10.0
 #: Seconds between two signs of life on a silent connection.
 HEARTBEAT = 20.0
@@ -62,7 +62,7 @@ class _Entry:
 
 
 class Subscription(_Entry):
-    """Somebody who hears a channel, until ``close``."""
+    """A subscriber of a channel, until ``close``."""
 
     def __init__(self, listener: Listener, channel: str, callback: Callable[[str | None], None]) -> None:
         super().__init__(listener)
@@ -80,7 +80,7 @@ class Subscription(_Entry):
 
 
 class Watch(_Entry):
-    """Somebody who waits for jobs of queues, until ``close``."""
+    """A caller that waits for jobs of queues, until ``close``."""
 
     def __init__(self, listener: Listener, queue_ids: Sequence[int], callback: Callable[[], None]) -> None:
         super().__init__(listener)
@@ -89,7 +89,7 @@ class Watch(_Entry):
 
     @property
     def live(self) -> bool:
-        """Whether producers know that somebody waits; while it is False one has to poll."""
+        """Whether producers see that this caller waits; while it is False the caller has to poll."""
         held = self._listener._held
         return all(queue_id in held for queue_id in self.queue_ids)
 
@@ -99,10 +99,10 @@ class Watch(_Entry):
 
 
 class Listener:
-    """One LISTEN connection for everybody in this process who waits on one database.
+    """One LISTEN connection for all callers in this process that wait on one database.
 
-    It connects when somebody waits, comes back by itself when the connection is lost (everybody who waits is then woken
-    to look again), and closes when nobody has waited for a while. ``LEASEQUEUE["LISTEN_DSN"]`` names the connection
+    It connects when a caller waits, comes back by itself when the connection is lost (callers are then woken to look
+    again), and closes when none has waited for a while. ``LEASEQUEUE["LISTEN_DSN"]`` names the connection
     where the alias goes through a pooler in transaction mode; ``""`` means that everybody polls.
     """
 
@@ -247,7 +247,7 @@ class Listener:
             return True
 
     def _serve(self, session: Session) -> None:
-        """Pass on what comes in, until nobody has waited for a while."""
+        """Pass on what comes in, until no caller has waited for a while."""
         look, step = 0.0, FIRST_LOOK
         quiet_since = heard = time.monotonic()
         while not self._closing.is_set():

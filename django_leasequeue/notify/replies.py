@@ -1,7 +1,7 @@
 """The ends of jobs as they are told: one channel and one LISTEN connection a process, however many callers wait.
 
-A job that somebody waits for notifies its callers' channels in the transaction that ends it; the payload is
-``<number>:<1 completed|2 failed|3 cancelled>:<key>``. Nothing is sent for jobs that nobody waits for.
+A job that a caller waits for notifies its callers' channels in the transaction that ends it; the payload is
+``<number>:<1 completed|2 failed|3 cancelled>:<key>``. Nothing is sent for jobs that no caller waits for.
 """
 
 from __future__ import annotations
@@ -211,14 +211,14 @@ class ReplyHub:
             del self._heard[first]
 
     def _look(self, pause: float) -> Steps[None]:
-        """Look for ends that nobody told, for all callers, unless somebody has within ``pause`` seconds."""
+        """Look for ends without a notification, for all callers, unless a caller has within ``pause`` seconds."""
         seqs = self._look_due(pause)
         for start in range(0, len(seqs), MAX_BATCH):
             if not (yield from self._look_for(seqs[start : start + MAX_BATCH])):
                 return
 
     def _look_for(self, seqs: list[int]) -> Steps[bool]:
-        """Look which of these jobs have ended; return False if the database is away: somebody has to try again."""
+        """Look which of these jobs have ended; return False if the database is away: a caller has to try again."""
         try:
             self._end((yield either(_run, engine.arun, replies.ended(seqs), self._listener.using)))
         except Exception as error:

@@ -72,7 +72,7 @@ class Election:
         return True
 
     def wait(self, timeout: float) -> None:
-        """Wait until the leader says that it stops, somebody wakes it, or the time is over."""
+        """Wait until the leader says that it stops, ``wakeup`` rings, or the time is over."""
         with selectors.DefaultSelector() as selector:
             selector.register(self._wakeup.reading, selectors.EVENT_READ)
             if self._candidate is not None and not self._pooled:

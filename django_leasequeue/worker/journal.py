@@ -1,4 +1,4 @@
-"""The journal of a worker: which jobs it has started, outside of its memory, for whoever comes after it.
+"""The journal of a worker: which jobs it has started, outside of its memory, for the worker that takes over.
 
 A process that is killed says nothing. What it had claimed and not started has done nothing: it is given back at once,
 and that delivery does not count. What it had started is a suspect: its lease is ended, and it runs alone when it comes
@@ -48,7 +48,7 @@ _CLAIM = -1
 MOST_HELD = 100_000
 #: Seconds after which a dead process is looked at once more: a statement of it may have been on its way.
 AGAIN = 2.0
-#: Seconds after which the journal of a dead process is of no use to anybody.
+#: Seconds after which the journal of a dead process is of no use any more.
 STALE = 2 * 86_400
 
 #: Journals of this very process: its locks do not keep it from taking them for dead ones.

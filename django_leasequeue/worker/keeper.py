@@ -46,7 +46,7 @@ FEW, MOST_DRAINED = 20, 200
 LEAST_PATIENCE = 1.0
 #: Seconds between looks for killed workers.
 INHERIT = 1.0
-#: Seconds from the word of a cancel to another look; and between looks for cancels while nobody hears of them.
+#: Seconds from a notification of a cancel to another look; and between looks for cancels without a listener.
 LOOK = 0.4
 _FLOW = int(JobFlag.FLOW)
 
@@ -114,7 +114,7 @@ class Keeper:
             self.link.close()
 
     def _pause(self, seconds: float) -> None:
-        """Sleep, whoever wakes this thread but ``close``."""
+        """Sleep; only ``close`` ends it early."""
         end = time.monotonic() + min(seconds, self._state.shortest_lease / 6)
         while not self._closing and (left := end - time.monotonic()) > 0:
             self.wakeup.wait(left)
@@ -252,7 +252,7 @@ class Keeper:
 
     def _lose(self, job: LeasedJob, outcome: Outcome) -> None:
         """Tell a running job that its lease is gone; one that has not started is not started any more."""
-        # A job that is not there any more was taken out, and nobody else has it.
+        # A job that is not there any more was taken out: no other worker has it.
         gone = outcome is Outcome.NOT_FOUND
         logger.log(
             logging.INFO if gone else logging.WARNING,

@@ -21,7 +21,7 @@ logger = logging.getLogger("django_leasequeue.worker")
 
 #: Seconds between two looks at leases that end, at least.
 BREATH = 0.02
-#: So many leases are remembered before anybody looks whether their jobs are held still.
+#: So many leases are remembered before those whose jobs are held no longer are dropped.
 MANY = 1_000
 
 #: Seconds after its claim in which a job under a rate must start; its window has as many more (flow_admit.sql).

@@ -68,7 +68,7 @@ def set_up_logging(*, as_json: bool, verbosity: int) -> None:
 
     Args:
         as_json: every line of the process is one JSON object: what handlers of the host's settings would write to the
-            terminal, warnings, and exceptions that nobody catches. Otherwise only our own lines, unless the host's
+            terminal, warnings, and uncaught exceptions. Otherwise only our own lines, unless the host's
             settings say where they go.
         verbosity: 0 warnings and errors, 1 what the worker does, 2 and more everything.
     """

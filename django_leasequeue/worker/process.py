@@ -54,7 +54,7 @@ def spare_collector() -> None:
     """
     gc.freeze()
     young, *older = gc.get_threshold()
-    if young:  # 0: somebody switched it off
+    if young:  # 0: the host has switched it off
         gc.set_threshold(max(young, YOUNG), *older)
 
 

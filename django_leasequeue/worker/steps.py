@@ -43,7 +43,7 @@ _READS = ("select", "with", "show", "savepoint", "release", "rollback", "set")
 
 
 class _Done(Exception):
-    """Somebody has done the step at the same time: this transaction is rolled back, and that one's value counts."""
+    """Another run has done the step meanwhile: this transaction is rolled back, and the other's value counts."""
 
 
 class AtomicStep:
@@ -335,7 +335,7 @@ def _refuse_in_transaction(using: str, place: str) -> None:
     blocks: list[Any] = connections[using].atomic_blocks
     if any(not block._from_testcase for block in blocks):
         raise InvalidOption(
-            f"{place!r} is inside of a transaction, which nobody would commit: sleep and wait outside of it."
+            f"{place!r} is inside of a transaction, which would stay open: sleep and wait outside of it."
         )
 
 

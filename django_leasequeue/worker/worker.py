@@ -177,7 +177,7 @@ class Worker:
         ):
             thread = threading.Thread(target=_closing, args=(body,))
             state.start_thread(part, thread)
-            # Only now: whoever asks for the worker's health meanwhile must not find a thread that does not live.
+            # Only now: a health probe meanwhile must not find a thread that does not live.
             self._service[part] = thread
 
     def _watch_leases(self) -> None:

@@ -274,7 +274,7 @@ class Command(LeaseQueueCommand):
                 if not more:
                     time.sleep(_LOOK)
         except KeyboardInterrupt:
-            if options["here"]:  # nobody else was asked to go on
+            if options["here"]:  # the reaper was not asked to go on
                 self._pause(number)
                 self.stderr.write(f"Operation {number} is paused: the admin resumes or cancels it.")
             raise

@@ -43,7 +43,7 @@ class _Line(NamedTuple):
 
 
 class RecurringDuty:
-    """Enqueues every tick once, whatever the number of reapers and however long nobody looked.
+    """Enqueues every tick once, whatever the number of reapers and however long none ran.
 
     Ticks that were missed (no reaper ran) become one run, of the newest of them: a report that was due at three in the
     morning is made when the workers are back at nine, once. A task that is new, enabled again, or has a new schedule
