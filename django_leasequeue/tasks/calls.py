@@ -108,10 +108,10 @@ class TaskCalls:
         # As text, which the garbage collector does not look at: of many calls there would be many dicts for it.
         written = codec.JsonText(codec.dumps(data)) if data else None
         job = tuple.__new__(engine.NewJob, (written, *self._before, id_end, *self._after))
+        known = result.args if inputs is None else [UnresolvedInput(), *result.args]
         if self._is_keyed:
-            job = job._replace(**unique_fields(cast("Any", task), result.args, result.kwargs))
+            job = job._replace(**unique_fields(cast("Any", task), known, result.kwargs))
         if self._is_limited:
-            known = result.args if inputs is None else [UnresolvedInput(), *result.args]
             job = job._replace(limit=limit_of_call(task, known, result.kwargs))
         return result, job
 

@@ -147,6 +147,20 @@ def fail_once(folder: str) -> int:
 
 
 @task
+def excuse(failed: Outcome, word: str) -> list[Any]:
+    return [failed.ok, failed.error_type, failed.error, word]
+
+
+@task
+def add_elsewhere() -> str | None:
+    """Add steps to this one's workflow, from a queue that is not the usual one."""
+    workflow = current_workflow()
+    for name, options in (("inherits", {}), ("told", {"queue_name": "default"})):
+        workflow.add(given.using(**options).s(name), name=name)
+    return str(workflow.enqueue().id)
+
+
+@task
 def sorry(workflow_id: str, word: str = "") -> list[Any]:
     return [workflow_id, word, get_workflow_result(workflow_id).status.failed]
 

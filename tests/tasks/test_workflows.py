@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -381,8 +380,6 @@ class TestRefused:
             (lambda: chain(flow.double.s(1), flow.double.s(1)), TypeError, "too many positional"),
             (lambda: chain(flow.double.s(1), flow.double.si()), TypeError, "missing a required argument"),
             (lambda: chain(flow.double.s({1, 2})), TypeError, "must be JSON"),
-            (lambda: chain(flow.double.using(key="k").s(1)), InvalidTask, "has a key"),
-            (lambda: chain(flow.double.using(run_after=timedelta(seconds=5)).s(1)), InvalidTask, "run_after"),
             (lambda: chain(samples.renamed.s(1)), InvalidTask, "No worker could run"),
             (
                 lambda: chain(flow.double.s(1), flow.double.using(limit=Limit("{value}", concurrency=1)).s()),

@@ -105,7 +105,7 @@ def values_parameters(limits: Sequence[LimitValues]) -> dict[str, str]:
         "rates": arrays.integers([one.rate for one in limits]),
         "pers": arrays.integers([one.per_ms for one in limits]),
         "bursts": arrays.integers([one.burst for one in limits]),
-        "fairs": "{" + ",".join("t" if one.fair else "f" for one in limits) + "}",
+        "fairs": arrays.flags([one.fair for one in limits]),
     }
 
 
