@@ -24,6 +24,7 @@ from ..engine.queues.queues import make_declared
 from ..exceptions import QueueNotFound
 from . import backoff as backoffs
 from .api import DEFAULT_TASK_BACKEND_ALIAS, Task, TaskResult
+from .context import replacing
 from .exceptions import TaskNotFound
 from .keys import UnresolvedInput, is_about_key, limit_of_call, misfit, unique_fields
 from .options import BackendOptions
@@ -55,6 +56,8 @@ class TaskCalls:
         meta: dict[str, Any] = {}
         if run_at is not None:
             meta["run_after"] = run_at.astimezone(UTC).isoformat()
+        if depth := replacing.get():
+            meta["replaces"] = depth
         if backend != DEFAULT_TASK_BACKEND_ALIAS:
             meta["backend"] = backend
         changed = task.changed if isinstance(task, LeaseQueueTask) else ()

@@ -9,13 +9,15 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any
 
+from asgiref.sync import sync_to_async
+
 from .. import engine, twins
 from ..engine import Failure, LeasedJob, codec, tags
 from ..engine.dead.fingerprint import fingerprint, text_of
 from ..engine.large.writing import result_limit
 from ..engine.limits import seconds_of
 from ..exceptions import InvalidOption, LeaseLost
-from ..worker.control import JobControl
+from ..worker.control import JobControl, Replaced
 from ..worker.handler import EndingName, GiveUp, Retry
 from ..worker.steps import atomic_run
 from . import backoff as backoffs
@@ -24,6 +26,7 @@ from .codecs import decoded
 from .context import LeaseQueueContext, running
 from .exceptions import FailForGood, ResultNotSerializable, RetryLater, TaskNotFound
 from .registry import TaskEntry, find_entry
+from .replacing import ReplacementFailed, replaced, replacement_of
 from .signals import Announcer
 from .signature import first_argument, queue_database, read_inputs
 from .task import LeaseQueueTask
@@ -87,10 +90,16 @@ class TaskHandler:
                 args = twins.run(_with_inputs(entry, job, args, marked))
             # Reading the arguments may have taken longer than the lease.
             control.raise_if_aborted()
-            if entry.atomic:
+            if replacement_of(control) is not None:
+                value = replaced(control)
+            elif entry.atomic:
                 return self._in_transaction(entry, job, control, args, kwargs)
-            value = entry.func(*args, **kwargs)
-            control.returned()
+            else:
+                try:
+                    value = entry.func(*args, **kwargs)
+                    control.returned()
+                except Replaced as found:
+                    value = replaced(control, found.call)
         finally:
             running.reset(token)
             if tagging is not None:
@@ -106,7 +115,13 @@ class TaskHandler:
             LeaseLost: another worker has the job, and nothing of this run is kept.
         """
         with atomic_run(control, f"the atomic task {entry.path}") as using:
-            value = entry.func(*args, **kwargs)
+            try:
+                value = entry.func(*args, **kwargs)
+            except Replaced:
+                raise InvalidOption(
+                    f"{entry.path} is atomic and replaces itself: what it has done is not committed before its end."
+                    " Make it a plain task."
+                ) from None
             control.returned()
             text = self._kept(entry, job, value)
             ending = engine.Ending(
@@ -129,8 +144,14 @@ class TaskHandler:
             if marked is not None:
                 args = await twins.arun(_with_inputs(entry, job, args, marked))
             control.raise_if_aborted()
-            value = await entry.func(*args, **kwargs)
-            control.returned()
+            if await sync_to_async(replacement_of)(control) is not None:
+                value = await sync_to_async(replaced)(control)
+            else:
+                try:
+                    value = await entry.func(*args, **kwargs)
+                    control.returned()
+                except Replaced as found:
+                    value = await sync_to_async(replaced)(control, found.call)
         finally:
             running.reset(token)
             if tagging is not None:
@@ -141,7 +162,9 @@ class TaskHandler:
         """Return what is kept of an error, and whether and when the task is tried again."""
         kind = type(error)
         failure = Failure(
-            type=f"{kind.__module__}.{kind.__qualname__}",
+            type=getattr(error, "error_type", "")
+            if kind is ReplacementFailed
+            else f"{kind.__module__}.{kind.__qualname__}",
             message=text_of(error),
             traceback=_traceback(error),
             fingerprint=fingerprint(error, job.name or ""),

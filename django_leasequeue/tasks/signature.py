@@ -96,6 +96,10 @@ class Step(ABC, Generic[T_co]):
     def place(self, graph: Graph, after: Ends) -> Ends:
         """Add the calls of this part to a graph; return where it ends."""
 
+    @abstractmethod
+    def enqueue(self) -> Any:
+        """Enqueue this part by itself."""
+
     def __or__(self, after: Step[T]) -> Chain[T]:
         """Return the chain of this step and another one: ``fetch.s(url) | parse.s() | store.s()``."""
         return self._chain((self, after)) if isinstance(after, Step) else NotImplemented

@@ -61,6 +61,7 @@ CASES = [
     Case("workflow_queues", {"workflow": 7}, 6),
     Case("limit_list", {"project": None, "size": 20, "keys": 200, "cap": 200}, 20 * 200),
     Case("limit_busy", {"limit": 1, "after": "", "size": 200, "cap": 200, "most": 20}, 200),
+    Case("step_replacements", {"seqs": numbers(DONE, 20)}, 20),
     Case("member_get", {"seq": HELD}, 1),
     Case("member_inputs", {"seq": HELD + 10_000}, 5),
     Case("workflow_cancel", {"uid": UID.format(7), "project": ""}, 6),

@@ -533,6 +533,7 @@ def test_the_page_about_workflows(monkeypatch: pytest.MonkeyPatch, leasequeue: H
     assert names["pair"].wait() == [200, 400]
     assert names["report"].wait() == {"tell": "a@example.org: 2 pictures, 2200 bytes", "resize#2": 2_000}
     assert (names["report"]["large"].value, names["outcome"]) == (2_000, "a@example.org: 1 of 2")
+    assert names["gift"].wait() == 4_000
     assert names["album"].wait() == ["a@example.org: 3 pictures, 1200 bytes", 1_200]
 
 

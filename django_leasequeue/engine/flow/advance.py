@@ -12,7 +12,8 @@ from ..jobs.remove import remove_steps
 from ..limits import check_ids
 from ..operation import BEGIN, Steps, operation
 from ..rows import LeasedJob
-from .limits import LimitValues, values_parameters
+from .limits import KEEP_MS, LimitValues, values_parameters
+from .workflows import cancel_replacements
 
 #: Turns of each queue that one claimer takes.
 TURNS = 200
@@ -22,8 +23,6 @@ MOST = 1_000
 EXPIRED = 5
 #: Milliseconds until jobs that a claim could not take are tried again.
 NOT_AT_ONCE = 50
-#: Milliseconds that an ended workflow is kept.
-KEEP_MS = 86_400_000
 
 
 class _Turn(NamedTuple):
@@ -216,7 +215,9 @@ def _look(seqs: Sequence[int], freed: _Freed) -> Steps[None]:
     looked = [_Looked._make(row) for row in rows]
     for queue_id in sorted({one.back for one in looked if one.back is not None}):
         back = [one.seq for one in looked if one.back == queue_id]
-        yield from remove_steps(queue_id, back, [JobState.READY, JobState.DELAYED], reason="workflow_cancelled")
+        places = [JobState.READY, JobState.DELAYED]
+        gone = yield from remove_steps(queue_id, back, places, reason="workflow_cancelled")
+        yield from cancel_replacements([job.seq for job in gone])
     freed.ready.extend(one.seq for one in looked if one.free and one.back is None)
     nodes = [one for one in looked if one.workflow is not None and one.before != one.state]
     if nodes:

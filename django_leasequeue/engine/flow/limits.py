@@ -16,6 +16,9 @@ from ..operation import BEGIN, Steps, operation
 #: The time at which a job stands in Delayed that a limit or a workflow holds. Nothing is due then.
 HELD = datetime(9000, 1, 1, tzinfo=UTC)
 
+#: Milliseconds that an ended workflow is kept.
+KEEP_MS = 86_400_000
+
 #: The word for its state.
 WAITING = "waiting"
 

@@ -11,7 +11,7 @@ from uuid import UUID
 from ... import conf
 from ...enums import JobState, MemberState, ResultState, WorkflowShape, WorkflowState
 from ...exceptions import InvalidOption
-from .. import arrays
+from .. import arrays, codec
 from ..jobs.enqueue import enqueue
 from ..jobs.remove import remove_steps
 from ..jobs.unique import hold_steps
@@ -19,8 +19,7 @@ from ..limits import MAX_SPAN_MS, check_count, check_integer, check_list, check_
 from ..operation import BEGIN, Steps, operation
 from ..queues.queues import find
 from ..rows import Enqueued, EnqueueStatus, NewJob
-from .advance import KEEP_MS
-from .limits import HELD, LimitValues, check_key, limit_steps
+from .limits import HELD, KEEP_MS, LimitValues, check_key, limit_steps
 
 #: Nodes of one workflow, and parents that all of them have together.
 MAX_NODES, MAX_EDGES = 10_000, 100_000
@@ -353,9 +352,28 @@ def cancel_workflow(uid: UUID, *, project: str = "") -> Steps[int | None]:
     rows = yield "workflow_cancel", {"uid": str(uid), "project": project}
     if not rows:
         return None
-    gone = 0
+    gone: list[int] = []
     for queue_id, seqs in rows:
         places = [JobState.READY, JobState.DELAYED]
-        gone += len((yield from remove_steps(queue_id, seqs, places, reason="workflow_cancelled")))
+        gone += [job.seq for job in (yield from remove_steps(queue_id, seqs, places, reason="workflow_cancelled"))]
     yield "leases_taken", {"queues": arrays.integers(queue_id for queue_id, _ in rows)}
-    return gone
+    yield from cancel_replacements(gone)
+    return len(gone)
+
+
+def cancel_replacements(seqs: Sequence[int]) -> Steps[None]:
+    """Steps that cancel what jobs were replaced by that were taken out: nothing waits for it any more."""
+    while seqs:
+        found = [codec.loads(text) for (text,) in (yield "step_replacements", {"seqs": arrays.integers(seqs)})]
+        queues: dict[tuple[str, str], list[int]] = {}
+        for replacement in found:
+            if "workflow" in replacement:
+                yield from cancel_workflow(UUID(replacement["workflow"]), project=replacement["project"]).steps()
+            elif "seq" in replacement:
+                queues.setdefault((replacement["project"], replacement["queue"]), []).append(replacement["seq"])
+        seqs = []
+        for (project, queue), mine in queues.items():
+            if (row := (yield from find(project, queue))) is not None:
+                places = [JobState.READY, JobState.DELAYED, JobState.LEASED]
+                seqs += [job.seq for job in (yield from remove_steps(row.id, mine, places))]
+                yield "leases_taken", {"queues": arrays.integers([row.id])}
