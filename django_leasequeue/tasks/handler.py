@@ -25,6 +25,7 @@ from .api import DEFAULT_TASK_BACKEND_ALIAS, normalize_json, task_backends
 from .codecs import decoded
 from .context import LeaseQueueContext, running
 from .exceptions import FailForGood, ResultNotSerializable, RetryLater, TaskNotFound
+from .isolation import IsolatedTaskFailed, run_isolated
 from .registry import TaskEntry, find_entry
 from .replacing import ReplacementFailed, replaced, replacement_of
 from .signals import Announcer
@@ -44,21 +45,24 @@ class TaskHandler:
 
     Args:
         project: the tenant whose jobs these are.
+        inside: run isolated tasks here: this is their process, or that of a test.
     """
 
-    def __init__(self, project: str = "") -> None:
+    def __init__(self, project: str = "", *, inside: bool = False) -> None:
         self._entries: dict[tuple[str | None, str], TaskEntry] = {}
         #: Those of jobs without metadata, by their name alone.
         self._plain: dict[str | None, TaskEntry] = {}
         self._announcer = Announcer(project)
         self._project = project
+        self._inside = inside
 
     def is_async(self, job: LeasedJob) -> bool:
         """Return whether the task is a coroutine function. A task that cannot be found fails in a thread."""
         try:
-            return self._entry(job).is_async
+            entry = self._entry(job)
         except TaskNotFound:
             return False
+        return entry.is_async and (self._inside or not entry.isolate)
 
     def timeout(self, job: LeasedJob) -> tuple[float | None, float | None]:
         """Return the task's ``timeout`` in seconds as the soft timeout; the worker sets the hard one."""
@@ -83,7 +87,10 @@ class TaskHandler:
         entry, job = self._entry(job), job.loaded()
         token, tagging = running.set(control), self._tagging(job)
         try:
-            if (telling := self._announcer.started(entry, job, control)) is not None:
+            telling = self._announcer.started(entry, job, control)
+            if entry.isolate and not self._inside:
+                return run_isolated(job, control, self._project)  # its process announces it
+            if telling is not None:
                 twins.run(telling)
             args, kwargs, marked = self._arguments(entry, job, control)
             if marked is not None:
@@ -160,6 +167,11 @@ class TaskHandler:
 
     def failed(self, job: LeasedJob, error: BaseException) -> tuple[Failure, Retry | GiveUp]:
         """Return what is kept of an error, and whether and when the task is tried again."""
+        if isinstance(error, IsolatedTaskFailed):
+            failure, verdict = error.failed
+            if isinstance(verdict, GiveUp) or 0 < job.max_deliveries <= job.deliveries:
+                self._announcer.keep_error(job, error)
+            return failure, verdict
         kind = type(error)
         failure = Failure(
             type=getattr(error, "error_type", "")

@@ -88,6 +88,9 @@ class LeaseQueueTask(GenericTask[P, T], Generic[P, T]):
     atomic: bool = False
     """Whether an attempt and its end are one transaction of the jobs' database."""
 
+    isolate: bool = False
+    """Whether each attempt runs in a process of its own."""
+
     expires: float | None = None
     """Seconds from the enqueueing on, after which a call that was not started is removed."""
 
@@ -281,8 +284,9 @@ def _checked(task: LeaseQueueTask[..., Any]) -> dict[str, Any]:
         isinstance(attempts, bool) or not isinstance(attempts, int) or not 1 <= attempts < 2**31
     ):
         raise InvalidTask(f"max_attempts must be a whole number from 1; it is {attempts!r}.")
-    if not isinstance(task.ignore_result, bool):
-        raise InvalidTask(f"ignore_result must be true or false; it is {task.ignore_result!r}.")
+    for name in ("ignore_result", "isolate"):
+        if not isinstance(getattr(task, name), bool):
+            raise InvalidTask(f"{name} must be true or false; it is {getattr(task, name)!r}.")
     found: dict[str, Any] = {} if task.tags is None else {"tags": _checked_tags(task.tags)}
     try:
         for name in ("timeout", "expires"):
