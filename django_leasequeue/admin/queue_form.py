@@ -13,6 +13,7 @@ from django.forms.boundfield import BoundField
 
 from ..conf.queue_options import OPTIONS, QueueOption
 from ..engine.queues import presets
+from ..engine.span import span
 from ..exceptions import InvalidOption
 
 
@@ -40,6 +41,8 @@ class QueueForm(forms.Form):
         for name, option in OPTIONS.items():
             if option.group:
                 self.fields[name] = _field(name, option)
+                if name.endswith("_ms") and config[name] >= 1_000:
+                    self.fields[name].help_text = f"{option.help.rstrip('.')}. Now {span(config[name] / 1_000)}."
 
     def groups(self) -> Iterator[FieldGroup]:
         """The fields by what they are about."""
@@ -80,6 +83,14 @@ def label_of(name: str) -> str:
     """Return an option's name in words: ``Lease (ms)``."""
     words = name.replace("_", " ").removesuffix(" ms") + (" (ms)" if name.endswith("_ms") else "")
     return words.capitalize().replace("ttl", "TTL").replace("Ttl", "TTL")
+
+
+def in_words(name: str, value: Any) -> str:
+    """Return an option's value as a page shows it: milliseconds with what they are in larger units."""
+    choices = OPTIONS[name].choices
+    if choices is not None:
+        return str(choices(value).label)
+    return f"{value} ({span(value / 1_000)})" if name.endswith("_ms") and value >= 1_000 else str(value)
 
 
 def _field(name: str, option: QueueOption) -> forms.Field:

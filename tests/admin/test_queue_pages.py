@@ -347,4 +347,4 @@ def test_spans(seconds: float, words: str) -> None:
 
 
 def test_counts_above_the_cap_say_so() -> None:
-    assert [capped(n) for n in (0, 10_000, 10_001, 123_456)] == ["0", "10,000", "10,000+", "about 123,456"]
+    assert [capped(n, 10_000) for n in (0, 10_000, 10_001, 123_456)] == ["0", "10,000", "10,000+", "about 123,456"]

@@ -47,7 +47,7 @@ def test_a_workflow_and_a_limit_on_call(person: Person) -> None:
     trouble()
     person.sign_in("oncall", "evening")
     person.choose("//a[contains(@href, '/leasequeue/workflow/') and text()='Workflows']")
-    person.check("workflows")
+    person.check()
     person.choose("//th/a[text()='report']")
     person.wait_for("shop.Declined: card was declined")
     person.check("workflow")
@@ -64,10 +64,10 @@ def test_a_workflow_and_a_limit_on_call(person: Person) -> None:
     assert Workflow.objects.get().get_state_display() == "cancelled"
 
     person.choose("//nav[@aria-label='Queues and jobs']//a[text()='Limits']")
-    person.check("limits")
+    person.check()
     person.choose("//th/a[text()='partner-api']")
     person.type("#id_concurrency", "2")
-    person.check("limit")
+    person.check()
     person.choose("[name=_save]")
     person.wait_for("The limit partner-api is set: 2 at a time.")
     person.tab_to("[name=_selected_action]")
@@ -97,7 +97,7 @@ def test_a_search_goes_on_by_itself(person: Person, monkeypatch: pytest.MonkeyPa
     person.choose("//button[text()='Show']")
     person.wait_for("Looked at 52 jobs, found 2: these are all")
     person.wait_for("customer=17")
-    person.check("search")
+    person.check()
 
 
 @pytest.mark.slow
@@ -114,7 +114,7 @@ def test_the_steps_of_a_task_that_waits(person: Person) -> None:
     person.sign_in("oncall", "evening")
     person.open(reverse("admin:leasequeue_job_change", args=[leased.seq]))
     person.wait_for("waits for packed:42")
-    person.check("steps")
+    person.check()
 
 
 def test_a_phone_shows_the_overview_on_three_screens_and_a_large_workflow_on_one(person: Person) -> None:
@@ -130,7 +130,7 @@ def test_a_phone_shows_the_overview_on_three_screens_and_a_large_workflow_on_one
     person.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     for name, args, screens in (
         ("overview", [], 3.0),
-        ("workflow", [Workflow.objects.get().uid], 1.15),
+        ("workflow", [Workflow.objects.get().uid], 1.0),
     ):
         person.open(reverse(f"admin:leasequeue_{name}", args=args))
         person.check()

@@ -78,7 +78,8 @@ class Command(LeaseQueueCommand):
             databases = {alias: each.as_dict() for alias, each in found.items()}
             self.stdout.write(json.dumps({"databases": databases, "problems": problems}, default=str))
         if options["check"] and problems:
-            raise CommandError(f"{len(problems)} things deserve attention.", returncode=1)
+            words = "1 thing deserves" if len(problems) == 1 else f"{len(problems)} things deserve"
+            raise CommandError(f"{words} attention.", returncode=1)
 
     def _print(self, found: ReaperStatus) -> None:
         out, now = self.stdout, clock.now()

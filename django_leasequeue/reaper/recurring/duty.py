@@ -145,16 +145,19 @@ def _take(alias: str, task_id: int, tick: datetime, following: datetime) -> DueT
     return DueTask._make(rows[0]) if rows else None
 
 
-def enqueue_task(taken: DueTask) -> Any:
+def task_of(wanted: DueTask) -> Any:
+    """Return the task that a recurring task enqueues, with its backend, queue and priority."""
+    changes = {"backend": wanted.backend or None, "queue_name": wanted.queue_name or None, "priority": wanted.priority}
+    return find_task(wanted.task).using(**{key: value for key, value in changes.items() if value is not None})
+
+
+def enqueue_task(wanted: DueTask) -> Any:
     """Enqueue a recurring task once, through its backend; return the task's result.
 
     Raises:
         Exception: whatever the task's backend raises.
     """
-    task = find_task(taken.task)
-    changes = {"backend": taken.backend or None, "queue_name": taken.queue_name or None, "priority": taken.priority}
-    task = task.using(**{key: value for key, value in changes.items() if value is not None})
-    return task.enqueue(*codec.loads(taken.args_json), **codec.loads(taken.kwargs_json))
+    return task_of(wanted).enqueue(*codec.loads(wanted.args_json), **codec.loads(wanted.kwargs_json))
 
 
 def enqueue_tick(alias: str, task_id: int, tick: datetime, following: datetime) -> bool:
