@@ -246,7 +246,7 @@ class Settings:
     #: Rows of one page of a listing.
     MAX_PAGE: Count = 1_000
     #: Counts are exact up to here; beyond it they come from samples.
-    COUNT_CAP: Annotated[int, Range(0)] = 10_000
+    COUNT_CAP: Annotated[int, Range(0)] = 100_000
     #: Rows of one partition of the lease log; a row is of up to a thousand jobs.
     EVENT_PARTITION_ROWS: Count = 500_000
     #: Partitions made ahead.
