@@ -267,7 +267,7 @@ class JobControl:
             **units: of ``timedelta``: ``hours=24``; at most 100 years.
 
         Raises:
-            InvalidOption: an argument is not allowed, or a transaction is open, which nobody would commit.
+            InvalidOption: an argument is not allowed, or a transaction is open, which would stay open.
             LeaseLost: the lease is over.
         """
         self._done.wait(name, delay=_span(units))
@@ -290,7 +290,7 @@ class JobControl:
         await sync_to_async(self._done.wait)(name, until=when)
 
     def wait_for(self, event: str, timeout: timedelta | float | None = None) -> Any:
-        """Give the thread up until somebody emits an event: see ``sleep``, and ``django_leasequeue.tasks.emit``.
+        """Give the thread up until an event is emitted: see ``sleep``, and ``django_leasequeue.tasks.emit``.
 
         Args:
             event: its name, 1 to 512 bytes; one that was emitted before, and is kept still, counts.
