@@ -15,6 +15,7 @@ from ..conf.queue_options import OPTIONS, QueueOption
 from ..engine.queues import presets
 from ..engine.span import span
 from ..exceptions import InvalidOption
+from .base import JsonField
 
 
 class FieldGroup(NamedTuple):
@@ -102,7 +103,7 @@ def _field(name: str, option: QueueOption) -> forms.Field:
             return forms.BooleanField(required=False, **common)
         case "object":
             widget = forms.Textarea(attrs={"rows": 4, "spellcheck": "false"})
-            return forms.JSONField(required=False, empty_value={}, initial=dict, widget=widget, **common)
+            return JsonField(required=False, empty_value={}, initial=dict, widget=widget, **common)
         case "topic":
             return forms.CharField(required=False, max_length=255, **common)
         case "name":

@@ -22,7 +22,7 @@ from ..engine.span import span
 from ..exceptions import InvalidOption
 from ..models import Job, RecurringTask
 from ..reaper.concerns import BOUNDS
-from ..reaper.recurring.declared import check, load
+from ..reaper.recurring.declared import check
 from ..reaper.recurring.duty import DueTask, enqueue_task, task_of
 from ..reaper.recurring.schedule import parse
 from ..reaper.status import recurring
@@ -30,7 +30,7 @@ from ..tasks.keys import check_arguments
 from ..templatetags.leasequeue_admin import ago, moment
 from . import pages, reading
 from .audit import record
-from .base import ListAdmin, column
+from .base import JsonField, ListAdmin, column
 
 if TYPE_CHECKING:  # generic for the type checker only
     RecurringModelForm = forms.ModelForm[RecurringTask]
@@ -42,9 +42,9 @@ TIMES = 10
 
 
 def _next_tick(task: RecurringTask) -> SafeString | str:
-    at = task.next_tick_at
     if not task.enabled:
         return ""
+    at = task.next_tick_at
     return "not planned yet" if at is None else format_html("{} ({})", moment(at), ago(at))
 
 
@@ -64,8 +64,8 @@ def next_times(schedule: str, timezone: str) -> SafeString:
 
 def is_declared(task: RecurringTask) -> bool:
     """Whether the settings declare it, also while a pause keeps it from them."""
-    declared = {each.name: each.task for each in load()[0]}
-    return task.from_settings or declared.get(task.name) == task.task
+    declared = conf.settings.RECURRING.get(task.name)
+    return task.from_settings or (isinstance(declared, Mapping) and declared.get("task") == task.task)
 
 
 class RecurringForm(RecurringModelForm):
@@ -87,6 +87,7 @@ class RecurringForm(RecurringModelForm):
             "backend": "alias in TASKS; empty: the task's own",
             "enabled": "off: no ticks",
         }
+        field_classes = {"args": JsonField, "kwargs": JsonField}
         widgets = {
             "task": forms.TextInput({"class": "vTextField"}),
             **{name: forms.Textarea({"rows": 3, "spellcheck": "false"}) for name in ("args", "kwargs")},

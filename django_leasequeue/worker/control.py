@@ -48,6 +48,14 @@ class Crashed(BaseException):
     """The run ends as if its process had died here: in tests."""
 
 
+class Replaced(BaseException):
+    """The job is to be replaced by another call. Raised in the handler; it is no failure."""
+
+    def __init__(self, call: Any) -> None:
+        super().__init__()
+        self.call = call
+
+
 class Suspension(NamedTuple):
     """How a suspended job goes on: after ``delay_ms``, or before if it ``waits`` for an event that comes."""
 
@@ -353,10 +361,25 @@ class JobControl:
         """See ``start``."""
         return await sync_to_async(self.start)(call, name)
 
+    def replace(self, call: Any) -> NoReturn:
+        """End this run, and have another call take the task's place: what it returns is what this task returns.
+
+        What waits for the task or comes after it in a workflow waits for that call. Its failure is the task's, and is
+        not tried again here; who cancels the task cancels it. It is enqueued once over all deliveries of the task.
+
+        Args:
+            call: a signature, ``other.s(1)``, a chain, a group or a chord; up to 100 may replace one another.
+        """
+        raise Replaced(call)
+
     def passed(self, step: str) -> None:
         """Break the run off behind a step, if a test wants that. For its steps."""
         if self.crash_after == step:
             raise Crashed
+
+    def find_step(self, name: str) -> Any:
+        """Return what an earlier delivery has kept of a step, ``None`` if there is none. For handlers."""
+        return self._done.kept(name)
 
     def raise_if_suspended(self) -> None:
         """Raise ``Suspended`` again if the task has caught it. For the steps."""

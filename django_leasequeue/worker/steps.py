@@ -263,6 +263,11 @@ class JobSteps:
             raise _other_kind(place, found.waited)
         return found if found is not None and found.value else None
 
+    def kept(self, name: str) -> Any:
+        """Return what an earlier delivery has kept of the first step of a name; ``None`` if there is none."""
+        found = self._find(name)
+        return None if found is None else self._value(found)
+
     def _next(self) -> int:
         self._last += 1
         return self._last

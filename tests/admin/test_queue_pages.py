@@ -185,7 +185,7 @@ class TestOptions:
             ({"dead_letter": "work"}, "must be another topic"),
             ({"priority_min": 9, "priority_max": 1}, "priority_min must not be above"),
             ({"backoff": "nonsense"}, "Select a valid choice"),
-            ({"metadata": "{"}, "Enter a valid JSON"),
+            ({"metadata": "{"}, "This is not JSON"),
             ({"metadata": "[1]"}, "metadata must be an object"),
             ({"serializer": "a b"}, "serializer must be a name"),
         ],

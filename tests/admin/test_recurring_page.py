@@ -180,7 +180,7 @@ class TestForm:
         [
             ({"schedule": "61 * * * *"}, "is not a schedule"), ({"timezone": "Mars/Olympus"}, "is not a time zone"),
             ({"task": "no.such.task"}, "there is no task at"), ({"task": PLACED}, "cannot be called so"),
-            ({"args": "{}"}, "args must be a list"), ({"kwargs": "[1"}, "Enter a valid JSON"),
+            ({"args": "{}"}, "args must be a list"), ({"kwargs": "[1"}, "not JSON: Expecting ',' delimiter: line 1"),
             ({"backend": "nowhere"}, "nowhere"), ({"queue_name": "a\x00b"}, "Null characters"),
         ],
     )  # fmt: skip

@@ -12,11 +12,12 @@ from django.urls import reverse
 
 from django_leasequeue import engine
 from django_leasequeue.admin import job_search
-from django_leasequeue.engine import Failure, Limited, LimitValues, NewJob, Node, Release
-from django_leasequeue.models import Limit, Workflow
+from django_leasequeue.engine import Failure, Limited, LimitValues, NewJob, Node, Release, clock
+from django_leasequeue.models import Limit, Worker, Workflow
 from django_leasequeue.worker import JobControl
 from django_leasequeue.worker.control import Suspended
 from tests.engine.helpers import make
+from tests.support.rows import rows
 
 if TYPE_CHECKING:
     from .person import Person
@@ -124,6 +125,9 @@ def test_a_phone_shows_the_overview_on_three_screens_and_a_large_workflow_on_one
         engine.run(engine.enqueue(f"queue-{number}", [job]))
     parts = [Node("queue-1", job, (0,), label=f"part {number}") for number in range(300)]
     engine.run(engine.start_workflow([Node("queue-1", job), *parts], uuid4(), name="large"))
+    for number in range(6):
+        at, node = clock.now(), f"web-{number}:1234:ab12cd"
+        rows(Worker).create(node=node, host="web", pid=number, concurrency=8, started_at=at, seen_at=at)
     User.objects.create_superuser("oncall", password="evening")
     person.sign_in("oncall", "evening")
     size = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
