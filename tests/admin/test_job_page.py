@@ -49,7 +49,7 @@ class TestSteps:
         make()
         (seq,) = put(name="shop.pay")
         control = JobControl(one(), NODE)
-        control.step("charge", lambda: {"card": "4711", "amount": 7})
+        control.step("charge", lambda: {"card": "a secret number", "amount": 7})
         clock.advance(seconds=1)
         control.step("draw", lambda: "x" * 5_000)
         clock.advance(seconds=1)
@@ -60,13 +60,18 @@ class TestSteps:
     def test_what_it_has_done_and_what_it_waits_for(self, client: Client, seq: int) -> None:
         page = look(client, seq)
         steps = page.text.partition("What the task has done")[2]
-        assert steps.index("charge") < steps.index("4711") < steps.index("draw") < steps.index("event packed:<7>")
+        assert (
+            steps.index("charge")
+            < steps.index("a secret number")
+            < steps.index("draw")
+            < steps.index("event packed:<7>")
+        )
         assert "4.9 KB of JSON: too long to be shown here." in steps
         assert "waits for packed:<7> until" in steps
 
     def test_values_need_their_permission(self, seq: int) -> None:
         page = look(signed_in("view_job"), seq)
-        assert "4711" not in page.text
+        assert "a secret number" not in page.text
         assert "charge" in page.text
 
     def test_without_steps_there_is_no_table(self, client: Client) -> None:

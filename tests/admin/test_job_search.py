@@ -105,6 +105,16 @@ class TestEveryState:
         assert "No job matches" in stranger.get(url, {"q": "two"}).content.decode()
         assert '"two"' not in stranger.get(url, {"queue": "secret"}).content.decode()
 
+    def test_an_argument_is_found_as_a_list_shows_it(self, clock: engine_clock.Clock, client: Client) -> None:
+        make()
+        calls = [{"customer": 17, "why": "order placed"}, {"why": "Order", "customer": 170}, {"in": {"customer": 17}}]
+        seqs = [enqueue(NewJob({"args": [], "kwargs": kwargs}))[0].seq for kwargs in calls]
+        for words, places in (
+            ("customer=17", {0, 2}), ("customer = 170", {1}), ('why="order placed"', {0}), ("why=order", {1}),
+            ("customer=1", set()),
+        ):  # fmt: skip
+            assert set(found(client, q=words)) == {seqs[place] for place in places}, words
+
     def test_what_is_wrong_is_said(self, jobs: dict[str, int], client: Client) -> None:
         url = reverse("admin:leasequeue_job_changelist")
         for query, words in {

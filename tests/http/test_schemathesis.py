@@ -91,12 +91,12 @@ def make_good(case: Case) -> None:
         case.body = {"node": "w1", "lease_id": HELD[0].lease_id, "name": "nap", "sleep_ms": 5}
     if not isinstance(case.body, dict):
         return
-    if "seqs" in case.body:
+    if case.path.endswith(("/ack", "/nack", "/extend")):
         # JSON Schema takes 7.0 for an integer; the API refuses what a float may have rounded.
         case.body["seqs"] = [int(seq) for seq in case.body["seqs"]]
-    if case.body.get("lease_ids") is not None:
-        count = min(len(case.body["seqs"]), len(case.body["lease_ids"]))
-        case.body["seqs"], case.body["lease_ids"] = case.body["seqs"][:count], case.body["lease_ids"][:count]
+        if case.body.get("lease_ids") is not None:
+            count = min(len(case.body["seqs"]), len(case.body["lease_ids"]))
+            case.body["seqs"], case.body["lease_ids"] = case.body["seqs"][:count], case.body["lease_ids"][:count]
     if "topics" in case.body:
         case.body["topics"] = dict(zip((QUEUE, LOG), case.body["topics"].values(), strict=False))
 
