@@ -38,6 +38,7 @@ from .calls import (
     store_steps,
     with_known_ids,
 )
+from .context import replacing
 from .exceptions import TaskNotFound
 from .registry import check_findable
 from .result_rows import ResultRow, find_row, result_of_row
@@ -262,7 +263,7 @@ class LeaseQueueBackend(BaseTaskBackend):
         Raises:
             InvalidTask: the task could not run.
         """
-        tagged = common_tags or tags.inherited.get()
+        tagged = common_tags or tags.inherited.get() or replacing.get()
         known = None if tagged else _known.get(id(task))
         if known is not None and known[0] is task and known[1] is self.params:
             return known[2]

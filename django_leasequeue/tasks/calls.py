@@ -24,6 +24,7 @@ from ..engine.queues.queues import make_declared
 from ..exceptions import QueueNotFound
 from . import backoff as backoffs
 from .api import DEFAULT_TASK_BACKEND_ALIAS, Task, TaskResult
+from .context import replacing
 from .exceptions import TaskNotFound
 from .keys import UnresolvedInput, is_about_key, limit_of_call, misfit, unique_fields
 from .options import BackendOptions
@@ -55,6 +56,8 @@ class TaskCalls:
         meta: dict[str, Any] = {}
         if run_at is not None:
             meta["run_after"] = run_at.astimezone(UTC).isoformat()
+        if depth := replacing.get():
+            meta["replaces"] = depth
         if backend != DEFAULT_TASK_BACKEND_ALIAS:
             meta["backend"] = backend
         changed = task.changed if isinstance(task, LeaseQueueTask) else ()
@@ -108,10 +111,10 @@ class TaskCalls:
         # As text, which the garbage collector does not look at: of many calls there would be many dicts for it.
         written = codec.JsonText(codec.dumps(data)) if data else None
         job = tuple.__new__(engine.NewJob, (written, *self._before, id_end, *self._after))
+        known = result.args if inputs is None else [UnresolvedInput(), *result.args]
         if self._is_keyed:
-            job = job._replace(**unique_fields(cast("Any", task), result.args, result.kwargs))
+            job = job._replace(**unique_fields(cast("Any", task), known, result.kwargs))
         if self._is_limited:
-            known = result.args if inputs is None else [UnresolvedInput(), *result.args]
             job = job._replace(limit=limit_of_call(task, known, result.kwargs))
         return result, job
 

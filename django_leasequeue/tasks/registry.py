@@ -110,6 +110,7 @@ class TaskEntry:
         "func",
         "ignore_result",
         "is_async",
+        "isolate",
         "keeps_slot",
         "path",
         "sender",
@@ -129,6 +130,7 @@ class TaskEntry:
         self.takes_context = task.takes_context
         #: In seconds, ``None`` for none; Django's own tasks have none.
         self.timeout: float | None = getattr(task, "timeout", None)
+        self.isolate: bool = getattr(task, "isolate", False)
         self.atomic: bool = getattr(task, "atomic", False)
         self.ignore_result: bool = getattr(task, "ignore_result", False)
         #: Whether its jobs keep the slot of their limit while they sleep or wait.

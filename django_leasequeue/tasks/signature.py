@@ -45,6 +45,8 @@ class Placed(NamedTuple):
     signature: Signature[Any]
     after: Ends
     name: str = ""
+    #: Whether it starts only if the one that it comes after fails.
+    for_failure: bool = False
 
 
 @dataclass(slots=True)
@@ -58,7 +60,7 @@ class Graph:
     edges: int = 0
     known: list[int] = field(default_factory=list)
 
-    def add(self, signature: Signature[Any], after: Ends) -> Ends:
+    def add(self, signature: Signature[Any], after: Ends, *, for_failure: bool = False) -> Ends:
         """Place a call; return where it ends.
 
         Raises:
@@ -72,7 +74,7 @@ class Graph:
                 f"the jobs of a workflow wait for at most {MAX_EDGES} others together. Where many come after many, put"
                 " one job between them."
             )
-        self.calls.append(Placed(signature, after))
+        self.calls.append(Placed(signature, after, for_failure=for_failure))
         return Ends((len(self.calls) - 1,))
 
     def reference_existing(self, seq: int) -> Ends:
@@ -94,6 +96,10 @@ class Step(ABC, Generic[T_co]):
     def place(self, graph: Graph, after: Ends) -> Ends:
         """Add the calls of this part to a graph; return where it ends."""
 
+    @abstractmethod
+    def enqueue(self) -> Any:
+        """Enqueue this part by itself."""
+
     def __or__(self, after: Step[T]) -> Chain[T]:
         """Return the chain of this step and another one: ``fetch.s(url) | parse.s() | store.s()``."""
         return self._chain((self, after)) if isinstance(after, Step) else NotImplemented
@@ -108,23 +114,52 @@ class Signature(Step[T_co]):
         args: positional arguments, JSON.
         kwargs: keyword arguments, JSON.
         immutable: whether it takes nothing from those that it comes after.
+        failure: what starts if it fails as a step of a workflow, see ``on_failure``.
     """
 
     task: Task[..., Any]
     args: Sequence[Any] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     immutable: bool = False
+    failure: Signature[Any] | None = None
 
     def place(self, graph: Graph, after: Ends) -> Ends:
-        return graph.add(self, after)
+        ends = graph.add(self, after)
+        if self.failure is not None:
+            graph.add(self.failure, ends._replace(tolerant=True), for_failure=True)
+        return ends
+
+    def on_failure(self, signature: Signature[Any]) -> Signature[T_co]:
+        """Return the same call with one that starts if it fails for good, as a step of a workflow.
+
+        It gets the ``Outcome`` of the step as its first argument, unless it is immutable. If the step succeeds or is
+        cancelled it does not run. The workflow has failed all the same.
+
+        Args:
+            signature: such as ``apologise.s("a@example.org")``.
+
+        Raises:
+            InvalidOption: it is none, or has an ``on_failure`` of its own.
+        """
+        if not isinstance(signature, Signature) or signature.failure is not None:
+            raise InvalidOption(
+                f"on_failure takes a signature without one of its own, such as task.s(); it is {signature!r:.200}."
+            )
+        return replace(self, failure=signature)
 
     def enqueue(self) -> TaskResult[T_co]:
         """Enqueue this call as a job of its own: ``task.enqueue`` with these arguments."""
+        self._check_alone()
         return self.task.enqueue(*self.args, **self.kwargs)
 
     async def aenqueue(self) -> TaskResult[T_co]:
         """Async twin of ``enqueue``."""
+        self._check_alone()
         return await self.task.aenqueue(*self.args, **self.kwargs)
+
+    def _check_alone(self) -> None:
+        if self.failure is not None:
+            raise InvalidOption("on_failure is of a step of a workflow: enqueue chain(signature).")
 
     def using(self, **options: Any) -> Signature[T_co]:
         """Return the same call of the task with other options.

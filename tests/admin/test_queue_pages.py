@@ -118,7 +118,7 @@ class TestWarnings:
         assert warned(queue) == []
         clock.advance(seconds=20)
         rows(Worker).update(seen_at=engine_clock.now())
-        assert "nobody swept it" in warned(queue)[0]
+        assert "was not swept" in warned(queue)[0]
 
     def test_a_lease_that_is_old(self, clock: engine_clock.Clock) -> None:
         queue = make()

@@ -66,7 +66,7 @@ def cases(label: str, mode: GenerationMode, base: str) -> st.SearchStrategy[Case
     if "{topic}" in label:
         made += [operation.as_strategy(mode, path_parameters={"topic": name}) for name in (QUEUE, LOG)]
     elif "{wid}" in label:
-        watch = requests.post(f"{base}/v0/watch", json={"topics": {QUEUE: 0, LOG: 0}}, timeout=20).json()
+        watch = requests.post(f"{base}/v0/watch", json={"topics": {QUEUE: 0, LOG: 0}}, timeout=120).json()
         made.append(operation.as_strategy(mode, path_parameters={"wid": watch["wid"]}))
     return st.one_of(made)
 
@@ -109,7 +109,7 @@ def ask(case: Case, base: str, session: requests.Session) -> int:
     parts = case.as_transport_kwargs(base_url=base)
     # What is longer the server refuses by itself, before any application hears of it.
     assume(len(parts["url"]) < MAX_ADDRESS)
-    with session.request(**parts, stream=True, timeout=20) as response:
+    with session.request(**parts, stream=True, timeout=120) as response:
         if response.headers.get("content-type", "").startswith("text/event-stream"):
             assert response.status_code == 200
             assert next(response.iter_content(None)).startswith(b"retry: 2000\n\n: hb\n\n")
