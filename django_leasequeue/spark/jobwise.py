@@ -84,7 +84,7 @@ def _of_each(detail: dict[str, Any]) -> Iterator[str]:
     labels, tolerant = detail.get("labels") or [""] * count, detail.get("tolerant") or [False] * count
     for place, parents in enumerate(detail["parents"]):
         said = {"workflow": detail["workflow"], "name": detail["name"], "parents": parents}
-        # As Spark writes JSON (see unpack.py).
+        # As Spark writes JSON (see `by_job`).
         told = {**said, "label": labels[place], "tolerant": tolerant[place]}
         yield json.dumps(told, ensure_ascii=False, separators=(",", ":"))
 

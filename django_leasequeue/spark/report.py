@@ -44,7 +44,8 @@ def in_directory(root: str | Path) -> tuple[Gold, dict[str, Any]]:
             raise InvalidOption(f"There is nothing at {path} yet: run the pipeline first (leasequeue_lake run).")
         if (path / "_delta_log").is_dir():
             table = delta.open_or_none(str(path))
-            gold[name] = dataset.dataset([] if table is None else table.file_uris(), format="parquet").to_table()
+            assert table is not None
+            gold[name] = table.to_pyarrow_table()
         else:
             gold[name] = dataset.dataset(path, format="parquet").to_table()
     lines = [path.read_text() for path in Path(root, "_notes", "run").glob("part-*")]
