@@ -258,11 +258,7 @@ class LeaseQueueBackend(BaseTaskBackend):
         raise _missing(key)
 
     def calls_of(self, task: Task[..., Any], common_tags: dict[str, Any] | None = None) -> TaskCalls:
-        """Return what makes jobs of a task's calls, with the tags of the workflow that they are in.
-
-        Raises:
-            InvalidTask: the task could not run.
-        """
+        """Return what makes jobs of a task's calls, with the tags of the workflow that they are in."""
         tagged = common_tags or tags.inherited.get() or replacing.get()
         known = None if tagged else _known.get(id(task))
         if known is not None and known[0] is task and known[1] is self.params:

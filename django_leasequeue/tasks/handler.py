@@ -77,13 +77,7 @@ class TaskHandler:
         return (float(seconds), None) if isinstance(seconds, (int, float)) and seconds > 0 else _NO_TIMEOUT
 
     def run(self, job: LeasedJob, control: JobControl) -> str | None:
-        """Run a sync task; return its result as JSON.
-
-        Raises:
-            TaskNotFound: there is no such task here.
-            ResultNotSerializable: it returned something else than JSON.
-            BaseException: whatever the task raised.
-        """
+        """Run a sync task; return its result as JSON."""
         entry, job = self._entry(job), job.loaded()
         token, tagging = running.set(control), self._tagging(job)
         try:
@@ -116,11 +110,7 @@ class TaskHandler:
     def _in_transaction(
         self, entry: TaskEntry, job: LeasedJob, control: JobControl, args: Any, kwargs: Any
     ) -> str | None:
-        """Run a task and end its job in one transaction.
-
-        Raises:
-            LeaseLost: another worker has the job, and nothing of this run is kept.
-        """
+        """Run a task and end its job in one transaction."""
         with atomic_run(control, f"the atomic task {entry.path}") as using:
             try:
                 value = entry.func(*args, **kwargs)
@@ -295,9 +285,6 @@ def _arguments(text: str | None) -> tuple[Any, Any, Any]:
     """Return positional and keyword arguments of a job's payload, and what it takes from the jobs before it.
 
     The call itself reports arguments that do not fit.
-
-    Raises:
-        InvalidOption: the payload is not that of a task.
     """
     if text is None:
         return (), {}, None
@@ -315,11 +302,7 @@ def _arguments(text: str | None) -> tuple[Any, Any, Any]:
 
 
 def result_json(path: str, value: Any) -> str:
-    """Return what a task returned as JSON text.
-
-    Raises:
-        ResultNotSerializable: it is not JSON, or larger than ``LEASEQUEUE["MAX_RESULT_BYTES"]``.
-    """
+    """Return what a task returned as JSON text."""
     try:
         text = codec.dumps(value if type(value) in _ATOMS else normalize_json(value), "it")
     except (TypeError, ValueError, RecursionError) as error:

@@ -76,13 +76,7 @@ class ProcessDied(Exception):
 
 
 def run_isolated(job: LeasedJob, control: JobControl, project: str) -> str | None:
-    """Run a task in a process of its own and return its result as JSON; kill that when the run is to stop.
-
-    Raises:
-        IsolatedTaskFailed: the task has raised.
-        ProcessDied: the process has ended without a word.
-        JobAborted, Suspended, PayloadAway: as ``TaskHandler.run``.
-    """
+    """Run a task in a process of its own and return its result as JSON; kill that when the run is to stop."""
     module = getattr(settings, "SETTINGS_MODULE", None)
     if not module:
         raise InvalidOption(

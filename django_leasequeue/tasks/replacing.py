@@ -38,12 +38,7 @@ def replacement_of(control: JobControl) -> Any:
 
 
 def replaced(control: JobControl, call: Any = None) -> Any:
-    """Return the value of what replaces the job: it is started if it is not, and waited for without a thread.
-
-    Raises:
-        ReplacementFailed: it has failed, or was cancelled.
-        Suspended: it goes on.
-    """
+    """Return the value of what replaces the job: it is started if it is not, and waited for without a thread."""
     # What replaces it may be under the same limit.
     control.keeps_slot = False
     started = control.step(STEP, partial(_start, control, call), atomic=True)

@@ -61,11 +61,7 @@ class Graph:
     known: list[int] = field(default_factory=list)
 
     def add(self, signature: Signature[Any], after: Ends, *, for_failure: bool = False) -> Ends:
-        """Place a call; return where it ends.
-
-        Raises:
-            InvalidOption: there are too many.
-        """
+        """Place a call; return where it ends."""
         self.edges += len(after.places)
         if len(self.calls) >= MAX_NODES:
             raise InvalidOption(f"a workflow has at most {MAX_NODES} jobs. Split it.")
@@ -177,11 +173,7 @@ class Signature(Step[T_co]):
 
 
 def check_step(step: Any, where: str) -> Step[Any]:
-    """Return a part of a workflow.
-
-    Raises:
-        InvalidOption: it is none.
-    """
+    """Return a part of a workflow."""
     if not isinstance(step, Step):
         raise InvalidOption(
             f"{where} takes signatures, such as task.s(1), chains, groups and chords; {step!r:.200} is none of them."
@@ -222,12 +214,7 @@ def inputs_marker(after: Ends) -> dict[str, bool]:
 
 @operation
 def read_inputs(seq: int) -> Steps[list[Input]]:
-    """Read how the parents of a job ended, with large results from their storage.
-
-    Raises:
-        PayloadAway: that storage is away.
-        LargePayloadLost: a result is gone there.
-    """
+    """Read how the parents of a job ended, with large results from their storage."""
     rows = yield from engine.inputs(seq).steps()
     try:
         return (yield from reading.steps(rows, _RESULT))
@@ -236,16 +223,7 @@ def read_inputs(seq: int) -> Steps[list[Input]]:
 
 
 def first_argument(rows: list[Input], marked: Any) -> Any:
-    """Return the first argument of a job: its parent's return value, or the list of those of all.
-
-    Args:
-        rows: its parents.
-        marked: what its payload says, see ``inputs_marker``.
-
-    Raises:
-        FailForGood: a value is not there any more.
-        InvalidOption: the payload is not that of a task in a workflow.
-    """
+    """Return the first argument of a job: its parent's return value, or the list of those of all."""
     if not isinstance(marked, dict) or marked.keys() != {"many", "failed"}:
         raise InvalidOption(f'"inputs" of a payload are written by workflows only; they are {marked!r:.200}.')
     if not rows or not (marked["many"] or len(rows) == 1):

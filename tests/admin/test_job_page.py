@@ -13,7 +13,7 @@ from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.models import StoredJob, Worker
 from django_leasequeue.worker import JobControl
 from django_leasequeue.worker.control import Suspended
-from tests.admin.pages import Page
+from tests.admin.pages import Page, messages, read
 from tests.admin.people import signed_in
 from tests.engine.helpers import NODE, enqueue, make, one, put, state
 from tests.support.rows import rows
@@ -29,18 +29,13 @@ def client() -> Client:
 
 
 def look(client: Client, seq: int) -> Page:
-    answer = client.get(reverse("admin:leasequeue_job_change", args=[seq]))
-    assert answer.status_code == 200
-    page = Page(answer.content.decode())
-    assert page.inline == []
-    assert len(page.ids()) == len(set(page.ids()))
-    return page
+    return read(client.get(reverse("admin:leasequeue_job_change", args=[seq])))
 
 
 def act(client: Client, seq: int, **data: Any) -> str:
     answer = client.post(reverse("admin:leasequeue_job_act", args=[seq]), data, follow=True)
     assert answer.status_code in (200, 404)
-    return " ".join(str(message) for message in answer.context["messages"]) if answer.context else ""
+    return messages(answer) if answer.context else ""
 
 
 def fail(kind: str, message: str, traceback: str = "File a.py, line 1", node: str = "worker-1") -> None:

@@ -13,7 +13,7 @@ from django_leasequeue.engine import Ending, Failure, NewJob, Release
 from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.engine.dead.filter import from_query
 from django_leasequeue.models import OperatorAction, StoredJob
-from tests.admin.pages import Page
+from tests.admin.pages import Page, messages, read
 from tests.admin.people import signed_in
 from tests.engine.helpers import NODE, claim, enqueue, make, put, state
 
@@ -32,9 +32,7 @@ def found(client: Client, **query: Any) -> list[int]:
     seen: list[int] = []
     while url:
         answer = client.get(url)
-        assert answer.status_code == 200
-        page = Page(answer.content.decode())
-        assert (page.inline, page.unnamed_fields()) == ([], [])
+        read(answer)
         seen += [job.seq for job in answer.context["looked"].jobs]
         url = answer.context["next"] and reverse("admin:leasequeue_job_changelist") + answer.context["next"]
     return seen
@@ -170,7 +168,7 @@ class TestActions:
     def act(self, client: Client, seq: int, action: str) -> str:
         answer = client.post(reverse("admin:leasequeue_job_act", args=[seq]), {"action": action}, follow=True)
         assert answer.status_code == 200
-        return " ".join(str(message) for message in answer.context["messages"])
+        return messages(answer)
 
     @pytest.mark.parametrize("requeue", ["original", "back"])
     def test_a_delayed_job_runs_now(self, clock: engine_clock.Clock, client: Client, requeue: str) -> None:

@@ -15,7 +15,7 @@ from django_leasequeue.models import OperatorAction, RecurringTask, StoredJob
 from django_leasequeue.reaper import Turn
 from django_leasequeue.reaper.recurring.declared import sync
 from django_leasequeue.reaper.recurring.duty import RecurringDuty
-from tests.admin.pages import Page
+from tests.admin.pages import Page, messages
 from tests.admin.people import signed_in
 from tests.engine.helpers import NODE, claim
 
@@ -52,7 +52,7 @@ def act(client: Client, task: RecurringTask, action: str) -> str:
     url = reverse("admin:leasequeue_recurringtask_changelist")
     answer = client.post(url, {"action": action, "_selected_action": task.pk}, follow=True)
     assert answer.status_code == 200
-    return " ".join(str(message) for message in answer.context["messages"])
+    return messages(answer)
 
 
 def test_last_and_next_ticks_and_how_the_last_one_ended(clock: engine_clock.Clock, client: Client) -> None:

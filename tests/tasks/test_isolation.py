@@ -67,7 +67,7 @@ def test_failures(how: str, kind: str, says: str, attempts: int) -> None:
 
 @pytest.mark.parametrize("how", ["cancel", "timeout", "hurry", "lost"])
 def test_what_ends_a_run_kills_its_process(tmp_path: Path, how: str) -> None:
-    timed = samples.report.using(timeout=8, max_attempts=1) if how == "timeout" else samples.report
+    timed = samples.report.using(timeout=600, max_attempts=1) if how == "timeout" else samples.report
     result = timed.enqueue(str(tmp_path))
     with working(TaskHandler(), queues=["default"]) as worker:
         found = pids(tmp_path)
@@ -78,6 +78,11 @@ def test_what_ends_a_run_kills_its_process(tmp_path: Path, how: str) -> None:
         if how == "lost":
             (control,) = [slot.control for slot in worker.state.slots if slot.control is not None]
             control.abort("lease_lost")
+        if how == "timeout":
+            timekeeper = worker.worker._timekeeper
+            (alarm,) = timekeeper._alarms.values()
+            alarm.soft_at = 0
+            timekeeper.expect(alarm)
         if how != "hurry":
             eventually(lambda: not any(map(alive, found)))
     eventually(lambda: not any(map(alive, found)))
