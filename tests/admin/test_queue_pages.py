@@ -17,7 +17,7 @@ from django_leasequeue.engine.queues.stats import counts_by_id
 from django_leasequeue.engine.span import span
 from django_leasequeue.models import LiveJob, OperatorAction, Queue, QueueFloor, StoredJob, Worker
 from django_leasequeue.reaper import concerns
-from django_leasequeue.worker.link import Presence, say_presence
+from django_leasequeue.worker.link import Presence, write_presence
 from tests.admin.pages import Page, read
 from tests.admin.people import signed_in
 from tests.engine.helpers import claim, make, one, put
@@ -310,16 +310,16 @@ class TestWorkers:
 
     def test_a_worker_that_is_asked_hears_it_with_its_next_sign_of_life(self, client: Client) -> None:
         presence = Presence("worker-1", "h", 1, "", ["work"], 1, "running", 1.0, 0, 0, 0, 0, [], {})
-        assert engine.run(say_presence(presence)) is False
+        assert engine.run(write_presence(presence)) is False
         pk = Worker.objects.get().pk
         url, form = reverse("admin:leasequeue_worker_changelist"), {"action": "stop", "_selected_action": pk}
         viewer = signed_in("view_worker", name="viewer")
         for who in (viewer, signed_in("view_worker", "stop_worker", name="strict", enforce_csrf_checks=True)):
             who.post(url, form)
         assert "Ask the selected" not in Page(viewer.get(url).content.decode()).text
-        assert engine.run(say_presence(presence)) is False
+        assert engine.run(write_presence(presence)) is False
         client.post(url, form)
-        assert engine.run(say_presence(presence)) is True
+        assert engine.run(write_presence(presence)) is True
         assert "asked to stop" in look(client, "leasequeue_worker_changelist").text
         client.post(url, form)
         assert OperatorAction.objects.count() == 1

@@ -186,17 +186,23 @@ def test_silver_of_an_older_version_is_written_anew_and_of_a_newer_one_refused(l
         pipeline.run(lake, source.options)
 
 
-def test_one_run_at_a_time(lake: Lake, source: Source, tmp_path: Path) -> None:
+def test_one_command_writes_at_a_time(
+    lake: Lake, source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(lake.spark), "stop", lambda session: None)  # the tests' session goes on
     moved = Lake(lake.spark, str(tmp_path / "mount"))
     Path(moved.root).symlink_to(lake.root)
     elsewhere = Lake(lake.spark, str(tmp_path / "elsewhere"))
     with upkeep.only_run(lake, source.options, "lake"):
         with pytest.raises(upkeep.RunInProgress, match="Another run of the consumer 'lake'"):
             pipeline.run(elsewhere, source.options)
-        for same in (lake, moved):
+        for name, same in (("another", lake), ("a third", moved)):
             with pytest.raises(upkeep.RunInProgress, match="or a run of another consumer"):
-                pipeline.run(same, source.options, consumer="another")
-        with upkeep.only_run(elsewhere, source.options, "another"):
+                pipeline.run(same, source.options, consumer=name)
+        for action in ("archive", "compact"):
+            with pytest.raises(CommandError, match="Another command writes to the lake"):
+                call_command("leasequeue_lake", action, "--lake", lake.root)
+        with upkeep.only_run(elsewhere, source.options, "a fourth"):
             pass
     with upkeep.only_run(lake, source.options, "another"):
         pass
