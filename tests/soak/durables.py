@@ -9,8 +9,7 @@ from typing import Any
 from .evidence import SECOND, TIMEOUT
 from .incidents import Incidents
 from .promises import EARLY_WAKE, EFFECTS, MISSED, STEP_AGAIN, STEP_LATE, Broken
-from .registry import Registry
-from .runs import CLOCKS, Leases, Run
+from .runs import CLOCKS, Leases, Registry, Run
 
 #: What an event may take to be there for those that wait, and how far times of two clocks may be apart.
 SLACK = SECOND

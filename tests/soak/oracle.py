@@ -30,9 +30,8 @@ from .promises import (
     WRONG,
     Broken,
 )
-from .registry import MEMORY, Registry
 from .returns import QUIET, Returns, all_busy
-from .runs import DEADLY, FAILED, FLOW, LATE_ACKS, Job, Judge, Leases, Run, said
+from .runs import DEADLY, FAILED, FLOW, LATE_ACKS, MEMORY, Job, Judge, Leases, Registry, Run, said
 
 #: The number of an extension in the lease log.
 EXTENDED = 3

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .promises import INCONSISTENT, LOST, SLOW
-from .sabotages import QUIET, SABOTAGES, Sabotage
 
 BASE = Path(__file__).resolve().parents[2]
 PACKAGE = "django_leasequeue"
@@ -23,9 +22,119 @@ PACKAGE = "django_leasequeue"
 COPIED = (PACKAGE, "testproject", "tests/__init__.py", "tests/soak", "tests/support", "manage.py", "pyproject.toml")
 #: Seconds in which each has to be caught; minutes of faults, and seconds for the rest, that fit into it.
 LIMIT, MINUTES, DRAIN = 180.0, 0.7, 75.0
+BROKEN = re.compile(r"BROKEN: (?P<promise>.+?) \(during: (?P<fault>.+?)\): (?P<evidence>.+)")
+
+
+class Patch(NamedTuple):
+    """A text in a file of the package, and what stands in its place; wherever it stands in the file."""
+
+    file: str
+    old: str
+    new: str
+
+
+class Sabotage(NamedTuple):
+    """A fault in our code."""
+
+    name: str
+    patches: tuple[Patch, ...]
+    faults: tuple[str, ...]
+    #: Whether it shows in late work; for others that does not count (a slow machine).
+    delays: bool = False
+
+
+#: Nothing that harms: what shows by itself shows under this as well.
+QUIET = ("snapshot held",)
+DEATHS = ("worker killed", "task: exit", "web worker killed")
+SILENCE = ("worker hung", "worker refused")
+CRASHES = ("postmaster killed", "stopped immediately")
+
+_TOKENS = "c.token = ANY (%(tokens)s::bigint[])"
+_HELD = f"{_TOKENS} AND c.node = %(node)s::text"
+_SEQS = "c.seqs && %(seqs)s::bigint[]"
+_ADMIT = "sql/flow/flow_admit.sql"
+_ONE, _SOME, _FINISH, _RELEASE = (
+    f"sql/leases/{name}.sql" for name in ("finish_one", "finish_some", "finish", "release")
+)
+_STEPS = "migrations/0004_job_steps.py"
+_WAITS = "ORDER BY m.rank, m.seq\n"
+
+
+def _sabotage(name: str, faults: tuple[str, ...], *patches: tuple[str, str, str], delays: bool = False) -> Sabotage:
+    return Sabotage(name, tuple(Patch(*patch) for patch in patches), faults, delays)
+
+
+SABOTAGES = (
+    _sabotage("an ack ignores token and node", QUIET,
+        (_ONE, "c.token = %(token)s::bigint AND c.node = %(node)s::text AND %(seq)s", "%(seq)s"),
+        (_ONE, "c.token = %(token)s::bigint AND", "c.token = k.token AND"),
+        (_SOME, _HELD, _SEQS), (_SOME, "i.seq = u.seq AND i.claim = k.token", "i.seq = u.seq"),
+        (_FINISH, _HELD, _SEQS), (_FINISH, "i.i_seq = u.seq AND i.i_claim = k.token", "i.i_seq = u.seq"),
+        (_SOME, _TOKENS, "true"), (_FINISH, _TOKENS, "true")),
+    _sabotage("an extension ignores the node", QUIET, ("sql/leases/extend.sql", _HELD, _TOKENS)),
+    _sabotage("a nack ignores the token", QUIET,
+        (_RELEASE, _HELD, f"{_SEQS} AND c.node = %(node)s::text"), (_RELEASE, _TOKENS, "true"),
+        (_RELEASE, "i.i_seq = u.seq AND i.i_claim = k.token", "i.i_seq = u.seq")),
+    _sabotage("an extension is three seconds shorter in the database than the worker is told", SILENCE,
+        ("sql/leases/extend.sql", "NULL THEN k.until ELSE", "NULL THEN k.until - interval '3 s' ELSE")),
+    _sabotage("a sweep loses jobs at their first delivery", DEATHS,
+        ("sql/leases/sweep.sql", "WHERE r.state = 0\n)", "WHERE r.state = 0 AND r.delivery > 1\n)")),
+    _sabotage("a running job is not told that its lease ends", SILENCE,
+        ("worker/leases.py", 'control.abort("lease_lost")', "pass")),
+    _sabotage("a job is started though its lease is over", ("worker stopped",),
+        ("worker/threads.py", "if lease is None or lease.forbids(job, since):", "if False:")),
+    _sabotage("a limit has room for two more", QUIET,
+        (_ADMIT, "NOT NULL THEN l.concurrency -", "NOT NULL THEN l.concurrency + 2 -")),
+    _sabotage("a rate gives three times as many starts", ("queue paused",),
+        (_ADMIT, "k.rate + k.burst - k.spent", "3 * k.rate + k.burst - k.spent"),
+        (_ADMIT, "/ extract(epoch FROM k.each) + 1", "/ extract(epoch FROM k.each) * 3 + 6")),
+    _sabotage("a limit takes the newest job first", QUIET,
+        (_ADMIT, f"k.id AND m.waits {_WAITS}", "k.id AND m.waits ORDER BY m.rank, m.seq DESC\n"),
+        (_ADMIT, f"(%(queues)s::bigint[]) {_WAITS}", "(%(queues)s::bigint[]) ORDER BY m.rank, m.seq DESC\n")),
+    _sabotage("a paused queue is claimed from", ("queue paused",),
+        *((f"sql/leases/{name}.sql", "q.paused_at IS NULL", "true")
+          for name in ("claim", "claim_mixed", "claim_look"))),
+    _sabotage("a job starts when the first of its parents has ended", QUIET,
+        ("sql/flow/flow_children.sql", "WHERE d.pending = 0 AND", "WHERE")),
+    _sabotage("a job gets what its parents returned in another order", QUIET,
+        ("sql/flow/member_inputs.sql", "ORDER BY u.n", "ORDER BY u.n DESC")),
+    _sabotage("the cancel of a workflow leaves what waits", QUIET,
+        ("sql/flow/workflow_cancel.sql", "m.state IN (0, 3)", "m.state IN (3)")),
+    _sabotage("workers do not hear of a cancel", QUIET,
+        ("sql/leases/leases_taken.sql", "pg_notify('leasequeue', 'l' || u.id)", "pg_notify('nobody', '')")),
+    _sabotage("a unique key is free while its job waits", QUIET,
+        ("sql/jobs/unique_look.sql", "WHEN p.waits THEN 0 ELSE 1 END AS verdict", "ELSE 2 END AS verdict")),
+    _sabotage("a key is free again when its job has ended", QUIET,
+        ("sql/jobs/key_taken.sql", ">= 10 THEN (q.dedup_until <> 'result_ttl' OR", ">= 10 THEN (true OR")),
+    _sabotage("a caller gets the answer of the job before", QUIET,
+        ("queue/request.py", "    seq = receipt.seq\n", "    seq = receipt.seq - 1\n"),
+        ("queue/request.py", "if receipt.created_at is not None and row.", "if row.created_at is None and row.")),
+    _sabotage("a log is read beyond what has committed", QUIET,
+        *((f"sql/topics/{name}.sql", "CASE WHEN w.mark <= w.oldest THEN w.last END", "w.last")
+          for name in ("topic_read", "topic_seal"))),
+    _sabotage("a page of a log begins with the last record of the one before", QUIET,
+        ("sql/topics/topic_read.sql", "o.seq > %(after)s::bigint", "o.seq >= %(after)s::bigint")),
+    _sabotage("the event stream is read beyond transactions that go on", ("transaction held open",),
+        ("sql/lake/horizon.sql", "pg_snapshot_xmin(", "pg_snapshot_xmax(")),
+    _sabotage("a commit is answered before it is on disk", ("postmaster killed",),
+        *((f"sql/jobs/{name}.sql", "AND durability <> 'fsync' THEN", "THEN") for name in ("enqueue", "enqueue_one"))),
+    _sabotage("a step is kept by a worker that has lost the lease", ("worker stopped",),
+        (_STEPS, "RETURN EXISTS (", "RETURN true OR EXISTS (")),
+    _sabotage("a later delivery does not know of the steps before", QUIET,
+        ("worker/steps.py", "fresh = (", "fresh = True or (")),
+    _sabotage("an atomic step is no transaction", DEATHS,
+        ("worker/steps.py", "with transaction.atomic(using=using), _refusing", "with _refusing")),
+    _sabotage("a sleep ends before its time", QUIET,
+        ("sql/jobs/step_wait.sql", "* 1000)::bigint", "* 500)::bigint"),
+        ("sql/jobs/step_wait.sql", "CASE WHEN s.until <=", "CASE WHEN s.until - interval '99 s' <=")),
+    _sabotage("a wait does not look whether its event has come", QUIET,
+        ("sql/jobs/step_wait.sql", "e.name = %(event)s::text AND", "e.name IS NULL AND")),
+    _sabotage("it is tried once a minute to reach the database again", CRASHES,
+        ("engine/outage.py", "LAST_RETRY = 0.1, 1.5", "LAST_RETRY = 60.0, 60.0"), delays=True),
+)  # fmt: skip
+
 #: The code as it is, which has to pass.
 CONTROL = Sabotage("none", (), QUIET)
-BROKEN = re.compile(r"BROKEN: (?P<promise>.+?) \(during: (?P<fault>.+?)\): (?P<evidence>.+)")
 
 
 class Verdict(NamedTuple):
@@ -103,7 +212,7 @@ def main() -> int:
     chosen = [one for one in SABOTAGES if not given.words or any(word in one.name for word in given.words)]
     if gone := [text for sabotage in SABOTAGES for text in missing(sabotage)]:
         print(*gone, sep="\n")
-        print("The code has changed: say in tests/soak/sabotages.py what the fault would be now.")
+        print("The code has changed: say in SABOTAGES what the fault would be now.")
         return 2
     if given.list:
         print(*(sabotage.name for sabotage in chosen), sep="\n")

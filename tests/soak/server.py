@@ -278,10 +278,31 @@ class SoakServer:
         """End it without a checkpoint."""
         self._server.stop("immediate")
 
-    def kill_postmaster(self) -> None:
-        """Kill the postmaster; its children notice."""
-        if (pid := self._server.pid) is not None:
-            os.kill(pid, signal.SIGKILL)
+    @contextmanager
+    def last_moment(self, backend: int) -> Iterator[None]:
+        """Stop all processes but one backend, so that no other commit flushes what it writes; then kill all of them.
+
+        Where a stopped process holds what that backend needs, all are killed after a second.
+        """
+        postmaster = self._server.pid
+        if postmaster is None:
+            yield
+            return
+        children = [int(pid) for pid in Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()]
+
+        def signalled(pids: list[int], number: int) -> None:
+            for pid in pids:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, number)
+
+        over = threading.Timer(1.0, signalled, ([postmaster, *children], signal.SIGKILL))
+        over.start()
+        signalled([pid for pid in children if pid != backend], signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            over.cancel()
+            signalled([postmaster, *children], signal.SIGKILL)
 
     def kill_backend(self, chance: float) -> None:
         """Kill the backend of a client: the postmaster ends all others, and recovers."""

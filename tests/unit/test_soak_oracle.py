@@ -9,8 +9,7 @@ from tests.soak.clock import place
 from tests.soak.evidence import SECOND
 from tests.soak.oracle import Oracle
 from tests.soak.plan import CREW, SERVER, WORLD, plan
-from tests.soak.sabotage import missing
-from tests.soak.sabotages import SABOTAGES
+from tests.soak.sabotage import SABOTAGES, missing
 from tests.unit.soak_story import LEASE, Story
 
 
