@@ -11,6 +11,7 @@ without a word, so a checkpoint that did not write the files is refused.
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -18,9 +19,10 @@ from ..exceptions import InvalidOption, LeaseQueueError
 from . import delta
 from .errors import said
 from .jobwise import by_job
-from .layout import BATCHES, PLAIN, Lake
+from .layout import BATCHES, Lake
 
 if TYPE_CHECKING:
+    from deltalake import DeltaTable
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming import StreamingQuery
 
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 BATCH = 1_000_000
 #: Seconds from one line of progress to the next.
 PROGRESS = 5
+#: Rows that agree in these are one row of the log (ids begin anew in a restored database).
+_ROW = ["id", "txid", "occurred_at"]
 #: The stream counts events under this name: Spark's own figures count rows.
 _COUNT = "events"
 
@@ -77,11 +81,11 @@ def ingest(
     if lake.format == "delta":
         # Through Spark Connect it runs in a process of the server: it takes plain values only.
         root = lake.root
-        writer = writer.foreachBatch(lambda frame, number: delta.append(frame, number, root, checkpoint))
+        writer = writer.foreachBatch(lambda frame, number: append_batch(frame, number, root, checkpoint))
     else:
         writer = writer.format("parquet").partitionBy("day").option("path", lake.bronze)
     # A stream's files know no options but the session's, as they are when it starts.
-    for name, value in PLAIN.items():
+    for name, value in delta.PLAIN.items():
         lake.spark.conf.set(name, value)
     try:
         query = (
@@ -91,7 +95,7 @@ def ingest(
             .start()
         )
     finally:
-        for name in PLAIN:
+        for name in delta.PLAIN:
             lake.spark.conf.unset(name)
     if stream is None:
         lake.put_note("bronze", {"stream": _stream(lake, checkpoint)})
@@ -158,3 +162,36 @@ def read_or_none(lake: Lake) -> DataFrame | None:
 def read(lake: Lake) -> DataFrame:
     """Return the events of bronze, one row a job."""
     return by_job(lake.read(lake.bronze))
+
+
+def append_batch(frame: DataFrame, number: int, root: str, checkpoint: str) -> None:
+    """Commit one batch of the stream, unless the table has it. A new checkpoint's batches are others: its id is new."""
+    from deltalake import CommitProperties, Transaction
+
+    lake = Lake(frame.sparkSession, root, "delta")
+    stream = json.loads((lake.lines_or_none(f"{checkpoint}/metadata") or ["{}"])[0])["id"]
+    table = delta.open_or_none(lake.bronze)
+    if table is not None:
+        committed = table.transaction_version(stream)
+        if committed is not None and committed >= number:
+            return
+        delta.follow_schema(table, frame)
+        frame = _without_known(lake, table, frame, checkpoint, first=committed is None)
+    properties = CommitProperties(
+        custom_metadata={"stream": stream, "batch": str(number)}, app_transactions=[Transaction(stream, number)]
+    )
+    files = delta.write_files(frame, lake.bronze, f"data/{stream}/{number}-{secrets.token_hex(4)}")
+    if files:
+        delta.commit(lake.bronze, table, frame, files, "append", properties=properties)
+
+
+def _without_known(lake: Lake, table: DeltaTable, frame: DataFrame, checkpoint: str, *, first: bool) -> DataFrame:
+    """Leave out rows that an earlier checkpoint brought into the table."""
+    note = f"{checkpoint}/_leasequeue"
+    if first and table.file_uris():
+        lake.put_note_at(note, {"follows": table.version()})
+    if not lake.note_at(note):
+        return frame
+    return frame.join(delta.rows(lake.spark, lake.bronze, table).select(*_ROW), _ROW, "left_anti").select(
+        *frame.columns
+    )

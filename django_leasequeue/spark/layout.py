@@ -7,6 +7,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from ..exceptions import InvalidOption
+from . import delta
+from .delta import PLAIN
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -23,16 +25,12 @@ BATCHES = (
     " deadline timestamp, kind smallint, node string, name string, seqs array<bigint>, deliveries array<int>,"
     " waited array<int>, ran array<int>, detail string"
 )
-#: Options of Parquet. Numbers and times that hardly repeat: to try a dictionary for them made reading 5 million events
-#: and writing them a quarter dearer (26 against 21 CPU seconds), and the files larger (70 against 55 MB).
-PLAIN = {
-    f"parquet.enable.dictionary#{column}": "false"
-    for column in (
-        *("id", "seq", "claim", "occurred_at", "enqueued_at", "deadline"),
-        *("ready_at", "claimed_at", "first_claimed_at", "ended_at", "waited", "ran", "total"),
-        *(f"{name}.list.element" for name in ("seqs", "waited", "ran")),
-    )
-}
+#: The tables of gold.
+TABLES = (
+    *("latency", "queue_latency", "daily", "weeks", "throughput", "backlog", "in_flight", "use"),
+    *("nodes", "poison", "leases", "capacity", "forecast", "span", "quality", "workflows", "critical_paths"),
+    *("objectives", "retry_cost", "tenants", "time_split", "recoveries", "changes"),
+)
 #: How tables are written: as Parquet by Spark alone, or as Delta tables.
 FORMATS = ("parquet", "delta")
 
@@ -86,9 +84,7 @@ class Lake:
         names the files, of Parquet Spark finds them by the conditions of a query.
         """
         if self.format == "delta":
-            from . import delta
-
-            return delta.read_or_none(self, path, *days)
+            return delta.read_or_none(self.spark, path, *days)
         from pyspark.errors import AnalysisException
 
         try:
@@ -105,8 +101,6 @@ class Lake:
     def write(self, path: str, rows: DataFrame, days: list[str] | None = None) -> None:
         """Write a table of silver, by the day of ``enqueued_at``, in place of what is there, or of these days of it."""
         if self.format == "delta":
-            from . import delta
-
             delta.replace(rows, path, days)
             return
         from pyspark.sql import functions as f

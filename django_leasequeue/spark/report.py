@@ -15,6 +15,7 @@ from ..engine import csvguard
 from ..exceptions import InvalidOption
 from . import delta
 from .advice import Links
+from .layout import TABLES
 from .page import html
 
 if TYPE_CHECKING:
@@ -22,11 +23,6 @@ if TYPE_CHECKING:
 
     from .layout import Lake
 
-TABLES = (
-    *("latency", "queue_latency", "daily", "weeks", "throughput", "backlog", "in_flight", "use"),
-    *("nodes", "poison", "leases", "capacity", "forecast", "span", "quality", "workflows", "critical_paths"),
-    *("objectives", "retry_cost", "tenants", "time_split", "recoveries", "changes"),
-)
 #: The slowest workflows of the newest seven days that a report has, and of each the steps that took longest.
 MOST_WORKFLOWS, MOST_STEPS = 1_000, 5
 

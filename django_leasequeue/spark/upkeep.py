@@ -9,10 +9,13 @@ import psycopg
 
 from ..exceptions import InvalidOption, LeaseQueueError
 from ..sql import statement
+from . import delta
 from .database import resolve
-from .layout import Lake
+from .layout import TABLES, Lake
 from .options import CONNECTION
 
+#: Hours for which vacuum keeps files that no version needs any more: readers and time travel go back so far.
+KEPT_HOURS = 168
 #: Version of the columns of silver. A lake of an older one is computed anew from bronze.
 SILVER = 4
 #: Version of the tables of gold. A lake of another one gets them anew with the next run.
@@ -72,3 +75,19 @@ def is_current(lake: Lake) -> bool:
 def note_current(lake: Lake) -> None:
     """Note that silver has the columns of this version."""
     lake.put_note("schema", {"silver": SILVER})
+
+
+def maintain(lake: Lake) -> int:
+    """Merge small files of all tables, remove those that no version of the last week needs, write log checkpoints.
+
+    Returns how many files were merged.
+    """
+    silver = [lake.silver(name) for name in ("attempts", "jobs", "waiting")]
+    merged = 0
+    for path in (lake.bronze, *silver, *map(lake.gold, TABLES)):
+        if (table := delta.open_or_none(path)) is not None:
+            merged += int(table.optimize.compact()["numFilesRemoved"])
+            table.vacuum(KEPT_HOURS, dry_run=False, full=True)
+            table.create_checkpoint()
+            table.cleanup_metadata()
+    return merged

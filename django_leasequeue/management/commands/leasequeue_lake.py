@@ -199,13 +199,13 @@ class Command(LeaseQueueCommand):
         self._with_lake({**options, "lake": options["lake"] or "unused"}, work)
 
     def _compact(self, options: dict[str, Any]) -> None:
-        from django_leasequeue.spark import database, delta, upkeep
+        from django_leasequeue.spark import database, upkeep
 
         def work(lake: Lake) -> None:
             if lake.format != "delta":
                 raise CommandError("Only a lake of Delta tables can be compacted; this one is of Parquet files.")
             with upkeep.only_run(lake, database.address(options["using"])):
-                self.stdout.write(f"{delta.maintain(lake)} files merged")
+                self.stdout.write(f"{upkeep.maintain(lake)} files merged")
 
         self._with_lake(options, work)
 
