@@ -221,7 +221,7 @@ class TestNothingIsLeftBehind:
         from django_leasequeue.engine.large.writing import link_steps
         from django_leasequeue.engine.operation import Operation
 
-        gone = LargeObject.objects.create(created_at=engine_clock.now(), size=1, storage="large", name="x", seq=0)
+        gone = rows(LargeObject).create(created_at=engine_clock.now(), size=1, storage="large", name="x", seq=0)
         reference = Reference(StoredPart(gone.pk, "large", "x", "", 1))
         with pytest.raises(LargeStorageError, match="Try again"):
             engine.run(Operation(lambda: link_steps({1: reference})))
