@@ -71,7 +71,7 @@ bench: .venv/.installed-test
 
 docs: .venv/.installed-docs
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
-	@echo "build/docs/index.html; with search: python3 -m http.server --bind 127.0.0.1 --directory build/docs"
+	@echo "build/docs/index.html"
 
 soak: .venv/.installed-test
 	@$(PY) -m tests.soak $(ARGS)

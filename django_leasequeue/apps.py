@@ -7,6 +7,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db.models.signals import post_migrate
 
 from . import conf
+from .conf import process
 
 
 class LeaseQueueConfig(AppConfig):
@@ -24,8 +25,10 @@ class LeaseQueueConfig(AppConfig):
                 "'pgtrigger' is not in INSTALLED_APPS. Add it before 'django_leasequeue': its triggers guard the"
                 " tables."
             )
-        super().import_models()
+        with process.collector_paused():
+            super().import_models()
 
+    @process.collector_paused()
     def ready(self) -> None:
         from .checks import addresses, database  # noqa: F401  (importing them registers the checks)
         from .checks import settings as _settings  # noqa: F401

@@ -6,7 +6,7 @@ from typing import Any
 #: Pages that answer a question that others mention: found before them.
 FIRST = {"how-to/limits.md": 4, "how-to/retries.md": 4, "how-to/workflows.md": 2, "tutorial/first-worker.md": 2}
 #: Pages that mention everything: found behind those that explain it.
-LAST = {"README.md": 0.5}
+LAST = {"README.md": 0.5, "reference/docstrings.md": 0.5}
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from django import forms
 from django.contrib import admin
 from django.core.paginator import Paginator
 from django.db.models import Model, QuerySet
@@ -13,6 +14,7 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.views.decorators.http import require_POST
 
+from ..engine import codec
 from ..templatetags.leasequeue_admin import count, moment
 from . import pages, reading
 
@@ -91,6 +93,20 @@ def moment_of(field: str, label: str) -> Callable[[Any], Any]:
 def count_of(field: str, label: str = "") -> Callable[[Any], Any]:
     """Return a column with a number, its thousands apart."""
     return column(label or field, lambda row: count(getattr(row, field)), field)
+
+
+class JsonField(forms.JSONField):
+    """A field of JSON that says where it is wrong."""
+
+    def to_python(self, value: Any) -> Any:
+        try:
+            return super().to_python(value)
+        except forms.ValidationError as error:
+            try:
+                codec.loads(value)
+            except ValueError as why:
+                raise forms.ValidationError(f"This is not JSON: {why}.") from error
+            raise
 
 
 class BoundedPaginator(Paginator):

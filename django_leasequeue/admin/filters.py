@@ -146,7 +146,7 @@ def change_saved(request: HttpRequest, site: AdminSite) -> HttpResponse:
     owner = str(request.user.pk)
     back = safe_next(request, site)
     if request.POST.get("forget"):
-        gone = SavedFilter.objects.filter(pk=_number(request.POST["forget"]))
+        gone = SavedFilter.objects.filter(pk=seq_of(request.POST["forget"]) or 0)
         if not request.user.is_superuser:
             gone = gone.filter(owner=owner)
         count, _ = gone.delete()
@@ -175,10 +175,6 @@ def change_saved(request: HttpRequest, site: AdminSite) -> HttpResponse:
     )
     messages.success(request, f"Saved the filter {name!r}.")
     return HttpResponseRedirect(back)
-
-
-def _number(text: str) -> int:
-    return seq_of(text) or 0
 
 
 def safe_next(request: HttpRequest, site: AdminSite, default: str = "leasequeue_deadletters") -> str:

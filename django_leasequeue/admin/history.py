@@ -214,7 +214,9 @@ def table_of(events: Sequence[JobEvent]) -> list[EventLine]:
     lines: list[EventLine] = []
     before: JobEvent | None = None
     for event in events:
-        if lines and before is not None and _goes_on(before, event):
+        same = before is not None and (before.kind, before.claim) == (event.kind, event.claim)
+        if lines and same and event.kind == EventKind.EXTENDED:
+            # It only makes the same lease longer once more.
             lines[-1] = replace(lines[-1], event=event, times=lines[-1].times + 1)
             before = event
             continue
@@ -223,11 +225,6 @@ def table_of(events: Sequence[JobEvent]) -> list[EventLine]:
         lines.append(EventLine(event, after, free and after is not None and after > timedelta(seconds=1)))
         before = event
     return lines
-
-
-def _goes_on(before: JobEvent, event: JobEvent) -> bool:
-    """Return whether an event only makes the same lease longer once more."""
-    return before.kind == event.kind == EventKind.EXTENDED and before.claim == event.claim
 
 
 def draw(events: Sequence[JobEvent], now: datetime, *, open_end: bool) -> SafeString:

@@ -180,11 +180,11 @@ def _search(request: HttpRequest, wanted: job_search.JobFilter) -> dict[str, Any
 def _by_index(request: HttpRequest, queue: Queue, state: str) -> dict[str, Any]:
     counts = reading.read(counts_by_id([queue.pk])).get(queue.pk)
     figures = [] if counts is None else [
-        ("ready", capped(counts.ready)),
-        ("delayed", capped(counts.delayed)),
-        ("leased", capped(counts.in_flight)),
-        ("dead", capped(counts.dead)),
-        ("record", capped(counts.records)),
+        ("ready", capped(counts.ready, counts.cap)),
+        ("delayed", capped(counts.delayed, counts.cap)),
+        ("leased", capped(counts.in_flight, counts.cap)),
+        ("dead", capped(counts.dead, counts.cap)),
+        ("record", capped(counts.records, counts.cap)),
     ]  # fmt: skip
     if not state:
         state = next((name for name, count in figures if count != "0"), "record" if queue.type == "log" else "ready")

@@ -138,7 +138,7 @@ def _branch(value: dict[str, Any] | list[Any], label: SafeString | str, depth: i
         shown.append((_value(inner, key, depth + 1, budget),))
     left = len(pairs) - len(shown)
     rest = format_html('<li class="lq-hidden">and {} more</li>', f"{left:,}") if left else ""
-    what = f"{len(pairs):,} {'names' if isinstance(value, dict) else 'items'}"
+    what = f"{len(pairs):,} {'name' if isinstance(value, dict) else 'item'}{'' if len(pairs) == 1 else 's'}"
     return format_html(
         '<details{}><summary>{}<span class="lq-quiet">{}</span></summary><ul>{}{}</ul></details>',
         SafeString(" open") if depth < _OPEN else "",

@@ -6,6 +6,7 @@ request. An answer says how far it has read; ``search.js`` asks for the next one
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -123,6 +124,19 @@ def _line(data: Any) -> str:
     return ", ".join([*map(codec.dumps, args), *(f"{k}={codec.dumps(v)}" for k, v in kwargs.items())])
 
 
+def _called(text: str | None) -> str | None:
+    """Return ``customer=17``, as a list shows an argument, as JSON without spaces; ``None`` where a text is no such."""
+    found = re.fullmatch(r"(\w+)\s*=\s*(.+)", text or "")
+    if found is None:
+        return None
+    try:
+        value = codec.loads(found[2])
+    except ValueError:
+        value = found[2]
+    called = f"{codec.dumps(found[1])}:{codec.dumps(value)}"
+    return called.replace(" ", "").replace("}", ",").lower()
+
+
 @operation
 def find(wanted: JobFilter, *, below: int | None = None, size: int = 50) -> Steps[JobHits]:
     """Search for jobs, the newest first; ``below`` is ``next`` of the search before."""
@@ -132,6 +146,7 @@ def find(wanted: JobFilter, *, below: int | None = None, size: int = 50) -> Step
     params = {
         **wanted.rest.matching(),
         "payloads": wanted.payloads,
+        "called": _called(wanted.rest.text),
         "queue": wanted.queue,
         "states": None if wanted.state is None else arrays.integers([STATES[wanted.state]]),
         "since": since,

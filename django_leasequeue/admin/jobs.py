@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from django.contrib import admin, messages
 from django.db import transaction
@@ -150,12 +150,6 @@ class Source(NamedTuple):
     result_ttl_ms: int | None
 
 
-def _own_names(meta_json: str | None) -> dict[str, Any] | None:
-    """Return the meta that the producer gave: names with ``$`` are the queue's, about the old job."""
-    meta = {} if meta_json is None else codec.loads(meta_json)
-    return {name: value for name, value in meta.items() if not name.startswith("$")} or None
-
-
 @operation
 def copy_job(seq: int, origin: str) -> Steps[int | None]:
     """Enqueue what a job was enqueued with once more, with a key of its own; return its number (``None``: gone)."""
@@ -163,13 +157,15 @@ def copy_job(seq: int, origin: str) -> Steps[int | None]:
     if not rows:
         return None
     (source,) = yield from large.steps([Source._make(rows[0])])
+    meta = {} if source.meta_json is None else codec.loads(source.meta_json)
     job = engine.NewJob(
         data=None if source.data_json is None else codec.loads(source.data_json),
         body=source.body,
         name=source.name,
         tag=source.tag,
         priority=source.priority,
-        meta=_own_names(source.meta_json),
+        # Names with $ are the queue's, about the old job.
+        meta={name: value for name, value in meta.items() if not name.startswith("$")} or None,
         tags=tags.of_meta(source.meta_json),
         result_ttl_ms=source.result_ttl_ms,
         max_deliveries=source.max_deliveries,

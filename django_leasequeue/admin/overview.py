@@ -22,7 +22,7 @@ from ..engine.span import span
 from ..reaper import concerns
 from . import pages, rates, reading
 from .base import ReadOnlyAdmin
-from .queues import CAP, PAGE, errors_first, lines_of
+from .queues import COUNTED, PAGE, errors_first, lines_of
 from .rates import TaskRate
 
 #: Queues and workers that the page lists; the warnings are those of ``PAGE`` queues.
@@ -37,7 +37,7 @@ def _depths(totals: list[Totals], counts: list[Counts]) -> list[tuple[str, str, 
     queues = sum(total.queues for total in totals)
     found = [("queues", f"{queues:,}", "")]
     exact = len(counts) == queues and all(each.exact for each in counts)
-    sampled = min((total.sampled_at for total in totals if total.sampled_at), default=None)
+    sampled = max((total.sampled_at for total in totals if total.sampled_at), default=None)
     if exact:
         sums, note = [sum(each) for each in zip(*map(_of, counts), strict=True)] or [0] * 4, "jobs, now"
     elif sampled is None or any(total.sampled_at is None for total in totals):
@@ -61,7 +61,7 @@ def _busiest(found: rates.Rates) -> list[Counts]:
     ids = [rate.queue_id for rate in busy[:PAGE] if rate.queue_id is not None]
     if len(ids) < PAGE:
         ids += [each.id for each in reading.read_queues(PAGE) if each.id not in ids]
-    counts = reading.read(counts_by_id(ids[:PAGE], cap=CAP)) if ids else {}
+    counts = reading.read(counts_by_id(ids[:PAGE], budget=COUNTED)) if ids else {}
     return [counts[each] for each in ids[:PAGE] if each in counts]
 
 
@@ -207,7 +207,7 @@ class TaskAdmin(ReadOnlyAdmin[Task]):
             "ranges": [(name, _query(name, column.name), name == chosen) for name in rates.RANGES],
             "chosen": chosen,
             "reach": found.reach,
-            "sampled": f"Waits and runs are those of one job in {one_of:,}, evenly chosen." if one_of > 1 else "",
+            "sampled": f"Of many jobs a part, evenly chosen: at least one in {one_of:,}." if one_of > 1 else "",
             "most": rates.MAX_TASKS if len(found.tasks) == rates.MAX_TASKS else None,
         }
         return pages.page(request, self.admin_site, "tasks.html", context, title="Tasks")

@@ -13,7 +13,9 @@ from django.forms.boundfield import BoundField
 
 from ..conf.queue_options import OPTIONS, QueueOption
 from ..engine.queues import presets
+from ..engine.span import span
 from ..exceptions import InvalidOption
+from .base import JsonField
 
 
 class FieldGroup(NamedTuple):
@@ -40,6 +42,8 @@ class QueueForm(forms.Form):
         for name, option in OPTIONS.items():
             if option.group:
                 self.fields[name] = _field(name, option)
+                if name.endswith("_ms") and config[name] >= 1_000:
+                    self.fields[name].help_text = f"{option.help.rstrip('.')}. Now {span(config[name] / 1_000)}."
 
     def groups(self) -> Iterator[FieldGroup]:
         """The fields by what they are about."""
@@ -82,6 +86,14 @@ def label_of(name: str) -> str:
     return words.capitalize().replace("ttl", "TTL").replace("Ttl", "TTL")
 
 
+def in_words(name: str, value: Any) -> str:
+    """Return an option's value as a page shows it: milliseconds with what they are in larger units."""
+    choices = OPTIONS[name].choices
+    if choices is not None:
+        return str(choices(value).label)
+    return f"{value} ({span(value / 1_000)})" if name.endswith("_ms") and value >= 1_000 else str(value)
+
+
 def _field(name: str, option: QueueOption) -> forms.Field:
     common: dict[str, Any] = {"label": label_of(name), "help_text": option.help}
     if option.choices is not None:
@@ -91,7 +103,7 @@ def _field(name: str, option: QueueOption) -> forms.Field:
             return forms.BooleanField(required=False, **common)
         case "object":
             widget = forms.Textarea(attrs={"rows": 4, "spellcheck": "false"})
-            return forms.JSONField(required=False, empty_value={}, initial=dict, widget=widget, **common)
+            return JsonField(required=False, empty_value={}, initial=dict, widget=widget, **common)
         case "topic":
             return forms.CharField(required=False, max_length=255, **common)
         case "name":

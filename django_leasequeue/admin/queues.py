@@ -25,12 +25,11 @@ from ..reaper import concerns
 from . import pages, rates, reading
 from .audit import record
 from .base import PageAdmin
-from .queue_form import QueueForm, label_of
+from .queue_form import QueueForm, in_words, label_of
 from .reading import capped
 
-#: Queues of one page. Each count is exact up to here: more would cost a page of many queues too much.
-PAGE = 25
-CAP = 1_000
+#: Queues of one page, and entries that are counted of those with many jobs, all together.
+PAGE, COUNTED = 25, 200_000
 
 
 class ListedQueue(NamedTuple):
@@ -61,10 +60,10 @@ def lines_of(
             f"{each.project}/{each.queue}" if each.project else each.queue,
             each.type,
             each.paused_at is not None,
-            capped(each.ready, CAP),
-            capped(each.delayed, CAP),
-            capped(each.in_flight, CAP),
-            capped(each.dead, CAP),
+            capped(each.ready, each.cap),
+            capped(each.delayed, each.cap),
+            capped(each.in_flight, each.cap),
+            capped(each.dead, each.cap),
             each.oldest_at,
             rates.spark(found, each.queue_id, span),
             rates.wait_text(found.of(each.queue_id)),
@@ -141,7 +140,7 @@ class QueueAdmin(PageAdmin[Queue]):
         after = (request.GET.get("after_project", ""), request.GET["after"]) if request.GET.get("after") else None
         names = reading.read_queues(PAGE + 1, prefix, after)
         shown = names[:PAGE]
-        counts = reading.read(counts_by_id([each.id for each in shown], cap=CAP)) if shown else {}
+        counts = reading.read(counts_by_id([each.id for each in shown], budget=COUNTED)) if shown else {}
         now = clock.now()
         found = reading.read_log(rates.read_rates(None, seconds=rates.HOUR.seconds, bucket=rates.HOUR.bucket))
         lines = lines_of([counts[each.id] for each in shown if each.id in counts], found, now)
@@ -175,12 +174,12 @@ class QueueAdmin(PageAdmin[Queue]):
         context: dict[str, Any] = {
             "queue": queue,
             "counts": counts,
-            "ready": capped(counts.ready),
-            "delayed": capped(counts.delayed),
-            "waiting": capped(counts.waiting) if counts.waiting else "",
-            "in_flight": capped(counts.in_flight),
-            "dead": capped(counts.dead),
-            "records": capped(counts.records),
+            "ready": capped(counts.ready, counts.cap),
+            "delayed": capped(counts.delayed, counts.cap),
+            "waiting": capped(counts.waiting, counts.cap) if counts.waiting else "",
+            "in_flight": capped(counts.in_flight, counts.cap),
+            "dead": capped(counts.dead, counts.cap),
+            "records": capped(counts.records, counts.cap),
             "concerns": errors_first(
                 [
                     *concerns.of_queue(counts, health, now),
@@ -194,7 +193,7 @@ class QueueAdmin(PageAdmin[Queue]):
             "depths": _depths(queue, now, chosen.seconds),
             "options": sorted(info.config.items()),
             "changed": [
-                (label_of(name), info.config[name], option.help)
+                (label_of(name), in_words(name, info.config[name]), option.help)
                 for name, option in OPTIONS.items()
                 if option.group and info.config[name] != option.default
             ],

@@ -111,15 +111,11 @@ class ServerState(NamedTuple):
     leader: bool
 
 
-def capped(count: int, cap: int | None = None) -> str:
-    """Return a count of which everything above ``cap`` (by default ``COUNT_CAP``) is an estimate: ``12``, ``10,000+``.
-
-    A count above the cap comes from the newest sample: ``about 123,000``.
-    """
-    top = cap or conf.settings.COUNT_CAP
-    if count <= top:
+def capped(count: int, cap: int) -> str:
+    """Return a count that is exact up to ``cap``: ``12``, ``10,000+``; above it a sample's: ``about 123,000``."""
+    if count <= cap:
         return f"{count:,}"
-    return f"{top:,}+" if count <= top + 1 else f"about {count:,}"
+    return f"{cap:,}+" if count <= cap + 1 else f"about {count:,}"
 
 
 def state_label(number: int) -> str:

@@ -1,35 +1,128 @@
-"""Recurring tasks in the admin: last and next runs, how the last one ended, run now, pause."""
+"""Recurring tasks in the admin: last and next runs, how the last one ended, run now, pause, add and change."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
+from zoneinfo import ZoneInfo
 
+from django import forms
 from django.contrib import admin, messages
 from django.db import transaction
 from django.db.models import Prefetch, Q, QuerySet
 from django.http import HttpRequest, HttpResponse
-from django.utils.html import format_html
+from django.urls import URLPattern, path
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from ..engine import codec
+from .. import conf
+from ..engine import clock, codec
 from ..engine.span import span
+from ..exceptions import InvalidOption
 from ..models import Job, RecurringTask
 from ..reaper.concerns import BOUNDS
-from ..reaper.recurring.declared import load
-from ..reaper.recurring.duty import DueTask, enqueue_task
+from ..reaper.recurring.declared import check
+from ..reaper.recurring.duty import DueTask, enqueue_task, task_of
+from ..reaper.recurring.schedule import parse
 from ..reaper.status import recurring
+from ..tasks.keys import check_arguments
 from ..templatetags.leasequeue_admin import ago, moment
 from . import pages, reading
 from .audit import record
-from .base import ListAdmin, column
+from .base import JsonField, ListAdmin, column
+
+if TYPE_CHECKING:  # generic for the type checker only
+    RecurringModelForm = forms.ModelForm[RecurringTask]
+else:
+    RecurringModelForm = forms.ModelForm
+
+#: Next times that a page shows.
+TIMES = 10
 
 
 def _next_tick(task: RecurringTask) -> SafeString | str:
-    at = task.next_tick_at
     if not task.enabled:
         return ""
+    at = task.next_tick_at
     return "not planned yet" if at is None else format_html("{} ({})", moment(at), ago(at))
+
+
+def next_times(schedule: str, timezone: str) -> SafeString:
+    """Return the next times of a schedule as a list, in its time zone; of one that cannot be read, why."""
+    try:
+        plan, at, times = parse(schedule, timezone), clock.now(), []
+        for _ in range(TIMES):
+            at = plan.next(at)
+            local = at.astimezone(ZoneInfo(timezone)).strftime("%a %Y-%m-%d %H:%M:%S %Z")
+            times.append((at.isoformat(), local, ago(at)))
+    except InvalidOption as error:
+        return format_html('<p class="lq-note lq-note-error">{}</p>', str(error))
+    line = '<li><time datetime="{}">{}</time> <small>{}</small></li>'
+    return format_html('<ol class="lq-times">{}</ol>', format_html_join("", line, times))
+
+
+def is_declared(task: RecurringTask) -> bool:
+    """Whether the settings declare it, also while a pause keeps it from them."""
+    declared = conf.settings.RECURRING.get(task.name)
+    return task.from_settings or (isinstance(declared, Mapping) and declared.get("task") == task.task)
+
+
+class RecurringForm(RecurringModelForm):
+    """A recurring task of the database, checked as the settings' are, and its arguments against the function."""
+
+    class Meta:
+        model = RecurringTask
+        fields = [
+            "name", "task", "schedule", "timezone", "args", "kwargs", "queue_name", "priority", "backend", "enabled",
+        ]  # fmt: skip
+        help_texts = {
+            "task": "dotted path of the function with @task",
+            "schedule": "a cron line (30 2 * * *), @hourly, @daily, @weekly, @monthly, @yearly, or: every 30 seconds",
+            "timezone": "of a cron line, such as Europe/Berlin",
+            "args": "JSON, a list",
+            "kwargs": "JSON, names and values",
+            "queue_name": "empty: the task's own",
+            "priority": "empty: the task's own",
+            "backend": "alias in TASKS; empty: the task's own",
+            "enabled": "off: no ticks",
+        }
+        field_classes = {"args": JsonField, "kwargs": JsonField}
+        widgets = {
+            "task": forms.TextInput({"class": "vTextField"}),
+            **{name: forms.Textarea({"rows": 3, "spellcheck": "false"}) for name in ("args", "kwargs")},
+        }
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if "backend" in self.fields:
+            self.fields["backend"].required = False
+
+    def clean(self) -> dict[str, Any]:
+        given = super().clean() or self.cleaned_data
+        if self.errors:
+            return given
+        given |= {name: empty for name, empty in (("args", []), ("kwargs", {})) if given.get(name) is None}
+        name = given.pop("name", self.instance.name)
+        for field, checked in (
+            ("schedule", lambda: parse(given["schedule"], given["timezone"])),
+            (None, lambda: check(name, given)),
+            ("task", lambda: task_of(_wanted(given))),
+            ("args", lambda: check_arguments(task_of(_wanted(given)), given["args"], given["kwargs"])),
+        ):
+            try:
+                checked()
+            except Exception as error:  # noqa: BLE001  (whatever a task's backend raises is to be read on the page)
+                self.add_error(field, str(error))
+                break
+        return {**given, "name": name}
+
+    def changed(self) -> dict[str, Any]:
+        """Return what the form changes: field, from, to; of arguments, which may be secret, only that they do."""
+        return {
+            name: ["changed"] if name in ("args", "kwargs") else [self.initial.get(name), self.cleaned_data[name]]
+            for name in self.changed_data
+        }
 
 
 _SCHEDULE = '<span class="lq-mono">{}</span> <small>{}</small>'
@@ -42,17 +135,86 @@ _TIMES = (
 
 @admin.register(RecurringTask)
 class RecurringTaskAdmin(ListAdmin[RecurringTask]):
-    """Recurring tasks come from the settings or the database; here they are looked at, run and paused."""
+    """Recurring tasks of the settings are looked at, run and paused; those of the database are made and changed too."""
 
+    form = RecurringForm
+    change_form_template = "admin/leasequeue/recurring.html"
     list_display = ["name", "condition", "runs", *_TIMES[:2], "job", _TIMES[2]]
     search_fields = ["name", "task"]
     actions = ["run", "pause", "resume"]
     every = 15
-    readonly_fields = (
-        "name", "condition", "runs", "schedule", "timezone", "backend", "priority", "last_tick_at",
-        "job", "next_tick_at", "from_settings",
-    )  # fmt: skip
-    fields = readonly_fields
+    readonly_fields = ("condition", "last_tick_at", "job", "from_settings")
+
+    def get_urls(self) -> list[URLPattern]:
+        times = path("times/", self.admin_site.admin_view(self.times), name="leasequeue_recurringtask_times")
+        return [times, *super().get_urls()]
+
+    def times(self, request: HttpRequest) -> HttpResponse:
+        """The next times of a schedule, for the form, while it is typed."""
+        pages.require(request, "view_recurringtask")
+        return HttpResponse(next_times(request.GET.get("schedule", ""), request.GET.get("timezone", "")))
+
+    def get_fields(self, request: HttpRequest, obj: RecurringTask | None = None) -> Any:
+        # Arguments may be secret: only those who may change them, or see payloads, see them.
+        hidden = not (obj is None or self.has_change_permission(request, obj) or pages.allowed(request, "view_payload"))
+        shown = [name for name in RecurringForm.Meta.fields if not (hidden and name in ("args", "kwargs"))]
+        return [*shown, *(self.readonly_fields if obj is not None else ())]
+
+    def get_readonly_fields(self, request: HttpRequest, obj: RecurringTask | None = None) -> Any:
+        return self.readonly_fields if obj is None else ("name", *self.readonly_fields)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        # Recurring tasks run from one database.
+        here = reading.alias() == conf.settings.DATABASE
+        return here and pages.allowed(request, "view_recurringtask", "add_recurringtask")
+
+    def has_change_permission(self, request: HttpRequest, obj: RecurringTask | None = None) -> bool:
+        # Whoever is on call may pause one; to change one is to make another: it may run any task.
+        needed = ("view_recurringtask", "change_recurringtask", "add_recurringtask")
+        return pages.allowed(request, *needed) and not (obj and is_declared(obj))
+
+    def has_delete_permission(self, request: HttpRequest, obj: RecurringTask | None = None) -> bool:
+        return pages.allowed(request, "view_recurringtask", "delete_recurringtask") and not (obj and is_declared(obj))
+
+    def changeform_view(
+        self,
+        request: HttpRequest,
+        object_id: str | None = None,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        task = self.get_object(request, object_id) if object_id else None
+        schedule, timezone = ("", "UTC") if task is None else (task.schedule, task.timezone)
+        schedule = request.POST.get("schedule", schedule)
+        shown = {
+            "times": next_times(schedule, request.POST.get("timezone", timezone)) if schedule else "",
+            "declared": task is not None and is_declared(task),
+        }
+        return super().changeform_view(request, object_id, form_url, {**shown, **(extra_context or {})})
+
+    def save_model(self, request: HttpRequest, obj: RecurringTask, form: RecurringForm, change: bool) -> None:
+        if {"schedule", "timezone", "enabled"} & set(form.changed_data):
+            obj.next_tick_at = None  # a new schedule begins now
+        super().save_model(request, obj, form, change)
+        detail = {"name": obj.name, "changed": form.changed() if change else {}}
+        record(request, f"{'edit' if change else 'add'}_recurring", obj=obj, queue=obj.queue_name, detail=detail)
+
+    def delete_model(self, request: HttpRequest, obj: RecurringTask) -> None:
+        record(request, "delete_recurring", obj=obj, queue=obj.queue_name, detail={"name": obj.name})
+        super().delete_model(request, obj)
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[RecurringTask]) -> None:
+        with transaction.atomic(using=queryset.db):
+            for task in queryset:
+                self.delete_model(request, task)
+
+    def log_addition(self, request: HttpRequest, obj: Any, message: Any) -> Any:
+        """The audit writes Django's log as well."""
+
+    log_change = log_addition
+
+    def log_deletions(self, request: HttpRequest, queryset: Any) -> Any:
+        """The audit writes Django's log as well."""
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[RecurringTask]:
         last = Prefetch("last_job", Job.objects.only("seq", "state", "task"))
@@ -119,18 +281,19 @@ class RecurringTaskAdmin(ListAdmin[RecurringTask]):
                 messages.success(request, text)
 
 
+def _wanted(values: Mapping[str, Any]) -> DueTask:
+    args, kwargs = codec.dumps(values["args"]), codec.dumps(values["kwargs"])
+    return DueTask(values["task"], args, kwargs, values["backend"], values["queue_name"], values["priority"])
+
+
 def _run(task: RecurringTask) -> str:
-    wanted = DueTask(
-        task.task, codec.dumps(task.args), codec.dumps(task.kwargs), task.backend, task.queue_name, task.priority
-    )
-    result = enqueue_task(wanted)
+    result = enqueue_task(_wanted(vars(task)))
     return f"{task.name} was enqueued as {result.id}; its next tick stays."
 
 
 def _pause(task: RecurringTask, *, paused: bool) -> str:
     """Pause a recurring task, or let it go on; while it is paused the settings that declare it do not change it."""
     task.enabled = not paused
-    declared = {each.name: each.task for each in load()[0]}
-    task.from_settings = not paused and declared.get(task.name) == task.task
+    task.from_settings = not paused and is_declared(task)
     task.save(update_fields=["enabled", "from_settings"])
     return f"{task.name} is paused: no tick is enqueued." if paused else f"{task.name} goes on with its next tick."

@@ -12,7 +12,7 @@ from django.urls import URLPattern, URLResolver, get_resolver
 
 #: The view that answers 404 to whatever is no endpoint, and how its route ends where that is every address.
 NOT_FOUND = "django_leasequeue.http.views.not_found"
-REST = "<path:rest>"
+REST = "<leasequeue_text:rest>"
 
 
 @checks.register(checks.Tags.urls)

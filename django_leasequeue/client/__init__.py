@@ -31,7 +31,7 @@ from .errors import (
     Unauthorized,
 )
 from .messages import ClientJob, Page, Record, Settled, Suspension, Written
-from .retries import NEVER, Retry
+from .plans import NEVER, Retry
 from .worker import Again, Worker
 
 __all__ = [

@@ -1,7 +1,8 @@
-"""The calls of both clients: each asks the server for something, without IO of its own; see ``steps``."""
+"""The calls of both clients: each asks the server for something, without IO of its own; see ``plans``."""
 
 from __future__ import annotations
 
+import logging
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -11,7 +12,9 @@ from urllib.parse import quote
 
 from ..twins import sync
 from .messages import ClientJob, Page, Record, Settled, Suspension, Written, moment
-from .steps import Plan, Request, T
+from .plans import Plan, Request, T
+
+logger = logging.getLogger("django_leasequeue.client")
 
 
 def address(topic: str, end: str = "") -> str:
@@ -55,6 +58,8 @@ class Calls(ABC):
         while True:
             answer, _ = yield Request("GET", "topics", query=query)
             names += [item["topic"] for item in answer["topics"]]
+            for warning in answer.get("warnings", ()):
+                logger.warning("The list of topics: %s", warning)
             cursor = answer.get("next_cursor")
             if cursor is None:
                 return names
@@ -331,4 +336,4 @@ def _note(jobs: Sequence[ClientJob | int], deadlines: Mapping[int, Any], cancell
             else:
                 job.lose()
             if job.seq in cancelled:
-                job.cancel()
+                job.lose(cancelled=True)

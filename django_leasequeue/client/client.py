@@ -12,8 +12,7 @@ from ..twins import Steps, arun, run, twin
 from . import loops
 from .calls import Calls
 from .messages import ClientJob
-from .retries import Retry, call
-from .steps import Plan, T
+from .plans import Plan, Retry, T, call
 from .wire import Wire
 
 #: Requests of one client that wait for a connection at the same time.
@@ -91,13 +90,7 @@ class Client(_Base, Calls):
         return run(self._call(steps))
 
     def claims(
-        self,
-        topic: str,
-        node: str,
-        *,
-        max: int = 1,
-        lease_ms: int | None = None,
-        poll_seconds: float = 1.0,
+        self, topic: str, node: str, *, max: int = 1, lease_ms: int | None = None, poll_seconds: float = 1.0
     ) -> Generator[list[ClientJob], None, None]:
         """Yield lists of jobs, claim by claim, for ever; see ``loops.claims``."""
         return self._wire.iterate(
@@ -105,12 +98,7 @@ class Client(_Base, Calls):
         )
 
     def work(
-        self,
-        topic: str,
-        node: str,
-        *,
-        max: int = 1,
-        lease_ms: int | None = None,
+        self, topic: str, node: str, *, max: int = 1, lease_ms: int | None = None
     ) -> Generator[ClientJob, None, None]:
         """Yield jobs as the server pushes them, for ever; see ``loops.work``.
 
@@ -171,12 +159,7 @@ class AsyncClient(_Base):
         )
 
     def work(
-        self,
-        topic: str,
-        node: str,
-        *,
-        max: int = 1,
-        lease_ms: int | None = None,
+        self, topic: str, node: str, *, max: int = 1, lease_ms: int | None = None
     ) -> AsyncGenerator[ClientJob, None]:
         """Yield jobs as the server pushes them, for ever; see ``Client.work``.
 

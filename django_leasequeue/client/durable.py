@@ -5,18 +5,18 @@ from __future__ import annotations
 import hashlib
 import inspect
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..exceptions import EventTimeout, InvalidOption
+from ..twins import Either, Steps, Twins, either, sync, twin
 from .errors import LeaseLost
 from .messages import ClientJob, Suspension
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from .client import AsyncClient, Client
 
 #: Characters of a step's name.
@@ -27,12 +27,11 @@ class Suspended(BaseException):
     """The job was given back until its time or its event has come. Raised in its handler; neither ack nor nack it."""
 
 
-class _Steps:
+class _Steps(Twins):
     """The base of steps in functions and in coroutines: names of steps, and their records."""
 
-    _job: ClientJob
-
-    def __init__(self) -> None:
+    def __init__(self, client: Client | AsyncClient, node: str, job: ClientJob) -> None:
+        self._client, self._node, self._job = client, node, job
         self._names: Counter[str] = Counter()
         self._known: dict[str, Any] | None = None
 
@@ -65,6 +64,11 @@ class _Steps:
             asked["timeout_ms"] = round(span * 1_000)
         return asked
 
+    def _ask(self, call: str, *args: Any, **kwargs: Any) -> Either:
+        """Return the step that calls the client for the job."""
+        method = partial(getattr(self._client, call), self._node, self._job, *args, **kwargs)
+        return either(method, method)
+
     @staticmethod
     def _over(waited: Suspension, event: str | None = None) -> Any:
         if waited.suspended:
@@ -72,6 +76,12 @@ class _Steps:
         if waited.timed_out:
             raise EventTimeout(event or "")
         return waited.payload
+
+
+async def _value(function: Callable[[], Any]) -> Any:
+    """Return what a function returns; it may be a coroutine function."""
+    value = function()
+    return await value if inspect.isawaitable(value) else value
 
 
 class JobSteps(_Steps):
@@ -83,18 +93,15 @@ class JobSteps(_Steps):
         job: as a claim gave it.
     """
 
-    def __init__(self, client: Client, node: str, job: ClientJob) -> None:
-        super().__init__()
-        self._client, self._node, self._job = client, node, job
-
-    def step(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    @sync
+    def step(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Steps[Any]:
         """Run a part of the job once: a later delivery gets what it returned, and does not run it again.
 
         A worker that dies between its end and its record runs it again: give the other side ``step_key``.
 
         Args:
             name: 1 to 200 characters, without ``#``; the same name again in one run is another step (``name#2``).
-            function: what to run. It returns JSON.
+            function: what to run. It returns JSON; in a coroutine it may be a coroutine function.
             *args: its arguments.
             **kwargs: its keyword arguments.
 
@@ -104,64 +111,41 @@ class JobSteps(_Steps):
         place = self._place(name)
         with self._under_lease():
             if self._known is None:
-                self._known = self._client.read_steps(self._node, self._job)
+                self._known = yield self._ask("read_steps")
             if place in self._known:
                 return self._known[place]
-            return self._client.record_step(self._node, self._job, place, function(*args, **kwargs))
+            work = partial(function, *args, **kwargs)
+            value = yield either(work, partial(_value, work))
+            return (yield self._ask("record_step", place, value))
 
-    def sleep(self, name: str, **units: float) -> None:
+    @sync
+    def sleep(self, /, name: str, **units: float) -> Steps[None]:
         """Give the job back for a time, in the units of ``timedelta``; it comes again, and this returns then."""
         milliseconds = round(timedelta(**units).total_seconds() * 1_000)
         with self._under_lease():
-            self._over(self._client.suspend(self._node, self._job, name=self._place(name), sleep_ms=milliseconds))
+            self._over((yield self._ask("suspend", name=self._place(name), sleep_ms=milliseconds)))
 
-    def sleep_until(self, name: str, when: datetime) -> None:
+    @sync
+    def sleep_until(self, name: str, when: datetime) -> Steps[None]:
         """Give the job back until a time: see ``sleep``."""
         with self._under_lease():
-            self._over(self._client.suspend(self._node, self._job, name=self._place(name), until=when))
+            self._over((yield self._ask("suspend", name=self._place(name), until=when)))
 
-    def wait_for(self, event: str, timeout: timedelta | float | None = None) -> Any:
+    @sync
+    def wait_for(self, event: str, timeout: timedelta | float | None = None) -> Steps[Any]:
         """Give the job back until an event has been emitted; return its payload.
 
         Raises:
             EventTimeout: it did not come in time.
         """
         with self._under_lease():
-            return self._over(self._client.suspend(self._node, self._job, **self._wait(event, timeout)), event)
+            return self._over((yield self._ask("suspend", **self._wait(event, timeout))), event)
 
 
 class AsyncJobSteps(_Steps):
     """The steps of a job in a coroutine function: see ``JobSteps``."""
 
-    def __init__(self, client: AsyncClient, node: str, job: ClientJob) -> None:
-        super().__init__()
-        self._client, self._node, self._job = client, node, job
-
-    async def step(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """See ``JobSteps.step``; the function may be a coroutine function."""
-        place = self._place(name)
-        with self._under_lease():
-            if self._known is None:
-                self._known = await self._client.read_steps(self._node, self._job)
-            if place in self._known:
-                return self._known[place]
-            value = function(*args, **kwargs)
-            value = await value if inspect.isawaitable(value) else value
-            return await self._client.record_step(self._node, self._job, place, value)
-
-    async def sleep(self, name: str, **units: float) -> None:
-        """See ``JobSteps.sleep``."""
-        milliseconds = round(timedelta(**units).total_seconds() * 1_000)
-        with self._under_lease():
-            self._over(await self._client.suspend(self._node, self._job, name=self._place(name), sleep_ms=milliseconds))
-
-    async def sleep_until(self, name: str, when: datetime) -> None:
-        """See ``JobSteps.sleep_until``."""
-        with self._under_lease():
-            self._over(await self._client.suspend(self._node, self._job, name=self._place(name), until=when))
-
-    async def wait_for(self, event: str, timeout: timedelta | float | None = None) -> Any:  # noqa: ASYNC109
-        """See ``JobSteps.wait_for``."""
-        with self._under_lease():
-            waited = await self._client.suspend(self._node, self._job, **self._wait(event, timeout))
-            return self._over(waited, event)
+    step = twin(JobSteps.step, "step")
+    sleep = twin(JobSteps.sleep, "sleep")
+    sleep_until = twin(JobSteps.sleep_until, "sleep_until")
+    wait_for = twin(JobSteps.wait_for, "wait_for")

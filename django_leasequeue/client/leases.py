@@ -1,23 +1,25 @@
-"""The leases of a worker's jobs: how long each is surely good by the worker's own clock, and keeping them so."""
+"""The leases of a worker's jobs: kept, good by the worker's own clock, and ended in batches."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
 
-from .batching import MAX_BATCH
 from .client import AsyncClient
-from .messages import ClientJob
+from .messages import ClientJob, Settled
 
 logger = logging.getLogger("django_leasequeue.client")
 
+#: Jobs of one request.
+MAX_BATCH = 1_000
 #: Heartbeats in one length of a lease: two may fail before it is over.
 BEATS = 3
 #: Seconds before a heartbeat that failed is sent again.
 AFTER_FAILURE = 1.0
-#: Seconds before the end of its lease at which a job is told, and is not started any more; at most this share of it.
+#: Seconds before the end of its lease at which a job becomes lost and is not started; at most this share of the lease.
 NOTICE, NOTICE_SHARE = 1.0, 0.25
 #: Seconds between looks which leases come to their end.
 LOOK = 0.05
@@ -29,12 +31,6 @@ class Leases:
     What the server says of a deadline is on the server's clock. How far that is from ours is learned from heartbeats,
     whose request and answer lie around it; so a message that a network held back is known to be old. What is not known
     is asked, before the job starts.
-
-    Args:
-        client: has connections of its own, and tries nothing again: the next heartbeat is soon.
-        topic: the queue.
-        node: who holds the leases.
-        lease_ms: their length.
     """
 
     def __init__(self, client: AsyncClient, topic: str, node: str, lease_ms: int) -> None:
@@ -68,17 +64,18 @@ class Leases:
             # Only what is good is noted: the clock's difference may be wrong on the safe side, and the job not lost.
             elif left > self._notice:
                 self._good_until[job] = time.monotonic() + left
-        if not self._is_good(job):
+        if not self.is_good(job):
             async with self._asking:
                 doubtful = [other for other, known in self._good_until.items() if known is None or other is job]
-                if not self._is_good(job) and not job.lost:
+                if not self.is_good(job) and not job.lost:
                     await self._extend([other for other in doubtful if not other.lost][:MAX_BATCH])
-            if not self._is_good(job):
+            if not self.is_good(job):
                 job.lose()
         return not job.lost
 
-    def _is_good(self, job: ClientJob) -> bool:
-        good_until = self._good_until[job]
+    def is_good(self, job: ClientJob) -> bool:
+        """Return whether a job's lease is known to be good for a while. From any thread."""
+        good_until = self._good_until.get(job)
         return good_until is not None and good_until > time.monotonic() + self._notice
 
     async def beat(self) -> None:
@@ -121,3 +118,62 @@ class Leases:
             if self._apart is None or not sent - said <= self._apart <= answered - said:
                 self._apart = sent - said
         return True
+
+
+class Ending(NamedTuple):
+    """The end of a job: ``delay_ms`` of a nack, ``None`` for an ack."""
+
+    job: ClientJob
+    delay_ms: int | None
+    done: asyncio.Future[bool]
+
+
+class Batcher:
+    """Sends acks and nacks in batches. A job that ends alone goes at once: nothing waits for company."""
+
+    def __init__(
+        self,
+        ack: Callable[[list[ClientJob]], Awaitable[Settled]],
+        nack: Callable[[list[ClientJob], int], Awaitable[Settled]],
+    ) -> None:
+        self._ack, self._nack = ack, nack
+        self._waiting: list[Ending] = []
+        self._task: asyncio.Task[None] | None = None
+
+    async def settle(self, job: ClientJob, delay_ms: int | None) -> bool:
+        """End a job; return whether the server took it: the lease may be over, or the server away."""
+        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waiting.append(Ending(job, delay_ms, done))
+        if self._task is None or self._task.done():
+            self._task = asyncio.ensure_future(self._run())
+        return await done
+
+    async def finish(self) -> None:
+        """Wait until everything is sent."""
+        while self._task is not None and not self._task.done():
+            await asyncio.wait({self._task})
+
+    async def _run(self) -> None:
+        while self._waiting:
+            # Those of the first one's kind; the others keep their order.
+            delay_ms = self._waiting[0].delay_ms
+            batch = [item for item in self._waiting if item.delay_ms == delay_ms][:MAX_BATCH]
+            chosen = {id(item) for item in batch}
+            self._waiting = [item for item in self._waiting if id(item) not in chosen]
+            await self._send(batch, delay_ms)
+
+    async def _send(self, batch: list[Ending], delay_ms: int | None) -> None:
+        jobs = [item.job for item in batch]
+        skipped: set[int] | None = None
+        try:
+            settled = await (self._ack(jobs) if delay_ms is None else self._nack(jobs, delay_ms))
+            skipped = set(settled.skipped)
+            # After a lost answer this is open: the first request may have done it.
+            if skipped and not settled.repeated:
+                logger.warning("The leases of jobs %s were over: they are delivered again", sorted(skipped))
+        except Exception as error:  # noqa: BLE001  (whatever it is: those behind them have their turn)
+            logger.warning("Cannot settle %d jobs, which come again when their leases end: %s", len(jobs), error)
+        finally:
+            for item in batch:
+                if not item.done.done():
+                    item.done.set_result(skipped is not None and item.job.seq not in skipped)

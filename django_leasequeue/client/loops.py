@@ -1,4 +1,4 @@
-"""Endless sources of jobs: the claim loop, and the event stream ``/work`` with its reconnects. No IO: see ``steps``."""
+"""Endless sources of jobs: the claim loop, and the event stream ``/work`` with its reconnects. No IO: see ``plans``."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ import json
 import logging
 import random
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from ..twins import Give
 from .calls import address, claim_jobs
 from .errors import ApiError, ClientError, ConnectionFailed, ServerUnavailable, Throttled
-from .events import Event, EventReader
 from .messages import ClientJob
-from .retries import Retry, call, read
-from .steps import Answer, Close, Open, Pause, Read, Request, Source
+from .plans import Answer, Close, Open, Pause, Read, Request, Retry, Source, call, read
 
 logger = logging.getLogger("django_leasequeue.client")
 
@@ -74,13 +73,7 @@ def claims(
             wait = min(wait * 2, poll_seconds)
 
 
-def work(
-    topic: str,
-    node: str,
-    *,
-    max: int = 1,
-    lease_ms: int | None = None,
-) -> Source:
+def work(topic: str, node: str, *, max: int = 1, lease_ms: int | None = None) -> Source:
     """Give jobs as the server pushes them, for ever.
 
     When the connection drops, the server takes back what it pushed through it: those jobs become ``lost``, and the
@@ -119,13 +112,13 @@ def work(
                         yield Give(job)
                     elif event.name == "cancel":
                         for job in [job for job in held if job.lease_id == data["lease_id"]]:
-                            job.cancel()
+                            job.lose(cancelled=True)
         except (ConnectionFailed, ServerUnavailable, Throttled) as found:
             error = found
         except ValueError as found:
             error = ConnectionFailed(f"The stream cannot be read: {found}.")
         finally:
-            # Also when nobody iterates any more: the connection is closed then, and the leases are over.
+            # Also when the iterator is closed: the connection is closed then, and the leases are over.
             for job in held:
                 job.lose()
         yield Close()
@@ -137,13 +130,64 @@ def work(
         yield Pause(pause)
 
 
-def _data(event: Event) -> Any:
-    """Return the data of an event. An error 429 only says that the server sends no job for a moment.
+#: Characters of one event: a job's data and meta are 1 MiB at most.
+MAX_EVENT = 4_194_304
 
-    Raises:
-        ServerUnavailable: it says why the stream ends. Connecting again tells whether that passes.
-        ValueError: it cannot be read.
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event of a stream."""
+
+    name: str
+    data: str
+    id: str | None
+
+
+class EventReader:
+    """Turns bytes into events (WHATWG HTML, "Server-sent events": interpreting an event stream).
+
+    ``retry`` is the reconnection time in milliseconds, once the server sent one.
     """
+
+    def __init__(self) -> None:
+        self.retry: int | None = None
+        self._rest = b""
+        self._name = ""
+        self._data: list[str] = []
+        self._id: str | None = None
+
+    def feed(self, piece: bytes) -> Iterator[Event]:
+        """Yield the events that are complete with this piece."""
+        # A line may end with CR LF, LF or CR; a CR at the very end of a piece may be the first half of one end.
+        text = self._rest + piece
+        held = text.endswith(b"\r")
+        lines = (text[:-1] if held else text).replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+        self._rest = lines.pop() + (b"\r" if held else b"")
+        if len(self._rest) + sum(map(len, self._data)) > MAX_EVENT:
+            raise ValueError(f"an event is longer than {MAX_EVENT} bytes")
+        for line in lines:
+            if line:
+                self._take(line.decode(errors="replace"))
+                continue
+            if self._data:
+                yield Event(self._name or "message", "\n".join(self._data), self._id)
+            self._name, self._data = "", []
+
+    def _take(self, line: str) -> None:
+        name, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if name == "event":
+            self._name = value
+        elif name == "data":
+            self._data.append(value)
+        elif name == "id" and "\0" not in value:
+            self._id = value
+        elif name == "retry" and value.isdecimal():
+            self.retry = int(value)
+
+
+def _data(event: Event) -> Any:
+    """Return the data of an event. An error 429 only says that the server sends no job for a moment."""
     data = json.loads(event.data)
     if event.name == "error" and data["code"] != 429:
         raise ServerUnavailable(int(data["code"]), "stream_ended", str(data["message"]))
@@ -154,6 +198,6 @@ def _data(event: Event) -> Any:
 
 def _pause_after(failed: int, error: ClientError | None, first: float = 0.0) -> float:
     """Return the seconds to wait after so many failures in a row: by chance, or all clients would come back at once."""
-    told = error.retry_after if isinstance(error, ApiError) else None
+    asked = error.retry_after if isinstance(error, ApiError) else None
     step = min(LONGEST_WAIT, (first or 0.5) * 2.0 ** min(failed - 1, 10))
-    return (told or 0.0) + step * random.random()
+    return (asked or 0.0) + step * random.random()

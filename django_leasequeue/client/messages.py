@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any, Self
 
@@ -54,15 +54,16 @@ class Written:
     @classmethod
     def of(cls, answer: Mapping[str, Any]) -> Self:
         """Read it from an answer."""
-        return cls(answer["topic"], answer["seqs"], answer["count"], answer["created"], answer["deduped"])
+        found: dict[str, Any] = {item.name: answer[item.name] for item in fields(cls)}
+        return cls(**found)
 
 
 @dataclass(eq=False, slots=True, weakref_slot=True)
 class ClientJob:
     """A job that is leased to a node.
 
-    ``lost`` becomes true when the client learns that the lease is over: stop then, nobody takes the result, and
-    somebody else may have the job already. ``cancelled`` becomes true when its workflow was cancelled: stop, and nack.
+    ``lost`` becomes true when the client learns that the lease is over: stop then, its result is refused, and
+    another worker may have the job already. ``cancelled`` becomes true when its workflow was cancelled: stop, and nack.
     """
 
     topic: str
@@ -102,15 +103,10 @@ class ClientJob:
         """Have something called once, when the job is lost or cancelled; ``None``: nothing."""
         self._on_stop = callback
 
-    def lose(self) -> None:
-        """Note that the lease is over."""
-        before, self.lost = self.lost or self.cancelled, True
-        if self._on_stop is not None and not before:
-            self._on_stop()
-
-    def cancel(self) -> None:
-        """Note that the job is cancelled."""
-        before, self.cancelled = self.lost or self.cancelled, True
+    def lose(self, *, cancelled: bool = False) -> None:
+        """Note that the lease is over, or that the job is ``cancelled``."""
+        before = self.lost or self.cancelled
+        self.lost, self.cancelled = self.lost or not cancelled, self.cancelled or cancelled
         if self._on_stop is not None and not before:
             self._on_stop()
 
@@ -164,15 +160,8 @@ class Page:
     @classmethod
     def of(cls, answer: Mapping[str, Any]) -> Self:
         """Read it from an answer."""
-        return cls(
-            answer["records"],
-            answer["next_from_seq"],
-            answer["head_seq"],
-            answer["caught_up"],
-            answer["tombstone"],
-            answer.get("timeline"),
-            answer.get("reset_to"),
-        )
+        found: dict[str, Any] = {item.name: answer.get(item.name) for item in fields(cls)}
+        return cls(**found)
 
 
 def moment(milliseconds: int) -> datetime:

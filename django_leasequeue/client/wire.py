@@ -11,7 +11,7 @@ import httpx
 
 from ..twins import Give, Steps, aiterate, either, iterate, sleep, through
 from .errors import ConnectionFailed
-from .steps import Answer, Call, Close, Open, Pause, Read, Request, Source, T
+from .plans import Answer, Call, Close, Open, Pause, Read, Request, Source, T
 
 
 @contextmanager
@@ -30,14 +30,7 @@ def _answer(response: httpx.Response, body: bytes) -> Answer:
 
 
 class Wire:
-    """Turns the steps of plans into calls of httpx.
-
-    Args:
-        address: where the API is mounted.
-        headers: of every request.
-        timeout: seconds that the server may take to answer.
-        http: keeps the connections.
-    """
+    """Turns the steps of plans into calls of httpx."""
 
     def __init__(
         self, address: str, headers: Mapping[str, str], timeout: float, http: httpx.Client | httpx.AsyncClient

@@ -16,12 +16,11 @@ from contextlib import aclosing, contextmanager, suppress
 from typing import Any
 
 from ..exceptions import InvalidOption
-from .batching import MAX_BATCH, Batcher
 from .client import AsyncClient, Client
 from .durable import AsyncJobSteps, JobSteps, Suspended
-from .leases import Leases
+from .leases import MAX_BATCH, Batcher, Leases
 from .messages import ClientJob
-from .retries import NEVER
+from .plans import NEVER
 
 logger = logging.getLogger("django_leasequeue.client")
 
@@ -134,7 +133,7 @@ class Worker:
         threads = ThreadPoolExecutor(self._concurrency, "leasequeue-client")
         try:
             with self._signals(signals):
-                # Heartbeats have a connection of their own, which waits for nobody, and are not tried again.
+                # Heartbeats have a connection of their own, which no other request holds up, and are not tried again.
                 async with self._template.asynchronous() as client, self._template.asynchronous(retry=NEVER) as beating:
                     self._client = client
                     self._leases = Leases(beating, self.topic, self.node, self._lease_ms)
@@ -241,6 +240,13 @@ class Worker:
         self._leases.drop(job)
         self._free.set()
 
+    def _call(self, job: ClientJob) -> None:
+        """Call the handler in its thread; not where the process stood still until the lease was over."""
+        if self._leases.is_good(job):
+            self._handler(job)
+        else:
+            job.lose()
+
     async def _run_one(
         self, job: ClientJob, before: list[asyncio.Task[None]], batcher: Batcher, threads: ThreadPoolExecutor
     ) -> None:
@@ -259,7 +265,7 @@ class Worker:
             else:
                 self._synchronous = self._synchronous or self._template.synchronous()
                 job.steps = JobSteps(self._synchronous, self.node, job)
-                await asyncio.get_running_loop().run_in_executor(threads, self._handler, job)
+                await asyncio.get_running_loop().run_in_executor(threads, self._call, job)
         except Suspended:
             return
         except Again as again:

@@ -67,9 +67,11 @@ __all__ = [
     "MaxRetriesError",
     "MemoryStorage",
     "MessageStatus",
+    "PgStorage",
     "Queue",
     "Reaper",
     "RedisStorage",
+    "SQLiteStorage",
     "Serde",
     "SerializedError",
     "StorageError",
@@ -94,6 +96,14 @@ class FileStorage(MemoryStorage):
 
 class RedisStorage(MemoryStorage):
     """Refused."""
+
+
+class SQLiteStorage(MemoryStorage):
+    """Refused."""
+
+
+class PgStorage(MemoryStorage):
+    """Refused: the queue uses the database of the project."""
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -280,7 +290,7 @@ class Queue(Producer, AsyncStartStop):
 class Reaper(StartStop):
     """Brings stalled jobs back, and does the reaper's other duties: of many that run, one leads.
 
-    Workers do that by themselves unless told otherwise (``Queue(..., reaper=False)``).
+    Workers do that by themselves, except with ``Queue(..., reaper=False)``.
 
     Args:
         storage: the name of the queue whose ``stalled`` events are heard, or a handle of this package.

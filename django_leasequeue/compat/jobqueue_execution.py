@@ -50,12 +50,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
 
 
 class Events:
-    """Calls handlers by the name of an event, from ``connect`` to ``disconnect``.
-
-    Args:
-        queue: whose events.
-        payload: makes a payload of what the job holds.
-    """
+    """Calls handlers by the name of an event, from ``connect`` to ``disconnect``."""
 
     def __init__(self, queue: Queue, payload: Callable[[Any], Any] | None = None) -> None:
         self._queue = queue
@@ -67,11 +62,7 @@ class Events:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def on(self, event: str, handler: Callable[..., Any]) -> None:
-        """Call ``handler`` with every such event.
-
-        Raises:
-            InvalidOption: there is no such event, or the handler cannot be called with what the event brings.
-        """
+        """Call ``handler`` with every such event."""
         if event not in ARGUMENTS:
             raise InvalidOption(f"there is no event {event!r}; there are {', '.join(ARGUMENTS)}.")
         if not callable(handler):
@@ -87,11 +78,7 @@ class Events:
             self._handlers[event].remove(handler)
 
     def connect(self, queue_id: int | None) -> None:
-        """Begin to listen.
-
-        Args:
-            queue_id: the queue's, by which the signals of a sweep name it.
-        """
+        """Begin to listen."""
         self.disconnect()
         self._queue_id = queue_id
         for event, signal in SIGNALS.items():
@@ -111,7 +98,7 @@ class Events:
             self._log = None
 
     def emit(self, event: str, *args: Any) -> None:
-        """Call the handlers of an event; what one raises is logged and keeps nobody else from hearing it."""
+        """Call the handlers of an event; what one raises is logged, and the others are called."""
         for handler in list(self._handlers.get(event, ())):
             try:
                 if inspect.iscoroutinefunction(handler):
@@ -119,7 +106,7 @@ class Events:
                 else:
                     handler(*args)
             except Exception:
-                # Not as an error: it would be told to the handlers of errors, which may be what raised.
+                # Not as an error: it would go to the handlers of errors, which may be what raised.
                 logger.warning("A handler of the event %s raised", event, exc_info=True)
 
     def _run(self, handler: Callable[..., Any], args: tuple[Any, ...]) -> None:
@@ -197,11 +184,7 @@ Payload = Callable[[Any], Any]
 
 
 def check_handler(handler: Handler) -> Handler:
-    """Return what can run jobs.
-
-    Raises:
-        InvalidOption: it is no function, or cannot be called with a job alone.
-    """
+    """Return what can run jobs."""
     if not callable(handler):
         raise InvalidOption(f"the handler must be a function; it is {handler!r}.")
     if not takes(handler, 1):
@@ -228,13 +211,7 @@ def runner(handler: Handler, payload: Payload) -> Callable[[leases.ClaimedJob, J
 
 
 def after(hook: Callable[[AfterExecutionContext], Any], payload: Payload, ttl: int) -> Callable[[Execution], Any]:
-    """Return what a consumer calls after every run to have ``hook`` called after those that end their job.
-
-    Args:
-        hook: a function or a coroutine function.
-        payload: makes a payload of what the job holds.
-        ttl: milliseconds for which ends are remembered of which nothing else is said.
-    """
+    """Return what a consumer calls after every run to have ``hook`` called after those that end their job."""
 
     def run(execution: Execution) -> None:
         if _ends_its_job(execution):

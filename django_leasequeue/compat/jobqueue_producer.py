@@ -25,27 +25,12 @@ MAX_RUNS = 2**31 - 1
 
 
 def runs(retries: int | None, what: str) -> int | None:
-    """Return how often a job is run in all, ``None`` if nothing is said; 0 and 1 are one run.
-
-    Raises:
-        InvalidOption: it is not an integer from 0.
-    """
+    """Return how often a job is run in all, ``None`` if nothing is said; 0 and 1 are one run."""
     return None if retries is None else max(1, check_integer(retries, what, 0, MAX_RUNS))
 
 
 class Producer(OnDatabase):
-    """The half of a queue that runs nothing.
-
-    Args:
-        storage: the queue's handle.
-        payload_serde: how payloads are written; JSON by default.
-        result_serde: how results are written; JSON by default.
-        max_retries: how often a job is run in all; ``None`` for as often as the queue says.
-        result_ttl: milliseconds for which ends are remembered; ``None`` for as long as the queue says.
-
-    Raises:
-        InvalidOption: an argument is not allowed.
-    """
+    """The half of a queue that runs nothing."""
 
     def __init__(
         self,
@@ -151,7 +136,7 @@ class Producer(OnDatabase):
 
     @sync
     def cancel(self, id: str) -> Steps[CancelResult]:
-        """Take out a job that nobody runs, or forget one that failed; its id is free again at once.
+        """Take out a job that does not run, or forget one that failed; its id is free again at once.
 
         Returns:
             ``cancelled``, ``processing``, ``completed`` or ``not_found``.

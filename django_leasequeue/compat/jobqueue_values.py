@@ -57,11 +57,15 @@ class SerializedError(NamedTuple):
     """The last error of a job.
 
     ``code`` is the class of the exception, or a word such as ``LEASE_EXPIRED``; ``stack`` is its traceback as text.
+    Its own text is the message.
     """
 
     message: str
     code: str | None = None
     stack: str | None = None
+
+    def __str__(self) -> str:
+        return self.message
 
 
 class MessageStatus(NamedTuple):

@@ -11,17 +11,26 @@ storage. All else is spelled the same::
             await q.ack(job.id)
 
 ``job.id`` is a string that knows its lease. A worker that comes too late gets ``JobNotFoundError`` and never ends a job
-that somebody else holds by now. An id as plain text stands for the lease that the process has, or had, of the job; in
-a process that never had it, for whoever holds it.
+that another worker holds by now. An id as plain text stands for the lease that the process has, or had, of the job; in
+a process that never had it, for the present lease.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
+from datetime import datetime, timedelta
+from typing import Protocol, Self, runtime_checkable
+
+from ..engine import clock
+from ..exceptions import InvalidOption, LeaseQueueError, StorageError
 from ..exceptions import JobNotFound as JobNotFoundError
-from ..exceptions import LeaseQueueError, StorageError
+from ..queue.buffered import BufferedQueue
+from ..queue.flush import ENQUEUE
+from ..queue.heartbeat import end
+from ..queue.queue import Queue
 from . import MissingStorage
-from .jqueue_broker import BrokerQueue, HeartbeatManager
-from .jqueue_direct import DirectQueue
+from .jqueue_direct import DirectQueue, milliseconds
 from .jqueue_values import Job, JobStatus, QueueState
 
 __all__ = [
@@ -36,10 +45,13 @@ __all__ = [
     "JobNotFoundError",
     "JobStatus",
     "LocalFileSystemStorage",
+    "ObjectStoragePort",
     "QueueState",
     "S3Storage",
     "StorageError",
 ]
+
+logger = logging.getLogger("django_leasequeue")
 
 #: The base of all errors: everything that this app raises on purpose.
 JQueueError = LeaseQueueError
@@ -65,3 +77,108 @@ class S3Storage(LocalFileSystemStorage):
 
 class GCSStorage(LocalFileSystemStorage):
     """Refused: ``leasequeue_import`` moves the jobs of an object."""
+
+
+@runtime_checkable
+class ObjectStoragePort(Protocol):
+    """The form of a storage, for annotations; queues refuse an adapter of yours, as they do the four above."""
+
+    async def read(self) -> tuple[bytes, str | None]: ...
+
+    async def write(self, content: bytes, if_match: str | None = None) -> str: ...
+
+
+class BrokerQueue(DirectQueue):
+    """Group commit: the calls of many coroutines share transactions; one that is refused fails alone.
+
+    ``async with BrokerQueue("mail") as q``. What is buffered is flushed on exit; calls after it are refused.
+
+    Its ``dequeue`` brings back the jobs of all workers of the queue that had no heartbeat for ``stale_timeout``,
+    however long their own leases are.
+
+    Args:
+        storage: the name of a queue, or its handle. A name makes a queue with the preset ``jqueue``.
+        stale_timeout: the length of a lease, 0 to 100 years: a job without a heartbeat for so long comes back by
+            itself.
+
+    Raises:
+        JQueueError: an argument is not allowed.
+    """
+
+    def __init__(self, storage: Queue | str, stale_timeout: timedelta = timedelta(minutes=5)) -> None:
+        super().__init__(storage, stale_timeout=stale_timeout)
+        self._stale = timedelta(milliseconds=milliseconds(stale_timeout, "stale_timeout"))
+        self._swept: datetime | None = None
+        self._buffer = BufferedQueue(self.queue)
+
+    def _calls(self) -> BufferedQueue:
+        self._buffer._lane_of(ENQUEUE)
+        return self._buffer
+
+    async def __aenter__(self) -> Self:
+        await self._allowed()
+        await self._buffer.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._buffer.__aexit__(*error)
+
+    async def dequeue(self, entrypoint: str | None = None, *, batch_size: int = 1) -> list[Job]:
+        """Lease up to ``batch_size`` jobs, after those without a heartbeat came back; see ``DirectQueue.dequeue``."""
+        self._calls()
+        now, between = clock.now(), min(timedelta(seconds=1), self._stale / 20)
+        if self._swept is None or abs(now - self._swept) >= between:
+            self._swept = now
+            await self.requeue_stale(self._stale)
+        return await super().dequeue(entrypoint, batch_size=batch_size)
+
+
+class Beats(Protocol):
+    """A queue whose jobs a heartbeat keeps."""
+
+    async def heartbeat(self, job_id: str) -> None: ...
+
+
+class HeartbeatManager:
+    """Calls ``queue.heartbeat(job_id)`` every ``interval`` while the body of ``async with`` runs.
+
+    It ends silently when the job is lost; the body goes on, and ``lost`` tells it. While the database is away it
+    goes on trying.
+
+    Args:
+        queue: anything with an async ``heartbeat(job_id)``.
+        job_id: of the job that the body works on.
+        interval: time between two beats; a third of the lease or less.
+
+    Raises:
+        JQueueError: the interval is no time, or not more than 0.
+    """
+
+    def __init__(self, queue: Beats, job_id: str, interval: timedelta = timedelta(seconds=60)) -> None:
+        if not isinstance(interval, timedelta) or interval <= timedelta(0):
+            raise InvalidOption(f"interval must be a timedelta of more than 0; it is {interval!r}.")
+        self._queue = queue
+        self._job_id = job_id
+        self._pause = interval.total_seconds()
+        self._task: asyncio.Task[None] | None = None
+        #: Whether the job is lost: its ack is refused.
+        self.lost = False
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self._beat())
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        task, self._task = self._task, None
+        if task is not None:
+            await end(task)
+
+    async def _beat(self) -> None:
+        while not self.lost:
+            await asyncio.sleep(self._pause)
+            try:
+                await self._queue.heartbeat(self._job_id)
+            except StorageError as error:
+                logger.warning("A heartbeat failed: %s", error, extra={"job": str(self._job_id)})
+            except LeaseQueueError:
+                self.lost = True

@@ -95,13 +95,7 @@ class DirectQueue:
             )
         job_id, (name, meta) = JobId(uuid4()), place_of(entrypoint)
         receipt = await (self.queue if len(body) > LARGE_BYTES else calls).aenqueue(
-            body,
-            key=job_id,
-            name=name,
-            meta=meta,
-            tag=tag,
-            priority=priority,
-            max_bytes=payload_limit(),
+            body, key=job_id, name=name, meta=meta, tag=tag, priority=priority, max_bytes=payload_limit()
         )
         made = (receipt.created_at or datetime.now(UTC)).astimezone(UTC)
         return Job(job_id, entrypoint, body, JobStatus.QUEUED, priority, made)
@@ -131,7 +125,7 @@ class DirectQueue:
         return [_leased(job, self._leases.taken(job)) for job in found]
 
     async def ack(self, job_id: str) -> None:
-        """Remove a job: one that this lease holds, or that nobody holds.
+        """Remove a job: one that this lease holds, or a queued one.
 
         Raises:
             JobNotFoundError: it is not there, or another worker has taken it since.
@@ -145,7 +139,7 @@ class DirectQueue:
         self._leases.ended(job_id)
 
     async def nack(self, job_id: str) -> None:
-        """Return a job to its place in the queue; one that nobody holds is there already.
+        """Return a job to its place in the queue; a queued one is there already.
 
         Raises:
             JobNotFoundError: it is not there, or another worker has taken it since.
@@ -158,7 +152,7 @@ class DirectQueue:
         await self._settle(job_id, release, _there)
 
     async def heartbeat(self, job_id: str) -> None:
-        """Keep a lease for another ``stale_timeout`` from now on; a job that nobody holds stays as it is.
+        """Keep a lease for another ``stale_timeout`` from now on; a queued job stays as it is.
 
         Raises:
             JobNotFoundError: the job is not there, or another worker has taken it since.
@@ -178,7 +172,7 @@ class DirectQueue:
         held: Callable[[leases.ClaimedJob], Awaitable[Any]],
         waiting: Callable[[Status], Awaitable[bool]],
     ) -> None:
-        """Do what is asked with the lease that an id stands for, or else with the job that nobody holds."""
+        """Do what is asked with the lease that an id stands for, or else with the queued job."""
         if not isinstance(job_id, str):
             raise JobNotFoundError(job_id)
         known = self._leases.find(job_id)
@@ -275,7 +269,7 @@ def kept_priorities(queue: Queue) -> Steps[range]:
 
 
 async def _there(row: Status) -> bool:
-    """Nothing is to be done with a job that nobody holds."""
+    """Nothing is to be done with a queued job."""
     return True
 
 

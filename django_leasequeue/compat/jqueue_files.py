@@ -37,11 +37,7 @@ class File(Protocol):
 
 
 def open_file(url: str) -> File:
-    """Return the file that a URL names: a path, ``file://``, ``s3://`` or ``gs://``.
-
-    Raises:
-        InvalidOption: there is no such kind of URL, or its package is missing.
-    """
+    """Return the file that a URL names: a path, ``file://``, ``s3://`` or ``gs://``."""
     parts = urlsplit(url)
     if parts.scheme in SERVICES:
         if not parts.netloc or not parts.path.strip("/"):
@@ -55,21 +51,13 @@ def open_file(url: str) -> File:
 
 
 class LocalFile:
-    """A file of this machine, under the lock that jqueue takes.
-
-    Args:
-        path: of the file.
-    """
+    """A file of this machine, under the lock that jqueue takes."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def read(self) -> tuple[bytes, Any]:
-        """Return the content, which is its own version.
-
-        Raises:
-            StorageError: it cannot be read.
-        """
+        """Return the content, which is its own version."""
         try:
             with self._path.open("rb") as file:
                 fcntl.flock(file, fcntl.LOCK_SH)
@@ -81,10 +69,7 @@ class LocalFile:
     def write(self, content: bytes, version: Any) -> bool:
         """Replace the content if it is still ``version``; return whether it was.
 
-        What both begin with is left alone: whoever is killed meanwhile leaves that, and a part of what is new.
-
-        Raises:
-            StorageError: it cannot be written.
+        The common beginning stays: a process that is killed meanwhile leaves that, and a part of what is new.
         """
         try:
             with self._path.open("r+b") as file:
@@ -112,15 +97,7 @@ def _common(first: bytes, second: bytes) -> int:
 
 
 class ObjectFile:
-    """An object of S3 or Google Cloud Storage. Credentials and endpoints come from the environment.
-
-    Args:
-        bucket: its URL, such as ``s3://bucket``.
-        path: of the object.
-
-    Raises:
-        InvalidOption: the extra ``objects`` is not installed.
-    """
+    """An object of S3 or Google Cloud Storage. Credentials and endpoints come from the environment."""
 
     def __init__(self, bucket: str, path: str) -> None:
         try:
@@ -139,11 +116,7 @@ class ObjectFile:
             raise InvalidOption(f"{bucket} cannot be used: {error}") from error
 
     def read(self) -> tuple[bytes, Any]:
-        """Return the content, and its tag and generation.
-
-        Raises:
-            StorageError: it cannot be read.
-        """
+        """Return the content, and its tag and generation."""
         try:
             found = self._obstore.get(self._store, self._path)
             version = {name: found.meta[name] for name in ("e_tag", "version") if found.meta[name] is not None}
@@ -152,11 +125,7 @@ class ObjectFile:
             raise self._error("read", error) from error
 
     def write(self, content: bytes, version: Any) -> bool:
-        """Replace the object if it still has this tag; return whether it had.
-
-        Raises:
-            StorageError: it cannot be written.
-        """
+        """Replace the object if it still has this tag; return whether it had."""
         try:
             self._obstore.put(self._store, self._path, content, mode=version, use_multipart=False)
         except self._refused:
@@ -201,14 +170,7 @@ class FileState:
 
 
 def read_state(content: bytes) -> FileState:
-    """Return what is in a file.
-
-    Args:
-        content: of the file. What a broken write left of a mark does not count.
-
-    Raises:
-        InvalidOption: it is not a state of jqueue.
-    """
+    """Return what is in a file."""
     try:
         text = content.decode()
         state, end = json.JSONDecoder().raw_decode(text, len(text) - len(text.lstrip()))

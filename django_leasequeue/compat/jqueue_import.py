@@ -33,7 +33,7 @@ from .jqueue_values import Job, JobStatus, payload_limit, place_of, tag_of
 ACTION = "import"
 #: The space of the advisory locks of hand-overs.
 LOCKS = 1_280_657_733
-#: How often somebody else may write the file while it is to be marked.
+#: How often other processes may write the file before the mark is given up.
 TRIES = 20
 #: A worker that did not tell of its job for so long is gone.
 STALE = timedelta(minutes=5)
@@ -67,18 +67,7 @@ def look(file: File, queue: Queue, *, in_progress: bool = False) -> Moved:
 
 
 def move(file: File, queue: Queue, *, in_progress: bool = False) -> Moved:
-    """Move the jobs of a file into a queue.
-
-    Args:
-        file: the state of a jqueue.
-        queue: where to. With the preset ``jqueue`` it is made if it is missing.
-        in_progress: whether jobs are moved as well that a worker of jqueue may have at this moment; they run again.
-
-    Raises:
-        InvalidOption: the file is not a state of jqueue, a job cannot be kept as it is, or the jobs of this file go to
-            another queue; nothing was changed.
-        StorageError: the file or the database could not be read or written.
-    """
+    """Move the jobs of a file into a queue."""
     for _ in range(TRIES):
         content, version = file.read()
         state = read_state(content)

@@ -105,7 +105,7 @@ class QueueState:
         )
 
     def in_progress_jobs(self) -> tuple[Job, ...]:
-        """Return the jobs that somebody holds."""
+        """Return the leased jobs."""
         return tuple(job for job in self.jobs if job.status is JobStatus.IN_PROGRESS)
 
     def find(self, job_id: str) -> Job | None:
@@ -129,11 +129,7 @@ def payload_limit() -> int:
 
 
 def payload_of(given: bytes | str) -> bytes:
-    """Return a payload: bytes as they are, text as the base64 that it has to be.
-
-    Raises:
-        InvalidOption: it is neither.
-    """
+    """Return a payload: bytes as they are, text as the base64 that it has to be."""
     if isinstance(given, str):
         try:
             return base64.b64decode(given, validate=True)
@@ -145,11 +141,7 @@ def payload_of(given: bytes | str) -> bytes:
 
 
 def tag_of(entrypoint: str) -> str:
-    """Return the tag by which jobs of an entrypoint are found: its text, or a digest where that cannot be a tag.
-
-    Raises:
-        InvalidOption: it is not text that can be stored.
-    """
+    """Return the tag by which jobs of an entrypoint are found: its text, or a digest where that cannot be a tag."""
     if not isinstance(entrypoint, str):
         raise InvalidOption(f"the entrypoint must be text; it is a {type(entrypoint).__name__}.")
     try:
@@ -201,12 +193,9 @@ process.when_forgetting(_of_process.clear)
 class Leases:
     """The leases that one queue object has taken, by the job's id: the newest of each job.
 
-    They are kept when they are over: whoever had a job and lost it must not end the delivery of another worker, also
-    when it names the job by an id as plain text. Where the object has none of a job, the newest one of the process
+    They are kept when they are over: a worker that lost a job must not end the delivery of another one, also when it
+    names the job by an id as plain text. Where the object has none of a job, the newest one of the process
     counts.
-
-    Args:
-        queue: whose jobs.
     """
 
     def __init__(self, queue: Queue) -> None:
@@ -224,7 +213,7 @@ class Leases:
         return JobId(job.id, lease)
 
     def find(self, job_id: str) -> leases.ClaimedJob | None:
-        """Return the lease that an id stands for, ``None`` if whoever gives the id never had the job."""
+        """Return the lease that an id stands for, ``None`` if this process never had the job."""
         known = getattr(job_id, "lease", None)
         if known is not None:
             return known if isinstance(known, leases.ClaimedJob) else None
@@ -250,7 +239,7 @@ def lean(job: leases.ClaimedJob) -> leases.ClaimedJob:
 
 
 def lease_of(row: Status, queue: str) -> leases.ClaimedJob | None:
-    """Return the lease that somebody has of a job, ``None`` if nobody has; ``claimed_at`` is the present time."""
+    """Return the present lease of a job, ``None`` if it has none; ``claimed_at`` is the present time."""
     if row.claim is None or row.deadline is None or row.node is None or row.ended:
         return None
     now = clock.now()

@@ -147,8 +147,8 @@ class LakeOptions:
 
     #: Where it is: a directory, or a URL such as ``s3a://``.
     PATH: str | None = None
-    #: How events are written: Parquet that Spark's checkpoint vouches for, or a Delta table (extra ``delta``).
-    FORMAT: Literal["parquet", "delta"] = "parquet"
+    #: How tables are written; None: as Delta tables where the extra ``delta`` is installed, else as Parquet.
+    FORMAT: Literal["parquet", "delta"] | None = None
     #: The name under which retention knows it.
     CONSUMER: str = "lake"
     #: Days that retention waits for a consumer that is not seen; 0: for ever.
@@ -159,6 +159,8 @@ class LakeOptions:
     MASTER: str | None = None
     REMOTE: str | None = None
     MEMORY: str | None = None
+    #: The tag by whose values (tenants, customers) the report sums up; None: by none.
+    TENANT_TAG: str | None = None
     #: The site whose admin the report links to, for example ``https://ops.example.com``.
     SITE: str | None = None
     #: Further options of the Spark session.
@@ -244,7 +246,7 @@ class Settings:
     #: Rows of one page of a listing.
     MAX_PAGE: Count = 1_000
     #: Counts are exact up to here; beyond it they come from samples.
-    COUNT_CAP: Annotated[int, Range(0)] = 10_000
+    COUNT_CAP: Annotated[int, Range(0)] = 100_000
     #: Rows of one partition of the lease log; a row is of up to a thousand jobs.
     EVENT_PARTITION_ROWS: Count = 500_000
     #: Partitions made ahead.

@@ -6,9 +6,11 @@ Every fork hook, map of event loops and memory of a database that the package ha
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 from weakref import WeakKeyDictionary
@@ -40,6 +42,18 @@ class Switches:
 switches = Switches()
 
 _forgetting: list[Callable[[], object]] = []
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Load modules without garbage collections: what is loaded stays, and each collection would walk over all of it."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def when_forgetting(function: Callable[[], object]) -> None:

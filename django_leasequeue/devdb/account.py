@@ -1,27 +1,110 @@
-"""The operating-system account that PostgreSQL runs as, and running programs as that account.
+"""The account that PostgreSQL runs as, what belongs to whom, and processes: locks, programs, whether one lives.
 
 PostgreSQL refuses to run as root. Started by root (in a container, most often) it runs as the account ``pgserver``,
 which is made on first use; that account must be able to walk down to the data and to the programs, so the directories
 on the way are opened for passing through (``o+x``), not for reading.
+
+Root gives the data to the server's account, writes the configuration and ends processes by what a file says. So as root
+a server is started and stopped only on data that no other account can have prepared. The directories above may be
+anybody's: containers run as root in checkouts of other accounts.
 """
 
+import fcntl
 import logging
 import os
 import pwd
 import stat
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-
-from django_leasequeue.devdb.errors import DevDBError
-from django_leasequeue.devdb.locking import locked
-from django_leasequeue.devdb.ownership import is_root, name_of
 
 logger = logging.getLogger("django_leasequeue.devdb")
 
 ACCOUNT_NAME = "pgserver"
 _FALLBACK_NAMES = ("postgres", "nobody")
+_ELSE = (
+    "Another directory will do as well (--data), such as one below /root; or set DATABASE_URL to a PostgreSQL of yours."
+)
+
+
+class DevDBError(RuntimeError):
+    """The embedded PostgreSQL cannot do what was asked; the message says why and what to do."""
+
+
+@contextmanager
+def exclusive(path: Path) -> Iterator[None]:
+    """Hold the lock file for the length of the block, waiting for it as long as needed."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = open_lock(path)
+    except PermissionError as error:
+        raise DevDBError(
+            f"{error.filename} cannot be written: it belongs to another account. Run this as that account or as root, "
+            "or delete the directory."
+        ) from error
+    with _held(descriptor):
+        yield
+
+
+@contextmanager
+def locked(directory: str) -> Iterator[None]:
+    """Hold a lock on a directory that is there, for the length of the block: nothing is written to it."""
+    with _held(os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)):
+        yield
+
+
+@contextmanager
+def _held(descriptor: int) -> Iterator[None]:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def open_lock(path: Path) -> int:
+    """Open a lock file, made if it is missing; return its descriptor."""
+    return os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+
+
+def check_directory(path: Path, owners: Collection[int]) -> bool:
+    """Check that a directory belongs to one of these accounts and is closed to all others; return whether it is there.
+
+    DevDBError: it is a symbolic link or no directory, belongs to another account, or is open to others.
+    """
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return False
+    if stat.S_ISLNK(status.st_mode):
+        raise DevDBError(f"{path} is a symbolic link: name the directory that it leads to, {path.resolve()}.")
+    if not stat.S_ISDIR(status.st_mode):
+        raise DevDBError(f"{path} is no directory: name another one.")
+    if status.st_uid not in owners:
+        raise DevDBError(
+            f"{path} belongs to the account {name_of(status.st_uid)}. Run this as that account or delete the directory,"
+            f" if nobody needs what is in it. {_ELSE}"
+        )
+    if status.st_mode & 0o077:
+        raise DevDBError(
+            f"{path} is open to other accounts (mode {stat.S_IMODE(status.st_mode):o}): close it (chmod 700 {path})."
+        )
+    return True
+
+
+def name_of(uid: int) -> str:
+    """Return the name of an account; its number where it has none."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def is_root() -> bool:
+    """Return whether root runs this."""
+    return os.geteuid() == 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +117,9 @@ class Account:
 
 
 def account_for(data_dir: Path) -> Account | None:
-    """Choose the account that a server on this data runs as.
+    """Return the account that a server on this data runs as; ``None``: as the caller, who is not root.
 
-    Args:
-        data_dir: the data directory. Started by root, what is there belongs to one of the accounts that root takes.
-
-    Returns:
-        The account, or None when the caller is not root and PostgreSQL runs as the caller.
-
-    Raises:
-        DevDBError: the data belongs to somebody else, or root has no account to run PostgreSQL as.
+    DevDBError: the data belongs to another account, or root has no account to run PostgreSQL as.
     """
     try:
         owner = data_dir.lstat().st_uid
@@ -90,11 +166,7 @@ def open_path(account: Account | None, path: Path) -> None:
 
 
 def open_programs(account: Account | None, bin_dir: Path) -> None:
-    """Let the account run the programs in a directory, also where root installed the package with a narrow umask.
-
-    Raises:
-        DevDBError: the programs do not run; the message holds what they said.
-    """
+    """Let the account run the programs in a directory, also where root installed the package with a narrow umask."""
     if account is not None:
         open_path(account, bin_dir / "postgres")
     version = run([bin_dir / "postgres", "--version"], account)
@@ -112,16 +184,10 @@ def open_programs(account: Account | None, bin_dir: Path) -> None:
 def run(
     command: Sequence[str | Path], account: Account | None, timeout: float = 60
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program as the account and wait for it.
+    """Run a program as the account (``None``: as the caller) and wait for it, at most ``timeout`` seconds.
 
-    Args:
-        command: the program and its arguments.
-        account: who runs it; None for the caller.
-        timeout: seconds to wait.
-
-    Returns:
-        The finished process; its output and its errors are both in ``stdout``. A program that may not be started counts
-        as finished with code 126, and one that was ended for taking too long with code 124.
+    Its output and its errors are both in ``stdout``. A program that may not be started counts as finished with code
+    126, and one that was ended for taking too long with code 124.
     """
     # PG* variables (PGPORT, PGDATA) change what the programs do; messages are read by people and searched by us.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
@@ -166,3 +232,33 @@ def _create_account() -> bool:
             logger.info("could not make the account %s: %s", ACCOUNT_NAME, error)
             return False
     return True
+
+
+def is_alive(pid: int) -> bool:
+    """Say whether the process exists and is not a zombie.
+
+    A killed server whose parent does not collect it (in a container whose first process is no init, for one) stays a
+    zombie: ``kill(pid, 0)`` finds it, and PostgreSQL takes it for a running server.
+    """
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return _state(pid) != "Z"
+
+
+def _state(pid: int) -> str:
+    try:
+        # "pid (name) state ...": the name may hold anything, so look behind its last bracket.
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        pass
+    try:
+        command = ["ps", "-o", "stat=", "-p", str(pid)]
+        # No shell; where ps is differs between systems, and PATH is the caller's own.
+        answer = subprocess.run(command, capture_output=True, text=True, check=False)  # nosec B603
+    except OSError:
+        return ""
+    return answer.stdout.strip()[:1]

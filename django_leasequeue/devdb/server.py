@@ -14,13 +14,18 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from django_leasequeue.devdb import config
-from django_leasequeue.devdb.account import Account, account_for, open_path, open_programs, run
-from django_leasequeue.devdb.binaries import find_binaries, program_version
+from django_leasequeue.devdb.account import (
+    Account,
+    DevDBError,
+    account_for,
+    check_directory,
+    exclusive,
+    is_alive,
+    open_path,
+    open_programs,
+    run,
+)
 from django_leasequeue.devdb.database_url import ENGINE, database_from_url, url_from_database
-from django_leasequeue.devdb.errors import DevDBError
-from django_leasequeue.devdb.locking import exclusive
-from django_leasequeue.devdb.ownership import check_directory
-from django_leasequeue.devdb.processes import is_alive
 
 DATABASE = "leasequeue"
 StopMode = Literal["smart", "fast", "immediate"]
@@ -49,9 +54,9 @@ class Server:
 
     Args:
         data_dir: the data directory; made on first start. Started by root, it has to be root's own (see
-            :mod:`~django_leasequeue.devdb.ownership`), and every directory above it is opened for passing through.
+            :mod:`~django_leasequeue.devdb.account`), and every directory above it is opened for passing through.
         durable: False turns fsync off: faster, and the data is lost when the machine (not PostgreSQL) fails.
-        bin_dir: where PostgreSQL's programs are; by default :func:`~django_leasequeue.devdb.binaries.find_binaries`
+        bin_dir: where PostgreSQL's programs are; by default :func:`~django_leasequeue.devdb.config.find_binaries`
             looks for them when they are needed.
     """
 
@@ -66,7 +71,7 @@ class Server:
     def bin_dir(self) -> Path:
         """PostgreSQL's programs. Raises DevDBError when there are none."""
         if self._bin_dir is None:
-            self._bin_dir = find_binaries()
+            self._bin_dir = config.find_binaries()
         return self._bin_dir
 
     @property
@@ -203,7 +208,7 @@ class Server:
         open_path(account, self.data_dir)
         if account:
             os.chown(self.data_dir, account.uid, account.gid)
-        options = config.initdb_options(program_version(self.bin_dir))
+        options = config.initdb_options(config.program_version(self.bin_dir))
         result = run([self.bin_dir / "initdb", "-D", self.data_dir, *options], account, 120)
         if result.returncode != 0:
             raise DevDBError(f"PostgreSQL's initdb failed on {self.data_dir}:\n{result.stdout.strip()}")
@@ -212,7 +217,7 @@ class Server:
 
     def _check_version(self) -> None:
         data = (self.data_dir / "PG_VERSION").read_text().strip()
-        program = program_version(self.bin_dir).partition(".")[0]
+        program = config.program_version(self.bin_dir).partition(".")[0]
         if data != program:
             raise DevDBError(
                 f"The data in {self.data_dir} was made by PostgreSQL {data}, and the programs in {self.bin_dir} are "
@@ -229,7 +234,7 @@ class Server:
             if account:
                 os.chown(sockets, account.uid, account.gid, follow_symlinks=False)
         file = self.data_dir / "leasequeue.conf"
-        # Made anew each time, whoever it belonged to, and whatever it led to.
+        # Made anew each time, whatever account it belonged to, and whatever it led to.
         file.unlink(missing_ok=True)
         with file.open("x") as made:
             made.write(config.configuration(self.data_dir, durable=self.durable))

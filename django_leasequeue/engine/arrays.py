@@ -13,6 +13,11 @@ def integers(values: Iterable[int | None]) -> str:
     return "{" + ",".join(map(str, values)).replace("None", "NULL") + "}"
 
 
+def flags(values: Iterable[bool]) -> str:
+    """Return ``values`` as the literal of a boolean array."""
+    return "{" + ",".join("t" if value else "f" for value in values) + "}"
+
+
 def texts(values: Iterable[str | None]) -> str:
     """Return ``values`` as the literal of a text array, null for ``None``."""
     quoted = [

@@ -156,16 +156,19 @@ def prepares(using: str) -> bool:
 
 
 def connect(
-    using: str, *, dsn: str | None = None, patience: float | None = None, timeout: int | None = None
+    using: str, *, dsn: str | None = None, patience: float | None = None, timeout: int | None = None, name: str = ""
 ) -> Connection:
     """Open a sync connection in autocommit mode to an alias (or to ``dsn``); it prepares as the alias allows.
 
-    ``timeout`` (seconds, at least 2) wins over the alias's ``connect_timeout``.
+    ``timeout`` (seconds, at least 2) wins over the alias's ``connect_timeout``, and ``name`` over the name that
+    ``pg_stat_activity`` would show (except behind a pooler, whose sessions others use next).
     """
     ours = bool(dsn) or prepares(using)  # not a pooler's, which others use next
     params = _over_defaults(dict(conninfo_to_dict(dsn))) if dsn else connection_parameters(using)
     if timeout is not None:
         params["connect_timeout"] = timeout
+    if name and ours:
+        params["application_name"] = name
     connection = Connection.connect(**params, autocommit=True, prepare_threshold=0 if ours else None)
     connection.patience = patience
     connection.role = role_of(using)

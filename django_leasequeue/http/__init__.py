@@ -4,5 +4,6 @@ Here stands what the doors share; each door is a package that imports from here 
 door. The admin and the commands import ``keys``, a host the doors' URLs, ``asgi`` and ``access``.
 
 Start at ``views.ApiView``: one way in (``auth``, ``access``, ``keys``, ``throttle``), one way to read a body
-(``payload``, ``fields``), one way out (``errors``). Then ``topics/leases.py``: a claim from its address to its answer.
+(``payload``, ``fields``), one way out (``errors``). Then ``topics/leases.py``: a claim from its body to its answer; all
+of an operation is at its handler (``schema.endpoint``): scopes, types, errors, parameters.
 """

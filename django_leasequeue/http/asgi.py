@@ -16,10 +16,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from asgiref.sync import ThreadSensitiveContext
-from django.core.exceptions import RequestAborted
+from asgiref.sync import ThreadSensitiveContext, async_to_sync
+from django.core.exceptions import RequestDataTooBig
 from django.core.handlers.asgi import ASGIHandler, get_script_prefix
 from django.core.handlers.exception import convert_exception_to_response
+from django.core.signals import request_finished, request_started
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.urls import Resolver404, ResolverMatch, get_resolver, set_script_prefix
@@ -76,11 +77,15 @@ class ApiHandler(ASGIHandler):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope[RECEIVED] = time.perf_counter()
         async with ThreadSensitiveContext():
-            if conf.settings.API.AUTHENTICATION_CLASSES:
-                # A host's class may use Django's connections: the signals of a request look after those.
-                await self.handle(scope, receive, send)
-            else:
+            if not conf.settings.API.AUTHENTICATION_CLASSES:
                 await self._handle(scope, receive, send)
+                return
+            # A host's class may use Django's connections: the signals of a request look after those.
+            await request_started.asend(sender=type(self), scope=scope)
+            try:
+                await self._handle(scope, receive, send)
+            finally:
+                await request_finished.asend(sender=type(self))
 
     async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         first = await receive()
@@ -91,7 +96,8 @@ class ApiHandler(ASGIHandler):
         if body.more:
             scope[UNREAD] = body
         set_script_prefix(scope.get("root_path", ""))
-        request, refused = self.create_request(scope, io.BytesIO(b"" if body.more else first.get("body", b"")))
+        file: Any = _BodyFile(body) if body.more else io.BytesIO(first.get("body", b""))
+        request, refused = self.create_request(scope, file)
         if request is None:
             if refused is not None:
                 await self.send_response(refused, send)
@@ -109,31 +115,6 @@ class ApiHandler(ASGIHandler):
         finally:
             watcher.close()
 
-    async def read_body(self, receive: Receive) -> Any:
-        """Read the body: in memory, and on disk beyond Django's usual size."""
-        limit = conf.settings.API.MAX_BODY_BYTES
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise RequestAborted
-        first = message.get("body", b"")
-        if not message.get("more_body", False) and len(first) <= limit:
-            return io.BytesIO(first)
-        body = tempfile.SpooledTemporaryFile(max_size=IN_MEMORY)  # noqa: SIM115  (the caller closes it)
-        body.write(first)
-        size = len(first)
-        while message.get("more_body", False):
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                body.close()
-                raise RequestAborted
-            chunk = message.get("body", b"")
-            # One byte too many is kept: the view then says that the body is too large.
-            if size <= limit:
-                body.write(chunk[: limit + 1 - size])
-            size += len(chunk)
-        body.seek(0)
-        return body
-
 
 class _Unread:
     """A body that is on its way, after its first message; the watcher starts at its end."""
@@ -143,9 +124,13 @@ class _Unread:
         self._watcher = watcher
         self._first = first.get("body", b"")
         self.more: bool = first.get("more_body", False)
+        #: The body that a host's authentication class has read: the view gets it as well.
+        self.kept: bytes | None = None
 
     async def read(self, limit: int) -> bytes | None:
         """Return the body: in memory while it comes, on disk beyond Django's usual size; ``None`` beyond the limit."""
+        if self.kept is not None:
+            return self.kept if len(self.kept) <= limit else None
         with tempfile.SpooledTemporaryFile(max_size=IN_MEMORY) as file:
             file.write(self._first)
             while self.more and file.tell() <= limit:
@@ -171,6 +156,21 @@ class _Unread:
         elif not self.more:
             self._watcher.start()
         found: bytes = message.get("body", b"")
+        return found
+
+
+class _BodyFile(io.RawIOBase):
+    """A body that is on its way, for a host's authentication class that reads it: in its thread, and as a whole."""
+
+    def __init__(self, body: _Unread) -> None:
+        self._body = body
+
+    def read(self, size: int = -1) -> bytes:
+        if not self._body.more:
+            return b""
+        self._body.kept = found = async_to_sync(self._body.read)(conf.settings.API.MAX_BODY_BYTES)
+        if found is None:
+            raise RequestDataTooBig("The body is too large.")
         return found
 
 
@@ -216,7 +216,7 @@ class _Watcher:
 
 
 def _of_ours(scope: Scope, starts: tuple[str, ...]) -> ResolverMatch | None:
-    """Return the view of a request if it is one of the doors', at or below a prefix; whatever else is there is not."""
+    """Return the view of a request if it is one of the doors', at or below a prefix."""
     path: str = scope["path"]
     if not path.startswith(starts) and f"{path}/" not in starts:
         return None
@@ -230,8 +230,9 @@ def _of_ours(scope: Scope, starts: tuple[str, ...]) -> ResolverMatch | None:
 def beside(django: Application | None, *prefixes: str) -> Application:
     """Return an ASGI application that serves the doors itself and leaves the rest to Django.
 
-    Only the doors' own views are served without the host's middleware, whatever else has an address below a prefix. It
-    also speaks the ``lifespan`` protocol: connections are closed when the server ends.
+    Only the doors' own views are served without the host's middleware, also where other views have addresses below a
+    prefix. It also speaks the ``lifespan`` protocol: views are imported when the server starts, connections closed when
+    it ends.
 
     Args:
         django: what ``get_asgi_application()`` returned; ``None``: there is nothing here but the doors.
@@ -262,10 +263,17 @@ async def _lifespan(receive: Receive, send: Send) -> None:
     while True:
         message = await receive()
         if message["type"] == "lifespan.startup":
+            try:
+                # Imports the project's URLs with all views: the first request does not wait for that.
+                _ = get_resolver().url_patterns
+            except Exception as error:
+                logger.exception("The URLs of the project cannot be imported")
+                await send({"type": "lifespan.startup.failed", "message": f"The URLs cannot be imported: {error}"})
+                return
             await send({"type": "lifespan.startup.complete"})
         elif message["type"] == "lifespan.shutdown":
             stop()
-            with suppress(Exception):  # whatever is broken now is broken anyway
+            with suppress(Exception):  # the process ends anyway
                 await finish_background()
                 await close_pools()
                 await asyncio.to_thread(close_listeners)

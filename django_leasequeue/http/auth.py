@@ -1,8 +1,10 @@
-"""Who is asking: our keys, then whatever the host's own DRF authentication says."""
+"""Authentication: our API keys, then the host's own DRF classes; tokens stay out of access logs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+import re
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
@@ -73,7 +75,7 @@ class ApiKeyAuthentication(BaseAuthentication):
 
 
 def split_token(token: str) -> tuple[str, str] | None:
-    """Return the prefix and the secret of a token of ours; ``None`` if it is somebody else's."""
+    """Return the prefix and the secret of a token of ours; ``None`` if it is not one."""
     if not token.startswith(MARK):
         return None
     prefix, found, secret = token.removeprefix(MARK).partition("_")
@@ -87,23 +89,14 @@ def _granted(found: Access | str) -> Access:
 
 
 @cache
-def _host_classes(paths: tuple[str, ...]) -> list[type[BaseAuthentication]]:
-    return [import_string(path) for path in paths]
+def _imported(path: str) -> Any:
+    return import_string(path)
 
 
 async def authenticate(request: Request, runner: RequestRunner, *, in_query: bool = False) -> Access:
-    """Return what a request may do.
+    """Return what a request may do, and set its ``user`` and ``auth``; 401 if it is not authenticated.
 
     Our keys come first, then the host's authentication classes, then openness (``ACCESS``).
-
-    Args:
-        request: DRF's request; ``user`` and ``auth`` are set.
-        runner: where to look for the key.
-        in_query: whether a token in the query counts.
-
-    Raises:
-        ApiError: nobody vouches for the request; or too many unknown keys came from its client.
-        rest_framework.exceptions.AuthenticationFailed: a host's class refuses it.
     """
     token = bearer(request, in_query=in_query)
     parts = split_token(token) if token is not None else None
@@ -116,11 +109,13 @@ async def authenticate(request: Request, runner: RequestRunner, *, in_query: boo
         access = _granted(ring.check(known, secret))
         request.user, request.auth = AnonymousUser(), access
         return access
-    for kind in _host_classes(conf.settings.API.AUTHENTICATION_CLASSES):
-        found = await sync_to_async(kind().authenticate)(request)
+    for path in conf.settings.API.AUTHENTICATION_CLASSES:
+        found = await sync_to_async(_imported(path)().authenticate)(request)
         if found is not None:
             request.user, request.auth = found
-            return await sync_to_async(_grants())(request) or Access("host", frozenset())
+            own = conf.settings.API.GRANTS
+            grants: Callable[[Request], Access | None] = default_grants if own is None else _imported(own)
+            return await sync_to_async(grants)(request) or Access("host", frozenset())
     if token is not None:
         raise unauthorized("This key is unknown.")
     mode = conf.settings.API.ACCESS
@@ -134,17 +129,6 @@ def runner_of_keys(runner: RequestRunner) -> RequestRunner:
     """Return a runner for the database that holds the keys: the default one, wherever the queues are."""
     home = conf.settings.DATABASE
     return runner if runner.using == home else RequestRunner(home, threaded=runner.threaded)
-
-
-def _grants() -> Callable[[Request], Access | None]:
-    path = conf.settings.API.GRANTS
-    return default_grants if path is None else _imported(path)
-
-
-@cache
-def _imported(path: str) -> Callable[[Request], Access | None]:
-    found: Callable[[Request], Access | None] = import_string(path)
-    return found
 
 
 #: The Django permission that stands for a scope, for users whom the host has logged in. None stands for ``projects``: a
@@ -173,11 +157,7 @@ def default_grants(request: Request) -> Access:
 
 
 def require(access: Access, scopes: frozenset[str], topic: str | None = None) -> None:
-    """Check that a request may do what it asks for.
-
-    Raises:
-        ApiError: 403, naming what is missing.
-    """
+    """Answer 403, naming what is missing, unless a request may do what it asks for."""
     if not scopes <= access.scopes:
         missing = " and ".join(access.missing(scopes))
         raise ApiError(403, "forbidden", f"This needs the scope {missing}, which the key does not have.")
@@ -192,3 +172,70 @@ class HasScopes(BasePermission):
         access = request.auth
         needed = getattr(view, "required_scopes", {}).get(request.method, frozenset())
         return isinstance(access, Access) and not access.missing(needed)
+
+
+# Keeping tokens out of access logs: ``?token=`` is for browsers' event streams, and servers log the whole address.
+
+#: Loggers of servers that write a line for each request.
+ACCESS_LOGGERS = (
+    "uvicorn.access",
+    "hypercorn.access",
+    "gunicorn.access",
+    "daphne.access",
+    "django.server",
+    "django.channels.server",
+)
+
+# A query stands behind an address, or alone (gunicorn's %(q)s).
+_TOKEN = re.compile(r"((?:^|[?&])token=)[^&\s\"']+")
+
+
+def redact(text: str) -> str:
+    """Return an address or a log line without the token in its query."""
+    return _TOKEN.sub(r"\1[redacted]", text)
+
+
+def _plain(value: Any) -> Any:
+    return redact(value) if isinstance(value, str) else value
+
+
+class _Redacted(Mapping[str, Any]):
+    """What a server's own mapping says of each name, without tokens.
+
+    Servers answer for names that they do not list (gunicorn: any header, and ``-`` for what is not there): each name is
+    asked of their mapping.
+    """
+
+    def __init__(self, atoms: Mapping[str, Any]) -> None:
+        self._atoms = atoms
+
+    def __getitem__(self, name: str) -> Any:
+        return _plain(self._atoms[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._atoms)
+
+    def __len__(self) -> int:
+        return len(self._atoms)
+
+
+class RedactTokens(logging.Filter):
+    """Takes tokens out of the arguments and the message of a record."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if isinstance(record.msg, str):
+            record.msg = redact(record.msg)
+        if isinstance(record.args, tuple):
+            record.args = tuple(_plain(item) for item in record.args)
+        elif isinstance(record.args, Mapping) and not isinstance(record.args, _Redacted):
+            record.args = _Redacted(record.args)
+        return True
+
+
+_FILTER = RedactTokens()
+
+
+def redact_access_logs() -> None:
+    """Redact the access logs of the common servers, whichever of them runs this process. May be called again."""
+    for name in ACCESS_LOGGERS:
+        logging.getLogger(name).addFilter(_FILTER)

@@ -41,7 +41,7 @@ class ErrorAnswer(NamedTuple):
     status: int
     code: str
     message: str
-    # Defaults that nobody changes.
+    # Shared defaults: never mutated.
     detail: dict[str, Any] = {}
     headers: dict[str, str] = {}
 
@@ -85,12 +85,7 @@ def not_ready(error: Exception) -> bool:
 
 
 def describe(error: Exception, topic: str | None = None) -> ErrorAnswer:
-    """Return what a client is told about ``error``; what is not a client's doing is logged.
-
-    Args:
-        error: what was raised.
-        topic: the topic that the request was about, for ``detail.topic`` of 404 and 409.
-    """
+    """Return the answer to a failed request; an error of the server is logged."""
     if isinstance(error, ApiError):
         return error.answer
     if isinstance(error, ours.LargeStorageError):
@@ -104,11 +99,20 @@ def describe(error: Exception, topic: str | None = None) -> ErrorAnswer:
                 named: dict[str, Any] = {"topic": about} if about is not None and status in (404, 409) else {}
                 if isinstance(error, ours.LogTruncated):
                     named |= {"next_from_seq": error.kept, "timeline": error.timeline}
-                return ErrorAnswer(status, code, _message(error, topic), named)
+                message = _sentence(str(error))
+                if isinstance(error, ours.QueueNotFound):
+                    message = f"There is no topic {about!r}. Create it with PUT, or by its first write."
+                elif isinstance(error, ours.NotAQueue):
+                    message = (
+                        f"{error.queue!r} is a log, not a queue: read it with diff or watch. Jobs are leased from"
+                        " queues only."
+                    )
+                return ErrorAnswer(status, code, message, named)
     if isinstance(error, drf.APIException | Http404 | DjangoPermissionDenied | SuspiciousOperation):
         return _from_framework(error)
     if isinstance(error, psycopg.DataError | DataError | psycopg.errors.StatementTooComplex):
-        return ErrorAnswer(400, "invalid_request", f"The database cannot store this: {_first_line(error)}.")
+        line = str(error).strip().split("\n", 1)[0].rstrip(".")
+        return ErrorAnswer(400, "invalid_request", f"The database cannot store this: {line}.")
     if not_ready(error):
         message = "The database is not reachable or has no free connection. Try again."
         return ErrorAnswer(503, "not_ready", message, {}, RETRY)
@@ -116,21 +120,9 @@ def describe(error: Exception, topic: str | None = None) -> ErrorAnswer:
     return ErrorAnswer(500, "internal", "An error of the server; its log has the cause. It is safe to try again.")
 
 
-def _message(error: Exception, topic: str | None) -> str:
-    if isinstance(error, ours.QueueNotFound):
-        return f"There is no topic {topic or error.queue!r}. Create it with PUT, or by its first write."
-    if isinstance(error, ours.NotAQueue):
-        return f"{error.queue!r} is a log, not a queue: read it with diff or watch. Jobs are leased from queues only."
-    return _sentence(str(error))
-
-
 def _sentence(text: str) -> str:
     """Begin like a sentence, unless the first word is the name of a field."""
     return text if "_" in text.split(" ", 1)[0] else text[:1].upper() + text[1:]
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n", 1)[0].rstrip(".")
 
 
 _STATUS_CODES = {

@@ -9,7 +9,6 @@ from django.utils.functional import lazy
 from rest_framework import serializers
 
 from ..engine.limits import MAX_NODE_BYTES
-from .schema import describe_field
 
 if TYPE_CHECKING:
     # Generic for the type checker only.
@@ -20,8 +19,17 @@ else:
     Serializer = serializers.Serializer
 
 
+Json = dict[str, Any]
+#: Of a field that may be left out or null.
+OPTIONAL: dict[str, Any] = {"required": False, "allow_null": True}
+
+
 class Field(BaseField):
-    """A field of a request's body."""
+    """A field of a request's body: it reads, checks and describes its value."""
+
+    def json_schema(self) -> Json:
+        """Return its JSON schema; functions in it are called when the document is made."""
+        return {}
 
     def to_representation(self, value: Any) -> Any:
         """Return a value as it is: answers are built by hand."""
@@ -45,11 +53,7 @@ class Body(Serializer):
 
     @classmethod
     def validated(cls, data: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the valid fields of a body.
-
-        Raises:
-            rest_framework.exceptions.ValidationError: with a code of the errors' table where it is a special one.
-        """
+        """Return the valid fields of a body."""
         # One instance for all requests: validation keeps nothing in it, and making one costs more than validating.
         shared = Body._shared.get(cls)
         if shared is None:
@@ -81,16 +85,16 @@ def _add_help(kwargs: dict[str, Any], text: Callable[[], str]) -> None:
 class Integer(Field):
     """An integer: neither ``true`` nor text nor 1.0. Out of range it is refused, or cut to the range (``clamp``)."""
 
-    default_error_messages = {
-        "type": "it must be an integer.",
-        "range": "it must be from {low} to {high}.",
-    }
+    default_error_messages = {"type": "it must be an integer.", "range": "it must be from {low} to {high}."}
 
     def __init__(self, *, low: int = 0, high: int = 2**63 - 1, clamp: bool = False, **kwargs: Any) -> None:
         self.low, self.high, self.clamp = low, high, clamp
         if clamp:
             _add_help(kwargs, lambda: f"Cut to {low}..{high}.")
         super().__init__(**kwargs)
+
+    def json_schema(self) -> Json:
+        return {"type": "integer"} if self.clamp else {"type": "integer", "minimum": self.low, "maximum": self.high}
 
     def to_internal_value(self, data: Any) -> int:
         if isinstance(data, bool) or not isinstance(data, int):
@@ -110,6 +114,9 @@ class CutInteger(Integer):
         _add_help(kwargs, lambda: f"Cut to {most()}.")
         super().__init__(**kwargs)
 
+    def json_schema(self) -> Json:
+        return {"type": "integer", "minimum": self.low}
+
     def to_internal_value(self, data: Any) -> int:
         if isinstance(data, bool) or not isinstance(data, int):
             self.fail("type")
@@ -122,6 +129,9 @@ class Boolean(Field):
     """``true`` or ``false``."""
 
     default_error_messages = {"type": "it must be true or false."}
+
+    def json_schema(self) -> Json:
+        return {"type": "boolean"}
 
     def to_internal_value(self, data: Any) -> bool:
         if not isinstance(data, bool):
@@ -137,6 +147,10 @@ class Text(Field):
     def __init__(self, *, high: int, low: int = 1, **kwargs: Any) -> None:
         self.low, self.high = low, high
         super().__init__(**kwargs)
+
+    def json_schema(self) -> Json:
+        bytes_of_text = {"minLength": 1 if self.low else 0, "maxLength": self.high}
+        return {"type": "string", **bytes_of_text, "description": f"At most {self.high} bytes of UTF-8."}
 
     def to_internal_value(self, data: Any) -> str:
         if not isinstance(data, str) or not self.low <= storable(data) <= self.high:
@@ -162,6 +176,9 @@ class Word(Field):
         self.words = words
         super().__init__(**kwargs)
 
+    def json_schema(self) -> Json:
+        return {"type": "string", "enum": [*self.words, None] if self.allow_null else list(self.words)}
+
     def to_internal_value(self, data: Any) -> str:
         if not isinstance(data, str) or data not in self.words:
             self.fail("word", words=", ".join(self.words))
@@ -176,25 +193,3 @@ class Anything(Field):
 
     def to_internal_value(self, data: Any) -> Any:
         return data
-
-
-def _integer_schema(field: Integer) -> dict[str, Any]:
-    return {"type": "integer"} if field.clamp else {"type": "integer", "minimum": field.low, "maximum": field.high}
-
-
-describe_field(Integer, _integer_schema)
-describe_field(CutInteger, lambda field: {"type": "integer", "minimum": field.low})
-describe_field(Boolean, lambda field: {"type": "boolean"})
-describe_field(
-    Text,
-    lambda field: {
-        "type": "string",
-        "minLength": 1 if field.low else 0,
-        "maxLength": field.high,
-        "description": f"At most {field.high} bytes of UTF-8.",
-    },
-)
-describe_field(
-    Word, lambda field: {"type": "string", "enum": [*field.words, None] if field.allow_null else list(field.words)}
-)
-describe_field(Anything, lambda field: {})

@@ -22,7 +22,7 @@ from ..engine.outage import passes
 from ..models.operators import ApiKey
 from .access import Access
 
-#: How a token begins: it can be told from a host's own tokens, and secret scanners can find it.
+#: The prefix of every token: it sets ours apart from a host's own, and secret scanners find it.
 MARK = "lqk_"
 _PREFIX_BYTES = 6
 #: Seconds between two notes that a key was used.
@@ -147,7 +147,7 @@ class KeyRow(NamedTuple):
 
 @operation
 def find(prefix: str) -> Steps[KeyRow | None]:
-    """Read a key by its prefix, and note that it is used if nobody did for a minute, and the server takes writes."""
+    """Read a key by its prefix, and note its use once a minute while the server takes writes."""
     rows = yield "apikey_find", {"prefix": prefix, "every": USED_EVERY}
     if not rows:
         return None

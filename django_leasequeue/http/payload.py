@@ -61,12 +61,9 @@ def _integer(text: str) -> int | Raw:
 
 
 def loads(body: bytes) -> Any:
-    """Return what a JSON text says.
+    """Return what a JSON text says; a ``ValueError`` tells where it is none, or which number is too large.
 
     A number is an ``int`` or a ``float``, or ``Raw`` where Python would write it in another way than it is written.
-
-    Raises:
-        ValueError: it is not JSON (or not UTF-8), or a number is too large; the message says where, or which.
     """
     large = len(body) >= IN_PIECES
     # (an odd number is known by less than 32 bytes)
@@ -123,8 +120,7 @@ def _uncollected(work: Callable[[], T]) -> T:
 def inflate(body: bytes, limit: int) -> bytes | None:
     """Return a gzip body inflated; ``None`` if that has more than ``limit`` bytes, of which no more is inflated.
 
-    Raises:
-        ValueError: it is not gzip, is cut short, or has something after its end.
+    A ``ValueError`` says that it is not gzip, is cut short, or has something after its end.
     """
     stream = zlib.decompressobj(wbits=31)
     try:
@@ -183,15 +179,7 @@ def too_deep(value: Any, limit: int) -> bool:
 
 
 def check_depth(value: Any, written: bytes | str) -> None:
-    """Check that a body is nested no deeper than ``MAX_DEPTH``.
-
-    Args:
-        value: the body.
-        written: its JSON text; where that has few brackets nothing is looked through.
-
-    Raises:
-        InvalidOption: it is nested deeper.
-    """
+    """Refuse a body that is nested deeper than ``MAX_DEPTH``: looked through only where its text has many brackets."""
     limit = conf.settings.API.MAX_DEPTH
     text = written if isinstance(written, bytes) else written.encode()
     if text.count(b"{") + text.count(b"[") > limit and too_deep(value, limit):

@@ -28,13 +28,7 @@ _ENDS = {"{": "},", "[": "],"}
 
 
 class PieceParser:
-    """Parses one text.
-
-    Args:
-        body: the text in UTF-8.
-        decoder: parses what is short; its hooks see every number.
-        max_depth: of containers that are longer than a window.
-    """
+    """Parses one text in UTF-8. The decoder parses what is short, and its hooks see every number."""
 
     def __init__(self, body: bytes, decoder: json.JSONDecoder, max_depth: int) -> None:
         self._text = _decode(body)
@@ -42,12 +36,7 @@ class PieceParser:
         self._max_depth = max_depth
 
     def parse(self) -> Any:
-        """Return the value.
-
-        Raises:
-            ValueError: it is not JSON; the message says where.
-            RecursionError: it is nested deeper than ``max_depth``.
-        """
+        """Return the value; a ``ValueError`` says where it is not JSON."""
         text = self._text
         value, at = self._value(self._skip(0), 0)
         at = self._skip(at)

@@ -29,12 +29,7 @@ UNREAD = "leasequeue.unread"
 
 
 class RequestRunner:
-    """Runs the operations of one request.
-
-    Args:
-        using: alias of the database.
-        threaded: whether to use Django's connection of the request's thread.
-    """
+    """Runs the operations of one request; ``threaded``: on Django's connection of its thread."""
 
     def __init__(self, using: str, *, threaded: bool) -> None:
         self.using = using

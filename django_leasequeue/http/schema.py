@@ -1,4 +1,4 @@
-"""The doors' own descriptions: OpenAPI through drf-spectacular when it is installed, nothing otherwise.
+"""Operations of the doors, each said once (``endpoint``), and OpenAPI through drf-spectacular when it is installed.
 
 A figure that a setting decides stands in a description as a function without parameters: it is called when the document
 is made, so the document says what is enforced.
@@ -7,25 +7,33 @@ is made, so the document says what is enforced.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from functools import cache
+from types import UnionType
+from typing import (
+    Annotated,
+    Any,
+    NamedTuple,
+    NotRequired,
+    TypedDict,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
 from rest_framework import serializers
 from rest_framework.schemas.inspectors import ViewInspector
 
 from .. import conf
+from ..engine.limits import MAX_SEQ
+from .fields import Field, Json
 
-T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
-Json = dict[str, Any]
 #: A text, or a function that returns it.
 Words = str | Callable[[], str]
-
-_FIELDS: dict[type[Any], Callable[[Any], Json]] = {}
-
-
-def describe_field(kind: type[T], describe: Callable[[T], Json]) -> None:
-    """Say what the JSON schema of a field class is."""
-    _FIELDS[kind] = describe
 
 
 def filled(value: Any) -> Any:
@@ -37,38 +45,77 @@ def filled(value: Any) -> Any:
     return filled(value()) if callable(value) else value
 
 
+_PLAIN: dict[Any, Json] = {
+    Any: {},
+    str: {"type": "string"},
+    int: {"type": "integer"},
+    float: {"type": "number"},
+    bool: {"type": "boolean"},
+    dict: {"type": "object"},
+}
+
+
+def schema_of(kind: Any, envelope: Any = None) -> Json:
+    """Return the JSON schema of a type.
+
+    It is a ``TypedDict``, a list or a plain type, or one of these or ``None``. In ``Annotated`` stand a
+    description (a text, or a function) or more of the schema (a dict). ``envelope`` is a ``TypedDict`` of what every
+    answer of the door has beside its own fields.
+    """
+    origin, args = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        found = schema_of(args[0])
+        for more in args[1:]:
+            found |= more if isinstance(more, dict) else {"description": more}
+        return found
+    if origin is NotRequired:
+        return schema_of(args[0])
+    if origin is list:
+        return {"type": "array", "items": schema_of(args[0])}
+    if origin in (Union, UnionType):  # with None
+        found = schema_of(args[0])
+        return {"oneOf": [found, {"type": "null"}]} if "required" in found else {"type": [found["type"], "null"]}
+    if not is_typeddict(kind):
+        return dict(_PLAIN[origin or kind])
+    fields = get_type_hints(kind, include_extras=True)
+    optional = [name for name, hint in fields.items() if get_origin(hint) is NotRequired]
+    required = [name for name in fields if name not in optional]
+    found = {name: schema_of(hint) for name, hint in fields.items()}
+    if envelope is not None:
+        around = schema_of(envelope)
+        needed, more = around["required"], around["properties"]
+        first, last = {name: more[name] for name in needed}, {name: more[name] for name in more if name not in needed}
+        found = {name: found[name] for name in required} | first | {name: found[name] for name in optional} | last
+        required = [*required, *needed]
+    return {"type": "object", **({"required": required} if required else {}), "properties": found}
+
+
 class Shape(serializers.Serializer):  # type: ignore[type-arg]  # generic for the type checker only
     """A body that is only described: what we answer is built by hand, because serializing costs more than the work."""
 
     shape: Json = {}
 
 
-class Error(Shape):
+@cache
+def shape_of(kind: Any, envelope: Any = None) -> type[Shape]:
+    """Return what stands for a ``TypedDict`` in the document, under its name."""
+    return type(kind.__name__, (Shape,), {"__doc__": kind.__doc__, "shape": schema_of(kind, envelope)})
+
+
+class ErrorObject(TypedDict):
+    """What went wrong."""
+
+    code: Annotated[str, {"pattern": "^[a-z_]+$"}, "Lower snake_case, for programs."]
+    message: Annotated[str, "A sentence for people: what is wrong, what to do."]
+    detail: NotRequired[
+        Annotated[dict[str, Any], {"properties": {"topic": {"type": "string"}}}, "`topic` in 404 and 409."]
+    ]
+
+
+class Error(TypedDict):
     """Every error's body."""
 
-    shape = {
-        "type": "object",
-        "required": ["error"],
-        "properties": {
-            "error": {
-                "type": "object",
-                "required": ["code", "message"],
-                "properties": {
-                    "code": {
-                        "type": "string",
-                        "pattern": "^[a-z_]+$",
-                        "description": "Lower snake_case, for programs.",
-                    },
-                    "message": {"type": "string", "description": "A sentence for people: what is wrong, what to do."},
-                    "detail": {
-                        "type": "object",
-                        "properties": {"topic": {"type": "string"}},
-                        "description": "`topic` in 404 and 409.",
-                    },
-                },
-            }
-        },
-    }
+    error: ErrorObject
 
 
 #: What each status means, as it stands in the description of an operation.
@@ -110,16 +157,11 @@ else:
     SCHEMA = _Schema()
 
     class _FieldExtension(OpenApiSerializerFieldExtension):  # type: ignore[no-untyped-call]  # registers itself
-        target_class = serializers.Field
+        target_class = Field
         match_subclasses = True
 
-        @classmethod
-        def _matches(cls, target: Any) -> bool:
-            return any(kind in _FIELDS for kind in type(target).__mro__)
-
         def map_serializer_field(self, auto_schema: Any, direction: Any) -> Json:
-            describe = next(_FIELDS[kind] for kind in type(self.target).__mro__ if kind in _FIELDS)
-            found: Json = filled(describe(self.target))
+            found: Json = filled(self.target.json_schema())
             return found
 
     class _ShapeExtension(OpenApiSerializerExtension):  # type: ignore[no-untyped-call]
@@ -142,14 +184,16 @@ else:
             }
 
 
-class Parameter:
-    """A parameter of the path or the query."""
+class Parameter(NamedTuple):
+    """A parameter of the path, the query or the headers."""
 
-    def __init__(
-        self, name: str, schema: Json, description: Words = "", *, where: str = "query", required: bool = False
-    ) -> None:
-        self.name, self.schema, self.description, self.where = name, schema, description, where
-        self.required = required or where == "path"
+    name: str
+    schema: Json
+    description: Words = ""
+    where: str = "query"
+    required: bool = False
+    #: The highest value of an integer: what is more is cut.
+    most: Callable[[], int] = lambda: MAX_SEQ
 
 
 def page_size(usual: int, most: int | None = None) -> Parameter:
@@ -159,7 +203,12 @@ def page_size(usual: int, most: int | None = None) -> Parameter:
         return conf.settings.MAX_PAGE if most is None else most
 
     schema = {"type": "integer", "minimum": 1, "default": lambda: min(usual, highest())}
-    return Parameter("page_size", schema, lambda: f"Cut to {highest():,}.")
+    return Parameter("page_size", schema, lambda: f"Cut to {highest():,}.", most=highest)
+
+
+def switch(name: str, default: bool, description: str) -> Parameter:
+    """Return a switch of the query."""
+    return Parameter(name, {"type": "boolean", "default": default}, description)
 
 
 class Answer(NamedTuple):
@@ -174,100 +223,103 @@ class Answer(NamedTuple):
     media: str | None = None
 
 
-def _as_is(words: Words) -> Any:
-    """Return a description for drf-spectacular, which types texts only and passes on what it is given."""
-    return words
-
-
 def describe_operation(
     name: str,
     summary: str,
     *,
     tag: str,
     answers: Mapping[int, Answer],
+    scopes: Iterable[str] = (),
+    adds: bool = False,
     description: Words = "",
     body: type[serializers.BaseSerializer[Any]] | Json | None = None,
     parameters: Sequence[Parameter] = (),
     examples: Mapping[str, Any] | None = None,
 ) -> Callable[[F], F]:
-    """Describe one operation of any door for the OpenAPI document.
-
-    Args:
-        name: the operation's id.
-        summary: one line.
-        tag: the group it belongs to.
-        answers: by status.
-        description: Markdown.
-        body: the serializer or the schema of the request's body.
-        parameters: of the path, the query and the headers.
-        examples: request bodies by title.
-    """
-    if SCHEMA is None:
-        return lambda method: method
-    decorate: Callable[[F], F] = extend_schema(
-        operation_id=name,
-        summary=summary,
-        description=_as_is(description),
-        tags=[tag],
-        request={"application/json": body} if body is not None else None,
-        responses={
-            (status, answer.media) if answer.media else status: OpenApiResponse(
-                answer.shape,
-                description=_as_is(answer.description),
-                examples=[
-                    OpenApiExample(title, value=value, response_only=True) for title, value in answer.examples.items()
-                ],
-            )
-            for status, answer in answers.items()
-        },
-        parameters=[
-            OpenApiParameter(
-                parameter.name,
-                parameter.schema,
-                getattr(OpenApiParameter, parameter.where.upper()),
-                required=parameter.required,
-                description=_as_is(parameter.description),
-            )
-            for parameter in parameters
-        ],
-        examples=[OpenApiExample(title, value=value, request_only=True) for title, value in (examples or {}).items()],
-    )
+    """Say of a handler what it needs, and describe its operation for the OpenAPI document; see ``endpoint``."""
 
     def apply(method: F) -> F:
-        # Whatever schema class the host's REST_FRAMEWORK names: ours builds on drf-spectacular's.
-        method.schema = SCHEMA  # type: ignore[attr-defined]  # read by extend_schema
-        return decorate(method)
+        if SCHEMA is not None:
+            # Not the schema class that the host's REST_FRAMEWORK names: ours builds on drf-spectacular's.
+            method.schema = SCHEMA  # type: ignore[attr-defined]  # read by extend_schema
+            # (descriptions may be functions: drf-spectacular types texts only, and passes on what it is given)
+            method = extend_schema(
+                operation_id=name,
+                summary=summary,
+                description=cast(Any, description),
+                tags=[tag],
+                request={"application/json": body} if body is not None else None,
+                responses={
+                    (status, answer.media) if answer.media else status: OpenApiResponse(
+                        answer.shape,
+                        description=cast(Any, answer.description),
+                        examples=[
+                            OpenApiExample(title, value=value, response_only=True)
+                            for title, value in answer.examples.items()
+                        ],
+                    )
+                    for status, answer in answers.items()
+                },
+                parameters=[
+                    OpenApiParameter(
+                        parameter.name,
+                        parameter.schema,
+                        getattr(OpenApiParameter, parameter.where.upper()),
+                        required=parameter.required or parameter.where == "path",
+                        description=cast(Any, parameter.description),
+                    )
+                    for parameter in parameters
+                ],
+                examples=[
+                    OpenApiExample(title, value=value, request_only=True) for title, value in (examples or {}).items()
+                ],
+            )(method)
+        # Read by ``ApiView``.
+        method.scopes, method.adds, method.body = frozenset(scopes), adds, body  # type: ignore[attr-defined]
+        return method
 
     return apply
 
 
-def describe(
+def endpoint(
     name: str,
     summary: str,
     *,
     tag: str,
+    scopes: Iterable[str],
+    envelope: Any,
+    answers: Mapping[int, Any],
+    errors: Mapping[int, Iterable[str]],
+    adds: bool = False,
     description: Words = "",
     body: type[serializers.BaseSerializer[Any]] | None = None,
-    answers: Mapping[int, type[Shape] | str],
-    errors: Mapping[int, Iterable[str]],
     parameters: Sequence[Parameter] = (),
     examples: Mapping[str, tuple[Any, Any]] | None = None,
 ) -> Callable[[F], F]:
-    """Describe one operation of a door whose errors have codes.
+    """Say all of one operation of a door: the view checks its scopes, and the OpenAPI document is made of it.
 
     Args:
         name: the operation's id.
         summary: one line.
         tag: the group it belongs to.
+        scopes: what a key needs.
+        envelope: fields of every answer; see ``schema_of``.
+        answers: the ``TypedDict`` of each successful answer, by status; a sentence in its place for an event stream.
+        errors: codes by status, beside those that every operation may give.
+        adds: whether it adds jobs: a topic that moves takes them in its new database.
         description: Markdown.
         body: the serializer of the request's body.
-        answers: the shape of each successful answer, by status; a sentence instead of a shape for an event stream.
-        errors: codes by status, beside those that every operation may give.
         parameters: of the path and the query.
         examples: by title, the request's body and the answer's.
     """
     given = examples or {}
-    found = {status: _success(shape, given) for status, shape in answers.items()}
+    found = {}
+    for status, kind in answers.items():
+        if isinstance(kind, str):
+            found[status] = Answer({"type": "string"}, kind, media="text/event-stream")
+            continue
+        shown = {title: answer for title, (_, answer) in given.items()}
+        found[status] = Answer(shape_of(kind, envelope), (kind.__doc__ or "").strip(), shown)
     codes: dict[int, tuple[str, ...]] = dict(_ALWAYS)
     for status, words in [*(_WITH_BODY.items() if body is not None else ()), *errors.items()]:
         codes[status] = tuple(dict.fromkeys((*codes.get(status, ()), *words)))
@@ -276,6 +328,8 @@ def describe(
         name,
         summary,
         tag=tag,
+        scopes=scopes,
+        adds=adds,
         answers=found,
         description=description,
         body=body,
@@ -284,12 +338,9 @@ def describe(
     )
 
 
-def _success(shape: type[Shape] | str, examples: Mapping[str, tuple[Any, Any]]) -> Answer:
-    if isinstance(shape, str):
-        return Answer({"type": "string"}, shape, media="text/event-stream")
-    return Answer(shape, (shape.__doc__ or "").strip(), {title: answer for title, (_, answer) in examples.items()})
+_ERROR = shape_of(Error)
 
 
 def _failure(status: int, codes: Iterable[str]) -> Answer:
     words, means = ", ".join(f"`{code}`" for code in codes), _STATUS[status]
-    return Answer(Error, lambda: f"{words}. {filled(means)}", media="application/json")
+    return Answer(_ERROR, lambda: f"{words}. {filled(means)}", media="application/json")

@@ -36,7 +36,7 @@ def stopping() -> asyncio.Event:
 def stop() -> None:
     """Tell every stream of this process to end. May be called from any thread and from a signal handler."""
     for loop, event in _stops.items():
-        with suppress(RuntimeError):  # the loop is closed: nobody streams there
+        with suppress(RuntimeError):  # the loop is closed, and its streams with it
             loop.call_soon_threadsafe(event.set)
 
 
@@ -130,11 +130,7 @@ def advise_pace(who: str, message: str, seconds: float) -> None:
 
 
 def require_stream(request: HttpRequest, who: str) -> None:
-    """Check that an event stream is possible and wanted.
-
-    Raises:
-        ApiError: 406 unless the client takes ``text/event-stream``, 503 under WSGI and when too many are open.
-    """
+    """Answer 406 unless the client takes ``text/event-stream``, 503 under WSGI and when too many streams are open."""
     # Without the header a client takes everything.
     if not _accepts(request.META.get("HTTP_ACCEPT", "*/*")):
         raise ApiError(406, "not_acceptable", "This is an event stream: send 'Accept: text/event-stream'.")
@@ -164,9 +160,7 @@ class EventStreamResponse(StreamingHttpResponse):
 
     def __init__(self, source: AsyncIterator[bytes]) -> None:
         super().__init__(
-            source,
-            content_type="text/event-stream",
-            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+            source, content_type="text/event-stream", headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         )
         self._source = source
 
@@ -175,13 +169,11 @@ class EventStreamResponse(StreamingHttpResponse):
 
 
 class Stream:
-    """One open stream: whoever has something for it pushes frames; the client's speed decides when they leave.
+    """One open stream: its source pushes frames; the client's speed decides when they leave.
 
     It is ``hungry`` when everything was taken and the client waits: only then it is worth to get more for it. A client
-    that does not read stays as it is, and nobody else waits for it.
-
-    Args:
-        recheck: raises when the client may not go on (its key was revoked); asked every ``RECHECK_SECONDS``.
+    that does not read delays no other stream. ``recheck`` raises when the client may not go
+    on (its key was revoked); it is asked every ``RECHECK_SECONDS``.
     """
 
     def __init__(self, recheck: Callable[[], Awaitable[Any]]) -> None:
@@ -220,7 +212,7 @@ class Stream:
         """Requests of this caller are refused for so long."""
 
     def left(self) -> Awaitable[Any] | None:
-        """Clean up; called once, whoever ended the stream. What takes time goes on in the background."""
+        """Clean up, once, at the end of the stream; what takes time goes on in the background."""
 
     def error(self, code: int, message: str) -> bytes:
         """Return an error event of this stream."""

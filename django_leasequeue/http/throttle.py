@@ -43,12 +43,9 @@ def _key(who: str, window: int) -> str:
 
 
 async def throttle(access: Access, limit: int) -> None:
-    """Count one request of a caller, of so many a second.
+    """Count one request of a caller, of so many a second; answer 429 beyond.
 
     Server processes count together when they share the cache (``THROTTLE_CACHE``).
-
-    Raises:
-        ApiError: 429; the window's rest is in ``Retry-After``.
     """
     now = time.time()
     window = int(now / WINDOW)
@@ -62,7 +59,7 @@ async def throttle(access: Access, limit: int) -> None:
 
 #: Addresses that a process remembers; the one that was not heard of for longest goes first.
 _REMEMBERED = 10_000
-#: Bits of an IPv6 address that stand for one client: whoever has a line has at least so many addresses.
+#: Bits of an IPv6 address that stand for one client: an access line has at least a /64 network.
 _IPV6_BITS = 64
 
 
@@ -87,7 +84,7 @@ class Guesses:
         return 0.0
 
     def give_back(self, address: str) -> None:
-        """Undo a ``spend``: the key was good, or nobody could tell."""
+        """Undo a ``spend``: the key was good, or could not be looked up."""
         limit = conf.settings.API.UNKNOWN_KEYS_PER_MINUTE
         if limit is not None:
             with self._lock:
@@ -127,8 +124,7 @@ def client_address(request: Request) -> str:
 def looking_up(request: Request, prefix: str, secret: str) -> Iterator[None]:
     """Count the look-up of a key as a guess of the client, unless this process knows the key or it proves to be one.
 
-    Raises:
-        ApiError: 429, before anything is looked up.
+    What is too much is answered 429 before anything is looked up.
     """
     if ring.knows(prefix, secret):
         yield

@@ -19,6 +19,7 @@ from rest_framework.views import APIView
 
 from .. import conf
 from ..engine import Operation, Work
+from ..engine.outage import passes
 from ..engine.queues import presets, routing
 from . import payload
 from .access import Access
@@ -26,7 +27,7 @@ from .auth import ApiKeyAuthentication, authenticate, require
 from .errors import ApiError, describe, outage
 from .fields import Body
 from .running import RECEIVED, UNREAD, RequestRunner
-from .schema import SCHEMA
+from .schema import SCHEMA, Parameter, filled
 from .throttle import throttle
 
 #: Warnings of one answer.
@@ -55,13 +56,13 @@ class ApiView(APIView):
     subject: ClassVar[str] = "topic"
     #: Whether anybody may ask, without a key.
     public: ClassVar[bool] = False
-    #: Method -> the scopes that it needs; HEAD needs those of GET.
+    #: Method -> the scopes that it needs, as its ``endpoint`` says; HEAD needs those of GET.
     required_scopes: ClassVar[Scopes] = {}
     #: Whether a token in the query counts: event streams only, for browsers.
     token_in_query: ClassVar[bool] = False
-    #: Methods that add jobs: a topic that moves takes them in its new database.
-    adding_methods: ClassVar[frozenset[str]] = frozenset()
 
+    #: The method's function, with what its ``endpoint`` says.
+    handler: Any
     access: Access
     #: The tenant that the request works for.
     project: str
@@ -74,6 +75,12 @@ class ApiView(APIView):
 
     if SCHEMA is not None:
         schema = SCHEMA
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        scopes = {name.upper(): getattr(getattr(cls, name, None), "scopes", None) for name in cls.http_method_names}
+        said = {name: needed for name, needed in scopes.items() if needed is not None}
+        cls.required_scopes = said or cls.required_scopes
 
     @classmethod
     def as_view(cls, **initkwargs: Any) -> Any:
@@ -104,6 +111,7 @@ class ApiView(APIView):
                     else "Nothing is possible here.",
                     headers={"Allow": ", ".join(allowed)},
                 )
+            self.handler = handler
             await self._admit(wrapped, topic)
             response: HttpResponseBase = await handler(wrapped, **kwargs)
             if outage.parts and not self.public:
@@ -127,16 +135,12 @@ class ApiView(APIView):
         if topic is None:
             return
         require(self.access, frozenset(), topic)
-        alias = routing.alias_of(self.project, topic, adding=request.method in self.adding_methods)
+        alias = routing.alias_of(self.project, topic, adding=getattr(self.handler, "adds", False))
         if alias != runner.using:
             self.runner = RequestRunner(alias, threaded=runner.threaded)
 
     def check_address(self, request: Request, topic: str | None) -> None:
-        """Check what a door asks of a request beside a key, and the name of the topic that the address names.
-
-        Raises:
-            ApiError, InvalidOption: the request lacks something, or no topic of this door can have that name.
-        """
+        """Check what a door asks of a request beside a key, and the name of the topic that the address names."""
         if topic is not None:
             presets.check_name(topic, "the name of a topic")
 
@@ -144,21 +148,27 @@ class ApiView(APIView):
         """Run an engine operation on the topic's database."""
         return await self.runner.run(work)
 
-    async def run_on_each(self, operation: Operation[list[T]]) -> list[T]:
-        """Run an engine operation on every database that has queues; return all that they answer."""
-        found: list[T] = []
-        for alias in routing.aliases():
-            rows: list[T] = await RequestRunner(alias, threaded=self.runner.threaded).run(operation)
-            found += rows
-        return found
+    async def run_on_each(self, operation: Operation[list[T]]) -> tuple[list[T], int]:
+        """Run an operation on every database that has queues; return all answers, and how many databases are away.
 
-    async def body(self, kind: type[Body]) -> dict[str, Any]:
-        """Return the valid fields of the request's body; no body is an empty object. Unknown fields become warnings.
-
-        Raises:
-            ApiError, InvalidOption: it is too large, not JSON, or nested too deep.
-            rest_framework.exceptions.ValidationError: a field is not valid.
+        If all are away, the error of the last is raised.
         """
+        found: list[T] = []
+        aliases, away = routing.aliases(), 0
+        for alias in aliases:
+            try:
+                rows: list[T] = await RequestRunner(alias, threaded=self.runner.threaded).run(operation)
+            except Exception as error:
+                away += 1
+                if away == len(aliases) or not passes(error):
+                    raise
+            else:
+                found += rows
+        return found, away
+
+    async def body(self) -> dict[str, Any]:
+        """Return the valid fields of the request's body; no body is an empty object. Unknown fields become warnings."""
+        kind: type[Body] = self.handler.body
         limit = conf.settings.API.MAX_BODY_BYTES
         if not kind.bulk:
             limit = min(limit, SMALL_BODY)
@@ -190,11 +200,7 @@ class ApiView(APIView):
         return await self.parse(raw, valid)
 
     async def read(self, limit: int) -> bytes | None:
-        """Return the request's body, inflated; ``None`` if it has more than ``limit`` bytes: those are not read.
-
-        Raises:
-            ApiError: its Content-Encoding is another than gzip, or it is not valid gzip.
-        """
+        """Return the request's body, inflated; ``None`` if it has more than ``limit`` bytes: those are not read."""
         request = self.request._request
         length = request.META.get("CONTENT_LENGTH") or "0"
         if length.isdecimal() and (len(length) > 18 or int(length) > limit):
@@ -207,9 +213,7 @@ class ApiView(APIView):
         if encoding not in ("", "identity"):
             if encoding not in ("gzip", "x-gzip"):
                 raise ApiError(
-                    415,
-                    "unsupported_media_type",
-                    f"Content-Encoding {encoding[:80]!r} is unknown: send gzip or none.",
+                    415, "unsupported_media_type", f"Content-Encoding {encoding[:80]!r} is unknown: send gzip or none."
                 )
             try:
                 if isinstance(request, WSGIRequest):
@@ -220,15 +224,7 @@ class ApiView(APIView):
         return raw
 
     async def parse(self, raw: bytes, use: Callable[[Any], T]) -> T:
-        """Return what is made of a body's JSON; of a large one in a thread.
-
-        Args:
-            raw: the body.
-            use: takes the value and returns what the view needs of it.
-
-        Raises:
-            ApiError, InvalidOption: it is not JSON, has too many values, or is nested too deep.
-        """
+        """Return what ``use`` makes of a body's JSON; of a large one in a thread."""
 
         def work() -> T:
             if len(raw) > payload.MAX_VALUES and payload.too_many(raw):
@@ -248,42 +244,30 @@ class ApiView(APIView):
             return work()
         return await payload.in_thread(work)
 
-    def flag(self, name: str, default: bool) -> bool:
-        """Return a switch of the query: ``true``, ``false``, ``1`` or ``0``.
-
-        Raises:
-            ApiError: it is something else.
-        """
-        value = self.request.GET.get(name)
+    def flag(self, parameter: Parameter) -> bool:
+        """Return a switch of the query: ``true``, ``false``, ``1`` or ``0``."""
+        value = self.request.GET.get(parameter.name)
         if value is None:
-            return default
+            return bool(parameter.schema["default"])
         if value.lower() not in ("true", "false", "1", "0"):
-            raise ApiError(400, "invalid_request", f"{name} must be true or false; it is {value[:80]!r}.")
+            raise ApiError(400, "invalid_request", f"{parameter.name} must be true or false; it is {value[:80]!r}.")
         return value.lower() in ("true", "1")
 
-    def number(self, name: str, default: int | None, low: int, high: int, *, clamp_low: bool = False) -> int | None:
-        """Return an integer of the query, cut to ``high`` (and to ``low``, with ``clamp_low``).
-
-        Raises:
-            ApiError: it is not an integer, or below ``low``.
-        """
-        value = self.request.GET.get(name)
+    def number(self, parameter: Parameter) -> int:
+        """Return an integer of the query, refused below its minimum, cut to its highest value."""
+        value = self.request.GET.get(parameter.name)
         if value is None:
-            return default if default is None else min(default, high)
+            return int(filled(parameter.schema["default"]))
         sign = value[:1] == "-"
         if not value[sign:].isascii() or not value[sign:].isdigit() or len(value) > 30:
-            raise ApiError(400, "invalid_request", f"{name} must be an integer; it is {value[:80]!r}.")
-        number = int(value)
-        if number < low and not clamp_low:
-            raise ApiError(400, "invalid_request", f"{name} must be {low} or more; it is {number}.")
-        return min(max(number, low), high)
+            raise ApiError(400, "invalid_request", f"{parameter.name} must be an integer; it is {value[:80]!r}.")
+        number, low = int(value), parameter.schema.get("minimum")
+        if low is not None and number < low:
+            raise ApiError(400, "invalid_request", f"{parameter.name} must be {low} or more; it is {number}.")
+        return min(number, parameter.most())
 
     def answer(
-        self,
-        content: Mapping[str, Any],
-        *,
-        status: int = 200,
-        performance: Mapping[str, float] | None = None,
+        self, content: Mapping[str, Any], *, status: int = 200, performance: Mapping[str, float] | None = None
     ) -> HttpResponse:
         """Return a successful answer: the content and, measured last, what it took."""
         body = payload.dumps({**content, "warnings": self.warnings[:MAX_WARNINGS]} if self.warnings else content)
@@ -297,11 +281,7 @@ class ApiView(APIView):
         return refusal(error, topic)
 
     async def recheck(self, topics: Iterable[str]) -> None:
-        """Look again whether the client may go on (streams).
-
-        Raises:
-            ApiError: its key was revoked, has expired, or lost a right, one of the topics or the project.
-        """
+        """Raise when the client may not go on (streams): its key was revoked, has expired, or lost a right."""
         access = await authenticate(self.request, self.runner, in_query=self.token_in_query)
         require(access, self.required_scopes["GET"])
         for topic in topics:
@@ -329,5 +309,5 @@ def _response(text: bytes, status: int, headers: Mapping[str, str] | None = None
 
 @csrf_exempt
 def not_found(request: HttpRequest, **_: str) -> HttpResponse:
-    """Answer whatever is not an endpoint, below a door's own prefix."""
+    """Answer 404 below a door's prefix where there is no endpoint."""
     return refusal(ApiError(404, "not_found", "There is no endpoint at this address: see the API's schema."))

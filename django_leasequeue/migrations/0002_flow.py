@@ -225,6 +225,9 @@ class Migration(migrations.Migration):
                 ),
                 ("pending", models.IntegerField(default=0)),
                 ("tolerant", models.BooleanField(default=False)),
+                ("for_failure", models.BooleanField(db_default=False, default=False)),
+                ("delay_ms", models.BigIntegerField(null=True)),
+                ("not_before", models.DateTimeField(null=True)),
                 ("place", models.IntegerField(default=0)),
                 ("label", models.TextField(default="")),
                 (

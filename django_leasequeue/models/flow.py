@@ -135,6 +135,11 @@ class Member(ReadOnlyModel):
     pending = models.IntegerField(default=0)
     #: Whether it starts however its parents ended.
     tolerant = models.BooleanField(default=False)
+    #: Whether it starts only if its parent fails; else it is removed.
+    for_failure = models.BooleanField(default=False, db_default=False)
+    #: When it starts after its parents have ended: so much later, and not before this time.
+    delay_ms = models.BigIntegerField(null=True)
+    not_before = models.DateTimeField(null=True)
     #: Its place among the nodes of its workflow.
     place = models.IntegerField(default=0)
     label = models.TextField(default="")

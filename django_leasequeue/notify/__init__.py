@@ -1,14 +1,13 @@
 """Waiting without polling: one LISTEN connection a process and database, fanned out to threads and to asyncio.
 
 The worker, the queue API and the HTTP doors wait with it; it imports the engine's connections only. Start at
-`listener.py`: the thread that listens; `alarms`, `replies` and `registry` are what its callers wait on.
+`listener.py`: the thread that listens; `alarms` and `replies` are what its callers wait on.
 """
 
 from __future__ import annotations
 
 from .alarms import AsyncWaiter
-from .listener import Listener, Subscription, Watch
-from .registry import close_listeners, get_listener
+from .listener import Listener, Subscription, Watch, close_listeners, get_listener
 from .session import JOBS, reply_channel
 
 __all__ = [

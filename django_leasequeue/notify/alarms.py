@@ -1,4 +1,4 @@
-"""Alarms that wake one caller, in a thread or in an event loop, and how long a caller sleeps whom nobody wakes."""
+"""Alarms that wake one caller, in a thread or in an event loop, and the fallback polling interval."""
 
 from __future__ import annotations
 
@@ -10,23 +10,18 @@ from typing import Any, Self
 
 from .listener import Listener
 
-#: Seconds between looks while nobody can tell us (polling only, or the connection is down): doubled from, up to.
+#: Fallback polling interval in seconds (LISTEN is off, or its connection is down): doubled from, up to.
 FIRST_POLL, LAST_POLL = 0.025, 0.5
 
 
 class Patience:
-    """The longest sleep of a caller: little, and doubled with each, while there is nobody who wakes it."""
+    """The longest sleep of a caller: short, and doubled each time, while no notification can come."""
 
     def __init__(self) -> None:
         self._step = FIRST_POLL
 
     def limit(self, timeout: float, live: bool) -> float:
-        """Return the seconds to sleep at most.
-
-        Args:
-            timeout: seconds for which the caller would sleep.
-            live: whether somebody wakes it.
-        """
+        """Return the seconds to sleep at most of ``timeout``; ``live``: whether a notification ends the sleep."""
         if live:
             self._step = FIRST_POLL
             return timeout
@@ -45,7 +40,7 @@ class Alarm:
         self._event.set()
 
     def wait(self, timeout: float) -> Any:
-        """Sleep until somebody wakes us, at most ``timeout`` seconds; return whether somebody did."""
+        """Sleep until a wake-up, at most ``timeout`` seconds; return whether one came."""
         woken = self._event.wait(timeout)
         self._event.clear()
         return woken
@@ -60,7 +55,7 @@ class AsyncAlarm(Alarm):
         self._woken = False
 
     def wake(self) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody waits there
+        with suppress(RuntimeError):  # the loop is closed: nothing waits there
             self._loop.call_soon_threadsafe(self._ring)
 
     def _ring(self) -> None:
@@ -122,6 +117,6 @@ class AsyncWaiter:
         """Sleep until it is worth to look again, at most ``timeout`` seconds.
 
         Returns:
-            Whether somebody woke us. Look in both cases: the timeout is the backstop.
+            Whether a wake-up came. Look in both cases: the timeout is the backstop.
         """
         return await self._alarm.wait(self._patience.limit(timeout, self._watch.live))

@@ -14,6 +14,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 import psycopg
 
 from .. import conf
+from ..conf import process
 from ..engine import pool
 from ..engine.outage import FIRST_RETRY, LAST_RETRY, Outage
 from .session import JOBS, Session, WakeUpPipe
@@ -25,7 +26,7 @@ LINGER = 0.5
 #: Seconds that a channel is listened to after its last subscriber left: callers who come one after the other need no
 #: LISTEN and UNLISTEN each.
 CHANNEL_LINGER = 5.0
-#: Seconds without anybody who waits, after which the connection is closed.
+#: Seconds without a waiting caller after which the connection is closed.
 IDLE_CLOSE = 10.0
 #: Seconds between two signs of life on a silent connection.
 HEARTBEAT = 20.0
@@ -61,7 +62,7 @@ class _Entry:
 
 
 class Subscription(_Entry):
-    """Somebody who hears a channel, until ``close``."""
+    """A subscriber of a channel, until ``close``."""
 
     def __init__(self, listener: Listener, channel: str, callback: Callable[[str | None], None]) -> None:
         super().__init__(listener)
@@ -79,7 +80,7 @@ class Subscription(_Entry):
 
 
 class Watch(_Entry):
-    """Somebody who waits for jobs of queues, until ``close``."""
+    """A caller that waits for jobs of queues, until ``close``."""
 
     def __init__(self, listener: Listener, queue_ids: Sequence[int], callback: Callable[[], None]) -> None:
         super().__init__(listener)
@@ -88,7 +89,7 @@ class Watch(_Entry):
 
     @property
     def live(self) -> bool:
-        """Whether producers know that somebody waits; while it is False one has to poll."""
+        """Whether producers see that this caller waits; while it is False the caller has to poll."""
         held = self._listener._held
         return all(queue_id in held for queue_id in self.queue_ids)
 
@@ -98,14 +99,11 @@ class Watch(_Entry):
 
 
 class Listener:
-    """One LISTEN connection for everybody in this process who waits on one database.
+    """One LISTEN connection for all callers in this process that wait on one database.
 
-    It connects when somebody waits, comes back by itself when the connection is lost (everybody who waits is then woken
-    to look again), and closes when nobody has waited for a while. ``LEASEQUEUE["LISTEN_DSN"]`` names the connection
+    It connects when a caller waits, comes back by itself when the connection is lost (callers are then woken to look
+    again), and closes when none has waited for a while. ``LEASEQUEUE["LISTEN_DSN"]`` names the connection
     where the alias goes through a pooler in transaction mode; ``""`` means that everybody polls.
-
-    Args:
-        using: alias of the database.
     """
 
     def __init__(self, using: str) -> None:
@@ -249,7 +247,7 @@ class Listener:
             return True
 
     def _serve(self, session: Session) -> None:
-        """Pass on what comes in, until nobody has waited for a while."""
+        """Pass on what comes in, until no caller has waited for a while."""
         look, step = 0.0, FIRST_LOOK
         quiet_since = heard = time.monotonic()
         while not self._closing.is_set():
@@ -377,3 +375,18 @@ def _call(callback: Callable[..., None], *args: str | None) -> None:
         callback(*args)
     except Exception:  # one bad callback must not silence the others
         logger.exception("A callback of the listener raised")
+
+
+#: The process's listeners, one per database alias.
+_listeners: process.Shared[str, Listener] = process.Shared()
+
+
+def get_listener(using: str | None = None) -> Listener:
+    """Return this process's listener of an alias (default: ``LEASEQUEUE["DATABASE"]``). It connects when it is used."""
+    return _listeners.get(using or conf.settings.DATABASE, Listener)
+
+
+def close_listeners() -> None:
+    """Close every listener of this process and wait for their threads (at shutdown, and between tests)."""
+    for listener in _listeners.clear():
+        listener.close()

@@ -1,7 +1,7 @@
 """The ends of jobs as they are told: one channel and one LISTEN connection a process, however many callers wait.
 
-A job that somebody waits for notifies its callers' channels in the transaction that ends it; the payload is
-``<number>:<1 completed|2 failed|3 cancelled>:<key>``. Nothing is sent for jobs that nobody waits for.
+A job that a caller waits for notifies its callers' channels in the transaction that ends it; the payload is
+``<number>:<1 completed|2 failed|3 cancelled>:<key>``. Nothing is sent for jobs that no caller waits for.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from ..engine.outage import away
 from ..exceptions import InvalidOption
 from ..twins import Either, Steps, either
 from .alarms import FIRST_POLL, LAST_POLL, Alarm, Patience
-from .listener import READY_TIMEOUT, Listener, Subscription
-from .registry import get_listener
+from .listener import READY_TIMEOUT, Listener, Subscription, get_listener
 from .session import reply_channel
 
 T = TypeVar("T")
@@ -33,12 +32,7 @@ BACKSTOP = 15.0
 
 
 class Ticket:
-    """One caller's place in the hub. It hears from the moment it is open, even of jobs it does not know yet.
-
-    Args:
-        hub: whose.
-        alarm: what is woken when there is something to look at.
-    """
+    """One caller's place in the hub. It hears from the moment it is open, even of jobs it does not know yet."""
 
     __slots__ = (
         "_hub",
@@ -123,12 +117,7 @@ class Ticket:
 
 
 class ReplyHub:
-    """The callers of this process who wait for jobs of one database. Made by ``get_hub``.
-
-    Args:
-        listener: of the database.
-        channel: this process's.
-    """
+    """The callers of this process who wait for jobs of one database. Made by ``get_hub``."""
 
     def __init__(self, listener: Listener, channel: str) -> None:
         self.channel = channel
@@ -222,14 +211,14 @@ class ReplyHub:
             del self._heard[first]
 
     def _look(self, pause: float) -> Steps[None]:
-        """Look for ends that nobody told, for all callers, unless somebody has within ``pause`` seconds."""
+        """Look for ends without a notification, for all callers, unless a caller has within ``pause`` seconds."""
         seqs = self._look_due(pause)
         for start in range(0, len(seqs), MAX_BATCH):
             if not (yield from self._look_for(seqs[start : start + MAX_BATCH])):
                 return
 
     def _look_for(self, seqs: list[int]) -> Steps[bool]:
-        """Look which of these jobs have ended; return False if the database is away: somebody has to try again."""
+        """Look which of these jobs have ended; return False if the database is away: a caller has to try again."""
         try:
             self._end((yield either(_run, engine.arun, replies.ended(seqs), self._listener.using)))
         except Exception as error:
@@ -284,16 +273,9 @@ def get_hub(using: str) -> ReplyHub:
 
 
 def answer(ticket: Ticket, deadline: float, read: Callable[[], Steps[tuple[T] | None]], late: Exception) -> Steps[T]:
-    """Wait for a job's end and return what ``read`` finds then.
+    """Wait for a job's end until ``deadline`` (monotonic), and return what ``read`` finds then; else raise ``late``.
 
-    Args:
-        ticket: of the job.
-        deadline: how long to wait, by the monotonic clock.
-        read: returns what came of the job in a tuple, ``None`` if it goes on: it was brought back after its end.
-        late: raised if the job has not ended in time.
-
-    Raises:
-        django.db.Error, psycopg.Error, StorageError: the database was away to the end.
+    ``read`` returns what came of the job in a tuple, ``None`` if it goes on: it was brought back after its end.
     """
     while (yield from ticket.until_ended(deadline)):
         ticket.again()  # before it reads: the job may be brought back and end again meanwhile
@@ -315,8 +297,7 @@ def answer(ticket: Ticket, deadline: float, read: Callable[[], Steps[tuple[T] | 
 def work_in_place(using: str) -> Steps[Either | None]:
     """Return the step that runs jobs in place of a worker, in tests; elsewhere ``None``.
 
-    Raises:
-        InvalidOption: a transaction is open in which no worker can see the job.
+    InvalidOption: a transaction is open in which no worker can see the job.
     """
     hidden = yield either(pool.in_transaction, pool.ain_transaction, using)
     inline = process.switches.inline

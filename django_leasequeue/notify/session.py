@@ -43,11 +43,7 @@ class WakeUpPipe:
 
 
 class Session:
-    """One connection that listens. Used by the listener's thread only.
-
-    Raises:
-        psycopg.Error: from every method, when the connection is lost.
-    """
+    """One connection that listens. Used by the listener's thread only."""
 
     def __init__(self, using: str, dsn: str | None, wakeup: WakeUpPipe) -> None:
         self._connection = pool.connect(using, dsn=dsn, patience=conf.settings.STATEMENT_TIMEOUT or None)
@@ -79,11 +75,10 @@ class Session:
             self._connection.execute(sql.SQL("UNLISTEN {}").format(sql.Identifier(channel)))
 
     def hold(self, queue_ids: Collection[int]) -> tuple[list[int], int | None]:
-        """Take the locks of queues, without waiting for any.
+        """Take the locks of queues, without waiting for any; return those that are held now, and a mark.
 
-        Returns:
-            The queues whose locks are held now: another one is just being tested by a producer, or stuck. The mark that
-            the oldest transaction must reach before silence means that nothing came; ``None`` if it has.
+        Another queue's lock is just being tested by a producer, or stuck. Silence means that nothing came when the
+        oldest transaction has reached the mark; ``None`` if it has.
         """
         held = [queue_id for (queue_id,) in self._fetch("notify_hold", queues=arrays.integers(queue_ids))]
         oldest, mark = self._fetch("notify_mark")[0]

@@ -237,17 +237,35 @@ class LeaseMethods(Handle):
     aprogress = twin(progress)
 
     @sync
-    def ack_many(self, jobs: Sequence[ClaimedJob]) -> Steps[engine.Settled]:
-        """Complete up to 1,000 jobs of one claim (one node) without results, in one statement.
+    def ack_many(
+        self, jobs: Sequence[ClaimedJob], results: Sequence[Any] | None = None, *, result_ttl_ms: int | None = None
+    ) -> Steps[engine.Settled]:
+        """Complete up to 1,000 jobs of one claim (one node) in one statement.
 
         Nothing is raised for those that are lost.
+
+        Args:
+            jobs: of one node.
+            results: one for each of the jobs in their order, as ``ack`` takes it.
+            result_ttl_ms: as for ``ack``.
 
         Returns:
             An outcome per number: ``ok``, ``not_found``, ``not_held``, ``stale_token``, ``expired``;
             ``cancelled`` (of an extension: the job's workflow is, its end still counts).
+
+        Raises:
+            InvalidOption, PayloadTooLarge, SerializerError: a result was refused; all jobs are still leased.
         """
         node = self._one_node(jobs)
-        endings = [engine.Ending(job.seq, job.token) for job in jobs]
+        endings = [engine.Ending(job.seq, job.token, result_ttl_ms=result_ttl_ms) for job in jobs]
+        if results is not None:
+            if len(results) != len(jobs):
+                raise InvalidOption(f"there must be one result for each of the {len(jobs)} jobs, not {len(results)}.")
+            serializer = yield from serializer_of(self)
+            written = [(None, None) if value is None else serializer.write(value, "the result") for value in results]
+            endings = [
+                ending._replace(result=value, body=body) for ending, (value, body) in zip(endings, written, strict=True)
+            ]
         return (yield from engine.finish(endings, node, project=self.project, queue=self.name).steps())
 
     aack_many = twin(ack_many)

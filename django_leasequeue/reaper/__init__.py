@@ -1,13 +1,12 @@
 """The reaper: what is done for all workers by one of them.
 
 Workers and `runreaper` start it; it calls the engine and imports nothing above it. Start at `reaper.py` (the
-loop, under a leader's lock), then `standard.py` (the list of duties).
+list of duties, and the loop that does them under a leader's lock).
 """
 
 from __future__ import annotations
 
 from .duty import BUDGET, Duty, OutOfTime, Turn, register, registered
-from .reaper import Reaper
-from .standard import standard_duties
+from .reaper import Reaper, standard_duties
 
 __all__ = ["BUDGET", "Duty", "OutOfTime", "Reaper", "Turn", "register", "registered", "standard_duties"]

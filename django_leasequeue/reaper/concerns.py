@@ -1,4 +1,4 @@
-"""What somebody on call should know of queues or of the database, and what to do: for the command and the admin."""
+"""What an operator on call should know of queues or of the database, and what to do: for the command and the admin."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def of_queue(counts: Counts, health: Health | None, now: datetime, bounds: Bound
     if health.overdue is not None:
         say(
             "error",
-            f"A lease of {name} is over since {span(now - health.overdue)} and nobody swept it: is a reaper running?",
+            f"A lease of {name} is over since {span(now - health.overdue)} and was not swept: is a reaper running?",
             health.overdue_seq,
         )
     if health.old is not None:

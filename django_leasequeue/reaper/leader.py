@@ -32,10 +32,6 @@ class Election:
     a pooler in transaction mode (the alias says ``DISABLE_SERVER_SIDE_CURSORS``, and there is no ``LISTEN_DSN``) a
     session is not ours: then an open transaction holds it, on a connection beside the one for the work. It has no
     snapshot and no transaction id, so it holds nothing back.
-
-    Args:
-        using: alias of the database.
-        wakeup: ends a wait.
     """
 
     def __init__(self, using: str, wakeup: WakeUpPipe) -> None:
@@ -54,11 +50,7 @@ class Election:
         return self._work
 
     def lead(self) -> bool:
-        """Lead from now on unless another does; whether this one leads.
-
-        Raises:
-            psycopg.Error: no connection, or it was lost, or the server is read-only.
-        """
+        """Lead from now on unless another does; whether this one leads."""
         if self.leading:
             if self._pooled:
                 self._try()
@@ -80,11 +72,7 @@ class Election:
         return True
 
     def wait(self, timeout: float) -> None:
-        """Wait until the leader says that it stops, somebody wakes it, or the time is over.
-
-        Raises:
-            psycopg.Error: the connection was lost.
-        """
+        """Wait until the leader says that it stops, ``wakeup`` rings, or the time is over."""
         with selectors.DefaultSelector() as selector:
             selector.register(self._wakeup.reading, selectors.EVENT_READ)
             if self._candidate is not None and not self._pooled:

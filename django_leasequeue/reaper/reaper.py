@@ -18,8 +18,26 @@ from ..engine import clock
 from ..engine.outage import FIRST_RETRY, LAST_RETRY, Outage, passes, psycopg_error, read_only
 from ..notify.session import WakeUpPipe
 from .duty import Duty, OutOfTime, Turn, registered
+from .janitor import (
+    Census,
+    JobSteps,
+    LargeObjects,
+    MissedEvents,
+    UniqueKeys,
+    awaited_results,
+    end_moves,
+    expire_samples,
+    expire_workers,
+    forget_events,
+    keep_partitions,
+    note_heads,
+    note_timeline,
+    summarize,
+    tidy,
+)
 from .leader import Election
-from .standard import standard_duties
+from .recurring.duty import RecurringDuty
+from .upkeep import Expiry, Floors, advance, expire_results, expire_workflows, mend_floors, operations, promote, sweep
 
 logger = logging.getLogger("django_leasequeue.reaper")
 
@@ -32,6 +50,39 @@ REST = 1.0
 UNHURRIED = 5.0
 #: Seconds until that first turn, at most.
 SPREAD = 10.0
+
+
+def standard_duties() -> list[Duty]:
+    """Return the duties of a new reaper: some of them remember things, so no two reapers share them."""
+    census = Census()
+    return [
+        Duty("sweep", sweep, 0.5),
+        Duty("promote", promote, 0.5),
+        Duty("advance", advance, 0.2),
+        Duty("floors", Floors(), 0.2),
+        Duty("mend_floors", mend_floors, 20.0),
+        Duty("expire", Expiry(), 1.0),
+        Duty("recurring", RecurringDuty(), 1.0),
+        Duty("operations", operations, 0.5),
+        Duty("results", expire_results, 5.0),
+        Duty("workflows", expire_workflows, 30.0),
+        Duty("samples", census.sample, 30.0),
+        Duty("heads", note_heads, 10.0),
+        Duty("timeline", note_timeline, 1.0),
+        Duty("partitions", keep_partitions, 60.0),
+        Duty("summaries", summarize, 60.0),
+        Duty("sample_retention", expire_samples, 300.0),
+        Duty("workers", expire_workers, 60.0),
+        Duty("tidy", tidy, 30.0),
+        Duty("large", LargeObjects(), 10.0),
+        Duty("unique_keys", UniqueKeys(), 30.0),
+        Duty("job_steps", JobSteps(), 30.0),
+        Duty("missed_events", MissedEvents(), 5.0),
+        Duty("awaited_results", awaited_results, 1.0),
+        Duty("events", forget_events, 60.0),
+        Duty("moves", end_moves, 5.0),
+        Duty("orphans", census.clear_up, 3_600.0),
+    ]
 
 
 @dataclass(slots=True)
@@ -90,11 +141,7 @@ class Reaper:
 
     @staticmethod
     def check_options() -> None:
-        """Check ``LEASEQUEUE["REAPER"]``.
-
-        Raises:
-            ImproperlyConfigured: a name is unknown, or a value is not allowed.
-        """
+        """Check ``LEASEQUEUE["REAPER"]``."""
         _intervals([*standard_duties(), *registered()])
 
     @property
@@ -103,11 +150,7 @@ class Reaper:
         return self._election.leading
 
     def start(self) -> None:
-        """Run in a thread of its own.
-
-        Raises:
-            RuntimeError: it runs already.
-        """
+        """Run in a thread of its own."""
         if self._thread is not None:
             raise RuntimeError("the reaper runs already.")
         self._stopping.clear()
@@ -196,14 +239,7 @@ class Reaper:
         return [schedule.duty.name for schedule in self._schedules if schedule.failures]
 
     def round(self) -> list[str]:
-        """Give every duty turns until none has more to do (at most a thousand). Only while leading.
-
-        Returns:
-            The names of the duties that were done.
-
-        Raises:
-            psycopg.Error: the connection was lost.
-        """
+        """Give every duty turns until none has more to do (at most a thousand), while leading; return what was done."""
         done: dict[str, None] = {}
         now = self._now()
         for _ in range(1_000):
@@ -216,14 +252,8 @@ class Reaper:
     def tick(self, now: float | None = None) -> list[str]:
         """Give every duty that is due one turn, the one that has waited longest first. Only while leading.
 
-        Args:
-            now: seconds on any clock that goes forward; by default the held clock's time, else this machine's.
-
-        Returns:
-            The names of the duties that were done without an error.
-
-        Raises:
-            psycopg.Error: the connection was lost.
+        ``now``: seconds on any clock that goes forward; by default the held clock's, else this machine's. Returns the
+        names of the duties that were done without an error.
         """
         now = self._now() if now is None else now
         done = []

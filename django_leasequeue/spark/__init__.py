@@ -6,6 +6,27 @@ this package is installed. The package's own calls are here; they import pyspark
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from .session import session
 
-__all__ = ["session"]
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["session", "table"]
+
+
+def table(lake: str, name: str) -> DataFrame:
+    """Return a table of a lake, for example ``silver/jobs`` or ``gold/latency``, Delta or Parquet.
+
+    Args:
+        lake: the path of the lake.
+        name: the table's path in it.
+
+    Raises:
+        InvalidOption: the table is not there (yet), or is a Delta table and the extra ``delta`` is not installed.
+    """
+    from .layout import Lake
+
+    found = Lake(session(), lake)
+    return found.read(found.path(name))

@@ -8,8 +8,7 @@ from datetime import datetime, timedelta
 from urllib.parse import quote, urljoin
 
 from ..metrics.charts import figure, hour_of_week
-from .paths import slowest
-from .wording import Row, Rows, lasted, percent, queue_name, utc, when
+from .wording import Row, Rows, lasted, percent, queue_name, slowest, utc, when
 
 #: A lake whose last run is older than this is called stale.
 STALE = timedelta(hours=24)

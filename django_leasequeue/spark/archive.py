@@ -130,7 +130,7 @@ def _one(
         "overwrite"
     ).parquet(lake.path(path))
     crash("verify")
-    written = lake.read(lake.path(path))
+    written = lake.spark.read.parquet(lake.path(path))
     there = ConnectionExecutor(connection).fetch("lake/slice_sums", {"low": low, "high": high})[0]
     here = _sums(written)
     if (here["rows"], here["sums"]) != (there[0], [int(value or 0) for value in there[1:5]]):

@@ -1,24 +1,24 @@
-"""Bronze: the stream of events into the lake, and the tie between its checkpoint and the path of its files.
+"""Bronze: the stream of events into the lake.
 
 It keeps the rows of the log as they are, each with the events of up to a thousand jobs: fewer and larger rows, which
-readers take apart (:mod:`.unpack`). A checkpoint that began with a row a job goes on with that.
+readers take apart (:mod:`.jobwise`).
 
-Spark's file sink passes over every batch whose number its path already has: a new checkpoint, which counts from 0
-again, would lose events there without a word. So the checkpoint and its path bear the same mark, and a new checkpoint
-writes to a path of its own, the next part of the same table. What two parts both have counts once.
+As a Delta table it is exactly once by the table's own log. Parquet is written by Spark's file sink, which passes over
+every batch whose number its path already has: a new checkpoint, which counts from 0 again, would lose events there
+without a word, so a checkpoint that did not write the files is refused.
 """
 
 from __future__ import annotations
 
-import secrets
+import json
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ..exceptions import InvalidOption, LeaseQueueError
 from . import delta
 from .errors import said
-from .layout import BATCHES, BRONZE, PLAIN, Lake
-from .unpack import by_job
+from .jobwise import by_job
+from .layout import BATCHES, PLAIN, Lake
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -28,28 +28,12 @@ if TYPE_CHECKING:
 BATCH = 1_000_000
 #: Seconds from one line of progress to the next.
 PROGRESS = 5
-_MARK = "_leasequeue"
 #: The stream counts events under this name: Spark's own figures count rows.
 _COUNT = "events"
 
 
 class PipelineFailed(LeaseQueueError):
     """A step of the pipeline broke off; nothing is half done, run it again."""
-
-
-class Tied(NamedTuple):
-    """The path that a checkpoint writes to, and whether its rows are the log's own (else a row a job)."""
-
-    path: str
-    batches: bool
-
-
-class Events(NamedTuple):
-    """The events of bronze: all, those of the newest part, and that part's number from 1, or ``delta``."""
-
-    all: DataFrame
-    newest: DataFrame
-    part: int | str
 
 
 def ingest(
@@ -82,34 +66,20 @@ def ingest(
     from pyspark.errors import PySparkException
     from pyspark.sql import functions as f
 
-    if lake.format == "delta":
-        checkpoint, path, batches = lake.checkpoint("bronze.delta"), None, True
-        known, files = delta.open_or_none(lake) is not None, f"{delta.uri(lake)}/_delta_log"
-    else:
-        checkpoint = lake.checkpoint("bronze")
-        path, batches = tie(lake, checkpoint)
-        files = f"{path}/_spark_metadata"
-        known = lake.lines_or_none(files) is not None
-    if not known and lake.lines_or_none(f"{checkpoint}/commits") is not None:
-        # A new list would begin: readers would see the files of the next batches, and no other.
-        raise InvalidOption(
-            f"The checkpoint {checkpoint} has batches, but {files}, the list of the files that readers see, is gone."
-            " Put the newest copy back. If there is none, move the checkpoint away: the next run reads all that the"
-            " database still has, and events that the lake has twice count once."
-        )
-    options = {**source, "consumer": consumer, "failOnDataLoss": str(not accept_loss).lower()}
-    options["batches"] = str(batches).lower()
+    checkpoint = lake.checkpoint("bronze")
+    stream = _belongs(lake, checkpoint)
+    options = {**source, "consumer": consumer, "failOnDataLoss": str(not accept_loss).lower(), "batches": "true"}
     if tuple(int(part) for part in pyspark.__version__.split(".")[:2]) >= (4, 2):
         options["maxRowsPerTrigger"] = str(batch)
-    rows = lake.spark.readStream.format("leasequeue").options(**options).schema(BATCHES if batches else BRONZE).load()
-    counted = rows.observe(_COUNT, (f.sum(f.size("seqs")) if batches else f.count("*")).alias(_COUNT))
+    rows = lake.spark.readStream.format("leasequeue").options(**options).schema(BATCHES).load()
+    counted = rows.observe(_COUNT, f.sum(f.size("seqs")).alias(_COUNT))
     writer = with_days(counted).writeStream
-    if path is None:
+    if lake.format == "delta":
         # Through Spark Connect it runs in a process of the server: it takes plain values only.
         root = lake.root
         writer = writer.foreachBatch(lambda frame, number: delta.append(frame, number, root, checkpoint))
     else:
-        writer = writer.format("parquet").partitionBy("day").option("path", path)
+        writer = writer.format("parquet").partitionBy("day").option("path", lake.bronze)
     # A stream's files know no options but the session's, as they are when it starts.
     for name, value in PLAIN.items():
         lake.spark.conf.set(name, value)
@@ -123,6 +93,8 @@ def ingest(
     finally:
         for name in PLAIN:
             lake.spark.conf.unset(name)
+    if stream is None:
+        lake.put_note("bronze", {"stream": _stream(lake, checkpoint)})
     try:
         while not query.awaitTermination(PROGRESS):
             tell(f"bronze: {_count(query)} events so far")
@@ -147,71 +119,42 @@ def with_days(events: DataFrame) -> DataFrame:
     return events.withColumn("day", f.col("occurred_at").cast("date"))
 
 
-def tie(lake: Lake, checkpoint: str) -> Tied:
-    """Return where a checkpoint writes to: its own path, or for a new checkpoint the next part of the table."""
-    mine = lake.note_at(f"{checkpoint}/{_MARK}")
-    if mine:
-        path = lake.path(*mine["path"])
-        if _mark(lake, path) != mine["id"]:
-            raise InvalidOption(
-                f"The checkpoint {checkpoint} belongs to the files in {path}, and those are not there, or belong to"
-                " another checkpoint. Bring the two together again; or move the checkpoint away: the next run reads all"
-                " that the database still has into a path of its own. Events that are there twice count once."
-            )
-        return Tied(path, mine.get("batches", False))
-    identity = secrets.token_hex(8)
-    number = 1
-    # If not, both were made before there were marks.
-    new = lake.lines_or_none(f"{checkpoint}/metadata") is None or _mark(lake, lake.bronze) is not None
-    while new and _taken(lake, number):
-        number += 1
-    path = lake.path(*_path(number))
-    # The files first: a part that no checkpoint knows stays empty, and the next run takes the one behind it.
-    lake.put_note_at(f"{path}/{_MARK}", {"id": identity})
-    lake.put_note_at(f"{checkpoint}/{_MARK}", {"id": identity, "path": _path(number), "batches": new})
-    return Tied(path, new)
+def _stream(lake: Lake, checkpoint: str) -> str | None:
+    """Return the id of the stream that a checkpoint is of; None where there is no checkpoint yet."""
+    lines = lake.lines_or_none(f"{checkpoint}/metadata")
+    return str(json.loads(lines[0])["id"]) if lines else None
 
 
-def read_or_none(lake: Lake) -> Events | None:
-    """Return the events of all parts of bronze, one row a job; None when there are none."""
-    found = {1: _read_or_none(lake, 1)}
-    number = 2
-    while _mark(lake, lake.path(*_path(number))) is not None:
-        found[number] = _read_or_none(lake, number)
-        number += 1
-    # What is read last is newest: a lake that turned to Delta goes on there.
-    parts: dict[int | str, DataFrame] = {number: frame for number, frame in found.items() if frame is not None}
-    if (table := delta.read_or_none(lake)) is not None:
-        parts["delta"] = table
-    if not parts:
-        return None
-    every, *more = parts.values()
-    for frame in more:
-        every = every.unionByName(frame)
-    last = list(parts)[-1]
-    return Events(every, parts[last], last)
+def _belongs(lake: Lake, checkpoint: str) -> str | None:
+    """Return the id of the stream that wrote the table, None for the first; refuse a checkpoint that is not its own."""
+    mine, known = _stream(lake, checkpoint), lake.note("bronze").get("stream")
+    log = f"{lake.bronze}/{'_delta_log' if lake.format == 'delta' else '_spark_metadata'}"
+    if lake.format == "delta":
+        there = delta.open_or_none(lake.bronze) is not None
+    else:
+        there = lake.lines_or_none(log) is not None
+    if not there and lake.lines_or_none(f"{checkpoint}/commits") is not None:
+        # A new list would begin: readers would see the files of the next batches, and no other.
+        raise InvalidOption(
+            f"The checkpoint {checkpoint} has batches, but {log}, the list of the files that readers see, is gone."
+            " Put the newest copy back. If there is none, move the checkpoint and the lake's files away: the next run"
+            " reads all that the database still has."
+        )
+    if lake.format == "parquet" and there and mine != (known or mine):
+        raise InvalidOption(
+            f"The files in {lake.bronze} belong to another checkpoint than {checkpoint}, and Spark would pass over new"
+            " events. Bring the two together again, or give the lake another path: there the next run reads all that"
+            " the database still has. (A lake of Delta tables goes on with a new checkpoint.)"
+        )
+    return known if known == mine else None
+
+
+def read_or_none(lake: Lake) -> DataFrame | None:
+    """Return the events of bronze, one row a job; None when there are none."""
+    rows = lake.read_or_none(lake.bronze)
+    return None if rows is None else by_job(rows)
 
 
 def read(lake: Lake) -> DataFrame:
-    """Return the events of all parts of bronze, one row a job; those of several parts may come twice."""
-    found = read_or_none(lake)
-    return lake.read(lake.bronze) if found is None else found.all
-
-
-def _read_or_none(lake: Lake, number: int) -> DataFrame | None:
-    frame = lake.read_or_none(lake.path(*_path(number)))
-    return by_job(frame) if frame is not None and "seqs" in frame.columns else frame
-
-
-def _path(number: int) -> list[str]:
-    return ["bronze", "events" if number == 1 else f"events.{number}"]
-
-
-def _mark(lake: Lake, path: str) -> str | None:
-    return lake.note_at(f"{path}/{_MARK}").get("id")
-
-
-def _taken(lake: Lake, number: int) -> bool:
-    """Whether a checkpoint writes to this part, or did."""
-    path = lake.path(*_path(number))
-    return _mark(lake, path) is not None or lake.lines_or_none(f"{path}/_spark_metadata") is not None
+    """Return the events of bronze, one row a job."""
+    return by_job(lake.read(lake.bronze))

@@ -1,114 +1,178 @@
-"""Bronze as a Delta table, without Spark's Delta jars: executors write Parquet, the driver commits the files' names.
+"""Delta tables without Spark's Delta jars: executors write Parquet, the driver commits the files' names.
 
-Each commit carries a Delta application transaction: the id of the stream (of its checkpoint) and the number of
-the batch. A batch whose number the table's log already has is skipped, so a killed driver neither loses nor repeats
-one. Files of an attempt that was never committed are in no version of the table; vacuum removes them.
+Each commit of bronze carries a Delta application transaction: the id of the stream (of its checkpoint) and the number
+of the batch. A batch whose number the table's log already has is skipped, so a killed driver neither loses nor repeats
+one. A commit of silver replaces whole days at once. Files that were never committed are in no version of a table;
+vacuum removes them.
 """
 
 from __future__ import annotations
 
 import json
 import secrets
+from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from ..exceptions import InvalidOption
 from .layout import PLAIN, Lake
-from .unpack import by_job
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
+    from deltalake import CommitProperties, DeltaTable
     from pyspark.sql import DataFrame
 
 #: What is the same of two rows is one row of the log (ids begin anew in a restored database).
 _ROW = ["id", "txid", "occurred_at"]
 #: Columns whose bounds the log keeps for each file, so that readers skip files.
-_BOUNDS = ("id", "txid", "day")
+_BOUNDS = ("id", "txid", "day", "seq")
 #: Hours for which vacuum keeps files that no version needs any more: readers and time travel go back so far.
 KEPT_HOURS = 168
+#: The partitions of silver. Delta keeps them in its log, not in the files: there they follow from this column.
+DAY, _DAY_OF = "job_day", "enqueued_at"
 
 
 def installed() -> bool:
     """Return whether the extra ``delta`` is installed."""
-    from importlib.util import find_spec
-
     return find_spec("deltalake") is not None
 
 
-def uri(lake: Lake) -> str:
-    """Return the address of the table."""
-    return lake.path("bronze", "log")
-
-
-def open_or_none(lake: Lake) -> DeltaTable | None:
-    """Open the table, or return None where there is none yet."""
+def open_or_none(path: str) -> DeltaTable | None:
+    """Open a table, or return None where there is none yet."""
     if not installed():
-        if lake.format == "parquet" and lake.lines_or_none(f"{uri(lake)}/_delta_log") is None:
-            return None
         raise InvalidOption(
-            f'The lake {lake.root} has or wants a Delta table: pip install "django-leasequeue[delta]", on the'
-            " driver (of Spark Connect: on the server, too)."
+            'A lake of Delta tables needs the extra: pip install "django-leasequeue[delta]", on the driver (of Spark'
+            ' Connect: on the server, too). Without it: LEASEQUEUE["LAKE"]["FORMAT"] = "parquet".'
         )
     from deltalake import DeltaTable
 
-    return DeltaTable(uri(lake)) if DeltaTable.is_deltatable(uri(lake)) else None
+    return DeltaTable(path) if DeltaTable.is_deltatable(path) else None
+
+
+def read_or_none(lake: Lake, path: str, *days: tuple[str, str, Any]) -> DataFrame | None:
+    """Read a table by Spark, of a partitioned one the days that these conditions choose; None where there is none."""
+    table = open_or_none(path)
+    return None if table is None else _rows(lake, table, days)
+
+
+def _rows(lake: Lake, table: DeltaTable, days: Sequence[tuple[str, str, Any]] = ()) -> DataFrame:
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import StructType
+
+    schema = StructType.fromJson(json.loads(table.schema().to_json()))
+    parted = bool(table.metadata().partition_columns)
+    if parted:
+        schema = StructType([field for field in schema if field.name != DAY])
+    files = table.file_uris(file_pruning_predicate=list(days) or None)
+    if lake.root.startswith("s3a://"):
+        files = [name.replace("s3://", "s3a://", 1) for name in files]
+    rows = lake.spark.read.schema(schema).parquet(*files) if files else lake.spark.createDataFrame([], schema)
+    return rows.withColumn(DAY, f.col(_DAY_OF).cast("date").cast("string")) if parted else rows
 
 
 def append(frame: DataFrame, number: int, root: str, checkpoint: str) -> None:
     """Commit one batch of the stream, unless the table has it. A new checkpoint's batches are others: its id is new."""
-    from deltalake import CommitProperties, Schema, Transaction
-    from deltalake.transaction import create_table_with_add_actions
+    from deltalake import CommitProperties, Transaction
 
     lake = Lake(frame.sparkSession, root, "delta")
     stream = json.loads((lake.lines_or_none(f"{checkpoint}/metadata") or ["{}"])[0])["id"]
-    table = open_or_none(lake)
+    table = open_or_none(lake.bronze)
     if table is not None:
         committed = table.transaction_version(stream)
         if committed is not None and committed >= number:
             return
         _follow_schema(table, frame)
         frame = _without_known(lake, table, frame, checkpoint, first=committed is None)
-    files = _write(lake, frame, f"data/{stream}/{number}-{secrets.token_hex(4)}")
-    if not files:
-        return
     properties = CommitProperties(
         custom_metadata={"stream": stream, "batch": str(number)}, app_transactions=[Transaction(stream, number)]
     )
-    schema = Schema.from_json(frame.schema.json())
-    if table is None:
-        create_table_with_add_actions(uri(lake), schema, files, "error", name="lease log", commit_properties=properties)
-    else:
-        table.create_write_transaction(files, "append", table.schema(), commit_properties=properties)
+    files = _write(frame, lake.bronze, f"data/{stream}/{number}-{secrets.token_hex(4)}")
+    if files:
+        _commit(lake.bronze, table, frame, files, "append", properties=properties)
 
 
-def _write(lake: Lake, frame: DataFrame, directory: str) -> list[Any]:
-    """Write the rows below the table, and return what a commit says of each file."""
-    from deltalake.transaction import AddAction
+def replace(frame: DataFrame, path: str, days: Sequence[str] | None = None) -> None:
+    """Commit a table of silver in place of what is there, or of these days of it: each reader sees all of it or none.
+
+    ``frame`` has no column of the day.
+    """
     from pyspark.sql import functions as f
 
-    path = f"{uri(lake)}/{directory}"
-    options = {**PLAIN, "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
-    frame.write.options(**options).parquet(path)
-    meta = [f.col(f"_metadata.{name}") for name in ("file_name", "file_size", "file_modification_time")]
-    bounds = [how(name).alias(f"{how.__name__}_{name}") for name in _BOUNDS for how in (f.min, f.max)]
-    written = lake.spark.read.schema(frame.schema).parquet(path).groupBy(*meta).agg(f.count("*").alias("n"), *bounds)
-    return [
-        AddAction(
-            path=f"{directory}/{row.file_name}",
-            size=row.file_size,
-            partition_values={},
-            modification_time=int(row.file_modification_time.timestamp() * 1000),
-            data_change=True,
-            stats=json.dumps(
-                {
-                    "numRecords": row.n,
-                    "minValues": {name: row[f"min_{name}"] for name in _BOUNDS},
-                    "maxValues": {name: row[f"max_{name}"] for name in _BOUNDS},
-                },
-                default=str,
-            ),
+    table = open_or_none(path)
+    files = _write(frame.withColumn(DAY, f.col(_DAY_OF).cast("date")), path, f"data/{secrets.token_hex(8)}", DAY)
+    told = frame.withColumn(DAY, f.lit("").cast("string"))
+    where = None if days is None or table is None else [(DAY, "in", list(days))]
+    _commit(path, table, told, files, "overwrite", by=[DAY], where=where)
+
+
+def _commit(
+    path: str,
+    table: DeltaTable | None,
+    frame: DataFrame,
+    files: list[Any],
+    mode: Any,
+    *,
+    by: list[str] | None = None,
+    where: list[tuple[str, str, Any]] | None = None,
+    properties: CommitProperties | None = None,
+) -> None:
+    from deltalake import Schema
+    from deltalake.transaction import create_table_with_add_actions
+
+    schema = Schema.from_json(frame.schema.json())
+    if table is None or (mode == "overwrite" and where is None):
+        # All of it anew: also its columns.
+        create_table_with_add_actions(
+            path, schema, files, "error" if table is None else "overwrite", by, commit_properties=properties
         )
-        for row in written.collect()
-    ]
+        return
+    table.create_write_transaction(
+        files, mode, table.schema(), partition_by=by, partition_filters=where, commit_properties=properties
+    )
+
+
+def _write(frame: DataFrame, path: str, directory: str, by: str | None = None) -> list[Any]:
+    """Write the rows below the table, and return what a commit says of each file: the files' footers tell it."""
+    import pyarrow.fs
+    import pyarrow.parquet
+    from deltalake.fs import DeltaStorageHandler
+    from deltalake.transaction import AddAction
+
+    options = {**PLAIN, "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
+    writer = frame.write.options(**options)
+    (writer.partitionBy(by) if by else writer).parquet(f"{path}/{directory}")
+    store = pyarrow.fs.PyFileSystem(DeltaStorageHandler(path))
+    actions = []
+    for file in store.get_file_info(pyarrow.fs.FileSelector(directory, recursive=True, allow_not_found=True)):
+        if file.type != pyarrow.fs.FileType.File or not file.path.endswith(".parquet"):
+            continue
+        footer = pyarrow.parquet.read_metadata(file.path, filesystem=store)
+        if not footer.num_rows:
+            continue
+        bounds: dict[str, list[Any]] = {}
+        for group in range(footer.num_row_groups):
+            for place in range(footer.num_columns):
+                column = footer.row_group(group).column(place)
+                if column.path_in_schema in _BOUNDS and column.statistics is not None and column.statistics.has_min_max:
+                    bounds.setdefault(column.path_in_schema, []).extend([column.statistics.min, column.statistics.max])
+        stats = {
+            "numRecords": footer.num_rows,
+            **{
+                key: {name: how(found) for name, found in bounds.items()}
+                for key, how in (("minValues", min), ("maxValues", max))
+            },
+        }
+        day = {by: file.path.split(f"{by}=", 1)[1].split("/", 1)[0]} if by else {}
+        actions.append(
+            AddAction(
+                path=file.path,
+                size=file.size,
+                partition_values=day,
+                modification_time=(file.mtime_ns or 0) // 1_000_000,
+                data_change=True,
+                stats=json.dumps(stats, default=str),
+            )
+        )
+    return actions
 
 
 def _follow_schema(table: DeltaTable, frame: DataFrame) -> None:
@@ -130,36 +194,22 @@ def _without_known(lake: Lake, table: DeltaTable, frame: DataFrame, checkpoint: 
         lake.put_note_at(note, {"follows": table.version()})
     if not lake.note_at(note):
         return frame
-    return frame.join(rows(lake, table).select(*_ROW), _ROW, "left_anti").select(*frame.columns)
-
-
-def rows(lake: Lake, table: DeltaTable) -> DataFrame:
-    """Return the rows of the log as the table has them."""
-    from pyspark.sql.types import StructType
-
-    schema = StructType.fromJson(json.loads(table.schema().to_json()))
-    files = table.file_uris()
-    if lake.root.startswith("s3a://"):
-        files = [name.replace("s3://", "s3a://", 1) for name in files]
-    return lake.spark.read.schema(schema).parquet(*files) if files else lake.spark.createDataFrame([], schema)
-
-
-def read_or_none(lake: Lake) -> DataFrame | None:
-    """Return the events of the table, one row a job; None where there is no table."""
-    table = open_or_none(lake)
-    return None if table is None else by_job(rows(lake, table))
+    return frame.join(_rows(lake, table).select(*_ROW), _ROW, "left_anti").select(*frame.columns)
 
 
 def maintain(lake: Lake) -> int:
-    """Merge small files, remove those that no version of the last week needs, and write a checkpoint of the log.
+    """Merge small files of all tables, remove those that no version of the last week needs, write log checkpoints.
 
     Returns how many files were merged.
     """
-    table = open_or_none(lake)
-    if table is None:
-        return 0
-    merged = int(table.optimize.compact()["numFilesRemoved"])
-    table.vacuum(KEPT_HOURS, dry_run=False, full=True)
-    table.create_checkpoint()
-    table.cleanup_metadata()
+    from .report import TABLES
+
+    silver = [lake.silver(name) for name in ("attempts", "jobs", "waiting")]
+    merged = 0
+    for path in (lake.bronze, *silver, *map(lake.gold, TABLES)):
+        if (table := open_or_none(path)) is not None:
+            merged += int(table.optimize.compact()["numFilesRemoved"])
+            table.vacuum(KEPT_HOURS, dry_run=False, full=True)
+            table.create_checkpoint()
+            table.cleanup_metadata()
     return merged

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from ..exceptions import InvalidOption
@@ -16,7 +17,7 @@ BRONZE = (
     " claim bigint, deadline timestamp, deliveries int, waited int, ran int, event string, node string, name string,"
     " detail string"
 )
-#: Columns of a row of the log as bronze keeps it, with the events of up to a thousand jobs (see :mod:`.unpack`).
+#: Columns of a row of the log as bronze keeps it, with the events of up to a thousand jobs (see :mod:`.jobwise`).
 BATCHES = (
     "id bigint, txid bigint, occurred_at timestamp, queue_id bigint, queue string, project string, claim bigint,"
     " deadline timestamp, kind smallint, node string, name string, seqs array<bigint>, deliveries array<int>,"
@@ -32,21 +33,23 @@ PLAIN = {
         *(f"{name}.list.element" for name in ("seqs", "waited", "ran")),
     )
 }
-#: How bronze is written: by Spark's file sink, or as a Delta table.
+#: How tables are written: as Parquet by Spark alone, or as Delta tables.
 FORMATS = ("parquet", "delta")
 
 
 class Lake:
     """The paths of one lake, and the small notes that the pipeline keeps in it."""
 
-    def __init__(self, spark: SparkSession, root: str, format: str = "parquet") -> None:
-        if format not in FORMATS:
+    def __init__(self, spark: SparkSession, root: str, format: str | None = None) -> None:
+        if format is not None and format not in FORMATS:
             raise InvalidOption(f"A lake's format is one of {', '.join(FORMATS)}; it is {format!r}.")
         if not root or root.strip("/") == "":
             raise InvalidOption("The lake needs a path: LEASEQUEUE['LAKE']['PATH'], or --lake.")
         self.spark = spark
         self.root = root.rstrip("/")
-        self.format = format
+        # What the lake began with; else Delta where its extra is installed. (A Connect server may not have it.)
+        here = find_spec("deltalake") is not None and not type(spark).__module__.startswith("pyspark.sql.connect")
+        self.format = format or self.note("lake").get("format") or ("delta" if here else "parquet")
 
     def path(self, *parts: str) -> str:
         """Return a path below the lake."""
@@ -54,8 +57,8 @@ class Lake:
 
     @property
     def bronze(self) -> str:
-        """Events as they are, by day."""
-        return self.path("bronze", "events")
+        """The rows of the log as they are."""
+        return self.path("bronze", "log" if self.format == "delta" else "events")
 
     def silver(self, name: str) -> str:
         """One row per attempt, or per job, by the day the job was enqueued."""
@@ -69,19 +72,23 @@ class Lake:
         """Return the path of what a stream remembers."""
         return self.path("_checkpoints", name)
 
-    def exists(self, path: str) -> bool:
-        """Return whether Spark finds something to read there."""
-        return self.read_or_none(path) is not None
-
     def read(self, path: str) -> DataFrame:
-        """Read Parquet."""
+        """Read a table."""
         frame = self.read_or_none(path)
         if frame is None:
             raise InvalidOption(f"There is nothing at {path} yet: run the pipeline first (leasequeue_lake run).")
         return frame
 
-    def read_or_none(self, path: str) -> DataFrame | None:
-        """Read Parquet, or return None where there is none yet."""
+    def read_or_none(self, path: str, *days: tuple[str, str, Any]) -> DataFrame | None:
+        """Read a table, or return None where there is none yet.
+
+        ``days`` are conditions on the partition, for example ``("job_day", ">=", "2030-01-01")``: a Delta table's log
+        names the files, of Parquet Spark finds them by the conditions of a query.
+        """
+        if self.format == "delta":
+            from . import delta
+
+            return delta.read_or_none(self, path, *days)
         from pyspark.errors import AnalysisException
 
         try:
@@ -94,6 +101,28 @@ class Lake:
             if condition in {"PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA"}:
                 return None
             raise
+
+    def write(self, path: str, rows: DataFrame, days: list[str] | None = None) -> None:
+        """Write a table of silver, by the day of ``enqueued_at``, in place of what is there, or of these days of it."""
+        if self.format == "delta":
+            from . import delta
+
+            delta.replace(rows, path, days)
+            return
+        from pyspark.sql import functions as f
+
+        writer = rows.withColumn("job_day", f.col("enqueued_at").cast("date")).write.partitionBy("job_day")
+        replaced = "static" if days is None else "dynamic"
+        writer.mode("overwrite").options(**PLAIN, partitionOverwriteMode=replaced).parquet(path)
+
+    def put(self, path: str, rows: DataFrame) -> None:
+        """Write a table of gold, which is small, in place of what is there."""
+        if self.format == "delta":
+            from deltalake import write_deltalake
+
+            write_deltalake(path, rows.toArrow(), mode="overwrite", schema_mode="overwrite")
+        else:
+            rows.coalesce(1).write.mode("overwrite").parquet(path)
 
     def note(self, name: str) -> dict[str, Any]:
         """Return what was noted under a name, or nothing."""

@@ -14,8 +14,7 @@ from django.utils.safestring import SafeString
 
 from ..metrics import charts
 from .advice import LEASE_EXPIRED, Links, actions, last_run, peaks
-from .paths import slowest
-from .wording import Row, Rows, change, lasted, percent, queue_name, utc, when
+from .wording import Row, Rows, change, lasted, percent, queue_name, slowest, utc, when
 
 #: Queues drawn in the charts, hours drawn, and rows shown of one table. The files beside the page hold everything.
 MOST_SERIES = 7
@@ -180,6 +179,12 @@ def _service(rows: Rows) -> list[SafeString]:
         | {part: percent(row[part] / row["total"] if row["total"] else None) for part in _PARTS}
         for row in rows["time_split"]
     ]
+    tenants = [
+        {**row, "tenant": row["tenant"] or "(none)", "seconds": lasted(row["seconds"]), "share": percent(row["share"])}
+        | {"waited": "-" if row["waited"] is None else lasted(row["waited"])}
+        for row in rows["tenants"][:MOST_TENANTS]
+    ]
+    tag = rows["tenants"][0]["tag"] if tenants else ""
     costs = [{**row, "seconds": lasted(row["seconds"]), "share": percent(row["share"])} for row in rows["retry_cost"]]
     outages = [
         {**row, "seconds": "-" if row["ended"] is None else lasted(row["seconds"])} for row in rows["recoveries"]
@@ -196,6 +201,7 @@ def _service(rows: Rows) -> list[SafeString]:
         ("Objectives", "99 % of the jobs start within the wanted wait.", aims, _OBJECTIVES),
         ("Where the time went", "Of jobs that ended; shares of all their time from enqueue to end.", split, _SPLIT),
         ("What failed attempts cost", "Worker time that completed nothing.", costs, _COSTS),
+        (f"By {tag}", f"What each {tag} had, most worker time first.", tenants, _TENANTS),
         ("Backlogs and recovery", "At least 100 jobs, and three times the median.", outages, _RECOVERIES),
         ("Changes", "From this day on the daily median differs from before.", changed, _CHANGES),
     )
@@ -294,6 +300,18 @@ _COSTS = {
     "n": "Attempts",
     "seconds": "Worker time",
     "share": "Of the queue's",
+}
+#: Tenants and queues that the page lists; the table beside it has all.
+MOST_TENANTS = 50
+_TENANTS = {
+    "tenant": "Value",
+    "queue": "Queue",
+    "jobs": "Jobs",
+    "completed": "Completed",
+    "failed": "Failed",
+    "seconds": "Worker time",
+    "share": "Of the queue's",
+    "waited": "Mean wait",
 }
 _RECOVERIES = {
     "queue": "Queue",

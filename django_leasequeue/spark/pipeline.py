@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import bronze, metrics, upkeep, waiting
 from .bronze import BATCH, ingest
-from .layout import BRONZE, PLAIN, Lake
+from .layout import BRONZE, Lake
 from .metrics.spans import begun
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ def run(
     consumer: str = "lake",
     batch: int = BATCH,
     wanted_wait: float = 5.0,
+    tenant_tag: str | None = None,
     accept_loss: bool = False,
     tell: Callable[[str], None] = lambda line: None,
 ) -> Ran:
@@ -50,6 +51,7 @@ def run(
         consumer: the name under which retention knows this lake.
         batch: events of a micro-batch.
         wanted_wait: 99th percentile of waiting (seconds) that the capacity table plans for.
+        tenant_tag: the tag by whose values the table ``tenants`` sums up; None: it has no rows.
         accept_loss: go on where retention has dropped events that were not read.
         tell: called with a line for each step.
 
@@ -78,10 +80,11 @@ def run(
         # What gold was computed from: a run that was killed before its end has not noted it.
         ground = {name: lake.note(name) for name in ("silver", "waiting")} | {
             "wanted_wait": wanted_wait,
+            "tenant_tag": tenant_tag,
             "version": upkeep.GOLD,
         }
         stale = unlogged or lake.note("gold") != ground
-        tables = timed("gold (tables)", lambda: figure(lake, wanted_wait) if stale else [])
+        tables = timed("gold (tables)", lambda: figure(lake, wanted_wait, tenant_tag) if stale else [])
         if tables:
             lake.put_note("gold", ground)
         lake.put_note("run", {"ended_at": time.time()})
@@ -92,57 +95,50 @@ def refine(lake: Lake) -> int:
     """Rewrite the days of silver that events new in bronze touch. Returns how many."""
     from pyspark.sql import functions as f
 
-    found = bronze.read_or_none(lake)
+    events = bronze.read_or_none(lake)
     # Silver of an older version is written anew, all days of it.
     before = lake.read_or_none(lake.silver("jobs")) if upkeep.is_current(lake) else None
-    if found is None:
+    if events is None:
         return 0
     done = lake.note("silver") if before is not None else {}
     txid, number = done.get("txid", 0), done.get("id", 0)
-    same = done.get("part", 1) == found.part
-    if same:
+    # A stream that began anew (of a restored database, perhaps) may have brought what numbers do not tell.
+    stream = lake.note("bronze").get("stream")
+    new = events
+    if done.get("stream", stream) == stream:
         # A condition on the transaction alone reaches the files: the number of an event is worked out from its row.
         later = (f.col("txid") > txid) | (f.col("id") > number)
-        new = found.newest.where((f.col("txid") >= txid) & later)
-    else:
-        # A new part of bronze may have what the one before it lacks, and numbers that begin anew.
-        new = found.all
-    if "writing" in done:
-        # A run was killed while it replaced days from this one on: one of them may be gone altogether.
-        new = new.unionByName(found.all.where(f.col("day") >= done["writing"]))
-        same = False
-    end = f.max(f.struct("txid", "id")).alias("last")
-    newest = new.agg(end, f.min("seq").alias("lowest")).first()
+        new = events.where((f.col("txid") >= txid) & later)
+        if "writing" in done:
+            # A run was killed while it replaced days from this one on: one of them may be gone altogether.
+            new = new.unionByName(events.where(f.col("day") >= done["writing"]))
+    newest = new.agg(f.max(f.struct("txid", "id")).alias("last"), f.min("seq").alias("lowest")).first()
     if newest is None or newest.lowest is None:
         return 0
-    last = (newest if same else found.newest.agg(end).first()).last
-    events = found.all
+    touched = None
     if before is not None:
         known = before.where(f.col("seq") >= newest.lowest)
-        oldest, events = _of_touched_days(found.all, new, known, before)
-        lake.put_note("silver", {**done, "writing": oldest})
+        touched, events = _of_touched_days(lake, events, new, known)
+        if lake.format == "parquet":
+            lake.put_note("silver", {**done, "writing": touched[0]})
     # One pass gives both tables.
     folded = metrics.fold(named(events)).persist()
     try:
-        for name, frame in (("attempts", metrics.attempts_of(folded)), ("jobs", metrics.jobs_of(folded))):
-            rows = frame.withColumn("job_day", f.col("enqueued_at").cast("date"))
-            # Only the days that are written are replaced.
-            writer = rows.write.partitionBy("job_day").mode("overwrite").options(**PLAIN)
-            replaced = "static" if before is None else "dynamic"
-            writer.option("partitionOverwriteMode", replaced).parquet(lake.silver(name))
+        lake.write(lake.silver("attempts"), metrics.attempts_of(folded), touched)
+        lake.write(lake.silver("jobs"), metrics.jobs_of(folded).drop("job_day"), touched)
         days = folded.select(f.col("enqueued_at").cast("date")).distinct().count()
     finally:
         folded.unpersist()
     if before is None:
         upkeep.note_current(lake)
-    lake.put_note("silver", {"txid": last.txid, "id": last.id, "part": found.part})
+    lake.put_note("silver", {"txid": newest.last.txid, "id": newest.last.id, "stream": stream})
     return days
 
 
-def _of_touched_days(every: DataFrame, new: DataFrame, known: DataFrame, before: DataFrame) -> tuple[str, DataFrame]:
-    """Return the oldest day on which jobs with new events were enqueued, and all events of the jobs of such days.
+def _of_touched_days(lake: Lake, every: DataFrame, new: DataFrame, known: DataFrame) -> tuple[list[str], DataFrame]:
+    """Return the days on which jobs with new events were enqueued, and all events of the jobs of such days.
 
-    ``known`` are the jobs of silver (``before``) among which those of the new events are.
+    ``known`` are the jobs of silver among which those of the new events are.
     """
     from pyspark.sql import functions as f
 
@@ -152,11 +148,12 @@ def _of_touched_days(every: DataFrame, new: DataFrame, known: DataFrame, before:
     earlier = f.col("enqueued_at").isNull() | (f.col("first.occurred_at") < f.col("enqueued_at"))
     day = f.array(f.when(earlier, f.col("first.begun").cast("date")), f.col("job_day").cast("date"))
     both = seen.join(known.select("seq", "enqueued_at", "job_day"), "seq", "left").select(f.explode(day).alias("day"))
-    days = sorted(row.day for row in both.where("day is not null").distinct().collect())
+    days = sorted(row.day.isoformat() for row in both.where("day is not null").distinct().collect())
+    before = lake.read_or_none(lake.silver("jobs"), ("job_day", "in", days))
+    assert before is not None
     jobs = before.where(f.col("job_day").isin(days)).select("seq").union(seen.select("seq"))
-    # An event is never earlier than its job: older day partitions are not even opened.
-    oldest = days[0].isoformat()
-    return oldest, every.where(f.col("day") >= oldest).join(jobs, "seq", "left_semi")
+    # An event is never earlier than its job: older files are not even opened.
+    return days, every.where(f.col("day") >= days[0]).join(jobs, "seq", "left_semi")
 
 
 def named(events: DataFrame) -> DataFrame:
@@ -172,7 +169,7 @@ def silver(lake: Lake, name: str, since: date | None = None) -> DataFrame:
     """Return a table of silver; without rows, but with its columns, while nothing was enqueued or claimed yet."""
     from pyspark.sql import functions as f
 
-    found = lake.read_or_none(lake.silver(name))
+    found = lake.read_or_none(lake.silver(name), *([] if since is None else [("job_day", ">=", since.isoformat())]))
     if found is None:
         of = {"attempts": metrics.attempts_of, "jobs": metrics.jobs_of}[name]
         folded = metrics.fold(named(lake.spark.createDataFrame([], BRONZE)))
@@ -181,7 +178,9 @@ def silver(lake: Lake, name: str, since: date | None = None) -> DataFrame:
 
 
 @contextmanager
-def tables(lake: Lake, wanted_wait: float = 5.0, since: date | None = None) -> Iterator[dict[str, DataFrame]]:
+def tables(
+    lake: Lake, wanted_wait: float = 5.0, tenant_tag: str | None = None, since: date | None = None
+) -> Iterator[dict[str, DataFrame]]:
     """Give the gold tables as they follow from silver, by name, not computed yet."""
     attempts, jobs = silver(lake, "attempts", since), waiting.added(lake, silver(lake, "jobs", since), since)
     # Each is two tables, or the ground of another: computed once.
@@ -205,6 +204,7 @@ def tables(lake: Lake, wanted_wait: float = 5.0, since: date | None = None) -> I
             "weeks": metrics.weeks(days),
             "objectives": metrics.objectives(attempts, wanted_wait),
             "retry_cost": metrics.retry_cost(attempts),
+            "tenants": metrics.tenants(attempts, jobs, tenant_tag),
             "time_split": metrics.time_split(attempts, jobs),
             "recoveries": metrics.recoveries(levels),
             "changes": metrics.changes(days),
@@ -220,14 +220,14 @@ def tables(lake: Lake, wanted_wait: float = 5.0, since: date | None = None) -> I
             frame.unpersist()
 
 
-def figure(lake: Lake, wanted_wait: float = 5.0) -> list[str]:
+def figure(lake: Lake, wanted_wait: float = 5.0, tenant_tag: str | None = None) -> list[str]:
     """Write the gold tables from silver. Returns their names."""
 
     def written(table: tuple[str, DataFrame]) -> str:
         name, frame = table
-        frame.coalesce(1).write.mode("overwrite").parquet(lake.gold(name))
+        lake.put(lake.gold(name), frame)
         return name
 
     # Planning one takes as long as computing another: two at a time.
-    with tables(lake, wanted_wait) as made, ThreadPoolExecutor(2, "gold") as threads:
+    with tables(lake, wanted_wait, tenant_tag) as made, ThreadPoolExecutor(2, "gold") as threads:
         return list(threads.map(written, made.items()))

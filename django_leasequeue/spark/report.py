@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..engine import csvguard
 from ..exceptions import InvalidOption
+from . import delta
 from .advice import Links
 from .page import html
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 TABLES = (
     *("latency", "queue_latency", "daily", "weeks", "throughput", "backlog", "in_flight", "use"),
     *("nodes", "poison", "leases", "capacity", "forecast", "span", "quality", "workflows", "critical_paths"),
-    *("objectives", "retry_cost", "time_split", "recoveries", "changes"),
+    *("objectives", "retry_cost", "tenants", "time_split", "recoveries", "changes"),
 )
 #: The slowest workflows of the newest seven days that a report has, and of each the steps that took longest.
 MOST_WORKFLOWS, MOST_STEPS = 1_000, 5
@@ -41,7 +42,12 @@ def in_directory(root: str | Path) -> tuple[Gold, dict[str, Any]]:
         path = Path(root, "gold", name)
         if not path.is_dir():
             raise InvalidOption(f"There is nothing at {path} yet: run the pipeline first (leasequeue_lake run).")
-        gold[name] = dataset.dataset(path, format="parquet").to_table()
+        if (path / "_delta_log").is_dir():
+            table = delta.open_or_none(str(path))
+            assert table is not None
+            gold[name] = table.to_pyarrow_table()
+        else:
+            gold[name] = dataset.dataset(path, format="parquet").to_table()
     lines = [path.read_text() for path in Path(root, "_notes", "run").glob("part-*")]
     return gold, json.loads(lines[0]) if lines else {}
 
@@ -60,7 +66,7 @@ def by_spark(lake: Lake, days: int | None = None) -> tuple[Gold, dict[str, Any]]
     assert newest is not None
     assert wanted is not None
     since = None if newest[0] is None else newest[0] - timedelta(days=days - 1)
-    with tables(lake, wanted[0], since) as found:
+    with tables(lake, wanted[0], lake.note("gold").get("tenant_tag"), since) as found:
         return {name: frame.toArrow() for name, frame in found.items()}, run
 
 

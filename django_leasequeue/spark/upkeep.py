@@ -16,7 +16,7 @@ from .options import CONNECTION
 #: Version of the columns of silver. A lake of an older one is computed anew from bronze.
 SILVER = 4
 #: Version of the tables of gold. A lake of another one gets them anew with the next run.
-GOLD = 2
+GOLD = 3
 
 
 class RunInProgress(LeaseQueueError):
@@ -24,8 +24,8 @@ class RunInProgress(LeaseQueueError):
 
 
 @contextmanager
-def only_run(lake: Lake, source: Mapping[str, str], consumer: str) -> Iterator[None]:
-    """Hold the locks of a lake and of a consumer, in the database, by a connection that does nothing else.
+def only_run(lake: Lake, source: Mapping[str, str], consumer: str | None = None) -> Iterator[None]:
+    """Hold the lock of a lake, and of the consumer that reads for it, by a connection that does nothing else.
 
     The lake bears the name under which it is locked, so another spelling of its path is the same lake.
     """
@@ -37,7 +37,7 @@ def only_run(lake: Lake, source: Mapping[str, str], consumer: str) -> Iterator[N
             row = cursor.fetchone()
             return row is not None and bool(row[0])
 
-        if not lock(consumer):
+        if consumer is not None and not lock(consumer):
             raise RunInProgress(
                 f"Another run of the consumer {consumer!r} is not over: wait for it, or give a second lake a"
                 " consumer of its own (--consumer)."
@@ -45,11 +45,16 @@ def only_run(lake: Lake, source: Mapping[str, str], consumer: str) -> Iterator[N
         known = lake.note("lake")
         if not lock("lake " + str(known.get("name", lake.root))):
             raise RunInProgress(
-                f"Another run, of another consumer, writes to the lake {lake.root}: wait for it. A lake has one"
-                " consumer; give this one a path of its own (--lake)."
+                f"Another command writes to the lake {lake.root}, or a run of another consumer: wait for it. A lake has"
+                " one consumer; give a second one a path of its own (--lake)."
+            )
+        if known.get("format", lake.format) != lake.format:
+            raise InvalidOption(
+                f"The lake {lake.root} has tables in the format {known['format']!r}, not {lake.format!r}: set"
+                " LEASEQUEUE['LAKE']['FORMAT'] to that, or give the lake another path."
             )
         if not known:
-            lake.put_note("lake", {"name": lake.root})
+            lake.put_note("lake", {"name": lake.root, "format": lake.format})
         yield
 
 

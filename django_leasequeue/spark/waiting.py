@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import date
 from typing import TYPE_CHECKING
 
-from .layout import PLAIN, Lake
+from .layout import Lake
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -45,8 +45,9 @@ def snapshot(lake: Lake, source: Mapping[str, str]) -> bool:
         f.lit(0).alias("releases"),
     )
     path = lake.silver("waiting")
-    rows.coalesce(1).write.mode("overwrite").options(**PLAIN).parquet(path)
-    count = lake.read(path).count()
+    lake.write(path, rows.coalesce(1))
+    written = lake.read_or_none(path)
+    count = 0 if written is None else written.count()
     lake.put_note("waiting", {"jobs": count})
     return bool(count or had)
 

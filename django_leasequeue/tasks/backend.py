@@ -38,6 +38,7 @@ from .calls import (
     store_steps,
     with_known_ids,
 )
+from .context import replacing
 from .exceptions import TaskNotFound
 from .registry import check_findable
 from .result_rows import ResultRow, find_row, result_of_row
@@ -257,12 +258,8 @@ class LeaseQueueBackend(BaseTaskBackend):
         raise _missing(key)
 
     def calls_of(self, task: Task[..., Any], common_tags: dict[str, Any] | None = None) -> TaskCalls:
-        """Return what makes jobs of a task's calls, with the tags of the workflow that they are in.
-
-        Raises:
-            InvalidTask: the task could not run.
-        """
-        tagged = common_tags or tags.inherited.get()
+        """Return what makes jobs of a task's calls, with the tags of the workflow that they are in."""
+        tagged = common_tags or tags.inherited.get() or replacing.get()
         known = None if tagged else _known.get(id(task))
         if known is not None and known[0] is task and known[1] is self.params:
             return known[2]

@@ -81,11 +81,7 @@ BackoffLike = float | timedelta | Sequence[float] | str | Backoff | BackoffFunct
 
 
 def parse(value: Any) -> Any:
-    """Return ``value`` in the form that a task keeps: a number, a tuple of numbers, a ``Backoff`` or a function.
-
-    Raises:
-        ValueError: it is none of what ``BackoffLike`` allows; the message says what is.
-    """
+    """Return ``value`` in the form that a task keeps: a number, a tuple of numbers, a ``Backoff`` or a function."""
     if isinstance(value, str):
         return Backoff(value)
     if isinstance(value, Backoff) or callable(value):
@@ -101,11 +97,7 @@ def parse(value: Any) -> Any:
 
 
 def dump(value: Any) -> Any:
-    """Return a parsed backoff as JSON, for a task whose backoff was set with ``using()``.
-
-    Raises:
-        ValueError: it is a function: what a job carries must not name code to run.
-    """
+    """Return a parsed backoff as JSON, for a task whose backoff was set with ``using()``."""
     if isinstance(value, Backoff):
         return {"kind": value.kind, "base": value.base, "max": value.max}
     if callable(value):
@@ -114,11 +106,7 @@ def dump(value: Any) -> Any:
 
 
 def load(value: Any) -> Any:
-    """Return what ``dump`` wrote.
-
-    Raises:
-        ValueError, TypeError: it was not written by ``dump``.
-    """
+    """Return what ``dump`` wrote."""
     return Backoff(**value) if isinstance(value, dict) else parse(value)
 
 

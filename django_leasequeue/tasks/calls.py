@@ -24,6 +24,7 @@ from ..engine.queues.queues import make_declared
 from ..exceptions import QueueNotFound
 from . import backoff as backoffs
 from .api import DEFAULT_TASK_BACKEND_ALIAS, Task, TaskResult
+from .context import replacing
 from .exceptions import TaskNotFound
 from .keys import UnresolvedInput, is_about_key, limit_of_call, misfit, unique_fields
 from .options import BackendOptions
@@ -35,13 +36,7 @@ _ID_END = engine.NewJob._fields.index("id_end")
 
 
 class TaskCalls:
-    """Calls of one task: what all of them have in common is computed once.
-
-    Args:
-        task: the task, valid for its backend.
-        backend: alias of the backend that enqueues them.
-        common_tags: those of the workflow that they are in.
-    """
+    """Calls of one task: what all of them have in common is computed once."""
 
     __slots__ = ("_after", "_backend", "_before", "_is_keyed", "_is_limited", "_task")
 
@@ -55,6 +50,8 @@ class TaskCalls:
         meta: dict[str, Any] = {}
         if run_at is not None:
             meta["run_after"] = run_at.astimezone(UTC).isoformat()
+        if depth := replacing.get():
+            meta["replaces"] = depth
         if backend != DEFAULT_TASK_BACKEND_ALIAS:
             meta["backend"] = backend
         changed = task.changed if isinstance(task, LeaseQueueTask) else ()
@@ -82,19 +79,7 @@ class TaskCalls:
     def prepare(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], id_end: str, inputs: dict[str, bool] | None = None
     ) -> tuple[TaskResult[Any], engine.NewJob]:
-        """Return the result and the job of one call.
-
-        Args:
-            args: positional arguments.
-            kwargs: keyword arguments.
-            id_end: end of the result's id, see ``new_ends``.
-            inputs: see ``inputs_marker``: the first argument, before ``args``, comes from the jobs before this one.
-
-        Raises:
-            TypeError: the task does not take them, or one has a type that JSON does not have.
-            ValueError: one has a value that JSON cannot hold.
-            InvalidTask: the key of the task or of its limit cannot be made of them.
-        """
+        """Return the result and the job of one call; with ``inputs`` jobs before it give its first argument."""
         task = self._task
         count = len(args) if inputs is None else len(args) + 1
         if refusal := misfit(task.func, task.takes_context, count, tuple(kwargs)):
@@ -108,10 +93,10 @@ class TaskCalls:
         # As text, which the garbage collector does not look at: of many calls there would be many dicts for it.
         written = codec.JsonText(codec.dumps(data)) if data else None
         job = tuple.__new__(engine.NewJob, (written, *self._before, id_end, *self._after))
+        known = result.args if inputs is None else [UnresolvedInput(), *result.args]
         if self._is_keyed:
-            job = job._replace(**unique_fields(cast("Any", task), result.args, result.kwargs))
+            job = job._replace(**unique_fields(cast("Any", task), known, result.kwargs))
         if self._is_limited:
-            known = result.args if inputs is None else [UnresolvedInput(), *result.args]
             job = job._replace(limit=limit_of_call(task, known, result.kwargs))
         return result, job
 
@@ -181,12 +166,7 @@ def note_answers(queues: Queues, answers: Sequence[engine.Enqueued]) -> list[Tak
 
 @operation
 def find_taken(taken: Sequence[Taken], project: str) -> Steps[dict[int, tuple[str, ResultRow | None]]]:
-    """Read what is known of the jobs that hold the keys of calls.
-
-    Returns:
-        By the numbers of those jobs: the id of the result, and its row if there is one. Jobs that are gone are not in
-        it.
-    """
+    """Read, by number, id and row of the results of the jobs that hold the keys of calls, if they are still there."""
     found: dict[int, tuple[str, ResultRow | None]] = {}
     for queue in dict.fromkeys(call.queue for call in taken):
         seqs = list(dict.fromkeys(call.seq for call in taken if call.queue == queue))

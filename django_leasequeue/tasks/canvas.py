@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, TypeVar, overload
+from typing import Any, TypedDict, TypeVar, Unpack, overload
 
 from ..enums import WorkflowShape
 from ..exceptions import InvalidOption
@@ -18,6 +18,14 @@ R = TypeVar("R")
 #: What starts when a job of a workflow has failed, and the tags of a workflow.
 OnFailure = Signature[Any] | None
 Tags = dict[str, str | int] | None
+
+
+class WholeOptions(TypedDict, total=False):
+    """What a whole workflow has beside its steps."""
+
+    on_failure: OnFailure
+    name: str
+    tags: Tags
 
 
 class Canvas(Step[T_co]):
@@ -125,37 +133,23 @@ class Chord(Canvas[T_co]):
 
 
 @overload
-def chain(last: Step[T], /, *, on_failure: OnFailure = ..., name: str = ..., tags: Tags = ...) -> Chain[T]: ...
+def chain(last: Step[T], /, **options: Unpack[WholeOptions]) -> Chain[T]: ...
 
 
 @overload
-def chain(
-    a: Step[Any], last: Step[T], /, *, on_failure: OnFailure = ..., name: str = ..., tags: Tags = ...
-) -> Chain[T]: ...
+def chain(a: Step[Any], last: Step[T], /, **options: Unpack[WholeOptions]) -> Chain[T]: ...
 
 
 @overload
-def chain(
-    a: Step[Any], b: Step[Any], last: Step[T], /, *, on_failure: OnFailure = ..., name: str = ...
-) -> Chain[T]: ...
+def chain(a: Step[Any], b: Step[Any], last: Step[T], /, **options: Unpack[WholeOptions]) -> Chain[T]: ...
 
 
 @overload
-def chain(
-    a: Step[Any],
-    b: Step[Any],
-    c: Step[Any],
-    last: Step[T],
-    /,
-    *,
-    on_failure: OnFailure = ...,
-    name: str = ...,
-    tags: Tags = ...,
-) -> Chain[T]: ...
+def chain(a: Step[Any], b: Step[Any], c: Step[Any], last: Step[T], /, **options: Unpack[WholeOptions]) -> Chain[T]: ...
 
 
 @overload
-def chain(*steps: Step[Any], on_failure: OnFailure = ..., name: str = ..., tags: Tags = ...) -> Chain[Any]: ...
+def chain(*steps: Step[Any], **options: Unpack[WholeOptions]) -> Chain[Any]: ...
 
 
 def chain(*steps: Step[Any], on_failure: OnFailure = None, name: str = "", tags: Tags = None) -> Chain[Any]:
@@ -178,13 +172,11 @@ def chain(*steps: Step[Any], on_failure: OnFailure = None, name: str = "", tags:
 
 
 @overload
-def group(
-    members: Iterable[Step[T]], /, *, on_failure: OnFailure = ..., name: str = ..., tags: Tags = ...
-) -> Group[T]: ...
+def group(members: Iterable[Step[T]], /, **options: Unpack[WholeOptions]) -> Group[T]: ...
 
 
 @overload
-def group(*members: Step[T], on_failure: OnFailure = ..., name: str = ..., tags: Tags = ...) -> Group[T]: ...
+def group(*members: Step[T], **options: Unpack[WholeOptions]) -> Group[T]: ...
 
 
 def group(*members: Any, on_failure: OnFailure = None, name: str = "", tags: Tags = None) -> Group[Any]:

@@ -38,11 +38,7 @@ def _marked(value: Any) -> str | None:
 
 
 def encode(value: Any) -> Any:
-    """Return arguments with what has a codec as JSON; the rest is left to Django's check.
-
-    Raises:
-        ValueError: an object looks like what a codec writes.
-    """
+    """Return arguments with what has a codec as JSON; the rest is left to Django's check."""
     if isinstance(value, Mapping):
         if (name := _marked(value)) is not None:
             raise ValueError(f"an object whose only name is '${name}' stands for a {name} (LEASEQUEUE['TASK_CODECS'])")
@@ -57,11 +53,7 @@ def encode(value: Any) -> Any:
 
 
 def decode(value: Any) -> Any:
-    """Return arguments as they were given, from JSON.
-
-    Raises:
-        InvalidOption: the text of a value is none of its type.
-    """
+    """Return arguments as they were given, from JSON."""
     if (name := _marked(value)) is not None:
         text = value[f"${name}"]
         try:

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 running: ContextVar[JobControl | None] = ContextVar("leasequeue_running", default=None)
 
 
+#: How many calls that have replaced one another stand before what is enqueued here.
+replacing: ContextVar[int] = ContextVar("leasequeue_replacing", default=0)
+
+
 def current() -> JobControl | None:
     """Return the ``JobControl`` of the job that runs in this thread or asyncio task; ``None`` outside of a worker.
 

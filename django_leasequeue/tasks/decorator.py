@@ -35,6 +35,7 @@ class TaskOptions(TypedDict, total=False):
     on_conflict: OnConflict | None
     limit: Limit | None
     atomic: bool
+    isolate: bool
     expires: float | timedelta | None
     autoretry_for: Exceptions | None
     dont_retry_for: Exceptions
@@ -97,6 +98,7 @@ def task(
     on_conflict: OnConflict | None = None,
     limit: Limit | None = None,
     atomic: bool = False,
+    isolate: bool = False,
     expires: float | timedelta | None = None,
     autoretry_for: Exceptions | None = None,
     dont_retry_for: Exceptions = (),
@@ -129,6 +131,8 @@ def task(
         limit: how many of its calls may run at once or start in a time, see ``Limit``.
         atomic: an attempt runs in ``transaction.atomic()`` of the database of its job, and its end is part of that: its
             rows, the jobs that it enqueues, its result are there once, or nothing is. Plain functions only.
+        isolate: each attempt runs in a process of its own, which its timeout, ``cancel(running=True)``, a lost lease
+            and the end of the worker kill. It takes as long as Django's start, and the memory of a process.
         expires: seconds from the enqueueing on, after which a call that was not started is removed: its result does not
             exist any more, ``wait()`` raises ``JobCancelled``. A lease protects a call that was started.
         autoretry_for: exception classes: an attempt that raises another one is the last. Left out: all are tried again.
@@ -158,6 +162,7 @@ def task(
             on_conflict=on_conflict,
             limit=limit,
             atomic=atomic,
+            isolate=isolate,
             expires=cast("float | None", expires),
             tags=cast("Any", tags),
             ignore_result=ignore_result,

@@ -9,13 +9,15 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any
 
+from asgiref.sync import sync_to_async
+
 from .. import engine, twins
 from ..engine import Failure, LeasedJob, codec, tags
 from ..engine.dead.fingerprint import fingerprint, text_of
 from ..engine.large.writing import result_limit
 from ..engine.limits import seconds_of
 from ..exceptions import InvalidOption, LeaseLost
-from ..worker.control import JobControl
+from ..worker.control import JobControl, Replaced
 from ..worker.handler import EndingName, GiveUp, Retry
 from ..worker.steps import atomic_run
 from . import backoff as backoffs
@@ -23,7 +25,9 @@ from .api import DEFAULT_TASK_BACKEND_ALIAS, normalize_json, task_backends
 from .codecs import decoded
 from .context import LeaseQueueContext, running
 from .exceptions import FailForGood, ResultNotSerializable, RetryLater, TaskNotFound
+from .isolation import IsolatedTaskFailed, run_isolated
 from .registry import TaskEntry, find_entry
+from .replacing import ReplacementFailed, replaced, replacement_of
 from .signals import Announcer
 from .signature import first_argument, queue_database, read_inputs
 from .task import LeaseQueueTask
@@ -41,21 +45,24 @@ class TaskHandler:
 
     Args:
         project: the tenant whose jobs these are.
+        inside: run isolated tasks here: this is their process, or that of a test.
     """
 
-    def __init__(self, project: str = "") -> None:
+    def __init__(self, project: str = "", *, inside: bool = False) -> None:
         self._entries: dict[tuple[str | None, str], TaskEntry] = {}
         #: Those of jobs without metadata, by their name alone.
         self._plain: dict[str | None, TaskEntry] = {}
         self._announcer = Announcer(project)
         self._project = project
+        self._inside = inside
 
     def is_async(self, job: LeasedJob) -> bool:
         """Return whether the task is a coroutine function. A task that cannot be found fails in a thread."""
         try:
-            return self._entry(job).is_async
+            entry = self._entry(job)
         except TaskNotFound:
             return False
+        return entry.is_async and (self._inside or not entry.isolate)
 
     def timeout(self, job: LeasedJob) -> tuple[float | None, float | None]:
         """Return the task's ``timeout`` in seconds as the soft timeout; the worker sets the hard one."""
@@ -70,27 +77,30 @@ class TaskHandler:
         return (float(seconds), None) if isinstance(seconds, (int, float)) and seconds > 0 else _NO_TIMEOUT
 
     def run(self, job: LeasedJob, control: JobControl) -> str | None:
-        """Run a sync task; return its result as JSON.
-
-        Raises:
-            TaskNotFound: there is no such task here.
-            ResultNotSerializable: it returned something else than JSON.
-            BaseException: whatever the task raised.
-        """
+        """Run a sync task; return its result as JSON."""
         entry, job = self._entry(job), job.loaded()
         token, tagging = running.set(control), self._tagging(job)
         try:
-            if (telling := self._announcer.started(entry, job, control)) is not None:
+            telling = self._announcer.started(entry, job, control)
+            if entry.isolate and not self._inside:
+                return run_isolated(job, control, self._project)  # its process announces it
+            if telling is not None:
                 twins.run(telling)
             args, kwargs, marked = self._arguments(entry, job, control)
             if marked is not None:
                 args = twins.run(_with_inputs(entry, job, args, marked))
             # Reading the arguments may have taken longer than the lease.
             control.raise_if_aborted()
-            if entry.atomic:
+            if replacement_of(control) is not None:
+                value = replaced(control)
+            elif entry.atomic:
                 return self._in_transaction(entry, job, control, args, kwargs)
-            value = entry.func(*args, **kwargs)
-            control.returned()
+            else:
+                try:
+                    value = entry.func(*args, **kwargs)
+                    control.returned()
+                except Replaced as found:
+                    value = replaced(control, found.call)
         finally:
             running.reset(token)
             if tagging is not None:
@@ -100,13 +110,15 @@ class TaskHandler:
     def _in_transaction(
         self, entry: TaskEntry, job: LeasedJob, control: JobControl, args: Any, kwargs: Any
     ) -> str | None:
-        """Run a task and end its job in one transaction.
-
-        Raises:
-            LeaseLost: another worker has the job, and nothing of this run is kept.
-        """
+        """Run a task and end its job in one transaction."""
         with atomic_run(control, f"the atomic task {entry.path}") as using:
-            value = entry.func(*args, **kwargs)
+            try:
+                value = entry.func(*args, **kwargs)
+            except Replaced:
+                raise InvalidOption(
+                    f"{entry.path} is atomic and replaces itself: what it has done is not committed before its end."
+                    " Make it a plain task."
+                ) from None
             control.returned()
             text = self._kept(entry, job, value)
             ending = engine.Ending(
@@ -129,8 +141,14 @@ class TaskHandler:
             if marked is not None:
                 args = await twins.arun(_with_inputs(entry, job, args, marked))
             control.raise_if_aborted()
-            value = await entry.func(*args, **kwargs)
-            control.returned()
+            if await sync_to_async(replacement_of)(control) is not None:
+                value = await sync_to_async(replaced)(control)
+            else:
+                try:
+                    value = await entry.func(*args, **kwargs)
+                    control.returned()
+                except Replaced as found:
+                    value = await sync_to_async(replaced)(control, found.call)
         finally:
             running.reset(token)
             if tagging is not None:
@@ -139,9 +157,16 @@ class TaskHandler:
 
     def failed(self, job: LeasedJob, error: BaseException) -> tuple[Failure, Retry | GiveUp]:
         """Return what is kept of an error, and whether and when the task is tried again."""
+        if isinstance(error, IsolatedTaskFailed):
+            failure, verdict = error.failed
+            if isinstance(verdict, GiveUp) or 0 < job.max_deliveries <= job.deliveries:
+                self._announcer.keep_error(job, error)
+            return failure, verdict
         kind = type(error)
         failure = Failure(
-            type=f"{kind.__module__}.{kind.__qualname__}",
+            type=getattr(error, "error_type", "")
+            if kind is ReplacementFailed
+            else f"{kind.__module__}.{kind.__qualname__}",
             message=text_of(error),
             traceback=_traceback(error),
             fingerprint=fingerprint(error, job.name or ""),
@@ -260,9 +285,6 @@ def _arguments(text: str | None) -> tuple[Any, Any, Any]:
     """Return positional and keyword arguments of a job's payload, and what it takes from the jobs before it.
 
     The call itself reports arguments that do not fit.
-
-    Raises:
-        InvalidOption: the payload is not that of a task.
     """
     if text is None:
         return (), {}, None
@@ -280,11 +302,7 @@ def _arguments(text: str | None) -> tuple[Any, Any, Any]:
 
 
 def result_json(path: str, value: Any) -> str:
-    """Return what a task returned as JSON text.
-
-    Raises:
-        ResultNotSerializable: it is not JSON, or larger than ``LEASEQUEUE["MAX_RESULT_BYTES"]``.
-    """
+    """Return what a task returned as JSON text."""
     try:
         text = codec.dumps(value if type(value) in _ATOMS else normalize_json(value), "it")
     except (TypeError, ValueError, RecursionError) as error:

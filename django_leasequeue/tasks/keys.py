@@ -205,7 +205,7 @@ class UnresolvedInput:
 
     def _refuse(self, *args: Any) -> NoReturn:
         raise InvalidTask(
-            "A limit takes its key from the first argument, which is not known before the job before has ended. Take"
+            "A key is made from the first argument, which is not known before the job before has ended. Take"
             " another argument for the key, or give all arguments with si()."
         )
 

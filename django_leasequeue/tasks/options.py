@@ -23,15 +23,7 @@ _KEYS = ("project", "database", "preset", "queues")
 
 @dataclass(frozen=True, slots=True)
 class BackendOptions:
-    """``OPTIONS`` of one backend.
-
-    Args:
-        project: the tenant whose queues these are.
-        database: alias of the database; ``None``: as ``LEASEQUEUE`` says.
-        given_preset: the bundle of options that a new queue begins with; ``None``: ``LEASEQUEUE["DEFAULT_PRESET"]``.
-        queues: options of single queues, over the preset's: ``{"mail": {"lease_ms": 300_000}}``.
-        listed: the backend's ``QUEUES``; empty: any name.
-    """
+    """``OPTIONS`` of one backend; ``None`` is what ``LEASEQUEUE`` says; ``listed`` are its ``QUEUES``, none for any."""
 
     project: str = ""
     database: str | None = None
@@ -58,12 +50,7 @@ class BackendOptions:
 
 
 def check(alias: str, params: Mapping[str, Any]) -> Iterator[checks.CheckMessage]:
-    """Return what is wrong with one backend in ``TASKS``, without asking the database.
-
-    Args:
-        alias: key of the backend.
-        params: its entry.
-    """
+    """Return what is wrong with one backend in ``TASKS``, without asking the database."""
     where = f"TASKS[{alias!r}]"
     if not apps.is_installed("django_leasequeue"):
         yield checks.Error(

@@ -17,11 +17,7 @@ _MAX_PATH = 512
 
 
 def find_task(path: str | None) -> Task[..., Any]:
-    """Return the task that a module declares under ``path``, importing the module if need be.
-
-    Raises:
-        TaskNotFound: there is no such module or name, or it is not a task.
-    """
+    """Return the task that a module declares under ``path``, importing the module if need be."""
     if not path or len(path) > _MAX_PATH or not all(part.isidentifier() for part in path.split(".")):
         raise TaskNotFound(
             f"{path!r} is not the path of a task, such as 'shop.tasks.send_receipt'. Was the job enqueued by something"
@@ -63,11 +59,7 @@ def _import(path: str) -> tuple[Any, list[str]]:
 
 
 def check_findable(task: Task[..., Any]) -> None:
-    """Refuse a task that no worker could find by its name.
-
-    Raises:
-        TaskNotFound: its path does not lead to a task.
-    """
+    """Refuse a task that no worker could find by its name."""
     path = task.module_path
     if path.startswith("__main__."):
         raise TaskNotFound(
@@ -85,11 +77,7 @@ def copy_with(task: Task[..., Any], changes: Mapping[str, Any]) -> Task[..., Any
 
 
 def backend_class(alias: str) -> type[BaseTaskBackend]:
-    """Return the class of a backend: ``LeaseQueueBackend``, or one that a host derived from it.
-
-    Raises:
-        TaskNotFound: it is not, or there is no such alias in ``TASKS``.
-    """
+    """Return the class of a backend: ``LeaseQueueBackend``, or one that a host derived from it."""
     try:
         backend = task_backends[alias]
     except Exception as error:
@@ -110,6 +98,7 @@ class TaskEntry:
         "func",
         "ignore_result",
         "is_async",
+        "isolate",
         "keeps_slot",
         "path",
         "sender",
@@ -129,6 +118,7 @@ class TaskEntry:
         self.takes_context = task.takes_context
         #: In seconds, ``None`` for none; Django's own tasks have none.
         self.timeout: float | None = getattr(task, "timeout", None)
+        self.isolate: bool = getattr(task, "isolate", False)
         self.atomic: bool = getattr(task, "atomic", False)
         self.ignore_result: bool = getattr(task, "ignore_result", False)
         #: Whether its jobs keep the slot of their limit while they sleep or wait.
@@ -136,9 +126,5 @@ class TaskEntry:
 
 
 def find_entry(path: str | None, alias: str = DEFAULT_TASK_BACKEND_ALIAS) -> TaskEntry:
-    """Return the task under ``path`` if jobs of the backend ``alias`` may run it.
-
-    Raises:
-        TaskNotFound: it is not there, or may not.
-    """
+    """Return the task under ``path`` if jobs of the backend ``alias`` may run it."""
     return TaskEntry(find_task(path), alias, backend_class(alias))

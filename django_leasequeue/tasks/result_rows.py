@@ -84,13 +84,7 @@ def error_of(kind: Any, message: Any, traceback: Any) -> TaskError:
 
 
 def workers_of(records: Sequence[Mapping[str, Any]], node: str | None, attempts: int) -> list[str]:
-    """Return the worker of each attempt, oldest first; ``""`` where it is not remembered any more.
-
-    Args:
-        records: the failed attempts that the job remembers (the newest 20).
-        node: who runs it now, or ran it last with success.
-        attempts: how many there were.
-    """
+    """Return the worker of each attempt, oldest first; ``""`` where it is not remembered any more."""
     known = [str(record.get("node") or "") for record in records]
     if node is not None:
         known.append(node)
@@ -133,16 +127,7 @@ def make_result(
 
 
 def result_of_row(key: str, row: ResultRow, alias: str) -> TaskResult[Any]:
-    """Return the result of a row of the database.
-
-    Args:
-        key: the result's id.
-        row: what ``find_row`` read.
-        alias: of the backend that was asked.
-
-    Raises:
-        TaskNotFound: the task is not there any more.
-    """
+    """Return the result of a row of the database."""
     records = [record for record in _list(row.errors) if isinstance(record, dict)]
     status = TaskResultStatus.FAILED if row.is_dead else _STATUSES[row.state]
     try:
@@ -186,17 +171,7 @@ def task_as_enqueued(
     run_after: datetime | None = None,
     max_attempts: int | None = None,
 ) -> Task[..., Any]:
-    """Return a task as it was when it was enqueued: as declared, with what ``using()`` had changed.
-
-    Args:
-        declared: the task as its module has it now.
-        meta: the job's metadata; what is not of the form that ``TaskCalls`` writes is left out.
-        priority: the job's.
-        queue_name: the queue that it was enqueued to.
-        backend: alias of the backend.
-        run_after: aware; when the job may run, if its metadata do not say.
-        max_attempts: the job's own limit of attempts, ``None`` if it has none or it is not known.
-    """
+    """Return a task as it was when it was enqueued: as declared, with what ``using()`` had changed."""
     changes: dict[str, Any] = {
         "priority": priority,
         "queue_name": queue_name,

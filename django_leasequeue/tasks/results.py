@@ -248,17 +248,7 @@ _put_created: Any = LeaseQueueTaskResult._created.__set__  # type: ignore[attr-d
 
 
 def new_result(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], backend: str) -> TaskResult[Any]:
-    """Return the result of a call, with its arguments normalised to JSON.
-
-    Args:
-        task: the task.
-        args: positional arguments.
-        kwargs: keyword arguments.
-        backend: alias of the backend that enqueues it.
-
-    Raises:
-        TypeError, ValueError: they are not JSON.
-    """
+    """Return the result of a call, with its arguments normalised to JSON."""
     result: LeaseQueueTaskResult[Any] = object.__new__(LeaseQueueTaskResult)
     _put_task(result, task)
     _put_id(result, "")
@@ -285,13 +275,7 @@ def new_result(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, A
 
 
 def note_stored(result: TaskResult[Any], id: str | None, at: datetime | None) -> None:
-    """Note on the result of a call that its job was stored.
-
-    Args:
-        result: the result.
-        id: its id; ``None``: it has one.
-        at: when it was stored.
-    """
+    """Note on the result of a call that its job was stored."""
     if id is not None:
         _put_id(result, id)
     _put_time(result, at)

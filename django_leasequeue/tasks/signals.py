@@ -33,13 +33,7 @@ _logger = logging.getLogger(TASKS_LOGGER)
 
 @dataclass(frozen=True, slots=True)
 class TaskSignal:
-    """One of Django's task signals, with the receiver of Django's own that writes its log line.
-
-    Args:
-        signal: the signal.
-        log: Django's receiver.
-        level: logging level of its line.
-    """
+    """One of Django's task signals, with the receiver of Django's own that writes its log line."""
 
     signal: Signal
     log: Callable[..., None]
@@ -106,9 +100,6 @@ class Announcer:
     """Sends the signals of task runs, with the ``TaskResult`` that they carry.
 
     There is one in a process, called from many threads.
-
-    Args:
-        project: the tenant whose jobs these are.
     """
 
     def __init__(self, project: str) -> None:
@@ -158,16 +149,7 @@ class Announcer:
         failure: Failure | None,
         available_at: datetime | None,
     ) -> None:
-        """Send that the end of a run has been stored.
-
-        Args:
-            entry: the task; ``None`` if this process does not find it (Django's signals are not sent then).
-            job: the job.
-            ending: what became of it.
-            result_json: what the task returned, as JSON text.
-            failure: what is kept of its error.
-            available_at: when it is tried again.
-        """
+        """Send that the end of a run has been stored; of a task that is not found here only our own signals."""
         error = self._errors.pop((job.seq, job.token), None)
         if _OURS[ending].receivers:
             self._send_ours(job, ending, result_json, failure, available_at)

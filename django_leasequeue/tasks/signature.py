@@ -45,6 +45,8 @@ class Placed(NamedTuple):
     signature: Signature[Any]
     after: Ends
     name: str = ""
+    #: Whether it starts only if the one that it comes after fails.
+    for_failure: bool = False
 
 
 @dataclass(slots=True)
@@ -58,12 +60,8 @@ class Graph:
     edges: int = 0
     known: list[int] = field(default_factory=list)
 
-    def add(self, signature: Signature[Any], after: Ends) -> Ends:
-        """Place a call; return where it ends.
-
-        Raises:
-            InvalidOption: there are too many.
-        """
+    def add(self, signature: Signature[Any], after: Ends, *, for_failure: bool = False) -> Ends:
+        """Place a call; return where it ends."""
         self.edges += len(after.places)
         if len(self.calls) >= MAX_NODES:
             raise InvalidOption(f"a workflow has at most {MAX_NODES} jobs. Split it.")
@@ -72,7 +70,7 @@ class Graph:
                 f"the jobs of a workflow wait for at most {MAX_EDGES} others together. Where many come after many, put"
                 " one job between them."
             )
-        self.calls.append(Placed(signature, after))
+        self.calls.append(Placed(signature, after, for_failure=for_failure))
         return Ends((len(self.calls) - 1,))
 
     def reference_existing(self, seq: int) -> Ends:
@@ -94,6 +92,10 @@ class Step(ABC, Generic[T_co]):
     def place(self, graph: Graph, after: Ends) -> Ends:
         """Add the calls of this part to a graph; return where it ends."""
 
+    @abstractmethod
+    def enqueue(self) -> Any:
+        """Enqueue this part by itself."""
+
     def __or__(self, after: Step[T]) -> Chain[T]:
         """Return the chain of this step and another one: ``fetch.s(url) | parse.s() | store.s()``."""
         return self._chain((self, after)) if isinstance(after, Step) else NotImplemented
@@ -108,23 +110,52 @@ class Signature(Step[T_co]):
         args: positional arguments, JSON.
         kwargs: keyword arguments, JSON.
         immutable: whether it takes nothing from those that it comes after.
+        failure: what starts if it fails as a step of a workflow, see ``on_failure``.
     """
 
     task: Task[..., Any]
     args: Sequence[Any] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     immutable: bool = False
+    failure: Signature[Any] | None = None
 
     def place(self, graph: Graph, after: Ends) -> Ends:
-        return graph.add(self, after)
+        ends = graph.add(self, after)
+        if self.failure is not None:
+            graph.add(self.failure, ends._replace(tolerant=True), for_failure=True)
+        return ends
+
+    def on_failure(self, signature: Signature[Any]) -> Signature[T_co]:
+        """Return the same call with one that starts if it fails for good, as a step of a workflow.
+
+        It gets the ``Outcome`` of the step as its first argument, unless it is immutable. If the step succeeds or is
+        cancelled it does not run. The workflow has failed all the same.
+
+        Args:
+            signature: such as ``apologise.s("a@example.org")``.
+
+        Raises:
+            InvalidOption: it is none, or has an ``on_failure`` of its own.
+        """
+        if not isinstance(signature, Signature) or signature.failure is not None:
+            raise InvalidOption(
+                f"on_failure takes a signature without one of its own, such as task.s(); it is {signature!r:.200}."
+            )
+        return replace(self, failure=signature)
 
     def enqueue(self) -> TaskResult[T_co]:
         """Enqueue this call as a job of its own: ``task.enqueue`` with these arguments."""
+        self._check_alone()
         return self.task.enqueue(*self.args, **self.kwargs)
 
     async def aenqueue(self) -> TaskResult[T_co]:
         """Async twin of ``enqueue``."""
+        self._check_alone()
         return await self.task.aenqueue(*self.args, **self.kwargs)
+
+    def _check_alone(self) -> None:
+        if self.failure is not None:
+            raise InvalidOption("on_failure is of a step of a workflow: enqueue chain(signature).")
 
     def using(self, **options: Any) -> Signature[T_co]:
         """Return the same call of the task with other options.
@@ -142,11 +173,7 @@ class Signature(Step[T_co]):
 
 
 def check_step(step: Any, where: str) -> Step[Any]:
-    """Return a part of a workflow.
-
-    Raises:
-        InvalidOption: it is none.
-    """
+    """Return a part of a workflow."""
     if not isinstance(step, Step):
         raise InvalidOption(
             f"{where} takes signatures, such as task.s(1), chains, groups and chords; {step!r:.200} is none of them."
@@ -187,12 +214,7 @@ def inputs_marker(after: Ends) -> dict[str, bool]:
 
 @operation
 def read_inputs(seq: int) -> Steps[list[Input]]:
-    """Read how the parents of a job ended, with large results from their storage.
-
-    Raises:
-        PayloadAway: that storage is away.
-        LargePayloadLost: a result is gone there.
-    """
+    """Read how the parents of a job ended, with large results from their storage."""
     rows = yield from engine.inputs(seq).steps()
     try:
         return (yield from reading.steps(rows, _RESULT))
@@ -201,16 +223,7 @@ def read_inputs(seq: int) -> Steps[list[Input]]:
 
 
 def first_argument(rows: list[Input], marked: Any) -> Any:
-    """Return the first argument of a job: its parent's return value, or the list of those of all.
-
-    Args:
-        rows: its parents.
-        marked: what its payload says, see ``inputs_marker``.
-
-    Raises:
-        FailForGood: a value is not there any more.
-        InvalidOption: the payload is not that of a task in a workflow.
-    """
+    """Return the first argument of a job: its parent's return value, or the list of those of all."""
     if not isinstance(marked, dict) or marked.keys() != {"many", "failed"}:
         raise InvalidOption(f'"inputs" of a payload are written by workflows only; they are {marked!r:.200}.')
     if not rows or not (marked["many"] or len(rows) == 1):

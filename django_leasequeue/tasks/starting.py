@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 from typing import Any, NamedTuple, cast
 from uuid import UUID, uuid4
@@ -21,7 +23,7 @@ from ..engine.tags import check_tags
 from ..enums import WorkflowShape
 from ..exceptions import InvalidOption
 from ..twins import Steps, either, run
-from .api import DEFAULT_TASK_BACKEND_ALIAS, InvalidTask, T, TaskResult, task_backends
+from .api import DEFAULT_TASK_BACKEND_ALIAS, DEFAULT_TASK_QUEUE_NAME, InvalidTask, T, Task, TaskResult, task_backends
 from .backend import LeaseQueueBackend, awaits
 from .calls import TaskCalls, check_jobs
 from .options import BackendOptions
@@ -32,11 +34,12 @@ from .workflow_result import WorkflowResult
 
 
 class Existing(NamedTuple):
-    """A workflow that goes on, the backend of its tasks and their database."""
+    """A workflow that goes on, the backend of its tasks and their database, the queue of the job that adds to it."""
 
     uid: UUID
     backend: str
     database: str
+    queue: str
 
 
 class Plan(NamedTuple):
@@ -147,21 +150,24 @@ def _every(plan: Plan) -> list[Placed]:
 def _prepare(plan: Plan, backend: LeaseQueueBackend, uid: UUID) -> _Ready:
     databases = set() if plan.existing is None else {plan.existing.database}
     # By identity: the plan keeps the tasks alive.
-    made: dict[int, TaskCalls] = {}
+    made: dict[int, tuple[Task[..., Any], TaskCalls]] = {}
     ends = new_ends()
     known = len(plan.graph.known)
     nodes: list[Node] = []
     results: list[TaskResult[Any]] = []
-    for number, (signature, after, name) in enumerate(_every(plan)):
-        task = signature.task
-        calls = made.get(id(task))
-        if calls is None:
+    for number, (signature, after, name, for_failure) in enumerate(_every(plan)):
+        if (known_task := made.get(id(signature.task))) is not None:
+            task, calls = known_task
+        else:
+            task = _queued(signature.task, plan.existing)
             path = task.module_path
-            if task.run_after is not None:
-                raise InvalidTask(f"{path} has a run_after: a job of a workflow starts after those before it.")
-            if isinstance(task, LeaseQueueTask) and task.key is not None:
-                raise InvalidTask(f"{path} has a key: a job of a workflow is not unique. Take a task without one.")
-            calls = made[id(task)] = backend.calls_of(task, plan.tags)
+            if getattr(task, "on_conflict", None) not in (None, "ignore"):
+                raise InvalidTask(
+                    f"{path} has on_conflict={cast('Any', task).on_conflict!r}: the key of a step must be free, it"
+                    " takes nothing from another job."
+                )
+            calls = backend.calls_of(_without_delay(task), plan.tags)
+            made[id(signature.task)] = task, calls
             home, existing = backend.database_of(task), plan.existing
             # A workflow goes on where it is, also when its queues have moved.
             moved = existing is not None and existing.database in routing.homes(backend.config.project, task.queue_name)
@@ -176,8 +182,8 @@ def _prepare(plan: Plan, backend: LeaseQueueBackend, uid: UUID) -> _Ready:
         result, job = calls.prepare(args, signature.kwargs, next(ends), inputs_marker(after) if takes else None)
         limited = cast("Limited | None", job.limit)
         limit = None if limited is None else (limited.key, limited.values)
-        job = job._replace(limit=None)
-        nodes.append(Node(task.queue_name, job, parents, after.tolerant, limit=limit, label=name))
+        job = job._replace(limit=None, delay_ms=_delay_ms(task))
+        nodes.append(Node(task.queue_name, job, parents, after.tolerant, for_failure, name, limit))
         results.append(result)
     if not nodes:
         databases.add(backend.databases()[0])
@@ -187,3 +193,20 @@ def _prepare(plan: Plan, backend: LeaseQueueBackend, uid: UUID) -> _Ready:
         )
     on_failure = nodes.pop() if len(nodes) > len(plan.graph.calls) else None
     return _Ready(nodes, on_failure, results, next(iter(databases)))
+
+
+def _queued(task: Task[..., Any], existing: Existing | None) -> Task[..., Any]:
+    """Return the task of a step: one that a running job adds is in that job's queue, unless its code names another."""
+    if existing is None or not isinstance(task, LeaseQueueTask) or task.queue_name != DEFAULT_TASK_QUEUE_NAME:
+        return task
+    return task if "queue_name" in task.changed else task.using(queue_name=existing.queue)
+
+
+def _without_delay(task: Task[..., Any]) -> Task[..., Any]:
+    """Return the task without a time that counts from when its step may start: no result can show it yet."""
+    return task if getattr(task, "delay", None) is None else replace(task, run_after=None)
+
+
+def _delay_ms(task: Task[..., Any]) -> int | None:
+    delay: timedelta | None = getattr(task, "delay", None)
+    return None if delay is None else max(0, round(delay.total_seconds() * 1000))

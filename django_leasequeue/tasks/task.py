@@ -88,6 +88,9 @@ class LeaseQueueTask(GenericTask[P, T], Generic[P, T]):
     atomic: bool = False
     """Whether an attempt and its end are one transaction of the jobs' database."""
 
+    isolate: bool = False
+    """Whether each attempt runs in a process of its own."""
+
     expires: float | None = None
     """Seconds from the enqueueing on, after which a call that was not started is removed."""
 
@@ -103,6 +106,9 @@ class LeaseQueueTask(GenericTask[P, T], Generic[P, T]):
     tags: dict[str, Any] | None = field(default=None, hash=False)
     """Names and values to find its jobs by; what a job enqueues while it runs inherits them."""
 
+    delay: timedelta | None = field(default=None, repr=False, compare=False)
+    """``run_after`` as it was given, if that was no time: a step of a workflow counts it from its parents' end."""
+
     changed: tuple[str, ...] = field(default=(), repr=False, compare=False)
     """Names of those that ``using()`` has set: they travel with the job, the others are read where the task runs."""
 
@@ -114,6 +120,7 @@ class LeaseQueueTask(GenericTask[P, T], Generic[P, T]):
         if self.atomic and iscoroutinefunction(self.func):
             raise InvalidTask("atomic is for plain functions: a transaction of Django is sync.")
         if isinstance(self.run_after, timedelta):
+            object.__setattr__(self, "delay", self.run_after)
             try:
                 object.__setattr__(self, "run_after", local(clock.now() + self.run_after))
             except OverflowError as error:
@@ -133,7 +140,7 @@ class LeaseQueueTask(GenericTask[P, T], Generic[P, T]):
         *,
         priority: int | None = None,
         queue_name: str | None = None,
-        run_after: datetime | timedelta | None = None,
+        run_after: datetime | timedelta | float | None = None,
         backend: str | None = None,
         max_attempts: int | None = None,
         backoff: BackoffLike | None = None,
@@ -152,7 +159,8 @@ class LeaseQueueTask(GenericTask[P, T], Generic[P, T]):
         Args:
             priority: -100 to 100, higher first.
             queue_name: one of the backend's ``QUEUES``.
-            run_after: not before this time; a timedelta counts from this call.
+            run_after: not before this time; seconds and a timedelta count from this call, of a step of a workflow from
+                the end of those before it.
             backend: alias in ``TASKS``.
             max_attempts: how often it is tried, from 1.
             backoff: as ``@task`` takes it, but no function.
@@ -177,10 +185,14 @@ class LeaseQueueTask(GenericTask[P, T], Generic[P, T]):
         keeps = getattr(self.limit, "while_suspended", False)
         if limit is not None and getattr(limit, "while_suspended", keeps) is not keeps:
             raise InvalidTask("while_suspended of a limit is said by the task itself: @task(limit=...).")
+        if isinstance(run_after, (int, float)) and not isinstance(run_after, bool):
+            given["run_after"] = timedelta(seconds=_seconds(run_after, "run_after"))
         changes = with_key_changes(given)
+        if run_after is not None:
+            changes["delay"] = None
         if tags is not None:
             changes["tags"] = {**(self.tags or {}), **_checked_tags(tags)}
-        changed = tuple(name for name in OWN_FIELDS if name in self.changed or name in changes)
+        changed = tuple(name for name in (*OWN_FIELDS, "queue_name") if name in self.changed or name in changes)
         if "backoff" in changes:
             try:
                 backoffs.dump(backoffs.parse(backoff))
@@ -251,6 +263,13 @@ def _enqueue_many(
     return made
 
 
+def _seconds(value: Any, name: str) -> float:
+    try:
+        return float(seconds_of(value, name))
+    except ValueError as error:
+        raise InvalidTask(f"{error}") from error
+
+
 def _checked_tags(tags: Any) -> dict[str, Any]:
     try:
         check_tags(tags)
@@ -265,8 +284,9 @@ def _checked(task: LeaseQueueTask[..., Any]) -> dict[str, Any]:
         isinstance(attempts, bool) or not isinstance(attempts, int) or not 1 <= attempts < 2**31
     ):
         raise InvalidTask(f"max_attempts must be a whole number from 1; it is {attempts!r}.")
-    if not isinstance(task.ignore_result, bool):
-        raise InvalidTask(f"ignore_result must be true or false; it is {task.ignore_result!r}.")
+    for name in ("ignore_result", "isolate"):
+        if not isinstance(getattr(task, name), bool):
+            raise InvalidTask(f"{name} must be true or false; it is {getattr(task, name)!r}.")
     found: dict[str, Any] = {} if task.tags is None else {"tags": _checked_tags(task.tags)}
     try:
         for name in ("timeout", "expires"):

@@ -224,4 +224,4 @@ def _current() -> Steps[CurrentWorkflow]:
     found: MemberOf | None = yield either(engine.run, engine.arun, engine.workflow_of(job.seq), database)
     if found is None:
         raise InvalidOption(f"{job.name} runs in no workflow: enqueue it with chain, group, chord or Workflow.")
-    return CurrentWorkflow(Existing(found.uid, alias, database), found.name, job.seq)
+    return CurrentWorkflow(Existing(found.uid, alias, database, job.queue), found.name, job.seq)

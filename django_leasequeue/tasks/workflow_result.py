@@ -246,8 +246,9 @@ class WorkflowResult(Twins, Generic[T]):
     def _ended(self, status: WorkflowStatus) -> Steps[list[tuple[str, Any]]]:
         """Return the names of the jobs at its end, and what they returned."""
         rows: list[NodeRow] = yield self._ask(_nodes(status.id))
-        parents = {seq for row in rows for seq in row.parents or ()}
-        ends = [(name, row) for name, row in zip(_names(rows), rows, strict=True) if row.seq not in parents]
+        parents = {seq for row in rows if not row.for_failure for seq in row.parents or ()}
+        named = zip(_names(rows), rows, strict=True)
+        ends = [(name, row) for name, row in named if row.seq not in parents and not row.for_failure]
         broken = [row for _, row in ends if row.member != MemberState.COMPLETED]
         if broken:
             failed = next((row for row in [*broken, *rows] if row.member == MemberState.FAILED), None)

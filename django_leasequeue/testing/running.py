@@ -190,7 +190,7 @@ class JobRunner:
         if place in self._handlers:
             return self._handlers[place]
         if job.name is not None:
-            return self._tasks.setdefault(project, TaskHandler(project))
+            return self._tasks.setdefault(project, TaskHandler(project, inside=True))
         back = engine.Release(job.seq, job.token, 0)
         engine.run(engine.release([back], NODE, project=project, unstarted=True), alias)
         raise AssertionError(

@@ -125,7 +125,7 @@ class Acknowledger:
             # Receivers of signals may have used Django's connection: as after a request.
             close_old_connections()
         fetcher = self._buffer.fetcher
-        # The end of a job under a limit makes the next one ready: nobody fills its slot sooner than who knows it first.
+        # The end of a job under a limit makes the next one ready: this worker knows first, and fills its slot soonest.
         limited = any(entry[1].flags & _FLOW for entry in entries)
         if limited or fetcher.sleeping or (self._wants_end and self._state.empty):
             fetcher.wake()

@@ -18,7 +18,7 @@ class JobBuffer:
     def __init__(self) -> None:
         #: Threads take from the left themselves, and park when it is empty.
         self.jobs: deque[LeasedJob] = deque()
-        #: At this length and below, whoever takes a job wakes the fetcher if it sleeps.
+        #: At this length and below, a thread that takes a job wakes the fetcher if it sleeps.
         self.low = 0
         self.fetcher = WakeUp()
         self.closed = False
@@ -85,7 +85,7 @@ class JobBuffer:
             count -= 1
 
     def park(self, parker: threading.Lock) -> bool:
-        """Sleep until there are jobs (or somebody else took them already); return False when the buffer is closed.
+        """Sleep until there are jobs (or other threads took them already); return False when the buffer is closed.
 
         Args:
             parker: the thread's own lock, held.
@@ -159,5 +159,5 @@ class WakeUp:
             pass
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Sleep until somebody wakes it, at most ``timeout`` seconds; return whether somebody did."""
+        """Sleep until a ``wake``, at most ``timeout`` seconds; return whether one came."""
         return self._lock.acquire(timeout=-1 if timeout is None else max(0.0, timeout))

@@ -48,6 +48,14 @@ class Crashed(BaseException):
     """The run ends as if its process had died here: in tests."""
 
 
+class Replaced(BaseException):
+    """The job is to be replaced by another call. Raised in the handler; it is no failure."""
+
+    def __init__(self, call: Any) -> None:
+        super().__init__()
+        self.call = call
+
+
 class Suspension(NamedTuple):
     """How a suspended job goes on: after ``delay_ms``, or before if it ``waits`` for an event that comes."""
 
@@ -259,7 +267,7 @@ class JobControl:
             **units: of ``timedelta``: ``hours=24``; at most 100 years.
 
         Raises:
-            InvalidOption: an argument is not allowed, or a transaction is open, which nobody would commit.
+            InvalidOption: an argument is not allowed, or a transaction is open, which would stay open.
             LeaseLost: the lease is over.
         """
         self._done.wait(name, delay=_span(units))
@@ -282,7 +290,7 @@ class JobControl:
         await sync_to_async(self._done.wait)(name, until=when)
 
     def wait_for(self, event: str, timeout: timedelta | float | None = None) -> Any:
-        """Give the thread up until somebody emits an event: see ``sleep``, and ``django_leasequeue.tasks.emit``.
+        """Give the thread up until an event is emitted: see ``sleep``, and ``django_leasequeue.tasks.emit``.
 
         Args:
             event: its name, 1 to 512 bytes; one that was emitted before, and is kept still, counts.
@@ -353,10 +361,25 @@ class JobControl:
         """See ``start``."""
         return await sync_to_async(self.start)(call, name)
 
+    def replace(self, call: Any) -> NoReturn:
+        """End this run, and have another call take the task's place: what it returns is what this task returns.
+
+        What waits for the task or comes after it in a workflow waits for that call. Its failure is the task's, and is
+        not tried again here; who cancels the task cancels it. It is enqueued once over all deliveries of the task.
+
+        Args:
+            call: a signature, ``other.s(1)``, a chain, a group or a chord; up to 100 may replace one another.
+        """
+        raise Replaced(call)
+
     def passed(self, step: str) -> None:
         """Break the run off behind a step, if a test wants that. For its steps."""
         if self.crash_after == step:
             raise Crashed
+
+    def find_step(self, name: str) -> Any:
+        """Return what an earlier delivery has kept of a step, ``None`` if there is none. For handlers."""
+        return self._done.kept(name)
 
     def raise_if_suspended(self) -> None:
         """Raise ``Suspended`` again if the task has caught it. For the steps."""

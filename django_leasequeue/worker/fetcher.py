@@ -42,7 +42,7 @@ MAX_WATCHED, UNWATCHED_POLL = 250, 1.0
 STRAYS = (0.0, 2.0, 10.0)
 #: Seconds between looks whether a suspect can start, or has ended.
 APART = 0.05
-#: Seconds between looks while nobody tells us of new jobs: doubled from, up to.
+#: Fallback polling interval, in seconds, while no notification of new jobs can come: doubled from, up to.
 FIRST_LOOK, LAST_LOOK = 0.025, 0.5
 #: Seconds of a pause after a claim that found few jobs: the threads that were woken for them get the interpreter first,
 #: and start them 0.1 to 0.3 ms earlier.
@@ -114,6 +114,8 @@ class Fetcher:
         self._queues = QueueNames(state, self.link)
         self._ahead = min(state.options.concurrency, state.options.prefetch)
         self._measured = (time.monotonic(), 0)
+        #: Whether the first claim has been answered.
+        self.asked = False
         self._cursor = ClaimCursor(eager=True)
         #: Claims whose answer came, of late: after the loss of the connection every other one of ours is a stray.
         self._known: deque[int] = deque(maxlen=10_000)
@@ -145,7 +147,7 @@ class Fetcher:
             self.link.close()
 
     def _subscribe(self) -> None:
-        # A new queue is announced on the jobs' channel: nobody has to wait for the next reading of the list. What was
+        # A new queue is announced on the jobs' channel: it need not wait for the next reading of the list. What was
         # cancelled is not started by a worker that claimed it ahead.
         def hear(payload: str | None) -> None:
             if payload is None:  # it may have missed something
@@ -177,6 +179,9 @@ class Fetcher:
         # The end of a job may set others free: nothing is left when a claim that began after the last end gave nothing.
         over = self._state.empty
         jobs = self._claim(want)
+        if not self.asked:
+            self.asked = True
+            self._state.main.wake()
         if 0 < len(jobs) < want:
             # The end of a job under a limit is no producer: a look sees what else it has set free.
             if self._watch is not None and self._watch.live and not jobs[-1].flags & _FLOW:
@@ -300,7 +305,7 @@ class Fetcher:
             self._coroutines.put([job for job in jobs if is_async(job)])
 
     def _return_strays(self) -> None:
-        """Give back what we claimed without getting the answer: nobody would run it before its lease expires."""
+        """Give back what we claimed without getting the answer: else it would run only when its lease has expired."""
         strays = self.link.run(read_strays(self._queues.ids[:MAX_DUE], self._state.node, list(self._known)))
         if strays:
             releases = [Release(seq, claim_id, 0) for seq, claim_id in strays]
@@ -336,7 +341,7 @@ class Fetcher:
                 return
             if state.empty:
                 state.finish()
-            # Whoever settles the last job wakes this thread: it may have enqueued others.
+            # The end of the last job wakes this thread: it may have enqueued others.
             self.wakeup.wait(state.options.poll)
             return
         watched = self._queues.ids[:MAX_WATCHED]

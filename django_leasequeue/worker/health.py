@@ -1,4 +1,4 @@
-"""Health of a worker, for whoever restarts it: a page and a file."""
+"""Health of a worker for probes: a page and a file."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class HealthPage:
             address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
 
             def server_bind(self) -> None:
-                # HTTPServer asks the name service for the host's full name here: nobody needs it.
+                # HTTPServer asks the name service for the host's full name here, which is not needed.
                 self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 self.socket.bind(self.server_address)
                 self.server_name, self.server_port = host, self.socket.getsockname()[1]

@@ -1,4 +1,4 @@
-"""The journal of a worker: which jobs it has started, outside of its memory, for whoever comes after it.
+"""The journal of a worker: which jobs it has started, outside of its memory, for the worker that takes over.
 
 A process that is killed says nothing. What it had claimed and not started has done nothing: it is given back at once,
 and that delivery does not count. What it had started is a suspect: its lease is ended, and it runs alone when it comes
@@ -48,7 +48,7 @@ _CLAIM = -1
 MOST_HELD = 100_000
 #: Seconds after which a dead process is looked at once more: a statement of it may have been on its way.
 AGAIN = 2.0
-#: Seconds after which the journal of a dead process is of no use to anybody.
+#: Seconds after which the journal of a dead process is of no use any more.
 STALE = 2 * 86_400
 
 #: Journals of this very process: its locks do not keep it from taking them for dead ones.
@@ -83,10 +83,8 @@ class Journal:
     There is a slot for each run that goes on, and a ring of those that ended of late.
     Without a place to write to it does nothing.
 
-    Args:
-        node: the worker's name; if the options name it, another process may have it later, or now.
-        options: its options; ``slots`` runs at once.
-        ended: how many jobs may have ended before the database knows of it.
+    If the options name the ``node``, another process may have the name later, or now. Of ``slots`` runs at once,
+    ``ended`` may have ended before the database knows of it.
     """
 
     def __init__(self, node: str, options: WorkerOptions, slots: int, ended: int) -> None:
@@ -146,11 +144,7 @@ class Journal:
         _pack(self._memory, self._next_claim(), _CLAIM, claim)
 
     def close(self, *, settled: bool) -> None:
-        """End the journal.
-
-        Args:
-            settled: the database knows of everything; otherwise the file stays, for whoever comes next.
-        """
+        """End the journal; unless the database knows of everything (``settled``), its file stays for other workers."""
         if settled and self._path is not None:
             self._path.unlink(missing_ok=True)
             self._forget()
@@ -177,12 +171,7 @@ class JournalContents(NamedTuple):
 
 
 class OrphanRecovery:
-    """Takes over what killed workers of this host, this database and this project have left.
-
-    Args:
-        options: of the worker that looks.
-        link: its connection.
-    """
+    """Takes over what killed workers of this host, this database and this project have left."""
 
     def __init__(self, options: WorkerOptions, link: DatabaseLink) -> None:
         self._options = options

@@ -26,7 +26,7 @@ from ..exceptions import LeaseQueueError
 from .buffer import take_from
 from .control import JobControl
 from .journal import OrphanRecovery
-from .link import DatabaseLink, Presence, Unreached, say_goodbye, say_presence
+from .link import DatabaseLink, Presence, Unreached, remove_presence, write_presence
 from .state import WorkerState
 
 logger = logging.getLogger("django_leasequeue.worker")
@@ -46,7 +46,7 @@ FEW, MOST_DRAINED = 20, 200
 LEAST_PATIENCE = 1.0
 #: Seconds between looks for killed workers.
 INHERIT = 1.0
-#: Seconds from the word of a cancel to another look; and between looks for cancels while nobody hears of them.
+#: Seconds from a notification of a cancel to another look; and between looks for cancels without a listener.
 LOOK = 0.4
 _FLOW = int(JobFlag.FLOW)
 
@@ -56,9 +56,7 @@ class Keeper:
 
     A lease is renewed when a third of it has passed, all that are due with one statement.
 
-    Args:
-        state: the worker's.
-        surplus: called now and then with the number of jobs that may wait in the buffer; gives the others back.
+    ``surplus`` is called now and then with the number of jobs that may wait in the buffer; it gives the others back.
     """
 
     def __init__(self, state: WorkerState, surplus: Callable[[int], None]) -> None:
@@ -77,13 +75,13 @@ class Keeper:
         self.link = DatabaseLink(state.options.database, "keep", state.node, state.outage, waits=False)
         self._recovery = OrphanRecovery(state.options, self.link)
         self._closing = False
-        self._said_at = float("-inf")
+        self._row_written_at = float("-inf")
         self._settled_then = (time.monotonic(), 0)
         #: When the last round ended well (monotonic): the worker's health.
         self.well_at = time.monotonic()
 
     def close(self) -> None:
-        """Say goodbye, then end."""
+        """Remove the worker's row, then end."""
         self._closing = True
         self.wakeup.wake()
 
@@ -107,7 +105,7 @@ class Keeper:
                     self._pause(PRESENCE)
             for _ in range(2):  # the second time on a new connection
                 with suppress(Unreached):
-                    self.link.run(say_goodbye(self._state.node))
+                    self.link.run(remove_presence(self._state.node))
                     break
         except BaseException as error:  # noqa: BLE001  (whatever it is, the worker must know)
             self._state.broke("keeper", error)
@@ -116,7 +114,7 @@ class Keeper:
             self.link.close()
 
     def _pause(self, seconds: float) -> None:
-        """Sleep, whoever wakes this thread but ``close``."""
+        """Sleep; only ``close`` ends it early."""
         end = time.monotonic() + min(seconds, self._state.shortest_lease / 6)
         while not self._closing and (left := end - time.monotonic()) > 0:
             self.wakeup.wait(left)
@@ -171,7 +169,7 @@ class Keeper:
         self._inherit()
         self._tell_replaced()
         self._store_progress()
-        if time.monotonic() - self._said_at >= PRESENCE:
+        if time.monotonic() - self._row_written_at >= PRESENCE:
             self._give_back_surplus()
             self._write_worker_row()
         self.well_at = time.monotonic()
@@ -179,8 +177,7 @@ class Keeper:
     def _due(self, doubtful: Collection[int]) -> Iterator[list[LeasedJob]]:
         """The held jobs of whose leases a third has passed, those of a claim together, as many as a statement takes.
 
-        Args:
-            doubtful: queues whose jobs are all due: leases of them were taken from somebody.
+        Of ``doubtful`` queues, of which leases were taken from workers, all jobs are due.
         """
         claims: dict[int, list[LeasedJob]] = {}
         for job in list(self._state.held.values()):
@@ -255,7 +252,7 @@ class Keeper:
 
     def _lose(self, job: LeasedJob, outcome: Outcome) -> None:
         """Tell a running job that its lease is gone; one that has not started is not started any more."""
-        # A job that is not there any more was taken out, and nobody else has it.
+        # A job that is not there any more was taken out: no other worker has it.
         gone = outcome is Outcome.NOT_FOUND
         logger.log(
             logging.INFO if gone else logging.WARNING,
@@ -343,6 +340,6 @@ class Keeper:
                 "prefetch": options.prefetch,
             },
         )
-        self._said_at = now
-        if self.link.run(say_presence(presence)):
+        self._row_written_at = now
+        if self.link.run(write_presence(presence)):
             state.ask_stop("an operator asked for it")

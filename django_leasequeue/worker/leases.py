@@ -21,7 +21,7 @@ logger = logging.getLogger("django_leasequeue.worker")
 
 #: Seconds between two looks at leases that end, at least.
 BREATH = 0.02
-#: So many leases are remembered before anybody looks whether their jobs are held still.
+#: So many leases are remembered before those whose jobs are held no longer are dropped.
 MANY = 1_000
 
 #: Seconds after its claim in which a job under a rate must start; its window has as many more (flow_admit.sql).
@@ -32,12 +32,7 @@ Running = Callable[[], list[tuple[JobControl, float]]]
 
 
 class Lease:
-    """The lease of the jobs of one claim.
-
-    Args:
-        since: when the statement that took it was sent (monotonic seconds).
-        seconds: its length.
-    """
+    """The lease of the jobs of one claim: its length in seconds, from when its statement was sent (monotonic)."""
 
     __slots__ = ("claimed", "seconds", "since", "until")
 
@@ -61,9 +56,6 @@ class Leases:
     """Knows all leases, and tells running jobs whose lease is about to end. ``watch`` is the body of a thread.
 
     That thread does nothing else, so nothing that hangs elsewhere keeps it.
-
-    Args:
-        held: the jobs that are held, by number.
     """
 
     def __init__(self, held: dict[int, LeasedJob]) -> None:
@@ -109,11 +101,7 @@ class Leases:
         self.expect(lease.until)
 
     def watch(self, running: Running) -> None:
-        """Tell jobs until ``close``.
-
-        Args:
-            running: the controls of running jobs. A job is among them before it is asked whether its lease is over.
-        """
+        """Tell jobs until ``close``. A job is ``running`` before it is asked whether its lease is over."""
         while not self._closing:
             self._next_at = math.inf
             now = time.monotonic()

@@ -42,12 +42,8 @@ class DatabaseLink:
 
     For one thread; ``give_up`` and ``cancel`` may be called from others.
 
-    Args:
-        using: alias of the database.
-        purpose: what the log and pg_stat_activity call it.
-        node: the worker's name.
-        outage: what says that the database is away.
-        waits: whether ``run`` tries until the database answers; otherwise it raises ``Unreached``.
+    The log and pg_stat_activity show its ``purpose``. With ``waits``, ``run`` tries until the database answers;
+    otherwise it raises ``Unreached``.
     """
 
     def __init__(self, using: str, purpose: str, node: str, outage: Outage, *, waits: bool = True) -> None:
@@ -71,8 +67,6 @@ class DatabaseLink:
         self._missed_at = 0.0
         self._read_only = False
         self._sure = True
-        #: Whether the session has its name.
-        self._named = True
         self._given_up = threading.Event()
 
     @property
@@ -96,12 +90,8 @@ class DatabaseLink:
     def run(self, operation: Operation[T]) -> T:
         """Run an operation to its end, however often the connection is lost.
 
-        An operation whose answer was lost with the connection is run again: operations on leases bear that.
-
-        Raises:
-            LinkClosed: the link was given up.
-            Unreached: the first attempt failed, of a link that does not wait.
-            psycopg.Error: of the operation itself.
+        An operation whose answer was lost with the connection is run again: operations on leases bear that. It
+        raises ``LinkClosed`` when the link was given up.
         """
         retry = FIRST_RETRY
         while True:
@@ -135,20 +125,14 @@ class DatabaseLink:
         self.retrying = True
 
     def attempt(self, operation: Operation[T]) -> T:
-        """Run an operation once.
-
-        Raises:
-            psycopg.Error: anything, also that there is no connection.
-        """
+        """Run an operation once."""
         if self._executor is None:
-            self._connection = pool.connect(self.using, patience=conf.settings.STATEMENT_TIMEOUT or None)
+            patience = conf.settings.STATEMENT_TIMEOUT or None
+            name = f"leasequeue {self.purpose} {self._node}"
+            self._connection = pool.connect(self.using, patience=patience, name=name)
             self._executor = ConnectionExecutor(self._connection)
-            self._named = not pool.prepares(self.using)  # not a pooler's session, which others use next
         assert self._connection is not None
         try:
-            if not self._named:
-                self._executor.run(name_session(f"leasequeue {self.purpose} {self._node}"))
-                self._named = True
             if self._read_only:
                 self._executor.run(check_writable())
                 self._read_only = False
@@ -199,12 +183,6 @@ def until_due(queue_ids: Sequence[int]) -> Steps[tuple[float | None, float | Non
 
 
 @operation
-def name_session(name: str) -> Steps[None]:
-    """Name the connection for ``pg_stat_activity``."""
-    yield "worker_session", {"name": name}
-
-
-@operation
 def check_writable() -> Steps[None]:
     """Raise ``psycopg.errors.ReadOnlySqlTransaction`` where nothing can be written, as what writes would."""
     ((writable,),) = yield "worker_writable", {}
@@ -223,7 +201,7 @@ def read_strays(
 
 
 class Presence(NamedTuple):
-    """A worker's word of itself."""
+    """What a worker's row shows."""
 
     node: str
     host: str
@@ -242,7 +220,7 @@ class Presence(NamedTuple):
 
 
 @operation
-def say_presence(presence: Presence) -> Steps[bool]:
+def write_presence(presence: Presence) -> Steps[bool]:
     """Write the worker's row; return whether an operator asked it to stop."""
     values = presence._asdict()
     values["queues"] = arrays.texts(presence.queues)
@@ -253,6 +231,6 @@ def say_presence(presence: Presence) -> Steps[bool]:
 
 
 @operation
-def say_goodbye(node: str) -> Steps[None]:
+def remove_presence(node: str) -> Steps[None]:
     """Remove the worker's row."""
     yield "worker_gone", {"node": node}

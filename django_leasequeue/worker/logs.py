@@ -68,7 +68,7 @@ def set_up_logging(*, as_json: bool, verbosity: int) -> None:
 
     Args:
         as_json: every line of the process is one JSON object: what handlers of the host's settings would write to the
-            terminal, warnings, and exceptions that nobody catches. Otherwise only our own lines, unless the host's
+            terminal, warnings, and uncaught exceptions. Otherwise only our own lines, unless the host's
             settings say where they go.
         verbosity: 0 warnings and errors, 1 what the worker does, 2 and more everything.
     """
@@ -148,11 +148,7 @@ def _say_ignored(args: sys.UnraisableHookArgs) -> None:
 
 
 class LogStream:
-    """A text stream whose lines become log lines: for what Django's commands print.
-
-    Args:
-        level: of the lines.
-    """
+    """A text stream whose lines become log lines: for what Django's commands print."""
 
     def __init__(self, level: int) -> None:
         self._level = level

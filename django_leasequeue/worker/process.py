@@ -1,22 +1,32 @@
-"""One worker process: signals, health and the way it ends."""
+"""One worker process: signals, health, the way it ends; for development, one that starts anew when the code changes."""
 
 from __future__ import annotations
 
+import atexit
 import gc
 import logging
 import os
 import signal
+import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from django.core.exceptions import ImproperlyConfigured
+from django.utils import autoreload
+
+from ..conf import process
 from ..conf.options import WorkerOptions
 from ..notify import close_listeners
-from .health import HealthFile, HealthPage, Report
 from .options import ExitCode
-from .worker import Worker
+from .worker import ABORT_GRACE, FLUSH, Worker
+
+if TYPE_CHECKING:
+    from .health import HealthPage, Report
 
 logger = logging.getLogger("django_leasequeue.worker")
 
@@ -28,6 +38,14 @@ FILE_EVERY = 5
 YOUNG = 5_000
 
 
+#: Seconds that running jobs get to end before the worker starts anew.
+RELOAD_PATIENCE = 5.0
+#: The exit code by which Django's autoreloader asks for a new process.
+CHANGED = 3
+#: Seconds between two looks at the files after a start that failed.
+LOOK = 0.5
+
+
 def spare_collector() -> None:
     """Keep the garbage collector of a worker's process from walking over what is in use.
 
@@ -36,7 +54,7 @@ def spare_collector() -> None:
     """
     gc.freeze()
     young, *older = gc.get_threshold()
-    if young:  # 0: somebody switched it off
+    if young:  # 0: the host has switched it off
         gc.set_threshold(max(young, YOUNG), *older)
 
 
@@ -44,11 +62,9 @@ def run_alone(options: WorkerOptions) -> ExitCode:
     """Run one worker in this process until a signal, an operator or its options end it.
 
     A process that a job does not leave is replaced by a new one with the same arguments: then this does not return.
-
-    Raises:
-        OSError: the health page's address or the health file cannot be used.
     """
-    worker = Worker(options)
+    with process.collector_paused():  # it loads the handler and its tasks
+        worker = Worker(options)
     handle_signals(worker)
     with attended(options, worker) as tick:
         spare_collector()
@@ -64,20 +80,16 @@ def run_alone(options: WorkerOptions) -> ExitCode:
 
 @contextmanager
 def attended(options: WorkerOptions, worker: Worker) -> Iterator[Callable[[Report], None]]:
-    """Serve a worker's health page and write its health file for the length of the block.
+    """Serve a worker's health page and write its health file for the length of the block, where the options say so.
 
-    Args:
-        options: say where.
-        worker: the worker.
-
-    Yields:
-        What the worker is to call about once a second.
-
-    Raises:
-        OSError: the health page's address or the health file cannot be used.
+    Yields what the worker is to call about once a second. OSError: the page's address or the file cannot be used.
     """
     page = _page(options, worker) if options.health_port else None
-    file = HealthFile(options.health_file) if options.health_file else None
+    file = None
+    if options.health_file:
+        from .health import HealthFile  # and the modules of an HTTP server, which few workers need
+
+        file = HealthFile(options.health_file)
     ticks = 0
 
     def tick(report: Report) -> None:
@@ -98,7 +110,8 @@ def attended(options: WorkerOptions, worker: Worker) -> Iterator[Callable[[Repor
 
 
 def _page(options: WorkerOptions, worker: Worker) -> HealthPage:
-    from ..metrics.worker import queue_page, worker_page  # workers without a page need not load it
+    from ..metrics.worker import queue_page, worker_page
+    from .health import HealthPage
 
     def figures() -> tuple[bool, list[dict[str, Any]], dict[str, int]]:
         well, found = worker.report()
@@ -140,3 +153,79 @@ def _flush() -> None:
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
+
+
+def run_reloading(options: WorkerOptions) -> int:
+    """Run one worker, and another one each time that the code has changed, until a signal ends it.
+
+    This process only starts others, and returns its exit code. In those Django's autoreloader has the main thread and
+    the worker another one.
+    """
+    if options.processes > 1:
+        raise ImproperlyConfigured(
+            f"--reload runs one process, and {options.processes} are asked for: add --processes 1."
+        )
+    if options.burst or options.max_jobs:
+        raise ImproperlyConfigured("--reload is for a worker that goes on: leave --burst and --max-jobs out.")
+    if os.environ.get(autoreload.DJANGO_AUTORELOAD_ENV) != "true":
+        return _start_again_and_again()
+    autoreload.run_with_reloader(_run_watched, options)
+    return 0
+
+
+def _start_again_and_again() -> int:
+    """Keep a process with the same arguments; return the exit code of the one that ended for good."""
+    asked: list[int] = []
+    child: subprocess.Popen[bytes] | None = None
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        asked.append(number)
+        # A terminal sends SIGINT to the other process itself.
+        if child is not None and number == signal.SIGTERM:
+            child.send_signal(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, pass_on)
+    environment = {**os.environ, autoreload.DJANGO_AUTORELOAD_ENV: "true"}
+    while True:
+        child = subprocess.Popen(autoreload.get_child_arguments(), env=environment, close_fds=False)  # nosec  # B603: our own command line
+        code = child.wait()
+        if asked or code == 0:
+            return max(code, 0)
+        if code != CHANGED:
+            logger.warning("The worker could not start; it starts again when the code changes", extra={"code": code})
+            _wait_for_a_change(asked)
+            if asked:
+                return max(code, 1)
+
+
+def _wait_for_a_change(asked: list[int]) -> None:
+    watcher = autoreload.StatReloader()
+    before = dict(watcher.snapshot_files())
+    while not asked and dict(watcher.snapshot_files()) == before:
+        time.sleep(LOOK)
+
+
+def _run_watched(options: WorkerOptions) -> None:
+    worker = Worker(options)
+    ended = threading.Event()
+
+    def stop() -> None:
+        """End the worker before its process ends: the autoreloader only leaves the main thread."""
+        worker.state.ask_stop("the code has changed, or a signal came")
+        if not ended.wait(RELOAD_PATIENCE):
+            worker.state.ask_hurry("its jobs do not end")
+            ended.wait(ABORT_GRACE + 2 * FLUSH)
+        close_listeners()
+
+    atexit.register(stop)
+    code = ExitCode.BROKEN
+    try:
+        with attended(options, worker) as tick:
+            code = worker.run(tick)
+    finally:
+        ended.set()
+    if code is ExitCode.RECYCLE:
+        replace_process()
+    elif not worker.state.stop_asked:
+        logger.warning("The worker has ended; it starts again when the code changes", extra={"exit_code": int(code)})

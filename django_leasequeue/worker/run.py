@@ -28,7 +28,7 @@ logger = logging.getLogger("django_leasequeue.worker")
 #: Packages whose frames stand above those of a job in its traceback.
 _FRAMES = ("django_leasequeue", "asyncio", "asgiref", "contextlib", "opentelemetry")
 #: Reasons to stop for which the job can do nothing.
-_TOLD = ("stopping", "lease_lost", "cancelled")
+_STOP_REASONS = ("stopping", "lease_lost", "cancelled")
 #: How runs end, for the acknowledger.
 COMPLETED, FAILED, RETRY, UNSTARTED, STOPPED, SUSPENDED = range(6)
 #: (how it ended, the job, its control, the result as JSON or the failure, the delay of a retry in ms)
@@ -167,7 +167,7 @@ def failed(handler: Handler, job: LeasedJob, control: JobControl | None, error: 
     if control is not None and control.suspension is not None:
         return (SUSPENDED, job, control, None, control.suspension.delay_ms)
     if control is not None and (
-        (control.reason in _TOLD and isinstance(error, JobAborted))
+        (control.reason in _STOP_REASONS and isinstance(error, JobAborted))
         or (control.reason in ("lease_lost", "cancelled") and isinstance(error, asyncio.CancelledError))
     ):
         return (STOPPED, job, control, None, 0)

@@ -45,7 +45,7 @@ class WorkerState:
             logger, "The database is not reached, trying again", "The database is reached again", node=node
         )
         #: Every job whose lease is ours, from the claim to the moment its end is sent. Who takes a job out answers for
-        #: it: whoever comes later (a result after the lease was lost or given back) finds it gone and leaves it alone.
+        #: it: what comes later (a result after the lease was lost or given back) finds it gone and leaves it alone.
         self.held: dict[int, LeasedJob] = {}
         self.leases = Leases(self.held)
         #: Jobs that wait for a thread.
@@ -69,7 +69,7 @@ class WorkerState:
         #: The shortest lease seen, in seconds; ringing the keeper makes it keep pace.
         self.shortest_lease = math.inf
         self.keeper = WakeUp()
-        #: A retry was given a time: whoever sleeps until something is due has to look again.
+        #: A retry was given a time: a thread that sleeps until something is due has to look again.
         self.due_changed = False
         #: How often the listener heard that leases of a queue were taken from their workers, by queue id.
         self.taken: Counter[int] = Counter()
@@ -81,7 +81,7 @@ class WorkerState:
         self.draining = threading.Event()
         #: Burst or ``max_jobs``: all is done.
         self.finished = False
-        #: Why to stop, from signals and operators; "" while nobody asked.
+        #: Why to stop, from signals and operators; "" while there is no reason.
         self.stop_asked = ""
         #: The second signal: do not wait for running jobs.
         self.hurry = False

@@ -43,16 +43,11 @@ _READS = ("select", "with", "show", "savepoint", "release", "rollback", "set")
 
 
 class _Done(Exception):
-    """Somebody has done the step at the same time: this transaction is rolled back, and that one's value counts."""
+    """Another run has done the step meanwhile: this transaction is rolled back, and the other's value counts."""
 
 
 class AtomicStep:
-    """An atomic step that is a block: ``with current().atomic_step(name) as step``.
-
-    Args:
-        name: of the step.
-        block: the transaction in which the block runs.
-    """
+    """An atomic step that is a block: ``with current().atomic_step(name) as step``."""
 
     def __init__(self, name: str, block: Callable[[AtomicStep], AbstractContextManager[None]]) -> None:
         self._name, self._block = name, block
@@ -92,11 +87,7 @@ def _in_coroutine() -> bool:
 
 
 class JobSteps:
-    """The steps of one run. Made by ``JobControl`` when it is asked for the first one.
-
-    Args:
-        control: of the run.
-    """
+    """The steps of one run. Made by ``JobControl`` when it is asked for the first one."""
 
     def __init__(self, control: JobControl) -> None:
         self._control, self._job, self._node = control, control.job, control.node
@@ -272,6 +263,11 @@ class JobSteps:
             raise _other_kind(place, found.waited)
         return found if found is not None and found.value else None
 
+    def kept(self, name: str) -> Any:
+        """Return what an earlier delivery has kept of the first step of a name; ``None`` if there is none."""
+        found = self._find(name)
+        return None if found is None else self._value(found)
+
     def _next(self) -> int:
         self._last += 1
         return self._last
@@ -344,7 +340,7 @@ def _refuse_in_transaction(using: str, place: str) -> None:
     blocks: list[Any] = connections[using].atomic_blocks
     if any(not block._from_testcase for block in blocks):
         raise InvalidOption(
-            f"{place!r} is inside of a transaction, which nobody would commit: sleep and wait outside of it."
+            f"{place!r} is inside of a transaction, which would stay open: sleep and wait outside of it."
         )
 
 

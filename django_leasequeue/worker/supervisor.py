@@ -71,11 +71,7 @@ class Child:
 class Supervisor:
     """Runs ``processes`` workers for each database, starts those again that die or ask for it.
 
-    Args:
-        each: the workers' options, once for each database; they differ in it alone.
-
-    Raises:
-        ImproperlyConfigured: this system cannot fork.
+    It is made with the options once for each database, which differ in that alone.
     """
 
     def __init__(self, *each: WorkerOptions) -> None:
@@ -104,9 +100,6 @@ class Supervisor:
         """Supervise until every worker has ended for good; return the exit code of this process.
 
         It returns in the children as well, each with its own code.
-
-        Raises:
-            OSError: the health page's address or the health file cannot be used.
         """
         connections.close_all()
         close_listeners()
@@ -303,13 +296,10 @@ def _read(descriptor: int) -> bytes:
 
 
 def run_child(options: WorkerOptions, node: str, orders: int, reports: int) -> ExitCode:
-    """Run one worker under a supervisor.
+    """Run one worker under a supervisor, between two descriptors.
 
-    Args:
-        options: of this worker.
-        node: this one's name.
-        orders: descriptor to read: what the supervisor says; its end means that the supervisor is gone.
-        reports: descriptor to write: health, a JSON object a line.
+    From ``orders`` it reads what the supervisor says (its end: the supervisor is gone); to ``reports`` it writes its
+    health, a JSON object a line.
     """
     worker = Worker(options, node=node)
     state = worker.state

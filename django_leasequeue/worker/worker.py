@@ -18,7 +18,6 @@ from .acknowledger import Acknowledger
 from .coroutines import CoroutinePool
 from .fetcher import Fetcher
 from .handler import Handler
-from .health import Report
 from .keeper import Keeper
 from .options import ExitCode, node_name
 from .run import failed
@@ -28,6 +27,7 @@ from .threads import ThreadPool, Timekeeper
 
 if TYPE_CHECKING:
     from ..reaper import Reaper
+    from .health import Report
 
 logger = logging.getLogger("django_leasequeue.worker")
 
@@ -140,7 +140,11 @@ class Worker:
         self._tick = tick
         state = self.state
         self._start()
+        reaper = self._reaper
         while not (state.stop_asked or state.finished or state.recycle or state.broken):
+            if reaper is not None and self._fetcher.asked:
+                reaper.start()  # only now: its connections and statements would delay the first claim
+                reaper = None
             self._wait(1.0)
         return self._stop()
 
@@ -173,10 +177,8 @@ class Worker:
         ):
             thread = threading.Thread(target=_closing, args=(body,))
             state.start_thread(part, thread)
-            # Only now: whoever asks for the worker's health meanwhile must not find a thread that does not live.
+            # Only now: a health probe meanwhile must not find a thread that does not live.
             self._service[part] = thread
-        if self._reaper is not None:
-            self._reaper.start()
 
     def _watch_leases(self) -> None:
         try:

@@ -1,6 +1,7 @@
 """Reading the pages: what is in them, and that a strict Content-Security-Policy lets them be."""
 
 from html.parser import HTMLParser
+from typing import Any
 
 
 class Page(HTMLParser):
@@ -54,3 +55,16 @@ class Page(HTMLParser):
             and attrs.get("id") not in labelled
             and "aria-label" not in attrs
         ]
+
+
+def read(answer: Any) -> Page:
+    """The page of an answer, with what holds for every page: nothing inline, fields with a name, ids that differ."""
+    assert answer.status_code == 200
+    page = Page(answer.content.decode())
+    assert (page.inline, page.unnamed_fields()) == ([], [])
+    assert len(page.ids()) == len(set(page.ids()))
+    return page
+
+
+def messages(answer: Any) -> str:
+    return " ".join(str(message) for message in answer.context["messages"])

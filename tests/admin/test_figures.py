@@ -81,6 +81,26 @@ class TestRates:
         assert lately(queue).of(None).waits == (2.0, 4.0, 4.0)
         assert tasks()[None].waits == (2.0, 4.0, 4.0)
 
+    def test_of_many_jobs_some_are_looked_at_and_of_a_rare_task_all(
+        self, clock: engine_clock.Clock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(rates, "SAMPLED", 100)
+        queue = make()
+        for seconds in range(10):
+            engine.run(engine.enqueue("work", [NewJob(name="often")] * 40 + [NewJob(name="rare")]))
+            clock.advance(seconds=seconds)
+            jobs = claim(41)
+            ends = [Ending(job.seq, job.token, ran_ms=job.seq - jobs[0].seq + 1_000 * seconds) for job in jobs]
+            engine.run(engine.finish(ends, NODE))
+        found = tasks()
+        often, rare = found["often"], found["rare"]
+        assert (rare.one_of, rare.waits) == (1, (4.0, 9.0, 9.0))
+        assert (often.one_of, lately(queue).of(None).one_of) == (8, 5)
+        assert often.waits is not None
+        assert 2.0 <= often.waits[0] <= 7.0
+        slowest = max(often.slowest or 0, rare.slowest or 0)
+        assert (slowest, {often.slowest_seq, rare.slowest_seq} >= {jobs[-1].seq}) == (9.04, True)
+
     def test_buckets_add_up_and_are_where_they_belong(self, clock: engine_clock.Clock) -> None:
         queue = make()
         for count in (1, 2, 3):

@@ -13,7 +13,7 @@ from django_leasequeue.engine import Ending, Failure, NewJob, Release
 from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.engine.dead.filter import from_query
 from django_leasequeue.models import OperatorAction, StoredJob
-from tests.admin.pages import Page
+from tests.admin.pages import Page, messages, read
 from tests.admin.people import signed_in
 from tests.engine.helpers import NODE, claim, enqueue, make, put, state
 
@@ -32,9 +32,7 @@ def found(client: Client, **query: Any) -> list[int]:
     seen: list[int] = []
     while url:
         answer = client.get(url)
-        assert answer.status_code == 200
-        page = Page(answer.content.decode())
-        assert (page.inline, page.unnamed_fields()) == ([], [])
+        read(answer)
         seen += [job.seq for job in answer.context["looked"].jobs]
         url = answer.context["next"] and reverse("admin:leasequeue_job_changelist") + answer.context["next"]
     return seen
@@ -107,6 +105,16 @@ class TestEveryState:
         assert "No job matches" in stranger.get(url, {"q": "two"}).content.decode()
         assert '"two"' not in stranger.get(url, {"queue": "secret"}).content.decode()
 
+    def test_an_argument_is_found_as_a_list_shows_it(self, clock: engine_clock.Clock, client: Client) -> None:
+        make()
+        calls = [{"customer": 17, "why": "order placed"}, {"why": "Order", "customer": 170}, {"in": {"customer": 17}}]
+        seqs = [enqueue(NewJob({"args": [], "kwargs": kwargs}))[0].seq for kwargs in calls]
+        for words, places in (
+            ("customer=17", {0, 2}), ("customer = 170", {1}), ('why="order placed"', {0}), ("why=order", {1}),
+            ("customer=1", set()),
+        ):  # fmt: skip
+            assert set(found(client, q=words)) == {seqs[place] for place in places}, words
+
     def test_what_is_wrong_is_said(self, jobs: dict[str, int], client: Client) -> None:
         url = reverse("admin:leasequeue_job_changelist")
         for query, words in {
@@ -160,7 +168,7 @@ class TestActions:
     def act(self, client: Client, seq: int, action: str) -> str:
         answer = client.post(reverse("admin:leasequeue_job_act", args=[seq]), {"action": action}, follow=True)
         assert answer.status_code == 200
-        return " ".join(str(message) for message in answer.context["messages"])
+        return messages(answer)
 
     @pytest.mark.parametrize("requeue", ["original", "back"])
     def test_a_delayed_job_runs_now(self, clock: engine_clock.Clock, client: Client, requeue: str) -> None:

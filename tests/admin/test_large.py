@@ -16,7 +16,7 @@ from django_leasequeue import engine
 from django_leasequeue.checks.settings import _large
 from django_leasequeue.engine import Ending, NewJob
 from tests.admin.letters import bury, graves
-from tests.admin.pages import Page
+from tests.admin.pages import read
 from tests.admin.people import signed_in
 from tests.engine.helpers import NODE, enqueue, make, one
 from tests.large import away, files, large_settings
@@ -37,9 +37,7 @@ def client() -> Client:
 
 
 def look(client: Client, seq: int) -> str:
-    answer = client.get(reverse("admin:leasequeue_job_change", args=[seq]))
-    assert answer.status_code == 200
-    return Page(answer.content.decode()).text
+    return read(client.get(reverse("admin:leasequeue_job_change", args=[seq]))).text
 
 
 def test_the_page_of_a_job(client: Client, storage: Path) -> None:

@@ -14,7 +14,7 @@ from django_leasequeue.admin import limits
 from django_leasequeue.engine import Limited, LimitValues, NewJob
 from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.models import Limit, OperatorAction
-from tests.admin.pages import Page
+from tests.admin.pages import Page, read
 from tests.admin.people import signed_in
 from tests.engine.helpers import claim, make
 
@@ -47,12 +47,7 @@ def customers() -> Limit:
 
 def look(client: Client, pk: int | None = None, **query: Any) -> Page:
     name = "leasequeue_limit_changelist" if pk is None else "leasequeue_limit_change"
-    answer = client.get(reverse(f"admin:{name}", args=[] if pk is None else [pk]), query)
-    assert answer.status_code == 200
-    page = Page(answer.content.decode())
-    assert (page.inline, page.unnamed_fields()) == ([], [])
-    assert len(page.ids()) == len(set(page.ids()))
-    return page
+    return read(client.get(reverse(f"admin:{name}", args=[] if pk is None else [pk]), query))
 
 
 def post(client: Client, pk: int, **data: Any) -> str:

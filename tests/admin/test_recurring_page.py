@@ -1,7 +1,7 @@
 """The page of recurring tasks: what ran last and how it ended, what is next, run now, pause."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from django.test import Client
@@ -15,13 +15,14 @@ from django_leasequeue.models import OperatorAction, RecurringTask, StoredJob
 from django_leasequeue.reaper import Turn
 from django_leasequeue.reaper.recurring.declared import sync
 from django_leasequeue.reaper.recurring.duty import RecurringDuty
-from tests.admin.pages import Page
+from tests.admin.pages import Page, messages
 from tests.admin.people import signed_in
 from tests.engine.helpers import NODE, claim
 
 pytestmark = pytest.mark.usefixtures("transactional_db")
 
 REPORT = "tests.reaper.recurring.tasks.report"
+PLACED = "tests.reaper.recurring.tasks.placed"
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
 
@@ -51,7 +52,7 @@ def act(client: Client, task: RecurringTask, action: str) -> str:
     url = reverse("admin:leasequeue_recurringtask_changelist")
     answer = client.post(url, {"action": action, "_selected_action": task.pk}, follow=True)
     assert answer.status_code == 200
-    return " ".join(str(message) for message in answer.context["messages"])
+    return messages(answer)
 
 
 def test_last_and_next_ticks_and_how_the_last_one_ended(clock: engine_clock.Clock, client: Client) -> None:
@@ -128,12 +129,110 @@ def test_the_settings_do_not_undo_a_pause(clock: engine_clock.Clock, client: Cli
     assert (task.enabled, task.from_settings, task.schedule) == (True, True, "30 * * * *")
 
 
+class TestForm:
+    """Tasks of the database are added, changed and deleted; those of the settings are read only."""
+
+    NEW: ClassVar = {
+        "name": "night", "task": REPORT, "schedule": "30 2 * * *", "timezone": "Europe/Berlin", "args": '["night"]',
+        "kwargs": "", "queue_name": "", "priority": "", "backend": "", "enabled": "on",
+    }  # fmt: skip
+
+    @pytest.fixture
+    def editor(self) -> Client:
+        every = ("view_recurringtask", "add_recurringtask", "change_recurringtask", "delete_recurringtask", "view_job")
+        return signed_in(*every, name="editor")
+
+    def save(self, client: Client, changes: RecurringTask | None = None, **fields: str) -> str:
+        place: tuple[str, list[int]] = ("add", []) if changes is None else ("change", [changes.pk])
+        url = reverse(f"admin:leasequeue_recurringtask_{place[0]}", args=place[1])
+        assert client.get(url).status_code == 200
+        answer = client.post(url, {**self.NEW, **fields}, follow=True)
+        page = Page(answer.content.decode())
+        assert (answer.status_code, page.inline, page.unnamed_fields()) == (200, [], [])
+        return page.text
+
+    def test_one_is_added_changed_and_deleted(self, clock: engine_clock.Clock, editor: Client) -> None:
+        assert "was added" in self.save(editor)
+        task = RecurringTask.objects.get()
+        assert (task.args, task.kwargs, task.backend, task.from_settings) == (["night"], {}, "", False)
+        tick()
+        task.refresh_from_db()
+        assert task.next_tick_at == datetime(2030, 1, 2, 1, 30, tzinfo=UTC)
+        text = self.save(editor, task, args='["other"]', schedule="every 30 minutes", queue_name="later")
+        assert "was changed" in text
+        task.refresh_from_db()
+        assert (task.schedule, task.args, task.next_tick_at) == ("every 30 minutes", ["other"], None)
+        clock.advance(hours=1)
+        tick()
+        clock.advance(hours=1)
+        tick()
+        assert [(job.queue.name, job.data["args"]) for job in StoredJob.objects.all()] == [("later", ["other"])]
+        editor.post(reverse("admin:leasequeue_recurringtask_delete", args=[task.pk]), {"post": "yes"})
+        assert not RecurringTask.objects.exists()
+        told = {line.action: line.detail for line in OperatorAction.objects.all()}
+        assert set(told) == {"add_recurring", "edit_recurring", "delete_recurring"}
+        assert told["edit_recurring"]["changed"] == {
+            "args": ["changed"], "schedule": ["30 2 * * *", "every 30 minutes"], "queue_name": ["", "later"],
+        }  # fmt: skip
+
+    @pytest.mark.parametrize(
+        ("fields", "words"),
+        [
+            ({"schedule": "61 * * * *"}, "is not a schedule"), ({"timezone": "Mars/Olympus"}, "is not a time zone"),
+            ({"task": "no.such.task"}, "there is no task at"), ({"task": PLACED}, "cannot be called so"),
+            ({"args": "{}"}, "args must be a list"), ({"kwargs": "[1"}, "not JSON: Expecting ',' delimiter: line 1"),
+            ({"backend": "nowhere"}, "nowhere"), ({"queue_name": "a\x00b"}, "Null characters"),
+        ],
+    )  # fmt: skip
+    def test_what_cannot_run_is_refused(
+        self, clock: engine_clock.Clock, editor: Client, fields: dict[str, str], words: str
+    ) -> None:
+        assert words in self.save(editor, **fields)
+        assert (RecurringTask.objects.count(), OperatorAction.objects.count()) == (0, 0)
+
+    def test_the_next_ten_times_are_shown(self, clock: engine_clock.Clock, editor: Client) -> None:
+        task = made(schedule="30 2 * * *", timezone="Europe/Berlin")
+        answer = editor.get(reverse("admin:leasequeue_recurringtask_change", args=[task.pk]))
+        text = Page(answer.content.decode()).text
+        assert all(f"2030-01-{day:02} 02:30:00 CET" in text for day in range(2, 12))
+        assert "2030-01-12" not in text
+        url = reverse("admin:leasequeue_recurringtask_times")
+        found = editor.get(url, {"schedule": "every 2 hours", "timezone": "UTC"}).content.decode()
+        assert found.count("<li>") == 10
+        assert "14:00:00 UTC</time> <small>in 2 h" in found
+        assert "is not a schedule" in editor.get(url, {"schedule": "<x>", "timezone": "UTC"}).content.decode()
+        assert signed_in("view_job", name="stranger").get(url).status_code == 403
+
+    def test_those_of_the_settings_are_read_only(
+        self, clock: engine_clock.Clock, editor: Client, settings: Any
+    ) -> None:
+        settings.LEASEQUEUE = {"RECURRING": {"report": {"task": REPORT, "schedule": "0 * * * *", "args": ["report"]}}}
+        engine.run(sync())
+        task = RecurringTask.objects.get()
+        for _ in range(2):
+            url = reverse("admin:leasequeue_recurringtask_change", args=[task.pk])
+            text = Page(editor.get(url).content.decode()).text
+            assert "The settings declare this task" in text
+            assert "2030-01-01 13:00:00" in text
+            assert editor.post(url, self.NEW).status_code == 403
+            delete = reverse("admin:leasequeue_recurringtask_delete", args=[task.pk])
+            assert editor.post(delete, {"post": "yes"}).status_code == 403
+            act(editor, task, "pause")
+
+
 def test_who_may_only_look_cannot_act(clock: engine_clock.Clock) -> None:
     task = made()
     viewer = signed_in("view_recurringtask", name="viewer")
     assert "Run the selected" not in shown(viewer)
     for action in ("run", "pause", "resume"):
         act(viewer, task, action)
+    for name, args in (("add", []), ("delete", [task.pk])):
+        assert viewer.get(reverse(f"admin:leasequeue_recurringtask_{name}", args=args)).status_code == 403
+    url = reverse("admin:leasequeue_recurringtask_change", args=[task.pk])
+    caller = signed_in("view_recurringtask", "change_recurringtask", name="caller")
+    assert caller.post(url, TestForm.NEW).status_code == 403, "who may pause one may not make it another"
+    assert "Kwargs" not in viewer.get(url).content.decode(), "arguments may be secret"
+    assert viewer.post(url, TestForm.NEW).status_code == 403
     task.refresh_from_db()
     assert (task.enabled, StoredJob.objects.count(), OperatorAction.objects.count()) == (True, 0, 0)
     stranger = signed_in("view_job", name="stranger")

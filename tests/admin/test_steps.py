@@ -18,6 +18,7 @@ from django_leasequeue.models import BulkOperation, Job, JobStep, OperatorAction
 from django_leasequeue.worker import JobControl
 from django_leasequeue.worker.control import Suspended
 from tests.admin.letters import NODE, bury, graves, start, states
+from tests.admin.pages import messages
 from tests.admin.people import signed_in
 from tests.engine.helpers import make
 
@@ -117,7 +118,7 @@ def suspended(*, event: str | None = None, queue: str = "work") -> int:
 
 def act(boss: Client, seq: int, **data: str) -> str:
     answer = boss.post(url("job_act", seq), data, follow=True)
-    return " ".join(str(message) for message in answer.context["messages"])
+    return messages(answer)
 
 
 def again(queue: str = "work") -> JobControl:

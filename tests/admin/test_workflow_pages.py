@@ -13,7 +13,7 @@ from django_leasequeue.engine import Ending, Failure, NewJob, Node, Release
 from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.models import OperatorAction, Workflow
 from tests.admin.letters import graves
-from tests.admin.pages import Page
+from tests.admin.pages import Page, messages, read
 from tests.admin.people import signed_in
 from tests.engine.helpers import NODE, claim
 
@@ -56,12 +56,7 @@ def finish(*jobs: engine.LeasedJob) -> None:
 
 
 def look(client: Client, uid: UUID, **query: Any) -> Page:
-    answer = client.get(reverse("admin:leasequeue_workflow", args=[uid]), query)
-    assert answer.status_code == 200
-    page = Page(answer.content.decode())
-    assert page.inline == []
-    assert len(page.ids()) == len(set(page.ids()))
-    return page
+    return read(client.get(reverse("admin:leasequeue_workflow", args=[uid]), query))
 
 
 def listed(client: Client, **query: Any) -> list[str]:
@@ -74,7 +69,7 @@ def listed(client: Client, **query: Any) -> list[str]:
 def act(client: Client, uid: UUID, action: str) -> str:
     answer = client.post(reverse("admin:leasequeue_workflow_act", args=[uid]), {"action": action}, follow=True)
     assert answer.status_code == 200
-    return " ".join(str(message) for message in answer.context["messages"])
+    return messages(answer)
 
 
 def state(uid: UUID) -> tuple[str, int, int, int]:

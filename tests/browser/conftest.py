@@ -101,4 +101,4 @@ def reaper(subprocess_env: dict[str, str]) -> Iterator[None]:
         yield
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(120)

@@ -125,8 +125,8 @@ class Person:
                 if each.get("impact") in ("serious", "critical", None)
             ]
             assert not serious, f"{self.driver.current_url}, {scheme}: {serious}"
-            if picture and _IMAGES:
-                self._picture(f"{picture}{'-dark' if scheme == 'dark' else ''}.png", dark=scheme == "dark")
+            if picture and _IMAGES and scheme == "light":
+                self._picture(f"{picture}.png")
         self.scheme("light")
         self.driver.get_log("browser")  # what the policy refuses axe itself
 
@@ -136,9 +136,7 @@ class Person:
         moving = "return document.getAnimations().length"
         self.wait_until(lambda: self.driver.execute_script(moving) == 0, "colours do not come to rest")
 
-    def _picture(self, name: str, *, dark: bool) -> None:
-        if dark and not name.startswith("overview"):
-            return
+    def _picture(self, name: str) -> None:
         height = min(int(self.driver.execute_script("return document.documentElement.scrollHeight")), 1_600)
         self.driver.set_window_size(1280, max(height, 600) + 150)
         Path(str(_IMAGES)).mkdir(parents=True, exist_ok=True)

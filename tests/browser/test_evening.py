@@ -70,7 +70,7 @@ def test_an_evening_on_call(person: Person, reaper: None, trouble: dict[str, lis
 
     # One group, one of its jobs: its attempts and the timeline of its leases.
     person.choose("//th/a[text()='shop.Declined']")
-    person.check("dead-letters-list")
+    person.check()
     person.choose(f"//th/a[text()='{first}']")
     for words in (
         "Attempt 2",
@@ -92,7 +92,7 @@ def test_an_evening_on_call(person: Person, reaper: None, trouble: dict[str, lis
     person.choose("//th/a[text()='shop.Declined']")
     person.choose(f"//th/a[text()='{second}']")
     person.choose("#job-edit")
-    person.check("edit")
+    person.check()
     person.type("#lq-data", '{"kwargs": {"order": 1 "card": "5500"}}')
     person.choose("//button[text()='Show what changes']")
     person.wait_for('1: {"kwargs": {"order": 1 "card"')
@@ -116,7 +116,7 @@ def test_an_evening_on_call(person: Person, reaper: None, trouble: dict[str, lis
     person.choose("//nav[@aria-label='Queues and jobs']//a[text()='Dead letters']")
     person.choose("//button[starts-with(@aria-label, 'Redrive the group smtplib')]")
     person.wait_for("5,000")
-    person.check("redrive")
+    person.check()
     person.type("#lq-to", "later")
     person.type("#lq-rate", "400")
     person.type("#lq-typed", str(person.driver.execute_script("return document.querySelector('[name=phrase]').value")))
@@ -144,7 +144,7 @@ def test_an_evening_on_call(person: Person, reaper: None, trouble: dict[str, lis
     person.choose("//nav[@aria-label='Queues and jobs']//a[text()='Operator actions']")
     for words in ("retry", "edit", "redrive", "discard", "the customer sends the file again", "oncall"):
         assert words in person.text
-    person.check("audit")
+    person.check()
     assert {action.split(".")[0] for action in OperatorAction.objects.values_list("action", flat=True)} >= {
         "retry", "edit", "redrive", "discard",
     }  # fmt: skip
@@ -154,16 +154,32 @@ def test_pages_of_queues_and_workers_have_no_barriers(person: Person, trouble: d
     person.sign_in("oncall", "evening")
     queue = StoredJob.objects.filter(pk=trouble["shop"][0]).values_list("queue_id", flat=True).get()
     for name, args, picture in (
-        ("queue_changelist", [], "queues"),
+        ("queue_changelist", [], None),
         ("queue_change", [queue], "queue"),
         ("queue_options", [queue], None),
         ("job_changelist", [], None),
         ("worker_changelist", [], None),
         ("bulkoperation_changelist", [], None),
+        ("recurringtask_changelist", [], None),
     ):
         person.open(reverse(f"admin:leasequeue_{name}", args=args))
         person.check(picture)
     person.open(reverse("admin:leasequeue_job_changelist", query={"queue": queue}))
+    person.check()
+
+
+def test_the_next_times_of_a_schedule_follow_what_is_typed(person: Person) -> None:
+    User.objects.create_superuser("oncall", password="evening")
+    person.sign_in("oncall", "evening")
+    person.open(reverse("admin:leasequeue_recurringtask_add"))
+    person.type("#id_schedule", "30 2 * * *")
+    person.wait_for("02:30:00 UTC")
+    person.type("#id_timezone", "Europe/Berlin")
+    person.wait_for("02:30:00 CE")
+    person.type("#id_schedule", "nonsense")
+    person.wait_for("is not a schedule")
+    person.type("#id_schedule", "@hourly")
+    person.wait_for(":00:00 CE")
     person.check()
 
 

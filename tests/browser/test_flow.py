@@ -12,11 +12,12 @@ from django.urls import reverse
 
 from django_leasequeue import engine
 from django_leasequeue.admin import job_search
-from django_leasequeue.engine import Failure, Limited, LimitValues, NewJob, Node, Release
-from django_leasequeue.models import Limit, Workflow
+from django_leasequeue.engine import Failure, Limited, LimitValues, NewJob, Node, Release, clock
+from django_leasequeue.models import Limit, Worker, Workflow
 from django_leasequeue.worker import JobControl
 from django_leasequeue.worker.control import Suspended
 from tests.engine.helpers import make
+from tests.support.rows import rows
 
 if TYPE_CHECKING:
     from .person import Person
@@ -47,7 +48,7 @@ def test_a_workflow_and_a_limit_on_call(person: Person) -> None:
     trouble()
     person.sign_in("oncall", "evening")
     person.choose("//a[contains(@href, '/leasequeue/workflow/') and text()='Workflows']")
-    person.check("workflows")
+    person.check()
     person.choose("//th/a[text()='report']")
     person.wait_for("shop.Declined: card was declined")
     person.check("workflow")
@@ -64,10 +65,10 @@ def test_a_workflow_and_a_limit_on_call(person: Person) -> None:
     assert Workflow.objects.get().get_state_display() == "cancelled"
 
     person.choose("//nav[@aria-label='Queues and jobs']//a[text()='Limits']")
-    person.check("limits")
+    person.check()
     person.choose("//th/a[text()='partner-api']")
     person.type("#id_concurrency", "2")
-    person.check("limit")
+    person.check()
     person.choose("[name=_save]")
     person.wait_for("The limit partner-api is set: 2 at a time.")
     person.tab_to("[name=_selected_action]")
@@ -97,7 +98,7 @@ def test_a_search_goes_on_by_itself(person: Person, monkeypatch: pytest.MonkeyPa
     person.choose("//button[text()='Show']")
     person.wait_for("Looked at 52 jobs, found 2: these are all")
     person.wait_for("customer=17")
-    person.check("search")
+    person.check()
 
 
 @pytest.mark.slow
@@ -114,7 +115,7 @@ def test_the_steps_of_a_task_that_waits(person: Person) -> None:
     person.sign_in("oncall", "evening")
     person.open(reverse("admin:leasequeue_job_change", args=[leased.seq]))
     person.wait_for("waits for packed:42")
-    person.check("steps")
+    person.check()
 
 
 def test_a_phone_shows_the_overview_on_three_screens_and_a_large_workflow_on_one(person: Person) -> None:
@@ -124,13 +125,16 @@ def test_a_phone_shows_the_overview_on_three_screens_and_a_large_workflow_on_one
         engine.run(engine.enqueue(f"queue-{number}", [job]))
     parts = [Node("queue-1", job, (0,), label=f"part {number}") for number in range(300)]
     engine.run(engine.start_workflow([Node("queue-1", job), *parts], uuid4(), name="large"))
+    for number in range(6):
+        at, node = clock.now(), f"web-{number}:1234:ab12cd"
+        rows(Worker).create(node=node, host="web", pid=number, concurrency=8, started_at=at, seen_at=at)
     User.objects.create_superuser("oncall", password="evening")
     person.sign_in("oncall", "evening")
     size = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
     person.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     for name, args, screens in (
         ("overview", [], 3.0),
-        ("workflow", [Workflow.objects.get().uid], 1.15),
+        ("workflow", [Workflow.objects.get().uid], 1.0),
     ):
         person.open(reverse(f"admin:leasequeue_{name}", args=args))
         person.check()

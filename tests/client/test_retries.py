@@ -24,8 +24,7 @@ from django_leasequeue.client import (
     Unauthorized,
 )
 from django_leasequeue.client.calls import Calls
-from django_leasequeue.client.retries import call, seconds_of
-from django_leasequeue.client.steps import Answer, Call, Pause, Request
+from django_leasequeue.client.plans import Answer, Call, Pause, Request, call, seconds_of
 
 WRITTEN = {"topic": "t", "seqs": [7], "count": 1, "created": False, "deduped": False}
 

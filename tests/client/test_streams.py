@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from django_leasequeue.client import ClientJob, ConnectionFailed, Forbidden, Retry
-from django_leasequeue.client.events import MAX_EVENT, Event, EventReader
-from django_leasequeue.client.loops import claims, work
-from django_leasequeue.client.steps import Answer, Close, Give, Open, Pause, Read, Request, Source
+from django_leasequeue.client.loops import MAX_EVENT, Event, EventReader, claims, work
+from django_leasequeue.client.plans import Answer, Close, Give, Open, Pause, Read, Request, Source
 
 OPENING = b"retry: 2000\n\n: hb\n\n"
 OPEN = Answer(200, {}, b"")

@@ -72,4 +72,4 @@ def serve_objects() -> Iterator[ObjectServer]:
             yield server
         finally:
             server.shutdown()
-            thread.join(20)
+            thread.join(120)

@@ -310,7 +310,7 @@ class TestStatus:
         queue.queue.nack(queue.queue.claim()[0], delay_ms=60_000, error="not yet")
         for id, state, message in (("gave up", "failed", "no use"), ("failing", "failing", "not yet")):
             status = queue.get_status(id)
-            assert (status.state, status.error.message) == (state, message)
+            assert (status.state, status.error.message, str(status.error)) == (state, message, message)
 
 
 class TestEnds:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from django_leasequeue.compat import jobqueue, jobqueue_values, jqueue
+from django_leasequeue.exceptions import InvalidOption
 
 PAGES = Path(__file__).parents[2] / "docs" / "how-to"
 
@@ -22,8 +25,9 @@ JQUEUE = {
     "QueueState": "jobs version queued_jobs in_progress_jobs find model_validate",
 }
 JOB_QUEUE = {
-    "": "Queue Reaper MemoryStorage FileStorage RedisStorage SQLiteStorage JsonSerde create_json_serde JobQueueError"
-    " MaxRetriesError TimeoutError JobFailedError",
+    "": "Queue Reaper MemoryStorage FileStorage RedisStorage SQLiteStorage PgStorage Storage JsonSerde"
+    " create_json_serde JobQueueError MaxRetriesError TimeoutError JobFailedError JobNotFoundError JobCancelledError"
+    " StorageError",
     "Queue": "start stop enqueue enqueue_and_wait cancel get_result get_status update_result_ttl execute on"
     " payload_serde result_serde worker_id concurrency blockTimeout max_retries visibility_timeout processingQueueTTL"
     " result_ttl after_execution logger",
@@ -56,3 +60,40 @@ def test_a_name_is_there_or_the_page_says_why_not(modules: list[Any], page: str,
         and name not in text
     ]
     assert missing == []
+
+
+#: Calls as the originals' documents write them: what is called, positional arguments, names of keyword arguments.
+CALLS: list[tuple[Any, int, str]] = [
+    (jqueue.BrokerQueue, 2, ""),
+    (jqueue.DirectQueue, 1, ""),
+    (jqueue.HeartbeatManager, 3, ""),
+    (jqueue.HeartbeatManager, 2, "interval"),
+    (jqueue.DirectQueue.enqueue, 4, ""),
+    (jqueue.DirectQueue.enqueue, 2, "payload priority"),
+    (jqueue.BrokerQueue.dequeue, 2, "batch_size"),
+    (jqueue.DirectQueue.requeue_stale, 1, "timeout"),
+    (jqueue.DirectQueue.nack, 1, "job_id"),
+    (jqueue.QueueState.queued_jobs, 1, "entrypoint"),
+    (jqueue.Job, 7, ""),
+    (jqueue.Job.new, 3, ""),
+    (jobqueue.Queue, 1, "worker_id concurrency max_retries visibility_timeout result_ttl payload_serde result_serde"),
+    (jobqueue.Queue.enqueue, 3, "max_attempts result_ttl"),
+    (jobqueue.Queue.enqueue_and_wait, 3, "timeout max_attempts result_ttl"),
+]
+
+
+@pytest.mark.parametrize(("function", "positional", "names"), CALLS)
+def test_a_call_is_written_as_there(function: Any, positional: int, names: str) -> None:
+    inspect.signature(function).bind(*range(positional), **dict.fromkeys(names.split()))
+
+
+def test_a_storage_says_what_takes_its_place() -> None:
+    storages = [
+        kind for module in (jqueue, jobqueue) for name, kind in vars(module).items() if name.endswith("Storage")
+    ]
+    assert len(storages) == 4 + 5 + 2  # the base of all is in both
+    for kind in storages:
+        with pytest.raises(InvalidOption, match="Give the name of a queue"):
+            kind(bucket="b", key="k")
+    with pytest.raises(InvalidOption, match="name of a queue"):
+        jqueue.DirectQueue(Mock(spec=jqueue.ObjectStoragePort))

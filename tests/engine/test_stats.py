@@ -75,6 +75,18 @@ def test_several_queues_in_one_statement() -> None:
     assert {name: counts.ready for name, counts in found.items()} == {"other": 1, "work": 2}
 
 
+def test_of_several_queues_those_with_many_jobs_share_what_is_counted(monkeypatch) -> None:
+    monkeypatch.setattr(stats, "FEW", 2)
+    ids = [make(name) for name in ("small", "large", "larger")]
+    for name, jobs in (("small", 2), ("large", 8), ("larger", 30)):
+        put(jobs, queue=name)
+    for budget, seen in ((20, [(2, 2, True), (8, 10, True), (11, 10, False)]), (1, [(2, 2, True), (3, 2, False)])):
+        found = engine.run(stats.counts_by_id(ids, budget=budget))
+        assert [(counts.ready, counts.cap, counts.exact) for counts in found.values()][: len(seen)] == seen
+    sample()
+    assert [counts.ready for counts in engine.run(stats.counts_by_id(ids, budget=1)).values()] == [2, 8, 30]
+
+
 def test_behind_the_cap_a_count_says_so_and_uses_the_newest_sample(settings, clock) -> None:
     settings.LEASEQUEUE = {"COUNT_CAP": 5}
     put(20)

@@ -243,7 +243,7 @@ def test_an_ended_workflow_is_forgotten_with_what_never_started(clock: engine_cl
         ([node("a", 0)], "stand before it"),
         ([node("a"), node("b", 0, 0)], "each once"),
         ([Node("work", NewJob(1, key="k"))], "no key"),
-        ([Node("work", NewJob(1, delay_ms=5))], "no time of its own"),
+        ([Node("work", NewJob(1, delay_ms=-5))], "the delay of a job"),
     ],
 )
 def test_what_is_no_graph_is_refused(nodes: list[Node], text: str) -> None:

@@ -7,7 +7,7 @@ from testproject.asgi import application
 # Modules with views: they can be imported once Django is set up.
 for module, names in {
     "hub": ("BACKSTOP", "POLL", "LOOK"),
-    "reading": ("BACKSTOP",),
+    "waiting": ("BACKSTOP",),
     "watching": ("BACKSTOP", "POLL"),
 }.items():
     for name in names:

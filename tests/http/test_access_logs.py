@@ -13,7 +13,7 @@ from gunicorn.config import Config
 from gunicorn.glogging import Logger
 from uvicorn.logging import AccessFormatter
 
-from django_leasequeue.http.redaction import install
+from django_leasequeue.http.auth import redact_access_logs
 
 TARGET = "/v0/topics/work/work?node=a&token=lqk_abc_s3cret&max=2"
 SHOWN = "/v0/topics/work/work?node=a&token=[redacted]&max=2"
@@ -21,7 +21,7 @@ SHOWN = "/v0/topics/work/work?node=a&token=[redacted]&max=2"
 
 @pytest.fixture(autouse=True)
 def _loggers() -> Iterator[None]:
-    install()
+    redact_access_logs()
     names = ("gunicorn.access", "gunicorn.error", "uvicorn.access")
     before = {name: (logging.getLogger(name).propagate, logging.getLogger(name).level) for name in names}
     yield

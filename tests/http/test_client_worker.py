@@ -125,7 +125,8 @@ def test_a_cancelled_workflow_stops_what_runs(client: Client, queue: str, stream
         eventually(lambda: began)
         engine.run(engine.cancel_workflow(uid))
         eventually(lambda: engine.run(engine.get_workflow(uid)).cancelled == 2)
-    assert len(began) == 1
+    # Where the machine stood still for a lease, the first job began twice; the second one never does.
+    assert len(set(began)) == 1
 
 
 def test_acks_go_together(client: Client, server: Server, queue: str) -> None:
@@ -458,3 +459,22 @@ def test_without_its_lease_nothing_is_kept(client: Client, queue: str) -> None:
     with pytest.raises(LeaseLost):
         steps.step("a", str)
     assert job.lost
+
+
+def test_a_process_that_stood_still_before_the_thread_began_starts_nothing(
+    client: Client, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_start, deliveries = leases.Leases.may_start, []
+
+    async def stopped_after(self: leases.Leases, job: ClientJob) -> bool:
+        answer = await may_start(self, job)
+        if job.deliveries == 1:
+            self._good_until[job] = 0
+        return answer
+
+    monkeypatch.setattr(leases.Leases, "may_start", stopped_after)
+    client.produce(queue, [Record(7)])
+    with running(Worker(client, queue, lambda job: deliveries.append(job.deliveries), lease_ms=500)):
+        eventually(lambda: counters(client, queue) == {"ready": 0, "in_flight": 0, "dead_lettered": 0}, "it is done")
+    assert deliveries
+    assert 1 not in deliveries

@@ -59,7 +59,18 @@ def test_g1_the_flush_is_known_after_a_change(api: Api) -> None:
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD"])
 @pytest.mark.parametrize(
-    "path", ["", "/", "/nothing", "/nothing/", "/topics/", "/topics/t/", "/topics/t/claim/x", "//"]
+    "path",
+    [
+        "",
+        "/",
+        "/nothing",
+        "/nothing/",
+        "/topics/",
+        "/topics/t/",
+        "/topics/t/claim/x",
+        "//",
+        "/topics/t%0A/jobs/-1/steps",
+    ],
 )
 def test_g2_an_address_that_is_not_there(api: Api, method: str, path: str) -> None:
     answer = api.client.generic(method, f"/v0{path}", b"{}", content_type="application/json")

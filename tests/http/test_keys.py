@@ -20,13 +20,12 @@ from django_leasequeue import engine
 from django_leasequeue.conf import process
 from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.http.access import Access
-from django_leasequeue.http.auth import split_token
+from django_leasequeue.http.auth import redact, split_token
 from django_leasequeue.http.fields import Text
 from django_leasequeue.http.keys import MARK, USED_EVERY, create_key, find, make_token
-from django_leasequeue.http.redaction import redact
 from django_leasequeue.http.throttle import Guesses
 from django_leasequeue.http.topics.base import NAMES_TOPIC
-from django_leasequeue.http.topics.serializers import ConfigBody
+from django_leasequeue.http.topics.catalog import ConfigBody
 from django_leasequeue.models import ApiKey
 from tests.http.client import Api
 

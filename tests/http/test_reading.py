@@ -169,7 +169,7 @@ def test_r1_a_long_poll_wakes_on_an_append(server: Server, other: Server, topic:
     log = topic
     server.put(f"topics/{log}", {"type": kind})
     begin = diff(server, log)["head_seq"]
-    wait = in_background(lambda: diff(server, log, from_seq=begin, wait_ms=20_000))
+    wait = in_background(lambda: diff(server, log, from_seq=begin, wait_ms=30_000))
     time.sleep(0.3)
     written = other.write(log, "new")
     answer = wait()
@@ -180,7 +180,7 @@ def test_r1_a_long_poll_wakes_on_an_append(server: Server, other: Server, topic:
 
 def test_r1_a_long_poll_of_a_topic_that_is_deleted(server: Server, other: Server, log: str) -> None:
     def poll() -> dict[str, Any]:
-        status, answer = server.call("POST", f"topics/{log}/diff", {"wait_ms": 20_000})
+        status, answer = server.call("POST", f"topics/{log}/diff", {"wait_ms": 30_000})
         return {"status": status, **answer}
 
     wait = in_background(poll)
@@ -198,7 +198,7 @@ def test_r1_a_record_that_commits_late_is_never_skipped(server: Server, log: str
         waiting = diff(server, log, from_seq=first[-1])
         assert waiting["records"] == []
         assert (waiting["caught_up"], waiting["head_seq"], waiting["next_from_seq"]) == (False, later[-1], first[-1])
-        poll = in_background(lambda: diff(server, log, from_seq=first[-1], wait_ms=20_000))
+        poll = in_background(lambda: diff(server, log, from_seq=first[-1], wait_ms=30_000))
         time.sleep(0.2)
         executor.connection.commit()
         assert seqs(poll()) == late + later
@@ -208,7 +208,7 @@ def test_r1_a_record_that_commits_late_is_never_skipped(server: Server, log: str
 def test_r1_a_transaction_that_is_rolled_back_holds_nobody_up(server: Server, log: str) -> None:
     with uncommitted(log, "never") as (executor, _):
         later = server.write(log, "later")
-        poll = in_background(lambda: diff(server, log, wait_ms=20_000))
+        poll = in_background(lambda: diff(server, log, wait_ms=30_000))
         time.sleep(0.2)
         executor.connection.rollback()
         assert seqs(poll()) == later
@@ -495,7 +495,7 @@ def test_r1_a_place_that_the_server_may_have_lost(server: Server, log: str) -> N
         status, answer = server.call("POST", f"topics/{log}/diff", lost)
         assert (status, answer["error"]["code"]) == (409, "log_truncated")
         assert answer["error"]["detail"] == {"topic": log, "next_from_seq": 0, "timeline": page["timeline"]}
-        page = diff(server, log, **lost, reset=True, wait_ms=20_000)
+        page = diff(server, log, **lost, reset=True, wait_ms=30_000)
         assert (page["reset_to"], seqs(page)) == (0, [seq])
 
 

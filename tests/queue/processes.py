@@ -28,7 +28,7 @@ def python(code: str, env: dict[str, str], *arguments: str) -> Iterator[subproce
         yield process
     finally:
         process.kill()
-        process.communicate(timeout=20)
+        process.communicate(timeout=120)
 
 
 def readline(process: subprocess.Popen[str]) -> str:

@@ -127,7 +127,10 @@ class TestTheHandle:
         assert [receipt.status for receipt in receipts] == ["queued"] * 5
         jobs = queue.claim(5)
         assert queue.extend_many(jobs[:2], 60_000).ok == [job.seq for job in jobs[:2]]
-        assert queue.ack_many(jobs[:3]).ok == [job.seq for job in jobs[:3]]
+        with pytest.raises(InvalidOption, match="one result for each of the 3 jobs, not 2"):
+            queue.ack_many(jobs[:3], [1, 2])
+        assert queue.ack_many(jobs[:3], [{"n": 0}, None, 2]).ok == [job.seq for job in jobs[:3]]
+        assert [queue.get_result(job.seq) for job in jobs[:3]] == [{"n": 0}, None, 2]
         assert queue.nack_many(jobs[3:], unstarted=True).ok == [job.seq for job in jobs[3:]]
         assert [outcome.value for outcome in queue.ack_many(jobs).outcomes.values()] == ["not_found"] * 3 + [
             "not_held"

@@ -114,11 +114,14 @@ class Incidents:
         return process.death if process is not None else None
 
     def alive(self, roles: frozenset[str], begin: int, end: int) -> set[str]:
-        """Return the processes of some roles that lived from one moment to another."""
+        """Return the processes of some roles that lived from one moment to another, not stopped all the time."""
         return {
             who
             for who, process in self.processes.items()
-            if process.role in roles and process.since <= begin and (process.death is None or process.death.at > end)
+            if process.role in roles
+            and process.since <= begin
+            and (process.death is None or process.death.at > end)
+            and not any(stop.begin <= begin and (stop.end is None or stop.end >= end) for stop in process.stops)
         }
 
     def ended_before(self, who: str, at: int) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ import pyarrow as pa  # noqa: E402
 from pyspark.sql import functions as f  # noqa: E402
 
 from django_leasequeue.exceptions import InvalidOption  # noqa: E402
-from django_leasequeue.spark import bronze, delta, pipeline  # noqa: E402
+from django_leasequeue.spark import bronze, delta, pipeline, report  # noqa: E402
 from django_leasequeue.spark.layout import Lake  # noqa: E402
 from tests.spark.conftest import Source  # noqa: E402
 from tests.spark.helpers import at, event, many  # noqa: E402
@@ -31,7 +30,7 @@ def lake(source: Source, tmp_path: Path) -> Lake:
 
 
 def table(lake: Lake) -> Any:
-    found = delta.open_or_none(lake)
+    found = delta.open_or_none(lake.bronze)
     assert found is not None
     return found
 
@@ -54,12 +53,12 @@ def test_a_driver_killed_around_a_commit_neither_loses_nor_repeats(
     if when == "after its commit":
         bronze.ingest(lake, source.options)
         # Spark notes a finished batch last: without that note it does the batch again.
-        newest = max(Path(lake.checkpoint("bronze.delta"), "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+        newest = max(Path(lake.checkpoint("bronze"), "commits").glob("[0-9]*"), key=lambda path: int(path.name))
         newest.unlink()
         newest.with_name(f".{newest.name}.crc").unlink(missing_ok=True)
     else:
-        (Path(delta.uri(lake)) / "data" / "orphan").mkdir()
-        shutil.copy(table(lake).file_uris()[0].removeprefix("file://"), Path(delta.uri(lake)) / "data" / "orphan")
+        (Path(lake.bronze) / "data" / "orphan").mkdir()
+        shutil.copy(table(lake).file_uris()[0].removeprefix("file://"), Path(lake.bronze) / "data" / "orphan")
     before = len(table(lake).history())
     bronze.ingest(lake, source.options)
     assert bronze.read(lake).agg(f.count("id"), f.countDistinct("id")).first() == (150, 150)
@@ -74,7 +73,7 @@ def test_a_new_checkpoint_goes_on_with_the_same_table(
         bronze.ingest(lake, source.options)
     pipeline.refine(lake)
     event(database, seq=201)
-    shutil.rmtree(lake.checkpoint("bronze.delta"))
+    shutil.rmtree(lake.checkpoint("bronze"))
     # A new stream counts its batches from 0 again: they do not pass for those of the old one, and no row comes twice.
     assert bronze.ingest(lake, source.options) == 3
     assert seqs(lake) == [1, 101, 201]
@@ -85,18 +84,44 @@ def test_a_new_checkpoint_goes_on_with_the_same_table(
     assert lake.read(lake.silver("jobs")).count() == 4
 
 
-def test_a_lake_that_turns_to_delta_keeps_what_it_has(
-    lake: Lake, source: Source, database: psycopg.Connection[Any]
+class Stop(Exception):
+    pass
+
+
+@pytest.mark.parametrize("after", ["attempts", "jobs"])
+def test_silver_replaces_days_at_once_and_a_kill_leaves_whole_tables(
+    lake: Lake, source: Source, database: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch, after: str
 ) -> None:
-    event(database, seq=1)
-    pipeline.run(Lake(lake.spark, lake.root), source.options)
-    database.execute("TRUNCATE leasequeue_leaseevent")
-    event(database, seq=2)
+    for seq, hours in ((1, 0), (2, 1), (3, 24)):
+        event(database, seq=seq, occurred_at=at(hours * 3_600))
+        event(database, seq=seq, kind=2, node="a", waited=0, occurred_at=at(hours * 3_600 + 1))
     pipeline.run(lake, source.options)
-    event(database, seq=1, kind=10)
-    pipeline.run(lake, source.options)
+    before = {path: deltalake.DeltaTable(path).version() for path in map(lake.silver, ("attempts", "jobs"))}
+    event(database, seq=1, kind=5, ran=5, node="a", occurred_at=at(25 * 3_600))
+    bronze.ingest(lake, source.options)
+    replace = delta.replace
+
+    def killed(frame: Any, path: str, days: Any = None) -> None:
+        replace(frame, path, days)
+        if path == lake.silver(after):
+            raise Stop
+
+    monkeypatch.setattr(delta, "replace", killed)
+    with pytest.raises(Stop):
+        pipeline.refine(lake)
+    monkeypatch.undo()
+    assert lake.read(lake.silver("jobs")).count() == lake.read(lake.silver("attempts")).count() == 3
+    assert pipeline.refine(lake) == 1
     states = {row.seq: row.state for row in lake.read(lake.silver("jobs")).collect()}
-    assert states == {1: "cancelled", 2: "open"}
+    assert states == {1: "completed", 2: "open", 3: "open"}
+    assert pipeline.refine(lake) == 0
+    for path, version in before.items():
+        # The other day's files are those of before, and the version of before can still be read.
+        table = deltalake.DeltaTable(path)
+        now = set(table.file_uris())
+        table.load_as_version(version)
+        assert [name for name in table.file_uris() if name not in now] != table.file_uris()
+        assert table.to_pyarrow_table().num_rows == 3
 
 
 def test_it_is_read_by_others(lake: Lake, source: Source, database: psycopg.Connection[Any]) -> None:
@@ -104,7 +129,7 @@ def test_it_is_read_by_others(lake: Lake, source: Source, database: psycopg.Conn
     bronze.ingest(lake, source.options)
     many(database, 50, occurred_at=at(86_400))
     bronze.ingest(lake, source.options)
-    place = delta.uri(lake)
+    place = lake.bronze
     arrow = table(lake).to_pyarrow_table()
     assert sum(map(len, arrow.column("seqs").to_pylist())) == 150
     assert duckdb.sql("SELECT sum(len(seqs)), count(DISTINCT day) FROM arrow").fetchall() == [(150, 2)]
@@ -118,6 +143,31 @@ def test_it_is_read_by_others(lake: Lake, source: Source, database: psycopg.Conn
     assert sorted(str(row["min.day"]) for row in bounds) == ["2030-01-01", "2030-01-02"]
 
 
+def test_silver_and_gold_are_read_by_others_and_kept_up(
+    lake: Lake, source: Source, database: psycopg.Connection[Any]
+) -> None:
+    polars = pytest.importorskip("polars")
+    for hours in (0, 24):
+        many(database, 50, jobs=10, occurred_at=at(hours * 3_600))
+        event(database, seq=60 + hours, occurred_at=at(hours * 3_600))
+        pipeline.run(lake, source.options)
+    jobs, hourly = lake.silver("jobs"), lake.gold("throughput")
+    by_day = {"2030-01-01": 51, "2030-01-02": 1}
+    arrow = duckdb.from_arrow(deltalake.DeltaTable(jobs).to_pyarrow_dataset())
+    assert dict(arrow.aggregate("job_day, count(*)").fetchall()) == by_day
+    assert dict(polars.read_delta(jobs).group_by("job_day").len().iter_rows()) == by_day
+    assert deltalake.DeltaTable(jobs).to_pandas().groupby("job_day").size().to_dict() == by_day
+    assert polars.read_delta(hourly)["enqueued"].sum() == 52
+    assert polars.read_delta(hourly, version=0)["enqueued"].sum() == 51
+    gold, _ = report.in_directory(lake.root)
+    assert sum(gold["throughput"]["enqueued"].to_pylist()) == 52
+    delta.maintain(lake)
+    assert dict(polars.read_delta(jobs).group_by("job_day").len().iter_rows()) == by_day
+    event(database, seq=1, kind=10, occurred_at=at(25 * 3_600))
+    pipeline.run(lake, source.options)
+    assert dict(lake.read(jobs).groupBy("state").count().collect()) == {"open": 51, "cancelled": 1}
+
+
 def test_small_files_are_merged_and_columns_may_come(
     lake: Lake, source: Source, database: psycopg.Connection[Any]
 ) -> None:
@@ -126,26 +176,34 @@ def test_small_files_are_merged_and_columns_may_come(
         bronze.ingest(lake, source.options)
     assert delta.maintain(lake) == 3
     assert len(table(lake).file_uris()) == 1
-    assert Path(delta.uri(lake), "_delta_log", "_last_checkpoint").exists()
+    assert Path(lake.bronze, "_delta_log", "_last_checkpoint").exists()
     event(database, seq=4)
     bronze.ingest(lake, source.options)
     assert seqs(lake) == [1, 2, 3, 4]
     # As a later version of this package writes it.
-    rows = delta.rows(lake, table(lake)).limit(1).withColumns({"id": f.lit(99).cast("bigint"), "added": f.lit("x")})
+    rows = delta._rows(lake, table(lake)).limit(1).withColumns({"id": f.lit(99).cast("bigint"), "added": f.lit("x")})
     delta._follow_schema(table(lake), rows)
-    assert delta.rows(lake, table(lake)).where("added is null").count() == 4
+    assert delta._rows(lake, table(lake)).where("added is null").count() == 4
     with pytest.raises(InvalidOption, match="other types of id"):
         delta._follow_schema(table(lake), rows.withColumn("id", f.lit("text")))
 
 
-def test_without_the_extra_it_says_what_to_install(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delta, "installed", lambda: False)
+def test_without_the_extra_it_is_parquet_or_says_what_to_install(
+    lake: Lake, source: Source, database: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert Lake(lake.spark, lake.root).format == "delta"
+    monkeypatch.setattr("django_leasequeue.spark.delta.find_spec", lambda name: None)
+    monkeypatch.setattr("django_leasequeue.spark.layout.find_spec", lambda name: None)
     with pytest.raises(InvalidOption, match="django-leasequeue\\[delta\\]"):
         bronze.ingest(lake, {})
-    assert delta.open_or_none(Lake(lake.spark, lake.root)) is None
-    (Path(delta.uri(lake)) / "_delta_log").mkdir(parents=True)
-    (Path(delta.uri(lake)) / "_delta_log" / "0.json").write_text(json.dumps({}))
-    with pytest.raises(InvalidOption, match="has or wants a Delta table"):
-        bronze.read_or_none(Lake(lake.spark, lake.root))
+    plain = Lake(lake.spark, lake.root)
+    assert plain.format == "parquet"
+    event(database, seq=1)
+    pipeline.run(plain, source.options)
+    monkeypatch.undo()
+    # A lake goes on as it began.
+    assert Lake(lake.spark, lake.root).format == "parquet"
+    with pytest.raises(InvalidOption, match="tables in the format 'parquet', not 'delta'"):
+        pipeline.run(lake, source.options)
     with pytest.raises(InvalidOption, match="one of parquet, delta"):
         Lake(lake.spark, lake.root, "iceberg")

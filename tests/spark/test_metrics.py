@@ -103,6 +103,25 @@ def test_how_well_a_queue_serves(spark: SparkSession) -> None:
     assert row[2:] == (199, 198 * 3 + 16, 0.0, 198 + 11, 0.0, 401)
 
 
+def test_sums_by_tenant(spark: SparkSession) -> None:
+    history = History()
+    for number in range(4):
+        history.job(number, ("a", number + 1, number + 3, "acked"))
+    history.job(0, ("a", 10, 14, "released"), ("a", 15, 17, "failed"))
+    history.job(0)
+    history.job(-8 * 86_400, ("a", -8 * 86_400, -7.9 * 86_400, "acked"))
+    attempts, jobs = metrics.attempts(history.frame(spark)), metrics.jobs(history.frame(spark))
+    named, other = '{"ten.ant": "x"}', '{"ten.ant": 7, "b": "x"}'
+    tag = f.expr(f"case when seq <= 3 then '{named}' when seq > 4 then '{other}' end")
+    found = metrics.tenants(attempts, jobs.withColumn("tags", tag), "ten.ant").collect()
+    assert [tuple(row)[:2] + tuple(row)[4:] for row in found] == [
+        ("ten.ant", "7", 2, 0, 1, 6.0, 5.5, 6 / 14),
+        ("ten.ant", "x", 3, 3, 0, 6.0, 1.0, 6 / 14),
+        ("ten.ant", None, 1, 1, 0, 2.0, 1.0, 2 / 14),
+    ]
+    assert metrics.tenants(attempts, jobs, None).count() == 0
+
+
 def test_a_backlog_and_its_recovery(spark: SparkSession) -> None:
     levels = [5] * 20 + [50, 150, 900, 300] + [5] * 3 + [120, 200]
     hours = [("", "work", at(3_600 * n), level) for n, level in enumerate(levels)]

@@ -117,6 +117,12 @@ def tables() -> dict[str, list[dict[str, Any]]]:
         "objectives": [place("mail", wanted_wait=5.0, n=900, in_time=886, share=0.984, budget_left=-0.6)],
         "time_split": [place("mail", n=10, total=100.0, delay=50.0, ready=5.0, retry_wait=5.0, run=40.0)],
         "retry_cost": [place("mail", task="send", outcome="failed", error_type="E", n=3, seconds=90.0, share=0.2)],
+        "tenants": [
+            place("mail", tag="tenant", tenant="acme & co", jobs=9, completed=8, failed=1)
+            | {"seconds": 60.0, "share": 0.4, "waited": 1.0},
+            place("mail", tag="tenant", tenant=None, jobs=1, completed=0, failed=0)
+            | {"seconds": 0.0, "share": 0.0, "waited": None},
+        ],
         "recoveries": [place("mail", began=HOUR - timedelta(hours=5), highest=900, ended=None, seconds=None)],
         "changes": [place("mail", measure="run", day=HOUR.date(), before=1.0, after=3.0, ratio=3.0, errors=9.0)],
         "quality": [{"check": "a job has one row", "rows": 9, "violations": 0}],

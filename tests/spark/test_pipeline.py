@@ -19,11 +19,11 @@ from django_leasequeue.engine.pool import connect
 from django_leasequeue.engine.upkeep import partitions
 from django_leasequeue.exceptions import InvalidOption
 from django_leasequeue.models import EventKind, JobEvent, JobState, LakeFigure, LakeSlice, LiveJob
-from django_leasequeue.spark import archive, compact, figures, pipeline, replay, report, status, upkeep
+from django_leasequeue.spark import archive, figures, pipeline, replay, report, status, upkeep
 from django_leasequeue.spark.layout import Lake
 from tests.engine.helpers import make
 from tests.spark.conftest import Source
-from tests.spark.helpers import at, batch, event, many, work
+from tests.spark.helpers import at, batch, event, work
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -115,6 +115,7 @@ def test_a_job_is_in_silver_once_whatever_comes_late(
 def test_a_run_killed_while_it_replaced_days_leaves_nothing_out(
     lake: Lake, source: Source, database: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    lake = Lake(lake.spark, lake.root, "parquet")
     for seq, hours in ((1, 0), (2, 1), (3, 24)):
         event(database, seq=seq, occurred_at=at(hours * 3_600))
     pipeline.ingest(lake, source.options)
@@ -175,8 +176,7 @@ def test_silver_of_an_older_version_is_written_anew_and_of_a_newer_one_refused(l
     work()
     pipeline.run(lake, source.options)
     new = rows(lake, lake.silver("attempts"), "seq", "held")
-    lake.read(lake.silver("attempts")).drop("held").write.mode("overwrite").parquet(f"{lake.root}/old")
-    lake.read(f"{lake.root}/old").write.partitionBy("job_day").mode("overwrite").parquet(lake.silver("attempts"))
+    lake.write(lake.silver("attempts"), lake.read(lake.silver("attempts")).drop("held", "job_day"))
     lake.put_note("schema", {"silver": 1})
     assert pipeline.run(lake, source.options).days == 1
     assert rows(lake, lake.silver("attempts"), "seq", "held") == new
@@ -186,40 +186,26 @@ def test_silver_of_an_older_version_is_written_anew_and_of_a_newer_one_refused(l
         pipeline.run(lake, source.options)
 
 
-def test_one_run_at_a_time(lake: Lake, source: Source, tmp_path: Path) -> None:
+def test_one_command_writes_at_a_time(
+    lake: Lake, source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(lake.spark), "stop", lambda session: None)  # the tests' session goes on
     moved = Lake(lake.spark, str(tmp_path / "mount"))
     Path(moved.root).symlink_to(lake.root)
     elsewhere = Lake(lake.spark, str(tmp_path / "elsewhere"))
     with upkeep.only_run(lake, source.options, "lake"):
         with pytest.raises(upkeep.RunInProgress, match="Another run of the consumer 'lake'"):
             pipeline.run(elsewhere, source.options)
-        for same in (lake, moved):
-            with pytest.raises(upkeep.RunInProgress, match="of another consumer, writes to the lake"):
-                pipeline.run(same, source.options, consumer="another")
-        with upkeep.only_run(elsewhere, source.options, "another"):
+        for name, same in (("another", lake), ("a third", moved)):
+            with pytest.raises(upkeep.RunInProgress, match="or a run of another consumer"):
+                pipeline.run(same, source.options, consumer=name)
+        for action in ("archive", "compact"):
+            with pytest.raises(CommandError, match="Another command writes to the lake"):
+                call_command("leasequeue_lake", action, "--lake", lake.root)
+        with upkeep.only_run(elsewhere, source.options, "a fourth"):
             pass
     with upkeep.only_run(lake, source.options, "another"):
         pass
-
-
-def test_compacted_days_are_read_without_spark(lake: Lake, source: Source, database: psycopg.Connection[Any]) -> None:
-    many(database, 100, occurred_at=OLD)
-    many(database, 50)
-    pipeline.ingest(lake, source.options)
-    orphan = next(Path(lake.bronze).glob("day=2030-01-01/*.parquet"))
-    (orphan.parent / "part-orphan.parquet").write_bytes(orphan.read_bytes())  # as a killed batch leaves them
-
-    assert compact.compact(lake) == 2
-    assert compact.compact(lake) == 0
-    copied = duckdb.execute(
-        f"SELECT count(*), count(DISTINCT id) FROM '{lake.root}/compact/events/*/*.parquet'"
-    ).fetchone()
-    assert copied == (150, 150)
-    named = f"SELECT file FROM read_json('{lake.root}/bronze/manifest/*.json')"
-    files = [name.removeprefix("file://") for (name,) in duckdb.execute(named).fetchall()]
-    assert not any("orphan" in name for name in files)
-    counted = duckdb.execute("SELECT count(*), sum(len(seqs)) FROM read_parquet(?)", [files]).fetchone()
-    assert counted == (3, 150)
 
 
 def closed_partition(database: psycopg.Connection[Any]) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from django_leasequeue.spark import bronze, jobwise, unpack
+from django_leasequeue.spark import bronze, jobwise
 from django_leasequeue.spark.copy import arrow_schema
 from django_leasequeue.spark.layout import BATCHES, BRONZE
 from django_leasequeue.spark.tables import EVENT_KINDS
@@ -58,7 +58,7 @@ def test_taken_apart_by_spark_and_by_the_source_they_are_the_same(spark: SparkSe
     expected = jobwise.events(rows, wanted).cast(arrow_schema(wanted))
 
     frame = bronze.with_days(spark.createDataFrame(pa.Table.from_batches([rows]), BATCHES))
-    found = unpack.by_job(frame).orderBy("id").toArrow()
+    found = jobwise.by_job(frame).orderBy("id").toArrow()
     assert {str(day) for day in found.column("day").to_pylist()} == {"2030-01-02"}
     assert len(expected) > 11_000
     assert found.column_names == [*expected.schema.names, "day"]

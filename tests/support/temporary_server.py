@@ -15,10 +15,7 @@ from pathlib import Path
 from typing import Self
 
 from django_leasequeue.devdb import config
-from django_leasequeue.devdb.account import account_for, open_path, open_programs, run
-from django_leasequeue.devdb.binaries import program_version
-from django_leasequeue.devdb.errors import DevDBError
-from django_leasequeue.devdb.locking import exclusive, open_lock
+from django_leasequeue.devdb.account import DevDBError, account_for, exclusive, open_lock, open_path, open_programs, run
 from django_leasequeue.devdb.server import Server
 from tests.support.environment import BASE_DIR, child_environment
 
@@ -90,7 +87,7 @@ class TemporaryServer(Server):
                     os.close(owner)
 
     def _template(self) -> Path:
-        version = program_version(self.bin_dir)
+        version = config.program_version(self.bin_dir)
         options = hashlib.sha256(" ".join(config.initdb_options(version)).encode()).hexdigest()[:8]
         template = self.home / f"template-{version}-{options}"
         if not template.exists():

@@ -13,8 +13,10 @@ from django_leasequeue.tasks import (
     Outcome,
     acurrent_workflow,
     chord,
+    current,
     current_workflow,
     get_workflow_result,
+    group,
     task,
 )
 
@@ -144,6 +146,67 @@ def fail_once(folder: str) -> int:
         return 5
     mark.touch()
     raise ValueError("the first time")
+
+
+@task
+def become(call: str, *args: Any) -> int:
+    """Replace itself by what is named."""
+    note("become", 0, time.monotonic())
+    control: Any = current()
+    found: Any = {
+        "double": double,
+        "fail": fail_for_good,
+        "become": become,
+        "sleep": sleeper,
+    }.get(call)
+    if found is not None:
+        control.replace(found.s(*args))
+    if call == "chain":
+        control.replace(double.s(*args) | double.s())
+    if call == "group":
+        control.replace(group(double.s(arg) for arg in args))
+    control.replace(chord([double.s(arg) for arg in args], total.s()) if call == "chord" else call)
+    return 0
+
+
+@task
+async def abecome(value: int) -> int:
+    control: Any = current()
+    return control.replace(double.s(value))  # type: ignore[no-any-return]
+
+
+@task
+def sleeper() -> None:
+    control: Any = current()
+    control.sleep("long", hours=1)
+
+
+@task
+def deeper(depth: int) -> int:
+    if depth:
+        control: Any = current()
+        control.replace(deeper.s(depth - 1))
+    return 7
+
+
+@task(atomic=True)
+def become_atomic() -> None:
+    control: Any = current()
+    control.replace(double.s(1))
+
+
+@task
+def excuse(failed: Outcome, word: str) -> list[Any]:
+    return [failed.ok, failed.error_type, failed.error, word]
+
+
+@task
+def add_elsewhere() -> str | None:
+    """Add steps to this one's workflow, from a queue that is not the usual one."""
+    workflow = current_workflow()
+    for name, options in (("inherits", {}), ("told", {"queue_name": "default"})):
+        workflow.add(given.using(**options).s(name), name=name)
+    return str(workflow.enqueue().id)
 
 
 @task

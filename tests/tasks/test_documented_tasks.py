@@ -131,7 +131,7 @@ class TestRunAfter:
             (datetime(2040, 1, 1), "aware"),  # noqa: DTZ001  (just this is refused)
             (date(2040, 1, 1), "run_after must be a datetime"),
             ("2040-01-01", "run_after must be a datetime"),
-            (30, "run_after must be a datetime"),
+            (-1, "a number of seconds"),
             (timedelta.max, "too far away"),
         ],
     )

@@ -38,9 +38,17 @@ def states(leasequeue: Harness, **options: Any) -> list[str]:
     return [ran.state for ran in leasequeue.drain(**options)]
 
 
-def suspend(job: LeasedJob, control: JobControl) -> None:
-    """Give a job back as its worker does."""
+def suspending(job: LeasedJob, what: str, *args: Any, **options: Any) -> Any:
+    """The control of a job that sleeps or waits, and is still held."""
+    control = JobControl(job, NODE)
+    with pytest.raises(Suspended):
+        getattr(control, what)(*args, **options)
     assert control.suspension is not None
+    return control
+
+
+def suspend(job: LeasedJob, control: Any) -> None:
+    """Give a job back as its worker does."""
     back = Release(job.seq, job.token, control.suspension.delay_ms)
     engine.run(engine.release([back], NODE, suspended=True))
 
@@ -79,14 +87,10 @@ class TestSleep:
     def test_who_died_before_it_was_given_back_sleeps_for_the_rest(
         self, job: LeasedJob, clock: engine_clock.Clock
     ) -> None:
-        with pytest.raises(Suspended):
-            JobControl(job, NODE).sleep("deep", hours=1)
+        suspending(job, "sleep", "deep", hours=1)
         clock.advance(minutes=20)
         job = one()
-        control = JobControl(job, NODE)
-        with pytest.raises(Suspended):
-            control.sleep("deep", hours=1)
-        assert control.suspension is not None
+        control = suspending(job, "sleep", "deep", hours=1)
         assert control.suspension.delay_ms == 40 * 60_000
         suspend(job, control)
         clock.advance(minutes=40)
@@ -94,10 +98,7 @@ class TestSleep:
 
     def test_until_a_time(self, job: LeasedJob, clock: engine_clock.Clock) -> None:
         JobControl(job, NODE).sleep_until("past", clock.now)
-        control = JobControl(job, NODE)
-        with pytest.raises(Suspended):
-            control.sleep_until("future", clock.now + timedelta(days=400))
-        assert control.suspension is not None
+        control = suspending(job, "sleep_until", "future", clock.now + timedelta(days=400))
         assert control.suspension.delay_ms == 400 * 86_400_000
 
     def test_a_returned_delivery_knows_that_steps_are_done(self, job: LeasedJob, clock: engine_clock.Clock) -> None:
@@ -117,9 +118,7 @@ class TestSleep:
         clock.advance(hours=1)
         job = one()
         assert job.flags & 32
-        control = JobControl(job, NODE)
-        with pytest.raises(Suspended):
-            control.sleep("deep", seconds=1)
+        control = suspending(job, "sleep", "deep", seconds=1)
         suspend(job, control)
         clock.advance(seconds=1)
         assert not one().flags & 32
@@ -226,9 +225,7 @@ class TestEvents:
         assert states(leasequeue) == ["completed"]
 
     def test_it_ends_with_its_timeout(self, job: LeasedJob, clock: engine_clock.Clock) -> None:
-        control = JobControl(job, NODE)
-        with pytest.raises(Suspended):
-            control.wait_for("packed", timeout=5)
+        control = suspending(job, "wait_for", "packed", timeout=5)
         suspend(job, control)
         clock.advance(seconds=5)
         job = one()
@@ -245,9 +242,7 @@ class TestEvents:
         assert EmittedEvent.objects.get().payload == 2
 
     def test_one_that_is_emitted_while_the_job_goes_to_wait(self, job: LeasedJob) -> None:
-        control = JobControl(job, NODE)
-        with pytest.raises(Suspended):
-            control.wait_for("packed")
+        control = suspending(job, "wait_for", "packed")
         emit("packed", "now")
         suspend(job, control)
         engine.run(wake_waiting([job.seq]))
@@ -277,9 +272,7 @@ class TestEvents:
 @pytest.mark.django_db(transaction=True)
 class TestMeetings:
     def test_an_emit_that_goes_on_is_looked_for_again(self, job: LeasedJob, clock: engine_clock.Clock) -> None:
-        control = JobControl(job, NODE)
-        with pytest.raises(Suspended):
-            control.wait_for("packed")
+        control = suspending(job, "wait_for", "packed")
         with transaction.atomic():
             emit("packed", 1)
 
@@ -294,9 +287,7 @@ class TestMeetings:
         assert JobControl(one(), NODE).wait_for("packed") == 1
 
     def test_who_waits_for_another_event_is_not_held_up(self, job: LeasedJob, clock: engine_clock.Clock) -> None:
-        control = JobControl(job, NODE)
-        with pytest.raises(Suspended):
-            control.wait_for("mine")
+        control = suspending(job, "wait_for", "mine")
         suspend(job, control)
         with transaction.atomic():
             emit("other")
@@ -311,9 +302,7 @@ class TestMeetings:
         assert emit("packed")
 
     def test_the_reaper_wakes_what_has_missed_its_event(self, job: LeasedJob, clock: engine_clock.Clock) -> None:
-        control = JobControl(job, NODE)
-        with pytest.raises(Suspended):
-            control.wait_for("packed")
+        control = suspending(job, "wait_for", "packed")
         emit("packed", 3)  # before the job is given back, and nobody looks then
         suspend(job, control)
         duty(MissedEvents())
@@ -322,9 +311,8 @@ class TestMeetings:
     def test_one_that_sleeps_expires_like_a_delayed_one(self, clock: engine_clock.Clock) -> None:
         make("work", ttl_ms=3_600_000)
         put(1)
-        control = JobControl(job := one(), NODE)
-        with pytest.raises(Suspended):
-            control.sleep("deep", hours=2)
+        job = one()
+        control = suspending(job, "sleep", "deep", hours=2)
         suspend(job, control)
         clock.advance(hours=1)
         duty(Expiry())

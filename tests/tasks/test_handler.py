@@ -102,13 +102,13 @@ def test_a_result_that_is_not_json_fails_the_attempt(name: str) -> None:
 
 @pytest.mark.parametrize("task", [samples.fail, samples.afail])
 def test_a_failure_tells_class_text_traceback_and_fingerprint(task: Any) -> None:
-    failure, verdict = verdict_of(leased(task, "user 17 is gone"))
-    assert (failure.type, failure.message) == ("builtins.ValueError", "user 17 is gone")
+    failure, verdict = verdict_of(leased(task, "user 1700 is gone"))
+    assert (failure.type, failure.message) == ("builtins.ValueError", "user 1700 is gone")
     lines = failure.traceback.splitlines()
     assert lines[0] == "Traceback (most recent call last):"
     # It begins where the host's code begins.
     assert "samples.py" in lines[1]
-    assert lines[-1] == "ValueError: user 17 is gone"
+    assert lines[-1] == "ValueError: user 1700 is gone"
     assert verdict == Retry(None)
     other, _ = verdict_of(leased(task, "user 4711 is gone"))
     assert other.fingerprint == failure.fingerprint

@@ -52,7 +52,7 @@ def test_using_changes_a_copy() -> None:
     assert samples.add.max_attempts is None
     again = changed.using(timeout=8)
     assert (again.max_attempts, again.backoff, again.timeout) == (4, 2, 8.0)
-    assert again.changed == ("max_attempts", "backoff", "timeout")
+    assert again.changed == ("max_attempts", "backoff", "timeout", "queue_name")
 
 
 def test_tasks_are_values() -> None:

@@ -160,7 +160,7 @@ class TestConflicts:
         first = index_document.enqueue(1, text="old")
         index_document.enqueue(1, text="new")
         with pytest.raises(JobCancelled):
-            first.wait(5)
+            first.wait(60)
 
 
 class TestUnderALimit:

@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -381,8 +380,6 @@ class TestRefused:
             (lambda: chain(flow.double.s(1), flow.double.s(1)), TypeError, "too many positional"),
             (lambda: chain(flow.double.s(1), flow.double.si()), TypeError, "missing a required argument"),
             (lambda: chain(flow.double.s({1, 2})), TypeError, "must be JSON"),
-            (lambda: chain(flow.double.using(key="k").s(1)), InvalidTask, "has a key"),
-            (lambda: chain(flow.double.using(run_after=timedelta(seconds=5)).s(1)), InvalidTask, "run_after"),
             (lambda: chain(samples.renamed.s(1)), InvalidTask, "No worker could run"),
             (
                 lambda: chain(flow.double.s(1), flow.double.using(limit=Limit("{value}", concurrency=1)).s()),
@@ -536,6 +533,7 @@ def test_the_page_about_workflows(monkeypatch: pytest.MonkeyPatch, leasequeue: H
     assert names["pair"].wait() == [200, 400]
     assert names["report"].wait() == {"tell": "a@example.org: 2 pictures, 2200 bytes", "resize#2": 2_000}
     assert (names["report"]["large"].value, names["outcome"]) == (2_000, "a@example.org: 1 of 2")
+    assert names["gift"].wait() == 4_000
     assert names["album"].wait() == ["a@example.org: 3 pictures, 1200 bytes", 1_200]
 
 

@@ -62,6 +62,8 @@ def consume() -> None:
             print(lost)
     images.claim("five")  # wrong
     images.ack("img-1")  # wrong
+    images.ack_many(jobs, [{"ok": True} for _ in jobs], result_ttl_ms=60_000)
+    images.ack_many(jobs, 5)  # wrong
     print(jobs[0].deadlin)  # wrong
 
 

@@ -105,7 +105,7 @@ def test_every_setting_that_is_wrong_is_told() -> None:
     messages = found(COUNT_CAP="10", API={"PROXIES": -1}, QUEUES={"mail": {"lease": 5}})
     assert ids(messages) == ["leasequeue.E001", "leasequeue.E001"], "what depends on other settings waits for them"
     assert messages[0].msg == "LEASEQUEUE['COUNT_CAP'] must be an integer, 0 or more; it is '10'."
-    assert messages[0].hint == "The default is 10000."
+    assert messages[0].hint == "The default is 100000."
 
 
 @pytest.fixture

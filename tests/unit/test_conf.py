@@ -19,7 +19,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"RETENTION": 3}, "LEASEQUEUE has no setting 'RETENTION'."),
     ({"max_page": 3}, "LEASEQUEUE has no setting 'max_page'. Did you mean 'MAX_PAGE'?"),
     ({7: 3}, "LEASEQUEUE has no setting 7."),
-    ({"COUNT_CAP": "10"}, "LEASEQUEUE['COUNT_CAP'] must be an integer, 0 or more; it is '10'. The default is 10000."),
+    ({"COUNT_CAP": "10"}, "LEASEQUEUE['COUNT_CAP'] must be an integer, 0 or more; it is '10'. The default is 100000."),
     ({"COUNT_CAP": True}, "LEASEQUEUE['COUNT_CAP'] must be an integer, 0 or more; it is True."),
     ({"MAX_PAGE": 2.0}, "LEASEQUEUE['MAX_PAGE'] must be an integer, 1 or more; it is 2.0."),
     ({"EVENT_RETENTION_DAYS": -1}, "LEASEQUEUE['EVENT_RETENTION_DAYS'] must be a number, 0 or more; it is -1."),

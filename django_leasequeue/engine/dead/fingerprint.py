@@ -1,46 +1,51 @@
 """Fingerprints of failures: equal for failures of one cause, so that dead letters can be grouped, read and redriven.
 
-A fingerprint is made of the exception's class, the place in the host's own code where it came from, and the message
-without what differs from case to case (numbers, ids, quoted texts, paths).
+A fingerprint is made of the exception's class, the line of the host's own code where it came from, and the message.
+Of the message only what names a single case is left out: ids, long numbers, times, addresses, long quoted texts. So
+HTTP 500 and 502, or the ``KeyError`` of two names, are two causes.
 """
 
 from __future__ import annotations
 
+import linecache
 import re
 import sysconfig
-from collections.abc import Iterator
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
-from types import CodeType, TracebackType
+from types import TracebackType
 
 #: Characters of a message that count.
 _MAX_MESSAGE = 1_000
 
-#: What differs from case to case, the longer forms first. Each alternative is linear in the length of the text.
-_VARYING = re.compile(
+#: What names a single case, the longer forms first. Each alternative is linear in the length of the text.
+_CASE = re.compile(
     r"""
     \b[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\b   # UUID
     | 0[xX][0-9a-fA-F]+                                                               # address
-    | '[^'\n]*' | "[^"\n]*" | `[^`\n]*`                                               # quoted
+    | (?<!\w)'[^'\n]{33,}(?:'(?!\w)|\Z) | "[^"\n]{33,}(?:"|\Z) | `[^`\n]{33,}(?:`|\Z) # long quoted text
     | [\w.+-]+@[\w-]+\.[\w.-]+                                                        # e-mail address
-    | (?:[A-Za-z]:)?[/\\][^\s:,;()'"]+                                                # path
+    | (?<=[/\\])[^\s/\\:,;()'"?]*\d[^\s/\\:,;()'"?]*                                  # part of a path with a digit
+    | (?<![0-9A-Za-z])(?=[A-Za-z]*\d[A-Za-z]*\d)[0-9A-Za-z]{16,}(?![0-9A-Za-z])       # id of letters and digits
     | \b(?=[0-9a-fA-F]*[0-9])[0-9a-fA-F]{8,}\b                                        # hexadecimal id
-    | \d+(?:[.,:]\d+)*                                                                # number, version, time
+    | \d{4}-\d\d?-\d\d?                                                               # date
+    | (?<=\bline\ )\d+ | (?<=\bcolumn\ )\d+ | (?<=\bchar\ )\d+ | (?<=\bposition\ )\d+ # place in what was read
+    | \d+(?:\.\d+)?(?=\ ?(?:ms|s|sec|seconds?|minutes?)\b)                            # measured time
+    | \d(?:[.,:]?\d){3,}                                                              # number of four or more digits
     """,
     re.VERBOSE,
 )
 
 
 def mask(message: str) -> str:
-    """Return a message without what differs from case to case: ``user 17 has no 'x'`` becomes ``user # has no #``."""
-    return " ".join(_VARYING.sub("#", message[:_MAX_MESSAGE]).split())
+    """Return a message without what names a single case: ``user 40812: HTTP 500`` becomes ``user #: HTTP 500``."""
+    return " ".join(_CASE.sub("#", message[:_MAX_MESSAGE]).split())
 
 
 def fingerprint(error: BaseException, fallback: str = "") -> str:
     """Return the fingerprint of an exception: 16 hexadecimal digits.
 
-    The line number does not count, so that a failure keeps its fingerprint when the code around it moves.
+    Of the line of code its text counts, not its number: a failure keeps its fingerprint when the code above it grows.
     """
     kind = type(error)
     # A SyntaxError's text holds the name and line of the file that was read: what differs from case to case.
@@ -63,22 +68,23 @@ def text_of(error: BaseException, otherwise: str | None = None) -> str:
 
 
 def place_of(error: BaseException) -> str:
-    """Return where an error came from: the innermost function of the host's code, else the outermost of a library."""
-    library = ""
-    own = ""
-    for module, code in _frames(error.__traceback__):
-        home = _home(code.co_filename)
+    """Return where an error came from: the innermost line of the host's code, else the outermost of a library."""
+    library = own = ""
+    traceback = error.__traceback__
+    while traceback is not None:
+        home = _home(traceback.tb_frame.f_code.co_filename)
         if home == "host":
-            own = f"{module}:{code.co_qualname}"
+            own = _line(traceback)
         elif home == "library" and not library:
-            library = f"{module}:{code.co_qualname}"
+            library = _line(traceback)
+        traceback = traceback.tb_next
     return own or library
 
 
-def _frames(traceback: TracebackType | None) -> Iterator[tuple[str, CodeType]]:
-    while traceback is not None:
-        yield str(traceback.tb_frame.f_globals.get("__name__", "")), traceback.tb_frame.f_code
-        traceback = traceback.tb_next
+def _line(traceback: TracebackType) -> str:
+    frame, code = traceback.tb_frame, traceback.tb_frame.f_code
+    text = linecache.getline(code.co_filename, traceback.tb_lineno, frame.f_globals).strip()
+    return f"{frame.f_globals.get('__name__', '')}:{code.co_qualname}:{text}"
 
 
 _PACKAGE = str(Path(__file__).parents[2]) + "/"

@@ -48,6 +48,8 @@ SAMPLE = 2_000
 BUCKETS, BUCKET_CAP = 24, 200
 #: Dead letters that the groups of one call count, all together.
 MAX_COUNTED = 1_000_000
+#: Dead letters that a preview counts, or a group where all together are too many.
+MAX_MATCHES = 10_000
 #: Dead letters that a preview counts first, and the seconds that it may take to go on.
 SOME, PATIENCE = 1_000, 0.15
 
@@ -92,7 +94,7 @@ class Groups(NamedTuple):
     ``bars_from`` and ``bars_to`` bound the sparklines. ``complete`` is false when there are more groups (or, for a
     search, more dead letters) than one call looks at: the rest needs a narrower filter. ``left`` counts the groups of
     this page and of those behind it. ``exact`` tells whether all groups were counted: not where they have more than
-    ``MAX_COUNTED`` dead letters together (of a group then up to ``COUNT_CAP`` are), nor where a search did not see all.
+    ``MAX_COUNTED`` dead letters together (of a group then ``MAX_MATCHES`` are), nor where a search did not see all.
     """
 
     groups: list[DeadGroup]
@@ -243,7 +245,7 @@ def _figures(
 ) -> Steps[list[DeadGroup]]:
     if not chosen:
         return []
-    cap = conf.settings.COUNT_CAP if counts is None else 0
+    cap = min(conf.settings.COUNT_CAP, MAX_MATCHES) if counts is None else 0
     rows = yield (
         "dead_group_figures",
         {
@@ -302,8 +304,8 @@ def _search_groups(
 
 @operation
 def preview(wanted: DeadFilter, *, seqs: Sequence[int] | None = None, samples: int = 5) -> Steps[Preview]:
-    """Return what a filter (or a selection) matches now, counted up to ``COUNT_CAP``, with a breakdown."""
-    cap = conf.settings.COUNT_CAP
+    """Return what a filter (or a selection) matches now, counted up to ``MAX_MATCHES``, with a breakdown."""
+    cap = min(conf.settings.COUNT_CAP, MAX_MATCHES)
     ((now,),) = yield "server_time", {}
     frozen = wanted.frozen(now)
     queues = yield from queue_steps(frozen)

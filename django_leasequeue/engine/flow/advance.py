@@ -12,7 +12,8 @@ from ..jobs.remove import remove_steps
 from ..limits import check_ids
 from ..operation import BEGIN, Steps, operation
 from ..rows import LeasedJob
-from .limits import LimitValues, values_parameters
+from .limits import KEEP_MS, LimitValues, values_parameters
+from .workflows import cancel_replacements
 
 #: Turns of each queue that one claimer takes.
 TURNS = 200
@@ -22,8 +23,6 @@ MOST = 1_000
 EXPIRED = 5
 #: Milliseconds until jobs that a claim could not take are tried again.
 NOT_AT_ONCE = 50
-#: Milliseconds that an ended workflow is kept.
-KEEP_MS = 86_400_000
 
 
 class _Turn(NamedTuple):
@@ -52,10 +51,14 @@ class _Freed(NamedTuple):
 
     ready: list[int]
     keys: dict[int, int]
+    #: Those that have a time of their own first.
+    timed: list[int]
 
-    def add(self, seq: int, key: int | None, queue_id: int) -> None:
-        """Note a job that waits for nothing but its key, if it has one."""
-        if key is None:
+    def add(self, seq: int, key: int | None, queue_id: int, *, timed: bool = False) -> None:
+        """Note a job that waits for nothing but its time and its key, if it has one."""
+        if timed:
+            self.timed.append(seq)
+        elif key is None:
             self.ready.append(seq)
         else:
             self.keys[key] = queue_id
@@ -105,12 +108,12 @@ def advance_steps(queue_ids: Sequence[int], room: int = 0) -> Steps[Advanced]:
         # Limits of nodes change the nodes: all workflows of these turns first.
         yield "workflow_lock", {"workflows": arrays.integers(workflows), "seqs": arrays.integers(concerned)}
     keys = {turn.key for turn in turns if turn.key is not None and turn.kind == TurnKind.ADMIT}
+    freed = _Freed([], {}, [])
     for turn, detail in joins:
-        keys.update((yield from _join(turn, detail)))
+        keys.update((yield from _join(turn, detail, freed)))
     locked = yield "flow_lock", {"seqs": arrays.integers(concerned), "keys": arrays.integers(sorted(keys))}
     admitted: set[int] = {*(locked[0][0] or ())}
     if concerned:
-        freed = _Freed([], {})
         for turn in grown:
             yield from _link(turn, freed)
         for old, new in moved:
@@ -124,6 +127,8 @@ def advance_steps(queue_ids: Sequence[int], room: int = 0) -> Steps[Advanced]:
         if more:
             both = {"keys": arrays.integers(more), "queues": arrays.integers(more.values())}
             admitted.update(key for (key,) in (yield "key_lock", both))
+    if freed.timed:
+        yield "flow_delay", {"seqs": arrays.integers(freed.timed)}
     changed = {turn.key for turn in turns if turn.kind == TurnKind.ADMIT and turn.detail and turn.key is not None}
     if changed:
         yield "flow_hold", {"keys": arrays.integers(sorted(changed)), "most": MOST}
@@ -150,7 +155,7 @@ def return_steps(rated: Sequence[int], claimed: Sequence[LeasedJob]) -> Steps[No
         yield "flow_return", {"seqs": arrays.integers(left), "wait": 0 if claimed else NOT_AT_ONCE}
 
 
-def _join(turn: _Turn, detail: dict[str, Any]) -> Steps[list[int]]:
+def _join(turn: _Turn, detail: dict[str, Any], freed: _Freed) -> Steps[list[int]]:
     """Make the limits and keys that are missing, and the members; return the keys."""
     limits = [LimitValues(*values) for values in detail["limits"]]
     changed = yield (
@@ -177,7 +182,8 @@ def _join(turn: _Turn, detail: dict[str, Any]) -> Steps[list[int]]:
             "keys": arrays.texts(detail["keys"]),
         },
     )
-    return [row[0] for row in rows]
+    freed.timed.extend(seq for key, seq in rows if key is None)
+    return [key for key, _ in rows if key is not None]
 
 
 def _link(turn: _Turn, freed: _Freed) -> Steps[None]:
@@ -192,7 +198,7 @@ def _link(turn: _Turn, freed: _Freed) -> Steps[None]:
         elif what == 2:
             gone.setdefault(queue_id, []).append(seq)
         else:
-            freed.add(seq, key, queue_id)
+            freed.add(seq, key, queue_id, timed=what == 3)
     for queue_id, seqs in gone.items():
         places = [JobState.READY, JobState.DELAYED, JobState.LEASED]
         yield from remove_steps(queue_id, seqs, places, reason="workflow_cancelled")
@@ -209,7 +215,9 @@ def _look(seqs: Sequence[int], freed: _Freed) -> Steps[None]:
     looked = [_Looked._make(row) for row in rows]
     for queue_id in sorted({one.back for one in looked if one.back is not None}):
         back = [one.seq for one in looked if one.back == queue_id]
-        yield from remove_steps(queue_id, back, [JobState.READY, JobState.DELAYED], reason="workflow_cancelled")
+        places = [JobState.READY, JobState.DELAYED]
+        gone = yield from remove_steps(queue_id, back, places, reason="workflow_cancelled")
+        yield from cancel_replacements([job.seq for job in gone])
     freed.ready.extend(one.seq for one in looked if one.free and one.back is None)
     nodes = [one for one in looked if one.workflow is not None and one.before != one.state]
     if nodes:
@@ -248,8 +256,15 @@ def _cancel(seqs: Sequence[int], counts: dict[int, Counter[int]], *, back: bool 
 
 def _children(seqs: Sequence[int], freed: _Freed, *, tolerant: bool = False, back: bool = False) -> Steps[None]:
     rows = yield "flow_children", {"seqs": arrays.integers(seqs), "tolerant": tolerant, "back": back}
-    for seq, key, queue_id in rows:
-        freed.add(seq, key, queue_id)
+    needless = []
+    for seq, key, queue_id, what in rows:
+        if what == 2:
+            needless.append(seq)
+        else:
+            freed.add(seq, key, queue_id, timed=what == 1)
+    if needless:
+        for queue_id, gone in (yield "flow_needless", {"seqs": arrays.integers(needless)}):
+            yield from remove_steps(queue_id, gone, [JobState.DELAYED], reason="not_needed")
 
 
 def _count(counts: dict[int, Counter[int]], freed: _Freed) -> Steps[None]:
@@ -265,8 +280,8 @@ def _count(counts: dict[int, Counter[int]], freed: _Freed) -> Steps[None]:
             "keep": KEEP_MS,
         },
     )
-    for _, state, on_failure, queue_id, starts, key in rows:
+    for _, state, on_failure, queue_id, starts, key, timed in rows:
         if starts:
-            freed.add(on_failure, key, queue_id)
+            freed.add(on_failure, key, queue_id, timed=timed)
         elif on_failure is not None and state in (WorkflowState.COMPLETED, WorkflowState.CANCELLED):
             yield from remove_steps(queue_id, [on_failure], [JobState.DELAYED], reason="not_needed")

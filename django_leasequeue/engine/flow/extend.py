@@ -25,11 +25,7 @@ class MemberOf(NamedTuple):
 
 @operation
 def workflow_of(seq: int) -> Steps[MemberOf | None]:
-    """Return the workflow that a job is a node of; ``None`` if it is in none.
-
-    Args:
-        seq: its number.
-    """
+    """Return the workflow that a job is a node of; ``None`` if it is in none."""
     rows = yield "member_workflow", {"seq": seq}
     return MemberOf._make(rows[0]) if rows else None
 
@@ -122,10 +118,6 @@ class MemberRow(NamedTuple):
 
 @operation
 def member(seq: int) -> Steps[MemberRow | None]:
-    """Return what holds or counts a job; ``None`` for a plain job.
-
-    Args:
-        seq: its number.
-    """
+    """Return what holds or counts a job; ``None`` for a plain job."""
     rows = yield "member_get", {"seq": seq}
     return MemberRow._make(rows[0]) if rows else None

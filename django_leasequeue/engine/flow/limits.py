@@ -16,6 +16,9 @@ from ..operation import BEGIN, Steps, operation
 #: The time at which a job stands in Delayed that a limit or a workflow holds. Nothing is due then.
 HELD = datetime(9000, 1, 1, tzinfo=UTC)
 
+#: Milliseconds that an ended workflow is kept.
+KEEP_MS = 86_400_000
+
 #: The word for its state.
 WAITING = "waiting"
 
@@ -105,7 +108,7 @@ def values_parameters(limits: Sequence[LimitValues]) -> dict[str, str]:
         "rates": arrays.integers([one.rate for one in limits]),
         "pers": arrays.integers([one.per_ms for one in limits]),
         "bursts": arrays.integers([one.burst for one in limits]),
-        "fairs": "{" + ",".join("t" if one.fair else "f" for one in limits) + "}",
+        "fairs": arrays.flags([one.fair for one in limits]),
     }
 
 

@@ -11,15 +11,15 @@ from uuid import UUID
 from ... import conf
 from ...enums import JobState, MemberState, ResultState, WorkflowShape, WorkflowState
 from ...exceptions import InvalidOption
-from .. import arrays
+from .. import arrays, codec
 from ..jobs.enqueue import enqueue
 from ..jobs.remove import remove_steps
-from ..limits import check_count, check_list, check_place, check_text
+from ..jobs.unique import hold_steps
+from ..limits import MAX_SPAN_MS, check_count, check_integer, check_list, check_place, check_text
 from ..operation import BEGIN, Steps, operation
 from ..queues.queues import find
-from ..rows import Enqueued, NewJob
-from .advance import KEEP_MS
-from .limits import HELD, LimitValues, check_key, limit_steps
+from ..rows import Enqueued, EnqueueStatus, NewJob
+from .limits import HELD, KEEP_MS, LimitValues, check_key, limit_steps
 
 #: Nodes of one workflow, and parents that all of them have together.
 MAX_NODES, MAX_EDGES = 10_000, 100_000
@@ -33,13 +33,16 @@ MAX_PAGE = 1_000
 class Node:
     """A job of a workflow: ``parents`` are the places of the nodes before it that must have ended.
 
-    ``tolerant``: it starts however they ended; else only if all completed. ``limit``: key and limit that it is under.
+    ``tolerant``: it starts however they ended; else only if all completed. ``for_failure`` (with one parent, and
+    ``tolerant``): it starts if that one fails, and is removed if it completes. ``limit``: key and limit that it is
+    under. The job's ``delay_ms`` counts from the end of the parents, and ``run_at`` is the earliest time.
     """
 
     queue: str
     job: NewJob
     parents: tuple[int, ...] = ()
     tolerant: bool = False
+    for_failure: bool = False
     label: str = ""
     limit: tuple[str, LimitValues] | None = None
 
@@ -87,6 +90,7 @@ class NodeRow(NamedTuple):
     error_type: str | None
     error: str | None
     result_json: str | None
+    for_failure: bool
 
     @property
     def state(self) -> str:
@@ -188,6 +192,12 @@ def member_steps(
     for seq, node in zip(seqs, nodes, strict=True):
         for parent in node.parents:
             children.setdefault(numbers[parent], []).append(seq)
+    times = [
+        (node.job.delay_ms, node.job.run_at) if node.parents or seq == failure else (None, None)
+        for seq, node in zip(seqs, nodes, strict=True)
+    ]
+    timed = any(time != (None, None) for time in times)
+    any_for_failure = any(node.for_failure for node in nodes)
     yield (
         "member_add",
         {
@@ -202,10 +212,14 @@ def member_steps(
                     for seq, node in zip(seqs, nodes, strict=True)
                 ]
             ),
-            "tolerants": "{" + ",".join("t" if node.tolerant else "f" for node in nodes) + "}",
+            "tolerants": arrays.flags([node.tolerant for node in nodes]),
             "labels": arrays.texts([node.label for node in nodes]),
             "parents": arrays.texts([_array(numbers[parent] for parent in node.parents) for node in nodes]),
             "children": arrays.texts([_array(children.get(seq, ())) for seq in seqs]),
+            "failures": arrays.flags([node.for_failure for node in nodes]) if any_for_failure else arrays.EMPTY,
+            # Without parents the job itself has its time.
+            "delays": arrays.integers([delay for delay, _ in times]) if timed else arrays.EMPTY,
+            "starts": arrays.times([start for _, start in times]) if timed else arrays.EMPTY,
         },
     )
     yield "workflow_log", {"workflow": workflow, "seqs": arrays.integers([seq for seq in seqs if seq != failure])}
@@ -239,10 +253,11 @@ def check_nodes(nodes: Sequence[Node], known: int = 0) -> None:
         raise InvalidOption(f"a workflow has 1 to {MAX_NODES} jobs; there are {len(nodes)}.")
     for place, node in enumerate(nodes, known):
         check_text(node.label, "a label", MAX_LABEL_BYTES, 0)
-        if node.job.run_at is not None or node.job.delay_ms:
-            raise InvalidOption("a job of a workflow has no time of its own: it starts after its parents.")
         if node.job.key is not None:
-            raise InvalidOption("a job of a workflow has no key of its own.")
+            raise InvalidOption("a job of a workflow has no key of its own; it may have a unique_key.")
+        if node.job.on_conflict not in (None, "ignore"):
+            raise InvalidOption("a job of a workflow takes nothing from another one: on_conflict does not go with it.")
+        check_integer(node.job.delay_ms or 0, "the delay of a job, in milliseconds,", 0, MAX_SPAN_MS)
         if any(not 0 <= parent < place for parent in node.parents) or len({*node.parents}) < len(node.parents):
             raise InvalidOption(f"the parents of a node stand before it, each once; those of node {place} do not.")
         if node.limit is not None:
@@ -268,18 +283,29 @@ def enqueue_nodes(every: Sequence[Node], count: int, project: str) -> Steps[list
         places.setdefault(node.queue, []).append(place)
     size = conf.settings.MAX_ENQUEUE
     answers: dict[int, Enqueued] = {}
+    for queue in sorted(places):
+        yield from hold_steps(project, queue, [every[place].job for place in places[queue]])
     for queue, mine in places.items():
         found = yield from find(project, queue)
         keep = None if found is not None and found.config["result_ttl_ms"] >= KEEP_MS else KEEP_MS
         made: list[NewJob] = []
         for place in mine:
             node = every[place]
-            held = bool(node.parents) or node.limit is not None or place >= count
-            ttl = node.job.result_ttl_ms or keep
-            made.append(node.job._replace(flow=True, result_ttl_ms=ttl, run_at=HELD if held else None))
+            job = node.job._replace(flow=True, result_ttl_ms=node.job.result_ttl_ms or keep)
+            if node.parents or place >= count:
+                job = job._replace(run_at=HELD, delay_ms=None)
+            elif node.limit is not None and job.run_at is None and not job.delay_ms:
+                job = job._replace(run_at=HELD)
+            made.append(job)
         added: list[Enqueued] = []
         for start in range(0, len(made), size):
             added += yield from enqueue(queue, made[start : start + size], project=project).steps()
+        for job, answer in zip(made, added, strict=True):
+            if answer.status is not EnqueueStatus.QUEUED:
+                raise InvalidOption(
+                    f"the key {job.unique_key!r} of a step ({job.name}) is that of job {answer.seq}, so nothing of the"
+                    " workflow was enqueued: enqueue it once that job has ended, or give the step no key."
+                )
         answers.update(zip(mine, added, strict=True))
     return [answers[place] for place in range(len(every))]
 
@@ -326,9 +352,28 @@ def cancel_workflow(uid: UUID, *, project: str = "") -> Steps[int | None]:
     rows = yield "workflow_cancel", {"uid": str(uid), "project": project}
     if not rows:
         return None
-    gone = 0
+    gone: list[int] = []
     for queue_id, seqs in rows:
         places = [JobState.READY, JobState.DELAYED]
-        gone += len((yield from remove_steps(queue_id, seqs, places, reason="workflow_cancelled")))
+        gone += [job.seq for job in (yield from remove_steps(queue_id, seqs, places, reason="workflow_cancelled"))]
     yield "leases_taken", {"queues": arrays.integers(queue_id for queue_id, _ in rows)}
-    return gone
+    yield from cancel_replacements(gone)
+    return len(gone)
+
+
+def cancel_replacements(seqs: Sequence[int]) -> Steps[None]:
+    """Steps that cancel what jobs were replaced by that were taken out: nothing waits for it any more."""
+    while seqs:
+        found = [codec.loads(text) for (text,) in (yield "step_replacements", {"seqs": arrays.integers(seqs)})]
+        queues: dict[tuple[str, str], list[int]] = {}
+        for replacement in found:
+            if "workflow" in replacement:
+                yield from cancel_workflow(UUID(replacement["workflow"]), project=replacement["project"]).steps()
+            elif "seq" in replacement:
+                queues.setdefault((replacement["project"], replacement["queue"]), []).append(replacement["seq"])
+        seqs = []
+        for (project, queue), mine in queues.items():
+            if (row := (yield from find(project, queue))) is not None:
+                places = [JobState.READY, JobState.DELAYED, JobState.LEASED]
+                seqs += [job.seq for job in (yield from remove_steps(row.id, mine, places))]
+                yield "leases_taken", {"queues": arrays.integers([row.id])}

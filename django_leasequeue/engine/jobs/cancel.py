@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ...enums import JobState
 from ...exceptions import BatchTooLarge, InvalidOption
 from .. import arrays
+from ..flow.workflows import cancel_replacements
 from ..limits import (
     MAX_BATCH,
     MAX_KEY_BYTES,
@@ -62,6 +63,7 @@ def cancel(
     gone = yield from remove_steps(queue_id, wanted, places)
     if any(job.state == JobState.LEASED for job in gone):
         yield "leases_taken", {"queues": arrays.integers([queue_id])}
+    yield from cancel_replacements([job.seq for job in gone])
     for job in gone:
         yield from announce("cancelled", queue=queue, project=project, seq=job.seq, key=job.key, name=job.name)
     return [(job.seq, job.key) for job in gone]

@@ -18,16 +18,18 @@ from .queues import require
 SAMPLE_PAGES = 2_000
 #: Queues whose figures are taken in one statement.
 PAGE = 200
+#: Entries of a kind that are counted of each of several queues at first, and then of all together that have more.
+FEW, MANY = 1_000, 1_000_000
 
 
 class Counts(NamedTuple):
     """Figures of one queue.
 
     ``ready`` holds what a claim could take now: expired leases and due delayed jobs count, swept or not, and messages
-    past their TTL do not. ``exact`` is false when a figure is above ``COUNT_CAP``: it is then the
-    newest sample's (``sampled_at``), and above the cap in any case. ``oldest_at`` is when the oldest job was made among
-    those that come next, one of each priority. ``waiting`` are those of the delayed that a limit or a workflow holds,
-    up to one more than ``COUNT_CAP``.
+    past their TTL do not. ``exact`` is false when a figure is above ``cap`` (of one queue ``COUNT_CAP``, of many large
+    ones less): it is then the newest sample's (``sampled_at``), and above the cap in any case. ``oldest_at`` is when
+    the oldest job was made among those that come next, one of each priority. ``waiting`` are those of the delayed that
+    a limit or a workflow holds, up to one more than ``cap``.
     """
 
     queue_id: int
@@ -45,12 +47,14 @@ class Counts(NamedTuple):
     exact: bool
     sampled_at: datetime | None
     waiting: int = 0
+    cap: int = 0
 
 
 class Totals(NamedTuple):
     """Figures of a project: the sums of its queues' newest samples.
 
-    ``sampled_at`` is the oldest of them; ``None`` while a queue has no sample yet.
+    ``sampled_at`` is the newest of them (of queues that did not change since, older ones hold); ``None`` while a queue
+    has no sample yet.
     """
 
     project: str
@@ -127,6 +131,11 @@ class _Counted(NamedTuple):
     sampled_dead: int
     sampled_records: int
 
+    def exact(self, cap: int) -> bool:
+        """Whether nothing lies behind the cap that it was counted up to."""
+        dead = self.dead_read if self.dead else 0
+        return max(self.ready, self.delayed, self.records, self.claims_read, dead) <= cap
+
     @property
     def sample(self) -> Estimate | None:
         """The newest sample."""
@@ -166,32 +175,42 @@ def _merge(row: _Counted, cap: int, estimate: Estimate | None, sampled_at: datet
         records=_beyond(row.records, row.records > cap, known.records),
         dead_lettered=row.dead_lettered,
         oldest_at=row.oldest_at,
-        exact=not (claims_over or dead_over or max(row.ready, row.delayed, row.records) > cap),
+        exact=row.exact(cap),
         sampled_at=sampled_at,
         waiting=row.waiting,
+        cap=cap,
     )
 
 
-def _read(project: str, names: Sequence[str], ids: Sequence[int], cap: int | None = None) -> Steps[list[_Counted]]:
-    params = {
-        "project": project,
-        "names": arrays.texts(names),
-        "ids": arrays.integers(ids),
-        "cap": cap or conf.settings.COUNT_CAP,
-    }
-    return [_Counted._make(row) for row in (yield "queue_counts", params)]
+def _read(
+    project: str, names: Sequence[str], ids: Sequence[int], cap: int | None = None, budget: int = MANY
+) -> Steps[list[tuple[_Counted, int]]]:
+    """Steps that count in queues; return each with the cap that it was counted up to.
+
+    Without a ``cap`` those of several queues that have many jobs share a ``budget`` of entries to be counted.
+    """
+    most = conf.settings.COUNT_CAP
+    first = cap or (most if len(names) + len(ids) <= 1 else min(FEW, most))
+    params = {"project": project, "names": arrays.texts(names), "ids": arrays.integers(ids), "cap": first}
+    found = {row[0]: (_Counted._make(row), first) for row in (yield "queue_counts", params)}
+    large = [row.queue_id for row, _ in found.values() if not row.exact(first)]
+    again = min(most, budget // max(len(large), 1))
+    if cap is None and large and again > first:
+        params = {"project": "", "names": "{}", "ids": arrays.integers(large), "cap": again}
+        found |= {row[0]: (_Counted._make(row), again) for row in (yield "queue_counts", params)}
+    return list(found.values())
 
 
-def _from_samples(rows: Sequence[_Counted], cap: int | None = None) -> Iterator[Counts]:
-    for row in rows:
-        yield _merge(row, cap or conf.settings.COUNT_CAP, row.sample, row.sampled_at)
+def _from_samples(rows: Sequence[tuple[_Counted, int]]) -> Iterator[Counts]:
+    for row, cap in rows:
+        yield _merge(row, cap, row.sample, row.sampled_at)
 
 
 @operation
 def counts(queue: str, *, project: str = "") -> Steps[Counts]:
     """Count the jobs of one queue or log: exact up to ``COUNT_CAP`` each, beyond it from the newest sample.
 
-    Reads some thousand index entries at most, whatever the backlog.
+    Reads as many index entries of a state at most, whatever the backlog.
 
     Raises:
         QueueNotFound: there is no such queue.
@@ -217,10 +236,13 @@ def counts_of(queues: Sequence[str], *, project: str = "") -> Steps[dict[str, Co
 
 
 @operation
-def counts_by_id(queue_ids: Sequence[int], *, cap: int | None = None) -> Steps[dict[int, Counts]]:
-    """Count the jobs of several queues of any project, by id; those that are not there are left out."""
-    rows = yield from _read("", [], queue_ids[: conf.settings.MAX_PAGE], cap)
-    return {found.queue_id: found for found in _from_samples(rows, cap)}
+def counts_by_id(queue_ids: Sequence[int], *, cap: int | None = None, budget: int = MANY) -> Steps[dict[int, Counts]]:
+    """Count the jobs of several queues of any project, by id; those that are not there are left out.
+
+    Each up to ``cap``; without one the queues with many jobs share a ``budget`` of entries that are counted.
+    """
+    rows = yield from _read("", [], queue_ids[: conf.settings.MAX_PAGE], cap, budget)
+    return {found.queue_id: found for found in _from_samples(rows)}
 
 
 @operation
@@ -249,12 +271,13 @@ def estimate() -> Steps[Estimates]:
 def sample_page(estimates: Estimates, after: int = 0) -> Steps[Sampled]:
     """Write a ``QueueStat`` of the next 200 queues: of those whose figures changed, of others every ten minutes.
 
-    Up to ``COUNT_CAP`` index entries of each kind are counted in a queue; what lies behind the cap is as estimated.
+    Up to ``COUNT_CAP`` index entries of each kind are counted in a queue, a million in all large ones together; what
+    lies behind that is as estimated.
     """
     found = yield "queue_page", {"after": after, "size": PAGE}
     ids = [queue_id for (queue_id,) in found]
     rows = (yield from _read("", [], ids)) if ids else []
-    taken = [_merge(row, conf.settings.COUNT_CAP, estimates.queues.get(row.queue_id), None) for row in rows]
+    taken = [_merge(row, cap, estimates.queues.get(row.queue_id), None) for row, cap in rows]
     answer = yield (
         "stat_insert",
         {

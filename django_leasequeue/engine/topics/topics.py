@@ -22,6 +22,8 @@ from ..queues.stats import Counts, counts
 BATCH = 5_000
 #: Entries of all queues that are read for the head of one with very many delayed or dead jobs.
 LOOK = 10_000
+#: Records of a topic whose size is read.
+MAX_SIZED = 10_000
 #: A tag that sorts behind every tag with the same beginning.
 _LAST = "\U0010ffff" * (MAX_TAG_BYTES // 4)
 
@@ -63,7 +65,7 @@ class State:
     """Where a topic stands.
 
     ``head_seq`` is the highest number it ever gave, removed or not, 0 if none. ``earliest_seq`` is the lowest live one.
-    ``bytes`` is the size of data and meta as JSON text; above ``COUNT_CAP`` records it is extrapolated.
+    ``bytes`` is the size of data and meta as JSON text; above 10,000 records it is extrapolated.
     """
 
     info: QueueInfo
@@ -123,7 +125,7 @@ def state(topic: str, *, project: str = "") -> Steps[State]:
 def _stands(project: str, topic: str) -> Steps[_Stands]:
     rows = yield (
         "topic_state",
-        {"project": project, "topic": topic, "cap": conf.settings.COUNT_CAP, "look": LOOK},
+        {"project": project, "topic": topic, "cap": min(conf.settings.COUNT_CAP, MAX_SIZED), "look": LOOK},
     )
     if not rows:
         raise QueueNotFound(topic, project)

@@ -1,10 +1,70 @@
-"""The address: ``path("", include("django_leasequeue.http.metrics.urls"))`` gives ``/metrics``."""
+"""The page and its address: ``path("", include("django_leasequeue.http.metrics.urls"))`` gives ``/metrics``."""
 
 from __future__ import annotations
 
+from django.core.exceptions import ImproperlyConfigured
+from django.http import HttpResponse
 from django.urls import path
+from rest_framework.request import Request
 
-from .views import MetricsView
+from ... import conf
+from ...engine.outage import passes
+from ...engine.queues import routing
+from ...metrics import load_extra
+from ...metrics.figures import DatabaseLook, last_look, look
+from ...metrics.prometheus import exposition, families, of_each, pools
+from ..access import PROJECTS, READ
+from ..errors import ApiError
+from ..running import RequestRunner
+from ..views import ApiView
+
+
+class MetricsView(ApiView):
+    """Figures of the queues that a key may see.
+
+    It needs the scope ``read``. A key sees the queues of its project, with the scope ``projects`` those of all.
+    """
+
+    http_method_names = ["get", "head"]
+    required_scopes = {"GET": frozenset({READ})}
+    #: It answers no JSON: it is not in the OpenAPI document.
+    schema = None  # type: ignore[assignment]  # as DRF's documentation says
+
+    async def get(self, request: Request) -> HttpResponse:
+        """Answer with the figures, as text or OpenMetrics.
+
+        Raises:
+            ApiError: the key has prefixes, or prometheus-client is not installed.
+        """
+        try:
+            load_extra("prometheus_client", "prometheus")
+        except ImproperlyConfigured as error:
+            raise ApiError(501, "not_installed", str(error)) from error
+        access, project = self.access, self.project
+        if access.prefixes:
+            raise ApiError(403, "forbidden", "A key with prefixes may not read the metrics: ask for one without.")
+        sees = None if PROJECTS in access.scopes else lambda of, _: of == project
+        aliases = routing.aliases()
+        if len(aliases) == 1:
+            found = [*families(await self._look(aliases[0]), sees)]
+        else:
+            looks: dict[str, DatabaseLook | None] = {}
+            for alias in aliases:
+                try:
+                    looks[alias] = await self._look(alias)
+                except Exception as error:
+                    if not passes(error):
+                        raise
+                    looks[alias] = None
+            found = [*of_each(looks, sees)]
+        body, content_type = exposition([*found, *pools()], request.META.get("HTTP_ACCEPT", ""))
+        return HttpResponse(body, content_type=content_type, headers={"Content-Length": str(len(body))})
+
+    async def _look(self, alias: str) -> DatabaseLook:
+        memory = last_look(alias)
+        runner = RequestRunner(alias, threaded=self.runner.threaded)
+        return memory.recall() or memory.keep(await runner.run(look(memory.log, conf.settings.METRICS.MAX_QUEUES)))
+
 
 app_name = "leasequeue_metrics"
 

@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from inspect import signature
+from typing import Annotated, Any, NotRequired, TypedDict
 
 from rest_framework.request import Request
 
 from ... import conf
 from ...conf import process
-from ...conf.queue_options import OPTIONS
+from ...conf.queue_options import OPTIONS, QueueOption
 from ...engine import LeasedJob, Operation, make_lease_id
+from ...engine.limits import MAX_NODE_BYTES
 from ...engine.queues import stats
 from ...engine.topics.log import Gap, TopicRecord
 from ...engine.topics.topics import TopicLook, look
 from ...enums import Durability
 from ...exceptions import InvalidOption, QueueNotFound
-from .. import payload
+from .. import payload, schema
 from ..auth import require
-from ..views import ApiView, T
+from ..errors import ApiError
+from ..fields import Json, storable
+from ..schema import F, Parameter
+from ..views import MAX_WARNINGS, ApiView, T
 
 #: Seconds that a count may take to be made every time.
 CHEAP = 0.002
@@ -70,11 +75,7 @@ NAMES_TOPIC = ("dead_letter",)
 
 
 def check_name(name: str, what: str = "The name of a topic") -> str:
-    """Return ``name`` if it can name a topic.
-
-    Raises:
-        InvalidOption: it cannot.
-    """
+    """Return ``name`` if it can name a topic; else raise ``InvalidOption``."""
     if not _NAME.match(name):
         raise InvalidOption(
             f"{what} must be 1 to 255 letters, digits, '.', '_', ':' or '-', beginning with a letter or digit; it is"
@@ -87,9 +88,6 @@ def to_options(config: Mapping[str, Any], topic: str) -> dict[str, Any]:
     """Return queue options for a valid configuration of a topic.
 
     ``durability`` wins; without it ``durable`` means ``fsync``.
-
-    Raises:
-        InvalidOption: the topic would be its own dead-letter topic.
     """
     if config.get("dead_letter") == topic:
         raise InvalidOption("dead_letter must be another topic than the topic itself.")
@@ -118,23 +116,22 @@ class TopicView(ApiView):
     def check_address(self, request: Request, topic: str | None) -> None:
         check_name(topic or "")
 
-    def queue_options(self, config: Mapping[str, Any], topic: str) -> dict[str, Any]:
-        """Return the queue options that a valid configuration of the topic stands for.
+    @property
+    def node(self) -> str:
+        """The worker's name in the query."""
+        node = self.request.GET.get(NODE.name, "")
+        if not 0 < storable(node) <= MAX_NODE_BYTES:
+            raise ApiError(400, "invalid_request", f"node must be the worker's name, 1 to {MAX_NODE_BYTES} bytes.")
+        return node
 
-        Raises:
-            ApiError: it names a topic that the key may not use.
-            InvalidOption: the topic would be its own dead-letter topic.
-        """
+    def queue_options(self, config: Mapping[str, Any], topic: str) -> dict[str, Any]:
+        """Return the queue options that a valid configuration of the topic stands for."""
         for name in NAMES_TOPIC:
             require(self.access, frozenset(), config.get(name))
         return to_options(config, topic)
 
     async def look(self, topic: str, *, leases: bool = False) -> TopicLook:
-        """Return what a call has to know of the topic.
-
-        Raises:
-            QueueNotFound, NotAQueue: it is not there, or not of the kind that has leases.
-        """
+        """Return what a call has to know of the topic."""
         found = await self.run(look(topic, project=self.project, leases=leases))
         _seen[self.runner.using, self.project, topic] = (found, time.monotonic())
         return found
@@ -167,11 +164,7 @@ class TopicView(ApiView):
                 self.warnings.append(warning)
 
     async def run_durably(self, topic: str, operation: Operation[T]) -> tuple[T, float]:
-        """Run an operation whose commit follows the topic's durability.
-
-        Returns:
-            Its value, and the milliseconds that the flush took: 0 where the commit does not wait for the disk.
-        """
+        """Run an operation whose commit follows the topic's durability; return its value and the flush's time."""
         known = await self.recent_look(topic)
         if known is None or known.durability != Durability.FSYNC:
             return await self.runner.run(operation, large=self.large), 0.0
@@ -214,6 +207,103 @@ class TopicView(ApiView):
         return figures
 
 
+# What answers hold, as they describe themselves.
+
+Count = Annotated[int, {"minimum": 0}]
+Time = Annotated[int, "Milliseconds since the epoch."]
+Seqs = list[Count]
+Duration = Annotated[float, {"minimum": 0}]
+
+
+class Performance(TypedDict):
+    """What an answer took."""
+
+    server_total_ms: Annotated[Duration, "From the request's arrival to this answer."]
+    fsync_ms: NotRequired[Annotated[Duration, "Waiting for the disk; 0 where nothing waited."]]
+    throttle_wait_ms: NotRequired[Annotated[Duration, "Always 0: too many requests get a 429."]]
+
+
+class Envelope(TypedDict):
+    """What every answer has beside its own fields."""
+
+    performance: Performance
+    warnings: NotRequired[
+        Annotated[
+            list[str],
+            {"minItems": 1, "maxItems": MAX_WARNINGS},
+            "What of the request was ignored or cut; left out when there is nothing to say.",
+        ]
+    ]
+
+
+def endpoint(name: str, summary: str, *, parameters: Sequence[Parameter] = (), **said: Any) -> Callable[[F], F]:
+    """Say all of one operation of this door (``schema.endpoint``); the topic that a handler takes is a parameter."""
+
+    def apply(method: F) -> F:
+        given = [TOPIC, *parameters] if "topic" in signature(method).parameters else parameters
+        return schema.endpoint(name, summary, envelope=Envelope, parameters=given, **said)(method)
+
+    return apply
+
+
+TOPIC = Parameter(
+    "topic", {"type": "string", "pattern": NAME_PATTERN, "maxLength": 255}, "The topic's name.", where="path"
+)
+NODE = Parameter(
+    "node", {"type": "string", "minLength": 1, "maxLength": MAX_NODE_BYTES}, "The worker's name.", required=True
+)
+TOKEN = Parameter("token", {"type": "string"}, "The key, for browsers only: addresses end up in logs.")
+
+
+def _option(option: QueueOption) -> Json:
+    if option.choices is not None:
+        return {"type": "string", "enum": option.choices.values}
+    kinds: dict[str, Json] = {
+        "integer": {"type": "integer", "minimum": 0},
+        "boolean": {"type": "boolean"},
+        "topic": {"type": ["string", "null"]},
+    }
+    return kinds[option.kind]
+
+
+_CONFIG: Json = {**{name: _option(OPTIONS[name]) for name in _SAME}, "durable": {"type": "boolean"}}
+_ORDER: Json = {"type": "string", "enum": ["desc", "asc"], "description": "Left out where it is `none`."}
+Config = Annotated[dict[str, Any], {"required": [*_CONFIG], "properties": {**_CONFIG, "priority_order": _ORDER}}]
+Record = TypedDict(
+    "Record",
+    {
+        "$seq": Count,
+        "$ts": Time,
+        "data": Any,
+        "$tag": NotRequired[str],
+        "$node": NotRequired[str],
+        "meta": NotRequired[dict[str, Any]],
+    },
+)
+LeasedRecord = TypedDict(
+    "LeasedRecord",
+    {
+        "$seq": Count,
+        "lease_id": Annotated[str, {"pattern": "^lease_[0-9a-f]+$"}],
+        "deadline": Time,
+        "$ts": Time,
+        "deliveries": Annotated[int, {"minimum": 1}],
+        "data": Any,
+        "$tag": NotRequired[str],
+        "meta": NotRequired[dict[str, Any]],
+    },
+)
+
+
+class Tombstone(TypedDict):
+    """What a reader missed."""
+
+    gap_from: Count
+    gap_to: Count
+    reason: Annotated[str, {"enum": ["cap", "ttl"]}]
+    missed_estimate: Count
+
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 
@@ -223,9 +313,9 @@ def milliseconds(moment: datetime) -> int:
     return (moment - _EPOCH) // _MS
 
 
-def leased(job: LeasedJob) -> dict[str, Any]:
+def leased(job: LeasedJob) -> LeasedRecord:
     """Return a job as a claim gives it."""
-    answer: dict[str, Any] = {
+    answer: LeasedRecord = {
         "$seq": job.seq,
         "lease_id": make_lease_id(job.token, job.seq),
         # (rounded to microseconds first, as a datetime is)
@@ -241,9 +331,9 @@ def leased(job: LeasedJob) -> dict[str, Any]:
     return answer
 
 
-def record(row: TopicRecord, *, tags: bool = True, meta: bool = True) -> dict[str, Any]:
+def record(row: TopicRecord, *, tags: bool = True, meta: bool = True) -> Record:
     """Return a record as diff and watch give it."""
-    answer: dict[str, Any] = {"$seq": row.seq, "$ts": milliseconds(row.created_at), "data": payload.raw(row.data_json)}
+    answer: Record = {"$seq": row.seq, "$ts": milliseconds(row.created_at), "data": payload.raw(row.data_json)}
     if tags and row.tag is not None:
         answer["$tag"] = row.tag
     if row.origin is not None:
@@ -253,6 +343,6 @@ def record(row: TopicRecord, *, tags: bool = True, meta: bool = True) -> dict[st
     return answer
 
 
-def tombstone(gap: Gap) -> dict[str, Any]:
+def tombstone(gap: Gap) -> Tombstone:
     """Return what a reader missed."""
     return {"gap_from": gap.start, "gap_to": gap.end, "reason": gap.reason, "missed_estimate": gap.missed}

@@ -3,82 +3,203 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypedDict
 
 from django.http import HttpResponse
 from rest_framework.request import Request
 
-from ... import conf, engine
+from ... import engine
+from ...conf.queue_options import OPTIONS, QueueOption
 from ...engine.cursors import decode_cursor, encode_cursor
 from ...engine.limits import MAX_QUEUE_BYTES
 from ...engine.queues.queues import QueueLine
 from ...engine.topics.topics import state
+from ...enums import Durability, PriorityOrder
 from ...exceptions import InvalidOption, QueueNotFound
 from ..access import ADMIN, DELETE, READ
 from ..errors import ApiError
-from ..schema import Parameter, describe, page_size
+from ..fields import OPTIONAL, Body, Boolean, Field, Integer, Json, Text, Word
+from ..schema import Parameter, page_size, switch
 from ..views import ApiView
-from .base import TopicView, milliseconds, to_config
-from .serializers import ConfigBody
-from .shapes import TOPIC, TopicCreated, TopicDeleted, TopicList, TopicState
+from .base import CONFIG_FIELDS, HTTP_DEFAULTS, Config, Count, TopicView, check_name, endpoint, milliseconds, to_config
+from .fields import invalid
 
 _TAG = "topics"
+_PAGE_SIZE = page_size(100)
+_IF_EMPTY = switch("if_empty", False, "Refuse while it has records.")
+
+
+TopicType = Annotated[str, {"enum": ["log", "queue"]}]
+
+
+class TopicLine(TypedDict):
+    """A topic of a list."""
+
+    topic: str
+    type: TopicType
+
+
+class TopicList(TypedDict):
+    """Topics by name, a page at a time."""
+
+    topics: list[TopicLine]
+    next_cursor: NotRequired[Annotated[str, "There is more: ask again with `cursor`."]]
 
 
 class TopicsView(ApiView):
     """All topics."""
 
-    required_scopes = {"GET": frozenset({READ})}
-
-    @describe(
+    @endpoint(
         "listTopics",
         "List topics by name",
         tag=_TAG,
+        scopes=[READ],
         description="Only those that the key may see.",
         answers={200: TopicList},
         errors={400: ["invalid_request"]},
         parameters=[
             Parameter("prefix", {"type": "string", "maxLength": MAX_QUEUE_BYTES}, "Only names that begin so."),
-            page_size(100),
+            _PAGE_SIZE,
             Parameter("cursor", {"type": "string"}, "`next_cursor` of the page before."),
         ],
     )
     async def get(self, request: Request) -> HttpResponse:
         prefix = request.GET.get("prefix", "")
-        size = self.number("page_size", 100, 1, conf.settings.MAX_PAGE) or 100
+        size = self.number(_PAGE_SIZE)
         (after,) = decode_cursor(request.GET.get("cursor"), (str,)) or [""]
         page = await self._list(prefix, after, size)
-        answer: dict[str, Any] = {"topics": [{"topic": line.name, "type": line.type} for line in page]}
+        answer: TopicList = {"topics": [{"topic": line.name, "type": line.type} for line in page]}
         # A page may be as long as a listing gets: only another look tells whether there is more.
         if len(page) == size and await self._list(prefix, page[-1].name, 1):
             answer["next_cursor"] = encode_cursor(page[-1].name)
         return self.answer(answer)
 
     async def _list(self, prefix: str, after: str, size: int) -> list[QueueLine]:
-        found = await self.run_on_each(
+        found, away = await self.run_on_each(
             engine.list_queues(
                 project=self.project, after=after, prefix=prefix, prefixes=self.access.prefixes, size=size
             )
         )
+        if away:
+            self.warnings = [f"Topics are missing: {away} of the databases that hold them cannot be reached."]
         return sorted(found, key=lambda line: line.name)[:size]
+
+
+class ConfigBody(Body):
+    """The configuration of a topic; what is left out has its default."""
+
+    durable = Boolean(default=False, help_text="Short for durability fsync.")
+    durability = Word(tuple(Durability.values), help_text="What a commit waits for; wins over durable.", **OPTIONAL)
+    dead_letter = Text(high=255, required=False, allow_null=True, default=None, help_text="A topic; null: none.")
+    priority_order = Word(
+        tuple(PriorityOrder.values),
+        default="none",
+        help_text="Which jobs come first: of the highest priority (desc), of the lowest (asc), or as written (none).",
+    )
+
+    nulls = frozenset({"dead_letter"})
+
+    def to_internal_value(self, data: Any) -> dict[str, Any]:
+        # null stands for the default, as everywhere.
+        if isinstance(data, dict):
+            data = {name: value for name, value in data.items() if value is not None or name in self.nulls}
+        found: dict[str, Any] = super().to_internal_value(data)
+        return found
+
+    def validate_dead_letter(self, value: str | None) -> str | None:
+        if value is None:
+            return None
+        if value == "self":
+            raise invalid('dead_letter cannot be "self": that name is reserved. Name another topic.')
+        try:
+            return check_name(value, "dead_letter")
+        except InvalidOption as error:
+            raise invalid(str(error)) from error
+
+
+def _option_field(name: str, option: QueueOption) -> Field:
+    if option.choices is not None:
+        default = HTTP_DEFAULTS.get(name, option.default)
+        return Word(tuple(option.choices.values), default=default, help_text=option.help)
+    if option.kind == "boolean":
+        return Boolean(default=option.default, help_text=option.help)
+    return Integer(low=option.low, high=option.high, clamp=option.clamp, default=option.default, help_text=option.help)
+
+
+ConfigBody._declared_fields = {
+    name: ConfigBody._declared_fields.get(name) or _option_field(name, OPTIONS[name]) for name in CONFIG_FIELDS
+}
+
+
+class ConfigField(Field):
+    """A configuration inside another body."""
+
+    def json_schema(self) -> Json:
+        return {"$ref": "#/components/schemas/ConfigBody"}
+
+    def to_internal_value(self, data: Any) -> dict[str, Any]:
+        if not isinstance(data, dict):
+            raise invalid("config must be an object.")
+        return ConfigBody.validated(data)
+
+
+class QueueFigures(TypedDict):
+    """Counters of a queue."""
+
+    ready: Count
+    in_flight: Count
+    dead_lettered: Count
+    waiting: NotRequired[Count]
+
+
+class TopicState(TypedDict):
+    """Where the topic stands."""
+
+    topic: str
+    type: TopicType
+    head_seq: Annotated[Count, "The highest number it ever gave; 0: none."]
+    earliest_seq: Annotated[Count, "The lowest live number; next_seq when it is empty."]
+    next_seq: Annotated[Count, "No new record has a lower number. Numbers are not contiguous."]
+    count: Count
+    bytes: Annotated[Count, "Size of data and meta as JSON text."]
+    config: Config
+    last_write_ts: Annotated[int | None, "Milliseconds since the epoch; null: never."]
+    queue: NotRequired[
+        Annotated[QueueFigures, "Only of a queue; `waiting` only while jobs wait for a limit or a workflow."]
+    ]
+
+
+class TopicCreated(TypedDict):
+    """The topic's configuration, every field of it."""
+
+    topic: str
+    created: bool
+    config: Config
+
+
+class TopicDeleted(TypedDict):
+    """Whether it was there."""
+
+    topic: str
+    deleted: bool
 
 
 class TopicItemView(TopicView):
     """One topic; its POST is in ``records``."""
 
-    @describe(
+    @endpoint(
         "getTopic",
         "Look at a topic",
         tag=_TAG,
+        scopes=[READ],
         answers={200: TopicState},
         errors={400: ["invalid_request"], 404: ["topic_not_found"]},
-        parameters=[TOPIC],
     )
     async def get(self, request: Request, topic: str) -> HttpResponse:
         found = await self.run(state(topic, project=self.project))
         info, counts = found.info, found.counts
         next_seq = found.head_seq + 1
-        answer: dict[str, Any] = {
+        answer: TopicState = {
             "topic": topic,
             "type": info.type,
             "head_seq": found.head_seq,
@@ -99,21 +220,21 @@ class TopicItemView(TopicView):
                 answer["queue"]["waiting"] = counts.waiting
         return self.answer(answer)
 
-    @describe(
+    @endpoint(
         "putTopic",
         "Create or configure a topic",
         tag=_TAG,
         description="The configuration is replaced as a whole: what is left out has its default. `type` never changes.",
+        scopes=[ADMIN],
         body=ConfigBody,
         answers={201: TopicCreated, 200: TopicCreated},
         errors={409: ["topic_exists_incompatible"]},
-        parameters=[TOPIC],
     )
     async def put(self, request: Request, topic: str) -> HttpResponse:
-        options = self.queue_options(await self.body(ConfigBody), topic)
+        options = self.queue_options(await self.body(), topic)
         created = await self._put(topic, options)
         self.forget(topic)
-        answer = {"topic": topic, "created": created, "config": to_config(options)}
+        answer = TopicCreated(topic=topic, created=created, config=to_config(options))
         return self.answer(answer, status=201 if created else 200)
 
     async def _put(self, topic: str, options: dict[str, Any]) -> bool:
@@ -126,19 +247,17 @@ class TopicItemView(TopicView):
                 await self.run(engine.configure(topic, project=self.project, preset="topics", **options))
                 return False
 
-    @describe(
+    @endpoint(
         "deleteTopic",
         "Delete a topic with its records",
         tag=_TAG,
+        scopes=[DELETE],
         answers={200: TopicDeleted},
         errors={400: ["invalid_request"], 409: ["topic_not_empty"]},
-        parameters=[
-            TOPIC,
-            Parameter("if_empty", {"type": "boolean", "default": False}, "Refuse while it has records."),
-        ],
+        parameters=[_IF_EMPTY],
     )
     async def delete(self, request: Request, topic: str) -> HttpResponse:
-        if_empty = self.flag("if_empty", False)
+        if_empty = self.flag(_IF_EMPTY)
         try:
             deleted = await self.run(engine.delete(topic, project=self.project, if_empty=if_empty))
         except InvalidOption as error:
@@ -146,12 +265,4 @@ class TopicItemView(TopicView):
                 raise
             message = f"{topic!r} has records: delete or consume them first, or leave out if_empty."
             raise ApiError(409, "topic_not_empty", message, detail={"topic": topic}) from error
-        return self.answer({"topic": topic, "deleted": deleted})
-
-
-#: The scopes of one topic's address: reading, writing records (``records``), configuring, deleting.
-TOPIC_SCOPES = {
-    "GET": frozenset({READ}),
-    "PUT": frozenset({ADMIN}),
-    "DELETE": frozenset({DELETE}),
-}
+        return self.answer(TopicDeleted(topic=topic, deleted=deleted))

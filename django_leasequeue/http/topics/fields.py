@@ -16,8 +16,7 @@ from ...engine.tags import NAME_PATTERN as TAG_NAME
 from ...engine.topics.log import MAX_NODES
 from ...exceptions import InvalidOption
 from .. import payload
-from ..fields import Field, storable
-from ..schema import describe_field
+from ..fields import Field, Json, storable
 from .base import NAME_PATTERN, check_name
 
 #: Limits of one record.
@@ -28,6 +27,55 @@ MAX_PRIORITY = 32_767
 RECORD_FIELDS = frozenset({"data", "tag", "tags", "node", "meta", "priority", "delay_ms"})
 
 _LEASE_ID = re.compile(r"lease_[0-9a-f]{1,64}\Z")
+#: JSON schemas of what stands in lists, and in addresses.
+SEQ: Json = {"type": "integer", "minimum": 0, "maximum": MAX_SEQ}
+LEASE_ID: Json = {"type": "string", "pattern": "^lease_[0-9a-f]{1,64}$"}
+NODE: Json = {"type": "string", "minLength": 1, "maxLength": MAX_NODE_BYTES}
+RECORD: Json = {
+    "type": "object",
+    "required": ["data"],
+    "properties": {
+        "data": {
+            "description": lambda: f"Any JSON, at most {conf.settings.MAX_PAYLOAD_BYTES:,} bytes together with meta."
+        },
+        "tag": {"type": ["string", "null"], "minLength": 1, "maxLength": MAX_TAG_BYTES},
+        "tags": {
+            "type": ["object", "null"],
+            "maxProperties": MAX_TAGS,
+            "propertyNames": {"pattern": TAG_NAME},
+            "additionalProperties": {
+                "type": ["string", "integer", "boolean"],
+                "minLength": 1,
+                "maxLength": MAX_TAG_BYTES,
+            },
+            "description": "Names and values to find the job by; it has them as `$tags` in its `meta`. An extension.",
+        },
+        "node": {
+            "type": ["string", "null"],
+            "minLength": 1,
+            "maxLength": MAX_NODE_BYTES,
+            "description": "The producer.",
+        },
+        "meta": {
+            "type": ["object", "null"],
+            "maxProperties": MAX_META_KEYS,
+            "propertyNames": {"pattern": "^([^$]|$)"},
+            "description": f"At most {MAX_META_BYTES:,} bytes; names that begin with `$` are reserved.",
+        },
+        "priority": {
+            "type": ["integer", "null"],
+            "minimum": -MAX_PRIORITY,
+            "maximum": MAX_PRIORITY,
+            "description": "Of a job, where the topic has a `priority_order`. An extension.",
+        },
+        "delay_ms": {
+            "type": ["integer", "null"],
+            "minimum": 0,
+            "maximum": MAX_SPAN_MS,
+            "description": "How long a job is held back before it can be claimed. An extension.",
+        },
+    },
+}
 #: The token of no claim.
 NO_TOKEN = 0
 
@@ -39,6 +87,9 @@ def invalid(message: str, code: str = "invalid_request") -> ValidationError:
 
 class Records(Field):
     """The records of a write, as jobs of the engine."""
+
+    def json_schema(self) -> Json:
+        return {"type": "array", "minItems": 1, "maxItems": conf.settings.MAX_ENQUEUE, "items": RECORD}
 
     def to_internal_value(self, data: Any) -> list[NewJob]:
         if not isinstance(data, list) or not data:
@@ -104,8 +155,11 @@ def _meta(number: int, meta: Any) -> dict[str, Any]:
     return meta
 
 
-class Seqs(Field):
+class JobSeqs(Field):
     """The numbers of jobs."""
+
+    def json_schema(self) -> Json:
+        return {"type": "array", "minItems": 1, "maxItems": MAX_BATCH, "items": SEQ}
 
     def to_internal_value(self, data: Any) -> list[int]:
         if not isinstance(data, list) or not data:
@@ -121,6 +175,9 @@ class Seqs(Field):
 class LeaseIds(Field):
     """Lease ids, as claims gave them, as (token, seq)."""
 
+    def json_schema(self) -> Json:
+        return {"type": "array", "minItems": 1, "maxItems": MAX_BATCH, "items": LEASE_ID}
+
     def to_internal_value(self, data: Any) -> list[tuple[int, int]]:
         if not isinstance(data, list):
             raise invalid("lease_ids must be a list with one for each of the seqs.")
@@ -130,11 +187,7 @@ class LeaseIds(Field):
 
 
 def parse_lease(lease_id: Any) -> tuple[int, int]:
-    """Return the token and the job of a lease id; no token where it is of no lease.
-
-    Raises:
-        rest_framework.exceptions.ValidationError: it is none.
-    """
+    """Return the token and the job of a lease id; no token where it is of no lease."""
     if not isinstance(lease_id, str) or not _LEASE_ID.match(lease_id):
         raise invalid(f"A lease id is 'lease_' and hex digits, as a claim gave it; there is {str(lease_id)[:80]!r}.")
     try:
@@ -147,12 +200,19 @@ def parse_lease(lease_id: Any) -> tuple[int, int]:
 class LeaseId(Field):
     """One lease id, as (token, seq)."""
 
+    def json_schema(self) -> Json:
+        return LEASE_ID
+
     def to_internal_value(self, data: Any) -> tuple[int, int]:
         return parse_lease(data)
 
 
 class Results(Field):
     """Results of jobs: any JSON."""
+
+    def json_schema(self) -> Json:
+        item = {"description": f"At most {conf.settings.MAX_RESULT_BYTES:,} bytes of JSON."}
+        return {"type": "array", "minItems": 1, "maxItems": MAX_BATCH, "items": item}
 
     def to_internal_value(self, data: Any) -> list[Any]:
         if not isinstance(data, list):
@@ -162,6 +222,9 @@ class Results(Field):
 
 class Nodes(Field):
     """One node, or several."""
+
+    def json_schema(self) -> Json:
+        return {"oneOf": [NODE, {"type": "array", "maxItems": MAX_NODES, "items": NODE}]}
 
     def to_internal_value(self, data: Any) -> list[str]:
         nodes = [data] if isinstance(data, str) else data
@@ -176,6 +239,15 @@ class Nodes(Field):
 class Starts(Field):
     """Topics to watch, and where to begin."""
 
+    def json_schema(self) -> Json:
+        return {
+            "type": "object",
+            "minProperties": 1,
+            "maxProperties": conf.settings.API.MAX_WATCHED,
+            "propertyNames": {"pattern": NAME_PATTERN},
+            "additionalProperties": SEQ,
+        }
+
     def to_internal_value(self, data: Any) -> dict[str, int]:
         limit = conf.settings.API.MAX_WATCHED
         if not isinstance(data, dict) or not data or len(data) > limit:
@@ -188,81 +260,3 @@ class Starts(Field):
             if isinstance(seq, bool) or not isinstance(seq, int) or not 0 <= seq <= MAX_SEQ:
                 raise invalid(f"topics.{name} must be an integer from 0 to {MAX_SEQ}.")
         return data
-
-
-_RECORD: dict[str, Any] = {
-    "type": "object",
-    "required": ["data"],
-    "properties": {
-        "data": {
-            "description": lambda: f"Any JSON, at most {conf.settings.MAX_PAYLOAD_BYTES:,} bytes together with meta."
-        },
-        "tag": {"type": ["string", "null"], "minLength": 1, "maxLength": MAX_TAG_BYTES},
-        "tags": {
-            "type": ["object", "null"],
-            "maxProperties": MAX_TAGS,
-            "propertyNames": {"pattern": TAG_NAME},
-            "additionalProperties": {
-                "type": ["string", "integer", "boolean"],
-                "minLength": 1,
-                "maxLength": MAX_TAG_BYTES,
-            },
-            "description": "Names and values to find the job by; it has them as `$tags` in its `meta`. An extension.",
-        },
-        "node": {
-            "type": ["string", "null"],
-            "minLength": 1,
-            "maxLength": MAX_NODE_BYTES,
-            "description": "The producer.",
-        },
-        "meta": {
-            "type": ["object", "null"],
-            "maxProperties": MAX_META_KEYS,
-            "propertyNames": {"pattern": "^([^$]|$)"},
-            "description": f"At most {MAX_META_BYTES:,} bytes; names that begin with `$` are reserved.",
-        },
-        "priority": {
-            "type": ["integer", "null"],
-            "minimum": -MAX_PRIORITY,
-            "maximum": MAX_PRIORITY,
-            "description": "Of a job, where the topic has a `priority_order`. An extension.",
-        },
-        "delay_ms": {
-            "type": ["integer", "null"],
-            "minimum": 0,
-            "maximum": MAX_SPAN_MS,
-            "description": "How long a job is held back before it can be claimed. An extension.",
-        },
-    },
-}
-_SEQ = {"type": "integer", "minimum": 0, "maximum": MAX_SEQ}
-
-describe_field(
-    Records,
-    lambda field: {"type": "array", "minItems": 1, "maxItems": conf.settings.MAX_ENQUEUE, "items": _RECORD},
-)
-describe_field(Seqs, lambda field: {"type": "array", "minItems": 1, "maxItems": MAX_BATCH, "items": _SEQ})
-LEASE_ID = {"type": "string", "pattern": "^lease_[0-9a-f]{1,64}$"}
-describe_field(LeaseIds, lambda field: {"type": "array", "minItems": 1, "maxItems": MAX_BATCH, "items": LEASE_ID})
-describe_field(LeaseId, lambda field: LEASE_ID)
-describe_field(
-    Results,
-    lambda field: {
-        "type": "array",
-        "minItems": 1,
-        "maxItems": MAX_BATCH,
-        "items": {"description": f"At most {conf.settings.MAX_RESULT_BYTES:,} bytes of JSON."},
-    },
-)
-_NODE = {"type": "string", "minLength": 1, "maxLength": MAX_NODE_BYTES}
-describe_field(Nodes, lambda field: {"oneOf": [_NODE, {"type": "array", "maxItems": MAX_NODES, "items": _NODE}]})
-describe_field(
-    Starts,
-    lambda field: {
-        "type": "object",
-        "minProperties": 1,
-        "maxProperties": conf.settings.API.MAX_WATCHED,
-        "propertyNames": {"pattern": NAME_PATTERN},
-        "additionalProperties": _SEQ,
-    },
-)

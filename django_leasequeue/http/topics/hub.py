@@ -27,7 +27,7 @@ from ...notify import Watch, get_listener
 from ..running import RequestRunner
 from ..streaming import Stream, frame, in_background, outage
 from .base import leased
-from .leases import claim_together, load_large
+from .waiting import claim_together, load_large
 
 if TYPE_CHECKING:
     from .work import StreamRegistry
@@ -36,29 +36,21 @@ logger = logging.getLogger("django_leasequeue.http")
 
 #: Seconds between looks at all leases: what removes a leased job without a word (a cap, a purge) frees its place then.
 BACKSTOP = 5.0
-#: Seconds between looks for jobs while nobody can tell us (no LISTEN connection), and while all goes well: a lease of
-#: another worker that expires tells nobody before somebody sweeps.
+#: Seconds between looks for jobs without a LISTEN connection, and with one: an expired lease of another worker is not
+#: notified before a sweep.
 POLL, LOOK = 0.5, 1.0
 #: Seconds between two looks for what is due by the clock.
 DUE_STEP = 0.25
 #: Seconds from the notice of a cancel to a second look: the answer of a claim may come after it.
 SECOND_LOOK = 0.4
-#: Seconds that we stay announced as waiting after the last free place was taken: to say so costs producers a NOTIFY.
+#: Seconds that this process stays announced as waiting after the last free place was taken: producers pay a NOTIFY.
 LINGER = 1.0
 
 _numbers = itertools.count(1)
 
 
 class WorkStream(Stream):
-    """One worker's stream.
-
-    Args:
-        hub: who feeds it.
-        node: the worker.
-        size: how many jobs it may hold at once.
-        lease_ms: the length of its leases; ``None`` for the queue's.
-        recheck: see ``Stream``.
-    """
+    """One worker's stream, which may hold ``size`` jobs at once."""
 
     def __init__(
         self, hub: WorkHub, node: str, size: int, lease_ms: int | None, recheck: Callable[[], Awaitable[Any]]
@@ -108,10 +100,10 @@ class WorkStream(Stream):
         for job in jobs:
             self.held[job.seq] = job.token
             self.ends[job.seq] = now + job.deadline_epoch - job.claimed_epoch
-            answer = {"topic": topic, **leased(job)}
+            answer = leased(job)
             if job.flags & JobFlag.FLOW:
                 self.members[job.seq] = answer["lease_id"]
-            self.push(frame("job", answer, str(job.seq)))
+            self.push(frame("job", {"topic": topic, **answer}, str(job.seq)))
 
     def keep(self, topic: str, asked: Iterable[int], standing: dict[int, Standing]) -> None:
         """Forget those of the leases asked about that do not stand any more; announce the cancelled ones, once each."""
@@ -181,7 +173,7 @@ class WorkHub:
 
     def jobs_may_be_there(self) -> None:
         """A job may be ready. Called by the listener's thread."""
-        with suppress(RuntimeError):  # the loop is closed: nobody streams there
+        with suppress(RuntimeError):  # the loop is closed, and its streams with it
             self._loop.call_soon_threadsafe(self._news_came)
 
     def _news_came(self) -> None:
@@ -190,7 +182,7 @@ class WorkHub:
         self._event.set()
 
     def settled(self, number: int | None) -> None:
-        """Somebody settled a job of a stream (``None``: of any)."""
+        """A job of a stream was settled (``None``: of any stream)."""
         self._doubtful.update(self._streams if number is None else (number,))
         self._event.set()
 
@@ -264,7 +256,7 @@ class WorkHub:
                 await self._deal(takers)
                 return 0.0
             if self._watch is None:
-                # Say that we wait, then look once more: what came in between told nobody.
+                # Announce that we wait, then look once more: what came before that was not notified.
                 self._watch = get_listener(self._runner.using).watch([self.queue_id], self.jobs_may_be_there)
                 await self._watch.async_ready()
                 self._more = True

@@ -2,42 +2,59 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, NotRequired, TypedDict
 
 from django.http import HttpResponse
 from rest_framework.request import Request
 
 from ... import engine
-from ...conf import process
-from ...engine import Ending, LeasedJob, Operation, Outcome, Settled
-from ...engine.leases.claim import claim_steps, load_hands
-from ...engine.leases.cohort import Claimer, deal_cohort, join, leave, take
+from ...engine import Ending, Operation, Outcome, Settled
+from ...engine.large.writing import result_limit
+from ...engine.leases.claim import claim_steps
+from ...engine.leases.cohort import Claimer
+from ...engine.leases.settle import result_too_large
+from ...engine.limits import MAX_BATCH, MAX_DELAY_MS, MAX_LEASE_MS, MAX_SPAN_MS, MAX_TAG_BYTES, MIN_LEASE_MS
 from ...engine.topics.topics import TopicLook
+from .. import payload
 from ..access import READ, WRITE
-from ..running import RequestRunner
-from ..schema import describe
-from ..streaming import in_background
-from .base import TopicView, leased, milliseconds
-from .serializers import AckBody, ClaimBody, ExtendBody, NackBody
-from .shapes import TOPIC, Acked, Claimed, Extended, Nacked
+from ..fields import OPTIONAL, Body, CutInteger, Integer, NodeName, Text
+from ..schema import schema_of
+from .base import Count, LeasedRecord, Seqs, Time, TopicView, endpoint, leased, milliseconds
+from .fields import NO_TOKEN, JobSeqs, LeaseIds, Results, invalid
+from .waiting import claim_together
 
 _TAG = "leases"
 _ERRORS: dict[int, list[str]] = {404: ["topic_not_found"], 409: ["not_a_queue"]}
 _BATCH_ERRORS: dict[int, list[str]] = {400: ["batch_too_large"], **_ERRORS}
 
 
+class ClaimBody(Body):
+    """Who claims, how many, for how long."""
+
+    node = NodeName()
+    max = CutInteger(low=0, most=lambda: MAX_BATCH, default=1, help_text="How many jobs at most.")
+    lease_ms = Integer(low=MIN_LEASE_MS, high=MAX_LEASE_MS, clamp=True, help_text="Default: the topic's.", **OPTIONAL)
+    tag = Text(high=MAX_TAG_BYTES, help_text="Only jobs with this tag.", **OPTIONAL)
+
+
+class Claimed(TypedDict):
+    """The leased jobs, in claim order."""
+
+    topic: str
+    claimed: Annotated[list[LeasedRecord], {"maxItems": 1000}]
+    count: Annotated[Count, "Fewer than asked: the queue is (nearly) empty."]
+    ready: Count
+
+
 class ClaimView(TopicView):
     """Lease jobs."""
 
-    required_scopes = {"POST": frozenset({READ, WRITE})}
-
-    @describe(
+    @endpoint(
         "claimJobs",
         "Lease jobs to a worker",
         tag=_TAG,
+        scopes=[READ, WRITE],
         description=(
             "Jobs whose lease expired come first, before any that was never delivered. Fewer than `max`, or none, is "
             "no error: the queue is (nearly) empty."
@@ -45,7 +62,6 @@ class ClaimView(TopicView):
         body=ClaimBody,
         answers={200: Claimed},
         errors=_ERRORS,
-        parameters=[TOPIC],
         examples={
             "Up to 16 jobs": (
                 {"node": "api-fra-1", "max": 16, "lease_ms": 30000},
@@ -70,7 +86,7 @@ class ClaimView(TopicView):
         },
     )
     async def post(self, request: Request, topic: str) -> HttpResponse:
-        body = await self.body(ClaimBody)
+        body = await self.body()
         node, size, lease_ms = body["node"], body["max"], body.get("lease_ms")
         # One statement while there are jobs. Only a claim that brings nothing looks why: an empty queue, one whose
         # claims gather in a window, or no queue at all. What is dealt after a window has any tag: a claim of one tag
@@ -97,29 +113,72 @@ class ClaimView(TopicView):
             topic, ready=-len(jobs), in_flight=len(jobs), drained=tag is None and len(jobs) < size
         )
         return self.answer(
-            {
-                "topic": topic,
-                "claimed": [leased(job) for job in jobs],
-                "count": len(jobs),
-                "ready": figures.ready,
-            },
+            Claimed(topic=topic, claimed=[leased(job) for job in jobs], count=len(jobs), ready=figures.ready),
             performance={"throttle_wait_ms": 0.0},
         )
+
+
+class SettleBody(Body):
+    """Which leases."""
+
+    node = NodeName()
+    seqs = JobSeqs(help_text=f"1 to {MAX_BATCH} jobs.")
+    lease_ids = LeaseIds(help_text="The claim's tokens, one for each of the seqs, in their order.", **OPTIONAL)
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        leases = attrs.get("lease_ids")
+        if leases is not None and len(leases) != len(attrs["seqs"]):
+            raise invalid(
+                f"lease_ids: there must be one for each of the {len(attrs['seqs'])} seqs; there are {len(leases)}."
+            )
+        if leases is not None:
+            # The lease id of another job counts as a stale one: no lease of this job has it.
+            attrs["tokens"] = [
+                token if seq == asked else NO_TOKEN for (token, seq), asked in zip(leases, attrs["seqs"], strict=True)
+            ]
+        return attrs
+
+
+Skipped = Annotated[Seqs, "What is not held by the node, in the order asked."]
+
+
+class Acked(TypedDict):
+    """How many jobs are done and gone."""
+
+    topic: str
+    acked: Count
+    skipped: Skipped
+    ready: Count
+    in_flight: Count
+
+
+class Nacked(TypedDict):
+    """How many jobs were given back."""
+
+    topic: str
+    nacked: Count
+    skipped: Skipped
+    ready: Count
+    in_flight: Count
+
+
+class Extended(TypedDict):
+    """The new deadlines."""
+
+    topic: str
+    extended: Count
+    skipped: Skipped
+    deadlines: Annotated[dict[str, Any], {"additionalProperties": schema_of(Time)}, "By seq."]
+    cancelled: NotRequired[Annotated[Seqs, "Held, and to be stopped; left out when there is none."]]
 
 
 class SettleView(TopicView):
     """What ack, nack and extend share."""
 
-    required_scopes = {"POST": frozenset({WRITE})}
-
     async def settle(
         self, topic: str, operation: Operation[Settled], *, durably: bool = False
     ) -> tuple[Settled, float]:
-        """Run a settle operation; where nothing was settled, say so if the topic is not there or is a log.
-
-        Raises:
-            QueueNotFound, NotAQueue.
-        """
+        """Run a settle operation; where nothing was settled, raise if the topic is missing or a log."""
         if durably:
             settled, fsync_ms = await self.run_durably(topic, operation)
         else:
@@ -135,23 +194,47 @@ def _skipped(settled: Settled, asked: Sequence[int]) -> list[int]:
     return [seq for seq in dict.fromkeys(asked) if seq not in done]
 
 
+class AckBody(SettleBody):
+    """The jobs that are done."""
+
+    bulk = True
+    results = Results(help_text="What came of the jobs: any JSON for each of the seqs, in their order.", **OPTIONAL)
+    result_ttl_ms = Integer(
+        high=MAX_SPAN_MS, help_text="How long the results are kept. Default: the job's, or the topic's.", **OPTIONAL
+    )
+
+    @classmethod
+    def check_large(cls, fields: Mapping[str, Any]) -> None:
+        limit = result_limit()
+        if any(payload.surely_longer(result, limit) for result in fields.get("results") or ()):
+            raise result_too_large(limit)
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        results = attrs.get("results")
+        if results is not None and len(results) != len(attrs["seqs"]):
+            raise invalid(
+                f"results: there must be one for each of the {len(attrs['seqs'])} seqs; there are {len(results)}."
+            )
+        return super().validate(attrs)
+
+
 class AckView(SettleView):
     """Complete jobs."""
 
-    @describe(
+    @endpoint(
         "ackJobs",
         "Complete jobs: they are deleted",
         tag=_TAG,
         description=(
             "Safe to repeat: what is not held by the node is skipped. `results` and `result_ttl_ms` are extensions."
         ),
+        scopes=[WRITE],
         body=AckBody,
         answers={200: Acked},
         errors={**_ERRORS, 400: ["batch_too_large", "record_too_large"]},
-        parameters=[TOPIC],
     )
     async def post(self, request: Request, topic: str) -> HttpResponse:
-        body = await self.body(AckBody)
+        body = await self.body()
         nothing = [None] * len(body["seqs"])
         ttl_ms, results, tokens = body.get("result_ttl_ms"), body.get("results"), body.get("tokens")
         endings = [
@@ -165,13 +248,13 @@ class AckView(SettleView):
             await self.warn(topic, _kept)
         figures = await self.figures(topic, in_flight=-acked, count=-acked)
         return self.answer(
-            {
-                "topic": topic,
-                "acked": acked,
-                "skipped": _skipped(settled, body["seqs"]),
-                "ready": figures.ready,
-                "in_flight": figures.in_flight,
-            },
+            Acked(
+                topic=topic,
+                acked=acked,
+                skipped=_skipped(settled, body["seqs"]),
+                ready=figures.ready,
+                in_flight=figures.in_flight,
+            ),
             performance={"fsync_ms": fsync_ms},
         )
 
@@ -185,21 +268,27 @@ def _kept(found: TopicLook) -> str | None:
     )
 
 
+class NackBody(SettleBody):
+    """The jobs to give back."""
+
+    delay_ms = Integer(high=MAX_DELAY_MS, clamp=True, default=0, help_text="Hold them back so long.")
+
+
 class NackView(SettleView):
     """Give jobs back."""
 
-    @describe(
+    @endpoint(
         "nackJobs",
         "Give jobs back, at once or after a delay",
         tag=_TAG,
         description="A delayed job is in no counter until its time has come.",
+        scopes=[WRITE],
         body=NackBody,
         answers={200: Nacked},
         errors=_BATCH_ERRORS,
-        parameters=[TOPIC],
     )
     async def post(self, request: Request, topic: str) -> HttpResponse:
-        body = await self.body(NackBody)
+        body = await self.body()
         operation = engine.nack(
             body["seqs"],
             body["node"],
@@ -212,20 +301,26 @@ class NackView(SettleView):
         nacked = len(settled.ok)
         figures = await self.figures(topic, ready=0 if body["delay_ms"] else nacked, in_flight=-nacked)
         return self.answer(
-            {
-                "topic": topic,
-                "nacked": nacked,
-                "skipped": _skipped(settled, body["seqs"]),
-                "ready": figures.ready,
-                "in_flight": figures.in_flight,
-            }
+            Nacked(
+                topic=topic,
+                nacked=nacked,
+                skipped=_skipped(settled, body["seqs"]),
+                ready=figures.ready,
+                in_flight=figures.in_flight,
+            )
         )
+
+
+class ExtendBody(SettleBody):
+    """The leases to extend."""
+
+    lease_ms = Integer(low=MIN_LEASE_MS, high=MAX_LEASE_MS, clamp=True, help_text="From now on.")
 
 
 class ExtendView(SettleView):
     """Set new deadlines."""
 
-    @describe(
+    @endpoint(
         "extendLeases",
         "Set the deadline of held leases to now + lease_ms",
         tag=_TAG,
@@ -233,18 +328,18 @@ class ExtendView(SettleView):
             "Sets, never adds: it may shorten. The heartbeat of long jobs. `cancelled`, an extension, is there when "
             "workflows of some were cancelled: stop these jobs and nack them."
         ),
+        scopes=[WRITE],
         body=ExtendBody,
         answers={200: Extended},
         errors=_BATCH_ERRORS,
-        parameters=[TOPIC],
     )
     async def post(self, request: Request, topic: str) -> HttpResponse:
-        body = await self.body(ExtendBody)
+        body = await self.body()
         operation = engine.extend(
             body["seqs"], body["node"], body["lease_ms"], tokens=body.get("tokens"), project=self.project, queue=topic
         )
         settled, _ = await self.settle(topic, operation)
-        answer: dict[str, Any] = {
+        answer: Extended = {
             "topic": topic,
             "extended": len(settled.deadlines),
             "skipped": [seq for seq in settled.skipped if seq not in settled.deadlines],
@@ -254,57 +349,3 @@ class ExtendView(SettleView):
         if cancelled:
             answer["cancelled"] = cancelled
         return self.answer(answer)
-
-
-logger = logging.getLogger("django_leasequeue.http")
-
-_locks: process.PerLoop[dict[tuple[str, int], asyncio.Lock]] = process.PerLoop(dict)
-
-
-def _lock(using: str, queue_id: int) -> asyncio.Lock:
-    """One dealer of this process at a time: the others would only hold connections while they wait."""
-    locks = _locks.get()
-    if len(locks) > 10_000:
-        locks.clear()
-    return locks.setdefault((using, queue_id), asyncio.Lock())
-
-
-async def claim_together(
-    runner: RequestRunner, project: str, topic: str, found: TopicLook, claimers: Sequence[Claimer]
-) -> list[list[LeasedJob]]:
-    """Join the cohort of a queue, wait until its window closes, and return what each claimer was dealt.
-
-    Cancelled meanwhile (the client went away), nothing stays leased.
-    """
-    joined = await runner.run(join(found.id, found.claim_jitter_ms, claimers))
-    waiters = joined.waiters
-    try:
-        await asyncio.sleep(joined.wait_ms / 1000)
-        async with _lock(runner.using, found.id):
-            dealt = await runner.run(take(waiters))
-            missing = [waiter for waiter in waiters if waiter not in dealt]
-            if missing:
-                rest = await runner.run(deal_cohort(topic, found, missing, project=project))
-                dealt = {**dealt, **rest}
-    except BaseException:
-        in_background(_leave(runner, waiters, project))
-        raise
-    hands = [dealt.get(waiter, []) for waiter in waiters]
-    return await load_large(runner, project, claimers, hands)
-
-
-async def load_large(
-    runner: RequestRunner, project: str, claimers: Sequence[Claimer], hands: list[list[LeasedJob]]
-) -> list[list[LeasedJob]]:
-    """Return what claimers were dealt with the payloads that stand in a storage."""
-    if all(job.is_loaded for jobs in hands for job in jobs):
-        return hands
-    return await runner.run(load_hands(hands, [claimer.node for claimer in claimers], project=project))
-
-
-async def _leave(runner: RequestRunner, waiters: Sequence[int], project: str) -> None:
-    try:
-        await runner.run(leave(waiters, project=project))
-    except Exception as error:  # noqa: BLE001  (most often the database is gone: its stack says nothing more)
-        reason = " ".join(str(error).split())
-        logger.warning("A cohort could not be left; what it was dealt comes back when its leases end: %s", reason)

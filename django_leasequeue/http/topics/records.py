@@ -2,43 +2,94 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypedDict
 
 from django.http import HttpResponse
 from rest_framework.request import Request
 
+from ... import conf
 from ...engine import NewJob
-from ...engine.limits import MAX_KEY_BYTES
+from ...engine.jobs.new_jobs import payload_too_large
+from ...engine.limits import MAX_KEY_BYTES, MAX_TAG_BYTES
+from ...engine.topics.log import MAX_TIMELINE
 from ...engine.topics.topics import TopicLook, drop
 from ...engine.topics.writing import write
 from ...enums import PriorityOrder, QueueType
+from .. import payload
 from ..access import DELETE, READ, WRITE
 from ..errors import ApiError
-from ..fields import storable
-from ..schema import Parameter, describe
-from .base import TopicView, record, tombstone
-from .catalog import TOPIC_SCOPES, TopicItemView
-from .reading import read_page
-from .serializers import DiffBody, DropBody, WriteBody
-from .shapes import TOPIC, Diff, Dropped, Written
+from ..fields import OPTIONAL, Body, Boolean, CutInteger, Integer, Text, storable
+from ..schema import Parameter, switch
+from .base import Count, Record, Seqs, Tombstone, TopicView, endpoint, record, tombstone
+from .catalog import ConfigBody, ConfigField, TopicItemView
+from .fields import RECORD_FIELDS, Nodes, Records, invalid
+from .waiting import read_page
 
 _TAG = "records"
+_RETURN_SEQS = switch("return_seqs", True, "Whether `seqs` is wanted.")
+#: The longest wait of a long-poll; records of one read, where MAX_PAGE allows so many.
+MAX_WAIT_MS, MAX_READ = 30_000, 1_000
 _DIFF_ERRORS = {404: ["topic_not_found"]}
+
+
+class WriteBody(Body):
+    """Records to append."""
+
+    bulk = True
+    records = Records()
+    create = Boolean(  # type: ignore[assignment]  # the metaclass takes fields out: the method stays
+        default=True, help_text="Whether the first write makes the topic."
+    )
+    config = ConfigField(help_text="The topic's configuration, if this write makes it.", **OPTIONAL)
+    idempotency_key = Text(
+        high=MAX_KEY_BYTES,
+        help_text="Within the topic's window the same key appends once; wins over the header.",
+        **OPTIONAL,
+    )
+
+    @classmethod
+    def check_large(cls, fields: Mapping[str, Any]) -> None:
+        limit = conf.settings.MAX_PAYLOAD_BYTES
+        if conf.settings.LARGE.ABOVE is not None:
+            limit = max(limit, conf.settings.LARGE.MAX_BYTES)
+        if any(payload.surely_longer(record.data, limit) for record in fields["records"]):
+            raise payload_too_large(limit)
+
+    @classmethod
+    def unknown(cls, data: Mapping[str, Any]) -> list[str]:
+        names = sorted(set().union(*data["records"]) - RECORD_FIELDS)
+        return [
+            *super().unknown(data),
+            *(f"config.{name}" for name in ConfigBody.unknown(data.get("config") or {})),
+            *(f"records[].{name}" for name in names),
+        ]
+
+
+class Written(TypedDict):
+    """The numbers that the records got, in their order."""
+
+    topic: str
+    first_seq: Count
+    last_seq: Count
+    head_seq: Count
+    count: Annotated[Count, "Live records of the topic after the write."]
+    created: Annotated[bool, "Whether this write made the topic."]
+    deduped: Annotated[bool, "The idempotency key was used before: nothing was appended."]
+    seqs: NotRequired[Seqs]
 
 
 class TopicAddressView(TopicItemView):
     """One topic: its state, its configuration, and appending to it."""
 
-    required_scopes = {**TOPIC_SCOPES, "POST": frozenset({WRITE})}
-    adding_methods = frozenset({"POST"})
-
-    @describe(
+    @endpoint(
         "writeRecords",
         "Append records",
         tag=_TAG,
         description="All or none. The first write makes the topic, as `config` says (a log, if it says nothing).",
+        scopes=[WRITE],
+        adds=True,
         body=WriteBody,
         answers={201: Written, 200: Written},
         errors={
@@ -48,8 +99,7 @@ class TopicAddressView(TopicItemView):
             422: ["topic_full"],
         },
         parameters=[
-            TOPIC,
-            Parameter("return_seqs", {"type": "boolean", "default": True}, "Whether `seqs` is wanted."),
+            _RETURN_SEQS,
             Parameter(
                 "Idempotency-Key", {"type": "string", "maxLength": MAX_KEY_BYTES}, "As in the body.", where="header"
             ),
@@ -72,8 +122,8 @@ class TopicAddressView(TopicItemView):
         },
     )
     async def post(self, request: Request, topic: str) -> HttpResponse:
-        body = await self.body(WriteBody)
-        return_seqs = self.flag("return_seqs", True)
+        body = await self.body()
+        return_seqs = self.flag(_RETURN_SEQS)
         options = self.queue_options(body.get("config", {"type": "log"}), topic) if body["create"] else None
         operation = write(topic, body["records"], project=self.project, key=_key(request, body), create=options)
         written, fsync_ms = await self.run_durably(topic, operation)
@@ -83,7 +133,7 @@ class TopicAddressView(TopicItemView):
         added = 0 if written.deduped else len(written.seqs)
         delayed = 0 if written.deduped else sum(1 for record in special if record.delay_ms)
         figures = await self.figures(topic, ready=added - delayed, count=added)
-        answer: dict[str, Any] = {
+        answer: Written = {
             "topic": topic,
             "first_seq": written.seqs[0],
             "last_seq": written.seqs[-1],
@@ -120,23 +170,48 @@ def _key(request: Request, body: dict[str, Any]) -> str | None:
     return key
 
 
+class DiffBody(Body):
+    """Where to read, and what."""
+
+    from_seq = Integer(default=0, help_text="Exclusive: the next_from_seq of the read before.")
+    limit = CutInteger(low=1, most=lambda: min(MAX_READ, conf.settings.MAX_PAGE), default=256)
+    node = Nodes(help_text="Leave out the records of this node, or of these.", **OPTIONAL)
+    include_tags = Boolean(default=False)
+    include_meta = Boolean(default=True)
+    wait_ms = Integer(high=MAX_WAIT_MS, default=0, help_text="Wait so long for a record.")
+    timeline = Integer(low=1, high=MAX_TIMELINE, help_text="Of the read before, to hear of a failover.", **OPTIONAL)
+    reset = Boolean(default=False, help_text="Instead of 409 log_truncated read from what is kept for sure.")
+
+
+class Diff(TypedDict):
+    """Records in order of their numbers."""
+
+    topic: str
+    records: list[Record]
+    next_from_seq: Annotated[Count, "Read on from here."]
+    head_seq: Count
+    caught_up: Annotated[bool, "There is nothing behind next_from_seq now."]
+    lag: Annotated[Count, "head_seq - next_from_seq: at most so many records are left."]
+    tombstone: Annotated[Tombstone | None, "What a cap or the TTL took away."]
+    timeline: Annotated[Count, "The server's; a failover changes it. Send it with the next read."]
+    reset_to: Annotated[int | None, "Where the read began instead, as records up to from_seq may be lost."]
+
+
 class DiffView(TopicView):
     """Read on from a number."""
 
-    required_scopes = {"POST": frozenset({READ})}
-
-    @describe(
+    @endpoint(
         "readRecords",
         "Read records without leasing them",
         tag=_TAG,
+        scopes=[READ],
         description="In order of their numbers, also of a queue. No record is skipped because it was committed late.",
         body=DiffBody,
         answers={200: Diff},
         errors={**_DIFF_ERRORS, 409: ["log_truncated"]},
-        parameters=[TOPIC],
     )
     async def post(self, request: Request, topic: str) -> HttpResponse:
-        body = await self.body(DiffBody)
+        body = await self.body()
         page = await read_page(
             self.runner,
             self.project,
@@ -151,37 +226,57 @@ class DiffView(TopicView):
         tags, meta = body["include_tags"], body["include_meta"]
         lag = max(0, page.head_seq - page.cursor)
         return self.answer(
-            {
-                "topic": topic,
-                "records": [record(row, tags=tags, meta=meta) for row in page.records],
-                "next_from_seq": page.cursor,
-                "head_seq": page.head_seq,
-                "caught_up": not lag,
-                "lag": lag,
-                "tombstone": None if page.gap is None else tombstone(page.gap),
-                "timeline": page.timeline,
-                "reset_to": page.reset_to,
-            }
+            Diff(
+                topic=topic,
+                records=[record(row, tags=tags, meta=meta) for row in page.records],
+                next_from_seq=page.cursor,
+                head_seq=page.head_seq,
+                caught_up=not lag,
+                lag=lag,
+                tombstone=None if page.gap is None else tombstone(page.gap),
+                timeline=page.timeline,
+                reset_to=page.reset_to,
+            )
         )
+
+
+class DropBody(Body):
+    """Which records to delete; both conditions together narrow each other."""
+
+    before_seq = Integer(help_text="Only records with a lower number.", **OPTIONAL)
+    match = Text(
+        high=MAX_TAG_BYTES + 1, help_text='Only this tag, or with a "*" at the end tags that begin so.', **OPTIONAL
+    )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        if attrs.get("before_seq") is None and attrs.get("match") is None:
+            raise invalid("Say which records to delete: before_seq, match, or both.")
+        return attrs
+
+
+class Dropped(TypedDict):
+    """How many records were deleted."""
+
+    topic: str
+    deleted: Count
+    count: Count
 
 
 class DropView(TopicView):
     """Delete records."""
 
-    required_scopes = {"POST": frozenset({DELETE})}
-
-    @describe(
+    @endpoint(
         "deleteRecords",
         "Delete records by number or tag",
         tag=_TAG,
+        scopes=[DELETE],
         description="Leased jobs too: their acks are skipped afterwards.",
         body=DropBody,
         answers={200: Dropped},
         errors=_DIFF_ERRORS,
-        parameters=[TOPIC],
     )
     async def post(self, request: Request, topic: str) -> HttpResponse:
-        body = await self.body(DropBody)
+        body = await self.body()
         match = body.get("match")
         by_prefix = match is not None and match.endswith("*")
         operation = drop(
@@ -194,5 +289,5 @@ class DropView(TopicView):
         deleted, fsync_ms = await self.run_durably(topic, operation)
         figures = await self.figures(topic, count=-deleted)
         return self.answer(
-            {"topic": topic, "deleted": deleted, "count": figures.count}, performance={"fsync_ms": fsync_ms}
+            Dropped(topic=topic, deleted=deleted, count=figures.count), performance={"fsync_ms": fsync_ms}
         )

@@ -3,32 +3,34 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypedDict
 
 from django.http import HttpResponse
 from rest_framework.request import Request
 
 from ...engine import Operation, codec
-from ...engine.jobs.events import check_event_name, emit
+from ...engine.jobs.events import MAX_EVENT_NAME, check_event_name, emit
 from ...engine.jobs.remotesteps import Lease, check_step_name, record_step, step_page, suspend_job
 from ...engine.jobs.steps import event_step, step_text, wake_waiting
-from ...engine.limits import MAX_NODE_BYTES, MAX_SEQ, MAX_SPAN_MS, check_seqs
+from ...engine.limits import MAX_KEPT_NAME_BYTES, MAX_SPAN_MS, check_seqs
 from ...engine.queues import routing
 from ...exceptions import LeaseLost
 from ..access import EMIT, READ, WRITE
-from ..errors import ApiError
-from ..fields import storable
+from ..fields import OPTIONAL, Anything, Body, Integer, NodeName, Text
 from ..running import RequestRunner
-from ..schema import Parameter, describe
+from ..schema import Parameter
 from ..views import ApiView, T
-from .base import TopicView
-from .fields import LEASE_ID, NO_TOKEN, parse_lease
-from .serializers import EmitBody, StepBody, SuspendBody
-from .shapes import TOPIC, EventEmitted, JobSteps, JobSuspended, StepRecorded
+from .base import NODE, Count, TopicView, endpoint
+from .fields import LEASE_ID, NO_TOKEN, SEQ, LeaseId, invalid, parse_lease
 
 _TAG = "steps"
+#: The year 9999.
+MAX_TIME_MS = 253_402_300_799_999
 _ERRORS: dict[int, list[str]] = {404: ["topic_not_found"], 409: ["not_a_queue", "lease_lost"]}
-_SEQ = Parameter("seq", {"type": "integer", "minimum": 0, "maximum": MAX_SEQ}, "The job.", where="path")
+_SEQ = Parameter("seq", SEQ, "The job.", where="path")
+_AFTER = Parameter(
+    "after", {"type": "integer", "minimum": 0, "default": 0}, "`next` of the page before.", most=lambda: 2**31 - 1
+)
 _NAME = Parameter(
     "name",
     {"type": "string", "pattern": "^[^#]{1,200}(#[1-9][0-9]{0,4})?$"},
@@ -46,11 +48,7 @@ class LeasedJobView(TopicView):
         return Lease(topic, seq, token if of == seq else NO_TOKEN, node, self.project)
 
     async def held(self, topic: str, operation: Operation[T]) -> T:
-        """Run an operation under a lease; where that is lost, say so if the topic is not there or is a log.
-
-        Raises:
-            LeaseLost, QueueNotFound, NotAQueue.
-        """
+        """Run an operation under a lease; where that is lost, raise if the topic is missing or a log."""
         try:
             return await self.run(operation)
         except LeaseLost:
@@ -58,71 +56,139 @@ class LeasedJobView(TopicView):
             raise
 
 
+_Name = Annotated[str, "Of a repeated step with its number: `page`, `page#2`."]
+_Value = Annotated[Any, "What it returned: any JSON."]
+
+
+class StepValue(TypedDict):
+    """A step and its value."""
+
+    name: _Name
+    value: _Value
+
+
+class JobSteps(TypedDict):
+    """What the steps of a job have returned, in their order."""
+
+    topic: str
+    seq: Count
+    steps: Annotated[list[StepValue], {"maxItems": 1000}]
+    next: NotRequired[Annotated[Count, "There may be more: ask again with `after`."]]
+
+
 class StepsView(LeasedJobView):
     """What a job has done."""
 
-    required_scopes = {"GET": frozenset({READ, WRITE})}
-
-    @describe(
+    @endpoint(
         "readSteps",
         "What the steps of a leased job have returned",
         tag=_TAG,
+        scopes=[READ, WRITE],
         description="Read once at the beginning of a delivery: what is there is not done again.",
         answers={200: JobSteps},
         errors={**_ERRORS, 400: ["invalid_request"]},
-        parameters=[
-            TOPIC,
-            _SEQ,
-            Parameter(
-                "node", {"type": "string", "minLength": 1, "maxLength": 128}, "The worker's name.", required=True
-            ),
-            Parameter("lease_id", LEASE_ID, "As the claim gave it.", required=True),
-            Parameter("after", {"type": "integer", "minimum": 0, "default": 0}, "`next` of the page before."),
-        ],
+        parameters=[_SEQ, NODE, Parameter("lease_id", LEASE_ID, "As the claim gave it.", required=True), _AFTER],
     )
     async def get(self, request: Request, topic: str, seq: int) -> HttpResponse:
-        node = request.GET.get("node", "")
-        if not 0 < storable(node) <= MAX_NODE_BYTES:
-            raise ApiError(400, "invalid_request", f"node must be the worker's name, 1 to {MAX_NODE_BYTES} bytes.")
-        lease = self.lease(topic, seq, node, parse_lease(request.GET.get("lease_id")))
-        steps, after = await self.held(topic, step_page(lease, self.number("after", 0, 0, 2**31 - 1) or 0))
-        found = [{"name": step.name, "value": codec.loads(step.value)} for step in steps]
-        return self.answer({"topic": topic, "seq": seq, "steps": found, **({} if after is None else {"next": after})})
+        lease = self.lease(topic, seq, self.node, parse_lease(request.GET.get("lease_id")))
+        steps, after = await self.held(topic, step_page(lease, self.number(_AFTER)))
+        found: JobSteps = {
+            "topic": topic,
+            "seq": seq,
+            "steps": [StepValue(name=step.name, value=codec.loads(step.value)) for step in steps],
+        }
+        if after is not None:
+            found["next"] = after
+        return self.answer(found)
+
+
+class StepBody(Body):
+    """What a step has returned, and the lease under which it ran."""
+
+    node = NodeName()
+    lease_id = LeaseId(help_text="As the claim gave it.")
+    value = Anything(help_text="Any JSON, as large as a result may be; null is a value.")
+
+    bulk = True
+    nulls = frozenset({"value"})
+
+
+class StepRecorded(TypedDict):
+    """What is kept of the step: the value of the first one who did it."""
+
+    topic: str
+    seq: Count
+    name: _Name
+    value: _Value
 
 
 class StepView(LeasedJobView):
     """One step of a job."""
 
-    required_scopes = {"PUT": frozenset({WRITE})}
-
-    @describe(
+    @endpoint(
         "recordStep",
         "Keep what a step of a leased job has returned",
         tag=_TAG,
+        scopes=[WRITE],
         description="Safe to repeat: what was kept first stays, and is answered with 200.",
         body=StepBody,
         answers={200: StepRecorded, 201: StepRecorded},
         errors={**_ERRORS, 400: ["record_too_large"]},
-        parameters=[TOPIC, _SEQ, _NAME],
+        parameters=[_SEQ, _NAME],
     )
     async def put(self, request: Request, topic: str, seq: int, name: str) -> HttpResponse:
         check_step_name(name)
-        body = await self.body(StepBody)
+        body = await self.body()
         text = step_text(name, body["value"])
         kept = await self.held(topic, record_step(self.lease(topic, seq, body["node"], body["lease_id"]), name, text))
-        content = {"topic": topic, "seq": seq, "name": name, "value": codec.loads(kept.value)}
+        content = StepRecorded(topic=topic, seq=seq, name=name, value=codec.loads(kept.value))
         return self.answer(content, status=201 if kept.new else 200)
+
+
+class SuspendBody(Body):
+    """How long a job sleeps, or what it waits for; and its lease."""
+
+    node = NodeName()
+    lease_id = LeaseId(help_text="As the claim gave it.")
+    name = Text(
+        high=MAX_KEPT_NAME_BYTES, help_text="Of the sleep or the wait, as of a step. Default: of its event.", **OPTIONAL
+    )
+    sleep_ms = Integer(high=MAX_SPAN_MS, help_text="It sleeps so long.", **OPTIONAL)
+    until = Integer(high=MAX_TIME_MS, help_text="Or until this time, milliseconds since the epoch.", **OPTIONAL)
+    event = Text(high=MAX_EVENT_NAME, help_text="Or it waits for this event.", **OPTIONAL)
+    timeout_ms = Integer(high=MAX_SPAN_MS, help_text="So long at most. Default: 100 years.", **OPTIONAL)
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        given = [name for name in ("sleep_ms", "until", "event") if attrs.get(name) is not None]
+        if len(given) != 1:
+            raise invalid("Say how long the job sleeps, or what it waits for: one of sleep_ms, until and event.")
+        if given != ["event"] and attrs.get("timeout_ms") is not None:
+            raise invalid("timeout_ms: only a wait for an event has one.")
+        if given != ["event"] and attrs.get("name") is None:
+            raise invalid("name: a sleep needs one, so that a later delivery knows that it is over.")
+        return attrs
+
+
+class JobSuspended(TypedDict):
+    """Whether the job was given back, or goes on."""
+
+    topic: str
+    seq: Count
+    name: _Name
+    suspended: Annotated[bool, "It was given back. Else what it waited for is over: go on."]
+    left_ms: NotRequired[Annotated[Count, "Of a suspended one: for so long, at most."]]
+    payload: NotRequired[Annotated[Any, "Of an event that has come."]]
+    timed_out: NotRequired[Annotated[bool, "Of a wait for an event that is over: whether it did not come."]]
 
 
 class SuspendView(LeasedJobView):
     """Sleep, or wait for an event."""
 
-    required_scopes = {"POST": frozenset({WRITE})}
-
-    @describe(
+    @endpoint(
         "suspendJob",
         "Give a leased job back until its time or its event has come",
         tag=_TAG,
+        scopes=[WRITE],
         description=(
             "The time is kept first: a later delivery that says the same waits for the rest only, and goes on when it "
             "is over. The job holds no lease meanwhile, and the delivery does not count."
@@ -130,10 +196,10 @@ class SuspendView(LeasedJobView):
         body=SuspendBody,
         answers={200: JobSuspended},
         errors=_ERRORS,
-        parameters=[TOPIC, _SEQ],
+        parameters=[_SEQ],
     )
     async def post(self, request: Request, topic: str, seq: int) -> HttpResponse:
-        body = await self.body(SuspendBody)
+        body = await self.body()
         event, delay_ms, until = body.get("event"), body.get("sleep_ms"), body.get("until")
         if event is not None:
             check_event_name(event)
@@ -149,7 +215,7 @@ class SuspendView(LeasedJobView):
                 until=None if until is None else datetime.fromtimestamp(until / 1_000, UTC),
             ),
         )
-        content: dict[str, Any] = {"topic": topic, "seq": seq, "name": name, "suspended": waited.value is None}
+        content = JobSuspended(topic=topic, seq=seq, name=name, suspended=waited.value is None)
         if waited.value is None:
             content["left_ms"] = max(waited.left_ms, 0)
             if event is not None:
@@ -157,19 +223,37 @@ class SuspendView(LeasedJobView):
         elif event is not None:
             found = codec.loads(waited.value)
             came = isinstance(found, dict) and "payload" in found
-            content |= {"timed_out": not came, **({"payload": found["payload"]} if came else {})}
+            content["timed_out"] = not came
+            if came:
+                content["payload"] = found["payload"]
         return self.answer(content)
+
+
+class EmitBody(Body):
+    """What the event brings to the jobs that wait for it."""
+
+    payload = Anything(required=False, default=None, help_text="Any JSON, as large as a job's payload may be.")
+    retention_ms = Integer(low=1, high=MAX_SPAN_MS, default=604_800_000, help_text="So long it is kept.")
+
+    bulk = True
+    nulls = frozenset({"payload"})
+
+
+class EventEmitted(TypedDict):
+    """Whether it is the first event of its name."""
+
+    event: str
+    first: Annotated[bool, "Else nothing has changed."]
 
 
 class EventView(ApiView):
     """Events that jobs wait for."""
 
-    required_scopes = {"POST": frozenset({EMIT})}
-
-    @describe(
+    @endpoint(
         "emitEvent",
         "Say that an event has happened: jobs that wait for it go on",
         tag=_TAG,
+        scopes=[EMIT],
         description=(
             "Jobs of the key's project that wait for it, whatever their topic, and those that will wait for it while "
             "it is kept. The first event of a name stays (201); a later one changes nothing (200)."
@@ -184,10 +268,10 @@ class EventView(ApiView):
         ],
     )
     async def post(self, request: Request, event: str) -> HttpResponse:
-        body = await self.body(EmitBody)
+        body = await self.body()
         operation = emit(event, body["payload"], project=self.project, retention=body["retention_ms"] / 1_000)
         # In each database: the jobs that wait for it may be anywhere. Safe to repeat where one of them is away.
         first = False
         for alias in routing.aliases():
             first |= await RequestRunner(alias, threaded=self.runner.threaded).run(operation)
-        return self.answer({"event": event, "first": first}, status=201 if first else 200)
+        return self.answer(EventEmitted(event=event, first=first), status=201 if first else 200)

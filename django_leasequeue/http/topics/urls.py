@@ -8,7 +8,7 @@ from __future__ import annotations
 from django.urls import path, register_converter
 from django.urls.converters import StringConverter
 
-from ..redaction import install
+from ..auth import redact_access_logs
 from ..views import not_found
 from .catalog import TopicsView
 from .leases import AckView, ClaimView, ExtendView, NackView
@@ -29,7 +29,7 @@ class TextConverter(StringConverter):
 register_converter(TextConverter, "leasequeue_text")
 
 # Where there are event streams there may be tokens in addresses.
-install()
+redact_access_logs()
 
 urlpatterns = [
     # The busiest first: they are tried in order.
@@ -49,5 +49,5 @@ urlpatterns = [
     path("watch", WatchesView.as_view(), name="watch"),
     path("watch/<str:wid>", WatchStreamView.as_view(), name="watch-stream"),
     path("", not_found),
-    path("<path:rest>", not_found),
+    path("<leasequeue_text:rest>", not_found),
 ]

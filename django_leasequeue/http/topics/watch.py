@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, TypedDict
 
 from django.core import signing
 from django.http import HttpResponse, StreamingHttpResponse
@@ -16,12 +16,13 @@ from ...exceptions import QueueNotFound
 from ..access import READ
 from ..auth import require
 from ..errors import ApiError
+from ..fields import Body, Boolean
 from ..running import RequestRunner
-from ..schema import Parameter, describe
+from ..schema import Parameter
 from ..streaming import EventStreamResponse, require_stream
 from ..views import ApiView
-from .serializers import WatchBody
-from .shapes import WatchCreated
+from .base import TOKEN, endpoint
+from .fields import Starts
 from .watching import WatchStream, decode_id
 
 _TAG = "streams"
@@ -30,15 +31,28 @@ _SALT = "leasequeue.watch"
 MAX_WID = 6_000
 
 
+class WatchBody(Body):
+    """What to watch."""
+
+    topics = Starts()
+    reset = Boolean(default=False, help_text="After a failover that may have lost records go on from what is kept.")
+
+
+class WatchCreated(TypedDict):
+    """Where the event stream is."""
+
+    wid: str
+    stream_url: str
+
+
 class WatchesView(ApiView):
     """Prepare a watch. Nothing is stored: its id holds what it is about, signed."""
 
-    required_scopes = {"POST": frozenset({READ})}
-
-    @describe(
+    @endpoint(
         "createWatch",
         "Prepare a stream of records of some topics",
         tag=_TAG,
+        scopes=[READ],
         description=lambda: f"Open `stream_url` within {conf.settings.API.WATCH_SECONDS:,} s, as often as you like.",
         body=WatchBody,
         answers={200: WatchCreated},
@@ -55,7 +69,7 @@ class WatchesView(ApiView):
         },
     )
     async def post(self, request: Request) -> HttpResponse:
-        body = await self.body(WatchBody)
+        body = await self.body()
         topics: dict[str, int] = body["topics"]
         homes: dict[str, list[str]] = {}
         for topic in topics:
@@ -71,20 +85,20 @@ class WatchesView(ApiView):
         wid = signing.dumps(what, salt=_SALT, compress=True)
         if len(wid) > MAX_WID:
             raise ApiError(400, "invalid_request", "topics: these names are too long for one watch. Open several.")
-        return self.answer({"wid": wid, "stream_url": f"{request.path}/{wid}"})
+        return self.answer(WatchCreated(wid=wid, stream_url=f"{request.path}/{wid}"))
 
 
 class WatchStreamView(ApiView):
     """The event stream of a watch."""
 
-    required_scopes = {"GET": frozenset({READ})}
     token_in_query = True
     http_method_names = ["get"]
 
-    @describe(
+    @endpoint(
         "streamRecords",
         "Records as server-sent events",
         tag=_TAG,
+        scopes=[READ],
         description=(
             "Events: `record` (a record with its `topic`), `caught-up` (`topic`, `head_seq`, `next_from_seq`), "
             "`tombstone` (`topic` and what a cap or the TTL took away), `topic-deleted`, `reset` (`topic`, "
@@ -97,7 +111,7 @@ class WatchStreamView(ApiView):
         parameters=[
             Parameter("wid", {"type": "string", "maxLength": MAX_WID}, "From `POST /watch`.", where="path"),
             Parameter("Last-Event-ID", {"type": "string"}, "Where to go on.", where="header"),
-            Parameter("token", {"type": "string"}, "The key, for browsers only: addresses end up in logs."),
+            TOKEN,
         ],
     )
     async def get(self, request: Request, wid: str) -> StreamingHttpResponse:

@@ -18,14 +18,14 @@ from ...notify import Subscription, Watch, get_listener
 from ..running import RequestRunner
 from ..streaming import Stream, error_frame, frame, in_background, outage
 from .base import record, tombstone
-from .reading import seal_watcher, unsealed
+from .waiting import seal_watcher, unsealed
 from .work import TOPICS_CHANNEL
 
 logger = logging.getLogger("django_leasequeue.http")
 
 #: Records that are read at once.
 PAGE = 256
-#: Seconds after which a topic is looked at although nobody said anything; while there is no LISTEN connection.
+#: Seconds between reads of a topic without a notification: usually, and while there is no LISTEN connection.
 BACKSTOP, POLL = 10.0, 0.5
 #: Seconds between looks while the database is away.
 RETRY = 0.5
@@ -91,7 +91,7 @@ async def shared_read(runner: RequestRunner, project: str, topic: str, position:
         def done(task: asyncio.Task[LogPage]) -> None:
             running.pop(place, None)
             if not task.cancelled():
-                task.exception()  # told to whoever still waits; nobody else has to know
+                task.exception()  # raised in those that still wait; not an unretrieved one
 
         task.add_done_callback(done)
     # The end of one reader must not end the read of the others.
@@ -101,12 +101,7 @@ async def shared_read(runner: RequestRunner, project: str, topic: str, position:
 class WatchStream(Stream):
     """One reader of some topics.
 
-    Args:
-        runners: topic -> where to read it.
-        project: the tenant.
-        positions: topic -> where the reader stands.
-        recheck: see ``Stream``.
-        reset: whether to go on from what is kept where a failover may have lost records; else the stream ends.
+    With ``reset`` it goes on from what is kept where a failover may have lost records; else it ends there.
     """
 
     def __init__(
@@ -127,7 +122,7 @@ class WatchStream(Stream):
         self._event = asyncio.Event()
         #: Topics to look at.
         self._fresh = self._there()
-        #: Topics whose reader was told that it has everything.
+        #: Topics for which ``caught-up`` was sent.
         self._told: set[str] = set()
         self._ids: dict[str, int] = {}
         self._watches: dict[str, Watch] = {}
@@ -169,7 +164,7 @@ class WatchStream(Stream):
                     async with asyncio.timeout(self._patience()):
                         await self._event.wait()
                         continue
-                # Nobody woke us: look at everything, but for a client that does not read.
+                # No notification came: read everything, unless the client does not keep up.
                 if self.hungry:
                     self._fresh |= self._there()
             self.end()
@@ -255,7 +250,7 @@ class WatchStream(Stream):
             subscription.close()
 
     async def _listen(self, topic: str, queue_id: int) -> None:
-        """Say that we wait for this topic, and look once more: what came in between told nobody."""
+        """Listen for this topic, then read once more: what came before the LISTEN was not notified."""
         listener = get_listener(self._runners[topic].using)
         watch = self._watches[topic] = listener.watch([queue_id], lambda: self._topic_news(topic))
         deleted = f"d{queue_id}"
@@ -273,7 +268,7 @@ class WatchStream(Stream):
             self._fresh.add(topic)
             self._event.set()
 
-        with suppress(RuntimeError):  # the loop is closed: nobody streams there
+        with suppress(RuntimeError):  # the loop is closed, and its streams with it
             self._loop.call_soon_threadsafe(note)
 
     def _wait_for_seal(self, topic: str, number: int) -> None:

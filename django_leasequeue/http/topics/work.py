@@ -13,19 +13,16 @@ from django.http import StreamingHttpResponse
 from rest_framework.request import Request
 
 from ...conf import process
-from ...engine.limits import MAX_BATCH, MAX_LEASE_MS, MAX_NODE_BYTES, MIN_LEASE_MS
+from ...engine.limits import MAX_BATCH, MAX_LEASE_MS, MIN_LEASE_MS
 from ...engine.topics.topics import TopicLook
 from ...notify import get_listener
 from ...notify.session import JOBS
 from ..access import READ, WRITE
-from ..errors import ApiError
-from ..fields import storable
 from ..running import RequestRunner
-from ..schema import Parameter, describe
+from ..schema import Parameter
 from ..streaming import EventStreamResponse, require_stream
-from .base import TopicView
+from .base import NODE, TOKEN, TopicView, endpoint
 from .hub import WorkHub, WorkStream
-from .shapes import TOPIC
 
 #: Where deleted topics are announced.
 TOPICS_CHANNEL = "leasequeue_topics"
@@ -99,7 +96,7 @@ class StreamRegistry:
     def _in_loop(self, callback: Callable[[str | None], None], prefix: str) -> Callable[[str | None], None]:
         def call(payload: str | None) -> None:
             if payload is None or payload.startswith(prefix):
-                with suppress(RuntimeError):  # the loop is closed: nobody streams there
+                with suppress(RuntimeError):  # the loop is closed, and its streams with it
                     self._loop.call_soon_threadsafe(callback, payload)
 
         return call
@@ -135,20 +132,28 @@ def stream_registry(using: str) -> StreamRegistry:
     return found[using]
 
 
-_TOKEN = Parameter("token", {"type": "string"}, "The key, for browsers only: addresses end up in logs.")
+_MAX = Parameter(
+    "max",
+    {"type": "integer", "minimum": 1, "default": 1},
+    f"Jobs at once, at most {MAX_BATCH:,}.",
+    most=lambda: MAX_BATCH,
+)
+_LEASE_MS = Parameter(
+    "lease_ms", {"type": "integer"}, "Length of the leases; default: the topic's.", most=lambda: MAX_LEASE_MS
+)
 
 
 class WorkView(TopicView):
     """Jobs as they come, as many at once as the worker takes."""
 
-    required_scopes = {"GET": frozenset({READ, WRITE})}
     token_in_query = True
     http_method_names = ["get"]
 
-    @describe(
+    @endpoint(
         "streamJobs",
         "Jobs as server-sent events",
         tag="streams",
+        scopes=[READ, WRITE],
         description=(
             "At most `max` jobs are leased to this connection at once; each ack or nack, sent to its own endpoint, "
             "makes room for the next. `event: job` has `id: <seq>` and a claimed job with its `topic` as data; "
@@ -158,29 +163,13 @@ class WorkView(TopicView):
             "drops, all that it was given and has not settled is released at once."
         ),
         answers={200: "`retry: 2000`, a heartbeat, then events: `job`, `cancel`, `error`."},
-        errors={
-            400: ["invalid_request"],
-            404: ["topic_not_found"],
-            406: ["not_acceptable"],
-            409: ["not_a_queue"],
-        },
-        parameters=[
-            TOPIC,
-            Parameter(
-                "node", {"type": "string", "minLength": 1, "maxLength": 128}, "The worker's name.", required=True
-            ),
-            Parameter("max", {"type": "integer", "minimum": 1, "default": 1}, f"Jobs at once, at most {MAX_BATCH:,}."),
-            Parameter("lease_ms", {"type": "integer"}, "Length of the leases; default: the topic's."),
-            _TOKEN,
-        ],
+        errors={400: ["invalid_request"], 404: ["topic_not_found"], 406: ["not_acceptable"], 409: ["not_a_queue"]},
+        parameters=[NODE, _MAX, _LEASE_MS, TOKEN],
     )
     async def get(self, request: Request, topic: str) -> StreamingHttpResponse:
         require_stream(request._request, self.access.who)
-        node = request.GET.get("node", "")
-        if not 0 < storable(node) <= MAX_NODE_BYTES:
-            raise ApiError(400, "invalid_request", f"node must be the worker's name, 1 to {MAX_NODE_BYTES} bytes.")
-        size = self.number("max", 1, 1, MAX_BATCH) or 1
-        lease_ms = self.number("lease_ms", None, MIN_LEASE_MS, MAX_LEASE_MS, clamp_low=True)
+        node, size = self.node, self.number(_MAX)
+        lease_ms = max(MIN_LEASE_MS, self.number(_LEASE_MS)) if _LEASE_MS.name in request.GET else None
         found = await self.look(topic, leases=True)
         stream = await stream_registry(self.runner.using).open(
             self.project, topic, found, node=node, size=size, lease_ms=lease_ms, recheck=partial(self.recheck, (topic,))

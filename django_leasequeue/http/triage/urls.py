@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from django.urls import path
 
-from .views import DeadLetterGroupsView, DeadLettersView, DeadLetterView, LimitsView, RedriveView, WorkflowView
+from .deadletters import DeadLetterGroupsView, DeadLettersView, DeadLetterView, RedriveView
+from .flow import LimitsView, WorkflowView
 
 app_name = "leasequeue_triage"
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar, NamedTuple, TypedDict
 
 from django.http import HttpRequest, HttpResponse
 from rest_framework.request import Request
@@ -13,10 +13,11 @@ from ... import conf, engine
 from ...conf.options import ZaqarLimits
 from ...engine.queues.queues import QueueInfo
 from ...exceptions import NotAQueue, QueueNotFound
-from ..access import ADMIN, DELETE, PROJECTS, READ, WRITE
+from ..access import PROJECTS
 from ..errors import ApiError, describe
+from ..fields import Json
+from ..schema import Answer, F, Parameter, Words, describe_operation, schema_of
 from ..views import ApiView, json_response
-from .schema import Seconds
 
 #: Titles of errors by their code; where there is none, the code in words.
 _TITLES = {"invalid_request": "Invalid API request", "not_ready": "Service temporarily unavailable"}
@@ -57,14 +58,131 @@ def refusal(error: Exception) -> HttpResponse:
     return json_response({"title": title, "description": answer.message}, answer.status, answer.headers)
 
 
-READS, WRITES, DELETES, ADMINS = (frozenset({scope}) for scope in (READ, WRITE, DELETE, ADMIN))
+def limit_of(name: str) -> Callable[[], int]:
+    """Return the function that returns one of this door's limits as it is when it is called."""
+    return lambda: int(getattr(conf.settings.API.ZAQAR, name))
+
+
+class Seconds(NamedTuple):
+    """A field of whole seconds in a body, and the names of its limits: what is checked, and what is described."""
+
+    name: str
+    low: str
+    high: str
+
+    @property
+    def schema(self) -> Json:
+        """Its JSON schema."""
+        return {"type": "integer", "minimum": limit_of(self.low), "maximum": limit_of(self.high)}
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The lowest and the highest value now."""
+        return limit_of(self.low)(), limit_of(self.high)()
+
+
+MESSAGE_TTL = Seconds("ttl", "MIN_MESSAGE_TTL", "MAX_MESSAGE_TTL")
+CLAIM_TTL = Seconds("ttl", "MIN_CLAIM_TTL", "MAX_CLAIM_TTL")
+CLAIM_GRACE = Seconds("grace", "MIN_CLAIM_GRACE", "MAX_CLAIM_GRACE")
+
+
+class Error(TypedDict):
+    """An error of this door."""
+
+    title: str
+    description: str
+
+
+_STATUS = {
+    400: "The request is not valid.",
+    401: "No key, or one that is unknown, expired or revoked.",
+    403: "The key lacks a scope or may not act for the project, or the message is held, and not by the claim named.",
+    404: "It is not there.",
+    406: "`Accept` takes no JSON.",
+    429: "Too many requests of this key; `Retry-After` says when to come again.",
+    503: "The database cannot be reached; `Retry-After` says when to come again.",
+}
+_ALWAYS = (400, 401, 403, 406, 429, 503)
+
+#: Schemas of what stands in addresses.
+BOOLEAN: Json = {"type": "string", "enum": ["true", "false", "True", "False"]}
+MARKER: tuple[Json, Words] = {"type": "string"}, "From the next link of the page before."
+IDS: tuple[Json, Words] = (
+    {"type": "string"},
+    lambda: f"Comma-separated or repeated, at most {limit_of('MAX_MESSAGES_PER_PAGE')():,}.",
+)
+LINKS: Json = {
+    "type": "array",
+    "minItems": 1,
+    "maxItems": 1,
+    "items": {
+        "type": "object",
+        "properties": {"rel": {"type": "string", "enum": ["next"]}, "href": {"type": "string"}},
+        "required": ["rel", "href"],
+    },
+}
+
+
+def limit(highest: str) -> tuple[Json, Words]:
+    """Return the description of ``limit``, whose highest value is one of the limits of this door."""
+    most = limit_of(highest)
+    schema = {
+        "type": "integer",
+        "minimum": 1,
+        "maximum": most,
+        "default": lambda: min(conf.settings.API.ZAQAR.DEFAULT_PAGE, most()),
+    }
+    return schema, "How many at most."
+
+
+def endpoint(
+    name: str,
+    summary: str,
+    *,
+    answers: Mapping[int, Any],
+    scopes: Iterable[str] = (),
+    adds: bool = False,
+    description: Words = "",
+    body: Json | None = None,
+    errors: tuple[int, ...] = (),
+    query: Mapping[str, tuple[Json, Words]] | None = None,
+    client: bool = False,
+) -> Callable[[F], F]:
+    """Say all of one operation of this door; see ``schema.endpoint``.
+
+    ``answers`` are types or schemas, ``None``: no body; ``errors`` statuses beside those that all operations may give;
+    ``query`` has schemas and descriptions; ``client``: ``Client-ID`` must be sent.
+    """
+    shapes = {
+        status: kind if kind is None or isinstance(kind, dict) else schema_of(kind) for status, kind in answers.items()
+    }
+    return describe_operation(
+        f"zaqar_{name}",
+        summary,
+        tag="Zaqar v1",
+        scopes=scopes,
+        adds=adds,
+        description=description,
+        body=body,
+        answers={
+            **{status: Answer(shape, "Done." if shape else "No body.") for status, shape in shapes.items()},
+            **{status: Answer(schema_of(Error), _STATUS[status]) for status in sorted({*_ALWAYS, *errors})},
+        },
+        parameters=[
+            Parameter("X-Project-Id", {"type": "string", "minLength": 1, "maxLength": 256}, where="header"),
+            Parameter("Client-ID", {"type": "string", "format": "uuid"}, where="header", required=client),
+            *(Parameter(key, shape, text) for key, (shape, text) in (query or {}).items()),
+        ],
+    )
+
+
 _TRUE = {"true": True, "false": False}
-#: What no JSON is sent as on purpose: the type that clients set when nobody named one.
+#: The default content type of HTTP clients: never JSON on purpose.
 FORM = "application/x-www-form-urlencoded"
 
 
 class ZaqarView(ApiView):
-    """Base of the views: bodies are JSON, whatever Content-Type but a form's; errors ``{"title", "description"}``."""
+    """Base of the views: bodies are JSON of any Content-Type but a form's; errors ``{"title", "description"}``."""
 
     http_method_names = ["get", "post", "put", "patch", "delete", "head"]
     subject = "queue"
@@ -84,11 +202,7 @@ class ZaqarView(ApiView):
         await super()._admit(request, topic)
 
     def check_address(self, request: Request, topic: str | None) -> None:
-        """Note the project and the client that a request names; check the name of its queue.
-
-        Raises:
-            Refused: the key may not act for the project, a header is missing or wrong, or no queue has such a name.
-        """
+        """Note the project and the client that a request names; check the name of its queue."""
         given: str | None = request.headers.get("X-Project-Id")
         if given is not None and (not given or len(given) > 256 or "\x00" in given):
             raise bad("X-Project-Id must be 1 to 256 characters; leave the header out for the project without a name.")
@@ -125,11 +239,7 @@ class ZaqarView(ApiView):
     # Requests
 
     async def document(self, limit: int) -> Any:
-        """Return the JSON of the body, at most ``limit`` characters, whatever its Content-Type says but a form's.
-
-        Raises:
-            Refused, ApiError, InvalidOption: it is a form, too long, not JSON, or nested too deep.
-        """
+        """Return the JSON of the body, at most ``limit`` characters, of any Content-Type but a form's."""
         request: HttpRequest = self.request._request
         if request.content_type == FORM:
             raise bad(f"The body must be JSON, not a form: send it with another Content-Type than {FORM}.")
@@ -153,11 +263,11 @@ class ZaqarView(ApiView):
             raise bad(f"The given limit cannot be below 1, and cannot be greater than {highest}.", "Unsupported limit")
         return int(given)
 
-    def flag(self, name: str, default: bool = False) -> bool:
-        """Return a switch of the query: ``true`` or ``false`` in any case."""
+    def switched_on(self, name: str) -> bool:
+        """Return a switch of the query: ``true`` or ``false`` in any case, false if left out."""
         given = self.request.GET.get(name)
         if given is None:
-            return default
+            return False
         if given.lower() not in _TRUE:
             raise bad(f"{name} must be true or false; it is {given!r}.")
         return _TRUE[given.lower()]
@@ -187,10 +297,6 @@ class ZaqarView(ApiView):
         return info if info is not None and info.type == "queue" else None
 
     # Answers
-
-    def reply(self, content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> HttpResponse:
-        """Return a successful answer with a body."""
-        return json_response(content, status, headers)
 
     def empty(self, status: int = 204, headers: Mapping[str, str] | None = None) -> HttpResponse:
         """Return a successful answer without a body."""

@@ -11,8 +11,7 @@ from rest_framework.request import Request
 from ... import engine
 from .. import payload
 from ..errors import RETRY
-from .base import Refused, ZaqarView
-from .schema import DOCUMENT, described
+from .base import Refused, ZaqarView, endpoint
 
 
 class HomeRenderer(BaseRenderer):
@@ -80,7 +79,7 @@ class HomeView(ZaqarView):
     renderer_classes = [HomeRenderer, JSONRenderer]
     public = True
 
-    @described("home", "What this door offers.", answers={200: DOCUMENT})
+    @endpoint("home", "What this door offers.", answers={200: dict[str, Any]})
     async def get(self, request: Request) -> HttpResponse:
         """Return the home document, cacheable."""
         return HttpResponse(
@@ -96,7 +95,7 @@ class HealthView(ZaqarView):
     authentication_classes = []
     public = True
 
-    @described("health", "Can this node serve?", answers={204: None})
+    @endpoint("health", "Can this node serve?", answers={204: None})
     async def get(self, request: Request) -> HttpResponse:
         """Ask the database."""
         try:

@@ -49,13 +49,7 @@ def _proof(key: bytes, value: int) -> str:
 
 
 def encode_id(kind: str, queue_id: int, number: int) -> str:
-    """Return the opaque form of ``number``: 24 hex digits.
-
-    Args:
-        kind: what it stands for: ``message``, ``claim`` or ``marker``; one cannot be used as the other.
-        queue_id: the queue it belongs to.
-        number: the message's, the claim's or the marker's.
-    """
+    """Return a number's opaque form for a kind (``message``, ``claim``, ``marker``): 24 hex digits."""
     key = _key(settings.SECRET_KEY, kind, queue_id)
     value = _encipher(key, number)
     return f"{value:016x}{_proof(key, value)}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 from django.http import HttpResponse
 from rest_framework.request import Request
@@ -15,29 +15,64 @@ from ...engine.queues.queues import QueueInfo
 from ...engine.topics import messages as store
 from ...engine.topics.messages import Message
 from .. import payload
+from ..access import DELETE, READ, WRITE
 from ..auth import require
-from .base import DELETES, READS, WRITES, ZaqarView, bad, forbidden, missing
-from .ids import decode_id, encode_id, message_path, messages_path, next_link
-from .schema import (
+from ..fields import Json
+from ..schema import schema_of
+from ..views import json_response
+from .base import (
     BOOLEAN,
     IDS,
-    LISTING,
-    MESSAGE,
+    LINKS,
+    MARKER,
     MESSAGE_TTL,
-    MESSAGES,
-    NEW_MESSAGES,
-    POSTED,
-    described,
+    ZaqarView,
+    bad,
+    endpoint,
+    forbidden,
     limit,
     limit_of,
+    missing,
 )
+from .ids import decode_id, encode_id, message_path, messages_path, next_link
 
 #: Title of the errors of a delete.
 UNDELETED = "Unable to delete"
 
 
-def show(message: Message, queue: QueueInfo, limits: ZaqarLimits, *, claim: int | None = None) -> dict[str, Any]:
-    """Return a message as the page has it; with the claim in its path for whoever holds it."""
+class ListedMessage(TypedDict):
+    """A message as the page has it."""
+
+    href: str
+    ttl: Annotated[int, "Seconds that it lives in all."]
+    age: Annotated[int, "Seconds since it was posted."]
+    body: Annotated[Any, "Any JSON."]
+
+
+class Listing(TypedDict):
+    """A page of messages."""
+
+    links: Annotated[Any, LINKS]
+    messages: list[ListedMessage]
+
+
+class Posted(TypedDict):
+    """The paths of new messages."""
+
+    resources: list[str]
+    partial: Annotated[bool, {"enum": [False]}]
+
+
+NEW_MESSAGES: Json = {
+    "type": "array",
+    "minItems": 1,
+    "maxItems": limit_of("MAX_MESSAGES_PER_PAGE"),
+    "items": {"type": "object", "required": ["ttl", "body"], "properties": {"ttl": MESSAGE_TTL.schema, "body": {}}},
+}
+
+
+def show(message: Message, queue: QueueInfo, limits: ZaqarLimits, *, claim: int | None = None) -> ListedMessage:
+    """Return a message as the API shows it; its path names the claim for the claim's holder."""
     ttl = limits.MAX_MESSAGE_TTL
     if message.expires_at is not None:
         ttl = round((message.expires_at - message.created_at) / timedelta(seconds=1))
@@ -52,8 +87,6 @@ def show(message: Message, queue: QueueInfo, limits: ZaqarLimits, *, claim: int 
 class MessagesView(ZaqarView):
     """``/v1/queues/{queue_name}/messages``."""
 
-    required_scopes = {"GET": READS, "POST": WRITES, "DELETE": DELETES}
-    adding_methods = frozenset({"POST"})
     client_required = True
 
     def _ids(self, request: Request, queue: QueueInfo) -> list[int] | None:
@@ -68,13 +101,14 @@ class MessagesView(ZaqarView):
         numbers = (decode_id("message", queue.id, text) for text in texts)
         return list(dict.fromkeys(number for number in numbers if number is not None))
 
-    @described(
+    @endpoint(
         "list_messages",
         "List messages, or read those named by ids.",
         client=True,
-        answers={200: {"oneOf": [LISTING, MESSAGES]}, 204: None},
+        scopes=[READ],
+        answers={200: {"oneOf": [schema_of(Listing), schema_of(list[ListedMessage])]}, 204: None},
         query={
-            "marker": ({"type": "string"}, "From the next link of the page before."),
+            "marker": MARKER,
             "limit": limit("MAX_MESSAGES_PER_PAGE"),
             "echo": (BOOLEAN, "Also the client's own."),
             "include_claimed": (BOOLEAN, "Also held ones."),
@@ -87,8 +121,8 @@ class MessagesView(ZaqarView):
         if "ids" in request.GET:
             return await self._get_by_ids(request, info)
         size = self.page(self.limits.MAX_MESSAGES_PER_PAGE)
-        echo = self.flag("echo")
-        leased = self.flag("include_claimed")
+        echo = self.switched_on("echo")
+        leased = self.switched_on("include_claimed")
         if info is None:
             return self.empty()
         given = request.GET.get("marker")
@@ -102,11 +136,11 @@ class MessagesView(ZaqarView):
             return self.empty()
         kept = {"limit": str(size), "echo": str(echo).lower(), "include_claimed": str(leased).lower()}
         marker = encode_id("marker", info.id, found[-1].position)
-        return self.reply(
-            {
-                "links": next_link(request.path, kept, marker),
-                "messages": [show(message, info, self.limits) for message in found],
-            },
+        return json_response(
+            Listing(
+                links=next_link(request.path, kept, marker),
+                messages=[show(message, info, self.limits) for message in found],
+            ),
             headers={"Content-Location": request.get_full_path()},
         )
 
@@ -117,18 +151,20 @@ class MessagesView(ZaqarView):
         found = await self.run(store.get_messages(queue.id, numbers)) if numbers else []
         if not found:
             return self.empty()
-        return self.reply(
+        return json_response(
             [show(message, queue, self.limits) for message in found],
             headers={"Content-Location": request.get_full_path()},
         )
 
-    @described(
+    @endpoint(
         "post_messages",
         "Post messages: all or none.",
         description=lambda: f"The body has at most {limit_of('MAX_MESSAGES_SIZE')():,} characters.",
         client=True,
+        adds=True,
         body=NEW_MESSAGES,
-        answers={201: POSTED},
+        scopes=[WRITE],
+        answers={201: Posted},
         errors=(404,),
     )
     async def post(self, request: Request, queue: str) -> HttpResponse:
@@ -141,8 +177,8 @@ class MessagesView(ZaqarView):
         info = await self.queue(queue)
         answers = await self.run(engine.enqueue(queue, jobs, project=self.project, origin=self.client, create=False))
         seqs = [answer.seq for answer in answers]
-        return self.reply(
-            {"resources": [message_path(queue, info.id, seq) for seq in seqs], "partial": False},
+        return json_response(
+            Posted(resources=[message_path(queue, info.id, seq) for seq in seqs], partial=False),
             status=201,
             headers={"Location": messages_path(queue, info.id, seqs)},
         )
@@ -154,15 +190,16 @@ class MessagesView(ZaqarView):
             raise bad("The field 'body' of a message is missing.")
         return NewJob(data=entry["body"], ttl_ms=self.milliseconds(entry, MESSAGE_TTL))
 
-    @described(
+    @endpoint(
         "delete_messages",
         "Delete free messages by ids.",
         client=True,
+        scopes=[DELETE],
         answers={204: None},
         query={"ids": IDS},
     )
     async def delete(self, request: Request, queue: str) -> HttpResponse:
-        """Delete the messages named by ``ids``; those that somebody holds stay."""
+        """Delete the messages named by ``ids``; claimed ones stay."""
         if "ids" not in request.GET:
             raise bad("Name the messages to delete: ?ids=ID,ID")
         info = await self.find(queue)
@@ -176,23 +213,25 @@ class MessagesView(ZaqarView):
 class MessageView(ZaqarView):
     """``/v1/queues/{queue_name}/messages/{message_id}``."""
 
-    required_scopes = {"GET": READS, "DELETE": WRITES}
     client_required = True
 
-    @described("get_message", "Read one message.", client=True, answers={200: MESSAGE}, errors=(404,))
+    @endpoint(
+        "get_message", "Read one message.", client=True, scopes=[READ], answers={200: ListedMessage}, errors=(404,)
+    )
     async def get(self, request: Request, queue: str, message: str) -> HttpResponse:
-        """Return one message, whoever posted or holds it."""
+        """Return one message, also a claimed one and the client's own."""
         info = await self.queue(queue)
         seq = decode_id("message", info.id, message)
         found = [] if seq is None else await self.run(store.get_messages(info.id, [seq]))
         if not found:
             raise missing("There is no such message.")
-        return self.reply(show(found[0], info, self.limits), headers={"Content-Location": request.get_full_path()})
+        return json_response(show(found[0], info, self.limits), headers={"Content-Location": request.get_full_path()})
 
-    @described(
+    @endpoint(
         "delete_message",
         "Delete one message: a held one with its claim.",
         client=True,
+        scopes=[WRITE],
         answers={204: None},
         query={"claim_id": ({"type": "string"}, "The claim that holds it.")},
     )
@@ -204,7 +243,7 @@ class MessageView(ZaqarView):
             return self.empty()
         if "claim_id" in request.GET:
             return await self._delete_claimed(request, info, seq)
-        require(self.access, DELETES)
+        require(self.access, frozenset({DELETE}))
         gone = await self.run(store.delete_messages(info.id, [seq]))
         left = [] if gone else await self.run(store.get_messages(info.id, [seq]))
         if left:

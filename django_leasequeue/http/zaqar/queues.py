@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypedDict
 
 from django.http import HttpResponse
 from rest_framework.request import Request
@@ -10,50 +10,88 @@ from rest_framework.request import Request
 from ... import engine
 from ...engine.queues.queues import ensure, set_metadata
 from ...engine.topics import messages
-from .base import ADMINS, DELETES, READS, ZaqarView, bad
+from ..access import ADMIN, DELETE, READ
+from ..errors import RETRY
+from ..views import json_response
+from .base import BOOLEAN, LINKS, MARKER, Refused, ZaqarView, bad, endpoint, limit, limit_of
 from .ids import message_path, next_link, queue_path
-from .schema import BOOLEAN, DOCUMENT, METADATA, QUEUES, STATS, described, limit, limit_of
+
+
+class ListedQueue(TypedDict):
+    """A queue of a list."""
+
+    name: str
+    href: str
+    metadata: NotRequired[dict[str, Any]]
+
+
+class Queues(TypedDict):
+    """A page of queues."""
+
+    links: Annotated[Any, LINKS]
+    queues: list[ListedQueue]
+
+
+class End(TypedDict):
+    """The oldest or the newest message."""
+
+    href: NotRequired[str]
+    age: NotRequired[int]
+    created: NotRequired[Annotated[str, {"format": "date-time"}]]
+
+
+class Counters(TypedDict):
+    """How many messages there are."""
+
+    free: int
+    claimed: int
+    total: int
+    oldest: NotRequired[End]
+    newest: NotRequired[End]
+
+
+class Stats(TypedDict):
+    """The counters of a queue."""
+
+    messages: Counters
 
 
 class QueuesView(ZaqarView):
     """``GET /v1/queues``."""
 
-    required_scopes = {"GET": READS}
-
-    @described(
+    @endpoint(
         "list_queues",
         "List queues by name.",
-        answers={200: QUEUES, 204: None},
-        query={
-            "marker": ({"type": "string"}, "From the next link of the page before."),
-            "limit": limit("MAX_QUEUES_PER_PAGE"),
-            "detailed": (BOOLEAN, "With metadata."),
-        },
+        scopes=[READ],
+        answers={200: Queues, 204: None},
+        query={"marker": MARKER, "limit": limit("MAX_QUEUES_PER_PAGE"), "detailed": (BOOLEAN, "With metadata.")},
     )
     async def get(self, request: Request) -> HttpResponse:
         """List queues by name."""
         size = self.page(self.limits.MAX_QUEUES_PER_PAGE)
-        detailed = self.flag("detailed")
+        detailed = self.switched_on("detailed")
         after = request.GET.get("marker", "")
         if "\x00" in after or len(after) > self.limits.MAX_QUEUE_NAME_BYTES:
             raise bad("The marker must be the one that the list before this gave.")
-        there = await self.run_on_each(
+        there, away = await self.run_on_each(
             engine.list_queues(
                 project=self.project, after=after, prefixes=self.access.prefixes, type="queue", size=size
             )
         )
+        if away:  # a list has no place to say that a part is missing
+            raise Refused(503, "Service temporarily unavailable", "A database of queues cannot be reached.", RETRY)
         lines = sorted(there, key=lambda line: line.name)[:size]
         if not lines:
             return self.empty()
-        found: list[dict[str, Any]] = []
+        found: list[ListedQueue] = []
         for line in lines:
-            entry: dict[str, Any] = {"name": line.name, "href": queue_path(line.name)}
+            entry: ListedQueue = {"name": line.name, "href": queue_path(line.name)}
             if detailed:
                 entry["metadata"] = line.metadata
             found.append(entry)
         kept = {"limit": str(size), "detailed": str(detailed).lower()}
-        return self.reply(
-            {"links": next_link(request.path, kept, lines[-1].name), "queues": found},
+        return json_response(
+            Queues(links=next_link(request.path, kept, lines[-1].name), queues=found),
             headers={"Content-Location": request.get_full_path()},
         )
 
@@ -61,14 +99,13 @@ class QueuesView(ZaqarView):
 class QueueView(ZaqarView):
     """``/v1/queues/{queue_name}``."""
 
-    required_scopes = {"GET": READS, "PUT": ADMINS, "DELETE": DELETES}
-
-    @described(
+    @endpoint(
         "create_queue",
         "Create a queue.",
         description=lambda: (
             f"One that is there stays as it is. A name has at most {limit_of('MAX_QUEUE_NAME_BYTES')():,} characters."
         ),
+        scopes=[ADMIN],
         answers={201: None, 204: None},
     )
     async def put(self, request: Request, queue: str) -> HttpResponse:
@@ -78,7 +115,7 @@ class QueueView(ZaqarView):
             await self.queue(queue)
         return self.empty(status=201 if created else 204, headers={"Location": queue_path(queue)})
 
-    @described("queue_exists", "Is the queue there?", answers={204: None}, errors=(404,))
+    @endpoint("queue_exists", "Is the queue there?", scopes=[READ], answers={204: None}, errors=(404,))
     async def get(self, request: Request, queue: str) -> HttpResponse:
         """Say whether it is there: 204 or 404."""
         await self.queue(queue)
@@ -86,7 +123,7 @@ class QueueView(ZaqarView):
 
     head = get
 
-    @described("delete_queue", "Delete a queue with its messages.", answers={204: None})
+    @endpoint("delete_queue", "Delete a queue with its messages.", scopes=[DELETE], answers={204: None})
     async def delete(self, request: Request, queue: str) -> HttpResponse:
         """Delete a queue with its messages."""
         if await self.find(queue) is not None:
@@ -97,19 +134,18 @@ class QueueView(ZaqarView):
 class MetadataView(ZaqarView):
     """``/v1/queues/{queue_name}/metadata``."""
 
-    required_scopes = {"GET": READS, "PUT": ADMINS}
-
-    @described("get_metadata", "Read the metadata.", answers={200: DOCUMENT}, errors=(404,))
+    @endpoint("get_metadata", "Read the metadata.", scopes=[READ], answers={200: dict[str, Any]}, errors=(404,))
     async def get(self, request: Request, queue: str) -> HttpResponse:
         """Return the metadata as it was put."""
         info = await self.queue(queue)
-        return self.reply(info.config["metadata"], headers={"Content-Location": request.path})
+        return json_response(info.config["metadata"], headers={"Content-Location": request.path})
 
-    @described(
+    @endpoint(
         "set_metadata",
         "Replace the metadata.",
         description=lambda: f"The body has at most {limit_of('MAX_METADATA_SIZE')():,} characters.",
-        body=METADATA,
+        body={"type": "object", "propertyNames": {"pattern": "^([^_]|$)"}},
+        scopes=[ADMIN],
         answers={204: None},
         errors=(404,),
     )
@@ -129,9 +165,7 @@ class MetadataView(ZaqarView):
 class StatsView(ZaqarView):
     """``GET /v1/queues/{queue_name}/stats``."""
 
-    required_scopes = {"GET": READS}
-
-    @described("queue_stats", "Count messages.", answers={200: STATS}, errors=(404,))
+    @endpoint("queue_stats", "Count messages.", scopes=[READ], answers={200: Stats}, errors=(404,))
     async def get(self, request: Request, queue: str) -> HttpResponse:
         """Count free and claimed messages as they are now, whether or not expired claims were swept."""
         info = await self.queue(queue)
@@ -149,4 +183,4 @@ class StatsView(ZaqarView):
                     "age": end.age,
                     "created": end.created_at.strftime("%Y-%m-%dT%H:%M:%SZ"),
                 }
-        return self.reply({"messages": stats}, headers={"Content-Location": request.path})
+        return json_response({"messages": stats}, headers={"Content-Location": request.path})

@@ -26,7 +26,7 @@ class Command(BaseCommand):
         start = actions.add_parser("start", parents=[shared], help="start it and print its DATABASE_URL")
         start.add_argument("--no-fsync", action="store_true", help="faster; a failing machine loses the data")
         stop = actions.add_parser("stop", parents=[shared], help="stop it")
-        stop.add_argument("--if-idle", action="store_true", help="leave it running when anybody is connected")
+        stop.add_argument("--if-idle", action="store_true", help="leave it running while a client is connected")
         actions.add_parser("status", parents=[shared], help="say whether it runs; exit code 3 when it does not")
         psql = actions.add_parser("psql", parents=[shared], help="open a psql session, starting it if needed")
         psql.add_argument("-c", "--command", help="run this and end")

@@ -19,8 +19,7 @@ from django_leasequeue.engine.dead.bulkoperation import MAX_SELECTION, change_op
 from django_leasequeue.engine.dead.filter import DeadFilter, from_values
 from django_leasequeue.engine.dead.triage import Preview, dead_groups, dead_page, preview
 from django_leasequeue.engine.queues import routing
-from django_leasequeue.management.base import LeaseQueueCommand
-from django_leasequeue.management.table import table
+from django_leasequeue.management.base import LeaseQueueCommand, table
 from django_leasequeue.models import BulkOperation
 
 #: Seconds between two looks at an operation.
@@ -275,7 +274,7 @@ class Command(LeaseQueueCommand):
                 if not more:
                     time.sleep(_LOOK)
         except KeyboardInterrupt:
-            if options["here"]:  # nobody else was asked to go on
+            if options["here"]:  # the reaper was not asked to go on
                 self._pause(number)
                 self.stderr.write(f"Operation {number} is paused: the admin resumes or cancels it.")
             raise

@@ -87,7 +87,7 @@ class Command(LeaseQueueCommand):
         replay.add_argument("--rate", type=_positive, metavar="N", help="jobs a second (default: at once)")
         replay.add_argument("--write-id", help="name of this replay: the same name never replays twice")
         replay.add_argument("--dry-run", action="store_true", help="only say what would be replayed")
-        actions.add_parser("compact", parents=[shared], help="merge files, for readers without Spark, too")
+        actions.add_parser("compact", parents=[shared], help="merge small files of Delta tables, remove old ones")
         actions.add_parser("status", parents=[shared], help="consumers, horizon and archive; needs no Spark")
         forget = actions.add_parser("forget", parents=[shared], help="remove a consumer: retention waits no longer")
         forget.add_argument("consumer")
@@ -130,6 +130,7 @@ class Command(LeaseQueueCommand):
                 database.address(options["using"]),
                 consumer=options["consumer"],
                 wanted_wait=options["wanted_wait"],
+                tenant_tag=conf.settings.LAKE.TENANT_TAG,
                 accept_loss=options["accept_loss"],
                 tell=self.stdout.write,
             )
@@ -154,11 +155,12 @@ class Command(LeaseQueueCommand):
     def _archive(self, options: dict[str, Any]) -> None:
         from django_leasequeue.engine.pool import connect
         from django_leasequeue.engine.upkeep import partitions
-        from django_leasequeue.spark import archive, database
+        from django_leasequeue.spark import archive, database, upkeep
 
         def work(lake: Lake) -> None:
             source = database.address(options["using"])
-            made = archive.archive(lake, source, using=options["using"], tell=self.stdout.write)
+            with upkeep.only_run(lake, source):
+                made = archive.archive(lake, source, using=options["using"], tell=self.stdout.write)
             self.stdout.write(f"{len(made)} slices archived")
 
         self._with_lake(options, work)
@@ -197,13 +199,13 @@ class Command(LeaseQueueCommand):
         self._with_lake({**options, "lake": options["lake"] or "unused"}, work)
 
     def _compact(self, options: dict[str, Any]) -> None:
-        from django_leasequeue.spark import compact, delta
+        from django_leasequeue.spark import database, delta, upkeep
 
         def work(lake: Lake) -> None:
-            if lake.format == "delta":
+            if lake.format != "delta":
+                raise CommandError("Only a lake of Delta tables can be compacted; this one is of Parquet files.")
+            with upkeep.only_run(lake, database.address(options["using"])):
                 self.stdout.write(f"{delta.maintain(lake)} files merged")
-                return
-            self.stdout.write(f"{compact.compact(lake)} days compacted")
 
         self._with_lake(options, work)
 

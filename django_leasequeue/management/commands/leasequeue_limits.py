@@ -11,8 +11,7 @@ from django.db import transaction
 from django_leasequeue import conf, engine
 from django_leasequeue.engine import LimitValues, audit
 from django_leasequeue.engine.flow.figures import allows, changed, list_limits
-from django_leasequeue.management.base import LeaseQueueCommand
-from django_leasequeue.management.table import table
+from django_leasequeue.management.base import LeaseQueueCommand, table
 from django_leasequeue.models import Limit
 
 

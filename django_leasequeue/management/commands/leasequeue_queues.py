@@ -13,8 +13,7 @@ from django_leasequeue import conf, engine
 from django_leasequeue.engine import audit
 from django_leasequeue.engine.queues import declared, moving, presets, routing
 from django_leasequeue.exceptions import QueueNotFound
-from django_leasequeue.management.base import LeaseQueueCommand
-from django_leasequeue.management.table import table
+from django_leasequeue.management.base import LeaseQueueCommand, table
 
 
 class Command(LeaseQueueCommand):

@@ -12,8 +12,7 @@ from django.db import DatabaseError
 from django_leasequeue.engine import clock
 from django_leasequeue.engine.queues import routing
 from django_leasequeue.engine.span import span
-from django_leasequeue.management.base import LeaseQueueCommand
-from django_leasequeue.management.table import table
+from django_leasequeue.management.base import LeaseQueueCommand, table
 from django_leasequeue.reaper.concerns import BOUNDS, Bounds
 from django_leasequeue.reaper.status import ReaperStatus, look
 
@@ -78,7 +77,8 @@ class Command(LeaseQueueCommand):
             databases = {alias: each.as_dict() for alias, each in found.items()}
             self.stdout.write(json.dumps({"databases": databases, "problems": problems}, default=str))
         if options["check"] and problems:
-            raise CommandError(f"{len(problems)} things deserve attention.", returncode=1)
+            words = "1 thing deserves" if len(problems) == 1 else f"{len(problems)} things deserve"
+            raise CommandError(f"{words} attention.", returncode=1)
 
     def _print(self, found: ReaperStatus) -> None:
         out, now = self.stdout, clock.now()

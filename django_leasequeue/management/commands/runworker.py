@@ -137,7 +137,7 @@ class Command(LeaseQueueCommand):
                 if len(each) > 1:
                     aliases = ", ".join(one.database for one in each)
                     raise CommandError(f"--reload runs one process, for one database: add --database ({aliases}).")
-                from django_leasequeue.worker.reloading import run_reloading
+                from django_leasequeue.worker.process import run_reloading
 
                 code = run_reloading(options)
             elif len(each) > 1 or options.processes > 1:

@@ -41,7 +41,7 @@ class Declared(NamedTuple):
 class Synced(NamedTuple):
     """The outcome of carrying over.
 
-    ``kept`` are names that somebody made in the database: theirs stay as they are. ``invalid`` tells what is wrong.
+    ``kept`` are names that were made in the database: those rows stay as they are. ``invalid`` tells what is wrong.
     """
 
     made: list[str]
@@ -140,7 +140,7 @@ def on_migrate(using: str, **_: Any) -> None:
 def sync() -> Steps[Synced]:
     """Make the table say what the settings declare; what they declare no longer is disabled.
 
-    Rows that somebody made in the database are left alone. A new or changed schedule begins now; nothing is made up.
+    Rows that were made in the database are left alone. A new or changed schedule begins now; nothing is made up.
     """
     declared, invalid = load()
     rows = yield "recurring_names", {}

@@ -43,7 +43,7 @@ class _Line(NamedTuple):
 
 
 class RecurringDuty:
-    """Enqueues every tick once, whatever the number of reapers and however long nobody looked.
+    """Enqueues every tick once, whatever the number of reapers and however long none ran.
 
     Ticks that were missed (no reaper ran) become one run, of the newest of them: a report that was due at three in the
     morning is made when the workers are back at nine, once. A task that is new, enabled again, or has a new schedule
@@ -113,11 +113,7 @@ def _key(line: _Line) -> tuple[int, str, str, datetime]:
 
 
 def find_task(path: str) -> Any:
-    """Return the task at a dotted path.
-
-    Raises:
-        InvalidOption: there is nothing there, or it is not a task.
-    """
+    """Return the task at a dotted path."""
     try:
         found = import_string(path)
     except ImportError as error:
@@ -145,34 +141,22 @@ def _take(alias: str, task_id: int, tick: datetime, following: datetime) -> DueT
     return DueTask._make(rows[0]) if rows else None
 
 
-def enqueue_task(taken: DueTask) -> Any:
-    """Enqueue a recurring task once, through its backend; return the task's result.
+def task_of(wanted: DueTask) -> Any:
+    """Return the task that a recurring task enqueues, with its backend, queue and priority."""
+    changes = {"backend": wanted.backend or None, "queue_name": wanted.queue_name or None, "priority": wanted.priority}
+    return find_task(wanted.task).using(**{key: value for key, value in changes.items() if value is not None})
 
-    Raises:
-        Exception: whatever the task's backend raises.
-    """
-    task = find_task(taken.task)
-    changes = {"backend": taken.backend or None, "queue_name": taken.queue_name or None, "priority": taken.priority}
-    task = task.using(**{key: value for key, value in changes.items() if value is not None})
-    return task.enqueue(*codec.loads(taken.args_json), **codec.loads(taken.kwargs_json))
+
+def enqueue_task(wanted: DueTask) -> Any:
+    """Enqueue a recurring task once, through its backend; return the task's result."""
+    return task_of(wanted).enqueue(*codec.loads(wanted.args_json), **codec.loads(wanted.kwargs_json))
 
 
 def enqueue_tick(alias: str, task_id: int, tick: datetime, following: datetime) -> bool:
-    """Enqueue a tick unless somebody else has; the tick is taken if and only if the job is there.
+    """Enqueue a tick unless another reaper has; return whether it was enqueued here.
 
-    (A task of a backend that does not write to this database is enqueued in between, so at most once.)
-
-    Args:
-        alias: database of the recurring tasks.
-        task_id: number of the recurring task.
-        tick: which tick.
-        following: when the next one is due.
-
-    Returns:
-        Whether it was enqueued here.
-
-    Raises:
-        Exception: whatever the task's backend raises; the tick is not taken then.
+    The tick is taken if and only if the job is there: not when the task's backend raises. (A task of a backend that
+    does not write to this database is enqueued in between, so at most once.) ``following``: when the next one is due.
     """
     with transaction.atomic(using=alias):
         taken = _take(alias, task_id, tick, following)

@@ -6,14 +6,10 @@ nothing and start no action, so they work in a notebook, on a stream's Parquet, 
 """
 
 from .capacity import forecast, hour_of_week, workers_needed
-from .curves import backlog, in_flight, use
-from .latency import daily, latencies, latency, percentiles, weeks
-from .leases import lease_advice
-from .nodes import node_health
-from .poison import poison
-from .quality import quality
-from .rates import span, throughput
-from .service import changes, objectives, recoveries, retry_cost, time_split
+from .latency import daily, latencies, latency, lease_advice, percentiles, weeks
+from .nodes import node_health, poison
+from .rates import backlog, in_flight, quality, span, throughput, use
+from .service import changes, objectives, recoveries, retry_cost, tenants, time_split
 from .spans import attempts, attempts_of, fold, jobs, jobs_of
 from .workflows import critical_paths, workflow_paths, workflows
 
@@ -41,6 +37,7 @@ __all__ = [
     "recoveries",
     "retry_cost",
     "span",
+    "tenants",
     "throughput",
     "time_split",
     "use",

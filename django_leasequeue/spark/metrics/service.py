@@ -58,6 +58,42 @@ def retry_cost(attempts: DataFrame) -> DataFrame:
     return shared.where(f.col("outcome").isin("failed", "released", "expired")).orderBy(f.col("seconds").desc())
 
 
+def tenants(attempts: DataFrame, jobs: DataFrame, tag: str | None) -> DataFrame:
+    """Return what each value of a tag (a tenant, a customer) had of each queue in the newest seven days.
+
+    Args:
+        attempts: the table of silver with a row for each attempt.
+        jobs: the table of silver with a row for each job.
+        tag: the name of the tag; None gives no rows.
+
+    Returns:
+        tag (its name), tenant (its value; null: jobs without it), project, queue, jobs (enqueued), completed, failed
+        (ended in any other way), seconds (held by workers), waited (mean seconds of an attempt), share (of all seconds
+        held on the queue).
+    """
+    name = tag or ""
+    week = _newest_week(jobs, "enqueued_at").where(f.lit(tag is not None))
+    value = f.from_json("tags", "map<string,string>")[name]
+    came = week.select("seq", "project", "queue", "state", value.alias("tenant"))
+    worked = attempts.groupBy("seq").agg(
+        f.sum("held").alias("held"), f.sum("waited").alias("waits"), f.count("attempt").alias("tries")
+    )
+    ended = f.col("state") != "open"
+    summed = (
+        came.join(worked, "seq", "left")
+        .groupBy(f.lit(name).alias("tag"), "tenant", "project", "queue")
+        .agg(
+            f.count("seq").alias("jobs"),
+            f.count(f.when(f.col("state") == "completed", 1)).alias("completed"),
+            f.count(f.when(ended & (f.col("state") != "completed"), 1)).alias("failed"),
+            f.coalesce(f.sum("held"), f.lit(0.0)).alias("seconds"),
+            f.try_divide(f.sum("waits"), f.sum("tries")).alias("waited"),
+        )
+    )
+    whole = f.sum("seconds").over(Window.partitionBy("project", "queue"))
+    return summed.withColumn("share", f.try_divide("seconds", whole)).orderBy(f.col("seconds").desc(), "tenant")
+
+
 def time_split(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
     """Return where the time of the jobs that ended in the newest seven days went, by queue.
 
@@ -86,7 +122,7 @@ def recoveries(levels: DataFrame) -> DataFrame:
     """Return the times in which a queue's backlog was at least 100 jobs and three times its median, newest first.
 
     Args:
-        levels: from :func:`~.curves.backlog`.
+        levels: from :func:`~.rates.backlog`.
 
     Returns:
         project, queue, began, highest (jobs), ended (the hour in which it was usual again; null: it is not), seconds.

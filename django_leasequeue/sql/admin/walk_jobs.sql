@@ -1,7 +1,8 @@
 -- Purpose: jobs of every queue, live and finished, the newest first, that a filter wants; a number of jobs at a time is looked at.
 -- Parameters: below (number, exclusive), size (jobs that are looked at), enough (that are returned); queue (id), task, states (of
 --   results + 10), since, until (made then), text (a part of an error, its type or traceback, the task, the key, or, if payloads is
---   true, of data and meta, there without spaces, in any case), each null: any; of tests of the payload, arrays of one length, as in dead_match: roots, paths, equal, jsons, words.
+--   true, of data and meta, there without spaces, in any case), called (null, or a name and its value in data or meta as JSON without
+--   spaces, which is found for text as well), each null: any; of tests of the payload, arrays of one length, as in dead_match: roots, paths, equal, jsons, words.
 -- Index: leasequeue_job_pkey, read backwards; of each job that the cheap parts of the filter want one entry of each place.
 -- Pages: 40 + 30 a row
 -- Returns: on every row: how many jobs were looked at, the lowest number and the oldest and newest time of them; then, or nulls: which
@@ -24,8 +25,10 @@ WITH j AS MATERIALIZED (
         ORDER BY t.id + 0 DESC LIMIT 1) a ON true
     CROSS JOIN LATERAL (SELECT %(text)s::text IS NULL OR strpos(lower(concat_ws(chr(10), r.error_type, r.error, d.error_type, d.error,
             a.error_type, a.message, a.traceback, j.name, j.key)), lower(%(text)s::text)) > 0
-        OR %(payloads)s::bool AND (SELECT strpos(translate(lower(concat_ws(chr(10), k.data::text, k.meta::text)), ' ', ''),
-            translate(lower(%(text)s::text), ' ', '')) > 0 FROM leasequeue_job k WHERE k.seq = j.seq OFFSET 0) AS found OFFSET 0) x
+        OR %(payloads)s::bool AND (SELECT strpos(p.doc, translate(lower(%(text)s::text), ' ', '')) > 0
+                OR %(called)s::text IS NOT NULL AND strpos(translate(p.doc, '}', ','), %(called)s::text || ',') > 0
+            FROM (SELECT translate(lower(concat_ws(chr(10), k.data::text, k.meta::text)), ' ', '') AS doc
+                FROM leasequeue_job k WHERE k.seq = j.seq OFFSET 0) p) AS found OFFSET 0) x
     CROSS JOIN LATERAL (SELECT CASE WHEN NOT x.found THEN NULL WHEN r.state IS NOT NULL THEN r.state + 10 WHEN d.in_place THEN 3
         WHEN EXISTS (SELECT FROM leasequeue_ready_at(j.queue_id, j.rank, COALESCE(j.position, j.seq))) THEN 0
         WHEN EXISTS (SELECT FROM leasequeue_delayed w WHERE w.seq = j.seq OFFSET 0) THEN 1

@@ -13,7 +13,9 @@ WITH RECURSIVE d AS (
         WHERE m.seq = d.seq AND NOT m.tolerant OFFSET 0) m, unnest(m.children) AS u(child)
 ), m AS (
     UPDATE leasequeue_member m SET state = CASE WHEN %(back)s::bool THEN 0 ELSE 3 END, waits = false
-    WHERE m.seq = ANY (ARRAY(SELECT seq FROM d)) AND NOT m.tolerant AND m.state = CASE WHEN %(back)s::bool THEN 3 ELSE 0 END
+    WHERE m.seq = ANY (ARRAY(SELECT seq FROM d)) AND (NOT m.tolerant
+        -- What is there for a failure starts after one that has failed, not after one that was cancelled.
+        OR m.for_failure AND (SELECT p.state FROM leasequeue_member p WHERE p.seq = m.parents[1]) IS DISTINCT FROM 2) AND m.state = CASE WHEN %(back)s::bool THEN 3 ELSE 0 END
     RETURNING m.seq, m.workflow
 ), held AS (
     UPDATE leasequeue_delayed w

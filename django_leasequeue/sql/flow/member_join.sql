@@ -3,7 +3,7 @@
 -- Parameters: project; arrays of equal length: seqs, names (of the limits), keys.
 -- Index: leasequeue_limit_name, leasequeue_limitkey_key, leasequeue_delayed_pkey, leasequeue_member_pkey.
 -- Pages: 20 + 24 a row
--- Returns: the keys' ids, each once.
+-- Returns: the keys' ids, each once; then null and the number of each node that waits for nothing but its own time (flow_delay.sql).
 WITH i AS MATERIALIZED (
     SELECT i.seq, k.id AS key, d.queue_id, d.rank, d.available_at >= '9000-01-01 00:00+00' AS waits
     FROM ROWS FROM (unnest(%(seqs)s::bigint[]), unnest(%(names)s::text[]), unnest(%(keys)s::text[])) AS i(seq, name, key)
@@ -16,5 +16,7 @@ WITH i AS MATERIALIZED (
     -- A node of a workflow waits for this as for a parent: it does not start before its limit is known.
     ON CONFLICT (seq) DO UPDATE SET key = excluded.key, pending = m.pending - (m.key IS NULL)::int,
         waits = excluded.waits AND m.pending = (m.key IS NULL)::int AND m.state = 0
+            AND m.delay_ms IS NULL AND m.not_before IS NULL
+    RETURNING m.seq, m.pending, m.state, m.delay_ms IS NOT NULL OR m.not_before IS NOT NULL AS timed
 )
-SELECT DISTINCT key FROM i
+SELECT DISTINCT key, NULL::bigint FROM i UNION ALL SELECT NULL, seq FROM made WHERE timed AND pending = 0 AND state = 0

@@ -3,7 +3,8 @@
 --   that an ended workflow is kept), now.
 -- Index: leasequeue_workflow_pkey, leasequeue_member_pkey, leasequeue_flowturn_extend.
 -- Pages: 20 + 12 a row
--- Returns: id, state, the job that starts when one has failed, its queue, whether it does now, its key (null: at once).
+-- Returns: id, state, the job that starts when one has failed, its queue, whether it does now, its key (null: at once), whether it has a time of its
+--   own (flow_delay.sql).
 WITH i AS MATERIALIZED (
     SELECT * FROM ROWS FROM (unnest(%(workflows)s::bigint[]), unnest(%(completed)s::int[]), unnest(%(failed)s::int[]),
         unnest(%(cancelled)s::int[])) AS i(id, completed, failed, cancelled)
@@ -24,12 +25,14 @@ WITH i AS MATERIALIZED (
     RETURNING w.id, w.state
 ), starts AS (
     -- Once: the job waits for a failure as for a parent.
-    UPDATE leasequeue_member m SET pending = m.pending - 1, waits = m.key IS NOT NULL AND m.pending = 1
+    UPDATE leasequeue_member m SET pending = m.pending - 1, waits = m.key IS NOT NULL AND m.pending = 1 AND m.delay_ms IS NULL AND m.not_before IS NULL
     FROM n WHERE m.seq = n.on_failure AND m.seq = ANY (ARRAY(SELECT on_failure FROM n)) AND m.pending > 0
         AND n.failed > 0 AND n.failed_before = 0
     RETURNING m.seq, m.pending
 )
 SELECT d.id, d.state::int, n.on_failure, m.queue_id,
-    EXISTS (SELECT FROM starts s WHERE s.seq = n.on_failure AND s.pending = 0), m.key
+    EXISTS (SELECT FROM starts s WHERE s.seq = n.on_failure AND s.pending = 0), m.key,
+    COALESCE(m.timed, false)
 FROM done d JOIN n ON n.id = d.id
-LEFT JOIN LATERAL (SELECT m.queue_id, m.key FROM leasequeue_member m WHERE m.seq = n.on_failure OFFSET 0) m ON true
+LEFT JOIN LATERAL (SELECT m.queue_id, m.key, m.delay_ms IS NOT NULL OR m.not_before IS NOT NULL AS timed
+    FROM leasequeue_member m WHERE m.seq = n.on_failure OFFSET 0) m ON true

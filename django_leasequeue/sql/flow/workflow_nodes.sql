@@ -5,11 +5,11 @@
 --   leasequeue_deadletter_pkey, leasequeue_delayed_pkey, leasequeue_ready_pkey.
 -- Pages: 20 + 40 a row
 -- Returns: seq, place, label, task, queue, key, state of the member, parents, whether it has ended, is held, is delayed, is ready (else it
---   runs), error type and error, result as JSON text.
+--   runs), error type and error, result as JSON text, whether it is there for the failure of its parent.
 SELECT m.seq, m.place, m.label, j.name, q.name, j.key, m.state::int, m.parents, r.state IS NOT NULL, COALESCE(w.held, false),
     w.held IS NOT NULL, EXISTS (SELECT FROM leasequeue_ready_at(m.queue_id, m.rank, COALESCE(j.position, m.seq)) a WHERE a.seq = m.seq),
     COALESCE(r.error_type, d.error_type), CASE WHEN %(results)s::bool THEN COALESCE(r.error, d.error) ELSE left(COALESCE(r.error, d.error), 300) END,
-    CASE WHEN %(results)s::bool THEN r.result::text END
+    CASE WHEN %(results)s::bool THEN r.result::text END, m.for_failure
 -- The workflow stands in the order: sorted by number alone, a planner may walk all members by their primary key.
 FROM (SELECT * FROM leasequeue_member m
     WHERE (m.workflow, m.seq) > (%(workflow)s::bigint, %(after)s::bigint) AND m.workflow <= %(workflow)s::bigint

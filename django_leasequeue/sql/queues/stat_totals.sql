@@ -2,11 +2,11 @@
 -- Parameters: project (null: each project), after (project, exclusive; null: from the start), size.
 -- Index: leasequeue_queue_name, leasequeue_stat_sample.
 -- Pages: 20 + 0.9 a row
--- Returns: project, queues, ready, delayed, leased, dead, records, dead_lettered, oldest sample that was used (null: a
+-- Returns: project, queues, ready, delayed, leased, dead, records, dead_lettered, the time of the newest sample that was used (null: a
 --   queue has none yet).
 SELECT q.project, count(*), COALESCE(sum(s.ready), 0)::bigint, COALESCE(sum(s.delayed), 0)::bigint,
     COALESCE(sum(s.leased), 0)::bigint, COALESCE(sum(s.dead), 0)::bigint, COALESCE(sum(s.records), 0)::bigint,
-    sum(q.dead_lettered)::bigint, CASE WHEN bool_and(s.id IS NOT NULL) THEN min(s.sampled_at) END
+    sum(q.dead_lettered)::bigint, CASE WHEN bool_and(s.id IS NOT NULL) THEN max(s.sampled_at) END
 FROM leasequeue_queue q LEFT JOIN LATERAL (
     SELECT * FROM leasequeue_queuestat s WHERE s.queue_id = q.id ORDER BY s.sampled_at DESC LIMIT 1) s ON true
 WHERE (%(project)s::text IS NULL OR q.project = %(project)s::text)

@@ -19,8 +19,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import django
+from deltalake import DeltaTable
 
 from django_leasequeue.devdb import Server
+from django_leasequeue.spark.layout import FORMATS
 
 from . import driver
 from .compare import Compared, compare
@@ -66,11 +68,11 @@ def plan(seed: int, kills: int, crashes: int) -> list[Step]:
 class Kills:
     """One run: the database, the lake and logs go to a directory, ``rate`` jobs a second come of each producer."""
 
-    def __init__(self, directory: Path, seed: int, rate: float) -> None:
+    def __init__(self, directory: Path, seed: int, rate: float, format: str) -> None:
         self.directory = directory
         self.lake = directory / "lake"
         self.counts: Counter[str] = Counter()
-        self._seed, self._rate = seed, rate
+        self._seed, self._rate, self._format = seed, rate, format
         self._server = Server(directory / "data", durable=True)
         self._driver: subprocess.Popen[bytes] | None = None
         self._classes = ""
@@ -154,6 +156,7 @@ class Kills:
     def _start(self, way: str) -> None:
         """Start a driver that works this way; come back when it has a session."""
         command = [sys.executable, "-m", "tests.spark.kills.driver", str(self.lake), way, self._classes]
+        command.append(self._format)
         with self._log.open("wb") as log:
             self._driver = subprocess.Popen(
                 command, cwd=self.directory, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
@@ -178,10 +181,14 @@ class Kills:
 
     def _met(self) -> str:
         """Say what the driver was about when it was killed, from what it left."""
-        parts = (self.lake / "bronze").glob("events*")
-        newest = max(parts, default=self.lake, key=lambda path: (len(path.name), path.name))
         begun, ended = self._newest_batch("offsets"), self._newest_batch("commits")
-        written = _newest(newest / "_spark_metadata")
+        bronze = self.lake / "bronze"
+        if self._format == "parquet":
+            written = _newest(bronze / "events/_spark_metadata")
+        elif DeltaTable.is_deltatable(str(bronze / "log")):
+            written = int(DeltaTable(bronze / "log").history(1)[0]["batch"])
+        else:
+            written = -1
         if begun == ended:
             return IDLE
         return "killed after a batch's files, before its commit" if written == begun else "killed within a batch"
@@ -237,6 +244,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None, help="repeats the plan of another run (default: by chance)")
     parser.add_argument("--rate", type=float, default=30, help="jobs a second of each of two producers (default 30)")
     parser.add_argument("--directory", type=Path, default=None, help="where all of it goes, and stays")
+    parser.add_argument("--format", choices=FORMATS, default="delta", help="of the lake (default delta)")
     given = parser.parse_args()
     seed = given.seed if given.seed is not None else random.SystemRandom().randrange(10_000)
     steps = plan(seed, given.kills, given.crashes)
@@ -244,7 +252,7 @@ def main() -> int:
         directory = given.directory or Path(made)
         directory.mkdir(parents=True, exist_ok=True)
         print(f"{given.kills} kills, {given.crashes} crashes, seed {seed}; in {directory}", flush=True)
-        kills = Kills(directory, seed, given.rate)
+        kills = Kills(directory, seed, given.rate, given.format)
         begin = time.monotonic()
         found = kills.run(steps)
     print(f"\n{table(kills.counts, found)}\n")

@@ -1,4 +1,4 @@
-"""The lake against the log, by means of their own: Spark's list of its files read as JSON, plain SQL, DuckDB."""
+"""The lake against the log, by means of their own: the table's or Spark's list of files, plain SQL, DuckDB."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlparse
 
 import duckdb
 import psycopg
+from deltalake import DeltaTable
 
 #: Each event as the log has it, in microseconds: a row of the log is an event of each of its jobs, in their order.
 _LOG = """
@@ -75,7 +76,11 @@ def compare(lake: Path, url: str, scratch: Path) -> Compared:
         with connection.cursor().copy(_LOG) as copy:
             for piece in copy:
                 file.write(piece)
-    named = [name for part in sorted((lake / "bronze").glob("events*")) for name in listed(part)]
+    plain = lake / "bronze" / "events"
+    if plain.exists():
+        named, jobs = listed(plain), [str(name) for name in (lake / "silver/jobs").glob("*/*.parquet")]
+    else:
+        named, jobs = (DeltaTable(lake / name).file_uris() for name in ("bronze/log", "silver/jobs"))
     with duckdb.connect() as database:
         database.execute(
             "CREATE TABLE log AS SELECT * FROM read_csv(?, header = false, columns = ?, nullstr = '\\N',"
@@ -83,7 +88,7 @@ def compare(lake: Path, url: str, scratch: Path) -> Compared:
             [str(copied), _COLUMNS],
         )
         database.execute(_BRONZE, [named])
-        database.execute("CREATE TABLE jobs AS SELECT * FROM read_parquet(?)", [str(lake / "silver/jobs/*/*.parquet")])
+        database.execute("CREATE TABLE jobs AS SELECT * FROM read_parquet(?)", [jobs])
 
         def count(query: str) -> int:
             return int(_one(database, query)[0])
@@ -98,7 +103,7 @@ def compare(lake: Path, url: str, scratch: Path) -> Compared:
             other=count(f"SELECT count(*) FROM (SELECT {columns} FROM bronze EXCEPT SELECT {columns} FROM log)"),
             jobs=count("SELECT count(*) FROM jobs"),
             wrong_jobs=sum(_one(database, _JOBS)),
-            left=sum(1 for _ in (lake / "bronze").glob("events*/day=*/*.parquet")) - len(named),
+            left=sum(1 for name in (lake / "bronze").rglob("*.parquet") if "_temporary" not in name.parts) - len(named),
         )
 
 

@@ -24,7 +24,7 @@ BATCH = 200
 BEGINS, BROKE_OFF = "begins", "broke off: "
 
 
-def main(path: str, way: str, classes: str) -> None:
+def main(path: str, way: str, classes: str, format: str) -> None:
     """Stream (``bronze``) or run the pipeline (``all``) until somebody ends this; ``once``: bronze and silver, once."""
     source = {name: str(value) for name, value in conninfo.conninfo_to_dict(os.environ["DATABASE_URL"]).items()}
     session = spark.session(
@@ -37,7 +37,7 @@ def main(path: str, way: str, classes: str) -> None:
             "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {classes}",
         },
     )
-    lake = Lake(session, path)
+    lake = Lake(session, path, format)
     print(BEGINS, flush=True)
     over = False
     while not over:

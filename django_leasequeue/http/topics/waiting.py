@@ -1,4 +1,4 @@
-"""Reading a topic for a request, and waiting for what comes next without polling it."""
+"""What a request waits for without polling: the next records of a topic, or its part of a cohort's jobs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ import time
 from collections.abc import Sequence
 
 from ...conf import process
+from ...engine import LeasedJob
+from ...engine.leases.claim import load_hands
+from ...engine.leases.cohort import Claimer, deal_cohort, join, leave, take
 from ...engine.topics.log import LogPage, read, seal, sealer
+from ...engine.topics.topics import TopicLook
 from ...notify import AsyncWaiter, get_listener
 from ..running import RequestRunner
 from ..streaming import in_background
@@ -59,7 +63,7 @@ class SealWatcher:
             logger.warning("Looking for sealed numbers ended; readers look themselves, and begin it anew: %s", reason)
         finally:
             self._running = False
-            # If this ends because the database is gone: whoever waits looks, and is told.
+            # If this ends because the database is gone: those that wait read, and get the error.
             for _, _, future in self._waiting:
                 if not future.done():
                     future.set_result(None)
@@ -80,7 +84,7 @@ def seal_watcher(runner: RequestRunner) -> SealWatcher:
 
 #: Seconds that a read which does not wait gives other transactions to end: most are over in a moment.
 PATIENCE = 0.05
-#: Seconds after which a waiting reader looks although nobody woke it.
+#: Fallback polling interval of a waiting reader, in seconds.
 BACKSTOP = 5.0
 
 
@@ -101,11 +105,7 @@ async def read_page(
     timeline: int | None = None,
     reset: bool = False,
 ) -> LogPage:
-    """Return a page of a topic; wait up to ``wait`` seconds for a record if there is none.
-
-    Raises:
-        QueueNotFound, LogTruncated: as ``engine.topics.log.read``, which has the other arguments.
-    """
+    """Return a page of a topic; wait up to ``wait`` seconds for a record if there is none. See ``log.read``."""
     seals = sealer(runner.using)
 
     async def look(after: int, timeline: int | None) -> LogPage:
@@ -151,3 +151,55 @@ async def _wait_for_seal(runner: RequestRunner, number: int, timeout: float) -> 
         pass
     finally:
         future.cancel()
+
+
+_locks: process.PerLoop[dict[tuple[str, int], asyncio.Lock]] = process.PerLoop(dict)
+
+
+def _lock(using: str, queue_id: int) -> asyncio.Lock:
+    """One dealer of this process at a time: the others would only hold connections while they wait."""
+    locks = _locks.get()
+    if len(locks) > 10_000:
+        locks.clear()
+    return locks.setdefault((using, queue_id), asyncio.Lock())
+
+
+async def claim_together(
+    runner: RequestRunner, project: str, topic: str, found: TopicLook, claimers: Sequence[Claimer]
+) -> list[list[LeasedJob]]:
+    """Join the cohort of a queue, wait until its window closes, and return what each claimer was dealt.
+
+    Cancelled meanwhile (the client went away), nothing stays leased.
+    """
+    joined = await runner.run(join(found.id, found.claim_jitter_ms, claimers))
+    waiters = joined.waiters
+    try:
+        await asyncio.sleep(joined.wait_ms / 1000)
+        async with _lock(runner.using, found.id):
+            dealt = await runner.run(take(waiters))
+            missing = [waiter for waiter in waiters if waiter not in dealt]
+            if missing:
+                rest = await runner.run(deal_cohort(topic, found, missing, project=project))
+                dealt = {**dealt, **rest}
+    except BaseException:
+        in_background(_leave(runner, waiters, project))
+        raise
+    hands = [dealt.get(waiter, []) for waiter in waiters]
+    return await load_large(runner, project, claimers, hands)
+
+
+async def load_large(
+    runner: RequestRunner, project: str, claimers: Sequence[Claimer], hands: list[list[LeasedJob]]
+) -> list[list[LeasedJob]]:
+    """Return what claimers were dealt with the payloads that stand in a storage."""
+    if all(job.is_loaded for jobs in hands for job in jobs):
+        return hands
+    return await runner.run(load_hands(hands, [claimer.node for claimer in claimers], project=project))
+
+
+async def _leave(runner: RequestRunner, waiters: Sequence[int], project: str) -> None:
+    try:
+        await runner.run(leave(waiters, project=project))
+    except Exception as error:  # noqa: BLE001  (most often the database is gone: its stack says nothing more)
+        reason = " ".join(str(error).split())
+        logger.warning("A cohort could not be left; what it was dealt comes back when its leases end: %s", reason)

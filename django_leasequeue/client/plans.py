@@ -1,18 +1,90 @@
-"""Trying again: which failures pass by themselves, and how long to wait (never shorter than ``Retry-After``)."""
+"""Plans: requests and pauses of a call, without IO, and which failures pass when they are tried again.
+
+Both clients carry out the same plans.
+"""
 
 from __future__ import annotations
 
+import json
 import random
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import Any, TypeVar
 
-from ..twins import through
+from ..twins import Give, through
 from .errors import ApiError, BadAnswer, ConnectionFailed, refusal
-from .steps import Answer, Call, Pause, Plan, Request, T
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request.
+
+    Args:
+        method: of HTTP.
+        path: below the address of the API, quoted.
+        body: for JSON; ``None`` for none.
+        query: its parameters.
+        headers: beside those that every request has.
+        wait: seconds that the server may take longer than usual (a long-poll).
+    """
+
+    method: str
+    path: str
+    body: Any = None
+    query: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    wait: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to a request: the headers' names are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        """Return the body's value."""
+        return json.loads(self.body)
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Do nothing for some seconds."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Open an event stream. Sent back: the answer, whose body is empty if it is a stream."""
+
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Read from the open stream. Sent back: bytes; none at its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Close the open stream, if one is open."""
+
+
+#: A call: asks by requests and pauses, returns its value. A failed connection is thrown in as ``ConnectionFailed``.
+Call = Generator[Request | Pause, Any, T]
+#: A call before retries are added to it: it gets the JSON of a good answer and how often it was sent.
+Plan = Generator[Request, tuple[dict[str, Any], int], T]
+#: An endless source of items.
+Source = Generator[Request | Pause | Open | Read | Close | Give[Any], Any, None]
+
 
 #: Statuses that pass: too many requests; not ready, or a proxy that cannot reach the server.
 PASSING = frozenset({429, 502, 503, 504})
@@ -40,7 +112,7 @@ class Retry:
     def wait(self, tries: int, retry_after: float | None = None) -> float:
         """Return the seconds to wait after so many tries."""
         ours = min(self.longest, self.first * 2.0 ** min(tries - 1, 30)) * random.uniform(0.5, 1.0)
-        # Who was told the same time comes back a little later each.
+        # Clients with the same ``Retry-After`` come back a little apart.
         return ours if retry_after is None else retry_after + ours
 
 
@@ -62,12 +134,7 @@ def seconds_of(value: str | None) -> float | None:
 
 
 def read(answer: Answer) -> dict[str, Any]:
-    """Return the JSON of a good answer.
-
-    Raises:
-        ApiError: the server refused the request.
-        BadAnswer: this is not an answer of the API.
-    """
+    """Return the JSON of a good answer."""
     try:
         found = answer.json()
     except ValueError:
@@ -78,11 +145,7 @@ def read(answer: Answer) -> dict[str, Any]:
     error = found.get("error") if isinstance(found, dict) else None
     if isinstance(error, dict):
         raise refusal(
-            answer.status,
-            str(error.get("code", "")),
-            str(error.get("message", "")),
-            error.get("detail"),
-            retry_after,
+            answer.status, str(error.get("code", "")), str(error.get("message", "")), error.get("detail"), retry_after
         )
     if answer.status >= 500 or answer.status == 429:
         raise refusal(answer.status, "not_ready", "A proxy answered instead of the API.", None, retry_after)
@@ -94,13 +157,7 @@ def read(answer: Answer) -> dict[str, Any]:
 
 
 def call(plan: Plan[T], retry: Retry, clock: Callable[[], float] = time.monotonic) -> Call[T]:
-    """Return the call of a plan: it reads the answers, and sends again what failed for reasons that pass.
-
-    Raises:
-        ApiError: the server refused a request.
-        ConnectionFailed: it could not be reached.
-        BadAnswer: something else is at its address.
-    """
+    """Return the call of a plan: it reads the answers, and sends again what failed for reasons that pass."""
     return through(plan, lambda request: _send(request, retry, clock))
 
 

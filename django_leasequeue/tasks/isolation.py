@@ -1,0 +1,138 @@
+"""Tasks with ``isolate=True``: each run is a process of its own, which the worker's thread watches and may kill."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess  # nosec B404  (this interpreter, with code of ours)
+import sys
+from contextlib import suppress
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
+
+from django.conf import settings
+from django.db import connections
+
+from ..engine import Failure, LeasedJob
+from ..exceptions import InvalidOption, PayloadAway
+from ..worker.control import JobAborted, JobControl, Suspended, Suspension
+from ..worker.handler import GiveUp, Retry
+
+#: Seconds between two looks at whether the run is to stop.
+LOOK = 0.1
+
+
+class Request(NamedTuple):
+    """What the process is to run: the first message that it gets."""
+
+    job: LeasedJob
+    node: str
+    using: str | None
+    project: str
+    settings: str
+    #: Of Django's connections, by alias: a process that tests start has other ones than its settings say.
+    databases: dict[str, dict[str, Any]]
+
+
+class Completed(NamedTuple):
+    """The run has returned: what ``TaskHandler.run`` returns, and what it has left on its control."""
+
+    result_json: str | None
+    settled: bool
+    body: bytes | None
+    ttl_ms: int | None
+
+
+class Failed(NamedTuple):
+    """The run has raised: what ``TaskHandler.failed`` made of it."""
+
+    failure: Failure
+    decision: Retry | GiveUp
+
+
+class Progress(NamedTuple):
+    """The task has said how far it is."""
+
+    value: Any
+
+
+class Away(NamedTuple):
+    """A large payload that the run needs cannot be read."""
+
+    message: str
+
+
+class IsolatedTaskFailed(Exception):
+    """A task has failed in a process of its own; the text is its traceback there."""
+
+    def __init__(self, failed: Failed) -> None:
+        self.failed = failed
+        super().__init__(f"\n{failed.failure.traceback}")
+
+
+class ProcessDied(Exception):
+    """The process of an isolated task has ended by itself, without a result: killed, or by ``os._exit``."""
+
+
+def run_isolated(job: LeasedJob, control: JobControl, project: str) -> str | None:
+    """Run a task in a process of its own and return its result as JSON; kill that when the run is to stop."""
+    module = getattr(settings, "SETTINGS_MODULE", None)
+    if not module:
+        raise InvalidOption(
+            "isolate=True runs a task in a process of its own, which has its settings from a module: name one in"
+            " DJANGO_SETTINGS_MODULE in place of settings.configure()."
+        )
+    databases = {alias: connections[alias].settings_dict for alias in connections}
+    ours, theirs = Pipe()
+    # Its imports are found where ours are; nothing of the job is shown in the list of processes.
+    code = (
+        f"import sys; sys.path[:] = {sys.path!r}; from django_leasequeue.tasks.isolated import main;"
+        f" main({theirs.fileno()})"
+    )
+    with ours:
+        with theirs:
+            # A session of its own: what the task starts is killed with it.
+            process = subprocess.Popen(  # nosec B603
+                [sys.executable, "-c", code],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+        try:
+            with suppress(BrokenPipeError):
+                ours.send(Request(job, control.node, control.using, project, module, databases))
+            return _watch(process, ours, control)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _watch(process: subprocess.Popen[bytes], ours: Connection, control: JobControl) -> str | None:
+    while True:
+        # A timeout is raised in this thread, and ends the process as any other reason does.
+        control.raise_if_aborted()
+        if not ours.poll(LOOK):
+            continue
+        try:
+            said = ours.recv()
+        except (EOFError, ConnectionResetError):
+            code = process.wait()
+            how = f"signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"exit status {code}"
+            raise ProcessDied(f"the process of the task ended without a result, by {how}.") from None
+        match said:
+            case Progress(value):
+                control.set_progress(value)
+            case Completed():
+                control.settled, control.result_body, control.result_ttl_ms = said.settled, said.body, said.ttl_ms
+                return said.result_json
+            case Suspension():
+                control.suspension = said
+                raise Suspended
+            case Away(message):
+                raise PayloadAway(message)
+            case JobAborted():
+                raise said
+            case _:
+                raise IsolatedTaskFailed(said)
