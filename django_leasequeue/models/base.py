@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, NoReturn, TypeVar
+from typing import Any, ClassVar, NoReturn, Self, TypeVar
 
 import pgtrigger
 from django.db import models
@@ -56,6 +56,8 @@ class ReadOnlyModel(models.Model):
     """Base of such models. ``instead`` says for ``create``, ``update`` and ``delete`` what to call."""
 
     instead: ClassVar[dict[str, str]] = {}
+
+    objects: ClassVar[models.Manager[Self]] = ReadOnlyManager()
 
     class Meta:
         abstract = True

@@ -9,7 +9,7 @@ from django.db import models
 from django.db.models import Q
 
 from ..enums import MemberState, TurnKind, WorkflowShape, WorkflowState
-from .base import ReadOnlyManager, ReadOnlyModel
+from .base import ReadOnlyModel
 from .fields import PlainJSONField, SameNumber
 from .queue import Queue
 
@@ -43,8 +43,6 @@ class Workflow(ReadOnlyModel):
     ended_at = models.DateTimeField(null=True)
     expires_at = models.DateTimeField(null=True)
 
-    objects = ReadOnlyManager()
-
     class Meta:
         indexes = [
             # Retention: the ended ones, oldest first.
@@ -57,8 +55,13 @@ class Workflow(ReadOnlyModel):
         return self.name or str(self.uid)
 
 
-class Limit(models.Model):
+class Limit(ReadOnlyModel):
     """A limit as the code names it. Each key that jobs give it has its own slots and its own rate."""
+
+    instead: ClassVar[dict[str, str]] = {
+        "create": "engine.set_limits()",
+        "update": "engine.set_limits()",
+    }
 
     project = models.CharField(max_length=256, default="", blank=True)
     name = models.CharField(max_length=255)
@@ -92,7 +95,7 @@ class Limit(models.Model):
         return self.name
 
 
-class LimitKey(models.Model):
+class LimitKey(ReadOnlyModel):
     """A key of a limit. Its row is the lock under which its jobs are admitted; only workers and the reaper take it."""
 
     limit = models.ForeignKey(Limit, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
@@ -110,7 +113,7 @@ class LimitKey(models.Model):
         return self.key
 
 
-class Member(models.Model):
+class Member(ReadOnlyModel):
     """A job under a limit or in a workflow.
 
     While it may not start it stands in Delayed at a time that never comes. Its row changes only under the lock of its
@@ -159,7 +162,7 @@ class Member(models.Model):
         return f"member {self.seq}"
 
 
-class FlowTurn(models.Model):
+class FlowTurn(ReadOnlyModel):
     """Something that may set other jobs free, written by the transaction in which it happened, read by claimers."""
 
     queue = models.ForeignKey(Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
@@ -209,8 +212,6 @@ class JobStep(ReadOnlyModel):
 
     job = SameNumber("leasequeue.Job", related_name="steps")
 
-    objects = ReadOnlyManager["JobStep"]()
-
     class Meta:
         indexes = (
             models.Index(
@@ -242,8 +243,6 @@ class EmittedEvent(ReadOnlyModel):
     payload = PlainJSONField(null=True)
     emitted_at = models.DateTimeField()
     expires_at = models.DateTimeField()
-
-    objects = ReadOnlyManager["EmittedEvent"]()
 
     class Meta:
         permissions = (("emit_event", "Can emit events"),)

@@ -13,7 +13,7 @@ from django.db.models.expressions import Col
 from django.db.models.fields.related_lookups import RelatedExact, RelatedIn
 
 from ..enums import EventKind, ResultState
-from .base import Guard, ReadOnlyManager, ReadOnlyModel
+from .base import Guard, ReadOnlyModel
 from .fields import PlainJSONField, SameNumber
 from .queue import Queue
 
@@ -43,8 +43,6 @@ class JobResult(ReadOnlyModel):
     fingerprint = models.TextField(null=True)
 
     job = SameNumber("leasequeue.Job")
-
-    objects = ReadOnlyManager()
 
     class Meta:
         indexes = [
@@ -80,8 +78,6 @@ class DeadLetter(ReadOnlyModel):
     fingerprint = models.TextField(default="", db_collation="C")
 
     job = SameNumber("leasequeue.Job")
-
-    objects = ReadOnlyManager()
 
     class Meta:
         default_permissions = ()
@@ -128,8 +124,6 @@ class Attempt(ReadOnlyModel):
 
     job = SameNumber("leasequeue.Job", related_name="attempts")
 
-    objects = ReadOnlyManager()
-
     class Meta:
         indexes = [models.Index(fields=["seq", "id"], name="leasequeue_attempt_job")]
 
@@ -137,12 +131,16 @@ class Attempt(ReadOnlyModel):
         return f"attempt {self.delivery} of job {self.seq}"
 
 
-class LeaseEvent(models.Model):
+class LeaseEvent(ReadOnlyModel):
     """One statement's change to jobs of one queue and task name, written by that statement; at most 1,000 jobs a row.
 
     The table is partitioned by range of ``id``; the reaper makes partitions ahead and drops old ones.
     ``txid`` is the writing transaction: readers order by ``(txid, id)``. JobEvent shows the log job by job.
     """
+
+    instead: ClassVar[dict[str, str]] = {
+        "delete": "the setting EVENT_RETENTION_DAYS",
+    }
 
     id = models.BigAutoField(primary_key=True)
     txid = models.BigIntegerField()
@@ -242,8 +240,6 @@ class JobEvent(ReadOnlyModel):
     detail = models.JSONField(null=True)
 
     job = EventJob("leasequeue.Job", related_name="events")
-
-    objects = ReadOnlyManager["JobEvent"]()
 
     class Meta:
         managed = False

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import pgtrigger
 from django.contrib.postgres.fields import ArrayField
 from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models import Q
 
-from .base import Guard
+from .base import Guard, ReadOnlyModel
 
 
 class ApiScope(models.TextChoices):
@@ -90,11 +92,16 @@ class OperationState(models.TextChoices):
 ACTIVE = (OperationState.PENDING, OperationState.RUNNING, OperationState.PAUSED)
 
 
-class BulkOperation(models.Model):
+class BulkOperation(ReadOnlyModel):
     """One operation over the dead letters of a selection, or of a filter as it stood at ``frozen_at``.
 
     Progress is written in the transaction of each batch, so it goes on after any crash exactly where it was.
     """
+
+    instead: ClassVar[dict[str, str]] = {
+        "create": "manage.py leasequeue_dlq or the admin's dead letters",
+        "update": "the admin's page of the operation",
+    }
 
     kind = models.CharField(max_length=8, choices=OperationKind.choices)
     state = models.CharField(max_length=9, choices=OperationState.choices, default=OperationState.PENDING)

@@ -23,7 +23,7 @@ from ..enums import (
     QueueType,
     Requeue,
 )
-from .base import Guard
+from .base import Guard, ReadOnlyModel
 
 
 class QueueQuerySet(models.QuerySet["Queue"]):
@@ -179,7 +179,7 @@ class Queue(models.Model):
         return gone, {"leasequeue.Queue": gone}
 
 
-class TopicState(models.Model):
+class TopicState(ReadOnlyModel):
     """One row per topic, made with it.
 
     Written only when records are removed, never when they are added: a row that every enqueue updates would make all
@@ -205,8 +205,13 @@ class TopicState(models.Model):
         return f"state of topic {self.queue_id}"
 
 
-class Route(models.Model):
+class Route(ReadOnlyModel):
     """A queue that was moved to another database. The rows in ``LEASEQUEUE["DATABASE"]`` count, of all databases."""
+
+    instead: ClassVar[dict[str, str]] = {
+        "create": "manage.py leasequeue_queues move",
+        "update": "manage.py leasequeue_queues move",
+    }
 
     project = models.CharField(max_length=256, default="", blank=True)
     name = models.CharField(max_length=255)
@@ -225,7 +230,7 @@ class Route(models.Model):
         return f"{self.name}: {self.source} -> {self.alias}"
 
 
-class Timeline(models.Model):
+class Timeline(ReadOnlyModel):
     """One row per timeline of the server, which a promoted standby changes, written by the reaper.
 
     A row that a standby has seen proves that everything up to ``sealed`` and below ``horizon`` reached it as well.
@@ -245,7 +250,7 @@ class Timeline(models.Model):
         return f"timeline {self.timeline}"
 
 
-class QueueFloor(models.Model):
+class QueueFloor(ReadOnlyModel):
     """A bound of a queue that only rises: the highest row of a kind and rank counts, lower ones are removed.
 
     Rows are added, never updated: a row that is updated under a held snapshot would grow a chain of versions that every
@@ -269,7 +274,7 @@ class QueueFloor(models.Model):
         return f"floor of queue {self.queue_id}, kind {self.kind}, rank {self.rank}"
 
 
-class QueueRank(models.Model):
+class QueueRank(ReadOnlyModel):
     """A rank that jobs of a queue have had. Not unique: two first jobs of a priority do not wait for each other."""
 
     id = models.BigAutoField(primary_key=True)
@@ -283,8 +288,12 @@ class QueueRank(models.Model):
         return f"rank {self.rank} of queue {self.queue_id}"
 
 
-class QueueStat(models.Model):
+class QueueStat(ReadOnlyModel):
     """One sample of a queue. The newest is what capped counts fall back to; older ones draw the charts."""
+
+    instead: ClassVar[dict[str, str]] = {
+        "delete": "the setting STAT_RETENTION_DAYS",
+    }
 
     queue = models.ForeignKey(
         Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="samples"
@@ -310,7 +319,7 @@ class QueueStat(models.Model):
         return f"sample of queue {self.queue_id} at {self.sampled_at:%Y-%m-%d %H:%M:%S}"
 
 
-class UniqueKey(models.Model):
+class UniqueKey(ReadOnlyModel):
     """A key that a call with ``unique_until``, ``unique_for`` or ``on_conflict``, or a task with a key, has taken.
 
     Its row is the lock under which callers decide about the key. Whether it is free is said by where its job stands;
@@ -331,7 +340,7 @@ class UniqueKey(models.Model):
         return f"unique key {self.key}"
 
 
-class IdempotencyKey(models.Model):
+class IdempotencyKey(ReadOnlyModel):
     """The numbers that a keyed write of a topic drew, kept for the topic's ``idempotency_window_ms``."""
 
     id = models.BigAutoField(primary_key=True)

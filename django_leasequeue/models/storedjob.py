@@ -10,7 +10,7 @@ from django.db import models
 from django.db.models import F, Q
 
 from ..enums import Lane
-from .base import Guard, LocalTrigger, ReadOnlyManager, ReadOnlyModel
+from .base import Guard, LocalTrigger, ReadOnlyModel
 from .fields import PlainJSONField, SameNumber
 from .queue import Queue
 
@@ -28,13 +28,22 @@ def _changed() -> str:
     return f"ROW({old}) IS DISTINCT FROM ROW({new})"
 
 
-class StoredJob(models.Model):
+_INSTEAD = {
+    "create": "Queue(name).enqueue()",
+    "update": "Job.objects.filter(...) with run_now(), release() or retry()",
+    "delete": "Job.objects.filter(...) with cancel() or discard()",
+}
+
+
+class StoredJob(ReadOnlyModel):
     """A job of a queue, or a record of a log, as it was enqueued.
 
     Its number stands in exactly one place: Ready, Delayed, Claim (leased), DeadLetter (dead in place), Record (of a
     log) or JobResult (finished and remembered). The row is not updated while all goes well. There is no foreign key in
     the database: its check would cost one extra query per row on every enqueue.
     """
+
+    instead: ClassVar[dict[str, str]] = _INSTEAD
 
     seq = models.BigAutoField(primary_key=True)
     queue = models.ForeignKey(Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
@@ -98,8 +107,10 @@ class StoredJob(models.Model):
         return f"job {self.seq}"
 
 
-class LiveJob(models.Model):
+class LiveJob(ReadOnlyModel):
     """A job with its place beside it: a view for pages and checks, one row a job that has not ended."""
+
+    instead: ClassVar[dict[str, str]] = _INSTEAD
 
     seq = models.BigIntegerField(primary_key=True)
     queue = models.ForeignKey(Queue, on_delete=models.DO_NOTHING, db_constraint=False, related_name="+")
@@ -144,7 +155,7 @@ class LiveJob(models.Model):
         return f"job {self.seq}"
 
 
-class LargeObject(models.Model):
+class LargeObject(ReadOnlyModel):
     """An object in a storage: noted before it is uploaded, forgotten after it is removed there.
 
     ``seq`` is the job that it belongs to; null: it was noted, and no transaction has given it to a job yet; 0: it is
@@ -171,13 +182,15 @@ class LargeObject(models.Model):
         return f"object {self.name}"
 
 
-class Ready(models.Model):
+class Ready(ReadOnlyModel):
     """A job that a claim may take: it is ready if and only if it has a row here.
 
     Claim order is (rank, position). The fresh lane holds jobs whose positions only rise, so that a floor can keep
     claims from walking over dead index entries; the other one holds those that came back to an old place. A claim
     merges both.
     """
+
+    instead: ClassVar[dict[str, str]] = _INSTEAD
 
     pk = models.CompositePrimaryKey("queue", "rank", "lane", "position")
     queue = models.ForeignKey(Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
@@ -213,8 +226,10 @@ class Ready(models.Model):
         return f"ready job {self.seq}"
 
 
-class Delayed(models.Model):
+class Delayed(ReadOnlyModel):
     """A job that is not due yet."""
+
+    instead: ClassVar[dict[str, str]] = _INSTEAD
 
     seq = models.BigIntegerField(primary_key=True)
     queue = models.ForeignKey(Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
@@ -240,8 +255,13 @@ class Delayed(models.Model):
         return f"delayed job {self.seq}"
 
 
-class Record(models.Model):
+class Record(ReadOnlyModel):
     """An entry of a log topic: read in order of its number, never leased."""
+
+    instead: ClassVar[dict[str, str]] = {
+        "create": "Queue(name).enqueue()",
+        "delete": "Queue(name).purge()",
+    }
 
     pk = models.CompositePrimaryKey("queue", "seq")
     queue = models.ForeignKey(Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
@@ -301,8 +321,6 @@ class Claim(ReadOnlyModel):
     deliveries = ArrayField(models.IntegerField(), null=True)
 
     worker = SameNumber("leasequeue.Worker", here="node", there="node", related_name="leases")
-
-    objects = ReadOnlyManager()
 
     class Meta:
         indexes = [

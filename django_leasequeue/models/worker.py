@@ -8,7 +8,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
 
-from .base import ReadOnlyManager, ReadOnlyModel
+from .base import ReadOnlyModel
 from .fields import SameNumber
 from .queue import Queue
 
@@ -43,8 +43,6 @@ class Worker(ReadOnlyModel):
     silent: float
     gone: bool
 
-    objects = ReadOnlyManager()
-
     class Meta:
         permissions = [("stop_worker", "Can ask workers to stop")]
         indexes = [models.Index(fields=["seen_at"], name="leasequeue_worker_seen")]
@@ -53,7 +51,7 @@ class Worker(ReadOnlyModel):
         return self.node
 
 
-class ClaimWaiter(models.Model):
+class ClaimWaiter(ReadOnlyModel):
     """One claimer of a coalescing window, in whatever server process it waits.
 
     The table is unlogged: its rows live for one window, and a crash only makes the claimers ask again.

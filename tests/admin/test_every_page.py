@@ -33,7 +33,7 @@ def pages(db: None) -> list[tuple[str, list[Any]]]:
         node=_NASTY, host=_NASTY, pid=1, queues=[_NASTY], concurrency=1, started_at=at, seen_at=at,
         running=[{"seq": leased.seq, "queue": _NASTY, "name": _NASTY, "seconds": 1}],
     )  # fmt: skip
-    operation = BulkOperation.objects.create(
+    operation = rows(BulkOperation).create(
         kind="discard", reason=_NASTY, project=_NASTY, queue="work", frozen_at=at, created_at=at, username=_NASTY
     )
     uid = uuid4()

@@ -31,6 +31,7 @@ from django_leasequeue.reaper.duty import Duty
 from django_leasequeue.reaper.upkeep import operations
 from tests.admin.letters import bury, die, failure, graves, start, states
 from tests.engine.helpers import claim, enqueue, kinds, last_event, make, seqs
+from tests.support.rows import rows
 from tests.support.waiting import eventually
 
 
@@ -257,7 +258,7 @@ def test_a_killed_process_leaves_each_job_retried_once(subprocess_env: dict[str,
     made.refresh_from_db()
     assert made.is_active
     assert states(found).count("ready") == made.done
-    BulkOperation.objects.update(rate=None)
+    rows(BulkOperation).update(rate=None)
     while engine.run(run_batch(made.pk)):
         pass
     made.refresh_from_db()

@@ -16,6 +16,7 @@ from tests.admin.letters import bury, graves
 from tests.admin.pages import Page
 from tests.admin.people import signed_in
 from tests.engine.helpers import claim, make, put
+from tests.support.rows import rows
 
 pytestmark = pytest.mark.django_db
 
@@ -98,7 +99,7 @@ def test_each_cell_of_a_table_that_is_cards_on_a_phone_has_its_label(clock: engi
     queue = graves()
     bury(2)
     put(3)
-    BulkOperation.objects.create(kind="retry", project="", queue="work", frozen_at=NOON, created_at=NOON)
+    rows(BulkOperation).create(kind="retry", project="", queue="work", frozen_at=NOON, created_at=NOON)
     for name, query in (
         ("overview", {}), ("queue_changelist", {}), ("job_changelist", {"queue": str(queue)}),
         ("job_changelist", {"state": "any"}), ("tasks", {}), ("deadletters_list", {}), ("deadletters", {}),
@@ -106,11 +107,11 @@ def test_each_cell_of_a_table_that_is_cards_on_a_phone_has_its_label(clock: engi
     ):  # fmt: skip
         html = body(client, name, **query)
         for table in re.findall(r'<table class="lq-stack">.*?</table>', html, re.DOTALL):
-            rows = re.findall(r"<tbody>.*?</tbody>", table, re.DOTALL)
-            cells = [cell for cell in re.findall(r"<td[^>]*>", rows[0]) if "colspan" not in cell]
+            parts = re.findall(r"<tbody>.*?</tbody>", table, re.DOTALL)
+            cells = [cell for cell in re.findall(r"<td[^>]*>", parts[0]) if "colspan" not in cell]
             # A cell of buttons or boxes needs no label.
             bare = [cell for cell in cells if "data-label" not in cell]
-            assert len(bare) <= 2 * rows[0].count("<tr"), (name, bare)
+            assert len(bare) <= 2 * parts[0].count("<tr"), (name, bare)
 
 
 @pytest.mark.parametrize(("span", "words"), [("1 h", "3 jobs, last 1 h"), ("24 h", "5 jobs, last 1 d")])
@@ -129,7 +130,7 @@ def test_charts_of_longer_times(clock: engine_clock.Clock, client: Client, span:
 
 
 def test_an_operation_says_how_far_it_is_and_how_long_it_takes_still(clock: engine_clock.Clock, client: Client) -> None:
-    made = BulkOperation.objects.create(
+    made = rows(BulkOperation).create(
         kind="retry", state="running", project="", queue="work", frozen_at=NOON, created_at=NOON, started_at=NOON,
         expected=10_000, done=2_400, conflicts=100,
     )  # fmt: skip
@@ -139,9 +140,9 @@ def test_an_operation_says_how_far_it_is_and_how_long_it_takes_still(clock: engi
         in Page(body(client, "bulkoperation_change", made.pk)).text
     )
     assert "25 %, about 3 min left" in Page(body(client, "bulkoperation_changelist")).text
-    BulkOperation.objects.update(expected=None)
+    rows(BulkOperation).update(expected=None)
     assert "running unknown" in Page(body(client, "bulkoperation_changelist")).text
-    BulkOperation.objects.update(expected=10_000, done=0, conflicts=0, started_at=NOON + timedelta(minutes=1))
+    rows(BulkOperation).update(expected=10_000, done=0, conflicts=0, started_at=NOON + timedelta(minutes=1))
     assert "0 %, time left unknown" in Page(body(client, "bulkoperation_change", made.pk)).text
 
 

@@ -128,7 +128,7 @@ class TestWarnings:
         put()
         worker()
         for kind in (0, 1, 2):
-            QueueFloor.objects.create(queue_id=queue, kind=kind, value=5, made_at=engine_clock.now())
+            rows(QueueFloor).create(queue_id=queue, kind=kind, value=5, made_at=engine_clock.now())
         assert warned(queue) == []
         clock.advance(seconds=330)
         rows(Worker).update(seen_at=engine_clock.now())

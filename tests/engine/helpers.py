@@ -27,6 +27,7 @@ from django_leasequeue.models import (
     Ready,
     StoredJob,
 )
+from tests.support.rows import rows
 from tests.support.waiting import eventually
 
 NODE = "worker-1"
@@ -102,8 +103,8 @@ def errors_of(seq: int) -> Any:
 
 def delivered(times: int, *seqs: int) -> None:
     """Let ready jobs (all, by default) have been delivered so often already."""
-    rows = Ready.objects.filter(seq__in=seqs) if seqs else Ready.objects.all()
-    rows.update(deliveries=times)
+    ready = rows(Ready)
+    (ready.filter(seq__in=seqs) if seqs else ready).update(deliveries=times)
 
 
 def kinds(seq: int) -> list[str]:

@@ -7,6 +7,7 @@ import pytest
 from django_leasequeue import engine
 from django_leasequeue.engine import Release
 from django_leasequeue.models import Delayed
+from tests.support.rows import rows
 
 from .helpers import NODE, claim, delivered, make, one, put
 
@@ -20,7 +21,7 @@ def queue_with(backoff: str, base: int = BASE, top: int = TOP, **options: Any) -
 def delay_after(clock, deliveries: int, **release: Any) -> float:
     """Deliver the job for the n-th time, release it and return its delay in ms."""
     delivered(deliveries - 1)
-    Delayed.objects.update(deliveries=deliveries - 1)
+    rows(Delayed).update(deliveries=deliveries - 1)
     job = one()
     assert job.deliveries == deliveries
     settled = engine.run(engine.release([Release(job.seq, job.token, **release)], NODE))
@@ -52,7 +53,7 @@ def test_jitter_stays_in_its_range_and_uses_it(db, clock, backoff: str, low: flo
     put(400)
     for deliveries, cap in ((1, 2_000), (3, 8_000), (40, TOP)):
         delivered(deliveries - 1)
-        Delayed.objects.update(deliveries=deliveries - 1)
+        rows(Delayed).update(deliveries=deliveries - 1)
         jobs = claim(400)
         settled = engine.run(engine.release([Release(job.seq, job.token) for job in jobs], NODE))
         delays = [

@@ -199,7 +199,7 @@ class TestAtTheRelease:
             assert job.deliveries == delivery
             settled = engine.run(engine.release([Release(number, job.token, 60_000, BROKEN)], NODE))
             if delivery < 3:
-                Delayed.objects.update(available_at="2020-01-01T00:00Z")
+                rows(Delayed).update(available_at="2020-01-01T00:00Z")
         assert settled.released[number] == ("dead", None, 3)
         assert claim() == []
         dead = LiveJob.objects.get()

@@ -10,6 +10,7 @@ from django_leasequeue.engine.leases.floor import ConnectionFloors, Proposals
 from django_leasequeue.models import FloorKind, Lane, LiveJob, Queue, QueueFloor
 from django_leasequeue.reaper.duty import Turn
 from django_leasequeue.reaper.upkeep import mend_floors
+from tests.support.rows import rows
 
 from .helpers import (
     NODE,
@@ -280,7 +281,7 @@ class TestAServerThatLies:
             lost = drain(5)
             for _ in range(2):
                 gone.run(engine.advance_floors(proposals))
-        QueueFloor.objects.all().delete()
+        rows(QueueFloor).delete()
         with own_connection() as standby:
             standby.connection.execute("SELECT setval('leasequeue_job_seq_seq', %s)", known)
             for _ in range(3):
@@ -308,12 +309,12 @@ class TestAServerThatLies:
         if kind == FloorKind.DELAYED:
             claim(9)
             ready = put(run_at=clock.now + timedelta(seconds=1))
-        QueueFloor.objects.create(queue_id=self.queue, kind=kind, value=2**61, made_at=clock.now)
+        rows(QueueFloor).create(queue_id=self.queue, kind=kind, value=2**61, made_at=clock.now)
         assert claim(9) == []
         (mended,) = engine.run(engine.mend_floors())
         assert (mended.queue, mended.kind, mended.value) == ("work", kind, 2**61)
         assert engine.run(engine.mend_floors([self.queue])) == []
-        QueueFloor.objects.create(queue_id=self.queue, kind=kind, value=2**61, made_at=clock.now)
+        rows(QueueFloor).create(queue_id=self.queue, kind=kind, value=2**61, made_at=clock.now)
         with own_connection() as reaper:
             mend_floors(Turn(reaper.connection, "default"))
         assert f"stood above a waiting row, at {2**61} above" in caplog.text

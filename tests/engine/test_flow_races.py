@@ -8,6 +8,7 @@ from django_leasequeue.models import FlowTurn, Member
 from tests.engine.flow import differences, limited
 from tests.engine.graphs import node, start, status
 from tests.engine.helpers import NODE, claim, make, open_transaction, own_connection
+from tests.support.rows import rows
 
 pytestmark = pytest.mark.django_db
 
@@ -20,7 +21,7 @@ def test_a_job_that_was_cancelled_before_its_claimer_knew_keeps_no_slot(waiting:
     assert running.seq == first
     # While one claimer makes the members, another one takes the turn of the cancel, and finds no member yet.
     engine.run(engine.cancel("work", seqs=cancelled))
-    FlowTurn.objects.all().delete()
+    rows(FlowTurn).delete()
     engine.run(engine.finish([Ending(running.seq, running.token)], NODE))
     (running,) = (job for _ in range(4) for job in claim(10))
     assert running.seq == last

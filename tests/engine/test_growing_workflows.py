@@ -247,9 +247,9 @@ class TestAtTheSameTime:
         """One claimer tells nodes of their limit, another one of the end of a parent, which comes in between."""
         uid = start(node("a"), node("b"), node("x", 0, 1, limit=("k", LimitValues("l", concurrency=1))))
         turns = list(FlowTurn.objects.all())
-        FlowTurn.objects.all().delete()
+        rows(FlowTurn).delete()
         a, b = (Ending(job.seq, job.token) for job in claim(1) + claim(1))
-        FlowTurn.objects.bulk_create(turns)
+        rows(FlowTurn).bulk_create(turns)
         queue = Queue.objects.get(name="work").pk
         other = ThreadResult(lambda: engine.run(engine.advance([queue])))
         waits = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
@@ -259,14 +259,14 @@ class TestAtTheSameTime:
             step = next(steps)
             with pytest.raises(StopIteration):
                 while True:
-                    rows = [] if step[0] == BEGIN else one.fetch(*step)
+                    found = [] if step[0] == BEGIN else one.fetch(*step)
                     if step[0] == "member_join":
                         engine.run(engine.finish([b], NODE))
                         other.__enter__()
                         with own_connection() as watcher:
                             look = partial(watcher.connection.execute, waits)
                             eventually(lambda look=look: look().fetchone() is not None, "it waits for the workflow")
-                    step = steps.send(rows)
+                    step = steps.send(found)
         other.value(600)
         assert run_all() == [["x"]]
         assert status(uid) == ("completed", 0, 3, 0, 0)

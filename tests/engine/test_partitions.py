@@ -14,6 +14,7 @@ from django_leasequeue.engine.pool import connect
 from django_leasequeue.engine.upkeep import partitions
 from django_leasequeue.models import LeaseEvent
 from django_leasequeue.sql import statement
+from tests.support.rows import rows
 
 from .helpers import enqueue, make, open_transaction
 from .lease_log import FIRST, drawn, put_back, run
@@ -75,7 +76,7 @@ def test_partitions_are_made_ahead_and_take_the_events(log) -> None:
     assert in_default() == 0
     assert LeaseEvent.objects.filter(id__gte=1_500_100).count() == 41
     with pytest.raises(IntegrityError, match="append-only"), transaction.atomic():
-        LeaseEvent.objects.filter(id__gte=1_500_100).delete()
+        rows(LeaseEvent).filter(id__gte=1_500_100).delete()
 
 
 def test_new_partitions_have_the_indexes_of_the_log(log) -> None:
@@ -225,7 +226,7 @@ def test_a_late_writer_saves_its_partition(log, monkeypatch) -> None:
     lock = partitions._lock
 
     def after_a_late_writer(own: partitions.Connection) -> bool:
-        LeaseEvent.objects.create(id=1_499_999, txid=1, occurred_at=NOW, queue_id=1, low=1, high=1, seqs=[1], kind=1)
+        rows(LeaseEvent).create(id=1_499_999, txid=1, occurred_at=NOW, queue_id=1, low=1, high=1, seqs=[1], kind=1)
         return lock(own)
 
     monkeypatch.setattr(partitions, "_lock", after_a_late_writer)

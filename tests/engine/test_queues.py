@@ -28,6 +28,7 @@ from django_leasequeue.models import (
     StoredJob,
     TopicState,
 )
+from tests.support.rows import rows
 
 from .helpers import NODE, claim, enqueue, make, one, open_transaction, own_connection, put, seqs
 
@@ -163,7 +164,7 @@ def fill(name: str) -> None:
     put(3, queue=name, priority=2)
     one(name, lease_ms=60_000)
     queue = Queue.objects.get(name=name)
-    QueueStat.objects.create(queue=queue, sampled_at=queue.created_at, ready=1, delayed=1, leased=1, dead=1)
+    rows(QueueStat).create(queue=queue, sampled_at=queue.created_at, ready=1, delayed=1, leased=1, dead=1)
 
 
 def test_deleting_leaves_nothing_of_the_queue_and_all_of_others() -> None:

@@ -254,13 +254,13 @@ def test_listings_start_at_their_floors(clock) -> None:
     late = put(1, delay_ms=60_000)
     queue = Ready.objects.first().queue_id
     for kind, value in ((FloorKind.READY, seqs[1]), (FloorKind.DELAYED, micros(clock.now) + 30_000_000)):
-        QueueFloor.objects.create(queue_id=queue, kind=kind, value=value, made_at=clock.now)
+        rows(QueueFloor).create(queue_id=queue, kind=kind, value=value, made_at=clock.now)
     assert listed() == [job.seq for job in engine.run(engine.state("work")).ready] == seqs[1:]
     assert listed("delayed") == late
-    QueueFloor.objects.create(queue_id=queue, kind=FloorKind.READY, value=seqs[2], made_at=clock.now)
+    rows(QueueFloor).create(queue_id=queue, kind=FloorKind.READY, value=seqs[2], made_at=clock.now)
     assert listed() == seqs[2:], "the highest floor counts"
     engine.run(engine.nack([claim(1)[0].seq], NODE))
-    QueueFloor.objects.create(queue_id=queue, kind=FloorKind.READY, value=seqs[2] + 1, made_at=clock.now)
+    rows(QueueFloor).create(queue_id=queue, kind=FloorKind.READY, value=seqs[2] + 1, made_at=clock.now)
     assert listed() == seqs[2:], "the floor does not bound the lane of what was given back"
 
 

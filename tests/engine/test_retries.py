@@ -11,6 +11,7 @@ from django_leasequeue.engine.clock import Clock
 from django_leasequeue.engine.leases import cohort
 from django_leasequeue.engine.topics.topics import look
 from django_leasequeue.models import DeadLetter, Delayed
+from tests.support.rows import rows
 
 from .helpers import NODE, claim, delivered, enqueue, errors_of, kinds, make, one, put, seqs, state
 
@@ -110,5 +111,5 @@ class TestNoSpinning:
         put()
         delivered(2**31 - 2)
         assert fail().available_at == clock.now + timedelta(seconds=7)
-        Delayed.objects.update(available_at=clock.now, deliveries=50)
+        rows(Delayed).update(available_at=clock.now, deliveries=50)
         assert fail(delay_ms=1_500).available_at == clock.now + timedelta(milliseconds=1_500)

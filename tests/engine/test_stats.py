@@ -189,5 +189,5 @@ def test_nothing_is_walked_below_a_floor(clock) -> None:
     assert (count().ready, count().delayed, count().in_flight) == (3, 2, 1)
     above = round(clock.now.timestamp() * 1_000_000) + 2_000_000
     for kind, value in ((FloorKind.READY, seqs[3]), (FloorKind.DELAYED, above), (FloorKind.CLAIM, above)):
-        QueueFloor.objects.create(queue_id=queue, kind=kind, value=value, made_at=clock.now)
+        rows(QueueFloor).create(queue_id=queue, kind=kind, value=value, made_at=clock.now)
     assert (count().ready, count().delayed, count().in_flight) == (1, 0, 0)

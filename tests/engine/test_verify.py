@@ -51,7 +51,7 @@ def found() -> list[tuple[str, int]]:
 def unstore(*seqs: int) -> None:
     """Remove the rows of jobs behind the engine's back."""
     with pgtrigger.ignore("leasequeue.StoredJob:removed_by_engine"):
-        StoredJob.objects.filter(seq__in=seqs).delete()
+        rows(StoredJob).filter(seq__in=seqs).delete()
 
 
 def vanish(*seqs: int) -> None:
@@ -108,7 +108,7 @@ def test_a_lease_without_any_event() -> None:
     (seq,) = put(1, queue="quiet")
     one("quiet")
     with pgtrigger.ignore("leasequeue.LeaseEvent:append_only"):
-        LeaseEvent.objects.filter(seqs__contains=[seq]).delete()
+        rows(LeaseEvent).filter(seqs__contains=[seq]).delete()
         put(1)
     assert found() == [("lease_without_event", seq)]
 
@@ -135,7 +135,7 @@ def test_a_job_that_came_back_from_the_dead() -> None:
     row = Ready.objects.get(seq=seq)
     one()
     engine.run(engine.ack([seq], NODE))
-    Ready.objects.bulk_create([row])
+    rows(Ready).bulk_create([row])
     assert found() == [("ended_job", seq), ("two_places", seq)]
     assert check().differences[1].found == {"place": "ready, result"}
 
@@ -179,7 +179,7 @@ def test_floors_that_hide_jobs() -> None:
     queue = Queue.objects.get(name="work")
     high = 2**60
     for kind, rank, value in ((0, 0, ready[1]), (0, 0, 5), (0, -5, high), (1, 0, high), (2, 0, high), (3, 0, high)):
-        QueueFloor.objects.create(queue=queue, kind=kind, rank=rank, value=value, made_at=queue.created_at)
+        rows(QueueFloor).create(queue=queue, kind=kind, rank=rank, value=value, made_at=queue.created_at)
     outcome = check()
     assert [(item.difference, item.seq) for item in outcome.differences] == [
         ("below_floor", ready[0]),
@@ -189,8 +189,8 @@ def test_floors_that_hide_jobs() -> None:
     assert outcome.differences[0].expected == {"kind": "ready", "rank": 0, "value": ready[1]}
     assert outcome.differences[0].found == {"jobs": 1, "lowest": ready[0]}
     assert leased.seq == urgent
-    QueueFloor.objects.all().delete()
-    QueueRank.objects.filter(rank=-5).delete()
+    rows(QueueFloor).delete()
+    rows(QueueRank).filter(rank=-5).delete()
     assert found() == [("no_rank", again)]
 
 
@@ -198,10 +198,10 @@ def test_jobs_that_stand_nowhere_or_twice() -> None:
     seqs = put(5)
     (delayed,) = put(1, delay_ms=1_000)
     leased = one()
-    Ready.objects.filter(seq=seqs[1]).delete()
+    rows(Ready).filter(seq=seqs[1]).delete()
     rows(Claim).update(seqs=[leased.seq, seqs[2]])
     queue = Queue.objects.get()
-    Ready.objects.create(queue=queue, rank=0, lane=2, position=delayed, seq=delayed, ready_at=queue.created_at)
+    rows(Ready).create(queue=queue, rank=0, lane=2, position=delayed, seq=delayed, ready_at=queue.created_at)
     unstore(seqs[3])
     wanted = ("no_place", "two_places", "place_without_job")
     jobs = {item.seq: item for item in check().differences if item.difference in wanted}
@@ -217,14 +217,14 @@ def test_places_of_another_kind_or_queue() -> None:
     queue, log = make("other"), make("log", type="log")
     seqs = put(3)
     (record,) = put(1, queue="log")
-    Record.objects.create(queue_id=Queue.objects.get(name="work").pk, seq=seqs[0])
-    Ready.objects.filter(seq=seqs[0]).delete()
-    Ready.objects.filter(seq=seqs[1]).update(queue_id=queue)
+    rows(Record).create(queue_id=Queue.objects.get(name="work").pk, seq=seqs[0])
+    rows(Ready).filter(seq=seqs[0]).delete()
+    rows(Ready).filter(seq=seqs[1]).update(queue_id=queue)
     with pgtrigger.ignore("leasequeue.StoredJob:written_once"):
-        StoredJob.objects.filter(pk=seqs[2]).update(queue_id=10**9)
-    Ready.objects.filter(seq=seqs[2]).update(queue_id=10**9)
-    Record.objects.filter(seq=record).delete()
-    Delayed.objects.create(seq=record, queue_id=log, rank=0, available_at=Queue.objects.get(pk=log).created_at)
+        rows(StoredJob).filter(pk=seqs[2]).update(queue_id=10**9)
+    rows(Ready).filter(seq=seqs[2]).update(queue_id=10**9)
+    rows(Record).filter(seq=record).delete()
+    rows(Delayed).create(seq=record, queue_id=log, rank=0, available_at=Queue.objects.get(pk=log).created_at)
     told = {(item.difference, item.seq): item for item in check().differences}
     assert {("wrong_type", seqs[0]), ("other_queue", seqs[1]), ("no_queue", seqs[2]), ("wrong_type", record)} <= set(
         told
@@ -241,14 +241,14 @@ def test_what_a_place_repeats_of_its_job() -> None:
     (failed,) = put(1, priority=9)
     engine.run(engine.release([Release(one().seq, failure=Failure("E"))], NODE))
     assert found() == []
-    Ready.objects.filter(seq=plain[0]).update(tag="x")
-    Ready.objects.filter(seq=plain[1]).update(max_deliveries=9)
-    Ready.objects.filter(seq=plain[2]).update(flags=32)
-    Ready.objects.filter(seq=plain[3]).update(flags=4)
-    Ready.objects.filter(seq=plain[4]).update(rank=1)
-    Ready.objects.filter(seq__in=[answered, failed]).update(flags=0)
-    Delayed.objects.filter(seq=delayed).update(tag="b")
-    QueueRank.objects.create(queue=Queue.objects.get(), rank=1)
+    rows(Ready).filter(seq=plain[0]).update(tag="x")
+    rows(Ready).filter(seq=plain[1]).update(max_deliveries=9)
+    rows(Ready).filter(seq=plain[2]).update(flags=32)
+    rows(Ready).filter(seq=plain[3]).update(flags=4)
+    rows(Ready).filter(seq=plain[4]).update(rank=1)
+    rows(Ready).filter(seq__in=[answered, failed]).update(flags=0)
+    rows(Delayed).filter(seq=delayed).update(tag="b")
+    rows(QueueRank).create(queue=Queue.objects.get(), rank=1)
     told = {item.seq: item for item in check().differences}
     assert {item.difference for item in told.values()} == {"other_copy"}
     assert set(told) == {plain[0], plain[1], plain[3], plain[4], answered, failed, delayed}, "a suspect is none"
@@ -265,7 +265,7 @@ def test_letters_without_a_row_and_rows_without_a_letter() -> None:
     first, second = StoredJob.objects.filter(queue__name="letters").order_by("seq")
     assert found() == []
     rows(DeadLetter).filter(seq=first.seq).delete()
-    Ready.objects.filter(seq=second.seq).delete()
+    rows(Ready).filter(seq=second.seq).delete()
     rows(Attempt).filter(seq=second.seq).delete()
     unstore(second.seq)
     assert found() == [("other_copy", first.seq), ("place_without_job", second.seq)]

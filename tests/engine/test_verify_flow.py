@@ -10,6 +10,7 @@ from django_leasequeue.engine import Ending, LimitValues, NewJob, Node
 from django_leasequeue.models import Limit, Member
 from tests.engine.flow import differences, limited
 from tests.engine.helpers import NODE, claim, make
+from tests.support.rows import rows
 
 pytestmark = pytest.mark.django_db
 
@@ -36,7 +37,7 @@ def test_a_slot_without_a_job(running: engine.LeasedJob) -> None:
 
 
 def test_a_job_without_a_slot(running: engine.LeasedJob) -> None:
-    Member.objects.filter(pk=running.seq).update(taken=False)
+    rows(Member).filter(pk=running.seq).update(taken=False)
     assert differences() == ["no_slot"]
 
 
@@ -44,12 +45,12 @@ def test_more_than_the_limit(running: engine.LeasedJob) -> None:
     engine.run(engine.set_limits([LimitValues("customer", concurrency=2)]))
     assert len(claim(10)) == 1
     assert differences() == []
-    Limit.objects.update(concurrency=1)
+    rows(Limit).update(concurrency=1)
     assert differences() == ["too_many_slots"]
 
 
 def test_held_by_nothing(running: engine.LeasedJob) -> None:
-    Member.objects.filter(waits=True).update(waits=False)
+    rows(Member).filter(waits=True).update(waits=False)
     assert differences() == ["waits_for_nothing"]
-    Member.objects.filter(waits=False, key__isnull=False, taken=False).delete()
+    rows(Member).filter(waits=False, key__isnull=False, taken=False).delete()
     assert differences() == ["held_by_nobody"]

@@ -45,7 +45,7 @@ def works():
     (job,) = engine.run(engine.claim("work", "n"))
     assert engine.run(engine.ack([job.seq], "n")).ok == [job.seq]
     try:
-        LeaseEvent.objects.update(node="x")
+        rows(LeaseEvent).update(node="x")
     except Exception as error:
         return type(error).__name__
     return "no trigger"

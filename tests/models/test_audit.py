@@ -11,6 +11,7 @@ from django.db import IntegrityError, transaction
 from django_leasequeue.engine import audit
 from django_leasequeue.models import BulkOperation, OperatorAction
 from tests.admin.letters import start
+from tests.support.rows import rows
 
 pytestmark = pytest.mark.django_db
 
@@ -46,15 +47,15 @@ def test_nothing_changes_or_removes_a_line() -> None:
 )
 def test_an_operation_makes_sense(change: dict[str, Any], constraint: str) -> None:
     start("retry")
-    refused(constraint, lambda: BulkOperation.objects.update(**change))
+    refused(constraint, lambda: rows(BulkOperation).update(**change))
 
 
 def test_one_active_operation_of_a_kind_for_all_queues() -> None:
     made = start("retry")
 
     def again() -> None:
-        BulkOperation.objects.create(kind="retry", frozen_at=made.frozen_at, created_at=made.created_at)
+        rows(BulkOperation).create(kind="retry", frozen_at=made.frozen_at, created_at=made.created_at)
 
     refused("leasequeue_operation_one_active", again)
-    BulkOperation.objects.update(state="done")
+    rows(BulkOperation).update(state="done")
     again()

@@ -86,7 +86,7 @@ def test_a_key_once_a_queue() -> None:
     queue, other = make("work"), make("other")
 
     def job(queue_id: int, key: str | None) -> StoredJob:
-        return StoredJob.objects.create(queue_id=queue_id, created_at=NOW, key=key)
+        return rows(StoredJob).create(queue_id=queue_id, created_at=NOW, key=key)
 
     job(queue, "k")
     job(other, "k")
@@ -100,10 +100,10 @@ def test_a_place_once_a_job() -> None:
     (seq,) = put()
     (late,) = put(delay_ms=1_000)
     at = {"queue_id": queue, "rank": 0}
-    refused("leasequeue_ready_pkey", lambda: Ready.objects.create(**at, lane=2, position=seq, seq=seq, ready_at=NOW))
-    refused("leasequeue_delayed_pkey", lambda: Delayed(**at, seq=late, available_at=NOW).save(force_insert=True))
-    Record.objects.create(queue_id=queue, seq=1)
-    refused("leasequeue_record_pkey", lambda: Record.objects.create(queue_id=queue, seq=1))
+    refused("leasequeue_ready_pkey", lambda: rows(Ready).create(**at, lane=2, position=seq, seq=seq, ready_at=NOW))
+    refused("leasequeue_delayed_pkey", lambda: rows(Delayed).create(**at, seq=late, available_at=NOW))
+    rows(Record).create(queue_id=queue, seq=1)
+    refused("leasequeue_record_pkey", lambda: rows(Record).create(queue_id=queue, seq=1))
     claim = {"queue_id": queue, "token": 1, "deadline": NOW, "created_at": NOW, "ttl_ms": 1, "node": "n", "seqs": [1]}
     rows(Claim).create(**claim)
     rows(Claim).create(**claim, part=1)
@@ -113,12 +113,12 @@ def test_a_place_once_a_job() -> None:
 def test_floors_and_ranks_need_not_be_unique() -> None:
     """Nobody who adds one waits for another who does; samples are taken by one alone."""
     for _ in range(2):
-        QueueFloor.objects.create(queue_id=1, kind=0, rank=0, value=5, made_at=NOW)
-        QueueRank.objects.create(queue_id=1, rank=0)
-    QueueStat.objects.create(queue_id=1, sampled_at=NOW, ready=0, delayed=0, leased=0, dead=0)
+        rows(QueueFloor).create(queue_id=1, kind=0, rank=0, value=5, made_at=NOW)
+        rows(QueueRank).create(queue_id=1, rank=0)
+    rows(QueueStat).create(queue_id=1, sampled_at=NOW, ready=0, delayed=0, leased=0, dead=0)
     refused(
         "leasequeue_stat_sample",
-        lambda: QueueStat.objects.create(queue_id=1, sampled_at=NOW, ready=0, delayed=0, leased=0, dead=0),
+        lambda: rows(QueueStat).create(queue_id=1, sampled_at=NOW, ready=0, delayed=0, leased=0, dead=0),
     )
 
 

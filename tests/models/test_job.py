@@ -55,7 +55,7 @@ def seqs(jobs: Any) -> list[int]:
 
 
 def test_states_and_what_a_person_asks_for(life: dict[str, int], clock: Any) -> None:
-    StoredJob.objects.filter(pk=life["expired"]).update(expires_at=clock.now)
+    rows(StoredJob).filter(pk=life["expired"]).update(expires_at=clock.now)
     with connection.cursor() as cursor:  # the views go by the server's clock
         cursor.execute("UPDATE leasequeue_ready SET expires_at = '2020-01-01' WHERE seq = %s", [life["expired"]])
     assert dict(Job.objects.values_list("state", "pk")) == life

@@ -90,7 +90,7 @@ def test_messages_past_their_time_go_whenever_they_come(reaper, clock) -> None:
     assert kinds(first)[-1] == "cancelled"
     # One that comes in behind what was looked at (its transaction was slow) is seen at the next full look.
     (slow,) = put(1, ttl_ms=1_000)
-    Ready.objects.filter(seq=slow).update(expires_at=clock.now - timedelta(seconds=2))
+    rows(Ready).filter(seq=slow).update(expires_at=clock.now - timedelta(seconds=2))
     clock.advance(seconds=2)
     reaper.tick()
     assert state(slow) == "ready"
@@ -233,8 +233,8 @@ def test_floors_that_others_followed_and_ranks_that_are_there_twice_go(reaper, c
     reaper.tick()
     for value in (1, 2, 3, 3):
         for kind, rank in ((0, 0), (0, -5), (3, 0)):
-            QueueFloor.objects.create(queue_id=queue, kind=kind, rank=rank, value=value, made_at=clock.now)
-    QueueRank.objects.create(queue_id=queue, rank=0)
+            rows(QueueFloor).create(queue_id=queue, kind=kind, rank=rank, value=value, made_at=clock.now)
+    rows(QueueRank).create(queue_id=queue, rank=0)
     clock.advance(seconds=31)
     reaper.tick()
     places = list(QueueFloor.objects.values_list("queue_id", "kind", "rank"))

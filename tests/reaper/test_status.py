@@ -74,7 +74,7 @@ def test_what_deserves_attention(clock) -> None:
     RecurringTask.objects.create(
         name="off", schedule="@daily", task="x", enabled=False, next_tick_at=clock.now - timedelta(seconds=90)
     )
-    LeaseEvent.objects.create(id=10**12, txid=1, occurred_at=clock.now, queue_id=1, low=1, high=1, seqs=[1], kind=1)
+    rows(LeaseEvent).create(id=10**12, txid=1, occurred_at=clock.now, queue_id=1, low=1, high=1, seqs=[1], kind=1)
     text = "\n".join(status.look("default").problems)
     for part in (
         "No reaper leads",

@@ -21,6 +21,7 @@ from django_leasequeue.spark import stream
 from django_leasequeue.spark.options import STREAM, Options
 from tests.spark.conftest import Source
 from tests.spark.helpers import at, event, many
+from tests.support.rows import rows
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -207,7 +208,7 @@ def test_after_a_failover_the_stream_reads_again_what_may_be_lost(
     offsets.write_text(offsets.read_text().replace('"timeline": 1', '"timeline": 0'))
     for checksum in offsets.parent.glob(".*.crc"):
         checksum.unlink()
-    Timeline.objects.create(timeline=0, head=2, mark=kept, sealed=1, horizon=kept, noted_at=timezone.now())
+    rows(Timeline).create(timeline=0, head=2, mark=kept, sealed=1, horizon=kept, noted_at=timezone.now())
     event(database, seq=3)
 
     with pytest.raises(StreamingQueryException, match=f"may have lost events that .* from transaction {kept} on"):

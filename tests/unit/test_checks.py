@@ -19,6 +19,7 @@ from django_leasequeue.checks import settings as checks
 from django_leasequeue.models import LeaseEvent, RecurringTask
 from django_leasequeue.reaper.recurring.schedule import parse
 from tests.support.databases import database_alias
+from tests.support.rows import rows
 
 REPORT = "tests.reaper.recurring.tasks.report"
 
@@ -270,7 +271,7 @@ def test_a_server_that_is_too_old(monkeypatch) -> None:
 
 @pytest.mark.django_db
 def test_events_in_the_default_partition() -> None:
-    LeaseEvent.objects.create(
+    rows(LeaseEvent).create(
         id=10**12, txid=1, occurred_at="2030-01-01T00:00:00Z", queue_id=1, low=1, high=1, seqs=[1], kind=1
     )
     message = only(asked())

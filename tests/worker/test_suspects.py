@@ -21,6 +21,7 @@ from django_leasequeue.models import JobEvent, JobResult, LiveJob, Ready, Stored
 from django_leasequeue.worker import JobControl, load_options
 from django_leasequeue.worker.journal import Journal, OrphanRecovery
 from django_leasequeue.worker.link import DatabaseLink
+from tests.support.rows import rows
 from tests.support.waiting import eventually
 from tests.worker.handlers import ScriptHandler, lines
 from tests.worker.processes import Start
@@ -191,7 +192,7 @@ def test_a_suspect_that_finds_no_quiet_is_left_to_others(work: str, monkeypatch:
         eventually(lambda: len(threaded.state.running()) == 1, "a long job runs")
         engine.run(engine.pause("work", paused=True))
         (answer,) = engine.run(engine.enqueue("work", [engine.NewJob({}, key="suspect")]))
-        Ready.objects.filter(seq=answer.seq).update(flags=JobFlag.SUSPECT)
+        rows(Ready).filter(seq=answer.seq).update(flags=JobFlag.SUSPECT)
         engine.run(engine.pause("work", paused=False))
         job = eventually(lambda: LiveJob.objects.filter(seq=answer.seq, state=1).first(), "it is put off")
         assert job.deliveries == 0

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import psycopg
 from django.db import Error, transaction
+from django.db.models import QuerySet
 
 from ... import conf
 from ...enums import DEAD_LETTER_SELF
@@ -78,10 +79,12 @@ def move(name: str, to: str, project: str = "") -> list[Move]:
             DjangoExecutor(to).run(_copy(topic))
     with transaction.atomic(using=main):
         for topic in topics:
-            Route.objects.using(main).update_or_create(
-                project=project,
-                name=topic.name,
-                defaults={"alias": to, "source": source, "moved_at": clock.now(), "drained_at": None},
+            route = Route(project=project, name=topic.name, alias=to, source=source, moved_at=clock.now())
+            QuerySet(Route, using=main).bulk_create(  # the model itself refuses writes
+                [route],
+                update_conflicts=True,
+                unique_fields=["project", "name"],
+                update_fields=["alias", "source", "moved_at", "drained_at"],
             )
     routing.routes().forget()
     return [each for each in moves() if (each.project, each.name) in {(project, topic.name) for topic in topics}]
