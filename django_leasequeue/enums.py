@@ -57,9 +57,9 @@ class Lane(IntegerChoices):
 
 
 class JobFlag(IntFlag):
-    """Marks of an unusual job, or of a claim with such a job: whoever settles it then reads the job."""
+    """Marks of an unusual job, or of a claim with such a job: an ack or nack of it then reads the job."""
 
-    #: Somebody waits for its end.
+    #: A caller waits for its end.
     REPLY = 1
     #: Its result is kept for a time of its own.
     RESULT_TTL = 2
@@ -69,7 +69,7 @@ class JobFlag(IntFlag):
     FAILED = 8
     #: Of a claim: its jobs do not all have the same task name.
     MIXED = 16
-    #: Its lease expired: workers run it alone, so that it takes nobody with it.
+    #: Its lease expired: workers run it alone, so that it takes no other job with it.
     SUSPECT = 32
     #: Its payload has more than 16 KiB: a claim counts its bytes.
     LARGE = 64
@@ -150,7 +150,7 @@ class ExhaustAt(TextChoices):
 
 
 class Backoff(TextChoices):
-    """Delay of a retry for which nobody named one."""
+    """Delay of a retry that names none."""
 
     NONE = "none", "none"
     FIXED = "fixed", "fixed"
@@ -161,7 +161,7 @@ class Backoff(TextChoices):
 
 
 class LateAck(TextChoices):
-    """The answer to a settle call after the deadline while nobody else claimed the job."""
+    """The answer to a settle call after the deadline while the job has not been claimed again."""
 
     REJECT = "reject", "reject"
     ACCEPT = "accept", "accept"

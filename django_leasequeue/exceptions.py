@@ -89,7 +89,7 @@ class JobNotFound(LeaseQueueError):
 
 
 class LeaseLost(JobNotFound):
-    """The caller's lease is over: it expired, or somebody else holds the job now."""
+    """The caller's lease is over: it expired, or another worker holds the job now."""
 
     def __init__(self, job_id: object) -> None:
         super().__init__(job_id, f"The lease of job {job_id} is lost: it expired or another worker holds the job now.")
@@ -175,15 +175,15 @@ class MaxRetries(JobFailed):
 
 
 class JobCancelled(LeaseQueueError):
-    """The job was cancelled or removed while somebody waited for it."""
+    """The job was cancelled or removed while a caller waited for it."""
 
     def __init__(self, job_id: object, message: str | None = None) -> None:
         self.job_id = job_id
-        super().__init__(message or f"Job {job_id} was cancelled before anybody started it.")
+        super().__init__(message or f"Job {job_id} was cancelled before it started.")
 
 
 class WaitTimeout(LeaseQueueError, TimeoutError):
-    """Nobody finished the job in the time that the caller waits. The job goes on; ask for its result later."""
+    """The job did not end in the time that the caller waits. The job goes on; ask for its result later."""
 
     def __init__(self, job_id: object, seconds: float) -> None:
         self.job_id = job_id

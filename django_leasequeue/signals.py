@@ -26,7 +26,7 @@ failing = Signal()
 failed = Signal()
 #: A lease expired: the job is ready again (or dead). Adds ``node``, ``deliveries``, ``state``. Sent once an expiry.
 stalled = Signal()
-#: A job was taken out before anybody started it.
+#: A job was taken out before it started.
 cancelled = Signal()
 #: A job used up its deliveries. Adds ``deliveries``.
 dead_lettered = Signal()

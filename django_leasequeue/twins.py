@@ -45,7 +45,7 @@ def sleep(seconds: float) -> Either:
 
 @dataclass(frozen=True, slots=True)
 class Give(Generic[T_co]):
-    """A step of an iterator's body: hand an item to whoever iterates."""
+    """A step of an iterator's body: yield an item to the caller."""
 
     item: T_co
 

@@ -43,7 +43,7 @@ def actor(request: HttpRequest) -> Actor:
 def record(request: HttpRequest, action: str, *, obj: models.Model | None = None, **facts: Any) -> OperatorAction:
     """Write what the user of a request did: a line of the audit, and one of Django's own log."""
     line = write(action, **actor(request)._asdict(), **{"using": reading.alias(), **facts})
-    assert request.user.pk is not None, "pages of the admin let nobody in who is not signed in"
+    assert request.user.pk is not None, "pages of the admin are for users who are signed in"
     about = obj if obj is not None else line
     words = [action]
     if line.seqs:
@@ -160,7 +160,7 @@ class OperatorActionAdmin(ListAdmin[OperatorAction]):
         values = pages.allowed(request, "view_payload")
 
         def rows() -> Iterator[dict[str, Any]]:
-            # Page by page: a cursor on the server would stay open when nobody takes the rest.
+            # Page by page: a cursor on the server would stay open when the rest is not read.
             found = wanted
             while page := list(found.values(*COLUMNS)[:EXPORTED_AT_ONCE]):
                 for row in page:

@@ -210,7 +210,7 @@ class EventLine:
 
 
 def table_of(events: Sequence[JobEvent]) -> list[EventLine]:
-    """Return the lines of the table, oldest first; ``gap`` where nobody held the job before this event."""
+    """Return the lines of the table, oldest first; ``gap`` where the job was not leased before this event."""
     lines: list[EventLine] = []
     before: JobEvent | None = None
     for event in events:

@@ -112,7 +112,7 @@ class JobAdmin(PageAdmin[Job]):
         gone = engine.run(engine.cancel(job.queue.name, seqs=[job.seq], project=job.queue.project), reading.alias())
         if gone:
             return True, f"{describe(job)} was cancelled."
-        return False, f"{describe(job)} was not cancelled: somebody has started it, or it has ended."
+        return False, f"{describe(job)} was not cancelled: it has started, or it has ended."
 
     def _release(self, request: HttpRequest, job: reading.SeenJob) -> tuple[bool, str]:
         claim = request.POST.get("claim")

@@ -39,7 +39,7 @@ _BUTTONS = {
 def _progress(made: BulkOperation) -> dict[str, Any]:
     """Return how far an operation is: its share of what is expected, in percent too, and the seconds that are left.
 
-    ``None`` where it is not known: nobody has counted, or nothing has been done yet.
+    ``None`` where it is not known: it was not counted, or nothing has been done yet.
     """
     if not made.expected or made.expected_capped:
         return {"share": None, "percent": None, "left": None}

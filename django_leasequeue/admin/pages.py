@@ -96,7 +96,7 @@ def allowed(request: HttpRequest, *permissions: str) -> bool:
 
 
 def require(request: HttpRequest, *permissions: str) -> None:
-    """Let nobody pass who lacks one of these permissions (codenames of this app)."""
+    """Refuse users who lack one of these permissions (codenames of this app)."""
     if not (request.user.is_active and request.user.is_staff and allowed(request, *permissions)):
         raise PermissionDenied
 

@@ -26,7 +26,7 @@ class FieldGroup(NamedTuple):
 
 
 def digest(config: dict[str, Any]) -> str:
-    """Return a mark of options, to see whether somebody changed them while a form was open."""
+    """Return a mark of options, to see whether they changed while a form was open."""
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -55,7 +55,7 @@ class QueueForm(forms.Form):
         """Check the options together, as ``engine.configure`` will."""
         cleaned = {**self.cleaned_data}
         if cleaned.pop("seen", None) != digest(self.config):
-            raise forms.ValidationError("Somebody changed the options meanwhile. Load the page again and look at them.")
+            raise forms.ValidationError("The options were changed meanwhile. Load the page again and look at them.")
         if self.errors:
             return cleaned
         cleaned["dead_letter"] = cleaned["dead_letter"] or None

@@ -40,7 +40,7 @@ class ZaqarLimits:
 class ApiOptions:
     """``LEASEQUEUE["API"]``: the HTTP doors."""
 
-    #: Who may come in: "keys" (a key, or the host's authentication), "open" (everybody), "auto" (open with DEBUG).
+    #: Who may call: "keys" (a key, or the host's authentication), "open" (every client), "auto" (open with DEBUG).
     ACCESS: Literal["auto", "keys", "open"] = "auto"
     #: The host's own DRF authentication classes, by dotted path, asked after our keys.
     AUTHENTICATION_CLASSES: tuple[str, ...] = ()
@@ -48,7 +48,7 @@ class ApiOptions:
     GRANTS: str | None = None
     #: Seconds that a key is trusted without looking at the database again: how long a revoked one may still work.
     KEY_CACHE_SECONDS: SecondsOrZero = 2.0
-    #: Keys that nobody knows which one client's address may try in a minute, counted by each server process; None: any.
+    #: Unknown keys that one client's address may try in a minute, counted by each server process; None: any.
     UNKNOWN_KEYS_PER_MINUTE: Annotated[int | None, Range(1)] = 300
     #: Proxies of ours before the server: so many last entries of X-Forwarded-For are theirs. 0: the header is not read.
     PROXIES: Annotated[int, Range(0)] = 0

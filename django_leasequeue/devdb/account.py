@@ -85,7 +85,7 @@ def check_directory(path: Path, owners: Collection[int]) -> bool:
     if status.st_uid not in owners:
         raise DevDBError(
             f"{path} belongs to the account {name_of(status.st_uid)}. Run this as that account or delete the directory,"
-            f" if nobody needs what is in it. {_ELSE}"
+            f" if what is in it is not needed. {_ELSE}"
         )
     if status.st_mode & 0o077:
         raise DevDBError(

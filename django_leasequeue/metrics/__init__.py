@@ -1,6 +1,6 @@
 """Figures for monitoring: Prometheus (extra ``prometheus``) and OpenTelemetry (extra ``otel``).
 
-Nothing of either library is imported before somebody asks for it.
+Nothing of either library is imported before it is used.
 
 The worker counts through `worker.py`; doors and commands read `figures.py`, which names each figure once for both
 libraries. Start there.

@@ -58,7 +58,7 @@ class Ages(NamedTuple):
     """The lags of one queue, in seconds; ``None`` where there is nothing that lags.
 
     ``ready`` is the age of the oldest ready job since it became ready, ``overdue`` that of the oldest lease that is
-    over and that nobody has ended yet, ``floor`` the time since the queue's floors were raised last;
+    over and that no reaper has ended yet, ``floor`` the time since the queue's floors were raised last;
     ``mended`` counts floors that hid a job and were lowered.
     """
 

@@ -44,7 +44,7 @@ class _Family(NamedTuple):
 
 _JOBS = _Family("leasequeue_jobs", "Jobs of a queue by state; from 1,000 on as of the newest sample.", ("state",))
 _READY = _Family("leasequeue_oldest_ready_age_seconds", "Time since the oldest ready job became ready.")
-_OVERDUE = _Family("leasequeue_oldest_overdue_lease_age_seconds", "Time since the end of a lease that nobody ended.")
+_OVERDUE = _Family("leasequeue_oldest_overdue_lease_age_seconds", "Age of the oldest overdue lease.")
 _FLOOR = _Family("leasequeue_floor_age_seconds", "Time since the floors of a queue were raised last.")
 _PAUSED = _Family("leasequeue_queue_paused", "1 while a queue is paused.")
 

@@ -200,7 +200,7 @@ class Migration(migrations.Migration):
                     ("discard_job", "Can discard dead letters"),
                     ("edit_job", "Can edit the payload of a dead letter and retry it"),
                     ("release_job", "Can release leased jobs"),
-                    ("cancel_job", "Can cancel jobs that nobody has started"),
+                    ("cancel_job", "Can cancel jobs that have not started"),
                 ],
                 "managed": False,
                 "base_manager_name": "objects",

@@ -185,7 +185,7 @@ class JobQuerySet(ReadOnlyQuerySet["Job"]):
         return self.filter(pk__in=held.values("seq"))
 
     def cancel(self, *, running: bool = False) -> int:
-        """Take out the jobs that nobody has started; return how many. With ``running`` those that run, too.
+        """Take out the jobs that have not started; return how many. With ``running`` those that run, too.
 
         Who runs one is told at the commit; nothing that it says of the job counts any more.
         """
@@ -304,7 +304,7 @@ class Job(ReadOnlyModel):
             ("discard_job", "Can discard dead letters"),
             ("edit_job", "Can edit the payload of a dead letter and retry it"),
             ("release_job", "Can release leased jobs"),
-            ("cancel_job", "Can cancel jobs that nobody has started"),
+            ("cancel_job", "Can cancel jobs that have not started"),
         ]
 
     def __str__(self) -> str:
@@ -314,7 +314,7 @@ class Job(ReadOnlyModel):
         return type(self).objects.using(self._state.db).filter(pk=self.pk)
 
     def cancel(self, *, running: bool = False) -> bool:
-        """Take it out if nobody has started it; return whether that was done. See the queryset's ``cancel``."""
+        """Take it out if it has not started; return whether that was done. See the queryset's ``cancel``."""
         return bool(self._alone().cancel(running=running))
 
     def retry(self) -> bool:

@@ -222,7 +222,7 @@ class OperatorAction(models.Model):
 
 
 class SavedFilter(models.Model):
-    """A named filter: its owner's, or shared with everybody who may see the page."""
+    """A named filter: its owner's, or shared with all who may see the page."""
 
     name = models.CharField(max_length=80)
     #: The owner's primary key as text, and their name when it was saved.

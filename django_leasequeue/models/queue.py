@@ -254,7 +254,7 @@ class QueueFloor(ReadOnlyModel):
     """A bound of a queue that only rises: the highest row of a kind and rank counts, lower ones are removed.
 
     Rows are added, never updated: a row that is updated under a held snapshot would grow a chain of versions that every
-    reader walks, and its lock would make claims wait for whoever holds it.
+    reader walks, and its lock would make claims wait for its holder.
     """
 
     id = models.BigAutoField(primary_key=True)

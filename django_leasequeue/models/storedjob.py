@@ -200,7 +200,7 @@ class Ready(ReadOnlyModel):
     deliveries = models.IntegerField(default=0)
     rank = models.SmallIntegerField()
     lane = models.SmallIntegerField(choices=Lane.choices)
-    #: What whoever settles the job has to look at: see ``enums.JobFlag``.
+    #: What an ack or nack of the job has to look at: see ``enums.JobFlag``.
     flags = models.SmallIntegerField(default=0)
     max_deliveries = models.IntegerField(null=True)
     expires_at = models.DateTimeField(null=True)

@@ -80,7 +80,7 @@ class ClaimWaiter(ReadOnlyModel):
 
 
 class RecurringTask(models.Model):
-    """A cron line. ``last_tick_at`` moves with the enqueue in one transaction, so a tick runs once whoever sees it."""
+    """A cron line. ``last_tick_at`` moves with the enqueue in one transaction, so each tick runs once."""
 
     name = models.CharField(max_length=128, unique=True)
     schedule = models.CharField(max_length=128)

@@ -103,7 +103,7 @@ class Listener:
 
     It connects when a caller waits, comes back by itself when the connection is lost (callers are then woken to look
     again), and closes when none has waited for a while. ``LEASEQUEUE["LISTEN_DSN"]`` names the connection
-    where the alias goes through a pooler in transaction mode; ``""`` means that everybody polls.
+    where the alias goes through a pooler in transaction mode; ``""`` means that all of them poll.
     """
 
     def __init__(self, using: str) -> None:
@@ -126,7 +126,7 @@ class Listener:
 
     @property
     def polls(self) -> bool:
-        """Whether this database is not listened to: everybody polls."""
+        """Whether this database is not listened to: waiters poll."""
         dsn = conf.settings.LISTEN_DSN
         return dsn == "" or (dsn is None and not pool.prepares(self.using))
 

@@ -23,7 +23,7 @@ from .serializers import Serializer
 
 #: Flushes of one lane under way at once: one waits for the database while the other's answers are handed out.
 FLUSHES = 2
-#: Tries of a flush that PostgreSQL undid as a whole (a deadlock with somebody else's transaction).
+#: Tries of a flush that PostgreSQL undid as a whole (a deadlock with another transaction).
 TRIES = 3
 
 
@@ -156,7 +156,7 @@ class AsyncLane:
             self._draining -= 1
         except BaseException as error:
             self._draining -= 1
-            # The loop ends, or the task was cancelled: nobody must wait for ever.
+            # The loop ends, or the task was cancelled: no caller may wait for ever.
             left, self._pending = self._pending, []
             for call in batch + left:
                 call.answer = QueueClosed(f"The buffer broke off: {error!r}")

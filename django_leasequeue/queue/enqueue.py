@@ -153,7 +153,7 @@ class JobOptions(TypedDict, total=False):
     run_at: datetime | None
     #: Not before so many milliseconds from now.
     delay_ms: int | None
-    #: Milliseconds after which it is removed if nobody holds it.
+    #: Milliseconds after which it is removed unless it is leased.
     ttl_ms: int | None
     #: Milliseconds for which its end is remembered, in place of the queue's ``result_ttl_ms``.
     result_ttl_ms: int | None
@@ -230,7 +230,7 @@ class ProducerMethods(Handle):
 
     @sync
     def cancel(self, job: Ref, *, running: bool = False) -> Steps[CancelStatus]:
-        """Take out a job that nobody runs (queued, delayed or between two tries). A caller that waits for it is told.
+        """Take out a job that is not running (queued, delayed or between two tries). A waiting caller is notified.
 
         A claim at the same time wins or loses, never both.
 

@@ -69,7 +69,7 @@ class Call(Generic[T]):
         self.result = result
         #: The outcome: a value, or an exception to raise.
         self.answer: Any = None
-        #: The future of whoever waits for it.
+        #: The future of the caller that waits for it.
         self.future: AnyFuture | None = None
 
     def steps(self) -> Generator[Call[Any], Any, T]:

@@ -39,8 +39,8 @@ class Extends(Protocol):
 class Heartbeat(Twins):
     """Extends the lease of a job while the body of ``with`` or ``async with`` runs.
 
-    When the lease is lost (somebody else has the job, or nobody could extend it in time) the beating ends silently: the
-    body goes on, and ``lost`` tells it. For that no answer of the database is needed: a lease that was not extended
+    When the lease is lost (another worker has the job, or it could not be extended in time) the beating ends silently:
+    the body goes on, and ``lost`` tells it. For that no answer of the database is needed: a lease that was not extended
     counts as lost a little before it ends, by this process's own clock. In threads all heartbeats of a process share
     one thread and one connection; in coroutines each beat is a call of the queue, which a ``BufferedQueue`` folds
     together.
@@ -77,7 +77,7 @@ class Heartbeat(Twins):
 
     @property
     def lost(self) -> bool:
-        """Whether the lease is lost: stop, nobody will take the result. Once it is, it stays so."""
+        """Whether the lease is lost: stop, the result would be refused. Once it is, it stays so."""
         if time.monotonic() >= self.good_until:
             self._lost.set()
         return self._lost.is_set()

@@ -72,7 +72,7 @@ class HeartbeatThread:
     # What follows runs in the thread.
 
     def _run(self, after: float) -> None:
-        """Beat until there is nobody left; begin after so many seconds."""
+        """Beat until no lease is left; begin after so many seconds."""
         time.sleep(after)
         try:
             while (pause := self._pause()) is not None:
@@ -88,7 +88,7 @@ class HeartbeatThread:
                     self._start(RETRY)
 
     def _pause(self) -> float | None:
-        """Return the seconds until the next beat; ``None`` when there is nobody to beat for, which ends the thread."""
+        """Return the seconds until the next beat; ``None`` without leases, which ends the thread."""
         with self._lock:
             if not self._due:
                 self._thread = None

@@ -74,7 +74,7 @@ def finished(
 class LeaseMethods(Handle):
     """Methods that claim jobs, and those that only the holder of a lease may call.
 
-    Every call names the lease by its token: a late worker gets an error, never somebody else's job.
+    Every call names the lease by its token: a late worker gets an error, never another worker's job.
     """
 
     @sync
@@ -127,7 +127,7 @@ class LeaseMethods(Handle):
             result_ttl_ms: milliseconds for which the result is remembered, in place of the job's and the queue's.
 
         Raises:
-            JobNotFound: the job is not there any more; ``LeaseLost`` when somebody else has it or the lease is over.
+            JobNotFound: the job is not there any more; ``LeaseLost`` when another worker has it or the lease is over.
             InvalidOption, PayloadTooLarge, SerializerError: the result was refused; the job is still leased.
         """
         lease = leased(job).lease
@@ -217,7 +217,7 @@ class LeaseMethods(Handle):
 
     @sync
     def progress(self, job: ClaimedJob, value: Any) -> Steps[None]:
-        """Say how far a job is. Everybody can read it (``get_status``); it stays over retries until the next report.
+        """Say how far a job is. All can read it (``get_status``); it stays over retries until the next report.
 
         Args:
             job: what ``claim`` returned.
@@ -279,7 +279,7 @@ class LeaseMethods(Handle):
         Args:
             jobs: of one node.
             delay_ms: as for ``nack``.
-            unstarted: nobody began with them: these deliveries do not count, and they go back at once.
+            unstarted: they were not started: these deliveries do not count, and they go back at once.
         """
         node = self._one_node(jobs)
         if unstarted and delay_ms is None:

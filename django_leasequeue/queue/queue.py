@@ -183,7 +183,7 @@ class Queue(ProducerMethods, LeaseMethods, ReadMethods):
         """Enqueue a job, wait until it has ended, and return its result.
 
         With a ``key`` that is taken it waits for that job; a completed one returns its remembered result at once, a
-        failed one raises at once. Not inside ``transaction.atomic()``: nobody could see the job.
+        failed one raises at once. Not inside ``transaction.atomic()``: no worker could see the job.
 
         Args:
             payload: as for ``enqueue``.

@@ -1,4 +1,4 @@
-"""Request and response: enqueue a job, wait until somebody has finished it, return its result."""
+"""Request and response: enqueue a job, wait until a worker has finished it, return its result."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def _read(caller: Caller, receipt: Receipt, ticket: Ticket | None) -> twins.Step
 def _lost(receipt: Receipt) -> JobNotFound:
     name = receipt.key or receipt.seq
     return JobNotFound(
-        name, f"Job {name} is lost: the database does not remember its commit. Nobody can say whether it ran."
+        name, f"Job {name} is lost: the database does not remember its commit. Whether it ran is unknown."
     )
 
 

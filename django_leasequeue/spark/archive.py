@@ -1,4 +1,4 @@
-"""The archive: closed partitions of the lease log as compacted Parquet, verified before anybody may drop them.
+"""The archive: closed partitions of the lease log as compacted Parquet, verified before they may be dropped.
 
 For each slice (the rows of one partition), in this order:
 
@@ -87,7 +87,7 @@ def _partitions(connection: psycopg.Connection[Any]) -> tuple[int, list[tuple[in
 
 
 def _closed(connection: psycopg.Connection[Any], using: str) -> list[tuple[int, int]]:
-    """Return the partitions that nobody can write to any more and that are not verified yet."""
+    """Return the partitions that can get no more rows and that are not verified yet."""
     head, partitions = _partitions(connection)
     done = set(LakeSlice.objects.using(using).exclude(state="planned").values_list("low", flat=True))
     full = [(low, high) for low, high in partitions if high <= head + 1 and low not in done]
@@ -96,7 +96,7 @@ def _closed(connection: psycopg.Connection[Any], using: str) -> list[tuple[int, 
     executor = ConnectionExecutor(connection)
     mark = executor.fetch("notify_mark", {})[0][1]
     end = time.monotonic() + PATIENCE
-    # Whoever drew one of these numbers did so before now: when every transaction of now has ended, no row can come.
+    # Each of these numbers was drawn before now: when every transaction of now has ended, no row can come.
     while slices.horizon(connection).xmin <= mark:
         if time.monotonic() > end:
             return []
@@ -152,7 +152,7 @@ def _one(
     }
     # Only this attempt: a second archiver that planned meanwhile wins, and verifies its own.
     if not manifest.filter(low=low, attempt=attempt, state="planned").update(**values):
-        raise ArchiveDiffers(f"Events {low} to {high} are being archived by somebody else.")
+        raise ArchiveDiffers(f"Events {low} to {high} are being archived by another process.")
     found.refresh_from_db()
     return found
 

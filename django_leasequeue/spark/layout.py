@@ -89,7 +89,7 @@ class Lake:
 
         try:
             frame = self.spark.read.parquet(path)
-            # Over Spark Connect nobody looks before something is asked.
+            # Spark Connect looks only when something is asked.
             _ = frame.schema
             return frame
         except AnalysisException as error:

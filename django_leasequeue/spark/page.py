@@ -233,7 +233,7 @@ def _curves(rows: Rows) -> list[SafeString]:
     times = [first + timedelta(hours=n) for n in range(int((last - first) / timedelta(hours=1)) + 1)]
 
     def chart(key: str, title: str, table: Sequence[Row], column: str, unit: str, between: str) -> SafeString:
-        """Draw one column; an hour without a row has what it had before, nothing, or nobody knows."""
+        """Draw one column; an hour without a row has what it had before, nothing, or is unknown."""
         values: dict[str, dict[datetime, float]] = {name: defaultdict(float) for name in shown}
         for row in table:
             if row["hour"] is not None and row[column] is not None and queue_name(row) in values:

@@ -65,6 +65,6 @@ def needed_by_archive(connection: psycopg.Connection[Any]) -> int | None:
 def _lowest_txid(executor: ConnectionExecutor, low: int, high: int, *, closed: bool) -> int:
     if low not in _lowest or not closed:
         ((lowest, horizon),) = executor.fetch("lake/slice_lowest", {"low": low, "high": high})
-        # Nothing there yet: whoever writes has a transaction id that is not over.
+        # Nothing there yet: a writer has a transaction id that is not over.
         _lowest[low] = horizon if lowest is None else lowest
     return _lowest[low]

@@ -127,7 +127,7 @@ def _script(name: str, text: str) -> Path:
     made = Path(tempfile.gettempdir()) / f"leasequeue-spark-{os.getuid()}"
     made.mkdir(mode=0o700, exist_ok=True)
     if made.stat().st_uid != os.getuid():
-        raise SparkUnavailable(f"{made} belongs to somebody else; remove it, or set TMPDIR.")
+        raise SparkUnavailable(f"{made} belongs to another user; remove it, or set TMPDIR.")
     script, text = made / name, f"#!/bin/sh\n{text}"
     script.parent.mkdir(parents=True, exist_ok=True)
     if not script.exists() or script.read_text(encoding="utf-8") != text:
@@ -227,7 +227,7 @@ def _standard_error(log: Path | None) -> Iterator[None]:
 
 
 def _step_back(made: SparkSession, niceness: int) -> None:
-    """Give a local Spark less of the processor whenever anybody else wants it. Its Python processes inherit that."""
+    """Give a local Spark less of the processor whenever another process wants it. Its Python processes inherit that."""
     if not sys.platform.startswith("linux"):
         return  # elsewhere it is the process's, and may not be set from outside
     handle = made.sparkContext._jvm.java.lang.ProcessHandle  # type: ignore[union-attr]

@@ -2,7 +2,7 @@
 
 Each task copies its rows into a stage table under a fresh part id; the commit on the driver has the engine enqueue
 exactly the parts that Spark reports, in one transaction that first takes the write's name. So a failed or repeated task
-leaves a part that nobody enqueues, and a repeated write or a replayed batch finds its name taken and adds nothing. A
+leaves a part that is not enqueued, and a repeated write or a replayed batch finds its name taken and adds nothing. A
 row that cannot be a job fails the write at its commit: a task that fails is only tried again.
 """
 
@@ -210,7 +210,7 @@ class Sink:
             _run(connection, "lake/stage_drop", parts=names)
 
     def _janitor(self, connection: psycopg.Connection[Any]) -> None:
-        """Parts that nobody reported within a day belong to tasks that died."""
+        """Parts that were not reported within a day belong to tasks that died."""
         _run(connection, "lake/stage_sweep")
 
 

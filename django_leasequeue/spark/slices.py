@@ -65,7 +65,7 @@ def horizon(connection: psycopg.Connection[Any]) -> Horizon:
     assert row is not None
     xmin, system, timeline, place = row
     if place is not None:
-        # Whoever may not write waits for the WAL writer, which comes several times a second.
+        # A role that may not write waits for the WAL writer, which comes several times a second.
         with suppress(psycopg.errors.InsufficientPrivilege):
             connection.execute(statement("lake/flush"))
         end = time.monotonic() + _FLUSH

@@ -1,4 +1,4 @@
-"""Jobs that wait and of which no event tells: their queue does not log what is enqueued, and nobody has claimed them.
+"""Waiting jobs without an event: their queue does not log enqueues, and they were not claimed.
 
 Each run takes them from the queue's own tables as they are at that moment. What becomes of them later is in the log.
 """

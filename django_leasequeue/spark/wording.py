@@ -109,7 +109,7 @@ class Slow(NamedTuple):
         task = max(ran, key=lambda name: ran[name])
         held = sum(step["waited"] - step["queued"] for step in self.steps)
         if self.queued >= max(ran[task], held):
-            return f"More workers on {self.place}: {lasted(self.queued)} its steps were ready and nobody took them"
+            return f"More workers on {self.place}: {lasted(self.queued)} its steps were ready and not claimed"
         if ran[task] >= held:
             return f"A faster {task}, or several in its place: it ran {lasted(ran[task])}"
         return f"A look at limits and retries: {lasted(held)} its steps were held back by them"

@@ -183,7 +183,7 @@ def _check_queue(where: str, name: Any, given: Any, preset: Any) -> Iterator[che
     if config["result_ttl_ms"] == 0:
         yield checks.Warning(
             f"{where}: result_ttl_ms is 0, so that get_result() does not find finished tasks.",
-            hint="Set result_ttl_ms, in milliseconds; silence this check if nobody asks for results.",
+            hint="Set result_ttl_ms, in milliseconds; silence this check if results are not used.",
             id="leasequeue.tasks.W002",
         )
     order, low, high = config["priority_order"], config["priority_min"], config["priority_max"]

@@ -106,7 +106,7 @@ class LeaseQueueTaskResult(GenericTaskResult[T]):
         return next(filter(None, found), None)
 
     def cancel(self, *, running: bool = False) -> bool:
-        """Take the task out if nobody runs it: it is waiting, delayed, or between two attempts.
+        """Take the task out if it is not running: it is waiting, delayed, or between two attempts.
 
         In the caller's transaction if there is one. A worker that claims it at the same time wins or loses, never both.
 

@@ -62,7 +62,7 @@ class Handler(Protocol):
     ) -> None:
         """Hear what the database has accepted: here signals are sent.
 
-        Called once a run, from the worker's acknowledging thread, for every job: it must cost nothing when nobody
+        Called once a run, from the worker's acknowledging thread, for every job: it must cost nothing when no receiver
         listens.
 
         Args:

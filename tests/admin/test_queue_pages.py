@@ -199,7 +199,7 @@ class TestOptions:
         form = client.get(reverse("admin:leasequeue_queue_options", args=[queue])).context["form"]
         engine.run(engine.configure("work", lease_ms=5_000))
         answer = self.send(client, queue, seen=form["seen"].value(), lease_ms=9_000)
-        assert "Somebody changed the options meanwhile" in answer.content.decode()
+        assert "The options were changed meanwhile" in answer.content.decode()
         assert Queue.objects.get(pk=queue).lease_ms == 5_000
 
 

@@ -59,7 +59,7 @@ EVERY = EMIT + READ + WRITE + BOTH + DELETE + ADMIN
 
 @pytest.fixture
 def key(db: None, settings: Any) -> KeyMaker:
-    """Makes clients with a key; the door is closed to everybody else."""
+    """Makes clients with a key; the door is closed to other users."""
     settings.LEASEQUEUE = {"API": {"KEY_CACHE_SECONDS": 0, "COUNT_SECONDS": 0}}
 
     def make(*scopes: str, **rights: Any) -> Api:

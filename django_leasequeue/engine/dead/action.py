@@ -26,7 +26,7 @@ CONFLICTS: Mapping[str, str] = {
     "gone": "not there any more: retried and done, discarded, or expired",
     "retried": "already retried",
     "died_again": "retried and dead again since then",
-    "busy": "in use: a worker holds it, or somebody else is changing it",
+    "busy": "in use: a worker holds it, or another session is changing it",
     "key_taken": "the target queue has a job with the same key",
     "no_home": "the queue that it came from is gone",
     "no_target": "the target is not there, or is no queue",

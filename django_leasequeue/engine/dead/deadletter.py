@@ -77,7 +77,7 @@ def retire_steps(
     """Steps that dead-letter these jobs of one queue: in place, or to its dead-letter topic, made as a log if missing.
 
     They return the seqs of the jobs that went.
-    The statement looks again at each job: one that somebody else took meanwhile is left alone, and a move that fails
+    The statement looks again at each job: one that another session took meanwhile is left alone, and a move that fails
     loses nothing.
     """
     gone: list[_Gone | _Moved] = []

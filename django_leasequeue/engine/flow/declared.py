@@ -190,6 +190,6 @@ def apply_limits(
     ]
     if new:
         if answers[0].state == JobState.RECORD.label:
-            raise InvalidOption(f"{queue!r} is a log: nobody claims its records, and no limit holds them.")
+            raise InvalidOption(f"{queue!r} is a log: its records are not claimed, and no limit holds them.")
         seqs, keys, values = zip(*new, strict=True)
         yield from limit_steps(queue, seqs, keys, values, project)

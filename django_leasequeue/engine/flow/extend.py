@@ -36,7 +36,7 @@ def extend_workflow(
 ) -> Steps[list[Enqueued]]:
     """Add nodes to a workflow that goes on: all or none, in the caller's transaction if there is one.
 
-    It only adds rows: whoever claims next links them, and until then the workflow does not end. A parent that has
+    It only adds rows: the next claim links them, and until then the workflow does not end. A parent that has
     completed by then counts as completed; after one that has failed or was cancelled a node is cancelled, unless it is
     ``tolerant``.
 

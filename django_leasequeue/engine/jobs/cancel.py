@@ -37,7 +37,7 @@ def _number(state: str) -> int:
 def cancel(
     queue: str, *, keys: Sequence[str] = (), seqs: Sequence[int] = (), project: str = "", running: bool = False
 ) -> Steps[list[tuple[int, str | None]]]:
-    """Take out the named jobs that nobody has started (ready or delayed); with ``running`` those that run, too.
+    """Take out the named jobs that have not started (ready or delayed); with ``running`` those that run, too.
 
     A claim that runs at the same time wins or loses, never both. Who runs a job that is taken out is told at the
     commit, and nothing that it says of the job counts any more.

@@ -42,7 +42,7 @@ def workflow_event(uid: str) -> str:
 def emit(name: str, payload: Any = None, *, project: str = "", retention: timedelta | float = RETENTION) -> Steps[bool]:
     """Say that an event has happened: jobs of the project that wait for it go on, and those that will wait for it.
 
-    It is part of the caller's transaction, in which nobody else can emit an event of this name.
+    It is part of the caller's transaction, and until its end no other session can emit an event of this name.
     """
     if check_event_name(name).startswith(RESERVED):
         raise InvalidOption(f"names of events that begin with {RESERVED!r} are reserved; it is {name!r:.80}.")

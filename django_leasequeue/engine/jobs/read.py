@@ -31,7 +31,7 @@ _CURSORS: dict[str, tuple[str, ...]] = {
 
 
 class JobRow(NamedTuple):
-    """A live job or record, and where it stands. JSON columns stay text until somebody asks."""
+    """A live job or record, and where it stands. JSON columns stay text until they are read."""
 
     seq: int
     queue_id: int

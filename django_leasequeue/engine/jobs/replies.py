@@ -54,7 +54,7 @@ def ended(seqs: Sequence[int]) -> Steps[list[int]]:
 
 
 class Reply(NamedTuple):
-    """The result of a completed job. JSON stays text until somebody asks."""
+    """The result of a completed job. JSON stays text until it is read."""
 
     seq: int
     created_at: datetime

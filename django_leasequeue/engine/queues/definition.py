@@ -1,8 +1,8 @@
-"""The definition of a queue that is missing: one order of precedence, whoever comes first.
+"""The definition of a queue that is missing: one order of precedence for all doors.
 
 1. ``LEASEQUEUE["QUEUES"][name]`` (of the empty project);
 2. a task backend of ``TASKS`` that lists the queue, in its ``QUEUES`` or in ``OPTIONS["queues"]``: the first that does;
-3. the preset and options of whoever asks: a ``Queue(name, preset=...)``, the backend that enqueues, an HTTP request;
+3. the preset and options of the caller: a ``Queue(name, preset=...)``, the backend that enqueues, an HTTP request;
 4. the preset of a task backend that takes any name (``QUEUES: []``), else ``LEASEQUEUE["DEFAULT_PRESET"]``.
 
 The first that says anything of the queue says all of it: options of two of them are never mixed.

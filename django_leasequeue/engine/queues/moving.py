@@ -80,7 +80,7 @@ def move(name: str, to: str, project: str = "") -> list[Move]:
     with transaction.atomic(using=main):
         for topic in topics:
             route = Route(project=project, name=topic.name, alias=to, source=source, moved_at=clock.now())
-            QuerySet(Route, using=main).bulk_create(  # the model itself refuses writes
+            QuerySet[Route](Route, using=main).bulk_create(  # the model itself refuses writes
                 [route],
                 update_conflicts=True,
                 unique_fields=["project", "name"],

@@ -223,7 +223,7 @@ def delete(name: str, *, project: str = "", if_empty: bool = False) -> Steps[boo
         Whether it was there.
 
     Raises:
-        InvalidOption: ``if_empty`` is set, and there are jobs, or somebody might be writing some right now.
+        InvalidOption: ``if_empty`` is set, and there are jobs, or a session might be writing some right now.
     """
     check_place(project, name)
     if if_empty:
@@ -266,7 +266,7 @@ def _keep_empty(project: str, name: str) -> Steps[None]:
     if not (yield "queue_lock", params):
         if (yield from find(project, name)) is None:
             return
-        raise InvalidOption(f"{name!r} may be about to get jobs: somebody writes to it. Try again.")
+        raise InvalidOption(f"{name!r} may be about to get jobs: a session writes to it. Try again.")
     ((writers, _),) = yield "queue_writers", {"known": None, "pause": 0.0}
     for _ in range(LOOKS):
         if not writers:

@@ -1,4 +1,4 @@
-"""Figures of queues: exact up to a cap when somebody asks, sampled beyond it."""
+"""Figures of queues: exact up to a cap, sampled beyond it."""
 
 from __future__ import annotations
 

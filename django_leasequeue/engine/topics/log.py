@@ -30,7 +30,7 @@ _PENDING = 64
 
 
 class TopicRecord(NamedTuple):
-    """One record of a topic. JSON columns stay text until somebody asks."""
+    """One record of a topic. JSON columns stay text until they are read."""
 
     seq: int
     created_at: datetime
@@ -137,8 +137,8 @@ class Sealer:
     """What this process knows of sealed numbers: up to where no transaction can add a record any more.
 
     A number is noted together with a transaction id that is drawn after it; when the oldest running transaction has
-    reached that id, everybody who could hold a lower number has ended. What they wrote has to be on disk as well: a
-    crash loses what is not, and gives the numbers out again. So the place in the WAL is noted then, and the number
+    reached that id, every transaction that could hold a lower number has ended. What they wrote has to be on disk as
+    well: a crash loses what is not, and gives the numbers out again. So the place in the WAL is noted then, and the number
     counts once the disk has reached it. All of this is about one life of the server: after a crash nothing of it
     holds. One object per database, for all readers.
     """

@@ -18,7 +18,7 @@ from ..limits import check_count, check_seqs, clamp_lease
 from ..operation import Steps, operation
 from ..rows import Release
 
-#: Where a message stands that nobody holds.
+#: Places of an unclaimed message.
 _FREE = (JobState.READY, JobState.DELAYED, JobState.DEAD)
 #: Numbers of claims looked at at once for messages that are held.
 _LOOK = 1_000
@@ -30,7 +30,7 @@ class Message(NamedTuple):
 
     It has the columns of ``message_list`` and ``message_get``.
 
-    The payload stays text until somebody asks.
+    The payload stays text until it is read.
     """
 
     seq: int
@@ -112,7 +112,7 @@ def list_messages(
 
 @operation
 def get_messages(queue_id: int, seqs: Sequence[int]) -> Steps[list[Message]]:
-    """Read messages by number, whoever holds them; what is not there is left out."""
+    """Read messages by number, claimed or not; what is not there is left out."""
     rows = yield "message_get", {"queue": queue_id, "seqs": arrays.integers(check_seqs(seqs))}
     found = [Message._make(row) for row in rows]
     return (yield from reading.steps(found, reading.ONLY_DATA))
@@ -120,11 +120,11 @@ def get_messages(queue_id: int, seqs: Sequence[int]) -> Steps[list[Message]]:
 
 @operation
 def delete_messages(queue_id: int, seqs: Sequence[int]) -> Steps[list[int]]:
-    """Delete messages that nobody holds; return the numbers of those that went."""
+    """Delete unclaimed messages; return the numbers of those that went."""
     wanted = check_seqs(seqs)
     gone = yield from remove_steps(queue_id, wanted, _FREE, reason="deleted")
     if len(gone) < len(set(wanted)) and (yield from sweep_steps([queue_id])):
-        # Somebody's claim was over: now they are free.
+        # Their claim was over: now they are free.
         gone += yield from remove_steps(queue_id, wanted, _FREE, reason="deleted")
     return [job.seq for job in gone]
 

@@ -261,7 +261,7 @@ class Command(LeaseQueueCommand):
 
     def _ask(self, kind: str, found: Preview) -> None:
         if not sys.stdin.isatty():
-            raise CommandError("Nobody can be asked here: say --yes, or --dry-run to see what it would touch.")
+            raise CommandError("There is no terminal to ask on: say --yes, or --dry-run to see what it would touch.")
         if input(f"{kind} them? Type {kind}: ").strip() != kind:
             raise CommandError("Nothing was done.")
 

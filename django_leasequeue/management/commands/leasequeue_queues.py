@@ -54,7 +54,7 @@ class Command(LeaseQueueCommand):
             choices=sorted(presets.PRESETS),
             help="first take all options of this preset (goes before the name)",
         )
-        for action, words in (("pause", "let nobody claim; enqueue and settle go on"), ("resume", "let claims go on")):
+        for action, words in (("pause", "stop claims; enqueue and settle go on"), ("resume", "let claims go on")):
             actions.add_parser(action, parents=[shared, tenant], help=words).add_argument("name")
         move = actions.add_parser(
             "move", parents=[tenant], help="let new jobs go to another database; the others drain"

@@ -84,7 +84,7 @@ class Command(LeaseQueueCommand):
         out, now = self.stdout, clock.now()
         out.write(f"Database {found.database}, PostgreSQL {found.server}, jobs take {found.job_bytes / 1e6:.1f} MB")
         if found.leader is None:
-            out.write("Reaper: nobody leads")
+            out.write("Reaper: none leads")
         else:
             out.write(f"Reaper: leads from {found.leader.address}, server process {found.leader.pid}")
         log = found.log

@@ -27,10 +27,10 @@ def node_health(attempts: DataFrame) -> DataFrame:
     """Return one row per node, the worst first.
 
     A node is compared with the others on the queues that both work on: ``others_rate`` is the rate that the others had,
-    queue by queue, weighted by how many attempts this node had there. A queue on which nobody else works says nothing.
+    queue by queue, weighted by how many attempts this node had there. A queue without another worker says nothing.
     A node is *sick* when its rate lies more than four standard deviations and five points above that, and *slow* when
     the geometric mean of its run times is more than twice the others' on the same tasks. A bad release, with which
-    everybody fails, marks no node.
+    all nodes fail, marks no node.
 
     ``ill_since`` and ``ill_until`` are the ends of its worst time: of all spans of hours the one with the greatest sum
     of unsuccessful attempts above (``others_rate`` and five points); of a slow node, of the logarithms of run times

@@ -4,7 +4,7 @@
 -- Index: leasequeue_job_pkey, leasequeue_ready_pkey, leasequeue_attempt_job, leasequeue_deadletter_pkey. A job that somebody
 --   else has locked is passed over.
 -- Pages: 20 + 16 a row
--- Returns: seq, key, name, deliveries; whoever waited for it is told.
+-- Returns: seq, key, name, deliveries; waiting callers are notified.
 WITH q AS MATERIALIZED (
     SELECT *, COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
     FROM leasequeue_queue WHERE id = %(queue)s AND COALESCE(dead_letter, 'self') = 'self' AND exhaust_at = 'claim'

@@ -1,7 +1,7 @@
 -- Purpose: remove dead letters for good. A dead job is remembered as failed for as long as its queue keeps results.
 -- Parameters: seqs (at most 1,000), until (dead letters that died later stay; null: any), reason (into the event), now.
 -- Index: leasequeue_deadletter_pkey, leasequeue_job_pkey, leasequeue_record_pkey, leasequeue_ready_pkey, leasequeue_attempt_job,
---   leasequeue_queue_pkey, leasequeue_floor_place, leasequeue_member_pkey. A dead letter that somebody else has locked is passed over.
+--   leasequeue_queue_pkey, leasequeue_floor_place, leasequeue_member_pkey. A locked dead letter is passed over.
 -- Pages: 20 + 30 a row
 -- Returns: the seqs that went.
 WITH t AS MATERIALIZED (

@@ -1,4 +1,4 @@
--- Purpose: lock dead letters that are to be changed, if they still are what was seen; nobody waits.
+-- Purpose: lock dead letters that are to be changed, if they still are what was seen, without waiting.
 -- Parameters: seqs, until (dead letters that died later are other deaths; null: any).
 -- Index: leasequeue_deadletter_pkey, leasequeue_job_pkey, leasequeue_record_pkey, leasequeue_ready_pkey, leasequeue_jobresult_pkey,
 --   leasequeue_queue_pkey.

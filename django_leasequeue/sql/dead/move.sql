@@ -8,10 +8,10 @@
 -- Index: leasequeue_job_pkey, leasequeue_job_key, leasequeue_ready_pkey, leasequeue_claim_pkey, leasequeue_claim_deadline from the
 --   floor on, leasequeue_attempt_job, leasequeue_deadletter_pkey, leasequeue_floor_place, leasequeue_rank_place,
 --   leasequeue_largeobject_seq, leasequeue_jobstep_pkey; of members leasequeue_member_pkey, leasequeue_limitkey_pkey, leasequeue_limit_pkey. Waits for
---   the claims of a holder; what else somebody has locked is passed over.
+--   the claims of a holder; what is locked otherwise is passed over.
 --   (width_bucket finds a number's place in a sorted array: no planner makes pairs of all attempts and all dead letters.)
 -- Pages: 20 + 78 a row
--- Returns: the source seq, key, name, deliveries, the new seq (null: its key is taken in the target); whoever waited is told.
+-- Returns: the source seq, key, name, deliveries, the new seq (null: its key is taken in the target); waiting callers are notified.
 WITH q AS MATERIALIZED (
     SELECT *, COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now, pg_current_xact_id()::text::bigint AS txid
     FROM leasequeue_queue WHERE id = %(queue)s

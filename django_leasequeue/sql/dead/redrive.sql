@@ -4,7 +4,7 @@
 -- Parameters: project, queue (name of the dead letters' topic), target (name), seqs (at most 1,000), delays (ms, or empty); now.
 -- Index: leasequeue_job_pkey, leasequeue_job_key, leasequeue_deadletter_pkey, leasequeue_ready_pkey, leasequeue_record_pkey,
 --   leasequeue_attempt_job, leasequeue_floor_place, leasequeue_rank_place,
---   leasequeue_largeobject_seq, leasequeue_jobstep_pkey, leasequeue_member_pkey, leasequeue_limitkey_pkey, leasequeue_limit_pkey. A dead letter that somebody else has locked is passed over.
+--   leasequeue_largeobject_seq, leasequeue_jobstep_pkey, leasequeue_member_pkey, leasequeue_limitkey_pkey, leasequeue_limit_pkey. A locked dead letter is passed over.
 --   (width_bucket finds a number's place in a sorted array: no planner makes pairs of all attempts and all dead letters.)
 -- Pages: 20 + 99 a row
 -- Returns: seq, outcome (0 ready, 1 delayed, -1 its key is taken in the target), its new number (null: the old one), key.

@@ -47,7 +47,7 @@ WITH t AS MATERIALIZED (
     -- Whatever the limit says now: it may get a concurrency later, which these count for.
     UPDATE leasequeue_member SET waits = false, taken = true WHERE seq = ANY (ARRAY(SELECT seq FROM gone))
 ), missing AS (
-    -- Cancelled before they were members: whoever looked then saw none. Once more, or they keep the others waiting for ever.
+    -- Cancelled before they were members: a look at that time saw none. Once more, or they keep the others waiting for ever.
     INSERT INTO leasequeue_flowturn (queue_id, at, kind, seqs)
     SELECT m.queue_id, 'epoch', 2, array_agg(m.seq) FROM m WHERE m.seq <> ALL (ARRAY(SELECT seq FROM gone)) GROUP BY m.queue_id
 ), moved AS (

@@ -1,8 +1,8 @@
--- Purpose: of keys with more slots taken than their limit allows by now: jobs that nobody has claimed wait again, the last ones first.
+-- Purpose: of keys with more slots taken than their limit allows by now: jobs that are not claimed yet wait again, the last ones first.
 --   The caller holds the keys (flow_lock.sql).
 -- Parameters: keys (ids, each once), most (jobs of one key).
 -- Index: leasequeue_limitkey_pkey, leasequeue_limit_pkey, leasequeue_member_taken, leasequeue_job_pkey, leasequeue_ready_pkey,
---   leasequeue_member_pkey. A job that somebody has locked is passed over.
+--   leasequeue_member_pkey. A locked job is passed over.
 -- Pages: 50 + 60 a row
 -- Returns: how many.
 WITH k AS MATERIALIZED (

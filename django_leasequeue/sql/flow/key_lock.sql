@@ -1,4 +1,4 @@
--- Purpose: lock more keys without waiting for anybody; those that somebody else has get a turn instead.
+-- Purpose: lock more keys without waiting; those that another session holds get a turn instead.
 -- Parameters: arrays of equal length: keys (ids, each once), queues (a queue of each, whose claimers take the turn).
 -- Index: leasequeue_limitkey_pkey.
 -- Pages: 20 + 8 a row

@@ -1,5 +1,5 @@
 -- Purpose: the job of a node has another number now: the node has it too, and so have those before and after it. The caller holds its
---   workflow (flow_lock.sql). The lock of the delayed job lets nobody move or take it out while its member is not there yet.
+--   workflow (flow_lock.sql). The lock of the delayed job keeps others from moving it or taking it out while its member is not there yet.
 -- Parameters: old, new (numbers).
 -- Index: leasequeue_delayed_pkey, leasequeue_job_pkey, leasequeue_member_pkey, leasequeue_workflow_pkey.
 -- Pages: 60

@@ -1,5 +1,5 @@
 -- Purpose: bring new jobs under their limits: each becomes a member of its key. A job that is gone already is passed over. The locks
---   let nobody take a job out, or move it to the held ones, while its member is not there yet: the turn for it would find none.
+--   keep others from taking a job out, or moving it to the held ones, while its member is not there yet: the turn for it would find none.
 -- Parameters: project; arrays of equal length: seqs, names (of the limits), keys.
 -- Index: leasequeue_limit_name, leasequeue_limitkey_key, leasequeue_delayed_pkey, leasequeue_member_pkey.
 -- Pages: 20 + 24 a row

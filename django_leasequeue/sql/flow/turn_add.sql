@@ -1,5 +1,5 @@
 -- Purpose: note that jobs of a queue have to be brought under their limits or looked at, and wake a claimer. It only adds a row: a
---   producer's open transaction keeps nobody waiting.
+--   producer's open transaction keeps no other session waiting.
 -- Parameters: project, queue, kind, seqs, detail (JSON text, or null).
 -- Index: leasequeue_queue_name; inserts.
 -- Pages: 30

@@ -1,5 +1,5 @@
 -- Purpose: note that nodes were added to a workflow, and wake a claimer, who links them (workflow_link.sql). It only adds a row: a
---   producer's open transaction keeps nobody waiting. Until that turn is taken the workflow does not end.
+--   producer's open transaction keeps no other session waiting. Until that turn is taken the workflow does not end.
 -- Parameters: workflow (id), project, queue, seqs, edges (their parents together).
 -- Index: leasequeue_queue_name; inserts.
 -- Pages: 30

@@ -5,7 +5,7 @@
 -- Pages: 20 + 0.1 a row
 -- Host: inserts, and looks at the queue: no plan reads more.
 -- Returns: queue id, type, priority_order, priority_min, priority_max, ttl_ms, log_enqueued, durability, now, numbers, whether it
---   has a cap; nothing if the queue is missing, or somebody keeps it from writers.
+--   has a cap; nothing if the queue is missing, or a session keeps it from writers.
 WITH q AS MATERIALIZED (
     SELECT *, pg_current_xact_id() AS xid FROM leasequeue_queue
     WHERE project = %(project)s AND name = %(queue)s AND (%(held)s::bool OR pg_try_advisory_xact_lock_shared(1280657735, id::int)

@@ -5,7 +5,7 @@
 --   holds queue_hold); arrays of that length or empty: keys, names, tags, priorities,
 --   datas, metas, bodies, run_at, delays, ttls, reply_to, result_ttls, max_deliveries, origins, flows (flags), id_ends (the key is made
 --   of the number and this), tagged (tags, in meta too, as JSON); now, autocommit.
--- Whoever deletes an empty queue locks its row, which shows in xmax at once, and then waits for all who write jobs: who sees
+-- A session that deletes an empty queue locks its row, which shows in xmax at once, and then waits for all who write jobs: who sees
 --   that, or any other change that is not past, adds nothing. (What is older than pg_snapshot_xmin is past.)
 -- Index: leasequeue_queue_name, leasequeue_job_key, leasequeue_rank_place; else inserts only.
 -- Pages: 50 + 17 a row

@@ -2,7 +2,7 @@
 -- Parameters: project, queue, key, name, tag, priority, data, meta, body, ttl, reply_to, result_ttl, max_deliveries, origin, tagged (its tags,
 --   in meta too, as JSON; null: none);
 --   id_end (the key is made of the number and this; null: as given); flags (of the job); now, autocommit.
--- Somebody who has just locked the queue's row (xmax) may be about to delete it: no row, too.
+-- A session that has just locked the queue's row (xmax) may be about to delete it: no row, too.
 -- Index: leasequeue_queue_name, leasequeue_job_key, leasequeue_rank_place; else inserts only.
 -- Pages: 100
 -- Host: inserts, and looks at the queue: no plan reads more.

@@ -1,4 +1,4 @@
--- Purpose: keep a queue from being deleted if it is empty until the transaction ends; waits for somebody who is doing that
+-- Purpose: keep a queue from being deleted if it is empty until the transaction ends; waits for a session that is doing that
 --   (queue_lock.sql). A transaction with one snapshot for all its statements holds the row as well: it would not see it go.
 -- Parameters: project, name.
 -- Index: leasequeue_queue_name.

@@ -12,7 +12,7 @@ WITH t AS MATERIALIZED (
     SELECT seq, rank, COALESCE(position, seq) AS position FROM leasequeue_job
     WHERE seq = ANY (%(seqs)s::bigint[]) AND queue_id + 0 = %(queue)s::bigint
 ), p AS MATERIALIZED (
-    -- Two places of a row: where this statement sees it, and where it is when whoever changed it has let go.
+    -- Two places of a row: where this statement sees it, and where it is after a concurrent change of it.
     SELECT p.* FROM t, j CROSS JOIN LATERAL (
         SELECT a.place, b.place AS last FROM (VALUES (2::smallint), (1::smallint)) AS v(lane)
         CROSS JOIN LATERAL (

@@ -1,5 +1,5 @@
 -- Purpose: staged replays of dead jobs, first part: lock each dead letter where it stands, and forget the staged rows of those that
---   are not dead any more (replayed before, redriven, cancelled) or that somebody else is at. A row without a queue goes where the
+--   are not dead any more (replayed before, redriven, cancelled) or that another session has locked. A row without a queue goes where the
 --   letter came from; meta keeps what the producer wrote and says where the job came from. A letter that goes back to its own queue
 --   lets go of its key, by the word that its key is generated: see replay_jobs_done, which takes out what was enqueued.
 -- Parameters: parts, low (exclusive), high (numbers of the stage's rows, at most some thousands), project.

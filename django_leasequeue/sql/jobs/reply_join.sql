@@ -2,7 +2,7 @@
 -- Parameters: seq, channel, room (characters of all channels together).
 -- Index: leasequeue_job_pkey, leasequeue_jobresult_pkey, leasequeue_deadletter_pkey, leasequeue_record_pkey,
 --   leasequeue_ready_pkey, leasequeue_delayed_pkey; else its queue's claims by leasequeue_claim_deadline from the floor on. Locks
---   the place of the job, as whoever ends or moves it does, and marks it there.
+--   the place of the job, as the sessions that end or move it do, and marks it there.
 -- Pages: 90
 -- Returns: seq and whether the end will be told, null if the job went elsewhere meanwhile (look again); no row when it does not
 --   live any more.

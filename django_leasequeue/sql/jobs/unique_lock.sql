@@ -1,4 +1,4 @@
--- Purpose: lock jobs that nobody has started where they wait, so that until the transaction ends no claim and no promotion takes
+-- Purpose: lock jobs that have not started where they wait, so that until the transaction ends no claim and no promotion takes
 --   them. Waits for a claim that is under way, and then leaves its jobs out.
 -- Parameters: queue (id), seqs.
 -- Index: leasequeue_job_pkey, leasequeue_ready_pkey, leasequeue_delayed_pkey.

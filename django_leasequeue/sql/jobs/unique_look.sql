@@ -1,10 +1,10 @@
 -- Purpose: who holds the keys of unique jobs, and whether it still may. With ``free`` (under the locks of unique_take) a job that
---   may not any more gives its key back where it stands on the job as well. A dead letter that somebody retried has been started.
+--   may not any more gives its key back where it stands on the job as well. A dead letter that was retried has been started.
 -- Parameters: project, queue, keys, free, now.
 -- Index: leasequeue_queue_name, leasequeue_uniquekey_pkey, leasequeue_job_pkey, leasequeue_jobresult_pkey,
 --   leasequeue_deadletter_pkey, leasequeue_ready_pkey, leasequeue_delayed_pkey, leasequeue_record_pkey.
 -- Pages: 20 + 30 a row
--- Returns: key, seq and state of its job (job state, or 10 + result state), and: 0 it holds the key and nobody has started it, 1 it
+-- Returns: key, seq and state of its job (job state, or 10 + result state), and: 0 it holds the key and has not started, 1 it
 --   holds the key, 2 the key is free. Keys that no job has taken have no row.
 WITH q AS MATERIALIZED (
     SELECT id, COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now

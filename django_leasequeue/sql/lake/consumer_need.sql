@@ -3,7 +3,7 @@
 -- Parameters: seconds (the limit; null: none).
 -- Index: none: a handful of rows.
 -- Pages: whole tables: a handful of consumers.
--- Returns: txid (null: nobody needs any), names of those that were given up now.
+-- Returns: txid (null: none is needed), names of those that were given up now.
 WITH lost AS (
     UPDATE leasequeue_lakeconsumer SET overtaken_at = clock_timestamp()
     WHERE overtaken_at IS NULL AND seen_at < clock_timestamp() - %(seconds)s::float8 * interval '1 s'

@@ -2,7 +2,7 @@
 -- Parameters: relation (name).
 -- Index: the system catalogs.
 -- Pages: none: catalogs.
--- Returns: schema, table, pages, rows per page (null where nobody counted), numbers from and to (exclusive; null: any), in
+-- Returns: schema, table, pages, rows per page (null where not counted), numbers from and to (exclusive; null: any), in
 --   order of their numbers, the default partition last.
 SELECT n.nspname, c.relname, (pg_relation_size(c.oid) / current_setting('block_size')::bigint)::bigint,
     CASE WHEN c.relpages > 0 AND c.reltuples > 0 THEN (c.reltuples / c.relpages)::float8 END, b.m[1]::bigint, b.m[2]::bigint

@@ -1,5 +1,5 @@
 -- Purpose: remove results whose retention is over, with their jobs and attempts, oldest first, a bounded batch at a time. What
---   somebody holds is left for the next time.
+--   is locked is left for the next time.
 -- Parameters: size, now.
 -- Index: leasequeue_result_expires, leasequeue_jobresult_pkey, leasequeue_job_pkey, leasequeue_attempt_job,
 --   leasequeue_floor_place.

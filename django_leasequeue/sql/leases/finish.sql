@@ -4,7 +4,7 @@
 -- Parameters: project, queue (null: any), node, tokens (each once); arrays of equal length or empty: seqs, claims (their tokens),
 --   states (1 completed, 2 failed), results, bodies, error_types, errors, tracebacks, fingerprints, ttls (ms), rans (ms that the
 --   handler ran); now, autocommit.
---   A result that somebody waits for is kept for a minute even where the queue keeps none.
+--   A result that a caller waits for is kept for a minute even where the queue keeps none.
 -- Index: leasequeue_claim_pkey, leasequeue_job_pkey (of jobs with something unusual, and of those that go),
 --   leasequeue_attempt_job, leasequeue_deadletter_pkey, leasequeue_floor_place.
 -- Pages: 170 + 10 a row
@@ -29,7 +29,7 @@ WITH t AS MATERIALIZED (
     ) AS i(i_seq, i_claim, state, result, body, error_type, error, traceback, fingerprint, ttl, ran)
         ON i.i_seq = u.seq AND i.i_claim = k.token
 ), j AS MATERIALIZED (
-    -- Whoever joined or set a TTL while this waited for the claim changed the job as well: read it as it is then.
+    -- A caller that joined or set a TTL while this waited for the claim changed the job as well: read it as it is then.
     SELECT * FROM (
         SELECT seq, name, key, reply_to, result_ttl_ms FROM leasequeue_job
         WHERE seq = ANY (ARRAY(SELECT seq FROM x WHERE x.i_seq IS NOT NULL AND flags & 3 <> 0)) FOR NO KEY UPDATE) a

@@ -1,4 +1,4 @@
--- Purpose: lower the floors below which something waits: nobody would see it. Each is lowered to the lowest live value, and the
+-- Purpose: lower the floors below which something waits: no claim would see it. Each is lowered to the lowest live value, and the
 --   queue counts it.
 -- Parameters: queues (ids; null: all).
 -- Index: leasequeue_floor_place; leasequeue_ready_pkey (its fresh lane), leasequeue_delayed_due and leasequeue_claim_deadline from

@@ -1,4 +1,4 @@
--- Purpose: when a queue has something to give next without anybody saying so: a delayed job that is due, a lease that expires.
+-- Purpose: when a queue has something to give next without a notification: a delayed job that is due, a lease that expires.
 -- Parameters: queue (id), now.
 -- Index: leasequeue_delayed_due and leasequeue_claim_deadline, each from its floor on.
 -- Pages: 40

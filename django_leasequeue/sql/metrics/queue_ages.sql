@@ -1,4 +1,4 @@
--- Purpose: how far queues lag behind: their oldest ready job, the lease that is over and that nobody has ended, their floors.
+-- Purpose: how far queues lag behind: their oldest ready job, the expired lease that no reaper has ended, their floors.
 -- Parameters: queues (ids), now.
 -- Index: leasequeue_rank_place, leasequeue_floor_place, leasequeue_ready_pkey and leasequeue_claim_deadline from the floor on: one
 --   entry a rank and lane.

@@ -1,6 +1,6 @@
--- Purpose: say that somebody waits for these queues: producers then notify.
+-- Purpose: say that this session waits for these queues: producers then notify.
 -- Parameters: queues (ids). The locks belong to the session, once each; notify_release gives them back.
--- Index: none, memory only. Waits for nobody: a producer's test of a lock is one expression long, so that the next try gets it.
+-- Index: none, memory only. Never waits: a producer's test of a lock is one expression long, so that the next try gets it.
 -- Pages: none: locks.
 -- Returns: the ids of the queues whose locks are held now.
 SELECT u.id FROM unnest(%(queues)s::bigint[]) AS u(id) WHERE pg_try_advisory_lock_shared(1280657731, u.id::int)

@@ -1,4 +1,4 @@
--- Purpose: nobody of this session waits for these queues any more.
+-- Purpose: this session waits for these queues no more.
 -- Parameters: queues (ids), each held by notify_hold.
 -- Index: none, memory only.
 -- Pages: none: locks.

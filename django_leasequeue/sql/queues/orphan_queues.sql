@@ -1,4 +1,4 @@
--- Purpose: numbers of queues that are gone but still have jobs somewhere (a deletion was interrupted, or somebody enqueued at
+-- Purpose: numbers of queues that are gone but still have jobs somewhere (a deletion was interrupted, or a session enqueued at
 --   the same moment).
 -- Parameters: size.
 -- Index: leasequeue_queue_pkey; of each place the one that begins with the queue: one entry for each gap between two queues.

@@ -1,4 +1,4 @@
--- Purpose: remove the jobs that stand somewhere in a queue that is gone, a bounded batch at a time. What somebody holds is left
+-- Purpose: remove the jobs that stand somewhere in a queue that is gone, a bounded batch at a time. What is leased is left
 --   for the next time. What limits and workflows of other queues have to learn of them, and the turns of that queue, become turns of
 --   another queue; if there is none, nothing waits for them.
 -- Parameters: queue (its id), size.

@@ -1,4 +1,4 @@
--- Purpose: what may be wrong with queues: who listens, leases that nobody ends, floors that do not move.
+-- Purpose: what may be wrong with queues: who listens, expired leases that no reaper ends, floors that do not move.
 -- Parameters: queues (ids), silent (seconds after which a worker is gone), old (seconds after which a lease is old), now.
 -- Index: leasequeue_queue_pkey, leasequeue_worker_seen, leasequeue_claim_deadline from the floor on (at most 201 claims of a
 --   queue), leasequeue_floor_place; pg_locks is in memory.

@@ -1,5 +1,5 @@
 -- Purpose: remove the floors that a higher one has followed, and ranks that are there twice. Readers go by the highest, so
---   nobody misses them.
+--   they are not read any more.
 -- Parameters: size (rows of each).
 -- Index: the two tables as a whole, small while this runs; leasequeue_floor_place, leasequeue_rank_place.
 -- Pages: whole tables of floors and ranks, small while this runs.

@@ -1,4 +1,4 @@
--- Purpose: make a recurring task as the settings declare it, or change it to that; a row that somebody made in the database
+-- Purpose: make a recurring task as the settings declare it, or change it to that; a row that was made in the database
 --   is left alone. A new or changed schedule begins now.
 -- Parameters: name, schedule, timezone, task, args, kwargs (json texts), backend, queue_name, priority, enabled; now.
 -- Index: the unique one on name.

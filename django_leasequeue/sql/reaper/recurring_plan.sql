@@ -1,4 +1,4 @@
--- Purpose: note the next tick of a recurring task, unless somebody else did meanwhile.
+-- Purpose: note the next tick of a recurring task, unless another reaper did meanwhile.
 -- Parameters: id, before (the next tick that was read, or null), next_tick_at.
 -- Index: leasequeue_recurringtask_pkey.
 -- Pages: 30

@@ -1,4 +1,4 @@
--- Purpose: remove keys of unique jobs whose jobs are gone: one step through the table in order. A key that somebody decides about
+-- Purpose: remove keys of unique jobs whose jobs are gone: one step through the table in order. A key that a session decides about
 --   at this moment stays.
 -- Parameters: queue and key (the last of the step before, exclusive), size (keys that are looked at).
 -- Index: leasequeue_uniquekey_pkey, leasequeue_job_pkey.

@@ -1,4 +1,4 @@
--- Purpose: messages of a queue by number, whoever holds them.
+-- Purpose: messages of a queue by number, leased or not.
 -- Parameters: queue (id), seqs, now.
 -- Index: leasequeue_job_pkey, leasequeue_ready_pkey; for those that are not there the live claims of the queue.
 -- Pages: 20 + 6 a row

@@ -2,7 +2,7 @@
 --   no index of those: the live claims name them, and of those numbers the lowest within the page are looked at; the caller
 --   goes on behind the last one while the page needs more. Delayed jobs are not there yet.
 -- Parameters: queue (id), after (position), size (free ones; 0: none), held (number behind which held ones are looked for;
---   null: none), upto (number up to which; null: the end of the page), look (numbers), origin (left out; null: nobody), now.
+--   null: none), upto (number up to which; null: the end of the page), look (numbers), origin (left out; null: none), now.
 -- Index: leasequeue_ready_pkey (rank 0, each lane in order of position), leasequeue_claim_deadline from the floor on,
 --   leasequeue_job_pkey.
 -- Pages: 20 + 6 a row

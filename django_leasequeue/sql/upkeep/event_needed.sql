@@ -1,6 +1,6 @@
 -- Purpose: whether a range of the lease log, or the default partition, still holds events that must stay.
 -- Parameters: low, high (numbers; both null: the default partition), days (of retention), txid (a reader still needs events
---   of this transaction and later ones; null: nobody), now.
+--   of this transaction and later ones; null: none), now.
 -- Index: leasequeue_event_occurred and leasequeue_event_txid (BRIN) of one partition.
 -- Pages: 280
 -- Returns: whether there is an event younger than the retention, whether there is one that a reader needs.

@@ -1,4 +1,4 @@
--- Purpose: an advisory lock until the end of the transaction, if nobody has it.
+-- Purpose: an advisory lock until the end of the transaction, if it is free.
 -- Parameters: space, number; lock_timeout (ms, for the statements that follow in this transaction).
 -- Index: none.
 -- Pages: none: a lock.
