@@ -40,6 +40,7 @@ def installed():
 def works():
     from django_leasequeue import engine
     from django_leasequeue.models import LeaseEvent
+    from tests.support.rows import rows
     engine.run(engine.create("work"))
     engine.run(engine.enqueue("work", [engine.NewJob(data=1), engine.NewJob(data=2)]))
     (job,) = engine.run(engine.claim("work", "n"))

@@ -72,6 +72,12 @@ class InTestCase(TestCase):
         assert queue.lease_ms == PRESETS["django"]["lease_ms"]
         assert queue.result_ttl_ms == PRESETS["django"]["result_ttl_ms"]
 
+    def test_higher_priorities_come_first(self) -> None:
+        for priority in (-100, 3, 100, 0):
+            samples.add.using(priority=priority).enqueue(priority)
+        jobs = engine.run(engine.claim("default", "worker", 10))
+        assert [job.data["args"] for job in jobs] == [[100], [3], [0], [-100]]
+
     def test_tries_belong_to_the_job_and_what_using_changed_travels_with_it(self) -> None:
         samples.fail_twice.enqueue()
         samples.fail_twice.using(max_attempts=9, timeout=2.5, backoff=[1, 2]).enqueue()

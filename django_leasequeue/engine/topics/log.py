@@ -138,8 +138,8 @@ class Sealer:
 
     A number is noted together with a transaction id that is drawn after it; when the oldest running transaction has
     reached that id, every transaction that could hold a lower number has ended. What they wrote has to be on disk as
-    well: a crash loses what is not, and gives the numbers out again. So the place in the WAL is noted then, and the number
-    counts once the disk has reached it. All of this is about one life of the server: after a crash nothing of it
+    well: a crash loses what is not, and gives the numbers out again. So the place in the WAL is noted then, and the
+    number counts once the disk has reached it. All of this is about one life of the server: after a crash nothing of it
     holds. One object per database, for all readers.
     """
 
