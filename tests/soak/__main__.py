@@ -34,8 +34,9 @@ QUEUES = f"sure,swift,keyed,{HALTED}"
 LOOK, PROGRESS = 1.0, 10.0
 #: So many jobs may wait before the producers hold on.
 BACKLOG = 1_500
-#: Seconds until all jobs have to have ended when nothing more goes wrong.
-DRAIN = 180.0
+#: Seconds until all jobs have to have ended when nothing more goes wrong; longer while the last of them ended within
+#: so many seconds.
+DRAIN, STALLED = 180.0, 60.0
 #: Arguments of the workers beside what all have.
 WORKERS = {
     "worker1": ("--concurrency", "4"),
@@ -208,16 +209,20 @@ class Soak:
         self._tell("the end: no more faults, no more jobs; all that is there has to come to its end")
         self._server.wait()
         self._crew.dismiss("producers")
-        end = time.monotonic() + self.drain
+        begun = moved_at = time.monotonic()
+        fewest = self._oracle.waiting
         with self._server.connect() as connection:
-            while time.monotonic() < end:
+            # Longer while fewer and fewer wait: a rate limit gives what has gathered in its own time.
+            while (now := time.monotonic()) < begun + self.drain or moved_at + STALLED > now < begun + 5 * self.drain:
                 time.sleep(LOOK)
                 if self._turn() or self._stopped:
                     return False
+                if self._oracle.waiting < fewest:
+                    fewest, moved_at = self._oracle.waiting, now
                 if not look.left(connection) and self._oracle.waiting <= 0 and not self._oracle.ledgers.behind():
                     break
             else:
-                still = f"{self._oracle.waiting} jobs still waited after {self.drain:g} s"
+                still = f"{self._oracle.waiting} jobs still waited after {now - begun:.0f} s"
                 self._faults.trouble.append(f"{still}, and count as lost: the end may need more time (--drain)")
             self._healer.over.set()
             self._healer.join()
@@ -299,7 +304,12 @@ def main() -> int:
         help="choose from these faults (default: from all; in less than"
         f" {plan.WORLD_MINUTES:g} minutes without failovers, steps of the clock, cancelled statements, paused queues)",
     )
-    parser.add_argument("--drain", type=float, default=DRAIN, help="seconds for what is left at the end (default 180)")
+    parser.add_argument(
+        "--drain",
+        type=float,
+        default=DRAIN,
+        help="seconds for what is left at the end, longer while it gets less (default 180)",
+    )
     given = parser.parse_args()
     if unknown := set(given.only or ()) - {fault.name for track in plan.GAPS for fault in track}:
         parser.error(f"no such fault: {', '.join(sorted(unknown))}; --plan --minutes 10 shows them")
