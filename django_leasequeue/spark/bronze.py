@@ -137,7 +137,8 @@ def _belongs(lake: Lake, checkpoint: str) -> str | None:
         there = delta.open_or_none(lake.bronze) is not None
     else:
         there = lake.lines_or_none(log) is not None
-    if not there and lake.lines_or_none(f"{checkpoint}/commits") is not None:
+    # A driver that was killed before its first batch leaves the directory, and nothing in it.
+    if not there and lake.lines_or_none(f"{checkpoint}/commits"):
         # A new list would begin: readers would see the files of the next batches, and no other.
         raise InvalidOption(
             f"The checkpoint {checkpoint} has batches, but {log}, the list of the files that readers see, is gone."
@@ -181,7 +182,8 @@ def append_batch(frame: DataFrame, number: int, root: str, checkpoint: str) -> N
         custom_metadata={"stream": stream, "batch": str(number)}, app_transactions=[Transaction(stream, number)]
     )
     files = delta.write_files(frame, lake.bronze, f"data/{stream}/{number}-{secrets.token_hex(4)}")
-    if files:
+    # The first batch makes the table, also without rows: a checkpoint with batches has a table.
+    if files or table is None:
         delta.commit(lake.bronze, table, frame, files, "append", properties=properties)
 
 

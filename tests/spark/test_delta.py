@@ -17,7 +17,7 @@ from pyspark.sql import functions as f  # noqa: E402
 
 from django_leasequeue.exceptions import InvalidOption  # noqa: E402
 from django_leasequeue.spark import bronze, delta, pipeline, report, upkeep  # noqa: E402
-from django_leasequeue.spark.layout import Lake  # noqa: E402
+from django_leasequeue.spark.layout import BATCHES, Lake  # noqa: E402
 from tests.spark.conftest import Source  # noqa: E402
 from tests.spark.helpers import at, event, many  # noqa: E402
 
@@ -211,3 +211,13 @@ def test_without_the_extra_it_is_parquet_or_says_what_to_install(
         pipeline.run(lake, source.options)
     with pytest.raises(InvalidOption, match="one of parquet, delta"):
         Lake(lake.spark, lake.root, "iceberg")
+
+
+def test_a_first_batch_without_rows_makes_the_table(lake: Lake, source: Source, tmp_path: Path) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    checkpoint.mkdir()
+    (checkpoint / "metadata").write_text('{"id": "a-stream"}')
+    frame = bronze.with_days(source.session.createDataFrame([], BATCHES))
+    bronze.append_batch(frame, 0, lake.root, str(checkpoint))
+    made = table(lake)
+    assert (made.file_uris(), made.transaction_version("a-stream")) == ([], 0)
