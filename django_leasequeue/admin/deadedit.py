@@ -80,7 +80,7 @@ def _restore_list(edited: list[Any], shown: list[Any], real: list[Any]) -> list[
 
 
 class _NotJson(InvalidOption):
-    """What was typed is not JSON; ``line`` shows the place, and ``at`` is its offset."""
+    """A text that is not JSON; ``line`` shows the place of the error, and ``at`` is its offset."""
 
     def __init__(self, error: ValueError, text: str) -> None:
         super().__init__(f"This is not JSON: {error}.")

@@ -97,7 +97,7 @@ class SeenJob(NamedTuple):
 
     @property
     def failure(self) -> DeadLetter | Job:
-        """What has its last error: a dead letter that was moved has its own."""
+        """The row with its last error: a moved dead letter has an error of its own."""
         return self.dead_letter or self.job
 
 

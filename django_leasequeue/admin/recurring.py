@@ -169,7 +169,7 @@ class RecurringTaskAdmin(ListAdmin[RecurringTask]):
         return here and pages.allowed(request, "view_recurringtask", "add_recurringtask")
 
     def has_change_permission(self, request: HttpRequest, obj: RecurringTask | None = None) -> bool:
-        # Whoever is on call may pause one; to change one is to make another: it may run any task.
+        # A pause needs the permission to change alone; a changed task may run anything, so that needs both.
         needed = ("view_recurringtask", "change_recurringtask", "add_recurringtask")
         return pages.allowed(request, *needed) and not (obj and is_declared(obj))
 

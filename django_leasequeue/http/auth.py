@@ -200,7 +200,7 @@ def _plain(value: Any) -> Any:
 
 
 class _Redacted(Mapping[str, Any]):
-    """What a server's own mapping says of each name, without tokens.
+    """A server's own mapping of log atoms, its tokens masked.
 
     Servers answer for names that they do not list (gunicorn: any header, and ``-`` for what is not there): each name is
     asked of their mapping.

@@ -103,7 +103,7 @@ def shape_of(kind: Any, envelope: Any = None) -> type[Shape]:
 
 
 class ErrorObject(TypedDict):
-    """What went wrong."""
+    """The error of a refused request."""
 
     code: Annotated[str, {"pattern": "^[a-z_]+$"}, "Lower snake_case, for programs."]
     message: Annotated[str, "A sentence for people: what is wrong, what to do."]

@@ -32,7 +32,7 @@ def position(connection: psycopg.Connection[Any], name: str) -> Point | None:
 
 
 def report(connection: psycopg.Connection[Any], name: str, point: Point, horizon: int) -> bool:
-    """Move a consumer to a point, and return whether retention had stopped waiting for it; this is told once."""
+    """Move a consumer to a point, and return whether retention had stopped waiting for it since the last report."""
     parameters = {"name": name, "txid": point.txid, "event": point.id, "horizon": horizon}
     row = psycopg.ClientCursor(connection).execute(statement("lake/consumer_report"), parameters).fetchone()
     return bool(row and row[0])

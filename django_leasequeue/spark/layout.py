@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from ..exceptions import InvalidOption
 from . import delta
-from .delta import PLAIN
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,7 +44,7 @@ class Lake:
         self.spark = spark
         self.root = root.rstrip("/")
         # What the lake began with; else Delta where its extra is installed. (A Connect server may not have it.)
-        here = find_spec("deltalake") is not None and not type(spark).__module__.startswith("pyspark.sql.connect")
+        here = delta.installed() and not type(spark).__module__.startswith("pyspark.sql.connect")
         self.format = format or self.note("lake").get("format") or ("delta" if here else "parquet")
 
     def path(self, *parts: str) -> str:
@@ -107,7 +105,7 @@ class Lake:
 
         writer = rows.withColumn("job_day", f.col("enqueued_at").cast("date")).write.partitionBy("job_day")
         replaced = "static" if days is None else "dynamic"
-        writer.mode("overwrite").options(**PLAIN, partitionOverwriteMode=replaced).parquet(path)
+        writer.mode("overwrite").options(**delta.PLAIN, partitionOverwriteMode=replaced).parquet(path)
 
     def put(self, path: str, rows: DataFrame) -> None:
         """Write a table of gold, which is small, in place of what is there."""

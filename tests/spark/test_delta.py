@@ -197,7 +197,6 @@ def test_without_the_extra_it_is_parquet_or_says_what_to_install(
 ) -> None:
     assert Lake(lake.spark, lake.root).format == "delta"
     monkeypatch.setattr("django_leasequeue.spark.delta.find_spec", lambda name: None)
-    monkeypatch.setattr("django_leasequeue.spark.layout.find_spec", lambda name: None)
     with pytest.raises(InvalidOption, match="django-leasequeue\\[delta\\]"):
         bronze.ingest(lake, {})
     plain = Lake(lake.spark, lake.root)

@@ -35,7 +35,7 @@ STALLED = "LEASE_EXPIRED"
 
 
 class Status(NamedTuple):
-    """What is known of a job, live or remembered. JSON columns stay text until they are read.
+    """State and result of a job, live or remembered. JSON columns stay text until they are read.
 
     ``result_size`` and ``body_size`` are the stored sizes of its result in bytes; ``result_json`` and ``result_body``
     are ``None`` where the result is larger than was asked for.

@@ -35,7 +35,7 @@ class Route(NamedTuple):
 
 
 class Routes:
-    """What a process knows of moved queues; read from ``LEASEQUEUE["DATABASE"]`` when it is older than ``KNOWN``."""
+    """A process's copy of the moved queues; read again from ``LEASEQUEUE["DATABASE"]`` when older than ``KNOWN``."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], Route] = {}
