@@ -62,15 +62,20 @@ class QueueNames:
     def __init__(self, state: WorkerState, link: DatabaseLink) -> None:
         self._state = state
         self._link = link
-        self._read_at = float("-inf")
+        self._read_at = -math.inf
+        #: Whether new queues were announced to us when the list was read.
+        self._heard = False
         self._turn = 0
         self.names: list[str] = []
         self.ids: list[int] = []
 
     def refresh(self) -> None:
-        """Read the list anew, if the last reading is some seconds old."""
-        if time.monotonic() - self._read_at < REREAD:
+        """Read the list anew, if the last reading is some seconds old or a queue may have been made unheard since."""
+        now = time.monotonic()
+        if now - self._read_at < REREAD and not self.unheard:
             return
+        # Before the list is read: what is announced meanwhile lets the next call read again.
+        self._read_at, self._heard = now, self._state.hears()
         options = self._state.options
         wanted = None if options.all_queues else list(dict.fromkeys(options.queues))
         found = self._link.run(read_queues(options.project, wanted))
@@ -83,14 +88,18 @@ class QueueNames:
         if missing:
             self._link.run(make_queues(options.project, missing, options.database))
             found = self._link.run(read_queues(options.project, wanted))
-        self._read_at = time.monotonic()
         self.names = [name for name in (wanted or found) if name in found]
         self.ids = [found[name] for name in self.names]
         self._state.queues = self.names
 
+    @property
+    def unheard(self) -> bool:
+        """Whether the list was read before announcements came: those of queues made in between never will."""
+        return not self._heard and self._state.hears()
+
     def outdated(self) -> None:
         """Make the next ``refresh`` read."""
-        self._read_at = float("-inf")
+        self._read_at = -math.inf
 
     def chunks(self) -> list[list[str]]:
         """Return the names for claims, at most 100 each; all queues of a project take turns at being first."""
@@ -347,6 +356,8 @@ class Fetcher:
         watched = self._queues.ids[:MAX_WATCHED]
         if self._watch is None or self._watch.queue_ids != tuple(watched):
             self._watch_queues(watched)
+            return
+        if self._queues.unheard:
             return
         ends = [state.options.poll, self._until_due()]
         if len(watched) < len(self._queues.ids):

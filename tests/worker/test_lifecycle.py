@@ -1,5 +1,6 @@
 """How a worker waits for jobs, shows that it lives, loses its connections, and ends."""
 
+import threading
 import time
 from typing import Any
 
@@ -9,8 +10,10 @@ from django.db import connection
 
 from django_leasequeue import engine
 from django_leasequeue.models import JobResult, LiveJob, Worker
+from django_leasequeue.notify import close_listeners, listener
+from django_leasequeue.notify.session import Session
 from django_leasequeue.reaper import Reaper
-from django_leasequeue.worker import ExitCode, JobControl, threads
+from django_leasequeue.worker import ExitCode, JobControl, fetcher, threads
 from tests.support.rows import rows
 from tests.support.waiting import eventually
 from tests.worker.handlers import ScriptHandler
@@ -80,6 +83,40 @@ def test_a_queue_made_while_the_worker_idles_is_taken(queues: tuple[str, ...]) -
         eventually(lambda: threaded.worker.healthy, "it idles")
         engine.run(engine.enqueue("fresh", [engine.NewJob(key="first")]))
         eventually(lambda: results() == {"first": 1}, "it is done")
+
+
+def test_a_queue_made_before_the_worker_listens_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    may_connect = threading.Event()
+
+    class Late(Session):
+        def __init__(self, *args: Any) -> None:
+            assert may_connect.wait(60)
+            super().__init__(*args)
+
+    monkeypatch.setattr(listener, "Session", Late)
+    close_listeners()
+    with working(poll=NEVER) as threaded:
+        eventually(lambda: "work" in threaded.state.queues, "the list is read")
+        engine.run(engine.enqueue("fresh", [engine.NewJob(key="first")]))
+        may_connect.set()
+        eventually(lambda: results() == {"first": 1}, "it is done")
+
+
+def test_a_queue_announced_while_the_list_is_read_makes_the_worker_read_again() -> None:
+    class Link:
+        reads = 0
+
+        def run(self, reading: Any) -> dict[str, int]:
+            self.reads += 1
+            if self.reads == 1:
+                names.outdated()
+            return {}
+
+    link: Any = Link()
+    names = fetcher.QueueNames(Threaded().state, link)
+    for _ in range(3):
+        names.refresh()
+    assert link.reads == 2
 
 
 def test_a_missing_queue_that_may_not_be_made_is_waited_for(settings: Any) -> None:
