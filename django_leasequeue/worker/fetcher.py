@@ -230,13 +230,15 @@ class Fetcher:
 
     def _measure(self, ready: int) -> int:
         """Return how many jobs to have ready beyond those that can start at once: what will start soon."""
-        now = time.monotonic()
-        left = self._state.figures.claimed - ready
+        now, state = time.monotonic(), self._state
+        # Ends, not starts: threads that were idle start jobs at once, however long these take.
+        running = sum(slot.control is not None for slot in state.slots) + len(state.coroutines)
+        left = state.figures.claimed - ready - running
         before, left_before = self._measured
         soon = int((left - left_before) / max(now - before, 0.001) * HORIZON)
         # Up at once, by steps; down only after a longer look, since a short one may fall between two jobs.
         if soon > self._ahead:
-            self._ahead = min(self._state.options.prefetch, soon, GROWTH * self._ahead + 1)
+            self._ahead = min(state.options.prefetch, soon, GROWTH * self._ahead + 1)
             self._measured = (now, left)
         elif now - before >= WINDOW:
             self._ahead = max(soon, 1)
