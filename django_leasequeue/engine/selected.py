@@ -69,7 +69,7 @@ def _due_now(seqs: Sequence[int]) -> Steps[int]:
             queues.add(queue_id)
             done += 1
     if queues:
-        yield from promote(sorted(queues)).steps()
+        yield from promote(sorted(queues))
     return done
 
 

@@ -93,7 +93,7 @@ def act_steps(
         try:
             answers = yield from redrive(
                 queue, moving, to=target, project=project, delay_ms=delays, from_step=from_step
-            ).steps()
+            )
         except (QueueNotFound, NotAQueue):
             conflicts += [(seq, "no_target") for seq in moving]
             continue

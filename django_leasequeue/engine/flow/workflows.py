@@ -299,7 +299,7 @@ def enqueue_nodes(every: Sequence[Node], count: int, project: str) -> Steps[list
             made.append(job)
         added: list[Enqueued] = []
         for start in range(0, len(made), size):
-            added += yield from enqueue(queue, made[start : start + size], project=project).steps()
+            added += yield from enqueue(queue, made[start : start + size], project=project)
         for job, answer in zip(made, added, strict=True):
             if answer.status is not EnqueueStatus.QUEUED:
                 raise InvalidOption(
@@ -368,7 +368,7 @@ def cancel_replacements(seqs: Sequence[int]) -> Steps[None]:
         queues: dict[tuple[str, str], list[int]] = {}
         for replacement in found:
             if "workflow" in replacement:
-                yield from cancel_workflow(UUID(replacement["workflow"]), project=replacement["project"]).steps()
+                yield from cancel_workflow(UUID(replacement["workflow"]), project=replacement["project"])
             elif "seq" in replacement:
                 queues.setdefault((replacement["project"], replacement["queue"]), []).append(replacement["seq"])
         seqs = []

@@ -91,7 +91,7 @@ def record_step(lease: Lease, name: str, value: str) -> Steps[RecordedStep]:
     check_step_name(name)
     place = yield from _new_place(lease, name)
     kept = keep_step(lease.seq, lease.token, lease.node, name, value, place.delivery, place.last + 1)
-    held, new = yield from kept.steps()
+    held, new = yield from kept
     if not held:
         raise LeaseLost(lease.seq)
     if new:
@@ -99,7 +99,7 @@ def record_step(lease: Lease, name: str, value: str) -> Steps[RecordedStep]:
     ((_, first, number),) = yield "step_get", {"seq": lease.seq, "name": name}
     if first is None:
         raise InvalidOption(f"the step {name!r} of the job is a sleep or a wait: a step needs another name.")
-    return RecordedStep((yield from load_step(KeptStep(name, first, number)).steps()), False)
+    return RecordedStep((yield from load_step(KeptStep(name, first, number))), False)
 
 
 @operation
@@ -120,12 +120,12 @@ def suspend_job(
     place = yield from _new_place(lease, name)
     times: dict[str, Any] = {"event": event, "delay_ms": delay_ms, "until": until}
     asked = wait_step(lease.seq, lease.token, lease.node, name, place.delivery, place.last + 1, **times)
-    waited = yield from asked.steps()
+    waited = yield from asked
     if waited is None:
         raise LeaseLost(lease.seq)
     if waited.value is None:
         back = [Release(lease.seq, lease.token, max(waited.left_ms, 0))]
-        settled = yield from release(back, lease.node, project=lease.project, queue=lease.queue, suspended=True).steps()
+        settled = yield from release(back, lease.node, project=lease.project, queue=lease.queue, suspended=True)
         if lease.seq not in settled.released:
             raise LeaseLost(lease.seq)
     return waited

@@ -39,10 +39,10 @@ def join(seq: int, channel: str) -> Steps[bool | None]:
 @operation
 def join_key(key: str, queue: str, channel: str, *, project: str = "") -> Steps[tuple[int | None, bool]]:
     """Have the end of the last job with a key told on ``channel``: see ``join``."""
-    found = yield from status(queue, keys=[key], project=project).steps()
+    found = yield from status(queue, keys=[key], project=project)
     if not found:
         return None, False
-    told = yield from join(found[0].seq, channel).steps()
+    told = yield from join(found[0].seq, channel)
     return found[0].seq, bool(told)
 
 

@@ -197,7 +197,7 @@ def _change(queue: str, project: str, queue_id: int, seq: int, ask: _Ask) -> Ste
     delay = ask.job.delay_ms if ask.job.run_at is None else None
     ((state, due),) = yield "unique_move", {"seq": seq, "run_at": ask.job.run_at, "delay": delay}
     if due:
-        yield from promote([queue_id]).steps()
+        yield from promote([queue_id])
     return existing(seq, state)
 
 

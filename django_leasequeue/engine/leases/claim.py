@@ -174,9 +174,9 @@ def load_steps(jobs: Sequence[LeasedJob], node: str, project: str) -> Steps[list
         else:
             loaded.append(found)
     if back:
-        yield from release(back, node, project=project, unstarted=True).steps()
+        yield from release(back, node, project=project, unstarted=True)
     if failed:
-        yield from release(failed, node, project=project).steps()
+        yield from release(failed, node, project=project)
     if away is not None and not loaded:
         raise LargeStorageError(str(away), away)
     return loaded

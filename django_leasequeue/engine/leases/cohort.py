@@ -239,6 +239,6 @@ def leave(waiters: Sequence[int], *, project: str = "") -> Steps[int]:
     for node, token, seqs in rows:
         settled = yield from release(
             [Release(seq, token, 0) for seq in seqs], node, project=project, unstarted=True
-        ).steps()
+        )
         released += len(settled.ok)
     return released

@@ -225,7 +225,7 @@ def ack(
 ) -> Steps[Settled]:
     """Complete jobs without a result: ``finish`` for those who have only numbers."""
     endings = [Ending(seq, token) for seq, token in _tokens(seqs, tokens).items()]
-    return (yield from finish(endings, node, project=project, queue=queue).steps())
+    return (yield from finish(endings, node, project=project, queue=queue))
 
 
 @operation
@@ -313,7 +313,7 @@ def nack(
 ) -> Steps[Settled]:
     """Give jobs back with one delay: ``release`` for those who have only numbers."""
     releases = [Release(seq, token, delay_ms) for seq, token in _tokens(seqs, tokens).items()]
-    return (yield from release(releases, node, project=project, queue=queue).steps())
+    return (yield from release(releases, node, project=project, queue=queue))
 
 
 @operation

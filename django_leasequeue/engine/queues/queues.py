@@ -232,12 +232,12 @@ def delete(name: str, *, project: str = "", if_empty: bool = False) -> Steps[boo
     if not rows:
         return False
     ((queue_id, _told),) = rows
-    while (yield from remove_orphans(queue_id).steps()):
+    while (yield from remove_orphans(queue_id)):
         pass
     after: int | None = 0
     for _ in range(LOOKED_THROUGH // BATCH):
         if after is not None:
-            after = yield from remove_orphan_jobs(queue_id, after).steps()
+            after = yield from remove_orphan_jobs(queue_id, after)
     return True
 
 

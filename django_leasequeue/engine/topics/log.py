@@ -245,7 +245,7 @@ def read(
             if not reset:
                 raise LogTruncated(topic, after, kept.sealed, seen.timeline)
             again = read(topic, project=project, after=kept.sealed, size=size, skip_nodes=skip_nodes, seals=seals)
-            return (yield from again.steps())._replace(reset_to=kept.sealed)
+            return (yield from again)._replace(reset_to=kept.sealed)
     # Without a record the one row has nulls in its place.
     fitting = [TopicRecord._make(row[_RECORD:]) for row in rows if row[_FITS]]
     records = yield from reading.page_steps(fitting, MAX_PAGE_BYTES)

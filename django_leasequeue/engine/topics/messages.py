@@ -163,6 +163,6 @@ def renew_claim(queue_id: int, claim: int, ttl_ms: int, grace_ms: int | None = N
 def release_claim(queue_id: int, claim: int, *, project: str = "") -> Steps[int]:
     """Give back at once all that a claim still holds; return how many."""
     for node, seqs in (yield "claim_seqs", {"queue": queue_id, "claim": claim}):
-        settled = yield from release([Release(seq, claim, 0) for seq in seqs], node, project=project).steps()
+        settled = yield from release([Release(seq, claim, 0) for seq in seqs], node, project=project)
         return len(settled.ok)
     return 0

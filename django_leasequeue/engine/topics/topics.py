@@ -115,7 +115,7 @@ def state(topic: str, *, project: str = "") -> Steps[State]:
     if stands.due:
         yield from expire_steps([info.id])
         stands = yield from _stands(project, topic)
-    found = yield from counts(topic, project=project).steps()
+    found = yield from counts(topic, project=project)
     count = found.ready + found.delayed + found.in_flight + found.dead + found.records
     extrapolated = 0 < stands.read < count
     total = stands.size * count // stands.read if extrapolated else stands.size

@@ -66,5 +66,5 @@ def _append(topic: str, jobs: Sequence[NewJob], project: str, key: str | None) -
 
 
 def _enqueue(topic: str, jobs: Sequence[NewJob], project: str) -> Steps[list[int]]:
-    answers = yield from enqueue(topic, jobs, project=project, create=False).steps()
+    answers = yield from enqueue(topic, jobs, project=project, create=False)
     return [answer.seq for answer in answers]
