@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..exceptions import InvalidOption, LargeStorageError, PayloadAway
 from . import codec
 from .large.reading import load
-from .large.reference import MARK, is_reference
+from .large.store import MARK, is_reference
 
 if TYPE_CHECKING:
     from .flow.declared import Limit, Limited

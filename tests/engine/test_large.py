@@ -22,7 +22,7 @@ from django_leasequeue.engine.dead.filter import DeadFilter
 from django_leasequeue.engine.dead.triage import dead_page, dead_rows
 from django_leasequeue.engine.jobs.cancel import cancel, purge
 from django_leasequeue.engine.jobs.read import list_jobs
-from django_leasequeue.engine.large.reference import MARK, is_reference
+from django_leasequeue.engine.large.store import MARK, is_reference
 from django_leasequeue.engine.topics import log, messages
 from django_leasequeue.exceptions import InvalidOption, LargePayloadLost, LargeStorageError, PayloadTooLarge
 from django_leasequeue.models import JobResult, LargeObject, StoredJob
@@ -217,7 +217,7 @@ class TestNothingIsLeftBehind:
         assert not LargeObject.objects.exists()
 
     def test_a_producer_that_comes_too_late_is_refused(self) -> None:
-        from django_leasequeue.engine.large.reference import Reference, StoredPart
+        from django_leasequeue.engine.large.store import Reference, StoredPart
         from django_leasequeue.engine.large.writing import link_steps
         from django_leasequeue.engine.operation import Operation
 

@@ -12,7 +12,7 @@ from ...enums import JobState
 from ...exceptions import InvalidOption, NotAQueue, PayloadTooLarge, QueueNotFound
 from .. import arrays, codec
 from ..large import reading
-from ..large.reference import Reference
+from ..large.store import Reference
 from ..large.writing import Content, large_parts, link_steps, put_steps
 from ..limits import MAX_KEPT_NAME_BYTES, MAX_QUEUE_BYTES, check_place, check_seqs, check_text
 from ..operation import BEGIN, Steps, operation

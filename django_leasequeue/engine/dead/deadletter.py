@@ -12,11 +12,11 @@ from django.core.exceptions import ImproperlyConfigured
 from ...enums import DEAD_LETTER_SELF
 from ...exceptions import InvalidOption
 from .. import arrays
-from ..jobs.keys import DUPLICATE, holder_steps
+from ..jobs.remove import DUPLICATE, holder_steps
 from ..limits import MAX_KEPT_NAME_BYTES, check_list, check_place, check_seqs, check_text, clamp_delay
 from ..operation import BEGIN, Steps, announce, operation
 from ..queues import routing
-from ..queues.definition import Definition
+from ..queues.presets import Definition
 from ..queues.queues import find, make_defined, require
 from ..topics import caps
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ... import engine
 from ...exceptions import InvalidOption
-from .. import codec, csvguard
+from .. import codec
 from . import redaction
 from .filter import DeadFilter
 from .search import DeadRow
@@ -100,7 +100,7 @@ def _cell(value: Any) -> Any:
         return json.dumps(value, default=_plain, ensure_ascii=False)
     if isinstance(value, datetime):
         return value.isoformat()
-    return csvguard.as_text(value) if isinstance(value, str) else value
+    return as_text(value) if isinstance(value, str) else value
 
 
 def _plain(value: object) -> str:
@@ -112,3 +112,12 @@ def check_kind(kind: str) -> str:
     if kind not in KINDS:
         raise InvalidOption(f"An export is csv or jsonl; it is {kind[:20]!r}.")
     return kind
+
+
+#: What a spreadsheet would take for a formula, or for the end of what stands before one.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")  # noqa: RUF001  (the wide ones count as well)
+
+
+def as_text(value: str) -> str:
+    """Return the text of a cell so that no spreadsheet runs it: an apostrophe goes before what looks like a formula."""
+    return f"'{value}" if value.startswith(_FORMULA) else value

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from ... import conf
 from .. import arrays
-from ..cursors import decode_cursor, encode_cursor
+from ..codec import decode_cursor, encode_cursor
 from ..jobs.read import MAX_PAGE_BYTES
 from ..large import reading
 from ..limits import check_count

@@ -141,9 +141,7 @@ def every_node(workflow: int) -> Steps[list[NodeRow]]:
     """Return all nodes of a workflow, without results, in the order of their places."""
     found: list[NodeRow] = []
     while len(found) % MAX_PAGE == 0 and len(found) < MAX_NODES:
-        page = yield from workflow_nodes(
-            workflow, after=found[-1].seq if found else 0, size=MAX_PAGE, results=False
-        )
+        page = yield from workflow_nodes(workflow, after=found[-1].seq if found else 0, size=MAX_PAGE, results=False)
         if not page:
             break
         found += page

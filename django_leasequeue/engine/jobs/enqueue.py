@@ -13,7 +13,7 @@ from ...enums import JobState
 from ...exceptions import BatchTooLarge, LeaseQueueError, QueueNotFound
 from .. import arrays, tags, tracing
 from ..flow.declared import Limited, apply_limits, split
-from ..large.reference import Reference
+from ..large.store import Reference
 from ..large.writing import contents_of, large_parts, link_steps, planned, put_steps, replaced
 from ..limits import (
     MAX_NODE_BYTES,
@@ -27,8 +27,8 @@ from ..queues.queues import find, make_declared
 from ..rows import Enqueued, EnqueueStatus, NewJob, make_id
 from ..topics import caps
 from . import bulk
-from .keys import DUPLICATE, STATES, existing, holder_steps
 from .new_jobs import MAX_BYTES, check_job, flags_of, narrow, parameters, payloads
+from .remove import DUPLICATE, STATES, existing, holder_steps
 from .unique import unique_steps
 
 _LIMIT = itemgetter(NewJob._fields.index("limit"))

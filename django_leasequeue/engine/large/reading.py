@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 from ...exceptions import LargePayloadLost, LeaseQueueError, PayloadTooLarge
 from ..operation import BLOCKING, Steps
 from . import store
-from .reference import MARK, Reference, StoredPart, is_reference, parse
+from .store import MARK, Reference, StoredPart, is_reference, parse
 
 #: Bytes of the large payloads that one call returns, where it cannot return fewer rows.
 MAX_LOADED_BYTES = 268_435_456

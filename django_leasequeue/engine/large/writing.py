@@ -12,7 +12,7 @@ from .. import arrays, codec
 from ..operation import APART, BEGIN, BLOCKING, Steps
 from ..rows import Ending, NewJob
 from . import store
-from .reference import Reference, StoredPart
+from .store import Reference, StoredPart
 
 
 class Content(NamedTuple):

@@ -319,9 +319,9 @@ def _recover_overdue(
     """
     for turn in range(20):
         for flag, bring in (
-            (LEASES, sweep.sweep_steps),
-            (DELAYED, sweep.promote_steps),
-            (EXPIRED, sweep.expire_steps),
+            (LEASES, sweep.sweep),
+            (DELAYED, sweep.promote),
+            (EXPIRED, sweep.expire),
         ):
             ids = [look.queue_id for look in looks if look.due & flag]
             if ids and not turn:

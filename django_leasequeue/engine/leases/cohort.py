@@ -22,7 +22,7 @@ from ..rows import LeasedJob, Release
 from ..topics.topics import TopicLook
 from .claim_cursor import DELAYED, EXPIRED, LEASES, TURNS
 from .settle import release
-from .sweep import expire_steps, promote_steps, sweep_steps
+from .sweep import expire, promote, sweep
 
 #: Jobs of one deal.
 MOST = 10_000
@@ -122,11 +122,11 @@ def _deal(project: str, queue: str, hands: _Hands, *, force: bool) -> Steps[tupl
 def _bring_back(queue_id: int, due: int, hands: _Hands) -> Steps[list[int]]:
     """Bring back what is due; return the jobs that are ready because their rate allows it at this moment."""
     if due & LEASES:
-        yield from sweep_steps([queue_id])
+        yield from sweep([queue_id])
     if due & DELAYED:
-        yield from promote_steps([queue_id])
+        yield from promote([queue_id])
     if due & EXPIRED:
-        yield from expire_steps([queue_id])
+        yield from expire([queue_id])
     if due & TURNS:
         return (yield from advance_steps([queue_id], sum(claimer.size for claimer in hands.open_sizes()))).rated
     return []
@@ -237,8 +237,6 @@ def leave(waiters: Sequence[int], *, project: str = "") -> Steps[int]:
     rows = yield "cohort_leave", {"ids": arrays.integers(waiters)}
     released = 0
     for node, token, seqs in rows:
-        settled = yield from release(
-            [Release(seq, token, 0) for seq in seqs], node, project=project, unstarted=True
-        )
+        settled = yield from release([Release(seq, token, 0) for seq in seqs], node, project=project, unstarted=True)
         released += len(settled.ok)
     return released

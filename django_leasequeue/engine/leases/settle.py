@@ -9,7 +9,7 @@ from ...enums import JobState, ResultState
 from ...exceptions import BatchTooLarge, InvalidOption, PayloadTooLarge
 from .. import arrays, codec
 from ..dead.deadletter import announce_dead, retire_home_steps
-from ..large.reference import Reference
+from ..large.store import Reference
 from ..large.writing import link_steps, result_limit, store_results_steps
 from ..limits import (
     MAX_BATCH,

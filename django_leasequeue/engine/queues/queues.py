@@ -14,7 +14,7 @@ from .. import arrays, codec
 from ..limits import MAX_QUEUE_BYTES, check_count, check_place, check_text
 from ..operation import BEGIN, Steps, only, operation
 from . import presets, routing
-from .definition import Definition, define
+from .presets import Definition, define
 
 #: Jobs of one statement that removes those of a deleted queue, and finished ones that a deletion looks through at once.
 BATCH = 5_000

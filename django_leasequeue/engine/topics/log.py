@@ -13,7 +13,7 @@ from ...conf import process
 from ...exceptions import BatchTooLarge, LogTruncated, QueueNotFound
 from .. import arrays, codec
 from ..large import reading
-from ..leases.sweep import expire_steps
+from ..leases.sweep import expire
 from ..limits import MAX_SEQ, check_count, check_integer, check_list, check_node, check_place
 from ..operation import Rows, Steps, operation
 
@@ -233,7 +233,7 @@ def read(
     }
     rows = yield "topic_read", {**params, **seals.parameters()}
     if rows and _topic(rows).due:
-        yield from expire_steps([_topic(rows).id])
+        yield from expire([_topic(rows).id])
         rows = yield "topic_read", {**params, **seals.parameters()}
     if not rows:
         raise QueueNotFound(topic, project)

@@ -13,7 +13,7 @@ from ..jobs.read import MAX_PAGE_BYTES
 from ..jobs.remove import remove_steps
 from ..large import reading
 from ..leases.settle import release
-from ..leases.sweep import promote_steps, sweep_steps
+from ..leases.sweep import promote, sweep
 from ..limits import check_count, check_seqs, clamp_lease
 from ..operation import Steps, operation
 from ..rows import Release
@@ -80,8 +80,8 @@ class LiveClaim(NamedTuple):
 
 def _fresh(queue_id: int) -> Steps[None]:
     """Bring back what time has changed, so that what is read is as it is now."""
-    yield from sweep_steps([queue_id])
-    yield from promote_steps([queue_id])
+    yield from sweep([queue_id])
+    yield from promote([queue_id])
 
 
 @operation
@@ -123,7 +123,7 @@ def delete_messages(queue_id: int, seqs: Sequence[int]) -> Steps[list[int]]:
     """Delete unclaimed messages; return the numbers of those that went."""
     wanted = check_seqs(seqs)
     gone = yield from remove_steps(queue_id, wanted, _FREE, reason="deleted")
-    if len(gone) < len(set(wanted)) and (yield from sweep_steps([queue_id])):
+    if len(gone) < len(set(wanted)) and (yield from sweep([queue_id])):
         # Their claim was over: now they are free.
         gone += yield from remove_steps(queue_id, wanted, _FREE, reason="deleted")
     return [job.seq for job in gone]

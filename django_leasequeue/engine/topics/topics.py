@@ -12,7 +12,7 @@ from ...enums import JobState
 from ...exceptions import InvalidOption, NotAQueue, QueueNotFound
 from .. import arrays
 from ..jobs.remove import remove_steps
-from ..leases.sweep import expire_steps
+from ..leases.sweep import expire
 from ..limits import MAX_SEQ, MAX_TAG_BYTES, check_integer, check_place, check_text
 from ..operation import Steps, operation
 from ..queues.queues import QueueInfo, require
@@ -113,7 +113,7 @@ def state(topic: str, *, project: str = "") -> Steps[State]:
     info = yield from require(project, topic, leases=False)
     stands = yield from _stands(project, topic)
     if stands.due:
-        yield from expire_steps([info.id])
+        yield from expire([info.id])
         stands = yield from _stands(project, topic)
     found = yield from counts(topic, project=project)
     count = found.ready + found.delayed + found.in_flight + found.dead + found.records

@@ -10,7 +10,7 @@ from .. import arrays
 from ..jobs.enqueue import enqueue
 from ..limits import MAX_KEY_BYTES, check_text
 from ..operation import BEGIN, Steps, operation
-from ..queues.definition import Definition, define
+from ..queues.presets import Definition, define
 from ..queues.queues import make
 from ..rows import NewJob
 from .topics import look_steps
