@@ -12,20 +12,19 @@ from typing import TypeVar
 from .. import conf
 from .dead.deadletter import Redriven, redrive
 from .flow.advance import advance, expire_workflows
-from .flow.declared import Limit, Limited
-from .flow.extend import MemberRow, extend_workflow, member, workflow_of
-from .flow.limits import HELD, LimitValues, set_limits
-from .flow.workflows import (
+from .flow.declared import HELD, Limit, Limited, LimitValues, set_limits
+from .flow.figures import (
     Input,
-    Node,
+    MemberRow,
     NodeRow,
     WorkflowStatus,
-    cancel_workflow,
     get_workflow,
     inputs,
-    start_workflow,
+    member,
     workflow_nodes,
+    workflow_of,
 )
+from .flow.workflows import Node, cancel_workflow, extend_workflow, start_workflow
 from .jobs.cancel import cancel, purge
 from .jobs.enqueue import enqueue
 from .jobs.read import JobRow, Page, list_jobs

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from .. import engine
 from ..engine import NodeRow, WorkflowStatus, codec
-from ..engine.flow.workflows import MAX_PAGE
+from ..engine.flow.figures import MAX_PAGE
 from ..engine.jobs.steps import workflow_event
 from ..engine.large import reading
 from ..engine.limits import check_timeout

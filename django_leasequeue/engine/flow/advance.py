@@ -12,7 +12,7 @@ from ..jobs.remove import remove_steps
 from ..limits import check_ids
 from ..operation import BEGIN, Steps, operation
 from ..rows import LeasedJob
-from .limits import KEEP_MS, LimitValues, values_parameters
+from .declared import KEEP_MS, LimitValues, write_limits
 from .workflows import cancel_replacements
 
 #: Turns of each queue that one claimer takes.
@@ -158,12 +158,7 @@ def return_steps(rated: Sequence[int], claimed: Sequence[LeasedJob]) -> Steps[No
 def _join(turn: _Turn, detail: dict[str, Any], freed: _Freed) -> Steps[list[int]]:
     """Make the limits and keys that are missing, and the members; return the keys."""
     limits = [LimitValues(*values) for values in detail["limits"]]
-    changed = yield (
-        "limit_set",
-        {"project": turn.project, **values_parameters(limits), "pin": False, "unpin": False},
-    )
-    if changed:
-        yield "limit_waiting", {"limits": arrays.integers([row[0] for row in changed])}
+    yield from write_limits(limits, turn.project, pin=False, unpin=False)
     pairs = sorted(set(zip(detail["names"], detail["keys"], strict=True)))
     yield (
         "limit_keys",

@@ -11,7 +11,7 @@ from ...enums import JobState
 from ...exceptions import BatchTooLarge, InvalidOption
 from .. import arrays, codec
 from ..codec import decode_cursor, encode_cursor
-from ..flow.limits import HELD, WAITING
+from ..flow.declared import HELD, WAITING
 from ..large import reading
 from ..limits import MAX_BATCH, MAX_KEY_BYTES, MAX_SEQ, check_count, check_place, check_seqs, check_text
 from ..operation import Steps, operation
