@@ -24,10 +24,10 @@ from .flow.figures import (
     workflow_nodes,
     workflow_of,
 )
-from .flow.workflows import Node, cancel_workflow, extend_workflow, start_workflow
-from .jobs.cancel import cancel, purge
+from .flow.workflows import Node, extend_workflow, start_workflow
 from .jobs.enqueue import enqueue
 from .jobs.read import JobRow, Page, list_jobs
+from .jobs.remove import cancel, cancel_workflow, purge
 from .leases.claim import claim
 from .leases.floor import MendedFloor, advance_floors, mend_floors
 from .leases.settle import ack, extend, finish, nack, release

@@ -8,12 +8,11 @@ from typing import Any, NamedTuple
 
 from ...enums import JobState, MemberState, TurnKind, WorkflowState
 from .. import arrays, codec
-from ..jobs.remove import remove_steps
+from ..jobs.remove import cancel_replacements, remove_steps
 from ..limits import check_ids
 from ..operation import BEGIN, Steps, operation
 from ..rows import LeasedJob
 from .declared import KEEP_MS, LimitValues, write_limits
-from .workflows import cancel_replacements
 
 #: Turns of each queue that one claimer takes.
 TURNS = 200
@@ -136,12 +135,7 @@ def advance_steps(queue_ids: Sequence[int], room: int = 0) -> Steps[Advanced]:
         return Advanced(len(turns), [])
     rows = yield (
         "flow_admit",
-        {
-            "keys": arrays.integers(sorted(admitted)),
-            "most": MOST,
-            "queues": arrays.integers(queue_ids),
-            "room": room,
-        },
+        {"keys": arrays.integers(sorted(admitted)), "most": MOST, "queues": arrays.integers(queue_ids), "room": room},
     )
     return Advanced(len(turns), [seq for seq, rated, *_ in rows if rated])
 

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from ... import conf
-from ...enums import JobState, WorkflowShape, WorkflowState
+from ...enums import WorkflowShape, WorkflowState
 from ...exceptions import InvalidOption
-from .. import arrays, codec
+from .. import arrays
 from ..jobs.enqueue import enqueue
-from ..jobs.remove import remove_steps
 from ..jobs.unique import hold_steps
 from ..limits import MAX_SPAN_MS, check_integer, check_list, check_place, check_seqs, check_text
 from ..operation import BEGIN, Steps, operation
@@ -211,44 +210,6 @@ def _enqueue_nodes(every: Sequence[Node], count: int, project: str) -> Steps[lis
                 )
         answers.update(zip(mine, added, strict=True))
     return [answers[place] for place in range(len(every))]
-
-
-@operation
-def cancel_workflow(uid: UUID, *, project: str = "") -> Steps[int | None]:
-    """Cancel a workflow: what no worker has is taken out; workers stop what runs, and start nothing of what they hold.
-
-    What has started is counted as what it becomes; the workflow ends with the last of it. Return how many jobs were
-    taken out at once; ``None`` if it has ended, or there is none.
-    """
-    yield BEGIN, {}
-    rows = yield "workflow_cancel", {"uid": str(uid), "project": project}
-    if not rows:
-        return None
-    gone: list[int] = []
-    for queue_id, seqs in rows:
-        places = [JobState.READY, JobState.DELAYED]
-        gone += [job.seq for job in (yield from remove_steps(queue_id, seqs, places, reason="workflow_cancelled"))]
-    yield "leases_taken", {"queues": arrays.integers(queue_id for queue_id, _ in rows)}
-    yield from cancel_replacements(gone)
-    return len(gone)
-
-
-def cancel_replacements(seqs: Sequence[int]) -> Steps[None]:
-    """Steps that cancel what jobs were replaced by that were taken out: nothing waits for it any more."""
-    while seqs:
-        found = [codec.loads(text) for (text,) in (yield "step_replacements", {"seqs": arrays.integers(seqs)})]
-        queues: dict[tuple[str, str], list[int]] = {}
-        for replacement in found:
-            if "workflow" in replacement:
-                yield from cancel_workflow(UUID(replacement["workflow"]), project=replacement["project"])
-            elif "seq" in replacement:
-                queues.setdefault((replacement["project"], replacement["queue"]), []).append(replacement["seq"])
-        seqs = []
-        for (project, queue), mine in queues.items():
-            if (row := (yield from find(project, queue))) is not None:
-                places = [JobState.READY, JobState.DELAYED, JobState.LEASED]
-                seqs += [job.seq for job in (yield from remove_steps(row.id, mine, places))]
-                yield "leases_taken", {"queues": arrays.integers([row.id])}
 
 
 @operation

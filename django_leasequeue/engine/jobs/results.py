@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from ...enums import JobState, ResultState
 from ...exceptions import BatchTooLarge, InvalidOption, LeaseQueueError, PayloadTooLarge
 from .. import arrays, codec
-from ..large import reading
+from ..large import payloads
 from ..large.store import is_reference
 from ..leases.holders import check_scope, outcome_steps, scope_parameters, token_steps
 from ..limits import (
@@ -120,12 +120,7 @@ class Status(NamedTuple):
 
 @operation
 def status(
-    queue: str,
-    *,
-    keys: Sequence[str] = (),
-    seqs: Sequence[int] = (),
-    inline: int | None = None,
-    project: str = "",
+    queue: str, *, keys: Sequence[str] = (), seqs: Sequence[int] = (), inline: int | None = None, project: str = ""
 ) -> Steps[list[Status]]:
     """Read what is known of jobs of one queue, by key or number: live ones first, then remembered results.
 
@@ -149,7 +144,7 @@ def complete_steps(found: Status) -> Steps[Status]:
         rows = yield "result_json", {"seq": found.seq}
         found = found._replace(result_json=only(rows))
     if is_reference(found.result_json):
-        (found,) = yield from reading.steps([found], reading.RESULT)
+        (found,) = yield from payloads.steps([found], payloads.RESULT)
         text, body = found.result_json, found.result_body
         return found._replace(
             result_size=None if text is None else len(text), body_size=None if body is None else len(body)

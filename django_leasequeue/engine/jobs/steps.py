@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 from ... import conf
 from ...exceptions import InvalidOption, LeaseLost, PayloadTooLarge
 from .. import arrays, codec
-from ..large import reading
+from ..large import payloads
+from ..large.payloads import Content, large_parts, link_steps, put_steps, result_limit
 from ..large.store import Reference
-from ..large.writing import Content, large_parts, link_steps, put_steps, result_limit
 from ..leases.settle import release
 from ..leases.sweep import promote
 from ..limits import MAX_KEPT_NAME_BYTES, MAX_SPAN_MS, MAX_STEP_NAME, MAX_STEPS, check_integer, check_text, seconds_of
@@ -26,7 +26,7 @@ from ..rows import Release
 from .read import MAX_PAGE_BYTES
 
 #: Where a step's value stands in its row.
-VALUE = reading.Columns("value", None)
+VALUE = payloads.Columns("value", None)
 
 
 def event_step(event: str) -> str:
@@ -68,7 +68,7 @@ def read_steps(seq: int) -> Steps[dict[str, KeptStep]]:
 @operation
 def load_step(step: KeptStep) -> Steps[str]:
     """Return the value of a step as JSON text, from the storage of large payloads if it is there."""
-    (loaded,) = yield from reading.steps([step], VALUE)
+    (loaded,) = yield from payloads.steps([step], VALUE)
     return loaded.value
 
 
@@ -268,7 +268,7 @@ def step_page(lease: Lease, after: int = 0, size: int = MAX_STEP_PAGE) -> Steps[
     yield from _place(lease)
     rows = yield "step_page", {"seq": lease.seq, "after": after, "size": size, "bytes": MAX_PAGE_BYTES}
     found = [KeptStep._make(row) for row in rows]
-    whole = yield from reading.page_steps(found, MAX_PAGE_BYTES, VALUE)
+    whole = yield from payloads.page_steps(found, MAX_PAGE_BYTES, VALUE)
     if not whole:
         return [], None
     last = whole[-1].number
@@ -294,12 +294,7 @@ def record_step(lease: Lease, name: str, value: str) -> Steps[RecordedStep]:
 
 @operation
 def suspend_job(
-    lease: Lease,
-    name: str,
-    *,
-    event: str | None = None,
-    delay_ms: int | None = None,
-    until: datetime | None = None,
+    lease: Lease, name: str, *, event: str | None = None, delay_ms: int | None = None, until: datetime | None = None
 ) -> Steps[Waited]:
     """Let a leased job sleep or wait for an event: it is given back, and claimed again when that is over.
 

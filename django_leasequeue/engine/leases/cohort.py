@@ -20,7 +20,7 @@ from ..operation import BEGIN, Rows, Steps, operation
 from ..queues.queues import find
 from ..rows import LeasedJob, Release
 from ..topics.topics import TopicLook
-from .claim_cursor import DELAYED, EXPIRED, LEASES, TURNS
+from .floor import DELAYED, EXPIRED, LEASES, TURNS
 from .settle import release
 from .sweep import expire, promote, sweep
 
@@ -107,7 +107,7 @@ def _deal(project: str, queue: str, hands: _Hands, *, force: bool) -> Steps[tupl
             "project": project,
             "queue": queue,
             **_columns(hands.open_sizes()),
-            "shown": "{" + ",".join("t" if shown else "f" for shown in hands.shown) + "}",
+            "shown": arrays.flags(hands.shown),
             "most": MOST,
             "bytes": BYTES,
             "all_bytes": ALL_BYTES,
@@ -191,7 +191,9 @@ def join(queue_id: int, jitter_ms: int, claimers: Sequence[Claimer]) -> Steps[Jo
     return Joined(list(waiters), max(wait_ms, 0.0))
 
 
-def _take_steps(waiters: Sequence[int]) -> Steps[dict[int, list[LeasedJob]]]:
+@operation
+def take(waiters: Sequence[int]) -> Steps[dict[int, list[LeasedJob]]]:
+    """Take what waiters were dealt; those that nobody dealt to yet are not in the answer."""
     rows = yield "cohort_take", {"ids": arrays.integers(waiters)}
     found: dict[int, list[LeasedJob]] = {}
     for waiter, seq, *rest in rows:
@@ -202,19 +204,13 @@ def _take_steps(waiters: Sequence[int]) -> Steps[dict[int, list[LeasedJob]]]:
 
 
 @operation
-def take(waiters: Sequence[int]) -> Steps[dict[int, list[LeasedJob]]]:
-    """Take what waiters were dealt; those that nobody dealt to yet are not in the answer."""
-    return (yield from _take_steps(waiters))
-
-
-@operation
 def deal_cohort(
     queue: str, found: TopicLook, waiters: Sequence[int], *, project: str = ""
 ) -> Steps[dict[int, list[LeasedJob]]]:
     """Deal to the whole cohort of a queue, unless another process just did."""
     yield BEGIN, {}
     yield "cohort_lock", {"queue": found.id}
-    taken = yield from _take_steps(waiters)
+    taken = yield from take(waiters)
     own = {waiter for waiter in waiters if waiter not in taken}
     if not own:
         return taken

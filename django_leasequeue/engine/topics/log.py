@@ -12,7 +12,7 @@ from ... import conf
 from ...conf import process
 from ...exceptions import BatchTooLarge, LogTruncated, QueueNotFound
 from .. import arrays, codec
-from ..large import reading
+from ..large import payloads
 from ..leases.sweep import expire
 from ..limits import MAX_SEQ, check_count, check_integer, check_list, check_node, check_place
 from ..operation import Rows, Steps, operation
@@ -248,7 +248,7 @@ def read(
             return (yield from again)._replace(reset_to=kept.sealed)
     # Without a record the one row has nulls in its place.
     fitting = [TopicRecord._make(row[_RECORD:]) for row in rows if row[_FITS]]
-    records = yield from reading.page_steps(fitting, MAX_PAGE_BYTES)
+    records = yield from payloads.page_steps(fitting, MAX_PAGE_BYTES)
     cut = len(records) < sum(row[_FITS] is not None for row in rows)
     full = cut or len(records) == size
     more = found.more or full

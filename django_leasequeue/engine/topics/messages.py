@@ -11,7 +11,7 @@ from ...enums import JobState
 from .. import arrays, codec
 from ..jobs.read import MAX_PAGE_BYTES
 from ..jobs.remove import remove_steps
-from ..large import reading
+from ..large import payloads
 from ..leases.settle import release
 from ..leases.sweep import promote, sweep
 from ..limits import check_count, check_seqs, clamp_lease
@@ -107,7 +107,7 @@ def list_messages(
         upto = free[-1].position if len(free) == size else upto
         rows = yield "message_list", {**asked, "size": 0, "held": last, "upto": upto}
     ordered = sorted(found, key=lambda message: message.position)[:size]
-    return (yield from reading.page_steps(ordered, MAX_PAGE_BYTES, reading.ONLY_DATA))
+    return (yield from payloads.page_steps(ordered, MAX_PAGE_BYTES, payloads.ONLY_DATA))
 
 
 @operation
@@ -115,7 +115,7 @@ def get_messages(queue_id: int, seqs: Sequence[int]) -> Steps[list[Message]]:
     """Read messages by number, claimed or not; what is not there is left out."""
     rows = yield "message_get", {"queue": queue_id, "seqs": arrays.integers(check_seqs(seqs))}
     found = [Message._make(row) for row in rows]
-    return (yield from reading.steps(found, reading.ONLY_DATA))
+    return (yield from payloads.steps(found, payloads.ONLY_DATA))
 
 
 @operation
@@ -145,7 +145,7 @@ def get_claim(queue_id: int, claim: int) -> Steps[LiveClaim | None]:
     messages = [
         Message(row.seq, row.created_at, row.expires_at, row.data_json, claim, row.age, row.seq) for row in held
     ]
-    complete = yield from reading.steps(messages, reading.ONLY_DATA)
+    complete = yield from payloads.steps(messages, payloads.ONLY_DATA)
     return LiveClaim(claim, held[0].node, held[0].ttl_ms, held[0].claim_age, complete)
 
 
