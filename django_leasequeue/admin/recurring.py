@@ -18,7 +18,7 @@ from django.utils.safestring import SafeString
 
 from .. import conf
 from ..engine import clock, codec
-from ..engine.span import span
+from ..engine.clock import span
 from ..exceptions import InvalidOption
 from ..models import Job, RecurringTask
 from ..reaper.concerns import BOUNDS

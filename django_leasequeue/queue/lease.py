@@ -9,7 +9,7 @@ from typing import Any
 
 from .. import engine
 from ..engine.dead.fingerprint import fingerprint, fingerprint_of, text_of
-from ..engine.jobs import progress as reports
+from ..engine.jobs import results
 from ..engine.jobs.results import INLINE_BYTES, complete_steps, status
 from ..engine.leases import sweep
 from ..engine.leases.claim import claim_steps
@@ -228,8 +228,8 @@ class LeaseMethods(Handle):
             InvalidOption, PayloadTooLarge: the value was refused.
         """
         leased(job)
-        settled = yield from reports.progress(
-            [reports.Progress(job.seq, job.token, value)], job.node, project=self.project, queue=self.name
+        settled = yield from results.progress(
+            [results.Progress(job.seq, job.token, value)], job.node, project=self.project, queue=self.name
         ).steps()
         if settled.outcomes[job.seq] is not engine.Outcome.OK:
             raise refused(job, settled.outcomes[job.seq])

@@ -7,9 +7,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from .. import engine, twins
-from ..engine.jobs import replies
-from ..engine.jobs.replies import Reply
-from ..engine.jobs.results import INLINE_BYTES, Status, complete_steps
+from ..engine.jobs import results
+from ..engine.jobs.results import INLINE_BYTES, Reply, Status, complete_steps
 from ..engine.limits import check_timeout
 from ..engine.operation import Steps, operation
 from ..engine.queues import routing
@@ -70,7 +69,7 @@ class AsyncCaller(Caller):
         receipt: Receipt = await (await self.lane(ENQUEUE)).put(Call(ENQUEUE, job))
         if receipt.status != "duplicate":
             return Requested(receipt, True, receipt.status == "completed")
-        told = None if receipt.state == "failed" else await arun(replies.join(receipt.seq, channel), self.queue.using)
+        told = None if receipt.state == "failed" else await arun(results.join(receipt.seq, channel), self.queue.using)
         return Requested(receipt, bool(told), told is None)
 
     async def reply(self, receipt: Receipt) -> Any:
@@ -96,7 +95,7 @@ def ask(queue: Handle, job: engine.NewJob, channel: str) -> Steps[Requested]:
     receipt = (yield from add_jobs(queue, [job._replace(reply_to=channel)], serializer, results=True))[0]
     if receipt.status != "duplicate":
         return Requested(receipt, True, receipt.status == "completed")
-    told = None if receipt.state == "failed" else (yield from replies.join(receipt.seq, channel).steps())
+    told = None if receipt.state == "failed" else (yield from results.join(receipt.seq, channel).steps())
     return Requested(receipt, bool(told), told is None)
 
 
@@ -109,7 +108,7 @@ def reply_of(queue: Handle, receipt: Receipt) -> Steps[tuple[Any] | None]:
         JobNotFound: the job is lost, see ``answer_of``.
     """
     seq = receipt.seq
-    reply = (yield from replies.result_steps([seq], INLINE_BYTES)).get(seq)
+    reply = (yield from results.result_steps([seq], INLINE_BYTES)).get(seq)
     if reply is not None:
         return answer_of(reply, receipt, (yield from serializer_of(queue)))
     row = yield from status_of(queue, seq, INLINE_BYTES)

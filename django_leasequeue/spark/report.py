@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..engine import csvguard
+from ..engine.dead import redaction
 from ..exceptions import InvalidOption
 from . import delta
 from .advice import Links
@@ -115,4 +115,4 @@ def _save(table: Any, path: Path) -> None:
 
 def _text(cell: str | list[Any]) -> str:
     """Return a cell for CSV, which has no lists, and which people open in spreadsheets."""
-    return csvguard.as_text(cell if isinstance(cell, str) else " ".join(map(str, cell)))
+    return redaction.as_text(cell if isinstance(cell, str) else " ".join(map(str, cell)))

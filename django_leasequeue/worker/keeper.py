@@ -17,7 +17,7 @@ import psycopg
 
 from .. import __version__, conf
 from ..engine import LeasedJob, Outcome, Release, advance_floors, extend, release
-from ..engine.jobs.progress import Progress, progress
+from ..engine.jobs.results import Progress, progress
 from ..engine.leases.floor import Proposals
 from ..engine.limits import MAX_BATCH
 from ..engine.outage import FIRST_RETRY, LAST_RETRY

@@ -13,7 +13,7 @@ from rest_framework.request import Request
 
 from ... import engine
 from ...engine import audit
-from ...engine.dead import export
+from ...engine.dead import redaction
 from ...engine.dead.action import CONFLICTS, REDRIVE, RETRY, Acted, act
 from ...engine.dead.filter import DeadFilter, from_values
 from ...engine.dead.search import DeadRow
@@ -199,7 +199,7 @@ class TriageView(ReadView):
 
 
 def _shown(row: DeadRow) -> Any:
-    return export.row(row, values=True)
+    return redaction.row(row, values=True)
 
 
 class DeadLettersView(TriageView):
