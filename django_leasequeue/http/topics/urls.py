@@ -8,7 +8,7 @@ from __future__ import annotations
 from django.urls import path, register_converter
 from django.urls.converters import StringConverter
 
-from ..auth import redact_access_logs
+from ..streaming import redact_access_logs
 from ..views import not_found
 from .catalog import TopicsView
 from .leases import AckView, ClaimView, ExtendView, NackView
