@@ -146,7 +146,7 @@ def _meta(number: int, meta: Any) -> dict[str, Any]:
         raise invalid(f"records[{number}].meta must be an object.")
     if len(meta) > MAX_META_KEYS:
         raise invalid(f"records[{number}].meta may have {MAX_META_KEYS} keys; it has {len(meta)}.")
-    if payload.size(meta) > MAX_META_BYTES:
+    if len(payload.dumps(meta)) > MAX_META_BYTES:
         raise invalid(f"records[{number}].meta may have {MAX_META_BYTES} bytes. Put more into data.")
     try:
         check_meta(meta, f"records[{number}].meta")
