@@ -18,7 +18,7 @@ from ...engine.limits import MAX_BATCH, MAX_DELAY_MS, MAX_LEASE_MS, MAX_SPAN_MS,
 from ...engine.topics.topics import TopicLook
 from .. import payload
 from ..access import READ, WRITE
-from ..fields import OPTIONAL, Body, CutInteger, Integer, NodeName, Text
+from ..fields import OPTIONAL, Body, Integer, NodeName, Text
 from ..schema import schema_of
 from .base import Count, LeasedRecord, Seqs, Time, TopicView, endpoint, leased, milliseconds
 from .fields import NO_TOKEN, JobSeqs, LeaseIds, Results, invalid
@@ -33,7 +33,7 @@ class ClaimBody(Body):
     """Who claims, how many, for how long."""
 
     node = NodeName()
-    max = CutInteger(low=0, most=lambda: MAX_BATCH, default=1, help_text="How many jobs at most.")
+    max = Integer(low=0, most=lambda: MAX_BATCH, default=1, help_text="How many jobs at most.")
     lease_ms = Integer(low=MIN_LEASE_MS, high=MAX_LEASE_MS, clamp=True, help_text="Default: the topic's.", **OPTIONAL)
     tag = Text(high=MAX_TAG_BYTES, help_text="Only jobs with this tag.", **OPTIONAL)
 
