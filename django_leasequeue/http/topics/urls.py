@@ -14,8 +14,7 @@ from .catalog import TopicsView
 from .leases import AckView, ClaimView, ExtendView, NackView
 from .records import DiffView, DropView, TopicAddressView
 from .steps import EventView, StepsView, StepView, SuspendView
-from .watch import WatchesView, WatchStreamView
-from .work import WorkView
+from .streams import WatchesView, WatchStreamView, WorkView
 
 app_name = "leasequeue_topics"
 

@@ -18,8 +18,7 @@ from ...notify import Subscription, Watch, get_listener
 from ..running import RequestRunner
 from ..streaming import Stream, error_frame, frame, in_background, outage
 from .base import record, tombstone
-from .waiting import seal_watcher, unsealed
-from .work import TOPICS_CHANNEL
+from .waiting import TOPICS_CHANNEL, seal_watcher, unsealed
 
 logger = logging.getLogger("django_leasequeue.http")
 
