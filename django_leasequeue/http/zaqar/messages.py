@@ -261,7 +261,9 @@ class MessageView(ZaqarView):
 NO_CLIENT = "zaqar"
 
 
-_CLAIM: Json = {"type": "object", "properties": {"ttl": CLAIM_TTL.schema, "grace": CLAIM_GRACE.schema}}
+_CLAIM: Json = {"ttl": CLAIM_TTL.schema, "grace": CLAIM_GRACE.schema}
+NEW_CLAIM: Json = {"type": "object", "required": ["ttl", "grace"], "properties": _CLAIM}
+RENEWAL: Json = {"type": "object", "required": ["ttl"], "properties": _CLAIM}
 
 
 class ClaimState(TypedDict):
@@ -279,7 +281,7 @@ class ClaimsView(ZaqarView):
     @endpoint(
         "claim_messages",
         "Claim messages, oldest first.",
-        body={**_CLAIM, "required": ["ttl", "grace"]},
+        body=NEW_CLAIM,
         scopes=[READ, WRITE],
         answers={201: list[ListedMessage], 204: None},
         query={"limit": limit("MAX_MESSAGES_PER_CLAIM")},
@@ -343,7 +345,7 @@ class ClaimView(ZaqarView):
     @endpoint(
         "renew_claim",
         "Renew a claim.",
-        body={**_CLAIM, "required": ["ttl"]},
+        body=RENEWAL,
         scopes=[WRITE],
         answers={204: None},
         errors=(404,),
