@@ -162,7 +162,13 @@ class MessagesView(ZaqarView):
         highest = self.limits.MAX_MESSAGES_PER_PAGE
         if not isinstance(document, list) or not 1 <= len(document) <= highest:
             raise bad(f"The body must be an array of 1 to {highest} messages.")
-        jobs = [self._new(entry) for entry in document]
+        jobs = []
+        for entry in document:
+            if not isinstance(entry, dict):
+                raise bad("A message must be an object with the fields 'ttl' and 'body'.")
+            if "body" not in entry:
+                raise bad("The field 'body' of a message is missing.")
+            jobs.append(NewJob(data=entry["body"], ttl_ms=MESSAGE_TTL.milliseconds(entry)))
         info = await self.queue(queue)
         answers = await self.run(engine.enqueue(queue, jobs, project=self.project, origin=self.client, create=False))
         seqs = [answer.seq for answer in answers]
@@ -171,13 +177,6 @@ class MessagesView(ZaqarView):
             status=201,
             headers={"Location": messages_path(queue, info.id, seqs)},
         )
-
-    def _new(self, entry: Any) -> NewJob:
-        if not isinstance(entry, dict):
-            raise bad("A message must be an object with the fields 'ttl' and 'body'.")
-        if "body" not in entry:
-            raise bad("The field 'body' of a message is missing.")
-        return NewJob(data=entry["body"], ttl_ms=self.milliseconds(entry, MESSAGE_TTL))
 
     @endpoint(
         "delete_messages",
@@ -292,7 +291,7 @@ class ClaimsView(ZaqarView):
         document = await self.document(self.limits.MAX_METADATA_SIZE)
         if not isinstance(document, dict):
             raise bad("The body must be an object with the fields 'ttl' and 'grace'.")
-        lease_ms, grace_ms = self.milliseconds(document, CLAIM_TTL), self.milliseconds(document, CLAIM_GRACE)
+        lease_ms, grace_ms = CLAIM_TTL.milliseconds(document), CLAIM_GRACE.milliseconds(document)
         info = await self.find(queue)
         if info is None:
             return self.empty()
@@ -342,21 +341,14 @@ class ClaimView(ZaqarView):
             headers={"Content-Location": request.path},
         )
 
-    @endpoint(
-        "renew_claim",
-        "Renew a claim.",
-        body=RENEWAL,
-        scopes=[WRITE],
-        answers={204: None},
-        errors=(404,),
-    )
+    @endpoint("renew_claim", "Renew a claim.", body=RENEWAL, scopes=[WRITE], answers={204: None}, errors=(404,))
     async def patch(self, request: Request, queue: str, claim: str) -> HttpResponse:
         """Renew a claim: its age starts again."""
         document = await self.document(self.limits.MAX_METADATA_SIZE)
         if not isinstance(document, dict):
             raise bad("The body must be an object with the field 'ttl'.")
-        lease_ms = self.milliseconds(document, CLAIM_TTL)
-        grace_ms = self.milliseconds(document, CLAIM_GRACE) if "grace" in document else None
+        lease_ms = CLAIM_TTL.milliseconds(document)
+        grace_ms = CLAIM_GRACE.milliseconds(document) if "grace" in document else None
         info, live = await self._live(queue, claim)
         if not await self.run(store.renew_claim(info.id, live.id, lease_ms, grace_ms)):
             raise missing("The claim does not exist or has expired.")
