@@ -36,11 +36,7 @@ class Requested(NamedTuple):
 
 
 class Caller:
-    """The side of a conversation that a thread takes. Its twin for coroutines returns awaitables in place of values.
-
-    Args:
-        queue: the queue's handle.
-    """
+    """The side of a conversation that a thread takes. Its twin for coroutines returns awaitables in place of values."""
 
     def __init__(self, queue: Handle) -> None:
         #: All of a conversation is in one database, also when the queue moves meanwhile.
