@@ -230,6 +230,7 @@ class Migration(migrations.Migration):
                 ("not_before", models.DateTimeField(null=True)),
                 ("place", models.IntegerField(default=0)),
                 ("label", models.TextField(default="")),
+                ("task", models.TextField(null=True)),
                 (
                     "parents",
                     django.contrib.postgres.fields.ArrayField(

@@ -143,6 +143,8 @@ class Member(ReadOnlyModel):
     #: Its place among the nodes of its workflow.
     place = models.IntegerField(default=0)
     label = models.TextField(default="")
+    #: The path of its task in a workflow: its job may be gone before that.
+    task = models.TextField(null=True)
     parents = ArrayField(models.BigIntegerField(), null=True)
     children = ArrayField(models.BigIntegerField(), null=True)
 
