@@ -10,9 +10,8 @@ import psycopg
 
 from ..exceptions import InvalidOption
 from ..sql import statement
-from .database import resolve
-from .errors import said
-from .options import CONNECTION
+from .database import CONNECTION, resolve
+from .session import said
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -21,8 +21,7 @@ from pyspark.sql.types import StructType
 
 from ..exceptions import InvalidOption, LeaseQueueError, QueueNotFound
 from ..sql import statement
-from .database import resolve
-from .options import Options
+from .database import Options, resolve
 from .staging import SPECIAL, Rows
 
 #: Bytes of one payload unless the settings or maxPayloadBytes say otherwise, and at most.

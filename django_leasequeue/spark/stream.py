@@ -20,10 +20,9 @@ from pyspark.sql.types import StructType
 
 from ..exceptions import InvalidOption
 from ..sql import statement
-from . import consumers, losses, packed, slices, tables
-from .database import resolve
-from .losses import Loss, StreamInterrupted
-from .options import Options
+from . import arrow, consumers, slices, tables
+from .consumers import Loss, StreamInterrupted
+from .database import Options, resolve
 from .slices import MAX_ID, START, Point
 from .source import ROWS_PER_PARTITION, Slice, chosen, query, read
 
@@ -86,7 +85,7 @@ class EventStream(DataSourceStreamReader):
                 start = Point(until.xmin - 1, MAX_ID)
             elif self.starting == "consumer":
                 start = consumers.position(connection, self.consumer or "") or START
-            offset = losses.at_begin(connection, _offset(start, until))
+            offset = consumers.at_begin(connection, _offset(start, until))
         if self.consumer is not None:
             with self.database.connect(read_only=False) as connection:
                 consumers.report(connection, self.consumer, start, until.xmin)
@@ -149,7 +148,7 @@ class EventStream(DataSourceStreamReader):
             until = self._until(connection, start)
             after = self._after(connection, start, _offset(START, until))
             reset = {"reset": list(after)} if after < _point(start) else {}
-            loss = self._lost(connection, start, losses.accepted(start))
+            loss = self._lost(connection, start, consumers.accepted(start))
             last = top = Point(until.xmin - 1, MAX_ID)
             if self.target is not None:
                 last = top = min(top, self.target)
@@ -159,15 +158,15 @@ class EventStream(DataSourceStreamReader):
                 top = after
         if loss is not None:
             # An empty batch, if there is nothing else: so the decision stands in the checkpoint.
-            return losses.note({**_offset(top if top > after else max(last, after), until), **reset}, start, loss)
+            return consumers.note({**_offset(top if top > after else max(last, after), until), **reset}, start, loss)
         if reset:
-            return losses.note({**_offset(top, until), **reset}, start, None)
+            return consumers.note({**_offset(top, until), **reset}, start, None)
         # The same offset when nothing happened: idle traffic makes no batches.
-        return start if top <= after else losses.note(_offset(top, until), start, None)
+        return start if top <= after else consumers.note(_offset(top, until), start, None)
 
     def _lost(self, connection: psycopg.Connection[Any], start: Offset, accepted: list[Loss]) -> Loss | None:
         """Return what was dropped behind an offset and is not known to be lost yet, if going on is allowed."""
-        loss = losses.behind(connection, _point(start), start["system"], accepted)
+        loss = consumers.behind(connection, _point(start), start["system"], accepted)
         if loss is not None:
             if self.fail_on_data_loss:
                 raise StreamInterrupted(loss.text())
@@ -211,8 +210,8 @@ class EventStream(DataSourceStreamReader):
                 return []
             if last.txid >= until.xmin:
                 self._until(connection, end)
-            self._lost(connection, start, losses.accepted(end))
-            dropped = losses.dropped(connection)
+            self._lost(connection, start, consumers.accepted(end))
+            dropped = consumers.dropped(connection)
             marks: list[Point] = []
             taken = 0
             for point, before in slices.probe(connection, first, until):
@@ -224,7 +223,7 @@ class EventStream(DataSourceStreamReader):
             return [
                 LogSlice(
                     self._query(low, high).as_string(connection),
-                    self._query(low, high, as_one=True).as_string(connection) if self.rows <= packed.MOST else None,
+                    self._query(low, high, as_one=True).as_string(connection) if self.rows <= arrow.MOST else None,
                     low,
                     dropped,
                 )
@@ -242,7 +241,7 @@ class EventStream(DataSourceStreamReader):
             return
         with self.database.connect() as connection:
             yield from read(connection, partition, self.table, self.columns)
-            losses.check_read(connection, partition.after, partition.dropped)
+            consumers.check_read(connection, partition.after, partition.dropped)
 
 
 def _offset(point: Point, until: slices.Horizon) -> Offset:

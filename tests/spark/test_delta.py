@@ -16,7 +16,7 @@ import pyarrow as pa  # noqa: E402
 from pyspark.sql import functions as f  # noqa: E402
 
 from django_leasequeue.exceptions import InvalidOption  # noqa: E402
-from django_leasequeue.spark import bronze, delta, pipeline, report, upkeep  # noqa: E402
+from django_leasequeue.spark import bronze, delta, layout, pipeline, report  # noqa: E402
 from django_leasequeue.spark.layout import BATCHES, Lake  # noqa: E402
 from tests.spark.conftest import Source  # noqa: E402
 from tests.spark.helpers import at, event, many  # noqa: E402
@@ -161,7 +161,7 @@ def test_silver_and_gold_are_read_by_others_and_kept_up(
     assert polars.read_delta(hourly, version=0)["enqueued"].sum() == 51
     gold, _ = report.in_directory(lake.root)
     assert sum(gold["throughput"]["enqueued"].to_pylist()) == 52
-    upkeep.maintain(lake)
+    layout.maintain(lake)
     assert dict(polars.read_delta(jobs).group_by("job_day").len().iter_rows()) == by_day
     event(database, seq=1, kind=10, occurred_at=at(25 * 3_600))
     pipeline.run(lake, source.options)
@@ -174,7 +174,7 @@ def test_small_files_are_merged_and_columns_may_come(
     for start in range(3):
         event(database, seq=start + 1)
         bronze.ingest(lake, source.options)
-    assert upkeep.maintain(lake) == 3
+    assert layout.maintain(lake) == 3
     assert len(table(lake).file_uris()) == 1
     assert Path(lake.bronze, "_delta_log", "_last_checkpoint").exists()
     event(database, seq=4)
