@@ -50,22 +50,10 @@ def ingest(
     accept_loss: bool = False,
     tell: Callable[[str], None] = lambda line: None,
 ) -> int:
-    """Stream what is new in the lease log into bronze, and stop.
+    """Stream what is new in the lease log into bronze, stop, and return the number of events.
 
-    Args:
-        lake: where to.
-        source: options of the source, for example ``{"alias": "default"}``.
-        consumer: the name under which retention knows this lake.
-        batch: events of a micro-batch.
-        accept_loss: go on where retention has dropped events that were not read; the checkpoint notes which.
-        tell: called with a line of progress now and then.
-
-    Returns:
-        The number of events.
-
-    Raises:
-        InvalidOption: the checkpoint does not belong to the files; the message says what to do.
-        PipelineFailed: the stream ended with an error.
+    The options are those of :func:`.pipeline.run`. A checkpoint that does not belong to the files is an InvalidOption
+    that says what to do, a stream that ended with an error a PipelineFailed.
     """
     import pyspark
     from pyspark.errors import PySparkException

@@ -21,6 +21,7 @@ import psycopg
 from ..exceptions import InvalidOption, LeaseQueueError
 from ..sql import statement
 from ..sql.dropped import DroppedEvents
+from .database import fetch
 from .slices import START, Point
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}")
@@ -72,9 +73,7 @@ class Loss(NamedTuple):
 
 
 def _look(connection: psycopg.Connection[Any], *systems: str) -> tuple[DroppedEvents, int | None]:
-    row = connection.execute(statement("lake/dropped")).fetchone()
-    assert row is not None
-    told, begin, system = row
+    ((told, begin, system),) = fetch(connection, "lake/dropped")
     return DroppedEvents.read(told).of(system, *systems), begin
 
 
@@ -97,14 +96,14 @@ def behind(connection: psycopg.Connection[Any], point: Point, system: str, known
     if begin is None or begin <= found.below or any(loss.below >= begin for loss in known):
         return None
     place = {"txid": START.txid, "id": START.id, "last_txid": point.txid, "last_id": point.id}
-    row = psycopg.ClientCursor(connection).execute(statement("lake/any"), place).fetchone()
+    ((there,),) = fetch(connection, "lake/any", **place)
     # An event that was read is still there, and so are those that come later.
-    return None if row and row[0] else Loss(point, None, begin)
+    return None if there else Loss(point, None, begin)
 
 
 def deleted(connection: psycopg.Connection[Any]) -> dict[str, int]:
     """Return the rows that were deleted from each partition of the log by hand."""
-    return dict(connection.execute(statement("lake/deleted")).fetchall())
+    return dict(fetch(connection, "lake/deleted"))  # type: ignore[arg-type]
 
 
 def at_begin(connection: psycopg.Connection[Any], offset: dict[str, Any]) -> dict[str, Any]:
@@ -151,15 +150,14 @@ def check_name(name: str) -> None:
 
 def position(connection: psycopg.Connection[Any], name: str) -> Point | None:
     """Return where a consumer is, or None when it never reported."""
-    row = psycopg.ClientCursor(connection).execute(statement("lake/consumer_position"), {"name": name}).fetchone()
-    return None if row is None else Point(*row)
+    found = fetch(connection, "lake/consumer_position", name=name)
+    return Point(*found[0]) if found else None
 
 
 def report(connection: psycopg.Connection[Any], name: str, point: Point, horizon: int) -> bool:
     """Move a consumer to a point, and return whether retention had stopped waiting for it since the last report."""
-    parameters = {"name": name, "txid": point.txid, "event": point.id, "horizon": horizon}
-    row = psycopg.ClientCursor(connection).execute(statement("lake/consumer_report"), parameters).fetchone()
-    return bool(row and row[0])
+    found = fetch(connection, "lake/consumer_report", name=name, txid=point.txid, event=point.id, horizon=horizon)
+    return any(given_up for (given_up,) in found)
 
 
 def forget(connection: psycopg.Connection[Any], name: str) -> bool:

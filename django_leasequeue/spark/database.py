@@ -13,6 +13,7 @@ import psycopg
 from psycopg import conninfo
 
 from ..exceptions import InvalidOption, StorageError
+from ..sql import statement
 
 #: How the database is found.
 CONNECTION = frozenset(
@@ -114,6 +115,12 @@ class Database:
             return psycopg.connect(**parameters, autocommit=autocommit, prepare_threshold=None)
         except psycopg.OperationalError as error:
             raise StorageError(f"No connection to {self!r}: {error}", error) from None
+
+
+def fetch(connection: psycopg.Connection[Any], name: str, /, **parameters: Any) -> list[tuple[Any, ...]]:
+    """Run a statement and return its rows."""
+    cursor = psycopg.ClientCursor(connection).execute(statement(name), parameters or None)
+    return cursor.fetchall() if cursor.description else []
 
 
 def resolve(options: dict[str, str]) -> Database:

@@ -10,12 +10,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import psycopg
-
 from ..exceptions import InvalidOption, LeaseQueueError
-from ..sql import statement
 from . import delta
-from .database import CONNECTION, resolve
+from .database import CONNECTION, fetch, resolve
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -60,6 +57,7 @@ class Lake:
             raise InvalidOption("The lake needs a path: LEASEQUEUE['LAKE']['PATH'], or --lake.")
         self.spark = spark
         self.root = root.rstrip("/")
+        self._notes: dict[str, dict[str, Any]] | None = None
         # What the lake began with; else Delta where its extra is installed. (A Connect server may not have it.)
         here = delta.installed() and not type(spark).__module__.startswith("pyspark.sql.connect")
         self.format = format or self.note("lake").get("format") or ("delta" if here else "parquet")
@@ -120,9 +118,14 @@ class Lake:
             return
         from pyspark.sql import functions as f
 
-        writer = rows.withColumn("job_day", f.col("enqueued_at").cast("date")).write.partitionBy("job_day")
+        rows = rows.withColumn("job_day", f.col("enqueued_at").cast("date"))
+        writer = rows.write.partitionBy("job_day")
         replaced = "static" if days is None else "dynamic"
         writer.mode("overwrite").options(**delta.PLAIN, partitionOverwriteMode=replaced).parquet(path)
+        # Spark replaces the days that have rows now; one that has none left would keep what it had.
+        filled = {} if not days else {row.job_day.isoformat() for row in rows.select("job_day").distinct().collect()}
+        for day in sorted(set(days or ()).difference(filled)):
+            rows.drop("job_day").where("false").coalesce(1).write.mode("overwrite").parquet(f"{path}/job_day={day}")
 
     def put(self, path: str, rows: DataFrame) -> None:
         """Write a table of gold, which is small, in place of what is there."""
@@ -135,7 +138,22 @@ class Lake:
 
     def note(self, name: str) -> dict[str, Any]:
         """Return what was noted under a name, or nothing."""
-        return self.note_at(self.path("_notes", name))
+        if self._notes is None:
+            self.read_notes()
+        return dict((self._notes or {}).get(name, {}))
+
+    def read_notes(self) -> None:
+        """Read all notes again: another run may have written some since they were read."""
+        from pyspark.errors import AnalysisException
+        from pyspark.sql import functions as f
+
+        try:
+            rows = self.spark.read.text(self.path("_notes", "*")).select(f.input_file_name(), "value").collect()
+        except AnalysisException as error:
+            if error.getCondition() != "PATH_NOT_FOUND":
+                raise
+            rows = []
+        self._notes = {file.rsplit("/", 2)[1]: json.loads(value) for file, value in rows}
 
     def note_at(self, path: str) -> dict[str, Any]:
         """Return what was noted in a directory, or nothing."""
@@ -155,7 +173,9 @@ class Lake:
 
     def put_note(self, name: str, value: dict[str, Any]) -> None:
         """Note something, in place of what was there. A note that is lost only makes work be done again."""
-        self.put_note_at(self.path("_notes", name), value)
+        if value != self.note(name):
+            self.put_note_at(self.path("_notes", name), value)
+            self._notes = {**(self._notes or {}), name: value}
 
     def put_note_at(self, path: str, value: dict[str, Any]) -> None:
         """Note something in a directory, in place of what was there."""
@@ -177,21 +197,22 @@ def only_run(lake: Lake, source: Mapping[str, str], consumer: str | None = None)
     with resolve(place).connect() as connection:
 
         def lock(name: str) -> bool:
-            cursor = psycopg.ClientCursor(connection).execute(statement("lake/run_lock"), {"name": name})
-            row = cursor.fetchone()
-            return row is not None and bool(row[0])
+            return bool(fetch(connection, "lake/run_lock", name=name)[0][0])
 
         if consumer is not None and not lock(consumer):
             raise RunInProgress(
                 f"Another run of the consumer {consumer!r} is not over: wait for it, or give a second lake a"
                 " consumer of its own (--consumer)."
             )
-        known = lake.note("lake")
-        if not lock("lake " + str(known.get("name", lake.root))):
+        if not lake.note("lake"):
+            lake.read_notes()
+        if not lock("lake " + str(lake.note("lake").get("name", lake.root))):
             raise RunInProgress(
                 f"Another command writes to the lake {lake.root}, or a run of another consumer: wait for it. A lake has"
                 " one consumer; give a second one a path of its own (--lake)."
             )
+        lake.read_notes()
+        known = lake.note("lake")
         if known.get("format", lake.format) != lake.format:
             raise InvalidOption(
                 f"The lake {lake.root} has tables in the format {known['format']!r}, not {lake.format!r}: set"

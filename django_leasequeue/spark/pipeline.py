@@ -52,20 +52,11 @@ def run(
 ) -> Ran:
     """Run the whole pipeline once, over what is new.
 
-    Args:
-        lake: where to.
-        source: options of the source (see docs/reference/lake.md), for example ``{"alias": "default"}``.
-        consumer: the name under which retention knows this lake.
-        batch: events of a micro-batch.
-        wanted_wait: 99th percentile of waiting (seconds) that the capacity table plans for.
-        tenant_tag: the tag by whose values the table ``tenants`` sums up; None: it has no rows.
-        accept_loss: go on where retention has dropped events that were not read.
-        tell: called with a line for each step.
-
-    Raises:
-        InvalidOption: the checkpoint does not belong to the files of bronze, or a newer version wrote the lake.
-        RunInProgress: another run of the same lake or consumer is not over.
-        PipelineFailed: the stream ended with an error.
+    ``source`` has options of the source (docs/reference/lake.md), for example ``{"alias": "default"}``; ``consumer`` is
+    the name under which retention knows this lake, ``batch`` the events of a micro-batch. ``wanted_wait`` is the 99th
+    percentile of waiting (seconds) that capacity is planned for, ``tenant_tag`` the tag by whose values ``tenants``
+    sums up. With ``accept_loss`` it goes on where retention has dropped events that were not read. ``tell`` gets a line
+    of each step.
     """
     seconds: dict[str, float] = {}
 

@@ -20,7 +20,7 @@ from psycopg import sql
 
 from ..exceptions import StorageError
 from ..sql import statement
-from .database import Database
+from .database import Database, fetch
 from .tables import Place
 
 MAX_ID = 2**63 - 1
@@ -64,39 +64,30 @@ class Leaf(NamedTuple):
 
 def horizon(connection: psycopg.Connection[Any]) -> Horizon:
     """Return the number below which every transaction has ended, and is on disk: a crash takes none of them back."""
-    row = connection.execute(statement("lake/horizon")).fetchone()
-    assert row is not None
-    xmin, system, timeline, place = row
+    ((xmin, system, timeline, place),) = fetch(connection, "lake/horizon")
     if place is not None:
         # A role that may not write waits for the WAL writer, which comes several times a second.
         with suppress(psycopg.errors.InsufficientPrivilege):
-            connection.execute(statement("lake/flush"))
+            fetch(connection, "lake/flush")
         end = time.monotonic() + _FLUSH
-        while not _flushed(connection, place):
+        while not fetch(connection, "lake/flushed", place=place)[0][0]:
             if time.monotonic() > end:
                 raise StorageError(f"The server has not written its WAL up to {place} within {_FLUSH:g} s.")
             time.sleep(0.05)
     return Horizon(xmin, system, timeline)
 
 
-def _flushed(connection: psycopg.Connection[Any], place: str) -> bool:
-    row = psycopg.ClientCursor(connection).execute(statement("lake/flushed"), {"place": place}).fetchone()
-    return bool(row and row[0])
-
-
 def kept(connection: psycopg.Connection[Any], timeline: int, current: int) -> Point:
     """Return the place up to which no failover from a timeline to the server's has lost events."""
-    place = {"timeline": timeline, "current": current}
-    row = psycopg.ClientCursor(connection).execute(statement("timeline_kept"), place).fetchone()
-    return max(START, Point((row[1] if row else None) or 0, 0))
+    found = fetch(connection, "timeline_kept", timeline=timeline, current=current)
+    return max(START, Point((found[0][1] if found else None) or 0, 0))
 
 
 def leaves(connection: psycopg.Connection[Any], relation: str) -> list[Leaf]:
     """Return the tables that hold a relation's rows, in order of their numbers."""
-    rows = connection.execute(statement("lake/leaves"), {"relation": relation}).fetchall()
     return [
         Leaf(schema, name, pages, density or _ROWS_PER_PAGE, low, high)
-        for schema, name, pages, density, low, high in rows
+        for schema, name, pages, density, low, high in fetch(connection, "lake/leaves", relation=relation)
     ]
 
 

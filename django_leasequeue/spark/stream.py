@@ -19,10 +19,9 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from ..exceptions import InvalidOption
-from ..sql import statement
 from . import arrow, consumers, slices, tables
 from .consumers import Loss, StreamInterrupted
-from .database import Options, resolve
+from .database import Options, fetch, resolve
 from .slices import MAX_ID, START, Point
 from .source import ROWS_PER_PARTITION, Slice, chosen, query, read
 
@@ -185,16 +184,14 @@ class EventStream(DataSourceStreamReader):
             # Sorting so many takes as long as reading them: a place that is known will do, if it is near enough.
             # What lies before a point is an estimate: somewhat less, so that it is seldom too much.
             within = [point for point, before in points if before <= most * 0.98 and point < top]
-            if within and most * NEAR <= _count(connection, after, within[-1]) <= most:
-                return within[-1]
+            if within:
+                ((count,),) = fetch(connection, "lake/count", **_between(after, within[-1]))
+                if most * NEAR <= count <= most:
+                    return within[-1]
         bounds = [point for point, before in points if before >= most and point < top]
         for bound in (*bounds[:1], *bounds[4:5], top):
-            row = psycopg.ClientCursor(connection).execute(
-                statement("lake/nth"),
-                {**_between(after, bound), "most": most},
-            ).fetchone()  # fmt: skip
-            if row is not None:
-                return Point(*row)
+            if found := fetch(connection, "lake/nth", **_between(after, bound), most=most):
+                return Point(*found[0])
             if _any(connection, after, bound):
                 return bound
         return after
@@ -258,13 +255,7 @@ def _between(after: Point, until: Point) -> dict[str, int]:
 
 
 def _any(connection: psycopg.Connection[Any], after: Point, until: Point) -> bool:
-    row = psycopg.ClientCursor(connection).execute(statement("lake/any"), _between(after, until)).fetchone()
-    return bool(row and row[0])
-
-
-def _count(connection: psycopg.Connection[Any], after: Point, until: Point) -> int:
-    row = psycopg.ClientCursor(connection).execute(statement("lake/count"), _between(after, until)).fetchone()
-    return row[0] if row else 0
+    return bool(fetch(connection, "lake/any", **_between(after, until))[0][0])
 
 
 def stream_reader(options: Options, schema: StructType) -> DataSourceStreamReader:

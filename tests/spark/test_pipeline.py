@@ -20,13 +20,14 @@ from django_leasequeue.engine.upkeep import partitions
 from django_leasequeue.exceptions import InvalidOption
 from django_leasequeue.models import EventKind, JobEvent, JobState, LakeFigure, LakeSlice, LiveJob
 from django_leasequeue.spark import archive, layout, pipeline, replay, report, retention
-from django_leasequeue.spark.layout import Lake
+from django_leasequeue.spark.layout import FORMATS, Lake
 from tests.engine.helpers import make
 from tests.spark.conftest import Source
 from tests.spark.helpers import at, batch, event, work
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
+DAY = "2030-01-01"
 OLD = at(-10 * 365 * 86_400)
 
 
@@ -110,6 +111,25 @@ def test_a_job_is_in_silver_once_whatever_comes_late(
     pipeline.ingest(lake, source.options)
     assert pipeline.refine(lake) == 1
     assert rows(lake, lake.silver("jobs"), "seq", "state") == [(1, "open"), (2, "cancelled"), (3, "open")]
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_a_day_whose_only_job_belongs_to_another_is_empty(
+    lake: Lake, source: Source, database: psycopg.Connection[Any], format_: str
+) -> None:
+    if format_ == "delta":
+        pytest.importorskip("deltalake")
+    lake = Lake(lake.spark, lake.root, format_)
+    event(database, seq=1, kind=2, node="a", occurred_at=at(12 * 3_600 + 5), waited=0)
+    event(database, seq=2, kind=2, node="a", occurred_at=at(36 * 3_600 + 5), waited=0)
+    event(database, seq=3, occurred_at=at(36 * 3_600 + 5))
+    pipeline.run(lake, source.options)
+    for seq in (1, 2):
+        event(database, seq=seq, occurred_at=at(-1))
+    pipeline.run(lake, source.options)
+    assert rows(lake, lake.silver("jobs"), "seq", "job_day") == [(1, DAY), (2, DAY), (3, "2030-01-03")]
+    assert rows(lake, lake.silver("attempts"), "seq", "job_day") == [(1, DAY), (2, DAY)]
+    assert rows(lake, lake.gold("quality"), "violations") == [(0,)] * 9
 
 
 def test_a_run_killed_while_it_replaced_days_leaves_nothing_out(
