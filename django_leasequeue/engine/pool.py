@@ -50,14 +50,9 @@ def connection_parameters(using: str) -> dict[str, Any]:
 
     What ``OPTIONS`` of the alias does not say has ``TCP_DEFAULTS``; where it names a service, its file has the word.
     """
-    wrapper = connections[using]
-    params = dict(wrapper.get_connection_params())
+    params = dict(connections[using].get_connection_params())
     for ours in ("cursor_factory", "context", "prepare_threshold"):
         params.pop(ours, None)
-    return _over_defaults(params)
-
-
-def _over_defaults(params: dict[str, Any]) -> dict[str, Any]:
     return params if "service" in params else {**TCP_DEFAULTS, **params}
 
 
@@ -164,7 +159,9 @@ def connect(
     ``pg_stat_activity`` would show (except behind a pooler, whose sessions others use next).
     """
     ours = bool(dsn) or prepares(using)  # not a pooler's, which others use next
-    params = _over_defaults(dict(conninfo_to_dict(dsn))) if dsn else connection_parameters(using)
+    params = dict(conninfo_to_dict(dsn)) if dsn else connection_parameters(using)
+    if "service" not in params:
+        params = {**TCP_DEFAULTS, **params}
     if timeout is not None:
         params["connect_timeout"] = timeout
     if name and ours:

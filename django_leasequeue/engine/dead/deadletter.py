@@ -75,7 +75,7 @@ def retire_steps(
         capped = any(target.config.get(option) for option in ("cap_records", "cap_bytes"))
         if capped:
             yield BEGIN, {}
-            yield from caps.lock_steps(target.id)
+            yield "cap_lock", {"queue": target.id}
         params = {"queue": queue_id, "target": target.id, "node": node, "claims": arrays.integers(tokens)}
         for start in range(0, len(seqs), ROUND):
             moved = yield from _move(params, seqs[start : start + ROUND], project, dead_letter)

@@ -71,7 +71,7 @@ def enqueue_steps(
         return None
     ((queue_id, kind, order, low, high, queue_ttl, log, durability, now, seqs, capped),) = rows
     if capped:
-        yield from caps.lock_steps(queue_id)
+        yield "cap_lock", {"queue": queue_id}
     created = now.isoformat()
     tail = _NULL if origin is None else _text(origin)
     is_log = kind == "log"

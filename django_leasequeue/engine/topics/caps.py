@@ -22,13 +22,6 @@ logger = logging.getLogger("django_leasequeue")
 TRIM = 1_000
 
 
-class _Live(NamedTuple):
-    """A row of ``cap_count``."""
-
-    records: int
-    bytes: int
-
-
 class _Room(NamedTuple):
     """The figures of a capped topic: at most ``records`` and ``bytes`` are live; ``None`` when nobody counted."""
 
@@ -41,10 +34,6 @@ class _Room(NamedTuple):
     bytes: int | None
 
     @property
-    def counted(self) -> bool:
-        return self.records is not None and self.bytes is not None
-
-    @property
     def over(self) -> tuple[int, int]:
         """Records and bytes above the cap, 0 and 0 when there is room."""
         return (
@@ -53,19 +42,14 @@ class _Room(NamedTuple):
         )
 
 
-def lock_steps(queue_id: int) -> Steps[None]:
-    """Steps that make the writers of a capped topic take turns. They need a transaction around them."""
-    yield "cap_lock", {"queue": queue_id}
-
-
 def enforce_steps(queue_id: int, seqs: Sequence[int], *, dead_letters: bool = False) -> Steps[None]:
     """Steps that make a topic keep its cap after records were written, in the writer's transaction."""
     (noted,) = yield "cap_note", {"queue": queue_id, "seqs": arrays.integers(seqs)}
     room = _Room._make(noted)
     # Logs lose records only to those who say so. A queue loses them with every ack: the figures are a bound there.
-    if not room.counted or (room.type == QueueType.QUEUE and any(room.over)):
-        (counted,) = yield "cap_count", {"queue": queue_id}
-        room = room._replace(**_Live._make(counted)._asdict())
+    if None in (room.records, room.bytes) or (room.type == QueueType.QUEUE and any(room.over)):
+        ((records, size),) = yield "cap_count", {"queue": queue_id}
+        room = room._replace(records=records, bytes=size)
     if any(room.over) and room.discard == Discard.REJECT:
         limit = " and ".join(
             f"{cap} {what}" for cap, what in ((room.cap_records, "records"), (room.cap_bytes, "bytes")) if cap
@@ -77,8 +61,9 @@ def enforce_steps(queue_id: int, seqs: Sequence[int], *, dead_letters: bool = Fa
         raise QueueFull(f"{full} Nothing was written. Consume or delete records, or raise the cap.")
     while any(room.over):
         records, size = room.over
-        rows = yield "cap_trim", {"queue": queue_id, "records": records, "bytes": size, "size": TRIM}
-        oldest = [seq for (seq,) in rows]
+        oldest = [
+            seq for (seq,) in (yield "cap_trim", {"queue": queue_id, "records": records, "bytes": size, "size": TRIM})
+        ]
         gone = yield from remove_steps(queue_id, oldest, JobState.values, reason="cap", gap="cap")
         if not gone:  # others took them meanwhile: the next write sees to it
             return
