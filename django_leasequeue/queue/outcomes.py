@@ -286,10 +286,6 @@ def failure_of(row: Status) -> JobFailed:
 
 
 def result_of(row: Status | Reply, serializer: Serializer) -> Any:
-    """Return the result of a completed job.
-
-    Raises:
-        SerializerError: it cannot be read with the queue's serializer.
-    """
+    """Return the result of a completed job."""
     value = None if row.result_json is None else codec.loads(row.result_json)
     return serializer.read(value, row.result_body, f"the result of job {row.key or row.seq}")

@@ -228,7 +228,9 @@ class LeaseQueueTaskResult(GenericTaskResult[T]):
         if not self.errors:
             raise JobCancelled(self.id)
         last = self.errors[-1]
-        message = last.traceback.rstrip().rpartition("\n")[2]
+        # The traceback ends in the class, without "builtins.", and the message.
+        kind = last.exception_class_path.removeprefix("builtins.")
+        message = last.traceback.rstrip().rpartition("\n")[2].removeprefix(f"{kind}: ")
         errors = [{"type": error.exception_class_path, "traceback": error.traceback} for error in self.errors]
         raise JobFailed(self.id, last.exception_class_path, message, self.attempts, errors)
 

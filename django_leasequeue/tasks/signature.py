@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 
@@ -179,6 +179,13 @@ def check_step(step: Any, where: str) -> Step[Any]:
             f"{where} takes signatures, such as task.s(1), chains, groups and chords; {step!r:.200} is none of them."
         )
     return step
+
+
+def check_steps(steps: Any, where: str) -> list[Step[Any]]:
+    """Return the parts of a chain or a group."""
+    if isinstance(steps, Step) or not isinstance(steps, Iterable):
+        raise InvalidOption(f"{where} takes a list of steps, such as [task.s(1)]; it is {steps!r:.200}.")
+    return [check_step(step, where) for step in steps]
 
 
 _RESULT = payloads.Columns("result_json", None)

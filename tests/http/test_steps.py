@@ -8,7 +8,7 @@ import pytest
 
 from django_leasequeue import engine
 from django_leasequeue.engine import clock as engine_clock
-from django_leasequeue.http.keys import create_key
+from django_leasequeue.http.access import create_key
 from django_leasequeue.models import Job, JobStep
 from django_leasequeue.tasks import emit
 from django_leasequeue.worker import JobControl
