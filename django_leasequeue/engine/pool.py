@@ -173,9 +173,13 @@ def connect(
         connection.execute(connection.role, prepare=False)
     _plain_integers(connection)
     if ours:
-        limit = "" if patience is None else _LIMIT.format(int(patience * 900))
-        connection.execute((STEADY_PLANS + _UTC + limit).encode(), prepare=False)
+        connection.execute(_settings(patience), prepare=False)
     return connection
+
+
+def _settings(patience: float | None) -> bytes:
+    """Return the statement that sets up a session of ours."""
+    return (STEADY_PLANS + _UTC + (_LIMIT.format(int(patience * 900)) if patience else "")).encode()
 
 
 _LIMIT = (
@@ -223,9 +227,7 @@ async def _configure(using: str, connection: AsyncConnection) -> None:
     if not prepares(using):
         return
     _plain_integers(connection)
-    patience = conf.settings.STATEMENT_TIMEOUT
-    setting = STEADY_PLANS + _UTC + (_LIMIT.format(int(patience * 900)) if patience else "")
-    await connection.execute(setting.encode(), prepare=False)
+    await connection.execute(_settings(conf.settings.STATEMENT_TIMEOUT), prepare=False)
 
 
 async def _try_again(failed: AsyncConnectionPool[Any]) -> None:

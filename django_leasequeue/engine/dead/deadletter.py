@@ -11,13 +11,12 @@ from django.core.exceptions import ImproperlyConfigured
 from ...enums import DEAD_LETTER_SELF
 from ...exceptions import InvalidOption
 from .. import arrays
-from ..jobs.remove import DUPLICATE, holder_steps
+from ..jobs.remove import DUPLICATE, enforce_cap, holder_steps
 from ..limits import MAX_KEPT_NAME_BYTES, check_list, check_place, check_seqs, check_text, clamp_delay
 from ..operation import BEGIN, Steps, announce, operation
 from ..queues import routing
 from ..queues.presets import Definition
 from ..queues.queues import find, make_defined, require
-from ..topics import caps
 
 logger = logging.getLogger("django_leasequeue")
 
@@ -82,7 +81,7 @@ def retire_steps(
             gone += moved
             if capped and moved:
                 written = [job.new_seq for job in moved if job.new_seq is not None]
-                yield from caps.enforce_steps(target.id, written, dead_letters=True)
+                yield from enforce_cap(target.id, written, dead_letters=True)
     for job in gone:
         yield from announce_dead(queue_id, project, job.seq, job.key, job.name, job.deliveries)
     return [job.seq for job in gone]

@@ -12,8 +12,8 @@ from .. import arrays
 from ..operation import COPY, Steps
 from ..rows import END, PLAIN, TAG, Enqueued, EnqueueStatus, NewJob, make_id
 from ..tags import tags_json
-from ..topics import caps
 from .new_jobs import LARGE_CHARACTERS, flags_of
+from .remove import enforce_cap
 
 #: From this many jobs on COPY is faster than one statement.
 THRESHOLD = 100
@@ -133,7 +133,7 @@ def enqueue_steps(
     else:
         yield "bulk_close_plain", closing
     if capped:
-        yield from caps.enforce_steps(queue_id, seqs)
+        yield from enforce_cap(queue_id, seqs)
     if not odd or is_log:
         word = str((JobState.RECORD if is_log else JobState.READY).label)
         return list(

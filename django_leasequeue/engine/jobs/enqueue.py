@@ -19,10 +19,9 @@ from ..limits import MAX_NODE_BYTES, check_integer, check_list, check_place, che
 from ..operation import BEGIN, Rows, Steps, announce, operation
 from ..queues.queues import find, make_declared
 from ..rows import Enqueued, EnqueueStatus, NewJob, make_id
-from ..topics import caps
 from . import bulk
 from .new_jobs import MAX_BYTES, check_job, flags_of, narrow, parameters, payloads
-from .remove import DUPLICATE, STATES, existing, holder_steps
+from .remove import DUPLICATE, STATES, enforce_cap, existing, holder_steps
 from .unique import unique_steps
 
 _LIMIT = itemgetter(NewJob._fields.index("limit"))
@@ -185,7 +184,7 @@ def _add(
         yield from _taken(jobs, answers, params)
     complete = [answer for answer in answers if answer is not None]
     if capped is not None:
-        yield from caps.enforce_steps(capped, [a.seq for a in complete if a.status is EnqueueStatus.QUEUED])
+        yield from enforce_cap(capped, [a.seq for a in complete if a.status is EnqueueStatus.QUEUED])
     return complete
 
 
@@ -206,7 +205,7 @@ class EnqueueRow(NamedTuple):
 def rows_steps(params: dict[str, Any], create: bool) -> Steps[tuple[list[EnqueueRow], int | None]]:
     """Steps that run the statement; they make a missing queue, or wait for a session that keeps it from writers.
 
-    Writers of a topic with a cap take turns: return its number as well, for ``caps.enforce_steps``.
+    Writers of a topic with a cap take turns: return its number as well, for ``enforce_cap``.
     """
     rows: Rows = yield "enqueue", {**params, "held": False}
     if not rows:

@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 from ...exceptions import LeaseQueueError, QueueNotFound
 from .. import arrays
 from ..operation import Steps, operation
-from ..topics import caps
 from .enqueue import EnqueueRow, rows_steps
-from .remove import DUPLICATE, holder_steps
+from .remove import DUPLICATE, enforce_cap, holder_steps
 
 #: Dead letters that one statement takes out.
 REPLAYED = 1_000
@@ -99,7 +98,7 @@ def _add(staged: _Staged, place: dict[str, Any], params: dict[str, Any]) -> Step
     answers, capped = yield from rows_steps(params, create=False)
     seqs = yield from _with_freed(staged, answers, place, params)
     if capped is not None:
-        yield from caps.enforce_steps(capped, seqs)
+        yield from enforce_cap(capped, seqs)
     return len(seqs)
 
 

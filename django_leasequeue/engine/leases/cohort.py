@@ -54,15 +54,11 @@ class Joined(NamedTuple):
 def _check(claimers: Sequence[Claimer]) -> list[Claimer]:
     if len(check_list(claimers, "the claimers")) > MAX_CLAIMERS:
         raise InvalidOption(f"one deal serves at most {MAX_CLAIMERS} claimers; there are {len(claimers)}.")
-    return [
-        Claimer(
-            check_node(claimer.node),
-            check_count(claimer.size, "the number of jobs to claim", MAX_BATCH),
-            clamp_lease(claimer.lease_ms),
-            claimer.connection,
-        )
-        for claimer in claimers
-    ]
+    checked = []
+    for node, size, lease_ms, connection in claimers:
+        size = check_count(size, "the number of jobs to claim", MAX_BATCH)  # noqa: PLW2901
+        checked.append(Claimer(check_node(node), size, clamp_lease(lease_ms), connection))
+    return checked
 
 
 def _columns(claimers: Sequence[Claimer]) -> dict[str, Any]:
