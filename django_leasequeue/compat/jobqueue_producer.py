@@ -97,8 +97,8 @@ class Producer(OnDatabase):
     ) -> Any:
         """Add a job, or join the one with its id, and wait for its result. One that has failed is run again.
 
-        Raises: TimeoutError: not in time (in seconds); the job goes on. MaxRetriesError: it failed as often as it may.
-        ``JobFailedError``: its handler gave up. JobCancelledError: it was cancelled.
+        ``TimeoutError``: not in time (in seconds); the job goes on. ``MaxRetriesError``: it failed as often as it may,
+        ``JobFailedError``: its handler gave up. ``JobCancelledError``: it was cancelled.
         """
         options = self._options(id, max_attempts, result_ttl)
         self._free(id)

@@ -31,11 +31,7 @@ class MetricsView(ApiView):
     schema = None  # type: ignore[assignment]  # as DRF's documentation says
 
     async def get(self, request: Request) -> HttpResponse:
-        """Answer with the figures, as text or OpenMetrics.
-
-        Raises:
-            ApiError: the key has prefixes, or prometheus-client is not installed.
-        """
+        """Answer with the figures, as text or OpenMetrics."""
         try:
             load_extra("prometheus_client", "prometheus")
         except ImproperlyConfigured as error:
