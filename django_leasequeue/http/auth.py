@@ -108,10 +108,8 @@ async def authenticate(request: Request, runner: RequestRunner, *, in_query: boo
         known = ring.recall(prefix)
         if known is None:
             # The keys are in the default database, wherever the queues are.
-            home = conf.settings.DATABASE
-            keys = runner if runner.using == home else RequestRunner(home, threaded=runner.threaded)
             with looking_up(request, prefix, secret):
-                known = ring.learn(prefix, await keys.run(find(prefix)))
+                known = ring.learn(prefix, await runner.on(conf.settings.DATABASE).run(find(prefix)))
         access = ring.check(known, secret)
         request.user, request.auth = AnonymousUser(), access
         return access

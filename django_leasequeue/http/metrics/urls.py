@@ -15,7 +15,6 @@ from ...metrics.figures import DatabaseLook, last_look, look
 from ...metrics.prometheus import exposition, families, of_each, pools
 from ..access import PROJECTS, READ
 from ..errors import ApiError
-from ..running import RequestRunner
 from ..views import ApiView
 
 
@@ -58,8 +57,8 @@ class MetricsView(ApiView):
 
     async def _look(self, alias: str) -> DatabaseLook:
         memory = last_look(alias)
-        runner = RequestRunner(alias, threaded=self.runner.threaded)
-        return memory.recall() or memory.keep(await runner.run(look(memory.log, conf.settings.METRICS.MAX_QUEUES)))
+        found = memory.recall()
+        return found or memory.keep(await self.runner.on(alias).run(look(memory.log, conf.settings.METRICS.MAX_QUEUES)))
 
 
 app_name = "leasequeue_metrics"

@@ -17,7 +17,6 @@ from ...engine.queues import routing
 from ...exceptions import LeaseLost
 from ..access import EMIT, READ, WRITE
 from ..fields import OPTIONAL, Anything, Body, Integer, NodeName, Text
-from ..running import RequestRunner
 from ..schema import Parameter
 from ..views import ApiView, T
 from .base import NODE, Count, TopicView, endpoint
@@ -273,5 +272,5 @@ class EventView(ApiView):
         # In each database: the jobs that wait for it may be anywhere. Safe to repeat where one of them is away.
         first = False
         for alias in routing.aliases():
-            first |= await RequestRunner(alias, threaded=self.runner.threaded).run(operation)
+            first |= await self.runner.on(alias).run(operation)
         return self.answer(EventEmitted(event=event, first=first), status=201 if first else 200)

@@ -194,8 +194,7 @@ class WatchesView(ApiView):
             require(self.access, frozenset(), topic)
             homes.setdefault(routing.alias_of(self.project, topic), []).append(topic)
         for alias, names in homes.items():
-            runner = RequestRunner(alias, threaded=self.runner.threaded)
-            there = await runner.run(topics_there(names, project=self.project))
+            there = await self.runner.on(alias).run(topics_there(names, project=self.project))
             for topic in names:
                 if topic not in there:
                     raise QueueNotFound(topic, self.project)
@@ -237,7 +236,7 @@ class WatchStreamView(ApiView):
         topics, reset = self._watch(wid)
         for topic in topics:
             require(self.access, frozenset(), topic)
-        runners = {topic: RequestRunner(routing.alias_of(self.project, topic), threaded=False) for topic in topics}
+        runners = {topic: self.runner.on(routing.alias_of(self.project, topic)) for topic in topics}
         last = request.META.get("HTTP_LAST_EVENT_ID")
         positions = decode_id(last or "", topics)
         stream = WatchStream(runners, self.project, positions, partial(self.recheck, tuple(topics)), reset=reset)
