@@ -54,7 +54,7 @@ class Events:
 
     def __init__(self, queue: Queue, payload: Callable[[Any], Any] | None = None) -> None:
         self._queue = queue
-        self._payload = payload or _unchanged
+        self._payload = payload or (lambda value: value)
         self._handlers: dict[str, list[Callable[..., Any]]] = {}
         self._receivers: list[tuple[Signal, Callable[..., None]]] = []
         self._log: _Log | None = None
@@ -156,10 +156,6 @@ def error_of(job: ClaimedJob, failure: Failure, *, final: bool) -> JobFailed:
     used_up = final and 0 < job.max_deliveries <= job.deliveries
     kind = MaxRetries if used_up else JobFailed
     return kind(job.id, failure.type, failure.message, job.deliveries, [{"traceback": failure.traceback}])
-
-
-def _unchanged(value: Any) -> Any:
-    return value
 
 
 class _Log(logging.Handler):
