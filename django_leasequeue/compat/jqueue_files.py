@@ -77,7 +77,8 @@ class LocalFile:
                 found = file.read()
                 if found != version:
                     return False
-                kept = len(found if content.startswith(found) else os.path.commonprefix([found, content]))
+                differ = (at for at, (old, new) in enumerate(zip(found, content, strict=False)) if old != new)
+                kept = len(found) if content.startswith(found) else next(differ, len(content))
                 file.truncate(kept)
                 file.seek(kept)
                 file.write(content[kept:])
