@@ -145,15 +145,9 @@ def revoke_key(key: ApiKey, *, by: audit.Actor = audit.CODE) -> bool:
 
 def note(action: str, key: ApiKey, by: audit.Actor) -> None:
     """Write to the audit what was done to a key, in the transaction that does it; of its secret nothing."""
-    detail = {
-        "key": key.pk,
-        "name": key.name,
-        "prefix": key.prefix,
-        "scopes": key.scopes,
-        "topics": key.topics,
-        "rate_per_second": key.rate_per_second,
-        "expires_at": None if key.expires_at is None else key.expires_at.isoformat(),
-    }
+    fields = {name: getattr(key, name) for name in ("name", "prefix", "scopes", "topics", "rate_per_second")}
+    ends = None if key.expires_at is None else key.expires_at.isoformat()
+    detail = {"key": key.pk, **fields, "expires_at": ends}
     audit.write(action, **by._asdict(), project=key.project, detail=detail, using=key._state.db)
 
 

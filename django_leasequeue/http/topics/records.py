@@ -13,7 +13,7 @@ from ... import conf
 from ...engine import NewJob
 from ...engine.jobs.new_jobs import payload_too_large
 from ...engine.limits import MAX_KEY_BYTES, MAX_TAG_BYTES
-from ...engine.topics.log import MAX_TIMELINE
+from ...engine.topics.log import MAX_TIMELINE, read, sealer
 from ...engine.topics.topics import TopicLook, drop
 from ...engine.topics.writing import write
 from ...enums import PriorityOrder, QueueType
@@ -212,17 +212,9 @@ class DiffView(TopicView):
     )
     async def post(self, request: Request, topic: str) -> HttpResponse:
         body = await self.body()
-        page = await read_page(
-            self.runner,
-            self.project,
-            topic,
-            after=body["from_seq"],
-            size=body["limit"],
-            skip_nodes=body.get("node", ()),
-            wait=body["wait_ms"] / 1000,
-            timeline=body.get("timeline"),
-            reset=body["reset"],
-        )
+        page_of = {"project": self.project, "size": body["limit"], "skip_nodes": body.get("node", ())}
+        reads = partial(read, topic, **page_of, reset=body["reset"], seals=sealer(self.runner.using))
+        page = await read_page(self.runner, reads, body["from_seq"], body.get("timeline"), body["wait_ms"] / 1000)
         tags, meta = body["include_tags"], body["include_meta"]
         lag = max(0, page.head_seq - page.cursor)
         return self.answer(
