@@ -53,21 +53,12 @@ class Worker:
     quarter of a lease shorter than four seconds), a workflow that is cancelled ``job.cancelled``; a coroutine is
     cancelled then. No job is started on a lease that is over. Jobs may run twice: make handlers idempotent.
 
-    Args:
-        client: the server and the key; the worker has connections of its own.
-        topic: a queue.
-        handler: takes a ``ClientJob``. A function runs in a thread, a coroutine function in the event loop. What it
-            returns is ignored.
-        node: the worker's name, unique among all workers; by default host, process and a random part.
-        concurrency: how many jobs run at once, up to 1,000.
-        lease_ms: the length of the leases; a worker that is killed keeps its jobs so long from others.
-        stream: let the server push jobs (``/work``); otherwise claim, and look again while there is nothing to do.
-        poll_seconds: between claims of an empty queue, at most.
-        drain_seconds: how long a stop waits for running jobs.
-        retry_delay: the seconds before a job that raised is delivered again.
-
-    Raises:
-        InvalidOption: one of these cannot be.
+    Of ``client`` the server and the key are taken. The handler gets a ``ClientJob``: a function runs in a thread, a
+    coroutine function in the event loop; what it returns is ignored. ``node`` is unique among all workers; by default
+    host, process and a random part. Up to ``concurrency`` jobs (1,000 at most) run at once. A worker that is killed
+    keeps its jobs for ``lease_ms`` from others. With ``stream`` the server pushes jobs (``/work``); otherwise the
+    worker claims, and leaves an empty queue alone for ``poll_seconds`` at most. A stop waits ``drain_seconds`` for
+    running jobs; ``retry_delay`` returns the seconds before a job that raised is delivered again.
     """
 
     def __init__(

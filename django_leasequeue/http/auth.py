@@ -66,8 +66,7 @@ class ApiKeyAuthentication(BaseAuthentication):
     def authenticate(self, request: Request) -> tuple[AnonymousUser, Access] | None:
         """Return the anonymous user and the key's rights; ``None`` when the request carries no key of ours.
 
-        Raises:
-            ApiError: the key is unknown, revoked or expired; or too many unknown ones came from there.
+        ``ApiError``: the key is unknown, revoked or expired; or too many unknown ones came from there.
         """
         parts = split_token(bearer(request) or "")
         if parts is None:
