@@ -230,10 +230,14 @@ class Envelope(TypedDict):
 
 
 def endpoint(name: str, summary: str, *, parameters: Sequence[Parameter] = (), **said: Any) -> Callable[[F], F]:
-    """Say all of one operation of this door (``schema.endpoint``); the topic that a handler takes is a parameter."""
+    """Say all of one operation of this door (``schema.endpoint``).
+
+    The topic that a handler takes is a parameter. Operations of a module are a group, unless a ``tag`` says another.
+    """
 
     def apply(method: F) -> F:
         given = [TOPIC, *parameters] if "topic" in signature(method).parameters else parameters
+        said.setdefault("tag", method.__module__.rpartition(".")[2])
         return schema.endpoint(name, summary, envelope=Envelope, parameters=given, **said)(method)
 
     return apply

@@ -27,7 +27,6 @@ from .catalog import ConfigBody, ConfigField, TopicItemView
 from .fields import RECORD_FIELDS, Nodes, Records, invalid
 from .waiting import read_page
 
-_TAG = "records"
 _RETURN_SEQS = switch("return_seqs", True, "Whether `seqs` is wanted.")
 #: The longest wait of a long-poll; records of one read, where MAX_PAGE allows so many.
 MAX_WAIT_MS, MAX_READ = 30_000, 1_000
@@ -86,7 +85,6 @@ class TopicAddressView(TopicItemView):
     @endpoint(
         "writeRecords",
         "Append records",
-        tag=_TAG,
         description="All or none. The first write makes the topic, as `config` says (a log, if it says nothing).",
         scopes=[WRITE],
         adds=True,
@@ -203,7 +201,6 @@ class DiffView(TopicView):
     @endpoint(
         "readRecords",
         "Read records without leasing them",
-        tag=_TAG,
         scopes=[READ],
         description="In order of their numbers, also of a queue. No record is skipped because it was committed late.",
         body=DiffBody,
@@ -260,7 +257,6 @@ class DropView(TopicView):
     @endpoint(
         "deleteRecords",
         "Delete records by number or tag",
-        tag=_TAG,
         scopes=[DELETE],
         description="Leased jobs too: their acks are skipped afterwards.",
         body=DropBody,

@@ -22,7 +22,6 @@ from ..views import ApiView, T
 from .base import NODE, Count, TopicView, endpoint
 from .fields import LEASE_ID, NO_TOKEN, SEQ, LeaseId, invalid, parse_lease
 
-_TAG = "steps"
 #: The year 9999.
 MAX_TIME_MS = 253_402_300_799_999
 _ERRORS: dict[int, list[str]] = {404: ["topic_not_found"], 409: ["not_a_queue", "lease_lost"]}
@@ -81,7 +80,6 @@ class StepsView(LeasedJobView):
     @endpoint(
         "readSteps",
         "What the steps of a leased job have returned",
-        tag=_TAG,
         scopes=[READ, WRITE],
         description="Read once at the beginning of a delivery: what is there is not done again.",
         answers={200: JobSteps},
@@ -127,7 +125,6 @@ class StepView(LeasedJobView):
     @endpoint(
         "recordStep",
         "Keep what a step of a leased job has returned",
-        tag=_TAG,
         scopes=[WRITE],
         description="Safe to repeat: what was kept first stays, and is answered with 200.",
         body=StepBody,
@@ -186,7 +183,6 @@ class SuspendView(LeasedJobView):
     @endpoint(
         "suspendJob",
         "Give a leased job back until its time or its event has come",
-        tag=_TAG,
         scopes=[WRITE],
         description=(
             "The time is kept first: a later delivery that says the same waits for the rest only, and goes on when it "
@@ -251,7 +247,6 @@ class EventView(ApiView):
     @endpoint(
         "emitEvent",
         "Say that an event has happened: jobs that wait for it go on",
-        tag=_TAG,
         scopes=[EMIT],
         description=(
             "Jobs of the key's project that wait for it, whatever their topic, and those that will wait for it while "

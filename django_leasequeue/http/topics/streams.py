@@ -35,8 +35,6 @@ from .hub import WorkHub, WorkStream
 from .waiting import TOPICS_CHANNEL
 from .watching import WatchStream, decode_id
 
-_TAG = "streams"
-
 
 class StreamRegistry:
     """All hubs of one event loop and database, and what they hear from other processes."""
@@ -118,7 +116,6 @@ class WorkView(TopicView):
     @endpoint(
         "streamJobs",
         "Jobs as server-sent events",
-        tag=_TAG,
         scopes=[READ, WRITE],
         description=(
             "At most `max` jobs are leased to this connection at once; each ack or nack, sent to its own endpoint, "
@@ -169,7 +166,6 @@ class WatchesView(ApiView):
     @endpoint(
         "createWatch",
         "Prepare a stream of records of some topics",
-        tag=_TAG,
         scopes=[READ],
         description=lambda: f"Open `stream_url` within {conf.settings.API.WATCH_SECONDS:,} s, as often as you like.",
         body=WatchBody,
@@ -214,7 +210,6 @@ class WatchStreamView(ApiView):
     @endpoint(
         "streamRecords",
         "Records as server-sent events",
-        tag=_TAG,
         scopes=[READ],
         description=(
             "Events: `record` (a record with its `topic`), `caught-up` (`topic`, `head_seq`, `next_from_seq`), "
