@@ -52,20 +52,10 @@ def archive(
     tell: Callable[[str], None] = lambda line: None,
     crash: Callable[[str], None] = lambda step: None,
 ) -> list[LakeSlice]:
-    """Archive every closed partition that is not archived yet.
+    """Archive every closed partition that is not archived yet, and return their slices.
 
-    Args:
-        lake: where to.
-        source: options of the source.
-        using: the Django alias of the same database, for the manifest.
-        tell: called with a line per slice.
-        crash: called with the name of each step before it; tests raise there.
-
-    Returns:
-        The slices that were archived now.
-
-    Raises:
-        ArchiveDiffers: a slice could not be verified.
+    ``using`` is the Django alias of the same database, for the manifest; ``crash`` is called with the name of each step
+    before it, for tests to raise there.
     """
     made = []
     connection = connect(using)

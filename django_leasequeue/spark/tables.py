@@ -33,7 +33,7 @@ class Column:
 
     type: str
     sql: str
-    #: The SQL gives what a row of the log has of it; each job's is taken out of that (see :mod:`.jobwise`).
+    #: The SQL gives what a row of the log has of it; each job's is taken out of that (see :mod:`.arrow`).
     each: bool = False
 
 

@@ -10,7 +10,7 @@ from rest_framework.request import Request
 
 from ... import engine
 from ...engine import Ending, Operation, Outcome, Settled
-from ...engine.large.writing import result_limit
+from ...engine.large.payloads import result_limit
 from ...engine.leases.claim import claim_steps
 from ...engine.leases.cohort import Claimer
 from ...engine.leases.settle import result_too_large

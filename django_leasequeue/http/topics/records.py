@@ -14,8 +14,7 @@ from ...engine import NewJob
 from ...engine.jobs.new_jobs import payload_too_large
 from ...engine.limits import MAX_KEY_BYTES, MAX_TAG_BYTES
 from ...engine.topics.log import MAX_TIMELINE, read, sealer
-from ...engine.topics.topics import TopicLook, drop
-from ...engine.topics.writing import write
+from ...engine.topics.topics import TopicLook, drop, write
 from ...enums import PriorityOrder, QueueType
 from .. import payload
 from ..access import DELETE, READ, WRITE

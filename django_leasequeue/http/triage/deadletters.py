@@ -14,7 +14,7 @@ from rest_framework.request import Request
 
 from ... import engine
 from ...engine import audit
-from ...engine.dead import export
+from ...engine.dead import redaction
 from ...engine.dead.action import CONFLICTS, REDRIVE, RETRY, Acted, act
 from ...engine.dead.filter import DeadFilter, from_values
 from ...engine.dead.search import DeadRow
@@ -220,7 +220,7 @@ class DeadLettersView(TriageView):
         size = self.number(_PAGE_SIZE)
         payload = self.flag(_WITH_PAYLOAD)
         found = await self.run(dead_page(self.wanted(), after=self.cursor, size=size, payload=payload))
-        rows = [export.row(row, values=True) for row in found.rows]
+        rows = [redaction.row(row, values=True) for row in found.rows]
         return self.answer(shown(DeadLetters, found, dead_letters=rows, next_cursor=found.next))
 
 
@@ -258,7 +258,7 @@ class DeadLetterView(TriageView):
         parameters=[_SEQ, _QUEUE],
     )
     async def get(self, request: Request, seq: str) -> HttpResponse:
-        return self.answer({"dead_letter": export.row(await self.letter(seq, payload=True), values=True)})
+        return self.answer({"dead_letter": redaction.row(await self.letter(seq, payload=True), values=True)})
 
 
 class RedriveView(TriageView):

@@ -10,9 +10,8 @@ from rest_framework.request import Request
 
 from ... import engine
 from ...engine import WorkflowStatus
-from ...engine.cursors import decode_cursor, encode_cursor
-from ...engine.flow.figures import CAP, MAX_KEYS, MAX_LIMITS, list_limits, workflow_queues
-from ...engine.flow.workflows import MAX_PAGE
+from ...engine.codec import decode_cursor, encode_cursor
+from ...engine.flow.figures import CAP, MAX_KEYS, MAX_LIMITS, MAX_PAGE, list_limits, workflow_queues
 from ..access import READ
 from ..errors import ApiError
 from ..schema import Parameter, page_size
