@@ -89,14 +89,7 @@ class LeaseQueueBackend(BaseTaskBackend):
         self.config = backend_options.BackendOptions.of(self.options, self.queues)
 
     def validate_task(self, task: Task[..., Any]) -> None:
-        """Refuse a task that this backend cannot run.
-
-        Args:
-            task: the task, as ``@task`` or ``using()`` made it.
-
-        Raises:
-            InvalidTask: its function, priority, time or queue is not allowed; the message says which.
-        """
+        """Refuse a task that this backend cannot run: ``InvalidTask`` says what is not allowed."""
         # First, what Django's own checks take for granted.
         priority, run_after, name = task.priority, task.run_after, task.queue_name
         if not isinstance(priority, int) and not (isinstance(priority, float) and priority.is_integer()):
@@ -117,14 +110,7 @@ class LeaseQueueBackend(BaseTaskBackend):
     def enqueue(self, task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult[Any]:
         """Enqueue one call of a task, in the caller's transaction if there is one.
 
-        Args:
-            task: the task.
-            args: positional arguments: JSON.
-            kwargs: keyword arguments: JSON.
-
-        Returns:
-            The result, with status ``READY``. Its ``enqueued_at`` is ``None`` while it waits for the commit of data in
-            another database.
+        The result's ``enqueued_at`` is ``None`` while it waits for the commit of data in another database.
 
         Raises:
             InvalidTask: the backend does not accept the task, or no worker would find it by its name.
@@ -139,17 +125,9 @@ class LeaseQueueBackend(BaseTaskBackend):
         return (await arun(self._enqueue([(task, args, kwargs)], waits=False)))[0]
 
     def enqueue_many(self, calls: Iterable[Call]) -> list[TaskResult[Any]]:
-        """Enqueue many calls at once: all or none of a database, in the caller's transaction if there is one.
+        """Enqueue up to 100,000 calls ``(task, args, kwargs)``: all or none of a database; errors as of ``enqueue``.
 
-        Args:
-            calls: at most 100,000 of ``(task, args, kwargs)``; ``task.enqueue_many`` is shorter where the task is one.
-
-        Returns:
-            One result per call, in order.
-
-        Raises:
-            BatchTooLarge: there are more.
-            InvalidTask, TypeError, ValueError, QueueNotFound: as ``enqueue``; nothing was enqueued.
+        Return one result per call, in order. ``task.enqueue_many`` is shorter where the task is one.
         """
         return run(self._enqueue(calls, waits=True))
 
@@ -158,13 +136,7 @@ class LeaseQueueBackend(BaseTaskBackend):
         return await arun(self._enqueue(calls, waits=False))
 
     def get_result(self, result_id: str) -> TaskResult[Any]:
-        """Return what is known of a task by the id of its result.
-
-        Args:
-            result_id: ``id`` of the ``TaskResult`` that enqueueing returned.
-
-        Returns:
-            The result as it is now; ``refresh()`` reads it again.
+        """Return what is known of a task by the id of its result; ``refresh()`` reads it again.
 
         Raises:
             TaskResultDoesNotExist: there is none in this backend's project: it never was, or has expired.
@@ -291,17 +263,9 @@ class LeaseQueueBackend(BaseTaskBackend):
 
 def _key(result_id: Any) -> str:
     key = str(result_id)
-    if len(key) > MAX_ID or "\x00" in key or not _storable(key):
+    if len(key) > MAX_ID or "\x00" in key or key != key.encode(errors="replace").decode():
         raise _missing(key[:MAX_ID])
     return key
-
-
-def _storable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _missing(key: str) -> TaskResultDoesNotExist:

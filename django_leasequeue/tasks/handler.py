@@ -22,14 +22,14 @@ from ..worker.handler import EndingName, GiveUp, Retry
 from ..worker.steps import atomic_run
 from . import backoff as backoffs
 from .api import DEFAULT_TASK_BACKEND_ALIAS, normalize_json, task_backends
-from .codecs import decoded
+from .arguments import decoded
 from .context import LeaseQueueContext, running
 from .exceptions import FailForGood, ResultNotSerializable, RetryLater, TaskNotFound
 from .isolation import IsolatedTaskFailed, run_isolated
 from .registry import TaskEntry, find_entry
-from .replacing import ReplacementFailed, replaced, replacement_of
 from .signals import Announcer
 from .signature import first_argument, queue_database, read_inputs
+from .starting import ReplacementFailed, replaced, replacement_of
 from .task import LeaseQueueTask
 
 logger = logging.getLogger("django_leasequeue.tasks")

@@ -23,8 +23,8 @@ from .api import (
     Task,
     TaskResult,
 )
+from .arguments import OnConflict, UniqueUntil, check_limit, checked_unique_for, with_key_changes
 from .backoff import BackoffLike
-from .keys import OnConflict, UniqueUntil, check_limit, checked_unique_for, with_key_changes
 from .results import local
 from .signature import Signature
 

@@ -11,7 +11,7 @@ from django_leasequeue import Queue, conf
 from django_leasequeue.admin.job_search import arguments
 from django_leasequeue.models import Job
 from django_leasequeue.tasks import Limit, chain, task
-from django_leasequeue.tasks.codecs import decode, encode
+from django_leasequeue.tasks.arguments import decode, encode
 from django_leasequeue.testing import Harness
 from tests.tasks.helpers import run_one
 
