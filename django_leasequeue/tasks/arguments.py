@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
@@ -27,6 +28,15 @@ OnConflict = Literal["ignore", "replace", "reschedule"]
 
 #: Options of a task that are about its key.
 _ABOUT_KEY = ("unique_for", "unique_until", "on_conflict")
+
+
+@contextmanager
+def invalid_task() -> Iterator[None]:
+    """Raise ``InvalidTask`` for a value that the engine does not allow."""
+    try:
+        yield
+    except ValueError as error:
+        raise InvalidTask(f"{error}") from error
 
 
 class Key(str):
@@ -77,10 +87,8 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
 @lru_cache(maxsize=1_024)
 def _template_fields(function: Callable[..., Any], takes_context: bool, template: str, what: str) -> int:
     """Return how many fields a template has; raise ``InvalidTask`` for one that is no argument of the function."""
-    try:
+    with invalid_task():
         fields = fields_of(template, what)
-    except InvalidOption as error:
-        raise InvalidTask(f"{error}") from error
     signature = _signature(function)
     parameters = [] if signature is None else list(signature.parameters.values())[int(takes_context) :]
     if signature is None or any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters):
@@ -120,10 +128,8 @@ def _fill(task: Task[..., Any], template: str, args: Sequence[Any], kwargs: Mapp
 
 
 def _unique_key(key: Any) -> str:
-    try:
+    with invalid_task():
         return check_text(key, "the key of a task", MAX_UNIQUE_BYTES)
-    except InvalidOption as error:
-        raise InvalidTask(f"{error}") from error
 
 
 def checked_unique_for(task: LeaseQueueTask[..., Any]) -> float | None:
@@ -148,10 +154,8 @@ def checked_unique_for(task: LeaseQueueTask[..., Any]) -> float | None:
         return None
     if task.unique_until is not None:
         raise InvalidTask("a key holds for unique_for seconds or until unique_until: give one of them.")
-    try:
+    with invalid_task():
         seconds = float(seconds_of(span, "unique_for"))
-    except ValueError as error:
-        raise InvalidTask(f"{error}") from error
     if not 0.001 <= seconds <= MAX_SPAN_MS / 1000:
         raise InvalidTask(f"unique_for must be seconds, more than 0 and at most a hundred years; it is {span!r}.")
     return seconds
@@ -245,10 +249,8 @@ def limit_of_call(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str
 
 
 def _limit_key(key: Any) -> str:
-    try:
+    with invalid_task():
         return check_limit_key(key)
-    except InvalidOption as error:
-        raise InvalidTask(f"{error}") from error
 
 
 # Codecs: arguments beyond JSON, where ``LEASEQUEUE["TASK_CODECS"]`` names their types

@@ -14,7 +14,7 @@ from django.db import connections, transaction
 from .. import conf, engine
 from ..engine import tags
 from ..engine.queues import presets, routing
-from ..exceptions import BatchTooLarge, InvalidOption, LeaseQueueError
+from ..exceptions import BatchTooLarge, LeaseQueueError
 from ..twins import Either, Steps, arun, either, run
 from . import options as backend_options
 from . import signals
@@ -27,6 +27,7 @@ from .api import (
     TaskResult,
     TaskResultDoesNotExist,
 )
+from .arguments import invalid_task
 from .calls import (
     Calls,
     Queues,
@@ -102,10 +103,8 @@ class LeaseQueueBackend(BaseTaskBackend):
             raise InvalidTask(f"queue_name must be a text; it is {name!r}.")
         super().validate_task(task)
         if name not in self.queues:
-            try:
+            with invalid_task():
                 presets.check_name(name, "queue_name")
-            except InvalidOption as error:
-                raise InvalidTask(f"{error}") from error
 
     def enqueue(self, task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult[Any]:
         """Enqueue one call of a task, in the caller's transaction if there is one.

@@ -115,26 +115,16 @@ class Chord(Canvas[T_co]):
 
 
 @overload
-def chain(last: Step[T], /, **options: Unpack[WholeOptions]) -> Chain[T]: ...
-
-
-@overload
-def chain(a: Step[Any], last: Step[T], /, **options: Unpack[WholeOptions]) -> Chain[T]: ...
-
-
-@overload
-def chain(a: Step[Any], b: Step[Any], last: Step[T], /, **options: Unpack[WholeOptions]) -> Chain[T]: ...
-
-
-@overload
-def chain(a: Step[Any], b: Step[Any], c: Step[Any], last: Step[T], /, **options: Unpack[WholeOptions]) -> Chain[T]: ...
+def chain(*steps: *tuple[*tuple[Step[Any], ...], Step[T]], **options: Unpack[WholeOptions]) -> Chain[T]: ...
 
 
 @overload
 def chain(*steps: Step[Any] | Iterable[Step[Any]], **options: Unpack[WholeOptions]) -> Chain[Any]: ...
 
 
-def chain(*steps: Any, on_failure: OnFailure = None, name: str = "", tags: Tags = None) -> Chain[Any]:
+def chain(  # type: ignore[misc]  # mypy compares *Any with the tuple of the first overload
+    *steps: Any, on_failure: OnFailure = None, name: str = "", tags: Tags = None
+) -> Chain[Any]:
     """Make a workflow of steps one after the other: ``chain(fetch.s(url), parse.s(), store.s())``.
 
     Each gets the return value of the one before it as its first argument, unless its signature is immutable (``si``);
