@@ -50,8 +50,7 @@ class TaskCalls:
         meta: dict[str, Any] = {}
         if run_at is not None:
             meta["run_after"] = run_at.astimezone(UTC).isoformat()
-        if depth := replacing.get():
-            meta["replaces"] = depth
+        meta |= replacing.get() or {}
         if backend != DEFAULT_TASK_BACKEND_ALIAS:
             meta["backend"] = backend
         changed = task.changed if isinstance(task, LeaseQueueTask) else ()

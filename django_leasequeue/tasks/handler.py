@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import traceback
+from contextlib import suppress
 from contextvars import Token
 from datetime import datetime
 from types import TracebackType
@@ -14,6 +15,7 @@ from asgiref.sync import sync_to_async
 from .. import engine, twins
 from ..engine import Failure, LeasedJob, codec, tags
 from ..engine.dead.fingerprint import fingerprint, text_of
+from ..engine.jobs.events import emit_end
 from ..engine.large.writing import result_limit
 from ..engine.limits import seconds_of
 from ..exceptions import InvalidOption, LeaseLost
@@ -182,7 +184,11 @@ class TaskHandler:
         failure: Failure | None = None,
         available_at: datetime | None = None,
     ) -> None:
-        """Send signals and log lines for a stored ending."""
+        """Wake the task that a job has replaced, and send signals and log lines, for a stored ending."""
+        if ending != "failing" and job.meta_json is not None and self._meta(job).get("awaited") is True:
+            with suppress(TaskNotFound):
+                database = queue_database(task_backends[self._entry(job).alias], job.queue)
+                engine.run(emit_end(job.seq, project=self._project), database)
         announcer = self._announcer
         if not announcer.has_receivers(ending):
             return

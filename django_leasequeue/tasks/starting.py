@@ -292,7 +292,7 @@ def _start_instead(control: JobControl, call: Any) -> dict[str, Any]:
     depth = (control.job.meta or {}).get("replaces", 0) + 1
     if depth > MAX_REPLACEMENTS:
         raise InvalidOption(f"{MAX_REPLACEMENTS} calls have replaced one another; that is the most.")
-    token = replacing.set(depth)
+    token = replacing.set({"replaces": depth, **({"awaited": True} if isinstance(call, Signature) else {})})
     try:
         result: Any = call.enqueue()
     finally:
