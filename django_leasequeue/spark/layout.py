@@ -11,24 +11,15 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ..exceptions import InvalidOption, LeaseQueueError
-from . import delta
+from . import delta, tables
 from .database import CONNECTION, fetch, resolve
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: Columns of a bronze event, in the order of the source's table.
-BRONZE = (
-    "id bigint, txid bigint, occurred_at timestamp, queue_id bigint, queue string, project string, seq bigint,"
-    " claim bigint, deadline timestamp, deliveries int, waited int, ran int, event string, node string, name string,"
-    " detail string"
-)
-#: Columns of a row of the log as bronze keeps it, with the events of up to a thousand jobs (see :mod:`.bronze`).
-BATCHES = (
-    "id bigint, txid bigint, occurred_at timestamp, queue_id bigint, queue string, project string, claim bigint,"
-    " deadline timestamp, kind smallint, node string, name string, seqs array<bigint>, deliveries array<int>,"
-    " waited array<int>, ran array<int>, detail string"
-)
+#: Columns of an event of bronze, and of a row of the log as bronze keeps it (see :mod:`.bronze`).
+BRONZE = tables.EVENTS.ddl("kind")
+BATCHES = tables.BATCHES.ddl("low", "high", "event")
 #: The tables of gold.
 TABLES = (
     *("latency", "queue_latency", "daily", "weeks", "throughput", "backlog", "in_flight", "use"),
