@@ -59,16 +59,13 @@ def archive(
     before it, for tests to raise there.
     """
     made = []
-    connection = connect(using)
-    try:
+    with connect(using) as connection:
         for low, high in _closed(connection, using):
             made.append(_one(lake, source, connection, using, low, high, crash))
             tell(f"events {low} to {high}: {made[-1].rows} rows archived")
         crash("publish")
         publish(lake, using)
         note_pruned(connection, using)
-    finally:
-        connection.close()
     return made
 
 

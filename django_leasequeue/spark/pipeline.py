@@ -194,6 +194,8 @@ def take_waiting(lake: Lake, source: Mapping[str, str]) -> bool:
         *(f.col("name").alias("task"), "seq", f.col("created_at").alias("enqueued_at"), f.lit("open").alias("state")),
         *[f.lit(0).alias(name) for name in ("deliveries", "expiries", "releases")],
     )
+    if not had and rows.isEmpty():
+        return False
     path = lake.silver("waiting")
     lake.write(path, rows.coalesce(1))
     written = lake.read_or_none(path)
