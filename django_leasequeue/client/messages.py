@@ -12,12 +12,9 @@ from typing import Any, Self
 class Record:
     """One record to append: a job, where the topic is a queue.
 
-    Args:
-        data: any JSON value; with ``meta`` at most 1 MiB.
-        tag: text of at most 256 bytes, by which records can be deleted.
-        meta: an object of at most 16 KiB and 64 keys.
-        node: the producer's name; readers can leave out what they wrote themselves.
-        tags: at most 16 names and values (texts, integers, bools) to find the job by.
+    ``data`` is any JSON value, with ``meta`` (an object of at most 16 KiB and 64 keys) at most 1 MiB. ``tag`` is text
+    of at most 256 bytes, by which records can be deleted; ``node`` the producer's name: readers can leave out what they
+    wrote themselves; ``tags`` are at most 16 names and values (texts, integers, bools) to find the job by.
     """
 
     data: Any

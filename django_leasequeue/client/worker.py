@@ -108,13 +108,9 @@ class Worker:
         self._synchronous: Client | None = None
 
     def run(self, *, signals: bool = True) -> None:
-        """Work until ``stop`` is called, or SIGTERM or SIGINT comes.
+        """Work until ``stop`` is called, or (with ``signals``, in the main thread only) SIGTERM or SIGINT comes.
 
-        Args:
-            signals: whether to listen to these two; possible in the main thread only.
-
-        Raises:
-            ApiError: the server refuses to give jobs: a wrong key, no such topic, a log.
+        ``ApiError``: the server refuses to give jobs: a wrong key, no such topic, a log.
         """
         asyncio.run(self.arun(signals=signals))
 

@@ -67,11 +67,7 @@ class Job:
         return cls(str(uuid4()), entrypoint, payload, JobStatus.QUEUED, priority, datetime.now(UTC))
 
     def model_dump(self, *, mode: str = "python") -> dict[str, Any]:
-        """Return the fields as a dict, the payload as base64 text.
-
-        Args:
-            mode: ``python``, or ``json`` for status and times as text, too.
-        """
+        """Return the fields as a dict, the payload as base64 text; of mode ``json`` status and times as text, too."""
         dumped: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
         dumped |= {"id": str(self.id), "payload": base64.b64encode(self.payload).decode()}
         if _is_json(mode):
@@ -80,11 +76,7 @@ class Job:
         return dumped
 
     def model_dump_json(self, *, indent: int | None = None) -> str:
-        """Return the fields as JSON text, the payload as base64.
-
-        Args:
-            indent: spaces of a level; ``None`` for one line.
-        """
+        """Return the fields as JSON text; ``indent`` is spaces of a level, ``None`` for one line."""
         return _dumps(self.model_dump(mode="json"), indent)
 
 

@@ -12,23 +12,22 @@ from typing import TypeVar
 from .. import conf
 from .dead.deadletter import Redriven, redrive
 from .flow.advance import advance, expire_workflows
-from .flow.declared import Limit, Limited
-from .flow.extend import MemberRow, extend_workflow, member, workflow_of
-from .flow.limits import HELD, LimitValues, set_limits
-from .flow.workflows import (
+from .flow.declared import HELD, Limit, Limited, LimitValues, set_limits
+from .flow.figures import (
     Input,
-    Node,
+    MemberRow,
     NodeRow,
     WorkflowStatus,
-    cancel_workflow,
     get_workflow,
     inputs,
-    start_workflow,
+    member,
     workflow_nodes,
+    workflow_of,
 )
-from .jobs.cancel import cancel, purge
+from .flow.workflows import Node, extend_workflow, start_workflow
 from .jobs.enqueue import enqueue
 from .jobs.read import JobRow, Page, list_jobs
+from .jobs.remove import cancel, cancel_workflow, purge
 from .leases.claim import claim
 from .leases.floor import MendedFloor, advance_floors, mend_floors
 from .leases.settle import ack, extend, finish, nack, release

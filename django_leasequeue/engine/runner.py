@@ -19,7 +19,7 @@ from psycopg.adapt import Loader
 from .. import conf, signals, twins
 from ..sql import bears_any_plan, numbered, statement
 from . import clock
-from .operation import APART, BEGIN, BLOCKING, COPY, SIGNAL, Operation, Rows, Step, Steps, Work
+from .operation import APART, BEGIN, BLOCKING, COPY, SIGNAL, Rows, Step, Work
 from .outage import read_only
 
 T = TypeVar("T")
@@ -71,7 +71,7 @@ class Executor(Protocol):
     def transaction(self) -> Any: ...
 
 
-def drive(executor: Executor, steps: Steps[T]) -> T:
+def drive(executor: Executor, work: Work[T]) -> T:
     """Carry out the steps of an operation on a sync executor, then send the signals that it announced.
 
     Those of a transaction that is rolled back are not sent: nothing of it happened.
@@ -99,7 +99,7 @@ def drive(executor: Executor, steps: Steps[T]) -> T:
 
     try:
         with ExitStack() as stack:
-            return twins.run(steps, perform)
+            return twins.run(iter(work), perform)
     except BaseException:
         if began:
             announced.clear()
@@ -246,20 +246,17 @@ class DjangoExecutor:
         finally:
             self._ours = False
 
-    def run(self, operation: Operation[T]) -> T:
+    def run(self, work: Work[T]) -> T:
         """Run an operation to its end and return its value."""
-        return drive(self, operation.steps())
+        return drive(self, work)
 
 
 def run(work: Work[T], using: str | None = None) -> T:
     """Run an operation on Django's connection, in the caller's transaction if there is one.
 
-    Args:
-        work: what an engine function returned, or its steps.
-        using: alias of the database; ``LEASEQUEUE["DATABASE"]`` by default.
+    ``using`` is the alias of the database, ``LEASEQUEUE["DATABASE"]`` by default.
     """
-    steps = work.steps() if isinstance(work, Operation) else work
-    return drive(DjangoExecutor(using or conf.settings.DATABASE), steps)
+    return drive(DjangoExecutor(using or conf.settings.DATABASE), work)
 
 
 class ConnectionExecutor:
@@ -305,9 +302,9 @@ class ConnectionExecutor:
         finally:
             self._ours = False
 
-    def run(self, operation: Operation[T]) -> T:
+    def run(self, work: Work[T]) -> T:
         """Run an operation to its end and return its value."""
-        return drive(self, operation.steps())
+        return drive(self, work)
 
 
 class AsyncConnectionExecutor:
@@ -352,7 +349,6 @@ class AsyncConnectionExecutor:
 
     async def run(self, work: Work[T]) -> T:
         """Run an operation to its end and return its value; see ``drive``."""
-        steps = work.steps() if isinstance(work, Operation) else work
         announced: list[tuple[str, dict[str, Any]]] = []
         began = False
 
@@ -376,7 +372,7 @@ class AsyncConnectionExecutor:
 
         try:
             async with AsyncExitStack() as stack:
-                return await twins.arun(steps, perform)
+                return await twins.arun(iter(work), perform)
         except BaseException:
             if began:
                 announced.clear()

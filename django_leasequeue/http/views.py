@@ -23,12 +23,11 @@ from ..engine.outage import passes
 from ..engine.queues import presets, routing
 from . import payload
 from .access import Access
-from .auth import ApiKeyAuthentication, authenticate, require
+from .auth import ApiKeyAuthentication, authenticate, require, throttle
 from .errors import ApiError, describe, outage
 from .fields import Body
 from .running import RECEIVED, UNREAD, RequestRunner
 from .schema import SCHEMA, Parameter, filled
-from .throttle import throttle
 
 #: Warnings of one answer.
 MAX_WARNINGS = 20

@@ -98,10 +98,7 @@ def _by_database(queue: Handle, batch: list[Call[Any]]) -> list[tuple[str, list[
 class AsyncLane:
     """Flushes in the running event loop, on its pool of connections. Its tasks live only while there are calls.
 
-    Args:
-        queue: whose.
-        serializer: of its payloads.
-        idle: called when there is nothing left to do.
+    ``idle`` is called when there is nothing left to do.
     """
 
     def __init__(self, queue: Handle, serializer: Serializer, idle: Callable[[], None] | None = None) -> None:
@@ -116,11 +113,7 @@ class AsyncLane:
         self._draining = 0
 
     def put(self, call: Call[Any]) -> asyncio.Future[Any]:
-        """Take a call; return where its answer will be.
-
-        Raises:
-            QueueClosed: too late.
-        """
+        """Take a call; return where its answer will be."""
         if not self._open:
             raise closed()
         future: asyncio.Future[Any] = self._loop.create_future()
@@ -185,12 +178,7 @@ def _drop(lanes: dict[Any, AsyncLane], place: Any) -> None:
 
 
 class ThreadLane:
-    """Flushes in a thread, on a connection of its own.
-
-    Args:
-        queue: whose.
-        serializer: of its payloads.
-    """
+    """Flushes in a thread, on a connection of its own."""
 
     def __init__(self, queue: Handle, serializer: Serializer) -> None:
         self._queue = queue
@@ -203,11 +191,7 @@ class ThreadLane:
         self._thread.start()
 
     def put(self, call: Call[Any]) -> Future[Any]:
-        """Take a call; return where its answer will be.
-
-        Raises:
-            QueueClosed: too late.
-        """
+        """Take a call; return where its answer will be."""
         future: Future[Any] = Future()
         call.future = future
         with self._changed:

@@ -31,11 +31,7 @@ def add_jobs(
 ) -> Steps[list[Receipt]]:
     """Add jobs whose ``data`` is the payload; make the queue if it is missing; say what holds taken keys.
 
-    Args:
-        queue: the handle.
-        jobs: each with its payload as ``data``.
-        serializer: of the queue; it writes the payloads.
-        results: whether results of completed jobs are wanted.
+    With ``results`` receipts of completed jobs have what they returned.
     """
     written = [written_job(job, serializer) for job in jobs]
     try:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
-from types import TracebackType
 from typing import Any
 
 from asgiref.sync import async_to_sync
@@ -49,16 +48,7 @@ class Execution:
 
 
 class FunctionHandler:
-    """Handler of jobs that a function runs; see ``worker.handler.Handler``.
-
-    Args:
-        queue: whose jobs these are.
-        function: takes the ``ClaimedJob``, and the ``JobControl`` as well if it has a second parameter.
-        serializer: of payloads and results.
-        timeout: seconds that a run may take.
-        visibility_timeout: seconds after which a run is given up.
-        after_execution: called with the ``Execution`` of every run.
-    """
+    """Handler of jobs that a function runs; see ``worker.handler.Handler``, and ``Consumer`` for the arguments."""
 
     def __init__(
         self,
@@ -96,7 +86,7 @@ class FunctionHandler:
     def run(self, leased: LeasedJob, control: JobControl) -> str | None:
         """Run a job in a thread."""
         job, args = self._begin(leased.loaded(), control)
-        with _Run(job) as execution:
+        with _running(job) as execution:
             execution.result = self._function(*args)
         if self._after is not None:
             with _counting(execution) as seen:
@@ -106,7 +96,7 @@ class FunctionHandler:
     async def arun(self, leased: LeasedJob, control: JobControl) -> str | None:
         """Run a job in the event loop."""
         job, args = self._begin(await leased.aloaded(), control)
-        with _Run(job) as execution:
+        with _running(job) as execution:
             execution.result = await self._function(*args)
         if self._after is not None:
             with _counting(execution) as seen:
@@ -160,32 +150,24 @@ class FunctionHandler:
         available_at: datetime | None = None,
     ) -> None:
         """Send the signals."""
-        result = self._results.pop((job.seq, job.token), None)
-        view = ClaimedJob(job, "", self.serializer)
-        if ending == "completed":
-            if signals.completed.receivers:
-                signals.send(signals.completed, job=view, result=result, **self._about(job))
-            return
-        if failure is not None and failure.type == STALLED:
-            state = "ready" if ending == "failing" else "dead"
-            told = {"node": self._node, "deliveries": job.deliveries, "state": state}
-            signals.send(signals.stalled, **told, **self._about(job))
-            if ending == "failing":
-                return
+        more: dict[str, Any] = {"result": self._results.pop((job.seq, job.token), None)}
+        about = self._about(job)
+        signal = {"completed": signals.completed, "failing": signals.failing}.get(ending, signals.failed)
+        if failure is not None:
+            more = {"failure": failure}
+            if failure.type == STALLED:
+                state = "ready" if ending == "failing" else "dead"
+                told = {"node": self._node, "deliveries": job.deliveries, "state": state}
+                signals.send(signals.stalled, **told, **about)
+                if ending == "failing":
+                    return
         if ending == "failing":
-            if signals.failing.receivers:
-                signals.send(signals.failing, job=view, failure=failure, available_at=available_at, **self._about(job))
-        elif signals.failed.receivers:
-            signals.send(signals.failed, job=view, failure=failure, **self._about(job))
+            more["available_at"] = available_at
+        if signal.receivers:
+            signals.send(signal, job=ClaimedJob(job, "", self.serializer), **more, **about)
 
     def _about(self, job: LeasedJob) -> dict[str, Any]:
-        return {
-            "queue": job.queue,
-            "project": self._queue.project,
-            "seq": job.seq,
-            "key": job.key,
-            "name": job.name,
-        }
+        return {"queue": job.queue, "project": self._queue.project, "seq": job.seq, "key": job.key, "name": job.name}
 
 
 def is_async(function: Callable[..., Any]) -> bool:
@@ -194,22 +176,15 @@ def is_async(function: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
 
-class _Run:
-    """Keeps the error of a run, which ``after_execution`` hears of before it is raised, and measures the run."""
-
-    def __init__(self, job: ClaimedJob) -> None:
-        self._execution = Execution(job, None, None, None, 0.0)
-
-    def __enter__(self) -> Execution:
-        self._began = time.monotonic()
-        return self._execution
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> bool:
-        self._execution.error = error
-        self._execution.seconds = time.monotonic() - self._began
-        return True
+@contextmanager
+def _running(job: ClaimedJob) -> Iterator[Execution]:
+    """Measure a run, and keep its error: ``after_execution`` hears of it before it is raised."""
+    execution, began = Execution(job, None, None, None, 0.0), time.monotonic()
+    try:
+        yield execution
+    except BaseException as error:  # noqa: BLE001  (the handler may raise anything)
+        execution.error = error
+    execution.seconds = time.monotonic() - began
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.utils import timezone
 
-from ..engine import csvguard
+from ..engine.dead import redaction
 from ..exceptions import InvalidOption
 from ..models import LakeFigure
 from . import delta
@@ -120,7 +120,7 @@ def _save(table: Any, path: Path) -> None:
 
 def _text(cell: str | list[Any]) -> str:
     """Return a cell for CSV, which has no lists, and which people open in spreadsheets."""
-    return csvguard.as_text(cell if isinstance(cell, str) else " ".join(map(str, cell)))
+    return redaction.as_text(cell if isinstance(cell, str) else " ".join(map(str, cell)))
 
 
 def keep_figures(lake: Lake, using: str = "default") -> int:

@@ -14,7 +14,7 @@ from asgiref.sync import sync_to_async
 from .. import engine, twins
 from ..engine import Failure, LeasedJob, codec, tags
 from ..engine.dead.fingerprint import fingerprint, text_of
-from ..engine.large.writing import result_limit
+from ..engine.large.payloads import result_limit
 from ..engine.limits import seconds_of
 from ..exceptions import InvalidOption, LeaseLost
 from ..worker.control import JobControl, Replaced
@@ -162,14 +162,11 @@ class TaskHandler:
             if isinstance(verdict, GiveUp) or 0 < job.max_deliveries <= job.deliveries:
                 self._announcer.keep_error(job, error)
             return failure, verdict
-        kind = type(error)
+        kind, shown = f"{type(error).__module__}.{type(error).__qualname__}", _traceback(error)
+        if isinstance(error, ReplacementFailed):
+            kind, shown = error.error_type, shown.replace(f"{kind}: ", f"{error.error_type}: ")
         failure = Failure(
-            type=getattr(error, "error_type", "")
-            if kind is ReplacementFailed
-            else f"{kind.__module__}.{kind.__qualname__}",
-            message=text_of(error),
-            traceback=_traceback(error),
-            fingerprint=fingerprint(error, job.name or ""),
+            type=kind, message=text_of(error), traceback=shown, fingerprint=fingerprint(error, job.name or "")
         )
         verdict = self._verdict(job, error, failure)
         if isinstance(verdict, GiveUp) or 0 < job.max_deliveries <= job.deliveries:

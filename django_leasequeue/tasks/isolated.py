@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from ..worker.control import JobControl
     from .isolation import Request
 
+#: One message at a time in the pipe: threads of the task may all say how far they are.
+_sending = threading.Lock()
+
 
 def main(descriptor: int) -> None:
     """Run the job that comes through the pipe with this descriptor, and end the process."""
@@ -23,7 +26,8 @@ def main(descriptor: int) -> None:
         request: Request = connection.recv()
         os.environ["DJANGO_SETTINGS_MODULE"] = request.settings
         said = _run(request, connection)
-        connection.send(said)
+        with _sending:
+            connection.send(said)
         code = 0
     finally:
         sys.stdout.flush()
@@ -70,7 +74,8 @@ def _control(request: Request, connection: Connection) -> JobControl:
     class _Control(JobControl):
         def set_progress(self, value: Any) -> None:
             super().set_progress(value)
-            connection.send(Progress(value))
+            with _sending:
+                connection.send(Progress(value))
 
     return _Control(request.job, request.node, request.using)
 

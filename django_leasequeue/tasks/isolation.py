@@ -113,15 +113,18 @@ def _watch(process: subprocess.Popen[bytes], ours: Connection, control: JobContr
     while True:
         # A timeout is raised in this thread, and ends the process as any other reason does.
         control.raise_if_aborted()
-        if not ours.poll(LOOK):
-            continue
-        try:
-            said = ours.recv()
-        except (EOFError, ConnectionResetError):
-            code = process.wait()
-            how = f"signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"exit status {code}"
-            raise ProcessDied(f"the process of the task ended without a result, by {how}.") from None
+        # Asked before the look, which finds what was sent before the end. Forks of the process keep the pipe open.
+        ended, said = process.poll() is not None, None
+        with suppress(EOFError, ConnectionResetError):
+            if ours.poll(LOOK):
+                said = ours.recv()
+            elif not ended:
+                continue
         match said:
+            case None:
+                code = process.wait()
+                how = f"signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"exit status {code}"
+                raise ProcessDied(f"the process of the task ended without a result, by {how}.")
             case Progress(value):
                 control.set_progress(value)
             case Completed():

@@ -17,7 +17,7 @@ from ..engine.limits import check_text
 from ..engine.operation import BEGIN, operation
 from ..engine.operation import Steps as Statements
 from ..engine.queues import routing
-from ..engine.queues.definition import Definition
+from ..engine.queues.presets import Definition
 from ..engine.queues.queues import find, make_declared
 from ..engine.tags import check_tags
 from ..enums import WorkflowShape
@@ -204,9 +204,9 @@ def _queued(task: Task[..., Any], existing: Existing | None) -> Task[..., Any]:
 
 def _without_delay(task: Task[..., Any]) -> Task[..., Any]:
     """Return the task without a time that counts from when its step may start: no result can show it yet."""
-    return task if getattr(task, "delay", None) is None else replace(task, run_after=None)
+    return task if getattr(task, "step_delay", None) is None else replace(task, run_after=None)
 
 
 def _delay_ms(task: Task[..., Any]) -> int | None:
-    delay: timedelta | None = getattr(task, "delay", None)
+    delay: timedelta | None = getattr(task, "step_delay", None)
     return None if delay is None else max(0, round(delay.total_seconds() * 1000))

@@ -7,7 +7,7 @@ import pytest
 
 from django_leasequeue import engine
 from django_leasequeue.engine import NewJob
-from django_leasequeue.engine.topics.writing import write
+from django_leasequeue.engine.topics.topics import write
 from django_leasequeue.exceptions import InvalidOption, QueueNotFound
 from django_leasequeue.models import StoredJob
 from tests.engine.helpers import own_connection

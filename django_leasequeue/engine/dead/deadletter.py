@@ -12,11 +12,11 @@ from django.core.exceptions import ImproperlyConfigured
 from ...enums import DEAD_LETTER_SELF
 from ...exceptions import InvalidOption
 from .. import arrays
-from ..jobs.keys import DUPLICATE, holder_steps
+from ..jobs.remove import DUPLICATE, holder_steps
 from ..limits import MAX_KEPT_NAME_BYTES, check_list, check_place, check_seqs, check_text, clamp_delay
 from ..operation import BEGIN, Steps, announce, operation
 from ..queues import routing
-from ..queues.definition import Definition
+from ..queues.presets import Definition
 from ..queues.queues import find, make_defined, require
 from ..topics import caps
 
@@ -204,20 +204,9 @@ def redrive(
 ) -> Steps[list[Redriven]]:
     """Bring dead letters back to a live queue; their deliveries start again at 0, at the back of the queue.
 
-    Args:
-        queue: where the dead letters are: their own queue (dead in place) or the dead-letter topic.
-        seqs: at most 1,000 numbers.
-        to: name of the queue to put them in; ``None`` for their own queue.
-        project: the tenant.
-        delay_ms: one delay for all, or one per job (a redrive with a rate).
-        from_step: this step and those that were kept after it are forgotten and run again. A job without it is left
-            alone (``no_step``).
-
-    Returns:
-        One answer per seq, in order.
-
-    Raises:
-        QueueNotFound, InvalidOption, BatchTooLarge: nothing was redriven.
+    ``queue`` is where the dead letters are: their own queue (dead in place) or the dead-letter topic; ``to`` where they
+    go (``None``: their own queue). ``delay_ms``: one delay for all, or one per job. ``from_step``: this step and those
+    that were kept after it are forgotten and run again; a job without it is left alone (``no_step``).
     """
     check_place(project, queue, to or queue)
     wanted = check_seqs(seqs)

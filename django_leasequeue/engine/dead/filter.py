@@ -150,7 +150,7 @@ class DeadFilter:
             "text": self.text,
             "roots": arrays.texts(["data" if test.root == "data" else "meta" for test in self.payload]),
             "paths": arrays.texts([arrays.texts(test.place) for test in self.payload]),
-            "equal": "{" + ",".join("t" if test.equal else "f" for test in self.payload) + "}",
+            "equal": arrays.flags(test.equal for test in self.payload),
             "jsons": arrays.texts([test.as_json for test in self.payload]),
             "words": arrays.texts([test.word for test in self.payload]),
         }

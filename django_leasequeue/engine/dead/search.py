@@ -165,12 +165,7 @@ class Window(NamedTuple):
 
 
 def window_steps(
-    wanted: DeadFilter,
-    queues: Sequence[int],
-    place: DeathPlace | None,
-    size: int,
-    *,
-    oldest: bool = False,
+    wanted: DeadFilter, queues: Sequence[int], place: DeathPlace | None, size: int, *, oldest: bool = False
 ) -> Steps[Window]:
     """Steps that read the next numbers of the dead letters that the indexed part of a filter wants."""
     if not queues:

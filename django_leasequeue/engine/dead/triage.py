@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from ... import conf
 from .. import arrays
-from ..cursors import decode_cursor, encode_cursor
+from ..codec import decode_cursor, encode_cursor
 from ..jobs.read import MAX_PAGE_BYTES
-from ..large import reading
+from ..large import payloads
 from ..limits import check_count
 from ..operation import Steps, operation
 from .filter import DeadFilter
@@ -144,7 +144,7 @@ def dead_page(
         end = DeathPlace(search.rows[size - 1].dead_at, seqs[-1]) if len(search.rows) > size else search.last
         looked_at = search.looked_at
     rows = yield from row_steps(seqs, payload=payload)
-    whole = yield from reading.lenient_steps(rows, MAX_PAGE_BYTES, reading.ONLY_DATA)
+    whole = yield from payloads.lenient_steps(rows, MAX_PAGE_BYTES, payloads.ONLY_DATA)
     if len(whole) < len(rows):
         rows, end = whole, DeathPlace(whole[-1].dead_at, whole[-1].seq)
     else:
@@ -156,7 +156,7 @@ def dead_page(
 def dead_rows(seqs: Sequence[int], *, payload: bool = False) -> Steps[list[DeadRow]]:
     """Return these dead letters; what is none (any more) is left out."""
     rows = yield from row_steps(seqs, payload=payload)
-    return (yield from reading.lenient_steps(rows, reading.MAX_LOADED_BYTES, reading.ONLY_DATA))
+    return (yield from payloads.lenient_steps(rows, payloads.MAX_LOADED_BYTES, payloads.ONLY_DATA))
 
 
 @operation

@@ -13,22 +13,16 @@ from ...enums import JobState
 from ...exceptions import BatchTooLarge, LeaseQueueError, QueueNotFound
 from .. import arrays, tags, tracing
 from ..flow.declared import Limited, apply_limits, split
-from ..large.reference import Reference
-from ..large.writing import contents_of, large_parts, link_steps, planned, put_steps, replaced
-from ..limits import (
-    MAX_NODE_BYTES,
-    check_integer,
-    check_list,
-    check_place,
-    check_text,
-)
+from ..large.payloads import contents_of, large_parts, link_steps, planned, put_steps, replaced
+from ..large.store import Reference
+from ..limits import MAX_NODE_BYTES, check_integer, check_list, check_place, check_text
 from ..operation import BEGIN, Rows, Steps, announce, operation
 from ..queues.queues import find, make_declared
 from ..rows import Enqueued, EnqueueStatus, NewJob, make_id
 from ..topics import caps
 from . import bulk
-from .keys import DUPLICATE, STATES, existing, holder_steps
 from .new_jobs import MAX_BYTES, check_job, flags_of, narrow, parameters, payloads
+from .remove import DUPLICATE, STATES, existing, holder_steps
 from .unique import unique_steps
 
 _LIMIT = itemgetter(NewJob._fields.index("limit"))
@@ -48,23 +42,9 @@ def enqueue_steps(
     A job with a ``key`` that is taken is not added again: the answer names the existing one (option ``dedup_until``).
     A unique job follows its own words in place of that option: see ``NewJob`` and ``unique_steps``.
 
-    Args:
-        queue: name of the queue.
-        jobs: 1 to ``MAX_ENQUEUE`` jobs.
-        project: the tenant.
-        origin: the producing node or client.
-        fresh: the keys are known to be new (random ids): many jobs may then go through COPY, and a key that is taken
-            after all refuses the whole call with an ``IntegrityError``. Jobs without keys need no such word.
-        create: whether a missing queue is made (as declared in the settings, or with the default preset).
-
-    Returns:
-        One answer per job, in order.
-
-    Raises:
-        QueueNotFound: there is no such queue and it may not be made.
-        QueueFull: the queue is at its cap and rejects (option ``discard``); nothing was added.
-        InvalidOption, PayloadTooLarge, BatchTooLarge: a job was refused; nothing was added.
-        LargeStorageError: the storage of large payloads is away; nothing was added.
+    ``create``: whether a missing queue is made (as declared in the settings, or with the default preset). ``fresh``:
+    the keys are known to be new (random ids): many jobs may then go through COPY, and a key that is taken after all
+    refuses the whole call with an ``IntegrityError``; jobs without keys need no such word.
     """
     check_place(project, queue)
     if not check_list(jobs, "what to enqueue, NewJob values,"):

@@ -10,7 +10,7 @@ from .. import arrays
 from ..operation import BEGIN, Steps, operation
 from ..topics import caps
 from .enqueue import EnqueueRow, rows_steps
-from .keys import DUPLICATE, holder_steps
+from .remove import DUPLICATE, holder_steps
 
 #: Dead letters that one statement takes out.
 REPLAYED = 1_000

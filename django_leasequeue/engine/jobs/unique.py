@@ -12,9 +12,8 @@ from .. import arrays
 from ..leases.sweep import promote
 from ..operation import BEGIN, Steps, announce
 from ..rows import Enqueued, EnqueueStatus, NewJob
-from .keys import existing
 from .new_jobs import check_job, is_unique, payloads
-from .remove import remove_steps
+from .remove import existing, remove_steps
 
 #: Verdicts of the statement ``unique_look``: the job holds the key and was not started; it holds it; it is free.
 _WAITS, _HOLDS, _FREE = 0, 1, 2
@@ -197,7 +196,7 @@ def _change(queue: str, project: str, queue_id: int, seq: int, ask: _Ask) -> Ste
     delay = ask.job.delay_ms if ask.job.run_at is None else None
     ((state, due),) = yield "unique_move", {"seq": seq, "run_at": ask.job.run_at, "delay": delay}
     if due:
-        yield from promote([queue_id]).steps()
+        yield from promote([queue_id])
     return existing(seq, state)
 
 

@@ -20,9 +20,9 @@ from ..operation import BEGIN, Rows, Steps, operation
 from ..queues.queues import find
 from ..rows import LeasedJob, Release
 from ..topics.topics import TopicLook
-from .claim_cursor import DELAYED, EXPIRED, LEASES, TURNS
+from .floor import DELAYED, EXPIRED, LEASES, TURNS
 from .settle import release
-from .sweep import expire_steps, promote_steps, sweep_steps
+from .sweep import expire, promote, sweep
 
 #: Jobs of one deal.
 MOST = 10_000
@@ -107,7 +107,7 @@ def _deal(project: str, queue: str, hands: _Hands, *, force: bool) -> Steps[tupl
             "project": project,
             "queue": queue,
             **_columns(hands.open_sizes()),
-            "shown": "{" + ",".join("t" if shown else "f" for shown in hands.shown) + "}",
+            "shown": arrays.flags(hands.shown),
             "most": MOST,
             "bytes": BYTES,
             "all_bytes": ALL_BYTES,
@@ -122,11 +122,11 @@ def _deal(project: str, queue: str, hands: _Hands, *, force: bool) -> Steps[tupl
 def _bring_back(queue_id: int, due: int, hands: _Hands) -> Steps[list[int]]:
     """Bring back what is due; return the jobs that are ready because their rate allows it at this moment."""
     if due & LEASES:
-        yield from sweep_steps([queue_id])
+        yield from sweep([queue_id])
     if due & DELAYED:
-        yield from promote_steps([queue_id])
+        yield from promote([queue_id])
     if due & EXPIRED:
-        yield from expire_steps([queue_id])
+        yield from expire([queue_id])
     if due & TURNS:
         return (yield from advance_steps([queue_id], sum(claimer.size for claimer in hands.open_sizes()))).rated
     return []
@@ -191,7 +191,9 @@ def join(queue_id: int, jitter_ms: int, claimers: Sequence[Claimer]) -> Steps[Jo
     return Joined(list(waiters), max(wait_ms, 0.0))
 
 
-def _take_steps(waiters: Sequence[int]) -> Steps[dict[int, list[LeasedJob]]]:
+@operation
+def take(waiters: Sequence[int]) -> Steps[dict[int, list[LeasedJob]]]:
+    """Take what waiters were dealt; those that nobody dealt to yet are not in the answer."""
     rows = yield "cohort_take", {"ids": arrays.integers(waiters)}
     found: dict[int, list[LeasedJob]] = {}
     for waiter, seq, *rest in rows:
@@ -202,19 +204,13 @@ def _take_steps(waiters: Sequence[int]) -> Steps[dict[int, list[LeasedJob]]]:
 
 
 @operation
-def take(waiters: Sequence[int]) -> Steps[dict[int, list[LeasedJob]]]:
-    """Take what waiters were dealt; those that nobody dealt to yet are not in the answer."""
-    return (yield from _take_steps(waiters))
-
-
-@operation
 def deal_cohort(
     queue: str, found: TopicLook, waiters: Sequence[int], *, project: str = ""
 ) -> Steps[dict[int, list[LeasedJob]]]:
     """Deal to the whole cohort of a queue, unless another process just did."""
     yield BEGIN, {}
     yield "cohort_lock", {"queue": found.id}
-    taken = yield from _take_steps(waiters)
+    taken = yield from take(waiters)
     own = {waiter for waiter in waiters if waiter not in taken}
     if not own:
         return taken
@@ -237,8 +233,6 @@ def leave(waiters: Sequence[int], *, project: str = "") -> Steps[int]:
     rows = yield "cohort_leave", {"ids": arrays.integers(waiters)}
     released = 0
     for node, token, seqs in rows:
-        settled = yield from release(
-            [Release(seq, token, 0) for seq in seqs], node, project=project, unstarted=True
-        ).steps()
+        settled = yield from release([Release(seq, token, 0) for seq in seqs], node, project=project, unstarted=True)
         released += len(settled.ok)
     return released

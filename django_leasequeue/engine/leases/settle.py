@@ -9,8 +9,8 @@ from ...enums import JobState, ResultState
 from ...exceptions import BatchTooLarge, InvalidOption, PayloadTooLarge
 from .. import arrays, codec
 from ..dead.deadletter import announce_dead, retire_home_steps
-from ..large.reference import Reference
-from ..large.writing import link_steps, result_limit, store_results_steps
+from ..large.payloads import link_steps, result_limit, store_results_steps
+from ..large.store import Reference
 from ..limits import (
     MAX_BATCH,
     MAX_SEQ,
@@ -108,18 +108,7 @@ def finish_steps(
 
     Job, result, event and the notification of a waiting caller change in one statement.
 
-    Args:
-        endings: at most 1,000; those without a token are held by the node's name alone.
-        node: the holder.
-        project: the tenant.
-        queue: only jobs of this queue; ``None`` for any.
-
-    Returns:
-        An outcome per job. A job that is not held any more is not changed.
-
-    Raises:
-        BatchTooLarge, InvalidOption, PayloadTooLarge: nothing was ended.
-        LargeStorageError: the storage of large results is away; nothing was ended.
+    Endings without a token are held by the node's name alone. A job that is not held any more is not changed.
     """
     scope = check_scope(node, project, queue)
     _check_batch(endings, Ending)
@@ -216,16 +205,11 @@ def _finish_any(
 
 @operation
 def ack(
-    seqs: Sequence[int],
-    node: str,
-    *,
-    tokens: Sequence[int] | None = None,
-    project: str = "",
-    queue: str | None = None,
+    seqs: Sequence[int], node: str, *, tokens: Sequence[int] | None = None, project: str = "", queue: str | None = None
 ) -> Steps[Settled]:
     """Complete jobs without a result: ``finish`` for those who have only numbers."""
     endings = [Ending(seq, token) for seq, token in _tokens(seqs, tokens).items()]
-    return (yield from finish(endings, node, project=project, queue=queue).steps())
+    return (yield from finish(endings, node, project=project, queue=queue))
 
 
 @operation
@@ -243,20 +227,8 @@ def release(
 
     Where deliveries end at release and are used up the job is dead-lettered instead (option ``exhaust_at``).
 
-    Args:
-        releases: at most 1,000.
-        node: the holder.
-        project: the tenant.
-        queue: only jobs of this queue.
-        unstarted: the handlers never ran: these deliveries do not count.
-        suspended: the handlers sleep or wait for an event, for any time: these deliveries do not count either.
-        keeping: numbers of suspended jobs that keep the slots of their limits.
-
-    Returns:
-        An outcome per job, and where each went in ``released``.
-
-    Raises:
-        BatchTooLarge, InvalidOption: nothing was released.
+    Deliveries do not count that are ``unstarted`` (no handler ran) or ``suspended`` (the handler sleeps or waits for an
+    event, for any time; the numbers ``keeping`` keep the slots of their limits).
     """
     scope = check_scope(node, project, queue)
     _check_batch(releases, Release)
@@ -313,7 +285,7 @@ def nack(
 ) -> Steps[Settled]:
     """Give jobs back with one delay: ``release`` for those who have only numbers."""
     releases = [Release(seq, token, delay_ms) for seq, token in _tokens(seqs, tokens).items()]
-    return (yield from release(releases, node, project=project, queue=queue).steps())
+    return (yield from release(releases, node, project=project, queue=queue))
 
 
 @operation
@@ -326,22 +298,13 @@ def extend(
     project: str = "",
     queue: str | None = None,
 ) -> Steps[Settled]:
-    """Set the deadline of held leases to now + ``lease_ms`` (clamped; ``None``: each queue's own lease).
-
-    Returns:
-        An outcome per job, the new deadlines, and how many seconds away they are.
-
-    Raises:
-        BatchTooLarge, InvalidOption: nothing was extended.
-    """
+    """Set the deadline of held leases to now + ``lease_ms`` (clamped; ``None``: each queue's own lease)."""
     scope = check_scope(node, project, queue)
     asked = _tokens(seqs, tokens)
     length = clamp_lease(lease_ms)
     held = yield from token_steps(asked, scope)
     wanted = sorted(seq for seq, token in held.items() if token is not None)
-    rows: Rows = []
-    if wanted:
-        rows = yield "extend", {**scope_parameters(held, scope, wanted), "lease_ms": length}
+    rows = (yield "extend", {**scope_parameters(held, scope, wanted), "lease_ms": length}) if wanted else []
     deadlines = {seq: deadline for seq, deadline, *_ in rows}
     outcomes = yield from outcome_steps(asked, set(deadlines), scope)
     outcomes.update({seq: Outcome.CANCELLED for seq, *_, cancelled in rows if cancelled})

@@ -12,7 +12,7 @@ from ... import conf, engine
 from ...exceptions import InvalidOption, QueueNotFound
 from ...models import Queue
 from . import presets, routing
-from .definition import Declaration, of_doors, of_settings
+from .presets import Declaration, of_doors, of_settings
 
 
 @dataclass(frozen=True, slots=True)

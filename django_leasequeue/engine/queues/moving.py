@@ -40,15 +40,7 @@ class Move(NamedTuple):
 def move(name: str, to: str, project: str = "") -> list[Move]:
     """Let new jobs of a queue, and of its dead-letter topic, go to another database.
 
-    Args:
-        name: of the queue.
-        to: alias of the database.
-        project: the tenant.
-
-    Raises:
-        InvalidOption: it cannot be moved there.
-        QueueNotFound, NotAQueue: there is no such queue, or it is a log.
-        QueueConflict: the database has a log of that name.
+    It is an error for a log, and where that database has a log of the name.
     """
     check_project(project)
     check_name(name)

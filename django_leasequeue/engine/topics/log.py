@@ -12,8 +12,8 @@ from ... import conf
 from ...conf import process
 from ...exceptions import BatchTooLarge, LogTruncated, QueueNotFound
 from .. import arrays, codec
-from ..large import reading
-from ..leases.sweep import expire_steps
+from ..large import payloads
+from ..leases.sweep import expire
 from ..limits import MAX_SEQ, check_count, check_integer, check_list, check_node, check_place
 from ..operation import Rows, Steps, operation
 
@@ -233,7 +233,7 @@ def read(
     }
     rows = yield "topic_read", {**params, **seals.parameters()}
     if rows and _topic(rows).due:
-        yield from expire_steps([_topic(rows).id])
+        yield from expire([_topic(rows).id])
         rows = yield "topic_read", {**params, **seals.parameters()}
     if not rows:
         raise QueueNotFound(topic, project)
@@ -245,10 +245,10 @@ def read(
             if not reset:
                 raise LogTruncated(topic, after, kept.sealed, seen.timeline)
             again = read(topic, project=project, after=kept.sealed, size=size, skip_nodes=skip_nodes, seals=seals)
-            return (yield from again.steps())._replace(reset_to=kept.sealed)
+            return (yield from again)._replace(reset_to=kept.sealed)
     # Without a record the one row has nulls in its place.
     fitting = [TopicRecord._make(row[_RECORD:]) for row in rows if row[_FITS]]
-    records = yield from reading.page_steps(fitting, MAX_PAGE_BYTES)
+    records = yield from payloads.page_steps(fitting, MAX_PAGE_BYTES)
     cut = len(records) < sum(row[_FITS] is not None for row in rows)
     full = cut or len(records) == size
     more = found.more or full

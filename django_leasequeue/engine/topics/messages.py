@@ -11,9 +11,9 @@ from ...enums import JobState
 from .. import arrays, codec
 from ..jobs.read import MAX_PAGE_BYTES
 from ..jobs.remove import remove_steps
-from ..large import reading
+from ..large import payloads
 from ..leases.settle import release
-from ..leases.sweep import promote_steps, sweep_steps
+from ..leases.sweep import promote, sweep
 from ..limits import check_count, check_seqs, clamp_lease
 from ..operation import Steps, operation
 from ..rows import Release
@@ -80,8 +80,8 @@ class LiveClaim(NamedTuple):
 
 def _fresh(queue_id: int) -> Steps[None]:
     """Bring back what time has changed, so that what is read is as it is now."""
-    yield from sweep_steps([queue_id])
-    yield from promote_steps([queue_id])
+    yield from sweep([queue_id])
+    yield from promote([queue_id])
 
 
 @operation
@@ -107,7 +107,7 @@ def list_messages(
         upto = free[-1].position if len(free) == size else upto
         rows = yield "message_list", {**asked, "size": 0, "held": last, "upto": upto}
     ordered = sorted(found, key=lambda message: message.position)[:size]
-    return (yield from reading.page_steps(ordered, MAX_PAGE_BYTES, reading.ONLY_DATA))
+    return (yield from payloads.page_steps(ordered, MAX_PAGE_BYTES, payloads.ONLY_DATA))
 
 
 @operation
@@ -115,7 +115,7 @@ def get_messages(queue_id: int, seqs: Sequence[int]) -> Steps[list[Message]]:
     """Read messages by number, claimed or not; what is not there is left out."""
     rows = yield "message_get", {"queue": queue_id, "seqs": arrays.integers(check_seqs(seqs))}
     found = [Message._make(row) for row in rows]
-    return (yield from reading.steps(found, reading.ONLY_DATA))
+    return (yield from payloads.steps(found, payloads.ONLY_DATA))
 
 
 @operation
@@ -123,7 +123,7 @@ def delete_messages(queue_id: int, seqs: Sequence[int]) -> Steps[list[int]]:
     """Delete unclaimed messages; return the numbers of those that went."""
     wanted = check_seqs(seqs)
     gone = yield from remove_steps(queue_id, wanted, _FREE, reason="deleted")
-    if len(gone) < len(set(wanted)) and (yield from sweep_steps([queue_id])):
+    if len(gone) < len(set(wanted)) and (yield from sweep([queue_id])):
         # Their claim was over: now they are free.
         gone += yield from remove_steps(queue_id, wanted, _FREE, reason="deleted")
     return [job.seq for job in gone]
@@ -145,7 +145,7 @@ def get_claim(queue_id: int, claim: int) -> Steps[LiveClaim | None]:
     messages = [
         Message(row.seq, row.created_at, row.expires_at, row.data_json, claim, row.age, row.seq) for row in held
     ]
-    complete = yield from reading.steps(messages, reading.ONLY_DATA)
+    complete = yield from payloads.steps(messages, payloads.ONLY_DATA)
     return LiveClaim(claim, held[0].node, held[0].ttl_ms, held[0].claim_age, complete)
 
 
@@ -163,6 +163,6 @@ def renew_claim(queue_id: int, claim: int, ttl_ms: int, grace_ms: int | None = N
 def release_claim(queue_id: int, claim: int, *, project: str = "") -> Steps[int]:
     """Give back at once all that a claim still holds; return how many."""
     for node, seqs in (yield "claim_seqs", {"queue": queue_id, "claim": claim}):
-        settled = yield from release([Release(seq, claim, 0) for seq in seqs], node, project=project).steps()
+        settled = yield from release([Release(seq, claim, 0) for seq in seqs], node, project=project)
         return len(settled.ok)
     return 0

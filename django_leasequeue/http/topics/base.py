@@ -38,21 +38,16 @@ FACTOR = 20.0
 
 @dataclass(slots=True)
 class TopicFigures:
-    """Counters of a topic after a call."""
+    """Counters of a topic after a call; until when (monotonic) they are kept, and whether they are counted now."""
 
     ready: int = 0
     in_flight: int = 0
     count: int = 0
-
-
-@dataclass(slots=True)
-class _Kept:
-    figures: TopicFigures
-    until: float
+    until: float = 0.0
     counting: bool = False
 
 
-_kept: process.Memory[tuple[str, str, str], _Kept] = process.Memory()
+_kept: process.Memory[tuple[str, str, str], TopicFigures] = process.Memory()
 
 
 #: A name of a topic; other doors allow more.
@@ -184,26 +179,29 @@ class TopicView(ApiView):
         place = (self.runner.using, self.project, topic)
         kept = _kept.get(place)
         if kept is not None:
-            figures = kept.figures
-            figures.ready = max(0, figures.ready + ready)
-            figures.in_flight = max(0, figures.in_flight + in_flight)
-            figures.count = max(0, figures.count + count)
-            if kept.counting or (time.monotonic() < kept.until and not (drained and figures.ready)):
-                return figures
+            kept.ready = max(0, kept.ready + ready)
+            kept.in_flight = max(0, kept.in_flight + in_flight)
+            kept.count = max(0, kept.count + count)
+            if kept.counting or (time.monotonic() < kept.until and not (drained and kept.ready)):
+                return kept
             kept.counting = True
         try:
             began = time.monotonic()
             found = await self.run(stats.counts(topic, project=self.project))
-            now = time.monotonic()
+            took = time.monotonic() - began
         finally:
             if kept is not None:
                 kept.counting = False
-        total = found.ready + found.in_flight + found.delayed + found.dead + found.records
-        figures = TopicFigures(found.ready, found.in_flight, total)
-        if now - began <= CHEAP:
+        figures = TopicFigures(
+            found.ready,
+            found.in_flight,
+            found.ready + found.in_flight + found.delayed + found.dead + found.records,
+            began + took + min(took * FACTOR, conf.settings.API.COUNT_SECONDS),
+        )
+        if took <= CHEAP:
             _kept.pop(place, None)
         else:
-            _kept[place] = _Kept(figures, now + min((now - began) * FACTOR, conf.settings.API.COUNT_SECONDS))
+            _kept[place] = figures
         return figures
 
 

@@ -14,13 +14,12 @@ from ...engine import NewJob
 from ...engine.jobs.new_jobs import payload_too_large
 from ...engine.limits import MAX_KEY_BYTES, MAX_TAG_BYTES
 from ...engine.topics.log import MAX_TIMELINE
-from ...engine.topics.topics import TopicLook, drop
-from ...engine.topics.writing import write
+from ...engine.topics.topics import TopicLook, drop, write
 from ...enums import PriorityOrder, QueueType
 from .. import payload
 from ..access import DELETE, READ, WRITE
 from ..errors import ApiError
-from ..fields import OPTIONAL, Body, Boolean, CutInteger, Integer, Text, storable
+from ..fields import OPTIONAL, Body, Boolean, Integer, Text, storable
 from ..schema import Parameter, switch
 from .base import Count, Record, Seqs, Tombstone, TopicView, endpoint, record, tombstone
 from .catalog import ConfigBody, ConfigField, TopicItemView
@@ -174,7 +173,7 @@ class DiffBody(Body):
     """Where to read, and what."""
 
     from_seq = Integer(default=0, help_text="Exclusive: the next_from_seq of the read before.")
-    limit = CutInteger(low=1, most=lambda: min(MAX_READ, conf.settings.MAX_PAGE), default=256)
+    limit = Integer(low=1, most=lambda: min(MAX_READ, conf.settings.MAX_PAGE), default=256)
     node = Nodes(help_text="Leave out the records of this node, or of these.", **OPTIONAL)
     include_tags = Boolean(default=False)
     include_meta = Boolean(default=True)

@@ -9,9 +9,19 @@ from django.http import HttpResponse
 from rest_framework.request import Request
 
 from ...engine import Operation, codec
-from ...engine.jobs.events import MAX_EVENT_NAME, check_event_name, emit
-from ...engine.jobs.remotesteps import Lease, check_step_name, record_step, step_page, suspend_job
-from ...engine.jobs.steps import event_step, step_text, wake_waiting
+from ...engine.jobs.steps import (
+    MAX_EVENT_NAME,
+    Lease,
+    check_event_name,
+    check_step_name,
+    emit,
+    event_step,
+    record_step,
+    step_page,
+    step_text,
+    suspend_job,
+    wake_waiting,
+)
 from ...engine.limits import MAX_KEPT_NAME_BYTES, MAX_SPAN_MS, check_seqs
 from ...engine.queues import routing
 from ...exceptions import LeaseLost

@@ -21,6 +21,8 @@ from ..streaming import in_background
 
 logger = logging.getLogger("django_leasequeue.http")
 
+#: Where deleted topics are announced.
+TOPICS_CHANNEL = "leasequeue_topics"
 #: Seconds between looks: doubled from, up to.
 FIRST_LOOK, LAST_LOOK = 0.002, 0.25
 
