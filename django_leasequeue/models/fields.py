@@ -63,6 +63,16 @@ class PlainCol(Col):
         return self.written(compiler, compiler.connection) + ("::text" if self.compared else ""), params
 
 
+class AsWritten(models.Func):
+    """The text of such a column, which Python and ``jsonb`` need not be able to read."""
+
+    output_field = models.TextField()
+
+    def as_sql(self, compiler: Any, connection: Any, **kwargs: Any) -> tuple[str, Any]:
+        (column,) = self.get_source_expressions()
+        return f"{column.written(compiler, connection)}::text", []
+
+
 class PlainKeyTransform(KeyTransform):
     """A key of the field: ``data__order_id``. It is selected as it was written, and compared as ``jsonb``."""
 
