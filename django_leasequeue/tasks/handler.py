@@ -85,7 +85,7 @@ class TaskHandler:
         try:
             telling = self._announcer.started(entry, job, control)
             if entry.isolate and not self._inside:
-                return run_isolated(job, control, self._project)  # its process announces it
+                return run_isolated(job, control, self._project, f"{__name__}.{TaskHandler.__qualname__}")
             if telling is not None:
                 twins.run(telling)
             args, kwargs, marked = self._arguments(entry, job, control)
