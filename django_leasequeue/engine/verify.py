@@ -13,8 +13,7 @@ from django.db import connections
 
 from .. import conf
 from ..exceptions import LargeStorageError
-from . import arrays, clock, codec
-from .large import store
+from . import arrays, clock, codec, store
 from .limits import check_count
 from .operation import Steps, operation
 from .pool import connect
