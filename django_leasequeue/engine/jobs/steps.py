@@ -196,6 +196,12 @@ def _emit(project: str, name: str, payload: str, keep_ms: int) -> Steps[bool]:
 
 
 @operation
+def emit_end(seq: int, *, project: str = "") -> Steps[bool]:
+    """Emit the end of a job: what waits for it, or is about to, goes on before the reaper looks."""
+    return (yield from _emit(project, result_event(seq), "null", ENDED_KEPT_MS))
+
+
+@operation
 def emit_ended(after: tuple[str, str], size: int) -> Steps[tuple[str, str] | None]:
     """Emit the ends of jobs and workflows that jobs wait for, a batch of them; return where the next one begins."""
     rows = yield "step_results", {"event": after[0], "project": after[1], "size": size}
