@@ -16,8 +16,8 @@ from .. import engine, twins
 from ..engine import Failure, LeasedJob, codec, tags
 from ..engine.dead.fingerprint import fingerprint, text_of
 from ..engine.jobs.steps import emit_end
-from ..engine.large.payloads import result_limit
 from ..engine.limits import seconds_of
+from ..engine.payloads import result_limit
 from ..exceptions import InvalidOption, LeaseLost
 from ..worker.control import JobControl, Replaced
 from ..worker.handler import EndingName, GiveUp, Retry

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...exceptions import InvalidOption, LargePayloadLost, LargeStorageError, LeaseQueueError, NotAQueue, QueueNotFound
-from .. import arrays
+from .. import arrays, payloads
 from ..dead import deadletter
 from ..flow.advance import NOTHING, Advanced, advance_steps, return_steps
-from ..large import payloads
 from ..limits import (
     MAX_BATCH,
     MAX_CHANNEL_BYTES,
