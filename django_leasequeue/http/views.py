@@ -35,7 +35,6 @@ MAX_WARNINGS = 20
 SMALL_BODY = 1_048_576
 
 T = TypeVar("T")
-Scopes = Mapping[str, frozenset[str]]
 
 
 class ApiView(APIView):
@@ -55,12 +54,10 @@ class ApiView(APIView):
     subject: ClassVar[str] = "topic"
     #: Whether anybody may ask, without a key.
     public: ClassVar[bool] = False
-    #: Method -> the scopes that it needs, as its ``endpoint`` says; HEAD needs those of GET.
-    required_scopes: ClassVar[Scopes] = {}
     #: Whether a token in the query counts: event streams only, for browsers.
     token_in_query: ClassVar[bool] = False
 
-    #: The method's function, with what its ``endpoint`` says.
+    #: The method's function, with what its ``endpoint`` says: the scopes that it needs, and more.
     handler: Any
     access: Access
     #: The tenant that the request works for.
@@ -74,12 +71,6 @@ class ApiView(APIView):
 
     if SCHEMA is not None:
         schema = SCHEMA
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        scopes = {name.upper(): getattr(getattr(cls, name, None), "scopes", None) for name in cls.http_method_names}
-        said = {name: needed for name, needed in scopes.items() if needed is not None}
-        cls.required_scopes = said or cls.required_scopes
 
     @classmethod
     def as_view(cls, **initkwargs: Any) -> Any:
@@ -121,8 +112,7 @@ class ApiView(APIView):
             limit = conf.settings.API.RATE_PER_SECOND if self.access.rate is None else self.access.rate
             if limit is not None:
                 await throttle(self.access, limit)
-            method = str(request.method)
-            require(self.access, self.required_scopes.get("GET" if method == "HEAD" else method, frozenset()))
+            require(self.access, self.handler.scopes)
             self.project = self.access.project
         self.check_address(request, topic)
         if topic is None:
@@ -273,7 +263,7 @@ class ApiView(APIView):
     async def recheck(self, topics: Iterable[str]) -> None:
         """Raise when the client may not go on (streams): its key was revoked, has expired, or lost a right."""
         access = await authenticate(self.request, self.runner, in_query=self.token_in_query)
-        require(access, self.required_scopes["GET"])
+        require(access, self.handler.scopes)
         for topic in topics:
             require(access, frozenset(), topic)
         if access.project != self.access.project:
