@@ -254,7 +254,7 @@ class ApiView(APIView):
         spent = {"server_total_ms": round((time.perf_counter() - self.began) * 1000, 3), **(performance or {})}
         tail = b'"performance":' + payload.dumps(spent) + b"}"
         text = body[:-1] + (b"," if len(body) > 2 else b"") + tail
-        return _response(text, status)
+        return json_response(text, status)
 
     def refuse(self, error: Exception, topic: str | None = None) -> HttpResponse:
         """Return the answer to a request that failed."""
@@ -277,11 +277,8 @@ def refusal(error: Exception, topic: str | None = None) -> HttpResponse:
 
 
 def json_response(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> HttpResponse:
-    """Return an answer with a value as its body."""
-    return _response(payload.dumps(content), status, headers)
-
-
-def _response(text: bytes, status: int, headers: Mapping[str, str] | None = None) -> HttpResponse:
+    """Return an answer with a value as its body, or with JSON that is written already."""
+    text = content if isinstance(content, bytes) else payload.dumps(content)
     # The length is a middleware's affair elsewhere in Django; here there may be none.
     length = {"Content-Length": str(len(text))}
     return HttpResponse(text, status=status, content_type="application/json", headers={**(headers or {}), **length})
