@@ -17,10 +17,11 @@ from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from .. import conf
-from ..engine import Operation, Work
+from .. import conf, engine
+from ..engine import Work
 from ..engine.outage import passes
 from ..engine.queues import presets, routing
+from ..engine.queues.queues import QueueLine
 from . import payload
 from .access import Access
 from .auth import ApiKeyAuthentication, authenticate, require, throttle
@@ -129,22 +130,22 @@ class ApiView(APIView):
         """Run an engine operation on the topic's database."""
         return await self.runner.run(work)
 
-    async def run_on_each(self, operation: Operation[list[T]]) -> tuple[list[T], int]:
-        """Run an operation on every database that has queues; return all answers, and how many databases are away.
+    async def list_queues(self, size: int, **options: Any) -> tuple[list[QueueLine], int]:
+        """Return queues of all databases by name, those that the key may see; and how many databases are away.
 
         If all are away, the error of the last is raised.
         """
-        found: list[T] = []
+        operation = engine.list_queues(project=self.project, prefixes=self.access.prefixes, size=size, **options)
+        found: list[QueueLine] = []
         aliases, away = routing.aliases(), 0
         for alias in aliases:
             try:
-                rows: list[T] = await self.runner.on(alias).run(operation)
-                found += rows
+                found += await self.runner.on(alias).run(operation)
             except Exception as error:
                 away += 1
                 if away == len(aliases) or not passes(error):
                     raise
-        return found, away
+        return sorted(found, key=lambda line: line.name)[:size], away
 
     async def body(self) -> dict[str, Any]:
         """Return the valid fields of the request's body; no body is an empty object. Unknown fields become warnings."""

@@ -75,14 +75,10 @@ class TopicsView(ApiView):
         return self.answer(answer)
 
     async def _list(self, prefix: str, after: str, size: int) -> list[QueueLine]:
-        found, away = await self.run_on_each(
-            engine.list_queues(
-                project=self.project, after=after, prefix=prefix, prefixes=self.access.prefixes, size=size
-            )
-        )
+        found, away = await self.list_queues(size, after=after, prefix=prefix)
         if away:
             self.warnings = [f"Topics are missing: {away} of the databases that hold them cannot be reached."]
-        return sorted(found, key=lambda line: line.name)[:size]
+        return found
 
 
 class ConfigBody(Body):
