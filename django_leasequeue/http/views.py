@@ -140,7 +140,8 @@ class ApiView(APIView):
         aliases, away = routing.aliases(), 0
         for alias in aliases:
             try:
-                found += await self.runner.on(alias).run(operation)
+                rows: list[QueueLine] = await self.runner.on(alias).run(operation)
+                found += rows
             except Exception as error:
                 away += 1
                 if away == len(aliases) or not passes(error):
