@@ -18,7 +18,7 @@ from .. import signals
 from ..engine import Failure
 from ..exceptions import InvalidOption, JobFailed, LeaseQueueError, MaxRetries
 from ..queue import outcomes as leases
-from ..queue.functions import Execution, is_async
+from ..queue.consumer import Execution, is_async
 from ..queue.outcomes import ClaimedJob
 from ..queue.queue import Queue
 from ..tasks.exceptions import FailForGood

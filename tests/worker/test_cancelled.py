@@ -77,11 +77,13 @@ class Goes(ScriptHandler):
         return None
 
 
-@pytest.mark.parametrize("listens", [True, False])
-def test_single_jobs_are_cancelled_while_they_run(listens: bool, settings: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("listens", "result_ttl_ms"), [(True, 60_000), (False, 60_000), (True, 0)])
+def test_single_jobs_are_cancelled_while_they_run(
+    listens: bool, result_ttl_ms: int, settings: Any, tmp_path: Path
+) -> None:
     if not listens:
         settings.LEASEQUEUE = {"LISTEN_DSN": ""}
-    queue = Queue("work", lease_ms=600_000 if listens else 9_000, result_ttl_ms=60_000)
+    queue = Queue("work", lease_ms=600_000 if listens else 9_000, result_ttl_ms=result_ttl_ms)
     file = str(tmp_path / "notes")
     todo: list[dict[str, Any]] = [{"do": "heed"}, {"do": "return"}, {"do": "async", "async": True}]
     queue.enqueue_many([{**data, "file": file} for data in [*todo, *[{"do": "held"}] * 5, {"do": "heed"}]])
