@@ -12,8 +12,8 @@ from django import forms
 from django.forms.boundfield import BoundField
 
 from ..conf.queue_options import OPTIONS, QueueOption
+from ..engine.clock import span
 from ..engine.queues import presets
-from ..engine.span import span
 from ..exceptions import InvalidOption
 from .base import JsonField
 

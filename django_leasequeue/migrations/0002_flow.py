@@ -367,6 +367,10 @@ class Migration(migrations.Migration):
         ),
         migrations.AddIndex(
             model_name="flowturn",
+            index=models.Index(condition=models.Q(("kind", 5)), fields=["key"], name="leasequeue_flowturn_follow"),
+        ),
+        migrations.AddIndex(
+            model_name="flowturn",
             index=models.Index(condition=models.Q(("kind", 3)), fields=["key"], name="leasequeue_flowturn_key"),
         ),
         migrations.AddConstraint(

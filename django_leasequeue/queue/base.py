@@ -22,7 +22,7 @@ from ..engine.limits import MAX_NODE_BYTES, check_node
 from ..engine.operation import Steps, Work, operation
 from ..engine.outage import away
 from ..engine.queues import presets, routing
-from ..engine.queues.definition import Definition, define
+from ..engine.queues.presets import Definition, define
 from ..engine.queues.queues import find, make_declared
 from ..exceptions import InvalidOption, StorageError
 from . import serializers

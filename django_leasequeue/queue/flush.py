@@ -9,9 +9,8 @@ from concurrent.futures import Future
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from .. import engine
-from ..engine.jobs import progress as reports
-from ..engine.jobs.replies import Reply, result_steps
-from ..engine.jobs.results import Status, status
+from ..engine.jobs import results
+from ..engine.jobs.results import Reply, Status, result_steps, status
 from ..engine.limits import MAX_BATCH
 from ..engine.operation import BEGIN, Rows, Step, Steps, operation
 from ..exceptions import LeaseQueueError, QueueNotFound
@@ -185,8 +184,8 @@ def _extend(queue: Handle, calls: Sequence[Call[Any]]) -> Steps[None]:
 
 def _progress(queue: Handle, calls: Sequence[Call[Any]]) -> Steps[None]:
     for node, group in _by_node(calls).items():
-        said = [reports.Progress(call.job.seq, call.job.token, call.what) for call in group if call.job is not None]
-        settled = yield from reports.progress(said, node, project=queue.project, queue=queue.name).steps()
+        said = [results.Progress(call.job.seq, call.job.token, call.what) for call in group if call.job is not None]
+        settled = yield from results.progress(said, node, project=queue.project, queue=queue.name).steps()
         for call in group:
             _answer(call, settled, None)
 

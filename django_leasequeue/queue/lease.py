@@ -9,7 +9,7 @@ from typing import Any
 
 from .. import engine
 from ..engine.dead.fingerprint import fingerprint, fingerprint_of, text_of
-from ..engine.jobs import progress as reports
+from ..engine.jobs import results
 from ..engine.jobs.results import INLINE_BYTES, complete_steps, status
 from ..engine.leases import sweep
 from ..engine.leases.claim import claim_steps
@@ -227,8 +227,8 @@ class LeaseMethods(Handle):
             InvalidOption, PayloadTooLarge: the value was refused.
         """
         leased(job)
-        report = reports.Progress(job.seq, job.token, value)
-        settled = yield from reports.progress([report], job.node, project=self.project, queue=self.name).steps()
+        report = results.Progress(job.seq, job.token, value)
+        settled = yield from results.progress([report], job.node, project=self.project, queue=self.name).steps()
         _check(settled, job)
 
     aprogress = twin(progress)

@@ -8,8 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from ..engine import codec
-from ..engine.jobs.replies import Reply
-from ..engine.jobs.results import Status
+from ..engine.jobs.results import Reply, Status
 from ..engine.leases.holders import surely_until
 from ..engine.rows import LeasedJob
 from ..exceptions import JobFailed, MaxRetries

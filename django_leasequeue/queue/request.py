@@ -7,9 +7,8 @@ from functools import partial
 from typing import Any
 
 from .. import engine, twins
-from ..engine.jobs import replies
-from ..engine.jobs.replies import Reply
-from ..engine.jobs.results import INLINE_BYTES, Status, complete_steps
+from ..engine.jobs import results
+from ..engine.jobs.results import INLINE_BYTES, Reply, Status, complete_steps
 from ..engine.limits import check_timeout
 from ..engine.operation import Steps, operation
 from ..engine.queues import routing
@@ -80,7 +79,7 @@ def _add(queue: Handle, job: engine.NewJob) -> Steps[Receipt]:
 def reply_of(queue: Handle, receipt: Receipt) -> Steps[tuple[Any] | None]:
     """Read how a job ended; see ``answer_of``."""
     seq = receipt.seq
-    reply = (yield from replies.result_steps([seq], INLINE_BYTES)).get(seq)
+    reply = (yield from results.result_steps([seq], INLINE_BYTES)).get(seq)
     if reply is not None:
         return answer_of(reply, receipt, (yield from serializer_of(queue)))
     row = yield from status_of(queue, seq, INLINE_BYTES)
@@ -123,7 +122,7 @@ def conversation(caller: Caller, job: engine.NewJob, timeout: float) -> twins.St
             return receipt.result
         told: bool | None = True
         if receipt.status == "duplicate":
-            join = replies.join(receipt.seq, hub.channel)
+            join = results.join(receipt.seq, hub.channel)
             told = None if receipt.state == "failed" else (yield twins.either(run, arun, join, using))
         late = WaitTimeout(receipt.key or receipt.seq, timeout)
         read = partial(_read, caller, receipt, ticket)

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from .. import conf
 from ..engine.flow.declared import Limit, Limited, fields_of, filled
-from ..engine.flow.limits import check_key as check_limit_key
+from ..engine.flow.declared import check_key as check_limit_key
 from ..engine.limits import MAX_SPAN_MS, MAX_UNIQUE_BYTES, check_text, seconds_of
 from ..exceptions import InvalidOption
 from .api import InvalidTask, Task

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from datetime import datetime
 from functools import partial
+from itertools import islice
 from typing import Any, cast
 
 from django.conf import settings as django_settings
@@ -12,6 +14,7 @@ from django.core import checks as django_checks
 from django.db import connections, transaction
 
 from .. import conf, engine
+from ..conf import process
 from ..engine import tags
 from ..engine.queues import presets, routing
 from ..exceptions import BatchTooLarge, LeaseQueueError
@@ -48,6 +51,8 @@ from .task import Call, LeaseQueueTask
 
 #: Most calls of one ``enqueue_many``.
 MAX_MANY = 100_000
+#: Calls of which results and jobs are made at once; so few of them that pausing the garbage collector gains nothing.
+AT_ONCE, FEW = 1_000, 100
 
 #: Times that the job of a key may end without a trace while a call runs.
 TRIES = 5
@@ -164,19 +169,23 @@ class LeaseQueueBackend(BaseTaskBackend):
         # By identity: the results keep their tasks alive, so that no number comes twice.
         tasks: dict[int, tuple[TaskCalls, Calls]] = {}
         ends = new_ends()
-        for task, args, kwargs in calls:
-            if len(made) >= MAX_MANY:
+        following = iter(calls)
+        while batch := list(islice(following, AT_ONCE)):
+            if len(made) + len(batch) > MAX_MANY:
                 raise BatchTooLarge(f"one call of enqueue_many takes at most {MAX_MANY} calls of tasks. Split them.")
-            known = tasks.get(id(task))
-            if known is None:
-                alike = self.calls_of(task)
-                queues = databases.setdefault(self.database_of(task), {})
-                known = tasks[id(task)] = alike, queues.setdefault(task.queue_name, Calls([], []))
-            # The job's number is the other half of the id: the database gives it.
-            result, job = known[0].prepare(args, kwargs, next(ends))
-            made.append(result)
-            known[1].results.append(result)
-            known[1].jobs.append(job)
+            # The results live on: collections meanwhile would find nothing, and each would walk over all there are.
+            with process.collector_paused() if len(batch) > FEW else nullcontext():
+                for task, args, kwargs in batch:
+                    known = tasks.get(id(task))
+                    if known is None:
+                        alike = self.calls_of(task)
+                        queues = databases.setdefault(self.database_of(task), {})
+                        known = tasks[id(task)] = alike, queues.setdefault(task.queue_name, Calls([], []))
+                    # The job's number is the other half of the id: the database gives it.
+                    result, job = known[0].prepare(args, kwargs, next(ends))
+                    made.append(result)
+                    known[1].results.append(result)
+                    known[1].jobs.append(job)
         after = conf.settings.ENQUEUE_AFTER_COMMIT_OF if waits else None
         for database, queues in databases.items():
             if after is None or not awaits(after, database):

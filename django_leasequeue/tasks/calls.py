@@ -19,7 +19,7 @@ from ..engine.jobs.results import status
 from ..engine.jobs.unique import hold_steps
 from ..engine.limits import MAX_BATCH
 from ..engine.operation import BEGIN, Steps, operation
-from ..engine.queues.definition import Definition
+from ..engine.queues.presets import Definition
 from ..engine.queues.queues import make_declared
 from ..exceptions import QueueNotFound
 from . import backoff as backoffs

@@ -15,8 +15,8 @@ from asgiref.sync import sync_to_async
 from .. import engine, twins
 from ..engine import Failure, LeasedJob, codec, tags
 from ..engine.dead.fingerprint import fingerprint, text_of
-from ..engine.jobs.events import emit_end
-from ..engine.large.writing import result_limit
+from ..engine.jobs.steps import emit_end
+from ..engine.large.payloads import result_limit
 from ..engine.limits import seconds_of
 from ..exceptions import InvalidOption, LeaseLost
 from ..worker.control import JobControl, Replaced

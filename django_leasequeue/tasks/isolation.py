@@ -118,15 +118,18 @@ def _watch(process: subprocess.Popen[bytes], ours: Connection, control: JobContr
     while True:
         # A timeout is raised in this thread, and ends the process as any other reason does.
         control.raise_if_aborted()
-        if not ours.poll(LOOK):
-            continue
-        try:
-            said = ours.recv()
-        except (EOFError, ConnectionResetError):
-            code = process.wait()
-            how = f"signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"exit status {code}"
-            raise ProcessDied(f"the process of the task ended without a result, by {how}.") from None
+        # Asked before the look, which finds what was sent before the end. Forks of the process keep the pipe open.
+        ended, said = process.poll() is not None, None
+        with suppress(EOFError, ConnectionResetError):
+            if ours.poll(LOOK):
+                said = ours.recv()
+            elif not ended:
+                continue
         match said:
+            case None:
+                code = process.wait()
+                how = f"signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"exit status {code}"
+                raise ProcessDied(f"the process of the task ended without a result, by {how}.")
             case Progress(value):
                 control.set_progress(value)
             case Completed():
@@ -145,6 +148,9 @@ def _watch(process: subprocess.Popen[bytes], ours: Connection, control: JobContr
 
 # In the process of the task
 
+#: One message at a time in the pipe: threads of the task may all say how far they are.
+_sending = threading.Lock()
+
 
 def main(descriptor: int) -> None:
     """Run the job that comes through the pipe with this descriptor, and end the process."""
@@ -154,7 +160,8 @@ def main(descriptor: int) -> None:
         request: Request = connection.recv()
         os.environ["DJANGO_SETTINGS_MODULE"] = request.settings
         said = _run(request, connection)
-        connection.send(said)
+        with _sending:
+            connection.send(said)
         code = 0
     finally:
         sys.stdout.flush()
@@ -194,7 +201,8 @@ def _control(request: Request, connection: Connection) -> JobControl:
     class _Control(JobControl):
         def set_progress(self, value: Any) -> None:
             super().set_progress(value)
-            connection.send(Progress(value))
+            with _sending:
+                connection.send(Progress(value))
 
     return _Control(request.job, request.node, request.using)
 

@@ -13,7 +13,7 @@ from django.db import connections
 
 from .. import conf
 from ..engine.queues import presets, routing
-from ..engine.queues.definition import Declaration
+from ..engine.queues.presets import Declaration
 from ..exceptions import InvalidOption
 from .api import TASK_MAX_PRIORITY, TASK_MIN_PRIORITY, task_backends
 

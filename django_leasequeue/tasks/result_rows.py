@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from django.utils import timezone
 
 from ..engine import HELD, codec
-from ..engine.large import reading
+from ..engine.large import payloads
 from ..engine.operation import Steps, operation
 from ..engine.tags import META
 from ..enums import JobState, ResultState
@@ -38,7 +38,7 @@ _STATUSES = {
 
 
 #: The columns of a row that may stand in a storage.
-_DATA, _VALUE = reading.Columns("data", None), reading.Columns("value", None)
+_DATA, _VALUE = payloads.Columns("data", None), payloads.Columns("value", None)
 
 
 class ResultRow(NamedTuple):
@@ -227,5 +227,5 @@ def find_row(key: str, project: str) -> Steps[ResultRow | None]:
         return None
     found = [ResultRow(*rows[0])]
     for columns in (_DATA, _VALUE):
-        found = yield from reading.steps(found, columns)
+        found = yield from payloads.steps(found, columns)
     return found[0]

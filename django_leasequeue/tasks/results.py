@@ -14,8 +14,8 @@ from django.utils import timezone
 
 from .. import conf, engine
 from ..engine import rows
-from ..engine.jobs.events import result_event
-from ..engine.jobs.replies import join_key
+from ..engine.jobs.results import join_key
+from ..engine.jobs.steps import result_event
 from ..engine.limits import check_timeout
 from ..engine.queues import routing
 from ..exceptions import InvalidOption, JobCancelled, JobFailed, WaitTimeout

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 from .. import engine
 from ..engine import Input, codec
 from ..engine.flow.workflows import MAX_EDGES, MAX_NODES
-from ..engine.large import reading
+from ..engine.large import payloads
 from ..engine.operation import Steps, operation
 from ..engine.queues import routing
 from ..enums import MemberState
@@ -188,7 +188,7 @@ def check_steps(steps: Any, where: str) -> list[Step[Any]]:
     return [check_step(step, where) for step in steps]
 
 
-_RESULT = reading.Columns("result_json", None)
+_RESULT = payloads.Columns("result_json", None)
 
 
 class Outcome(NamedTuple):
@@ -224,7 +224,7 @@ def read_inputs(seq: int) -> Steps[list[Input]]:
     """Read how the parents of a job ended, with large results from their storage."""
     rows = yield from engine.inputs(seq).steps()
     try:
-        return (yield from reading.steps(rows, _RESULT))
+        return (yield from payloads.steps(rows, _RESULT))
     except LargeStorageError as error:
         raise PayloadAway(str(error), error.cause) from error
 

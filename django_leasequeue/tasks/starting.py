@@ -17,7 +17,7 @@ from ..engine.limits import check_text
 from ..engine.operation import BEGIN, operation
 from ..engine.operation import Steps as Statements
 from ..engine.queues import routing
-from ..engine.queues.definition import Definition
+from ..engine.queues.presets import Definition
 from ..engine.queues.queues import find, make_declared
 from ..engine.tags import check_tags
 from ..enums import JobFlag, WorkflowShape

@@ -8,7 +8,7 @@ from typing import Any
 
 from .. import engine
 from ..engine import codec
-from ..engine.flow.extend import MemberOf
+from ..engine.flow.figures import MemberOf
 from ..engine.flow.workflows import MAX_LABEL_BYTES
 from ..engine.limits import check_text
 from ..exceptions import InvalidOption
