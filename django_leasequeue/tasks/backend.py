@@ -222,7 +222,7 @@ class LeaseQueueBackend(BaseTaskBackend):
             if cast("LeaseQueueTaskResult[Any]", result).created is False:
                 continue
             if heard:
-                yield either(signals.enqueued.send, signals.enqueued.asend, sender, result)
+                yield signals.enqueued.sending(sender, result)
             else:
                 signals.enqueued.log(sender=sender, task_result=result)
 

@@ -144,14 +144,7 @@ class LeaseQueueTaskResult(GenericTaskResult[T]):
         return run(self._waiting(timeout, Alarm))
 
     async def await_result(self, timeout: float = 30.0) -> T:  # noqa: ASYNC109  (the same call as the thread's)
-        """Wait as ``wait`` does, in a coroutine, without a thread or a connection that waits.
-
-        Args:
-            timeout: seconds, at most a day.
-
-        Raises:
-            WaitTimeout, JobFailed, JobCancelled, InvalidOption: as ``wait``.
-        """
+        """Async twin of ``wait``: without a thread or a connection that waits."""
         return await arun(self._waiting(timeout, AsyncAlarm))
 
     def _waiting(self, timeout: float, alarm: Callable[[], Alarm]) -> Steps[T]:
@@ -185,11 +178,7 @@ class LeaseQueueTaskResult(GenericTaskResult[T]):
         return result_event(number_of(self.id))
 
     def outcome(self) -> tuple[T] | None:
-        """Refresh, and return what the task returned, in a tuple; ``None`` if it goes on.
-
-        Raises:
-            JobFailed, JobCancelled: as ``wait``.
-        """
+        """Refresh, and return what the task returned, in a tuple; ``None`` if it goes on; errors are as of ``wait``."""
         return run(self._look())
 
     def _lease_backend(self) -> LeaseQueueBackend:

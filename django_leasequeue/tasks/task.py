@@ -74,55 +74,26 @@ class CallOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, kw_only=True)
 class LeaseQueueTask(GenericTask[P, T], Generic[P, T]):
-    """Django's ``Task`` with retries, a time limit and a key. ``None`` in one of the first three: as the queue has it.
+    """Django's ``Task`` with the options of ``django_leasequeue.tasks.task``, which says what they mean.
 
-    The names of those are those of Django's open proposals (django/new-features, issues 142 and 144).
+    Their names are those of Django's open proposals (django/new-features, issues 142 and 144).
     """
 
     max_attempts: int | None = None
-    """The number of tries; a lease that expired (a worker that died) counts as a try."""
-
     backoff: Any = None
-    """The wait before the next try, see ``django_leasequeue.tasks.Backoff``."""
-
     timeout: float | None = None
-    """Seconds that one attempt may take."""
-
     key: str | Callable[P, str | None] | None = None
-    """The key that a call takes: while it holds there is one job of it in the queue. ``None``: each call is a job."""
-
     unique_for: float | None = None
-    """Seconds for which the key holds, from the enqueueing on."""
-
     unique_until: UniqueUntil | None = None
-    """The key holds until the task starts, or until it has ended (so if this and ``unique_for`` are ``None``)."""
-
     on_conflict: OnConflict | None = None
-    """What becomes of the task that waits when its key is asked for again; ``None`` is ``"ignore"``."""
-
     limit: Limit | None = None
-    """How many calls of a key may run at once, and how many may start in a time."""
-
     atomic: bool = False
-    """Whether an attempt and its end are one transaction of the jobs' database."""
-
     isolate: bool = False
-    """Whether each attempt runs in a process of its own."""
-
     expires: float | None = None
-    """Seconds from the enqueueing on, after which a call that was not started is removed."""
-
     autoretry_for: tuple[type[BaseException], ...] | None = None
-    """The only exceptions after which an attempt is followed by another one; ``None``: all of them."""
-
     dont_retry_for: tuple[type[BaseException], ...] = ()
-    """Exceptions after which there is no other attempt."""
-
     ignore_result: bool = False
-    """Whether what it returns is not kept."""
-
     tags: dict[str, Any] | None = field(default=None, hash=False)
-    """Names and values to find its jobs by; what a job enqueues while it runs inherits them."""
 
     step_delay: timedelta | None = field(default=None, repr=False, compare=False)
     """``run_after`` as it was given, if that was no time: a step of a workflow counts it from its parents' end."""
@@ -160,22 +131,11 @@ class LeaseQueueTask(GenericTask[P, T], Generic[P, T]):
         """Return a copy of the task with other defaults; what is ``None`` stays as it is.
 
         Args:
-            priority: -100 to 100, higher first.
-            queue_name: one of the backend's ``QUEUES``.
             run_after: not before this time; seconds and a timedelta count from this call, of a step of a workflow from
                 the end of those before it.
-            backend: alias in ``TASKS``.
-            max_attempts: how often it is tried, from 1.
-            backoff: as ``@task`` takes it, but no function.
-            timeout: seconds that one attempt may take.
-            key: 1 to 512 bytes, one job to a key while the key holds; or a function of the arguments.
-            unique_for: seconds for which the key holds, from the enqueueing on.
-            unique_until: ``"start"`` or ``"end"``: how far the task has got when its key is free.
-            on_conflict: as ``@task`` takes it.
-            limit: as ``@task`` takes it.
-            expires: seconds from the enqueueing on, after which a call that was not started is removed.
-            tags: names and values to find its jobs by, beside those that the task has.
-            ignore_result: as ``@task`` takes it.
+            options: those of ``@task`` but for ``takes_context``, ``atomic``, ``isolate``, ``autoretry_for`` and
+                ``dont_retry_for``. ``key`` is a text in which braces mean nothing, or a function; ``tags`` are added to
+                those that the task has.
 
         Raises:
             InvalidTask: a value is not allowed; or ``backoff`` is a function, which only ``@task`` takes.

@@ -223,11 +223,7 @@ class WorkflowResult(Twins, Generic[T]):
         return workflow_event(self.id)
 
     def outcome(self) -> tuple[T] | None:
-        """Return what ``wait`` does, in a tuple; ``None`` if it goes on.
-
-        Raises:
-            JobFailed, JobCancelled: as ``wait``.
-        """
+        """Return what ``wait`` does, in a tuple; ``None`` if it goes on; errors are as of ``wait``."""
         return run(self._look())
 
     def _ask(self, operation: engine.Operation[Any]) -> Any:
