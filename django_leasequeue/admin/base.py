@@ -139,6 +139,12 @@ class FramedAdmin(ModelAdmin[M]):
         frame = {"lq_navigation": pages.navigation(request, self.admin_site), "every": self.every}
         return super().changelist_view(request, {**frame, **(extra_context or {})})
 
+    def get_changelist_instance(self, request: HttpRequest) -> Any:
+        found = super().get_changelist_instance(request)
+        if not found.get_filters_params() and not found.query:
+            found.full_result_count = found.result_count  # else Django offers a way to all rows, which are shown
+        return found
+
     def changeform_view(
         self,
         request: HttpRequest,

@@ -17,8 +17,8 @@ from ..metrics import charts
 
 #: Times that can be chosen: their names and seconds.
 RANGES = {"15 min": 900, "1 h": 3_600, "24 h": 86_400, "7 d": 604_800}
-#: Rows of the log that one look reads: of a page that refreshes itself, and of one that does not.
-FEW_ROWS, MANY_ROWS = 250_000, 1_000_000
+#: Rows of the log that one look reads.
+MAX_ROWS = 250_000
 #: Numbers of jobs in them, about: a row has up to 1,000. A job that ran once is in three.
 MAX_NUMBERS = 40_000_000
 #: Jobs whose waits (and runs) a look takes to make percentiles of: evenly chosen where there are more.
@@ -135,7 +135,7 @@ def _reach_steps(seconds: int, bucket: int, size: int) -> Steps[Reach]:
 
 
 @operation
-def read_rates(queue_id: int | None, *, seconds: int = 3_600, bucket: int = 120, size: int = FEW_ROWS) -> Steps[Rates]:
+def read_rates(queue_id: int | None, *, seconds: int = 3_600, bucket: int = 120, size: int = MAX_ROWS) -> Steps[Rates]:
     """Count what happened lately to one queue, or to each and all together, in at most ``size`` rows of the log."""
     reach = yield from _reach_steps(seconds, bucket, size)
     params = {"queue": queue_id, "since": reach.since, "bucket": bucket, "sampled": SAMPLED, "now": reach.now}
@@ -152,7 +152,7 @@ def read_rates(queue_id: int | None, *, seconds: int = 3_600, bucket: int = 120,
 
 
 @operation
-def read_tasks(*, seconds: int, size: int = MANY_ROWS) -> Steps[Tasks]:
+def read_tasks(*, seconds: int, size: int = MAX_ROWS) -> Steps[Tasks]:
     """Count the runs of each task lately, in at most ``size`` rows of the log."""
     reach = yield from _reach_steps(seconds, max(seconds // 60, 1), size)
     rows = yield "admin/task_rates", {"since": reach.since, "size": MAX_TASKS, "sampled": SAMPLED, "now": reach.now}

@@ -26,7 +26,7 @@ from ..reaper.recurring.declared import check, home_of, task_of
 from ..reaper.recurring.duty import DueTask, enqueue_task
 from ..reaper.recurring.schedule import parse
 from ..reaper.status import recurring
-from ..tasks.keys import check_arguments
+from ..tasks.arguments import check_arguments
 from ..templatetags.leasequeue_admin import ago, moment
 from . import pages, reading
 from .audit import record
@@ -152,10 +152,11 @@ class RecurringTaskAdmin(ListAdmin[RecurringTask]):
     form = RecurringForm
     change_form_template = "admin/leasequeue/recurring.html"
     list_display = ["name", "condition", "runs", *_TIMES[:2], "job", _TIMES[2]]
+    last, following = map(staticmethod, _TIMES[1:])
     search_fields = ["name", "task"]
     actions = ["run", "pause", "resume"]
     every = 15
-    readonly_fields = ("condition", "last_tick_at", "job", "from_settings")
+    readonly_fields = ("condition", "last", "job", "following")
 
     def get_urls(self) -> list[URLPattern]:
         times = path("times/", self.admin_site.admin_view(self.times), name="leasequeue_recurringtask_times")
@@ -265,7 +266,7 @@ class RecurringTaskAdmin(ListAdmin[RecurringTask]):
     def condition(self, task: RecurringTask) -> SafeString | str:
         if not task.enabled:
             return pages.badge("paused")
-        return pages.badge("failed", "overdue") if (task.late or 0) > BOUNDS.late else ""
+        return pages.badge("failed", "overdue") if (task.late or 0) > BOUNDS.late else "on time"
 
     @admin.display(description="task", ordering="task")
     def runs(self, task: RecurringTask) -> SafeString | str:

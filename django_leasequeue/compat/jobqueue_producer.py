@@ -97,8 +97,8 @@ class Producer(OnDatabase):
     ) -> Any:
         """Add a job, or join the one with its id, and wait for its result. One that has failed is run again.
 
-        Raises: TimeoutError: not in time (in seconds); the job goes on. MaxRetriesError: it failed as often as it may.
-        ``JobFailedError``: its handler gave up. JobCancelledError: it was cancelled.
+        ``TimeoutError``: not in time (in seconds); the job goes on. ``MaxRetriesError``: it failed as often as it may,
+        ``JobFailedError``: its handler gave up. ``JobCancelledError``: it was cancelled.
         """
         options = self._options(id, max_attempts, result_ttl)
         self._free(id)
@@ -148,7 +148,10 @@ class Producer(OnDatabase):
         if row is None:
             return None
         result = (yield from self._result_steps(row)) if row.state == "completed" else None
-        error = _error_of(row) if row.state in ("failing", "failed") else None
+        error = None
+        if row.state in ("failing", "failed"):
+            traceback = row.errors[-1].get("traceback") if row.errors else None
+            error = SerializedError(row.error or "", row.error_type, traceback or None)
         return MessageStatus(id, row.state, row.created_at.astimezone(UTC), row.deliveries, result, error)
 
     aget_status = twin(get_status)
@@ -201,8 +204,3 @@ class Producer(OnDatabase):
     def _result_steps(self, row: Status) -> Steps[Any]:
         serializer = yield from serializer_of(self.queue)
         return self._result(result_of((yield from complete_steps(row)), serializer))
-
-
-def _error_of(row: Status) -> SerializedError:
-    traceback = row.errors[-1].get("traceback") if row.errors else None
-    return SerializedError(row.error or "", row.error_type, traceback or None)

@@ -31,9 +31,8 @@ from .jqueue_values import (
     QueueState,
     entrypoint_of,
     lease_of,
-    payload_limit,
+    options_of,
     payload_of,
-    place_of,
     tag_of,
 )
 
@@ -75,17 +74,15 @@ class DirectQueue:
         ``payload`` has at most 16 MiB (more where ``LEASEQUEUE["MAX_PAYLOAD_BYTES"]`` is higher), and is stored as it
         is; text is taken as base64. Jobs of a lower ``priority`` are processed first; from -32,767 to 32,767.
         """
-        calls, tag, body = self._calls(), tag_of(entrypoint), payload_of(payload)
+        calls, options, body = self._calls(), options_of(entrypoint), payload_of(payload)
         check_integer(priority, "priority", -32_767, 32_767)
         if priority not in await self._allowed():
             raise InvalidOption(
                 f"the queue {self.queue.name!r} would not keep the priority {priority}: it takes them by other rules."
                 " Give it priority_order 'asc' and a wider range (priority_min, priority_max)."
             )
-        job_id, (name, meta) = JobId(uuid4()), place_of(entrypoint)
-        receipt = await (self.queue if len(body) > LARGE_BYTES else calls).aenqueue(
-            body, key=job_id, name=name, meta=meta, tag=tag, priority=priority, max_bytes=payload_limit()
-        )
+        job_id, lane = JobId(uuid4()), self.queue if len(body) > LARGE_BYTES else calls
+        receipt = await lane.aenqueue(body, key=job_id, priority=priority, **options)
         made = (receipt.created_at or datetime.now(UTC)).astimezone(UTC)
         return Job(job_id, entrypoint, body, JobStatus.QUEUED, priority, made)
 

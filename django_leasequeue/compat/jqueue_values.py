@@ -145,11 +145,12 @@ def tag_of(entrypoint: str) -> str:
     return entrypoint if 0 < len(raw) <= MAX_TAG_BYTES else f"sha256:{hashlib.sha256(raw).hexdigest()}"
 
 
-def place_of(entrypoint: str) -> tuple[str | None, dict[str, Any] | None]:
-    """Return the name and the metadata of a job of an entrypoint: one of them says it, where it is not empty."""
+def options_of(entrypoint: str) -> dict[str, Any]:
+    """Return the options of a job of an entrypoint: its name or its metadata says it, where it is not empty."""
+    options: dict[str, Any] = {"tag": tag_of(entrypoint), "max_bytes": payload_limit()}
     if len(entrypoint.encode()) > MAX_KEY_BYTES:
-        return None, {"entrypoint": entrypoint}
-    return entrypoint or None, None
+        return {**options, "name": None, "meta": {"entrypoint": entrypoint}}
+    return {**options, "name": entrypoint or None, "meta": None}
 
 
 def entrypoint_of(name: str | None, meta: Any) -> str:

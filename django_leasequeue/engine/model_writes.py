@@ -41,12 +41,10 @@ def checked(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of an ``update`` of several queues; expressions are left to the constraints."""
     for field in values.keys() & _APART:
         raise InvalidOption(f"{field} cannot be updated: {_APART[field]}.")
-    plain = {name: value for name, value in values.items() if name in OPTIONS and not _expression(value)}
+    plain = {
+        name: value for name, value in values.items() if name in OPTIONS and not hasattr(value, "resolve_expression")
+    }
     return {**values, **presets.check_options(plain)}
-
-
-def _expression(value: Any) -> bool:
-    return hasattr(value, "resolve_expression")
 
 
 def save(

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import psycopg
 from asgiref.sync import sync_to_async
@@ -23,6 +23,7 @@ from .operation import APART, BEGIN, BLOCKING, COPY, SIGNAL, Rows, Step, Work
 from .outage import read_only
 
 T = TypeVar("T")
+C = TypeVar("C", psycopg.Connection[Any], psycopg.AsyncConnection[Any])
 
 _IDLE = psycopg.pq.TransactionStatus.IDLE
 
@@ -259,19 +260,23 @@ def run(work: Work[T], using: str | None = None) -> T:
     return drive(DjangoExecutor(using or conf.settings.DATABASE), work)
 
 
-class ConnectionExecutor:
-    """Runs operations on a psycopg connection of its own (workers, the reaper, benchmarks)."""
+class _OnConnection(Generic[C]):
+    """Base of executors on a psycopg connection."""
 
     #: Not Django's connection: its transactions are none of ours.
     using: str | None = None
 
-    def __init__(self, connection: psycopg.Connection[Any]) -> None:
-        self.connection = connection
+    def __init__(self, connection: C) -> None:
+        self.connection: C = connection
         self._ours = False
 
     def _autocommit(self) -> bool:
-        connection = self.connection
-        return self._ours or (connection.autocommit and connection.info.transaction_status == _IDLE)
+        connection: psycopg.BaseConnection[Any] = self.connection
+        return self._ours or bool(connection.autocommit and connection.info.transaction_status == _IDLE)
+
+
+class ConnectionExecutor(_OnConnection[psycopg.Connection[Any]]):
+    """Runs operations on a psycopg connection of its own (workers, the reaper, benchmarks)."""
 
     def fetch(self, name: str, params: Mapping[str, Any]) -> Rows:
         """Run one statement and return its rows."""
@@ -307,16 +312,8 @@ class ConnectionExecutor:
         return drive(self, work)
 
 
-class AsyncConnectionExecutor:
+class AsyncConnectionExecutor(_OnConnection[psycopg.AsyncConnection[Any]]):
     """Runs operations on a psycopg async connection."""
-
-    def __init__(self, connection: psycopg.AsyncConnection[Any]) -> None:
-        self.connection = connection
-        self._ours = False
-
-    def _autocommit(self) -> bool:
-        connection = self.connection
-        return self._ours or (connection.autocommit and connection.info.transaction_status == _IDLE)
 
     async def fetch(self, name: str, params: Mapping[str, Any]) -> Rows:
         """Run one statement and return its rows."""

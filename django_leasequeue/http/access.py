@@ -145,27 +145,10 @@ def revoke_key(key: ApiKey, *, by: audit.Actor = audit.CODE) -> bool:
 
 def note(action: str, key: ApiKey, by: audit.Actor) -> None:
     """Write to the audit what was done to a key, in the transaction that does it; of its secret nothing."""
-    detail = {
-        "key": key.pk,
-        "name": key.name,
-        "prefix": key.prefix,
-        "scopes": key.scopes,
-        "topics": key.topics,
-        "rate_per_second": key.rate_per_second,
-        "expires_at": None if key.expires_at is None else key.expires_at.isoformat(),
-    }
+    fields = {name: getattr(key, name) for name in ("name", "prefix", "scopes", "topics", "rate_per_second")}
+    ends = None if key.expires_at is None else key.expires_at.isoformat()
+    detail = {"key": key.pk, **fields, "expires_at": ends}
     audit.write(action, **by._asdict(), project=key.project, detail=detail, using=key._state.db)
-
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """A key as it was read, and when (monotonic seconds)."""
-
-    digest: str
-    access: Access
-    expires_at: datetime | None
-    revoked: bool
-    read_at: float
 
 
 class KeyRow(NamedTuple):
@@ -181,6 +164,14 @@ class KeyRow(NamedTuple):
     expires_at: datetime | None
     revoked: bool
     note: bool
+
+
+class _Known(NamedTuple):
+    """A key as it was read, and when (monotonic seconds)."""
+
+    row: KeyRow
+    access: Access
+    read_at: float
 
 
 @operation
@@ -220,7 +211,7 @@ class KeyRing:
     def knows(self, prefix: str, secret: str) -> bool:
         """Return whether a key was seen with this secret, however long ago."""
         known = self._known.get(prefix)
-        return known is not None and hmac.compare_digest(_digest(secret), known.digest)
+        return known is not None and hmac.compare_digest(_digest(secret), known.row.digest)
 
     def learn(self, prefix: str, row: KeyRow | None) -> _Known | None:
         """Remember a key as it was read; ``None`` if there is none."""
@@ -228,20 +219,17 @@ class KeyRing:
             self._known.pop(prefix, None)
             return None
         rights = frozenset(row.scopes), tuple(row.topics), row.project, row.rate_per_second
-        known = _Known(
-            row.digest, Access(f"key:{row.id}:{row.name}", *rights), row.expires_at, row.revoked, time.monotonic()
-        )
-        self._known[prefix] = known
+        known = self._known[prefix] = _Known(row, Access(f"key:{row.id}:{row.name}", *rights), time.monotonic())
         return known
 
     def check(self, known: _Known | None, secret: str) -> Access:
         """Return the rights of a key, or refuse it; a wrong secret and an unknown key take the same time."""
-        fits = hmac.compare_digest(_digest(secret), known.digest if known else _digest(""))
+        fits = hmac.compare_digest(_digest(secret), known.row.digest if known else _digest(""))
         if known is None or not fits:
             raise unauthorized("This key is unknown.")
-        if known.revoked:
+        if known.row.revoked:
             raise unauthorized("This key was revoked.")
-        if known.expires_at is not None and known.expires_at <= clock.now().astimezone(UTC):
+        if known.row.expires_at is not None and known.row.expires_at <= clock.now().astimezone(UTC):
             raise unauthorized("This key has expired.")
         return known.access
 

@@ -66,8 +66,7 @@ class ApiKeyAuthentication(BaseAuthentication):
     def authenticate(self, request: Request) -> tuple[AnonymousUser, Access] | None:
         """Return the anonymous user and the key's rights; ``None`` when the request carries no key of ours.
 
-        Raises:
-            ApiError: the key is unknown, revoked or expired; or too many unknown ones came from there.
+        ``ApiError``: the key is unknown, revoked or expired; or too many unknown ones came from there.
         """
         parts = split_token(bearer(request) or "")
         if parts is None:
@@ -108,10 +107,8 @@ async def authenticate(request: Request, runner: RequestRunner, *, in_query: boo
         known = ring.recall(prefix)
         if known is None:
             # The keys are in the default database, wherever the queues are.
-            home = conf.settings.DATABASE
-            keys = runner if runner.using == home else RequestRunner(home, threaded=runner.threaded)
             with looking_up(request, prefix, secret):
-                known = ring.learn(prefix, await keys.run(find(prefix)))
+                known = ring.learn(prefix, await runner.on(conf.settings.DATABASE).run(find(prefix)))
         access = ring.check(known, secret)
         request.user, request.auth = AnonymousUser(), access
         return access

@@ -36,6 +36,10 @@ class RequestRunner:
         self.using = using
         self.threaded = threaded or in_thread()
 
+    def on(self, using: str) -> RequestRunner:
+        """Return the request's runner for a database."""
+        return self if using == self.using else RequestRunner(using, threaded=self.threaded)
+
     async def run(self, work: Work[T], *, large: bool = False) -> T:
         """Run an operation; ``large``: its parameters are, and preparing them would hold the event loop."""
         if self.threaded or large:

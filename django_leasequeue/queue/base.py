@@ -69,7 +69,8 @@ class OnDatabase(ABC):
         return self.using
 
     def _run(self, steps: Steps[T], /) -> T:
-        return run(steps, self._home(steps))
+        with storage_errors():
+            return engine.run(steps, self._home(steps))
 
     async def _arun(self, steps: Steps[T], /) -> T:
         return await arun(steps, self._home(steps))

@@ -17,7 +17,7 @@ from ..conf import process
 from ..engine import pool
 from ..exceptions import LeaseQueueError, QueueClosed, StorageError
 from .base import Handle, arun, storage_errors
-from .flush import CLAIM, ENQUEUE, LOOK, Call, flush, isolates, take
+from .flush import CLAIM, ENQUEUE, LOOK, Call, flush, take
 from .outcomes import ClaimedJob
 from .serializers import Serializer
 
@@ -61,7 +61,8 @@ def _flushing(queue: Handle, serializer: Serializer, batch: list[Call[Any]]) -> 
     except Exception as error:  # noqa: BLE001  (it is the callers')
         for call in batch:
             call.answer = error
-            if len(batch) > 1 and isolates(error):
+            # It may be one call's own. Not when the connection is lost: what was sent may have happened.
+            if len(batch) > 1 and not isinstance(error, StorageError):
                 try:
                     yield from _persistently(flush(queue, serializer, [call]))
                 except Exception as own:  # noqa: BLE001  (it is the caller's)
@@ -101,7 +102,7 @@ class AsyncLane:
     ``idle`` is called when there is nothing left to do.
     """
 
-    def __init__(self, queue: Handle, serializer: Serializer, idle: Callable[[], None] | None = None) -> None:
+    def __init__(self, queue: Handle, serializer: Serializer, idle: Callable[[], Any] | None = None) -> None:
         self._queue = queue
         self._serializer = serializer
         self._idle = idle
@@ -169,12 +170,8 @@ def shared_lane(queue: Handle, serializer: Serializer, purpose: int) -> AsyncLan
     place = (queue.using, queue.project, queue.name, queue.preset, serializer, purpose)
     lane = lanes.get(place)
     if lane is None:
-        lane = lanes[place] = AsyncLane(queue, serializer, partial(_drop, lanes, place))
+        lane = lanes[place] = AsyncLane(queue, serializer, partial(lanes.pop, place, None))
     return lane
-
-
-def _drop(lanes: dict[Any, AsyncLane], place: Any) -> None:
-    lanes.pop(place, None)
 
 
 class ThreadLane:

@@ -276,7 +276,8 @@ class ProducerMethods(Handle):
         Raises:
             QueueNotFound, BatchTooLarge, InvalidOption: nothing was redriven.
         """
-        refs = list(jobs) if isinstance(jobs, Sequence) and not isinstance(jobs, str) and not _is_job(jobs) else [jobs]
+        several = isinstance(jobs, Sequence) and not isinstance(jobs, str) and not hasattr(jobs, "seq")
+        refs: list[Ref] = list(jobs) if several else [jobs]
         places = [ref(job) for job in refs]
         keys = [key for key, _ in places if key is not None]
         found: dict[str | None, int] = {}
@@ -294,7 +295,3 @@ class ProducerMethods(Handle):
         return [missing if seq is None else by_seq[seq] for seq in seqs]
 
     aredrive = twin(redrive)
-
-
-def _is_job(value: object) -> bool:
-    return hasattr(value, "seq")

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Generator, Iterable, Sequence
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from concurrent.futures import Future
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from .. import engine
 from ..engine.jobs import results
 from ..engine.jobs.results import Reply, Status, result_steps, status
 from ..engine.limits import MAX_BATCH
 from ..engine.operation import BEGIN, Rows, Step, Steps, operation
-from ..exceptions import LeaseQueueError, QueueNotFound, StorageError
+from ..exceptions import LeaseQueueError, QueueNotFound
 from ..twins import through
 from .base import Handle, make
 from .enqueue import add_jobs
@@ -37,18 +39,6 @@ class Claiming(NamedTuple):
     tag: str | None
 
 
-class AnyFuture(Protocol):
-    """A future of ``asyncio`` or ``concurrent.futures``."""
-
-    def done(self) -> bool: ...
-
-    def cancelled(self) -> bool: ...
-
-    def set_result(self, value: Any, /) -> None: ...
-
-    def set_exception(self, error: Any, /) -> None: ...
-
-
 class Call(Generic[T]):
     """One caller's call, and its answer: a value, or an exception to raise.
 
@@ -69,7 +59,7 @@ class Call(Generic[T]):
         #: The outcome: a value, or an exception to raise.
         self.answer: Any = None
         #: The future of the caller that waits for it.
-        self.future: AnyFuture | None = None
+        self.future: asyncio.Future[Any] | Future[Any] | None = None
 
     def steps(self) -> Generator[Call[Any], Any, T]:
         """Return the body of a method that makes this call: it waits for the answer."""
@@ -234,11 +224,3 @@ def _claim(queue: Handle, calls: Sequence[Call[Any]]) -> Steps[None]:
         jobs = yield from claimed_jobs(queue, rows, began)
         for call in group:
             call.answer, jobs = jobs[: call.what.size], jobs[call.what.size :]
-
-
-def isolates(error: BaseException) -> bool:
-    """Whether an error of a flush may be one call's own: the others are then to be tried without it.
-
-    Not when the connection is lost: what was sent may have happened.
-    """
-    return isinstance(error, Exception) and not isinstance(error, StorageError)

@@ -149,13 +149,9 @@ def recurring(using: str) -> QuerySet[RecurringTask]:
 
 
 def look(using: str, *, project: str = "", size: int = 50, bounds: Bounds = BOUNDS) -> ReaperStatus:
-    """Look at one database, with short statements on a connection of its own.
+    """Look at one database, with short statements on a connection of its own; each list has at most ``size`` lines.
 
-    Args:
-        using: alias of the database.
-        project: the tenant whose queues are listed; of others too it is said what deserves attention.
-        size: lines of each list at most.
-        bounds: what deserves attention.
+    The queues of ``project`` are listed; of others too it is said what deserves attention.
     """
     with connect(using) as connection:
         executor = ConnectionExecutor(connection)

@@ -59,7 +59,7 @@ def _parsed_lists(texts: pa.StringArray, kind: pa.ListType) -> pa.Array:
 
 
 def copied(
-    connection: psycopg.Connection[Any], query: Any, parameters: Any, columns: list[tuple[str, str]], size: int = BLOCK
+    connection: psycopg.Connection[Any], query: str, columns: list[tuple[str, str]], size: int = BLOCK
 ) -> Iterator[pa.RecordBatch]:
     """Run a query and yield its rows as Arrow batches."""
     schema = arrow_schema(columns)
@@ -89,8 +89,8 @@ def copied(
                 table = table.set_column(index, pa.field(name, ARROW[kind]), made)
         yield from table.cast(schema).to_batches()
 
-    copying = sql.SQL("COPY ({}) TO STDOUT (FORMAT csv)").format(query)
-    with connection.cursor() as cursor, cursor.copy(copying, parameters) as copy:
+    copying = sql.SQL("COPY ({}) TO STDOUT (FORMAT csv)").format(sql.SQL(query))
+    with connection.cursor() as cursor, cursor.copy(copying) as copy:
         block = bytearray()
         for row in copy:
             block += row
@@ -127,8 +127,8 @@ def _aggregates(kind: str, column: str) -> list[str]:
     if kind in _FIXED:
         send, form = _FIXED[kind]
         # The lowest number stands for null: no sequence gives it, and of times it would be -infinity.
-        null = "80" + "00" * (np.dtype(form).itemsize - 1)
-        return [_joined(f"COALESCE({send}({column}), '\\x{null}'::bytea)")]
+        lowest = "80" + "00" * (np.dtype(form).itemsize - 1)
+        return [_joined(f"COALESCE({send}({column}), '\\x{lowest}'::bytea)")]
     if kind in _PACKED_ARRAYS:
         element, null, _ = _PACKED_ARRAYS[kind]
         filled = f"array_replace({column}, NULL, ({null})::{element})"

@@ -157,10 +157,14 @@ def by_job(rows: DataFrame) -> DataFrame:
     """Return one row a job."""
     from pyspark.sql import functions as f
 
+    from .metrics.spans import mapped
+
+    # A kind that a newer release writes has no word.
+    event = mapped(f.col("kind"), EVENT_KINDS)
     # What is the same of a row's jobs is worked out before they part; a thousand links are not read a thousand times.
     # (As a variant: what from_json is part of runs uncompiled.)
     links = f.struct(*[f.variant_get(f.parse_json("detail"), f"$.{name}", _LINKS[name]).alias(name) for name in _LINKS])
-    told = rows.withColumns({"event": _word(), "links": f.when(f.col("kind") == LINKED, links)})
+    told = rows.withColumns({"event": event, "links": f.when(f.col("kind") == LINKED, links)})
     each = told.select("*", f.posexplode("seqs").alias("place", "seq")).withColumns(
         {
             "id": f.col("id") * PLACES + f.col("place"),
@@ -179,16 +183,6 @@ def _at(column: str) -> Column:
     from pyspark.sql import functions as f
 
     return f.get(column, f.col("place"))
-
-
-def _word() -> Column:
-    """Return the word of the kind; null for one that a newer release writes."""
-    from pyspark.sql import functions as f
-
-    said: Column = f.lit(None).cast("string")
-    for kind, word in EVENT_KINDS.items():
-        said = f.when(f.col("kind") == kind, word).otherwise(said)
-    return said
 
 
 def _link() -> Column:

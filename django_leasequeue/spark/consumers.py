@@ -122,13 +122,8 @@ def check_read(connection: psycopg.Connection[Any], after: Point, planned: Point
 def accepted(offset: dict[str, Any]) -> list[Loss]:
     """Return the losses that an offset notes as accepted."""
     return [
-        Loss(
-            Point(*each["after"]),
-            None if each["to"] is None else Point(*each["to"]),
-            each["below"],
-            each.get("deleted", {}),
-        )
-        for each in offset.get("lost", ())
+        Loss(Point(*lost["after"]), lost["to"] and Point(*lost["to"]), lost["below"], lost.get("deleted", {}))
+        for lost in offset.get("lost", ())
     ]
 
 

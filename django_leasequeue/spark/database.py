@@ -56,11 +56,7 @@ class Options:
         return self._values.get(name.lower(), default)
 
     def number(self, name: str, default: int | None, low: int = 1, high: int = 1_000_000_000) -> int | None:
-        """Return an option as an integer within bounds.
-
-        Raises:
-            InvalidOption: it is none, or outside.
-        """
+        """Return an option as an integer within bounds; anything else is an InvalidOption."""
         value = self._values.get(name.lower())
         if value is None:
             return default

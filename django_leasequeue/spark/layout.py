@@ -11,24 +11,15 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ..exceptions import InvalidOption, LeaseQueueError
-from . import delta
+from . import delta, tables
 from .database import CONNECTION, fetch, resolve
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: Columns of a bronze event, in the order of the source's table.
-BRONZE = (
-    "id bigint, txid bigint, occurred_at timestamp, queue_id bigint, queue string, project string, seq bigint,"
-    " claim bigint, deadline timestamp, deliveries int, waited int, ran int, event string, node string, name string,"
-    " detail string"
-)
-#: Columns of a row of the log as bronze keeps it, with the events of up to a thousand jobs (see :mod:`.bronze`).
-BATCHES = (
-    "id bigint, txid bigint, occurred_at timestamp, queue_id bigint, queue string, project string, claim bigint,"
-    " deadline timestamp, kind smallint, node string, name string, seqs array<bigint>, deliveries array<int>,"
-    " waited array<int>, ran array<int>, detail string"
-)
+#: Columns of an event of bronze, and of a row of the log as bronze keeps it (see :mod:`.bronze`).
+BRONZE = tables.EVENTS.ddl("kind")
+BATCHES = tables.BATCHES.ddl("low", "high", "event")
 #: The tables of gold.
 TABLES = (
     *("latency", "queue_latency", "daily", "weeks", "throughput", "backlog", "in_flight", "use"),
@@ -57,7 +48,8 @@ class Lake:
             raise InvalidOption("The lake needs a path: LEASEQUEUE['LAKE']['PATH'], or --lake.")
         self.spark = spark
         self.root = root.rstrip("/")
-        self._notes: dict[str, dict[str, Any]] | None = None
+        #: All notes, while this process holds the lock of the lake and no other writes them.
+        self.notes: dict[str, dict[str, Any]] | None = None
         # What the lake began with; else Delta where its extra is installed. (A Connect server may not have it.)
         here = delta.installed() and not type(spark).__module__.startswith("pyspark.sql.connect")
         self.format = format or self.note("lake").get("format") or ("delta" if here else "parquet")
@@ -138,12 +130,10 @@ class Lake:
 
     def note(self, name: str) -> dict[str, Any]:
         """Return what was noted under a name, or nothing."""
-        if self._notes is None:
-            self.read_notes()
-        return dict((self._notes or {}).get(name, {}))
+        return self.note_at(self.path("_notes", name)) if self.notes is None else dict(self.notes.get(name, {}))
 
-    def read_notes(self) -> None:
-        """Read all notes again: another run may have written some since they were read."""
+    def all_notes(self) -> dict[str, dict[str, Any]]:
+        """Return all notes by name, from one look at the lake."""
         from pyspark.errors import AnalysisException
         from pyspark.sql import functions as f
 
@@ -153,7 +143,7 @@ class Lake:
             if error.getCondition() != "PATH_NOT_FOUND":
                 raise
             rows = []
-        self._notes = {file.rsplit("/", 2)[1]: json.loads(value) for file, value in rows}
+        return {file.rsplit("/", 2)[1]: json.loads(value) for file, value in rows}
 
     def note_at(self, path: str) -> dict[str, Any]:
         """Return what was noted in a directory, or nothing."""
@@ -173,9 +163,11 @@ class Lake:
 
     def put_note(self, name: str, value: dict[str, Any]) -> None:
         """Note something, in place of what was there. A note that is lost only makes work be done again."""
-        if value != self.note(name):
-            self.put_note_at(self.path("_notes", name), value)
-            self._notes = {**(self._notes or {}), name: value}
+        if self.notes is not None and self.notes.get(name) == value:
+            return
+        self.put_note_at(self.path("_notes", name), value)
+        if self.notes is not None:
+            self.notes[name] = value
 
     def put_note_at(self, path: str, value: dict[str, Any]) -> None:
         """Note something in a directory, in place of what was there."""
@@ -204,23 +196,24 @@ def only_run(lake: Lake, source: Mapping[str, str], consumer: str | None = None)
                 f"Another run of the consumer {consumer!r} is not over: wait for it, or give a second lake a"
                 " consumer of its own (--consumer)."
             )
-        if not lake.note("lake"):
-            lake.read_notes()
         if not lock("lake " + str(lake.note("lake").get("name", lake.root))):
             raise RunInProgress(
                 f"Another command writes to the lake {lake.root}, or a run of another consumer: wait for it. A lake has"
                 " one consumer; give a second one a path of its own (--lake)."
             )
-        lake.read_notes()
-        known = lake.note("lake")
-        if known.get("format", lake.format) != lake.format:
-            raise InvalidOption(
-                f"The lake {lake.root} has tables in the format {known['format']!r}, not {lake.format!r}: set"
-                " LEASEQUEUE['LAKE']['FORMAT'] to that, or give the lake another path."
-            )
-        if not known:
-            lake.put_note("lake", {"name": lake.root, "format": lake.format})
-        yield
+        lake.notes = lake.all_notes()
+        try:
+            known = lake.note("lake")
+            if known.get("format", lake.format) != lake.format:
+                raise InvalidOption(
+                    f"The lake {lake.root} has tables in the format {known['format']!r}, not {lake.format!r}: set"
+                    " LEASEQUEUE['LAKE']['FORMAT'] to that, or give the lake another path."
+                )
+            if not known:
+                lake.put_note("lake", {"name": lake.root, "format": lake.format})
+            yield
+        finally:
+            lake.notes = None
 
 
 def is_current(lake: Lake) -> bool:

@@ -191,14 +191,11 @@ def take_waiting(lake: Lake, source: Mapping[str, str]) -> bool:
     rows = waiting.select(
         f.coalesce("project", f.lit("")).alias("project"),
         f.coalesce("queue", f.concat(f.lit("#"), "queue_id")).alias("queue"),
-        f.col("name").alias("task"),
-        "seq",
-        f.col("created_at").alias("enqueued_at"),
-        f.lit("open").alias("state"),
-        f.lit(0).alias("deliveries"),
-        f.lit(0).alias("expiries"),
-        f.lit(0).alias("releases"),
+        *(f.col("name").alias("task"), "seq", f.col("created_at").alias("enqueued_at"), f.lit("open").alias("state")),
+        *[f.lit(0).alias(name) for name in ("deliveries", "expiries", "releases")],
     )
+    if not had and rows.isEmpty():
+        return False
     path = lake.silver("waiting")
     lake.write(path, rows.coalesce(1))
     written = lake.read_or_none(path)
@@ -211,7 +208,7 @@ def with_waiting(lake: Lake, jobs: DataFrame, since: date | None = None) -> Data
     """Return the jobs of silver and those that wait unknown to the log, these as of a day (UTC) or later."""
     from pyspark.sql import functions as f
 
-    waiting = lake.read_or_none(lake.silver("waiting"))
+    waiting = lake.read_or_none(lake.silver("waiting")) if lake.note("waiting").get("jobs") else None
     if waiting is None:
         return jobs
     if since is not None:

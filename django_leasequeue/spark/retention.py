@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import psycopg
 from django.db.models import Count, Sum
@@ -76,34 +76,18 @@ def _lowest_txid(executor: ConnectionExecutor, low: int, high: int, *, closed: b
     return _lowest[low]
 
 
-class HorizonAge(NamedTuple):
-    """The end up to which the lease log may be read: the age and the owner of the oldest running transaction."""
-
-    horizon: int
-    seconds: float
-    application: str
-
-
-def horizon_age(using: str = "default") -> HorizonAge:
-    """Return the age of the horizon: a slow writer anywhere in the cluster delays every reader by so much."""
-    connection = connect(using)
-    try:
-        executor = ConnectionExecutor(connection)
-        return HorizonAge(*executor.fetch("lake/horizon_age", {})[0])
-    finally:
-        connection.close()
-
-
 def status(using: str = "default") -> Iterator[str]:
-    """Yield the status as lines of text."""
-    age = horizon_age(using)
-    yield f"horizon: transaction {age.horizon}, {age.seconds:.1f} s old" + (
-        f" ({age.application})" if age.seconds else ""
-    )
+    """Yield the status as lines of text.
+
+    The horizon is where reading ends: a slow writer anywhere in the cluster delays every reader by its age.
+    """
+    with connect(using) as connection:
+        ((horizon, seconds, application),) = ConnectionExecutor(connection).fetch("lake/horizon_age", {})
+    yield f"horizon: transaction {horizon}, {seconds:.1f} s old" + (f" ({application})" if seconds else "")
     now = timezone.now()
     for consumer in LakeConsumer.objects.using(using).order_by("name"):
         state = "GIVEN UP by retention" if consumer.overtaken_at else "at"
-        behind = max(0, age.horizon - 1 - consumer.txid)
+        behind = max(0, horizon - 1 - consumer.txid)
         yield (
             f"consumer {consumer.name}: {state} transaction {consumer.txid}, {behind} behind,"
             f" seen {(now - consumer.seen_at).total_seconds():.0f} s ago"

@@ -98,7 +98,7 @@ class Sink:
 
     # In the tasks.
 
-    def stage(self, batches: Iterator[pa.RecordBatch]) -> StagedPart | RefusedRow:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedPart | RefusedRow:
         """Copy rows into the stage table under a fresh part id."""
         part = str(uuid.uuid4())
         context = TaskContext.get()
@@ -107,7 +107,7 @@ class Sink:
         try:
             with self.database.connect(read_only=False, autocommit=False) as connection:
                 with connection.cursor() as cursor, cursor.copy(statement("lake/stage_copy")) as copy:
-                    for text in rows.lines(part, batches):
+                    for text in rows.lines(part, iterator):
                         copy.write(text)
                 connection.commit()
         except InvalidOption as error:
@@ -116,7 +116,7 @@ class Sink:
             refused = str(rows.database_refused(error))
         else:
             return StagedPart(part, rows.count, query)
-        for _ in batches:
+        for _ in iterator:
             pass  # Spark waits until all of them are taken
         return RefusedRow(refused, query)
 
@@ -131,7 +131,8 @@ class Sink:
         names = [part.part for part in parts]
         staged = sum(part.rows for part in parts)
         with self.database.connect(read_only=False) as connection:
-            self._janitor(connection)
+            # Parts that were not reported within a day belong to tasks that died.
+            fetch(connection, "lake/stage_sweep")
             move = self._move_chunks if self.visible == "parts" else self._move_once
             added = move(connection, names, write_id, batch, staged)
             fetch(connection, "lake/stage_drop", parts=names)
@@ -202,15 +203,11 @@ class Sink:
         if missing:
             raise QueueNotFound(missing[0], self.project)
 
-    def drop(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int = -1) -> None:  # noqa: N803  (Spark's name)
         """Forget what was staged."""
         names = [message.part for message in messages if isinstance(message, StagedPart)]
         with suppress(psycopg.Error), self.database.connect(read_only=False) as connection:
             fetch(connection, "lake/stage_drop", parts=names)
-
-    def _janitor(self, connection: psycopg.Connection[Any]) -> None:
-        """Parts that were not reported within a day belong to tasks that died."""
-        fetch(connection, "lake/stage_sweep")
 
 
 def _set_up() -> None:
@@ -249,41 +246,20 @@ class BatchSink(Sink, DataSourceArrowWriter):
         super().__init__(options, schema, overwrite)
         self.write_id = self.write_id or f"batch-{uuid.uuid4()}"
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedPart | RefusedRow:
-        """Stage one task's rows."""
-        return self.stage(iterator)
-
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Make the jobs visible."""
         self.move(self.write_id or "", -1, messages)
-
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Forget the rows."""
-        self.drop(messages)
 
 
 class StreamSink(Sink, DataSourceStreamArrowWriter):
     """A streaming query: each batch is one write under the query's id, so a replayed batch adds nothing."""
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedPart | RefusedRow:
-        """Stage one task's rows."""
-        return self.stage(iterator)
-
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  (Spark's name)
         """Make the batch's jobs visible."""
-        queries = {
-            message.query for message in messages if isinstance(message, StagedPart | RefusedRow) and message.query
-        }
+        queries = {told.query for told in messages if isinstance(told, StagedPart | RefusedRow) and told.query}
         write_id = self.write_id or (f"stream-{queries.pop()}" if queries else None)
         if write_id is None:
-            if not any(
-                isinstance(message, RefusedRow) or (isinstance(message, StagedPart) and message.rows)
-                for message in messages
-            ):
-                return
-            raise InvalidOption("Spark does not tell the id of this query: name the write with the option writeId.")
+            if any(isinstance(told, RefusedRow) or (isinstance(told, StagedPart) and told.rows) for told in messages):
+                raise InvalidOption("Spark does not tell the id of this query: name the write with the option writeId.")
+            return
         self.move(write_id, batchId, messages)
-
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  (Spark's name)
-        """Forget the batch's rows."""
-        self.drop(messages)

@@ -21,7 +21,6 @@ from psycopg import sql
 from ..exceptions import StorageError
 from ..sql import statement
 from .database import Database, fetch
-from .tables import Place
 
 MAX_ID = 2**63 - 1
 #: Assumed where PostgreSQL has not counted yet.
@@ -148,22 +147,6 @@ def probe(connection: psycopg.Connection[Any], after: Point, until: Horizon) -> 
             answer.append((point, counted))
             counted += step * events
     return answer
-
-
-def select(
-    columns: Sequence[str], place: Place, source: sql.Composable, where: sql.Composable, more: Sequence[str] = ()
-) -> sql.Composed:
-    """Return the SELECT of some columns of a slice, joined with its queue when a column asks for it.
-
-    ``source`` is the place's table or a partition of it, ``where`` is on its columns (alias ``p``), ``more`` on ours.
-    """
-    join = any("q." in text for text in (*columns, *more))
-    return sql.SQL("SELECT {columns} FROM {rows}{join}{where}").format(
-        columns=sql.SQL(", ").join(map(sql.SQL, columns)),
-        rows=sql.SQL(place.sql).format(source=source, where=where),
-        join=sql.SQL(" LEFT JOIN leasequeue_queue q ON q.id = r.queue_id" if join else ""),
-        where=sql.SQL(" WHERE " + " AND ".join(more) if more else ""),
-    )
 
 
 def of_pages(first: int, after: int | None) -> sql.Composable:

@@ -76,10 +76,20 @@ def query(
     *,
     as_one: bool = False,
 ) -> sql.Composed:
-    """Return the SELECT of a slice, whose rows :func:`read` takes; ``as_one``: the form that gives them as one row."""
+    """Return the SELECT of a slice, whose rows :func:`read` takes; ``as_one``: the form that gives them as one row.
+
+    ``source`` is the place's table or a partition of it, ``where`` is on its columns (alias ``p``), ``more`` on ours.
+    The slice is joined with its queue when a column asks for it.
+    """
     sent = _sent(table, columns)
     texts = arrow.aggregates(sent) if as_one else [text for *_, text in sent]
-    return slices.select(texts, place, source, where, more)
+    join = any("q." in text for text in (*texts, *more))
+    return sql.SQL("SELECT {columns} FROM {rows}{join}{where}").format(
+        columns=sql.SQL(", ").join(map(sql.SQL, texts)),
+        rows=sql.SQL(place.sql).format(source=source, where=where),
+        join=sql.SQL(" LEFT JOIN leasequeue_queue q ON q.id = r.queue_id" if join else ""),
+        where=sql.SQL(" WHERE " + " AND ".join(more) if more else ""),
+    )
 
 
 def read(
@@ -104,7 +114,7 @@ def _rows(
             return
         except psycopg.errors.ProgramLimitExceeded:
             pass  # more than one value holds: row by row
-    yield from arrow.copied(connection, sql.SQL(part.query), None, [(name, kind) for name, kind, _ in sent], size)
+    yield from arrow.copied(connection, part.query, [(name, kind) for name, kind, _ in sent], size)
 
 
 _COMPARISONS = {

@@ -94,6 +94,11 @@ class EventStream(DataSourceStreamReader):
         """Move the consumer's position: everything up to ``end`` is in the lake."""
         self._report(_point(end))
 
+    def _end(self) -> Offset:
+        with self.database.connect() as connection:
+            until = slices.horizon(connection)
+        return _offset(Point(until.xmin - 1, MAX_ID), until)
+
     def _report(self, point: Point) -> None:
         if self.consumer is None:
             return
@@ -260,13 +265,7 @@ def _any(connection: psycopg.Connection[Any], after: Point, until: Point) -> boo
 
 def stream_reader(options: Options, schema: StructType) -> DataSourceStreamReader:
     """Return the reader for the pyspark that runs."""
-    return _class()(options, schema)
-
-
-def _class() -> type[EventStream]:
-    if SupportsTriggerAvailableNow is None:
-        return UnlimitedStream
-    return LimitedStream
+    return (UnlimitedStream if SupportsTriggerAvailableNow is None else LimitedStream)(options, schema)
 
 
 class UnlimitedStream(EventStream):
@@ -280,12 +279,7 @@ class UnlimitedStream(EventStream):
 
     def latestOffset(self) -> Offset:  # type: ignore[override]  # noqa: N802  (Spark's name and older signature)
         """Return the horizon, unless nothing happened since the last answer."""
-        if self._start is None:
-            with self.database.connect() as connection:
-                until = slices.horizon(connection)
-            self._start = _offset(Point(until.xmin - 1, MAX_ID), until)
-        else:
-            self._start = self._latest(self._start, None)
+        self._start = self._end() if self._start is None else self._latest(self._start, None)
         return self._start
 
 
@@ -309,11 +303,8 @@ if SupportsTriggerAvailableNow is not None:
 
         def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  (Spark's name)
             """Remember where the log ends now."""
-            with self.database.connect() as connection:
-                self.target = Point(slices.horizon(connection).xmin - 1, MAX_ID)
+            self.target = _point(self._end())
 
         def reportLatestOffset(self) -> Offset:  # noqa: N802  (Spark's name)
             """Return where the log ends, for the query's progress."""
-            with self.database.connect() as connection:
-                until = slices.horizon(connection)
-            return _offset(Point(until.xmin - 1, MAX_ID), until)
+            return self._end()

@@ -7,11 +7,9 @@ from typing import Any, TypedDict, TypeVar, Unpack, overload
 
 from ..enums import WorkflowShape
 from ..exceptions import InvalidOption
-from ..twins import arun, run
 from .api import T
 from .signature import Ends, Graph, Signature, Step, T_co, check_step, check_steps
-from .starting import Plan, start
-from .workflow_result import WorkflowResult
+from .starting import Plan, Plannable
 
 R = TypeVar("R")
 
@@ -28,7 +26,7 @@ class WholeOptions(TypedDict, total=False):
     tags: Tags
 
 
-class Canvas(Step[T_co]):
+class Canvas(Plannable[T_co], Step[T_co]):
     """A part of a workflow that can also be enqueued by itself."""
 
     __slots__ = ("_name", "_on_failure", "_tags")
@@ -37,20 +35,6 @@ class Canvas(Step[T_co]):
         self._on_failure = on_failure
         self._name = name
         self._tags = tags
-
-    def enqueue(self) -> WorkflowResult[T_co]:
-        """Enqueue all of it, in the caller's transaction if there is one.
-
-        Raises:
-            InvalidTask: a task cannot run, or not in a workflow; nothing was enqueued.
-            InvalidOption: it is too large, or no workflow; nothing was enqueued.
-            TypeError, ValueError: as ``enqueue`` of a task; nothing was enqueued.
-        """
-        return run(start(self._plan(), waits=True))
-
-    async def aenqueue(self) -> WorkflowResult[T_co]:
-        """Async twin of ``enqueue``: on an async connection of its own, not in a transaction of the caller."""
-        return await arun(start(self._plan(), waits=False))
 
     def place(self, graph: Graph, after: Ends) -> Ends:
         if self._on_failure is not None or self._name or self._tags:
@@ -131,26 +115,16 @@ class Chord(Canvas[T_co]):
 
 
 @overload
-def chain(last: Step[T], /, **options: Unpack[WholeOptions]) -> Chain[T]: ...
-
-
-@overload
-def chain(a: Step[Any], last: Step[T], /, **options: Unpack[WholeOptions]) -> Chain[T]: ...
-
-
-@overload
-def chain(a: Step[Any], b: Step[Any], last: Step[T], /, **options: Unpack[WholeOptions]) -> Chain[T]: ...
-
-
-@overload
-def chain(a: Step[Any], b: Step[Any], c: Step[Any], last: Step[T], /, **options: Unpack[WholeOptions]) -> Chain[T]: ...
+def chain(*steps: *tuple[*tuple[Step[Any], ...], Step[T]], **options: Unpack[WholeOptions]) -> Chain[T]: ...
 
 
 @overload
 def chain(*steps: Step[Any] | Iterable[Step[Any]], **options: Unpack[WholeOptions]) -> Chain[Any]: ...
 
 
-def chain(*steps: Any, on_failure: OnFailure = None, name: str = "", tags: Tags = None) -> Chain[Any]:
+def chain(  # type: ignore[misc]  # mypy compares *Any with the tuple of the first overload
+    *steps: Any, on_failure: OnFailure = None, name: str = "", tags: Tags = None
+) -> Chain[Any]:
     """Make a workflow of steps one after the other: ``chain(fetch.s(url), parse.s(), store.s())``.
 
     Each gets the return value of the one before it as its first argument, unless its signature is immutable (``si``);

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 running: ContextVar[JobControl | None] = ContextVar("leasequeue_running", default=None)
 
 
-#: How many calls that have replaced one another stand before what is enqueued here.
-replacing: ContextVar[int] = ContextVar("leasequeue_replacing", default=0)
+#: Metadata of calls that take a running task's place: ``replaces``, how many calls have replaced one another, and
+#: ``awaited``, whether the end of the job itself is that task's.
+replacing: ContextVar[dict[str, Any] | None] = ContextVar("leasequeue_replacing", default=None)
 
 
 def current() -> JobControl | None:

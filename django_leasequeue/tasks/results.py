@@ -23,7 +23,7 @@ from ..notify.alarms import Alarm, AsyncAlarm
 from ..notify.replies import answer, get_hub, work_in_place
 from ..twins import Steps, arun, either, run
 from .api import GenericTaskResult, T, Task, TaskResult, TaskResultDoesNotExist, TaskResultStatus, task_backends
-from .codecs import encode
+from .arguments import encode
 
 if TYPE_CHECKING:
     from ..models import Job

@@ -12,7 +12,6 @@ from ..engine import clock
 from ..engine.flow.declared import Limit
 from ..engine.limits import MAX_SPAN_MS, seconds_of
 from ..engine.tags import check_tags
-from ..exceptions import InvalidOption
 from ..twins import Steps, arun, either, run
 from . import backoff as backoffs
 from .api import (
@@ -23,8 +22,8 @@ from .api import (
     Task,
     TaskResult,
 )
+from .arguments import OnConflict, UniqueUntil, check_limit, checked_unique_for, invalid_task, with_key_changes
 from .backoff import BackoffLike
-from .keys import OnConflict, UniqueUntil, check_limit, checked_unique_for, with_key_changes
 from .results import local
 from .signature import Signature
 
@@ -187,7 +186,8 @@ class LeaseQueueTask(GenericTask[P, T], Generic[P, T]):
         if limit is not None and getattr(limit, "while_suspended", keeps) is not keeps:
             raise InvalidTask("while_suspended of a limit is said by the task itself: @task(limit=...).")
         if isinstance(run_after, (int, float)) and not isinstance(run_after, bool):
-            run_after = timedelta(seconds=_seconds(run_after, "run_after"))
+            with invalid_task():
+                run_after = timedelta(seconds=seconds_of(run_after, "run_after"))
         changes = with_key_changes(given)
         if run_after is not None:
             changes |= {"run_after": run_after, "step_delay": None}
@@ -195,10 +195,8 @@ class LeaseQueueTask(GenericTask[P, T], Generic[P, T]):
             changes["tags"] = {**(self.tags or {}), **_checked_tags(tags)}
         changed = tuple(name for name in (*OWN_FIELDS, "queue_name") if name in self.changed or name in changes)
         if "backoff" in changes:
-            try:
+            with invalid_task():
                 backoffs.dump(backoffs.parse(changes["backoff"]))
-            except ValueError as error:
-                raise InvalidTask(f"{error}") from error
         return replace(self, **changes, changed=changed)
 
     def s(self, *args: Any, **kwargs: Any) -> Signature[T]:
@@ -271,18 +269,9 @@ def known_options(options: Mapping[str, Any], names: Sequence[str], where: str) 
     return {name: value for name, value in options.items() if value is not None}
 
 
-def _seconds(value: Any, name: str) -> float:
-    try:
-        return float(seconds_of(value, name))
-    except ValueError as error:
-        raise InvalidTask(f"{error}") from error
-
-
 def _checked_tags(tags: Any) -> dict[str, Any]:
-    try:
+    with invalid_task():
         check_tags(tags)
-    except InvalidOption as error:
-        raise InvalidTask(str(error)) from error
     return dict(tags)
 
 
@@ -296,15 +285,13 @@ def _checked(task: LeaseQueueTask[..., Any]) -> dict[str, Any]:
         if not isinstance(getattr(task, name), bool):
             raise InvalidTask(f"{name} must be true or false; it is {getattr(task, name)!r}.")
     found: dict[str, Any] = {} if task.tags is None else {"tags": _checked_tags(task.tags)}
-    try:
+    with invalid_task():
         for name in ("timeout", "expires"):
             seconds = getattr(task, name)
             found[name] = None if seconds is None else float(seconds_of(seconds, name))
             if found[name] == 0:
                 raise ValueError(f"{name} must be more than 0 seconds; leave it out for no limit.")
         found["backoff"] = None if task.backoff is None else backoffs.parse(task.backoff)
-    except ValueError as error:
-        raise InvalidTask(f"{error}") from error
     if found["expires"] is not None and not 0.001 <= found["expires"] <= MAX_SPAN_MS / 1000:
         raise InvalidTask(f"expires must be 0.001 to {MAX_SPAN_MS // 1000} seconds; it is {task.expires!r}.")
     for name in ("autoretry_for", "dont_retry_for"):

@@ -20,7 +20,7 @@ from ..engine.jobs.steps import emit_ended, wake_waiting
 from ..engine.queues import routing
 from ..models import Queue as QueueRow
 from ..queue.base import Handle, find_serializer
-from ..queue.functions import FunctionHandler
+from ..queue.consumer import FunctionHandler
 from ..queue.queue import Queue
 from ..tasks.handler import TaskHandler
 from ..worker.control import Crashed, JobControl, Suspended

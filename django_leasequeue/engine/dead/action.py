@@ -71,10 +71,8 @@ def act_steps(
     conflicts = [(job.seq, job.conflict) for job in found if job.conflict is not None]
     free = [job for job in found if job.conflict is None]
     if kind == DISCARD:
-        gone = yield (
-            "dead_discard",
-            {"seqs": arrays.integers(job.seq for job in free), "until": until, "reason": reason},
-        )
+        discarded = arrays.integers(job.seq for job in free)
+        gone = yield "dead_discard", {"seqs": discarded, "until": until, "reason": reason}
         left = {job.seq for job in free} - {seq for (seq, *_) in gone}
         return Acted(len(gone), conflicts + [(seq, "busy") for seq in sorted(left)])
     moves: dict[tuple[str, str, str], list[int]] = {}
@@ -140,8 +138,8 @@ def act(
     check_action(kind, to, reason, from_step)
     wanted = check_seqs(seqs)
     yield BEGIN, {}
-    how: dict[str, Any] = {"until": until, "to": to, "reason": reason, "jitter_ms": jitter_ms, "from_step": from_step}
-    return (yield from act_steps(kind, wanted, **how))
+    how: dict[str, Any] = {"until": until, "to": to, "reason": reason}
+    return (yield from act_steps(kind, wanted, **how, jitter_ms=jitter_ms, from_step=from_step))
 
 
 class _Tried(NamedTuple):

@@ -154,22 +154,10 @@ def row(found: DeadRow, *, values: bool) -> dict[str, Any]:
     errors = [] if found.errors_json is None else codec.loads(found.errors_json)
     if not values:
         errors = [{name: each.get(name) for name in ("at", "node", "type")} for each in errors]
-    return {
-        "seq": found.seq,
-        "project": found.project,
-        "queue": found.queue,
-        "state": found.state,
+    return {name: getattr(found, name, None) for name in COLUMNS} | {
         "task": found.name,
-        "key": found.key,
-        "tag": found.tag,
-        "deliveries": found.deliveries,
-        "error_type": found.error_type,
-        "error": found.error,
-        "fingerprint": found.fingerprint,
         "dead_at": found.dead_at.isoformat(),
         "created_at": found.created_at.isoformat(),
-        "home": found.home,
-        "source_seq": found.source_seq,
         "data": shown(found.data_json, "data"),
         "meta": shown(found.meta_json, "meta"),
         "errors": errors,
@@ -192,16 +180,14 @@ def dead_letters(
 
 def lines(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], kind: str) -> Iterator[str]:
     """Yield rows as lines of CSV (with a head) or JSON Lines."""
-    if kind == "csv":
+    if check_kind(kind) == "csv":
         writer = csv.writer(_Echo())
         yield writer.writerow(columns)
         for each in rows:
             yield writer.writerow([_cell(each[name]) for name in columns])
-    elif kind == "jsonl":
+    else:
         for each in rows:
             yield json.dumps(each, default=_plain, ensure_ascii=False) + "\n"
-    else:
-        raise InvalidOption(f"An export is csv or jsonl; it is {kind[:20]!r}.")
 
 
 class _Echo:

@@ -197,6 +197,12 @@ def _emit(project: str, name: str, payload: str, keep_ms: int) -> Steps[bool]:
 
 
 @operation
+def emit_end(seq: int, *, project: str = "") -> Steps[bool]:
+    """Emit the end of a job: what waits for it, or is about to, goes on before the reaper looks."""
+    return (yield from _emit(project, result_event(seq), "null", ENDED_KEPT_MS))
+
+
+@operation
 def emit_ended(after: tuple[str, str], size: int) -> Steps[tuple[str, str] | None]:
     """Emit the ends of jobs and workflows that jobs wait for, a batch of them; return where the next one begins."""
     rows = yield "step_results", {"event": after[0], "project": after[1], "size": size}
@@ -228,14 +234,6 @@ class RecordedStep(NamedTuple):
     new: bool
 
 
-class _Place(NamedTuple):
-    """A row of ``step_place``."""
-
-    delivery: int
-    kept: int
-    last: int
-
-
 def check_step_name(name: str) -> str:
     """Return the name that a step is kept by: 1 to 200 characters, of a repeated one with its number (``page#2``)."""
     check_text(name, "the name of a step", MAX_KEPT_NAME_BYTES)
@@ -247,19 +245,15 @@ def check_step_name(name: str) -> str:
     return name
 
 
-def _place(lease: Lease) -> Steps[_Place]:
+def _place(lease: Lease, name: str | None = None) -> Steps[tuple[int, int]]:
+    """Return a job's delivery and the number of its next step; there may be no more than ``MAX_STEPS``."""
     rows = yield "step_place", lease._asdict()
     if not rows:
         raise LeaseLost(lease.seq)
-    return _Place._make(rows[0])
-
-
-def _new_place(lease: Lease, name: str) -> Steps[_Place]:
-    """Return the place for a step; there may be no more than ``MAX_STEPS``."""
-    place = yield from _place(lease)
-    if place.kept >= MAX_STEPS and not (yield "step_get", {"seq": lease.seq, "name": name}):
+    ((delivery, kept, last),) = rows
+    if name is not None and kept >= MAX_STEPS and not (yield "step_get", {"seq": lease.seq, "name": name}):
         raise InvalidOption(f"a job has at most {MAX_STEPS} steps: do more in each, or enqueue jobs for them.")
-    return place
+    return delivery, last + 1
 
 
 @operation
@@ -279,9 +273,8 @@ def step_page(lease: Lease, after: int = 0, size: int = MAX_STEP_PAGE) -> Steps[
 def record_step(lease: Lease, name: str, value: str) -> Steps[RecordedStep]:
     """Keep what a step of a leased job has returned, unless it is kept already."""
     check_step_name(name)
-    place = yield from _new_place(lease, name)
-    kept = keep_step(lease.seq, lease.token, lease.node, name, value, place.delivery, place.last + 1)
-    held, new = yield from kept
+    place = yield from _place(lease, name)
+    held, new = yield from keep_step(lease.seq, lease.token, lease.node, name, value, *place)
     if not held:
         raise LeaseLost(lease.seq)
     if new:
@@ -302,10 +295,9 @@ def suspend_job(
     """
     check_step_name(name)
     yield BEGIN, {}
-    place = yield from _new_place(lease, name)
+    place = yield from _place(lease, name)
     times: dict[str, Any] = {"event": event, "delay_ms": delay_ms, "until": until}
-    asked = wait_step(lease.seq, lease.token, lease.node, name, place.delivery, place.last + 1, **times)
-    waited = yield from asked
+    waited = yield from wait_step(lease.seq, lease.token, lease.node, name, *place, **times)
     if waited is None:
         raise LeaseLost(lease.seq)
     if waited.value is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from ... import conf
 from ...exceptions import LargePayloadLost, LargeStorageError, LeaseQueueError, PayloadTooLarge
@@ -68,7 +68,8 @@ def try_steps(rows: Sequence[R], columns: Columns = PAYLOAD) -> Steps[list[R | L
     }
     if not references:
         return list(rows)
-    wanted = [part for reference in references.values() for part in _wanted(reference, columns)]
+    parts = [(part, reference) for reference in references.values() for part in reference.parts]
+    wanted = [part for part, reference in parts if columns.body or part is not reference.body]
     ((contents,),) = yield BLOCKING, {"call": partial(store.read, wanted)}
     found = dict(zip((part.id for part in wanted), contents, strict=True))
     return [
@@ -120,16 +121,11 @@ def page_steps(rows: Sequence[R], limit: int, columns: Columns = PAYLOAD) -> Ste
 def load(row: R) -> R:
     """Return a row with its payload, read in this thread."""
     reference = parse(getattr(row, PAYLOAD.data))
-    wanted = _wanted(reference, PAYLOAD)
-    found = dict(zip((part.id for part in wanted), store.read(wanted), strict=True))
+    found = dict(zip((part.id for part in reference.parts), store.read(reference.parts), strict=True))
     filled = _filled(row, reference, found, PAYLOAD)
     if isinstance(filled, LeaseQueueError):
         raise filled
     return filled
-
-
-def _wanted(reference: Reference, columns: Columns) -> list[StoredPart]:
-    return [part for part in reference.parts if columns.body or part is not reference.body]
 
 
 def _filled(
@@ -148,8 +144,7 @@ def _filled(
 
 def _with(row: R, values: dict[str, Any]) -> R:
     changed: Any = row
-    made: R = changed._replace(**values)
-    return made
+    return cast("R", changed._replace(**values))
 
 
 class Content(NamedTuple):

@@ -54,15 +54,11 @@ class Joined(NamedTuple):
 def _check(claimers: Sequence[Claimer]) -> list[Claimer]:
     if len(check_list(claimers, "the claimers")) > MAX_CLAIMERS:
         raise InvalidOption(f"one deal serves at most {MAX_CLAIMERS} claimers; there are {len(claimers)}.")
-    return [
-        Claimer(
-            check_node(claimer.node),
-            check_count(claimer.size, "the number of jobs to claim", MAX_BATCH),
-            clamp_lease(claimer.lease_ms),
-            claimer.connection,
-        )
-        for claimer in claimers
-    ]
+    checked = []
+    for node, size, lease_ms, connection in claimers:
+        size = check_count(size, "the number of jobs to claim", MAX_BATCH)  # noqa: PLW2901
+        checked.append(Claimer(check_node(node), size, clamp_lease(lease_ms), connection))
+    return checked
 
 
 def _columns(claimers: Sequence[Claimer]) -> dict[str, Any]:
@@ -101,19 +97,9 @@ class _Hands:
 
 def _deal(project: str, queue: str, hands: _Hands, *, force: bool) -> Steps[tuple[int, int, int]]:
     """One deal; what was due, how many jobs had used up their deliveries, how many were dealt."""
-    rows = yield (
-        "deal",
-        {
-            "project": project,
-            "queue": queue,
-            **_columns(hands.open_sizes()),
-            "shown": arrays.flags(hands.shown),
-            "most": MOST,
-            "bytes": BYTES,
-            "all_bytes": ALL_BYTES,
-            "force": force,
-        },
-    )
+    bounds = {"most": MOST, "bytes": BYTES, "all_bytes": ALL_BYTES}
+    claimers = {**_columns(hands.open_sizes()), "shown": arrays.flags(hands.shown)}
+    rows = yield "deal", {"project": project, "queue": queue, **claimers, **bounds, "force": force}
     (due, spent, dealt, tokens, *_), *_ = rows
     hands.take(tokens, rows)
     return due, spent, dealt
@@ -184,10 +170,8 @@ def join(queue_id: int, jitter_ms: int, claimers: Sequence[Claimer]) -> Steps[Jo
     Wait until its window closes; then ``take`` what was dealt, or, if nobody dealt yet, ``deal_cohort``. Whoever does
     not want to wait any more says ``leave``.
     """
-    ((waiters, wait_ms),) = yield (
-        "cohort_join",
-        {"queue": queue_id, "jitter_ms": jitter_ms, **_columns(_check(claimers))},
-    )
+    asked = {"queue": queue_id, "jitter_ms": jitter_ms, **_columns(_check(claimers))}
+    ((waiters, wait_ms),) = yield "cohort_join", asked
     return Joined(list(waiters), max(wait_ms, 0.0))
 
 
@@ -219,10 +203,8 @@ def deal_cohort(
     hands = _Hands([Claimer._make(who) for _, *who in rows], [waiter in own for waiter in ids])
     if ids:
         yield from _deal_once(project, queue, found, hands)
-    yield (
-        "cohort_mark",
-        {"ids": arrays.integers(ids), "claims": arrays.integers(hands.tokens), "own": arrays.integers(own)},
-    )
+    marks = {"ids": arrays.integers(ids), "claims": arrays.integers(hands.tokens), "own": arrays.integers(own)}
+    yield "cohort_mark", marks
     dealt = dict(zip(ids, hands.jobs, strict=True))
     return {**taken, **{waiter: dealt.get(waiter, []) for waiter in own}}
 

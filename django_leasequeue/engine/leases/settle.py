@@ -68,10 +68,6 @@ def _ran(ran_ms: int | None) -> int | None:
     return None if ran_ms is None else check_integer(ran_ms, "ran_ms", 0, 2**31 - 1)
 
 
-def _optional(values: Sequence[int | None]) -> str:
-    return arrays.EMPTY if arrays.absent(values) else arrays.integers(values)
-
-
 def _result(ending: Ending) -> str:
     """Return a result as JSON text. One that begins with a space is a reference, and only the engine writes those."""
     given = ending.result_json
@@ -171,8 +167,8 @@ def _finish_plain(
             "finish_some",
             {
                 **scope_parameters(tokens, scope, seqs),
-                "results": arrays.EMPTY if arrays.absent(texts) else arrays.texts(texts),
-                "rans": _optional([ending.ran_ms for ending in plain]),
+                "results": arrays.optional(texts, arrays.texts),
+                "rans": arrays.optional([ending.ran_ms for ending in plain]),
             },
         )
         ended, *_ = rows[0]
@@ -193,10 +189,10 @@ def _finish_any(
             "states": arrays.integers(
                 [ResultState.COMPLETED if ending.failure is None else ResultState.FAILED for ending in endings]
             ),
-            "results": arrays.EMPTY if arrays.absent(texts) else arrays.texts(texts),
-            "bodies": arrays.EMPTY if arrays.absent(bodies) else arrays.binaries(bodies),
-            "ttls": _optional([ending.result_ttl_ms for ending in endings]),
-            "rans": _optional([ending.ran_ms for ending in endings]),
+            "results": arrays.optional(texts, arrays.texts),
+            "bodies": arrays.optional(bodies, arrays.binaries),
+            "ttls": arrays.optional([ending.result_ttl_ms for ending in endings]),
+            "rans": arrays.optional([ending.ran_ms for ending in endings]),
             **_failure_columns([ending.failure for ending in endings]),
         },
     )
@@ -252,9 +248,9 @@ def release(
                 "unstarted": unstarted or suspended,
                 "suspended": suspended,
                 "keeping": arrays.integers(keeping),
-                "delays": _optional([delays[seq] for seq in seqs]),
-                "rans": _optional([rans[seq] for seq in seqs]),
-                "ttls": _optional([ttls[seq] for seq in seqs]),
+                "delays": arrays.optional([delays[seq] for seq in seqs]),
+                "rans": arrays.optional([rans[seq] for seq in seqs]),
+                "ttls": arrays.optional([ttls[seq] for seq in seqs]),
                 **_failure_columns([item.failure for item in ordered]),
             },
         )

@@ -20,7 +20,7 @@ from typing import Any
 from django.utils.module_loading import import_string
 
 from ... import conf
-from ...conf.queue_options import DAY_MS, OPTIONS, QueueOption
+from ...conf.queue_options import DAY_MS, OPTIONS
 from ...exceptions import InvalidOption
 
 #: A name of a queue or log.
@@ -32,22 +32,22 @@ _STORABLE = re.compile(r"[^\x00\ud800-\udfff]*\Z")
 #: The options of a queue without configuration.
 DEFAULTS: dict[str, Any] = {name: option.default for name, option in OPTIONS.items()}
 
+#: Deliveries end when a job is given back; dead jobs stay in their queue.
+_RELEASE: dict[str, Any] = {"exhaust_at": "release", "dead_letter": "self", "durability": "fsync"}
+_BACKOFF: dict[str, Any] = {"backoff": "exp_full_jitter", "backoff_base_ms": 5_000, "backoff_max_ms": 900_000}
+
 PRESETS: dict[str, dict[str, Any]] = {
     "topics": {"priority_order": "none"},
     "zaqar": {"priority_order": "none", "lease_ms": 300_000, "durability": "fsync"},
     "codeq": {
+        **_RELEASE,
+        **_BACKOFF,
         "requeue": "back",
         "result_ttl_ms": DAY_MS,
         "max_deliveries": 5,
-        "exhaust_at": "release",
-        "dead_letter": "self",
         "dead_ttl_ms": DAY_MS,
-        "backoff": "exp_full_jitter",
-        "backoff_base_ms": 5_000,
-        "backoff_max_ms": 900_000,
         "lease_ms": 300_000,
         "dedup_until": "result_ttl",
-        "durability": "fsync",
     },
     "jqueue": {
         "priority_order": "asc",
@@ -58,59 +58,48 @@ PRESETS: dict[str, dict[str, Any]] = {
         "durability": "fsync",
     },
     "jobqueue": {
+        **_RELEASE,
         "priority_order": "none",
         "result_ttl_ms": 3_600_000,
         "max_deliveries": 3,
-        "exhaust_at": "release",
-        "dead_letter": "self",
         "dead_ttl_ms": 3_600_000,
         "dedup_until": "result_ttl",
-        "durability": "fsync",
     },
     "django": {
+        **_RELEASE,
+        **_BACKOFF,
         "priority_min": -100,
         "priority_max": 100,
         "result_ttl_ms": DAY_MS,
         "max_deliveries": 5,
-        "exhaust_at": "release",
-        "dead_letter": "self",
-        "backoff": "exp_full_jitter",
-        "backoff_base_ms": 5_000,
-        "backoff_max_ms": 900_000,
         "lease_ms": 60_000,
-        "durability": "fsync",
     },
 }
-
-
-def _number(name: str, value: Any, option: QueueOption) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidOption(f"{name} must be an integer from {option.low} to {option.high}; it is {value!r}.")
-    cut = min(max(value, option.low), option.high)
-    if cut != value and not option.clamp:
-        raise InvalidOption(f"{name} must be from {option.low} to {option.high}; it is {value!r}.")
-    return cut
 
 
 def _check(name: str, value: Any) -> Any:
     """Return a value of an option, cut to its range where that is how the option works."""
     option = OPTIONS[name]
     if option.choices is not None:
-        if value not in option.choices.values:
-            raise InvalidOption(f"{name} must be one of {', '.join(option.choices.values)}; it is {value!r}.")
+        right, wanted = value in option.choices.values, f"one of {', '.join(option.choices.values)}"
     elif option.kind == "integer":
-        return _number(name, value, option)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise InvalidOption(f"{name} must be an integer from {option.low} to {option.high}; it is {value!r}.")
+        cut = min(max(value, option.low), option.high)
+        right, wanted = cut == value or option.clamp, f"from {option.low} to {option.high}"
+        if right:
+            return cut
     elif option.kind == "boolean":
-        if not isinstance(value, bool):
-            raise InvalidOption(f"{name} must be true or false; it is {value!r}.")
+        right, wanted = isinstance(value, bool), "true or false"
     elif option.kind == "topic":
-        if value is not None:
-            check_name(value, name)
+        return value if value is None else check_name(value, name)
     elif option.kind == "object":
-        if not isinstance(value, dict):
-            raise InvalidOption(f"{name} must be an object; it is {value!r}.")
-    elif not isinstance(value, str) or not _WORD.match(value):
-        raise InvalidOption(f"{name} must be a name of 1 to 64 letters, digits, '.', '_' or '-'; it is {value!r}.")
+        right, wanted = isinstance(value, dict), "an object"
+    else:
+        right = isinstance(value, str) and _WORD.match(value) is not None
+        wanted = "a name of 1 to 64 letters, digits, '.', '_' or '-'"
+    if not right:
+        raise InvalidOption(f"{name} must be {wanted}; it is {value!r}.")
     return value
 
 

@@ -69,16 +69,6 @@ class Difference(NamedTuple):
         return MEANINGS[self.difference]
 
 
-class _Totals(NamedTuple):
-    """The first row of ``verify_events``."""
-
-    difference: None
-    total: int
-    jobs_with_events: int
-    leases: int
-    unknown: int
-
-
 class _Row(NamedTuple):
     """A difference as the statements find it."""
 
@@ -87,22 +77,6 @@ class _Row(NamedTuple):
     queue_id: int
     expected_json: str
     found_json: str
-
-
-class _Counted(NamedTuple):
-    """A row of the other statements: how many differences there are in all, and one of them."""
-
-    total: int
-    difference: str
-    seq: int
-    queue_id: int
-    expected_json: str
-    found_json: str
-
-    @property
-    def row(self) -> _Row:
-        """The difference."""
-        return _Row._make(self[1:])
 
 
 class Verification(NamedTuple):
@@ -134,26 +108,18 @@ def verify(size: int = 1_000, *, since: datetime | None = None) -> Steps[Verific
     size = check_count(size, "size", 100_000, 1)
     ((at, *_),) = yield "verify_snapshot", {}
     (first, *others) = yield "verify_events", {"size": size, "since": since}
-    totals, rows = _Totals._make(first), [_Row._make(row) for row in others]
-    total = totals.total
+    _, total, jobs_with_events, leases, unknown = first
+    rows = [_Row._make(row) for row in others]
     for name in ("verify_claims", "verify_flow", "verify_floors", "verify_jobs"):
-        found = [_Counted._make(row) for row in (yield name, {"size": size})]
-        total += found[0].total if found else 0
-        rows += [counted.row for counted in found]
+        found = yield name, {"size": size}  # each row begins with how many there are in all
+        total += found[0][0] if found else 0
+        rows += [_Row._make(row) for _, *row in found]
     names = yield "queue_names", {"queues": arrays.integers({row.queue_id for row in rows})}
     known = {queue_id: (name, project) for queue_id, project, name in names}
     differences = [
-        Difference(
-            row.difference,
-            row.seq,
-            row.queue_id,
-            *known.get(row.queue_id, (None, None)),
-            codec.loads(row.expected_json),
-            codec.loads(row.found_json),
-        )
-        for row in rows
+        Difference(*row[:3], *known.get(row.queue_id, (None, None)), *map(codec.loads, row[3:])) for row in rows
     ]
-    return Verification(at, total, differences, totals.jobs_with_events, int(totals.leases), int(totals.unknown))
+    return Verification(at, total, differences, jobs_with_events, int(leases), int(unknown))
 
 
 @contextmanager

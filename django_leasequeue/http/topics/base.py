@@ -79,19 +79,6 @@ def check_name(name: str, what: str = "The name of a topic") -> str:
     return name
 
 
-def to_options(config: Mapping[str, Any], topic: str) -> dict[str, Any]:
-    """Return queue options for a valid configuration of a topic.
-
-    ``durability`` wins; without it ``durable`` means ``fsync``.
-    """
-    if config.get("dead_letter") == topic:
-        raise InvalidOption("dead_letter must be another topic than the topic itself.")
-    options = {name: config[name] for name in (*_SAME, *_EXTENSIONS) if name in config}
-    if options.get("durability") is None:
-        options["durability"] = str(Durability.FSYNC if config.get("durable") else Durability.DISK)
-    return options
-
-
 def to_config(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the configuration of a topic with these options, every field of it."""
     config = {name: options[name] for name in _SAME}
@@ -120,10 +107,18 @@ class TopicView(ApiView):
         return node
 
     def queue_options(self, config: Mapping[str, Any], topic: str) -> dict[str, Any]:
-        """Return the queue options that a valid configuration of the topic stands for."""
+        """Return the queue options that a valid configuration of the topic stands for.
+
+        ``durability`` wins; without it ``durable`` means ``fsync``.
+        """
         for name in NAMES_TOPIC:
             require(self.access, frozenset(), config.get(name))
-        return to_options(config, topic)
+        if config.get("dead_letter") == topic:
+            raise InvalidOption("dead_letter must be another topic than the topic itself.")
+        options = {name: config[name] for name in (*_SAME, *_EXTENSIONS) if name in config}
+        if options.get("durability") is None:
+            options["durability"] = str(Durability.FSYNC if config.get("durable") else Durability.DISK)
+        return options
 
     async def look(self, topic: str, *, leases: bool = False) -> TopicLook:
         """Return what a call has to know of the topic."""
@@ -235,10 +230,14 @@ class Envelope(TypedDict):
 
 
 def endpoint(name: str, summary: str, *, parameters: Sequence[Parameter] = (), **said: Any) -> Callable[[F], F]:
-    """Say all of one operation of this door (``schema.endpoint``); the topic that a handler takes is a parameter."""
+    """Say all of one operation of this door (``schema.endpoint``).
+
+    The topic that a handler takes is a parameter. Operations of a module are a group, unless a ``tag`` says another.
+    """
 
     def apply(method: F) -> F:
         given = [TOPIC, *parameters] if "topic" in signature(method).parameters else parameters
+        said.setdefault("tag", method.__module__.rpartition(".")[2])
         return schema.endpoint(name, summary, envelope=Envelope, parameters=given, **said)(method)
 
     return apply

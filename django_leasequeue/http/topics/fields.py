@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from rest_framework.exceptions import ErrorDetail, ValidationError
@@ -30,51 +31,6 @@ _LEASE_ID = re.compile(r"lease_[0-9a-f]{1,64}\Z")
 SEQ: Json = {"type": "integer", "minimum": 0, "maximum": MAX_SEQ}
 LEASE_ID: Json = {"type": "string", "pattern": "^lease_[0-9a-f]{1,64}$"}
 NODE: Json = {"type": "string", "minLength": 1, "maxLength": MAX_NODE_BYTES}
-RECORD: Json = {
-    "type": "object",
-    "required": ["data"],
-    "properties": {
-        "data": {
-            "description": lambda: f"Any JSON, at most {conf.settings.MAX_PAYLOAD_BYTES:,} bytes together with meta."
-        },
-        "tag": {"type": ["string", "null"], "minLength": 1, "maxLength": MAX_TAG_BYTES},
-        "tags": {
-            "type": ["object", "null"],
-            "maxProperties": MAX_TAGS,
-            "propertyNames": {"pattern": TAG_NAME},
-            "additionalProperties": {
-                "type": ["string", "integer", "boolean"],
-                "minLength": 1,
-                "maxLength": MAX_TAG_BYTES,
-            },
-            "description": "Names and values to find the job by; it has them as `$tags` in its `meta`. An extension.",
-        },
-        "node": {
-            "type": ["string", "null"],
-            "minLength": 1,
-            "maxLength": MAX_NODE_BYTES,
-            "description": "The producer.",
-        },
-        "meta": {
-            "type": ["object", "null"],
-            "maxProperties": MAX_META_KEYS,
-            "propertyNames": {"pattern": "^([^$]|$)"},
-            "description": f"At most {MAX_META_BYTES:,} bytes; names that begin with `$` are reserved.",
-        },
-        "priority": {
-            "type": ["integer", "null"],
-            "minimum": -MAX_PRIORITY,
-            "maximum": MAX_PRIORITY,
-            "description": "Of a job, where the topic has a `priority_order`. An extension.",
-        },
-        "delay_ms": {
-            "type": ["integer", "null"],
-            "minimum": 0,
-            "maximum": MAX_SPAN_MS,
-            "description": "How long a job is held back before it can be claimed. An extension.",
-        },
-    },
-}
 #: The token of no claim.
 NO_TOKEN = 0
 
@@ -113,10 +69,10 @@ def _record(number: int, item: Any) -> NewJob:
     if "data" not in item:
         raise invalid(f"records[{number}].data is missing (null is a value).")
     found = {}
-    for name, (check, *limits) in _OPTIONAL.items():
+    for name, (_, check) in _OPTIONAL.items():
         value = item.get(name)
         found["origin" if name == "node" else name] = (
-            None if value is None else check(f"records[{number}].{name}", value, *limits)
+            None if value is None else check(f"records[{number}].{name}", value)
         )
     return NewJob(data=item["data"], **found)
 
@@ -155,16 +111,59 @@ def _meta(where: str, meta: Any) -> dict[str, Any]:
     return meta
 
 
-#: The fields of a record beside its data: what checks them, and their limits.
-_OPTIONAL: dict[str, tuple[Any, ...]] = {
-    "tag": (_short, MAX_TAG_BYTES),
-    "tags": (_tags,),
-    "node": (_short, MAX_NODE_BYTES),
-    "meta": (_meta,),
-    "priority": (_whole, -MAX_PRIORITY, MAX_PRIORITY),
-    "delay_ms": (_whole, 0, MAX_SPAN_MS),
+def _text(high: int, **about: str) -> tuple[Json, Callable[[str, Any], Any]]:
+    return {"type": ["string", "null"], "minLength": 1, "maxLength": high, **about}, partial(_short, high=high)
+
+
+def _integer(low: int, high: int, **about: str) -> tuple[Json, Callable[[str, Any], Any]]:
+    return {"type": ["integer", "null"], "minimum": low, "maximum": high, **about}, partial(_whole, low=low, high=high)
+
+
+#: The fields of a record beside its data: their schemas, and what checks them.
+_OPTIONAL: dict[str, tuple[Json, Callable[[str, Any], Any]]] = {
+    "tag": _text(MAX_TAG_BYTES),
+    "tags": (
+        {
+            "type": ["object", "null"],
+            "maxProperties": MAX_TAGS,
+            "propertyNames": {"pattern": TAG_NAME},
+            "additionalProperties": {
+                "type": ["string", "integer", "boolean"],
+                "minLength": 1,
+                "maxLength": MAX_TAG_BYTES,
+            },
+            "description": "Names and values to find the job by; it has them as `$tags` in its `meta`. An extension.",
+        },
+        _tags,
+    ),
+    "node": _text(MAX_NODE_BYTES, description="The producer."),
+    "meta": (
+        {
+            "type": ["object", "null"],
+            "maxProperties": MAX_META_KEYS,
+            "propertyNames": {"pattern": "^([^$]|$)"},
+            "description": f"At most {MAX_META_BYTES:,} bytes; names that begin with `$` are reserved.",
+        },
+        _meta,
+    ),
+    "priority": _integer(
+        -MAX_PRIORITY, MAX_PRIORITY, description="Of a job, where the topic has a `priority_order`. An extension."
+    ),
+    "delay_ms": _integer(
+        0, MAX_SPAN_MS, description="How long a job is held back before it can be claimed. An extension."
+    ),
 }
 RECORD_FIELDS = frozenset({"data", *_OPTIONAL})
+RECORD: Json = {
+    "type": "object",
+    "required": ["data"],
+    "properties": {
+        "data": {
+            "description": lambda: f"Any JSON, at most {conf.settings.MAX_PAYLOAD_BYTES:,} bytes together with meta."
+        },
+        **{name: schema for name, (schema, _) in _OPTIONAL.items()},
+    },
+}
 
 
 class JobSeqs(Field):

@@ -24,7 +24,6 @@ from .base import Count, LeasedRecord, Seqs, Time, TopicView, endpoint, leased, 
 from .fields import NO_TOKEN, JobSeqs, LeaseIds, Results, one_each
 from .waiting import claim_together
 
-_TAG = "leases"
 _ERRORS: dict[int, list[str]] = {404: ["topic_not_found"], 409: ["not_a_queue"]}
 _BATCH_ERRORS: dict[int, list[str]] = {400: ["batch_too_large"], **_ERRORS}
 
@@ -53,7 +52,6 @@ class ClaimView(TopicView):
     @endpoint(
         "claimJobs",
         "Lease jobs to a worker",
-        tag=_TAG,
         scopes=[READ, WRITE],
         description=(
             "Jobs whose lease expired come first, before any that was never delivered. Fewer than `max`, or none, is "
@@ -207,7 +205,6 @@ class AckView(SettleView):
     @endpoint(
         "ackJobs",
         "Complete jobs: they are deleted",
-        tag=_TAG,
         description=(
             "Safe to repeat: what is not held by the node is skipped. `results` and `result_ttl_ms` are extensions."
         ),
@@ -257,7 +254,6 @@ class NackView(SettleView):
     @endpoint(
         "nackJobs",
         "Give jobs back, at once or after a delay",
-        tag=_TAG,
         description="A delayed job is in no counter until its time has come.",
         scopes=[WRITE],
         body=NackBody,
@@ -296,7 +292,6 @@ class ExtendView(SettleView):
     @endpoint(
         "extendLeases",
         "Set the deadline of held leases to now + lease_ms",
-        tag=_TAG,
         description=(
             "Sets, never adds: it may shorten. The heartbeat of long jobs. `cancelled`, an extension, is there when "
             "workflows of some were cancelled: stop these jobs and nack them."

@@ -35,8 +35,6 @@ from .hub import WorkHub, WorkStream
 from .waiting import TOPICS_CHANNEL
 from .watching import WatchStream, decode_id
 
-_TAG = "streams"
-
 
 class StreamRegistry:
     """All hubs of one event loop and database, and what they hear from other processes."""
@@ -118,7 +116,6 @@ class WorkView(TopicView):
     @endpoint(
         "streamJobs",
         "Jobs as server-sent events",
-        tag=_TAG,
         scopes=[READ, WRITE],
         description=(
             "At most `max` jobs are leased to this connection at once; each ack or nack, sent to its own endpoint, "
@@ -169,7 +166,6 @@ class WatchesView(ApiView):
     @endpoint(
         "createWatch",
         "Prepare a stream of records of some topics",
-        tag=_TAG,
         scopes=[READ],
         description=lambda: f"Open `stream_url` within {conf.settings.API.WATCH_SECONDS:,} s, as often as you like.",
         body=WatchBody,
@@ -194,8 +190,7 @@ class WatchesView(ApiView):
             require(self.access, frozenset(), topic)
             homes.setdefault(routing.alias_of(self.project, topic), []).append(topic)
         for alias, names in homes.items():
-            runner = RequestRunner(alias, threaded=self.runner.threaded)
-            there = await runner.run(topics_there(names, project=self.project))
+            there = await self.runner.on(alias).run(topics_there(names, project=self.project))
             for topic in names:
                 if topic not in there:
                     raise QueueNotFound(topic, self.project)
@@ -215,7 +210,6 @@ class WatchStreamView(ApiView):
     @endpoint(
         "streamRecords",
         "Records as server-sent events",
-        tag=_TAG,
         scopes=[READ],
         description=(
             "Events: `record` (a record with its `topic`), `caught-up` (`topic`, `head_seq`, `next_from_seq`), "
@@ -237,7 +231,7 @@ class WatchStreamView(ApiView):
         topics, reset = self._watch(wid)
         for topic in topics:
             require(self.access, frozenset(), topic)
-        runners = {topic: RequestRunner(routing.alias_of(self.project, topic), threaded=False) for topic in topics}
+        runners = {topic: self.runner.on(routing.alias_of(self.project, topic)) for topic in topics}
         last = request.META.get("HTTP_LAST_EVENT_ID")
         positions = decode_id(last or "", topics)
         stream = WatchStream(runners, self.project, positions, partial(self.recheck, tuple(topics)), reset=reset)

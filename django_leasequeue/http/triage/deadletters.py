@@ -27,7 +27,6 @@ from ..access import READ, WRITE
 from ..auth import require
 from ..errors import ApiError
 from ..fields import OPTIONAL, Body, Text
-from ..running import RequestRunner
 from ..schema import F, Parameter, page_size, switch
 from ..views import ApiView
 
@@ -184,8 +183,7 @@ class TriageView(ReadView):
     def check_address(self, request: Request, topic: str | None) -> None:
         super().check_address(request, topic)
         if queue := request.GET.get("queue"):
-            alias = routing.alias_of(self.project, presets.check_name(queue))
-            self.runner = RequestRunner(alias, threaded=self.runner.threaded)
+            self.runner = self.runner.on(routing.alias_of(self.project, presets.check_name(queue)))
 
     def wanted(self) -> DeadFilter:
         """Return the filter of the query: of the key's project, and of the topics that it may see."""

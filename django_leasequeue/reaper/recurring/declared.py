@@ -69,17 +69,7 @@ def _schedule(value: Any) -> str:
 
 
 def check(name: str, given: dict[str, Any]) -> Declared:
-    """Return one entry of ``LEASEQUEUE["RECURRING"]``, checked.
-
-    Args:
-        name: its name, at most 128 characters.
-        given: ``task`` (dotted path) and ``schedule`` (text or ``timedelta``); optional ``timezone`` (by default the
-            host's ``TIME_ZONE``), ``args``, ``kwargs``, ``queue_name``, ``priority``, ``backend`` (by default the
-            task's own) and ``enabled``.
-
-    Raises:
-        InvalidOption: something is missing, unknown or not allowed; ``InvalidSchedule`` for the schedule.
-    """
+    """Return one entry of ``LEASEQUEUE["RECURRING"]``, checked; raise ``InvalidOption`` where something is wrong."""
     _text("the name of a recurring task", name, MAX_NAME)
     for key in given:
         if key not in _KEYS:

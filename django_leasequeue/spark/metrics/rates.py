@@ -29,23 +29,20 @@ def throughput(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
     """
     keys = ("project", "queue", "task", "hour")
 
-    def happened(rows: DataFrame, at: str, **counted: Column) -> DataFrame:
-        return rows.select(
-            *keys[:3], f.date_trunc("hour", at).alias("hour"), *[counted[name].alias(name) for name in counted]
-        )
+    def happened(rows: DataFrame, at: str, **counts: Column) -> DataFrame:
+        hour = f.date_trunc("hour", at).alias("hour")
+        return rows.select(*keys[:3], hour, *[column.alias(name) for name, column in counts.items()])
 
     completed, ended = f.col("state") == "completed", f.col("outcome") != "running"
     unsuccessful = f.col("outcome").isin("failed", "released", "expired") & ~f.col("unstarted")
     again = f.col("attempt") > 1
-    # One pass over a union, not joins: project and task may be null, and nulls join nothing.
-    every = happened(jobs, "enqueued_at", enqueued=f.lit(True))
-    for other in (
-        happened(
-            attempts, "claimed_at", claimed=f.lit(True), redelivered=again, unsuccessful=unsuccessful, ended=ended
-        ),
-        happened(jobs.where(f.col("ended_at").isNotNull()), "ended_at", completed=completed, failed=~completed),
-    ):
-        every = every.unionByName(other, allowMissingColumns=True)
+    came = happened(jobs, "enqueued_at", enqueued=f.lit(True))
+    ran = happened(
+        attempts, "claimed_at", claimed=f.lit(True), redelivered=again, unsuccessful=unsuccessful, ended=ended
+    )
+    went = happened(jobs.where(f.col("ended_at").isNotNull()), "ended_at", completed=completed, failed=~completed)
+    # A union, not joins: project and task may be null, and nulls join nothing.
+    every = came.unionByName(ran, allowMissingColumns=True).unionByName(went, allowMissingColumns=True)
     told = ("enqueued", "claimed", "completed", "failed", "redelivered")
     summed = every.groupBy(*keys).agg(*[f.count_if(name).alias(name) for name in (*told, "unsuccessful", "ended")])
     rates = (("failure_rate", "unsuccessful", "ended"), ("redelivery_rate", "redelivered", "claimed"))
