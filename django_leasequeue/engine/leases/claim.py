@@ -231,6 +231,7 @@ def _claim(
     if cursor is not None:
         cursor.cut = found.cut or (found.turns and found.advanced.turns > 0)
         cursor.turns = found.turns
+        cursor.admitted_at = found.advanced.asked_at
         cursor.note(names, looks, found.jobs, full=len(found.jobs) == size, fresh=short)
     return found.jobs, looks
 
