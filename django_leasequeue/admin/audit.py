@@ -18,7 +18,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from ..engine.audit import Actor, write
-from ..engine.dead import export as exporting
+from ..engine.dead import redaction as exporting
 from ..engine.dead.redaction import HIDDEN
 from ..exceptions import InvalidOption
 from ..models import OperatorAction

@@ -11,7 +11,7 @@ from django.http.response import HttpResponseBase
 from django.urls import URLPattern, path
 
 from .. import engine
-from ..engine.dead import export as exporting
+from ..engine.dead import redaction as exporting
 from ..engine.dead.action import KINDS
 from ..engine.dead.filter import EMPTY, DeadFilter
 from ..engine.dead.search import DeadRow

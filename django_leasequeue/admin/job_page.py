@@ -16,7 +16,7 @@ from django.utils.safestring import SafeString
 from .. import engine
 from ..engine import clock
 from ..engine.dead.redaction import HIDDEN, readable, redact
-from ..engine.jobs.events import RESERVED
+from ..engine.jobs.steps import RESERVED
 from ..enums import EventKind
 from ..models import JobEvent, Worker
 from . import pages, reading

@@ -13,12 +13,12 @@ from django.utils.safestring import SafeString
 
 from .. import engine
 from ..engine import DjangoExecutor
+from ..engine.clock import span
 from ..engine.dead.action import CONFLICTS
 from ..engine.dead.bulkoperation import change_operation
 from ..engine.dead.filter import from_query
 from ..engine.dead.redaction import HIDDEN
 from ..engine.limits import seq_of
-from ..engine.span import span
 from ..exceptions import InvalidOption
 from ..models import BulkOperation, OperationState
 from ..models.operators import ACTIVE

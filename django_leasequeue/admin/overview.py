@@ -17,8 +17,8 @@ from django.urls import URLPattern, path
 
 from .. import engine
 from ..engine import clock
+from ..engine.clock import span
 from ..engine.queues.stats import Counts, Totals, counts_by_id
-from ..engine.span import span
 from ..reaper import concerns
 from . import pages, rates, reading
 from .pages import ReadOnlyAdmin

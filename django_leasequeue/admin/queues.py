@@ -22,9 +22,9 @@ from django.utils.safestring import SafeString
 from .. import engine
 from ..conf.queue_options import OPTIONS, QueueOption
 from ..engine import clock
+from ..engine.clock import span
 from ..engine.queues import presets
 from ..engine.queues.stats import counts_by_id
-from ..engine.span import span
 from ..exceptions import InvalidOption, LeaseQueueError
 from ..metrics import charts
 from ..models import Queue, QueueStat

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
+from ..engine.clock import span
+from ..engine.clock import span as in_words
 from ..engine.operation import Steps, operation
 from ..engine.queues.stats import Counts
-from ..engine.span import span
-from ..engine.span import span as in_words
 from ..metrics import charts
 from ..reaper import concerns
 from . import reading

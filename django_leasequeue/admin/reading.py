@@ -20,7 +20,7 @@ from django.middleware.csrf import rotate_token
 from .. import conf, engine
 from ..engine import DjangoExecutor
 from ..engine.large import store
-from ..engine.large.reference import is_reference, parse
+from ..engine.large.store import is_reference, parse
 from ..engine.limits import MAX_SEQ
 from ..engine.operation import Operation, Steps, operation, steady
 from ..engine.queues import routing

@@ -18,7 +18,7 @@ from django.utils.safestring import SafeString
 
 from .. import conf
 from ..engine import clock, codec
-from ..engine.span import span
+from ..engine.clock import span
 from ..exceptions import InvalidOption
 from ..models import Job, RecurringTask
 from ..reaper.concerns import BOUNDS
@@ -26,7 +26,7 @@ from ..reaper.recurring.declared import check, home_of, task_of
 from ..reaper.recurring.duty import DueTask, enqueue_task
 from ..reaper.recurring.schedule import parse
 from ..reaper.status import recurring
-from ..tasks.keys import check_arguments
+from ..tasks.arguments import check_arguments
 from ..templatetags.leasequeue_admin import ago, moment
 from . import pages, reading
 from .audit import record

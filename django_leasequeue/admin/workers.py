@@ -13,7 +13,7 @@ from django.utils.safestring import SafeString
 from django.utils.text import Truncator
 
 from .. import engine
-from ..engine.span import span
+from ..engine.clock import span
 from ..models import Worker
 from ..reaper.status import seen
 from ..templatetags.leasequeue_admin import ago

@@ -12,23 +12,22 @@ from typing import TypeVar
 from .. import conf
 from .dead.deadletter import Redriven, redrive
 from .flow.advance import advance, expire_workflows
-from .flow.declared import Limit, Limited
-from .flow.extend import MemberRow, extend_workflow, member, workflow_of
-from .flow.limits import HELD, LimitValues, set_limits
-from .flow.workflows import (
+from .flow.declared import HELD, Limit, Limited, LimitValues, set_limits
+from .flow.figures import (
     Input,
-    Node,
+    MemberRow,
     NodeRow,
     WorkflowStatus,
-    cancel_workflow,
     get_workflow,
     inputs,
-    start_workflow,
+    member,
     workflow_nodes,
+    workflow_of,
 )
-from .jobs.cancel import cancel, purge
+from .flow.workflows import Node, extend_workflow, start_workflow
 from .jobs.enqueue import enqueue
 from .jobs.read import JobRow, Page, list_jobs
+from .jobs.remove import cancel, cancel_workflow, purge
 from .leases.claim import claim
 from .leases.floor import MendedFloor, advance_floors, mend_floors
 from .leases.settle import ack, extend, finish, nack, release
@@ -65,81 +64,13 @@ async def arun(work: Work[T], using: str | None = None) -> T:
 
 
 __all__ = [
-    "HELD",
-    "AsyncConnectionExecutor",
-    "ConnectionExecutor",
-    "Counts",
-    "DjangoExecutor",
-    "Ending",
-    "EnqueueStatus",
-    "Enqueued",
-    "Failure",
-    "Input",
-    "JobRow",
-    "LeasedJob",
-    "Limit",
-    "LimitValues",
-    "Limited",
-    "MemberRow",
-    "MendedFloor",
-    "NewJob",
-    "Node",
-    "NodeRow",
-    "Operation",
-    "Outcome",
-    "Page",
-    "QueueInfo",
-    "QueueState",
-    "Redriven",
-    "Release",
-    "Released",
-    "Settled",
-    "Swept",
-    "Totals",
-    "Waiting",
-    "Work",
-    "WorkflowStatus",
-    "ack",
-    "advance",
-    "advance_floors",
-    "arun",
-    "cancel",
-    "cancel_workflow",
-    "claim",
-    "configure",
-    "counts",
-    "counts_of",
-    "create",
-    "delete",
-    "enqueue",
-    "expire",
-    "expire_results",
-    "expire_workflows",
-    "extend",
-    "extend_workflow",
-    "finish",
-    "get",
-    "get_workflow",
-    "inputs",
-    "list_jobs",
-    "list_queues",
-    "make_id",
-    "make_lease_id",
-    "member",
-    "mend_floors",
-    "nack",
-    "parse_lease_id",
-    "pause",
-    "promote",
-    "purge",
-    "redrive",
-    "release",
-    "run",
-    "set_limits",
-    "start_workflow",
-    "state",
-    "sweep",
-    "totals",
-    "workflow_nodes",
-    "workflow_of",
-]
+    "HELD", "AsyncConnectionExecutor", "ConnectionExecutor", "Counts", "DjangoExecutor", "Ending", "EnqueueStatus",
+    "Enqueued", "Failure", "Input", "JobRow", "LeasedJob", "Limit", "LimitValues", "Limited", "MemberRow",
+    "MendedFloor", "NewJob", "Node", "NodeRow", "Operation", "Outcome", "Page", "QueueInfo", "QueueState",
+    "Redriven", "Release", "Released", "Settled", "Swept", "Totals", "Waiting", "Work", "WorkflowStatus", "ack",
+    "advance", "advance_floors", "arun", "cancel", "cancel_workflow", "claim", "configure", "counts", "counts_of",
+    "create", "delete", "enqueue", "expire", "expire_results", "expire_workflows", "extend", "extend_workflow",
+    "finish", "get", "get_workflow", "inputs", "list_jobs", "list_queues", "make_id", "make_lease_id", "member",
+    "mend_floors", "nack", "parse_lease_id", "pause", "promote", "purge", "redrive", "release", "run", "set_limits",
+    "start_workflow", "state", "sweep", "totals", "workflow_nodes", "workflow_of",
+]  # fmt: skip

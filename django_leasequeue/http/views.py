@@ -23,12 +23,11 @@ from ..engine.outage import passes
 from ..engine.queues import presets, routing
 from . import payload
 from .access import Access
-from .auth import ApiKeyAuthentication, authenticate, require
+from .auth import ApiKeyAuthentication, authenticate, require, throttle
 from .errors import ApiError, describe, outage
 from .fields import Body
 from .running import RECEIVED, UNREAD, RequestRunner
 from .schema import SCHEMA, Parameter, filled
-from .throttle import throttle
 
 #: Warnings of one answer.
 MAX_WARNINGS = 20
@@ -103,14 +102,8 @@ class ApiView(APIView):
             allowed, method = self.allowed_methods, request.method or ""
             handler = getattr(self, method.lower(), None) if method in allowed else None
             if handler is None:
-                raise ApiError(
-                    405,
-                    "method_not_allowed",
-                    f"{method} is not possible here; {' and '.join(allowed)} is."
-                    if allowed
-                    else "Nothing is possible here.",
-                    headers={"Allow": ", ".join(allowed)},
-                )
+                message = f"{method} is not possible here; {' and '.join(allowed) or 'nothing'} is."
+                raise ApiError(405, "method_not_allowed", message, headers={"Allow": ", ".join(allowed)})
             self.handler = handler
             await self._admit(wrapped, topic)
             response: HttpResponseBase = await handler(wrapped, **kwargs)
@@ -135,9 +128,7 @@ class ApiView(APIView):
         if topic is None:
             return
         require(self.access, frozenset(), topic)
-        alias = routing.alias_of(self.project, topic, adding=getattr(self.handler, "adds", False))
-        if alias != runner.using:
-            self.runner = RequestRunner(alias, threaded=runner.threaded)
+        self.runner = runner.on(routing.alias_of(self.project, topic, adding=getattr(self.handler, "adds", False)))
 
     def check_address(self, request: Request, topic: str | None) -> None:
         """Check what a door asks of a request beside a key, and the name of the topic that the address names."""
@@ -157,13 +148,12 @@ class ApiView(APIView):
         aliases, away = routing.aliases(), 0
         for alias in aliases:
             try:
-                rows: list[T] = await RequestRunner(alias, threaded=self.runner.threaded).run(operation)
+                rows: list[T] = await self.runner.on(alias).run(operation)
+                found += rows
             except Exception as error:
                 away += 1
                 if away == len(aliases) or not passes(error):
                     raise
-            else:
-                found += rows
         return found, away
 
     async def body(self) -> dict[str, Any]:

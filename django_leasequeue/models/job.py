@@ -122,7 +122,7 @@ class JobQuerySet(ReadOnlyQuerySet["Job"]):
     that are in another state by then are left alone.
     """
 
-    #: ``django_leasequeue.engine.selected``: models know nothing of the engine, so the app gives it to them.
+    #: ``django_leasequeue.engine.model_writes``: models know nothing of the engine, so the app gives it to them.
     engine: ClassVar[Any] = None
 
     def waiting(self) -> JobQuerySet:

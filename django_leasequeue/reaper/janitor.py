@@ -8,8 +8,7 @@ import psycopg
 
 from .. import conf
 from ..engine import arrays
-from ..engine.jobs.events import emit_ended
-from ..engine.jobs.steps import forget_steps, wake_waiting
+from ..engine.jobs.steps import emit_ended, forget_steps, wake_waiting
 from ..engine.large import store
 from ..engine.queues import moving, queues, routing, stats
 from ..engine.topics import log

@@ -10,9 +10,9 @@ from uuid import UUID
 
 from .. import engine
 from ..engine import NodeRow, WorkflowStatus, codec
-from ..engine.flow.workflows import MAX_PAGE
-from ..engine.jobs.events import workflow_event
-from ..engine.large import reading
+from ..engine.flow.figures import MAX_PAGE
+from ..engine.jobs.steps import workflow_event
+from ..engine.large import payloads
 from ..engine.limits import check_timeout
 from ..engine.operation import Steps as Statements
 from ..engine.operation import operation
@@ -26,7 +26,7 @@ from .api import DEFAULT_TASK_BACKEND_ALIAS, T, TaskResultDoesNotExist, TaskResu
 #: Seconds between two looks at a workflow that is waited for, at first and at most.
 _FIRST_LOOK, _LAST_LOOK = 0.05, 1.0
 
-_RESULT = reading.Columns("result_json", None)
+_RESULT = payloads.Columns("result_json", None)
 
 
 class Member(NamedTuple):
@@ -356,4 +356,4 @@ def _nodes(workflow: int, *, results: bool = True) -> Statements[list[NodeRow]]:
 
 @operation
 def _load(rows: Sequence[NodeRow]) -> Statements[list[NodeRow]]:
-    return (yield from reading.steps(rows, _RESULT))
+    return (yield from payloads.steps(rows, _RESULT))

@@ -9,7 +9,7 @@ from collections import deque
 
 from ..engine import LeasedJob, Release, claim, release
 from ..engine.leases.claim import MAX_QUEUES as MAX_CLAIM_QUEUES
-from ..engine.leases.claim_cursor import ClaimCursor
+from ..engine.leases.floor import ClaimCursor
 from ..engine.limits import MAX_BATCH
 from ..engine.queues import routing
 from ..enums import JobFlag

@@ -17,9 +17,9 @@ from django.db import connections, transaction
 
 from .. import conf, engine
 from ..engine import codec
-from ..engine.jobs.events import check_event_name
 from ..engine.jobs.steps import (
     KeptStep,
+    check_event_name,
     event_step,
     keep_step,
     load_step,
@@ -27,7 +27,7 @@ from ..engine.jobs.steps import (
     step_text,
     wait_step,
 )
-from ..engine.large.reference import is_reference
+from ..engine.large.store import is_reference
 from ..engine.limits import MAX_SPAN_MS, MAX_STEP_NAME, MAX_STEPS, check_integer, check_text, seconds_of
 from ..enums import JobFlag
 from ..exceptions import EventTimeout, InvalidOption, JobCancelled, JobFailed, LeaseLost, PayloadTooLarge

@@ -18,6 +18,8 @@ from .load import Producer, stop
 FLOW_PAUSE = 0.7
 #: The same of the one whose workflows are cancelled while they run.
 HALT_PAUSE = 3.0
+#: The same of the one whose consumers ack late: they get through some 2.5 jobs in a second, and nothing is to gather.
+TARDY_PAUSE = 0.6
 
 
 def main(seed: int, url: str) -> None:
@@ -34,7 +36,7 @@ def main(seed: int, url: str) -> None:
     flow |= {"chains": 2, "chords": 3, "graphs": 2, "stops": 1}
     producers += [FlowProducer(place, seed, flow, FLOW_PAUSE) for place in (8, 9)]
     producers += [FlowProducer(10, seed, {"halts": 1}, HALT_PAUSE)]
-    producers += [Producer(11, seed, {"wait": 1}), Producer(12, seed, {"tardy": 1})]
+    producers += [Producer(11, seed, {"wait": 1}), Producer(12, seed, {"tardy": 1}, TARDY_PAUSE)]
     producers += [DurableProducer(13, seed, {"durables": 1, "emits": 2})]
     with Client(url) as client:
         for producer in producers:

@@ -8,12 +8,11 @@ from typing import Any, NamedTuple
 
 from ...enums import JobState, MemberState, TurnKind, WorkflowState
 from .. import arrays, codec
-from ..jobs.remove import remove_steps
+from ..jobs.remove import cancel_replacements, remove_steps
 from ..limits import check_ids
 from ..operation import BEGIN, Steps, operation
 from ..rows import LeasedJob
-from .limits import KEEP_MS, LimitValues, values_parameters
-from .workflows import cancel_replacements
+from .declared import KEEP_MS, LimitValues, write_limits
 
 #: Turns of each queue that one claimer takes.
 TURNS = 200
@@ -136,12 +135,7 @@ def advance_steps(queue_ids: Sequence[int], room: int = 0) -> Steps[Advanced]:
         return Advanced(len(turns), [])
     rows = yield (
         "flow_admit",
-        {
-            "keys": arrays.integers(sorted(admitted)),
-            "most": MOST,
-            "queues": arrays.integers(queue_ids),
-            "room": room,
-        },
+        {"keys": arrays.integers(sorted(admitted)), "most": MOST, "queues": arrays.integers(queue_ids), "room": room},
     )
     return Advanced(len(turns), [seq for seq, rated, *_ in rows if rated])
 
@@ -158,12 +152,7 @@ def return_steps(rated: Sequence[int], claimed: Sequence[LeasedJob]) -> Steps[No
 def _join(turn: _Turn, detail: dict[str, Any], freed: _Freed) -> Steps[list[int]]:
     """Make the limits and keys that are missing, and the members; return the keys."""
     limits = [LimitValues(*values) for values in detail["limits"]]
-    changed = yield (
-        "limit_set",
-        {"project": turn.project, **values_parameters(limits), "pin": False, "unpin": False},
-    )
-    if changed:
-        yield "limit_waiting", {"limits": arrays.integers([row[0] for row in changed])}
+    yield from write_limits(limits, turn.project, pin=False, unpin=False)
     pairs = sorted(set(zip(detail["names"], detail["keys"], strict=True)))
     yield (
         "limit_keys",

@@ -15,7 +15,6 @@ from ...metrics.figures import DatabaseLook, last_look, look
 from ...metrics.prometheus import exposition, families, of_each, pools
 from ..access import PROJECTS, READ
 from ..errors import ApiError
-from ..running import RequestRunner
 from ..views import ApiView
 
 
@@ -31,11 +30,7 @@ class MetricsView(ApiView):
     schema = None  # type: ignore[assignment]  # as DRF's documentation says
 
     async def get(self, request: Request) -> HttpResponse:
-        """Answer with the figures, as text or OpenMetrics.
-
-        Raises:
-            ApiError: the key has prefixes, or prometheus-client is not installed.
-        """
+        """Answer with the figures, as text or OpenMetrics."""
         try:
             load_extra("prometheus_client", "prometheus")
         except ImproperlyConfigured as error:
@@ -62,8 +57,8 @@ class MetricsView(ApiView):
 
     async def _look(self, alias: str) -> DatabaseLook:
         memory = last_look(alias)
-        runner = RequestRunner(alias, threaded=self.runner.threaded)
-        return memory.recall() or memory.keep(await runner.run(look(memory.log, conf.settings.METRICS.MAX_QUEUES)))
+        found = memory.recall()
+        return found or memory.keep(await self.runner.on(alias).run(look(memory.log, conf.settings.METRICS.MAX_QUEUES)))
 
 
 app_name = "leasequeue_metrics"

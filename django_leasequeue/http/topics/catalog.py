@@ -10,7 +10,7 @@ from rest_framework.request import Request
 
 from ... import engine
 from ...conf.queue_options import OPTIONS, QueueOption
-from ...engine.cursors import decode_cursor, encode_cursor
+from ...engine.codec import decode_cursor, encode_cursor
 from ...engine.limits import MAX_QUEUE_BYTES
 from ...engine.queues.queues import QueueLine
 from ...engine.topics.topics import state

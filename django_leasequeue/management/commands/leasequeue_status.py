@@ -12,8 +12,8 @@ from django.core.management.base import CommandError, CommandParser
 from django.db import DatabaseError
 
 from django_leasequeue.engine import clock
+from django_leasequeue.engine.clock import span
 from django_leasequeue.engine.queues import routing
-from django_leasequeue.engine.span import span
 from django_leasequeue.management.base import LeaseQueueCommand, table
 from django_leasequeue.reaper.concerns import BOUNDS, Bounds
 from django_leasequeue.reaper.status import ReaperStatus, look
