@@ -174,6 +174,7 @@ class SameNumber(models.ForeignObject):
     """
 
     forward_related_accessor_class = _OrNone
+    empty_strings_allowed = False  # which the admin's EmptyFieldListFilter asks
 
     def __init__(
         self, to: Any, here: str = "seq", there: str = "seq", *, related_name: str = "+", **kwargs: Any
