@@ -68,8 +68,8 @@ class AsWritten(models.Func):
 
     output_field = models.TextField()
 
-    def as_sql(self, compiler: Any, connection: Any, **kwargs: Any) -> tuple[str, Any]:
-        (column,) = self.get_source_expressions()
+    def as_postgresql(self, compiler: Any, connection: Any, **extra: Any) -> tuple[str, Any]:
+        column: Any = self.get_source_expressions()[0]
         return f"{column.written(compiler, connection)}::text", []
 
 
