@@ -14,8 +14,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
-from django.db.models import TextField
-from django.db.models.functions import Cast, Left
+from django.db.models.functions import Left
 
 from ..engine import arrays, codec
 from ..engine.dead.filter import DeadFilter, from_values
@@ -25,6 +24,7 @@ from ..engine.operation import Steps, operation
 from ..enums import JobState, ResultState
 from ..exceptions import InvalidOption
 from ..models import StoredJob
+from ..models.fields import AsWritten
 from ..tasks.arguments import shown
 from .reading import alias, state_label
 
@@ -105,7 +105,7 @@ def arguments(jobs: Iterable[tuple[int, str, str | None]], *, values: bool) -> d
     """Return the data (of a task the arguments) of jobs (number, queue, task) as one line each, with secrets hidden."""
     names = {seq: (queue, task) for seq, queue, task in jobs}
     found = StoredJob.objects.using(alias()).filter(pk__in=names)
-    texts = found.annotate(text=Left(Cast("data", TextField()), _MAX_DATA + 1)).values_list("pk", "text")
+    texts = found.annotate(text=Left(AsWritten("data"), _MAX_DATA + 1)).values_list("pk", "text")
     lines = {}
     for seq, text in texts:
         if text and len(text) <= _MAX_DATA:

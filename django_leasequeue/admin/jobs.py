@@ -11,8 +11,8 @@ from django.urls import URLPattern, path
 
 from .. import engine
 from ..engine import codec, tags
+from ..engine import payloads as large
 from ..engine.jobs.steps import emit, rouse_job
-from ..engine.large import payloads as large
 from ..engine.limits import MAX_SEQ
 from ..engine.operation import Steps, operation
 from ..exceptions import LeaseQueueError

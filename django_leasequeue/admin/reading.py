@@ -11,21 +11,20 @@ from functools import wraps
 from typing import Any, NamedTuple, TypeVar
 
 from django.db import transaction
-from django.db.models import Case, Func, IntegerField, Model, QuerySet, TextField, When
-from django.db.models.functions import Cast
+from django.db.models import Case, Func, IntegerField, Model, QuerySet, When
 from django.http import HttpRequest, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.middleware.csrf import rotate_token
 
 from .. import conf, engine
-from ..engine import DjangoExecutor
-from ..engine.large import store
-from ..engine.large.store import is_reference, parse
+from ..engine import DjangoExecutor, store
 from ..engine.limits import MAX_SEQ
 from ..engine.operation import Operation, Steps, operation, steady
 from ..engine.queues import routing
+from ..engine.store import is_reference, parse
 from ..enums import EventKind, JobState, QueueType, ResultState
 from ..models import Attempt, DeadLetter, Job, JobEvent, JobResult, JobStep, Queue, StoredJob, Worker
+from ..models.fields import AsWritten
 from ..models.job import FINISHED
 from ..reaper.leader import LOCK
 from ..reaper.status import seen
@@ -210,10 +209,8 @@ def read_job(seq: int) -> SeenJob | None:
 
 def _sized(rows: QuerySet[Any], *names: str, body: str) -> QuerySet[Any]:
     """Read the sizes of values, and those that are not too long as text: Python does not read all that json holds."""
-    sizes = {f"{name}_bytes": _Bytes(Cast(name, TextField())) for name in names}
-    texts = {
-        f"{name}_text": Case(When(**{f"{name}_bytes__lte": MAX_JSON}, then=Cast(name, TextField()))) for name in names
-    }
+    sizes = {f"{name}_bytes": _Bytes(AsWritten(name)) for name in names}
+    texts = {f"{name}_text": Case(When(**{f"{name}_bytes__lte": MAX_JSON}, then=AsWritten(name))) for name in names}
     return rows.annotate(**sizes, **texts, body_bytes=_Bytes(body))
 
 
@@ -275,9 +272,9 @@ def read_workers(nodes: Sequence[str] | None = None) -> list[Worker]:
 def read_steps(seq: int) -> list[Any]:
     """Read the first ``MAX_STEPS`` steps of a job, in their order, with ``part``, the value."""
     steps = JobStep.objects.using(alias()).filter(seq=seq).defer("value").order_by("number", "name")
-    sized = {"size": _Bytes(Cast("value", TextField()))}
+    sized = {"size": _Bytes(AsWritten("value"))}
     found: list[Any] = list(
-        steps.annotate(**sized, text=Case(When(size__lte=MAX_STEP_BYTES, then=Cast("value", TextField()))))[:MAX_STEPS]
+        steps.annotate(**sized, text=Case(When(size__lte=MAX_STEP_BYTES, then=AsWritten("value"))))[:MAX_STEPS]
     )
     for step in found:
         step.part = Part(step.name, step.text, step.size)

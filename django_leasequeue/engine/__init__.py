@@ -1,8 +1,9 @@
 """The engine: the only code that changes jobs. Operations run in sync code (``run``) and in async code (``arun``).
 
-Its folders: `jobs`, `leases`, `dead`, `queues`, `topics`, `flow` (limits, workflows), `large` (payloads in a storage)
-and `upkeep`. Everything above it (tasks, worker, reaper, queue, doors, admin) calls it; it imports models, `sql` and
-`conf`. Start at `operation.py` (an operation is a generator of statements), then `leases/claim.py`.
+Its folders: `jobs`, `leases`, `dead`, `queues`, `topics` and `flow` (limits, workflows). Beside them: `runner.py` and
+`pool.py` carry operations out, `payloads.py` puts what is large into a storage, `partitions.py` and `verify.py` keep
+the tables in order. Everything above the engine (tasks, worker, reaper, queue, doors, admin) calls it; it imports
+models, `sql` and `conf`. Start at `operation.py` (an operation is a generator of statements), then `leases/claim.py`.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..exceptions import InvalidOption, LargeStorageError, PayloadAway
 from . import codec
-from .large.payloads import load
-from .large.store import MARK, is_reference
+from .payloads import load
+from .store import MARK, is_reference
 
 if TYPE_CHECKING:
     from .flow.declared import Limit, Limited

@@ -28,9 +28,24 @@ _chained = False
 
 
 def stopping() -> asyncio.Event:
-    """Return this loop's event that is set when the server is told to stop (SIGTERM, SIGINT, or ``stop``)."""
-    _chain()
+    """Return this loop's event that is set when the server is told to stop (SIGTERM, SIGINT, or ``stop``).
+
+    The signals are heard before the server's own handlers, which go on as before: servers stop accepting and then wait
+    for open connections, without a word to the application before these have ended.
+    """
+    global _chained
+    if not _chained and threading.current_thread() is threading.main_thread():
+        _chained = True
+        for number in (signal.SIGTERM, signal.SIGINT):
+            before = signal.getsignal(number)
+            if callable(before):
+                signal.signal(number, partial(_both, before))
     return _stops.get()
+
+
+def _both(before: Callable[[int, FrameType | None], Any], number: int, frame: FrameType | None) -> Any:
+    stop()
+    return before(number, frame)
 
 
 def stop() -> None:
@@ -38,27 +53,6 @@ def stop() -> None:
     for loop, event in _stops.items():
         with suppress(RuntimeError):  # the loop is closed, and its streams with it
             loop.call_soon_threadsafe(event.set)
-
-
-def _chain() -> None:
-    """Hear the signals before the server's own handlers, which go on as before.
-
-    Servers stop accepting and then wait for open connections, without a word to the application before these have
-    ended.
-    """
-    global _chained
-    if _chained or threading.current_thread() is not threading.main_thread():
-        return
-    _chained = True
-
-    def both(before: Callable[[int, FrameType | None], Any], number: int, frame: FrameType | None) -> Any:
-        stop()
-        return before(number, frame)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        before = signal.getsignal(number)
-        if callable(before):
-            signal.signal(number, partial(both, before))
 
 
 logger = logging.getLogger("django_leasequeue.http")

@@ -74,6 +74,8 @@ def place(values):
     return ", ".join(f"({values.get(name, 'NULL')})::{kind} AS {name}" for name, kind in PLACE.items())
 
 
+DUE = {**DELAYED, "available_at": "r.available_at"}
+
 BY_NUMBER = f"""
 CREATE VIEW leasequeue_jobs AS
 SELECT {COLUMNS.format(seq="j.seq", queue="j.queue_id", state="p.state")}
@@ -115,30 +117,37 @@ def ended(state, number):
     return branch(state, "leasequeue_jobresult r", "r.seq", "r.queue_id", RESULT, f"r.state = {number}", live=False)
 
 
-BY_STATE = "CREATE VIEW leasequeue_jobs_by_state AS\n" + "\nUNION ALL\n".join(
-    [
-        ended("completed", 1),
-        ended("failed", 2),
-        ended("cancelled", 3),
-        branch("ready", "leasequeue_ready r", "r.seq", "r.queue_id", READY, ALIVE),
-        branch("expired", "leasequeue_ready r", "r.seq", "r.queue_id", READY, OVER),
-        branch("delayed", "leasequeue_delayed r", "r.seq", "r.queue_id", DELAYED, f"{TIMED} AND {ALIVE}"),
-        branch("waiting", "leasequeue_delayed r", "r.seq", "r.queue_id", DELAYED, f"{HELD} AND {ALIVE}"),
-        branch("cancelled", "leasequeue_delayed r", "r.seq", "r.queue_id", DELAYED, f"{CUT_OFF} AND {ALIVE}"),
-        branch("expired", "leasequeue_delayed r", "r.seq", "r.queue_id", DELAYED, OVER),
-        branch("dead", "leasequeue_deadletter r", "r.seq", "r.queue_id", DEAD, "r.in_place", live=False),
-        branch(
-            "leased",
-            "leasequeue_claim c CROSS JOIN LATERAL unnest(c.seqs) AS u(seq)",
-            "u.seq",
-            "c.queue_id",
-            LEASED,
-            "true",
-        ),
+# A view for each place in which jobs of a state stand. Without a UNION, so that an order by its time goes by the index.
+PLACES = {
+    "completed": ended("completed", 1),
+    "failed": ended("failed", 2),
+    "cancelled": ended("cancelled", 3),
+    "cut_off": branch("cancelled", "leasequeue_delayed r", "r.seq", "r.queue_id", DELAYED, f"{CUT_OFF} AND {ALIVE}"),
+    "ready": branch("ready", "leasequeue_ready r", "r.seq", "r.queue_id", READY, ALIVE),
+    "expired": branch("expired", "leasequeue_ready r", "r.seq", "r.queue_id", READY, OVER),
+    "expired_delayed": branch("expired", "leasequeue_delayed r", "r.seq", "r.queue_id", DELAYED, OVER),
+    "delayed": branch("delayed", "leasequeue_delayed r", "r.seq", "r.queue_id", DUE, f"{TIMED} AND {ALIVE}"),
+    "waiting": branch("waiting", "leasequeue_delayed r", "r.seq", "r.queue_id", DELAYED, f"{HELD} AND {ALIVE}"),
+    "dead": branch("dead", "leasequeue_deadletter r", "r.seq", "r.queue_id", DEAD, "r.in_place", live=False),
+    "leased": branch(
+        "leased",
+        "leasequeue_claim c CROSS JOIN LATERAL unnest(c.seqs) AS u(seq)",
+        "u.seq",
+        "c.queue_id",
+        LEASED,
+        "true",
+    ),
+}
+
+BY_STATE = ";\n".join(
+    [f"CREATE VIEW leasequeue_jobs_{place} AS\n{rows}" for place, rows in PLACES.items()]
+    + [
+        "CREATE VIEW leasequeue_jobs_by_state AS\n"
+        + "\nUNION ALL\n".join(f"SELECT * FROM leasequeue_jobs_{place}" for place in PLACES)  # nosec  # B608: names
     ]
 )
 
-DROP = "DROP VIEW leasequeue_jobs_by_state; DROP VIEW leasequeue_jobs"
+DROP = ";\n".join(f"DROP VIEW leasequeue_jobs{view}" for view in ("_by_state", *(f"_{place}" for place in PLACES), ""))
 
 
 class Migration(migrations.Migration):
@@ -204,6 +213,7 @@ class Migration(migrations.Migration):
                 ],
                 "managed": False,
                 "base_manager_name": "objects",
+                "get_latest_by": "seq",
             },
         ),
         migrations.AddField(

@@ -26,6 +26,7 @@ CREATE FUNCTION leasequeue_emit(in_project text, in_name text, in_payload json, 
     SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     moment timestamptz;
+    waiting bigint[];
 BEGIN
     PERFORM pg_advisory_xact_lock(1280657741, hashtext(in_project || chr(31) || in_name));
     moment := COALESCE(in_now, clock_timestamp());
@@ -36,11 +37,12 @@ BEGIN
     first := FOUND;
     queues := '{}';
     IF first THEN
-        WITH w AS MATERIALIZED (
-            SELECT s.seq FROM leasequeue_jobstep s WHERE s.project = in_project AND s.event = in_name LIMIT in_size
-        ), due AS (
+        waiting := ARRAY(SELECT s.seq FROM leasequeue_jobstep s WHERE s.project = in_project AND s.event = in_name LIMIT in_size);
+    END IF;
+    IF waiting <> '{}' THEN
+        WITH due AS (
             UPDATE leasequeue_delayed d SET available_at = moment
-            WHERE d.seq = ANY (ARRAY(SELECT w.seq FROM w))
+            WHERE d.seq = ANY (waiting)
                 AND (d.available_at > moment AND d.available_at < '9000-01-01 00:00+00') IS TRUE
             RETURNING d.queue_id
         )

@@ -12,13 +12,14 @@ from django.db.models.fields import json as django_json
 from django.db.models.fields.json import KeyTransform, KeyTransformFactory
 from django.db.models.fields.related_descriptors import ForwardManyToOneDescriptor
 from django.db.models.fields.related_lookups import RelatedIsNull
+from django.db.models.lookups import IsNull
 
 
 class PlainJSONField(models.JSONField):
     """A ``json`` column: numbers come back as written (``1e300``, ``1.0``), and nothing is parsed on the way in.
 
-    Lookups compare the value as ``jsonb``, by ``leasequeue_jsonb(column)``: it is null where ``jsonb`` cannot hold what
-    ``json`` can (U+0000, a lone surrogate, a number out of range). An index on an expression of it serves them.
+    Lookups and expressions see it as ``jsonb``, by ``leasequeue_jsonb(column)``: it is null where ``jsonb`` cannot hold
+    what ``json`` can (U+0000, a lone surrogate, a number out of range). An index on an expression of it serves them.
     """
 
     def db_type(self, connection: Any) -> str:
@@ -26,9 +27,8 @@ class PlainJSONField(models.JSONField):
 
     def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
         # psycopg parses json by itself, but neither jsonb (Django turns that off) nor text.
-        if isinstance(expression, (PlainCol, PlainKeyTransform)) and expression.compared and isinstance(value, str):
-            return json.loads(value)
-        return value
+        written = isinstance(expression, (PlainCol, PlainKeyTransform)) and not expression.compared
+        return json.loads(value) if isinstance(value, str) and not written else value
 
     def get_col(self, alias: str, output_field: Any = None) -> Col:
         return PlainCol(alias, self, output_field)
@@ -45,13 +45,32 @@ def _compares(query: Any) -> bool:
 
 
 class PlainCol(Col):
-    """The column. Where rows are compared it is selected as text, as it was written."""
+    """The column: ``jsonb`` in an expression; selected as it was written, and as text where rows are compared."""
 
     compared = False
 
+    def as_sql(self, compiler: Any, connection: Any) -> tuple[str, Any]:
+        return f"leasequeue_jsonb({self.written(compiler, connection)})", []
+
+    def written(self, compiler: Any, connection: Any) -> str:
+        """Return the column itself."""
+        return super().as_sql(compiler, connection)[0]
+
     def select_format(self, compiler: Any, sql: str, params: Any) -> tuple[str, Any]:
         self.compared = _compares(compiler.query)
-        return (f"{sql}::text", params) if self.compared else (sql, params)
+        if compiler.query.subquery:
+            return sql, params
+        return self.written(compiler, compiler.connection) + ("::text" if self.compared else ""), params
+
+
+class AsWritten(models.Func):
+    """The text of such a column, which Python and ``jsonb`` need not be able to read."""
+
+    output_field = models.TextField()
+
+    def as_sql(self, compiler: Any, connection: Any, *args: Any, **kwargs: Any) -> tuple[str, Any]:
+        (column,) = self.get_source_expressions()
+        return f"{column.written(compiler, connection)}::text", []
 
 
 class PlainKeyTransform(KeyTransform):
@@ -59,46 +78,26 @@ class PlainKeyTransform(KeyTransform):
 
     compared = False
 
-    def as_postgresql(self, compiler: Any, connection: Any) -> tuple[str, tuple[Any, ...]]:
-        return self._compile(compiler, "leasequeue_jsonb(%s)")
-
     def select_format(self, compiler: Any, sql: str, params: Any) -> tuple[str, Any]:
+        root: Any = self
+        while isinstance(root, KeyTransform):
+            root = root.lhs
         # What is ordered by stands in the text as "1".
-        self.compared = _compares(compiler.query) or bool(compiler.query.order_by)
-        return (sql, params) if self.compared else self._compile(compiler, "%s")
-
-    def _compile(self, compiler: Any, root: str) -> tuple[str, tuple[Any, ...]]:
-        lhs, params, keys = self.preprocess_lhs(compiler, compiler.connection)
-        if len(keys) > 1:
-            return f"({root % lhs} #> %s)", (*params, keys)
-        try:
-            key: int | str = int(self.key_name)
-        except ValueError:
-            key = self.key_name
-        return f"({root % lhs} -> %s)", (*params, key)
+        self.compared = _compares(compiler.query) or bool(compiler.query.order_by) or not isinstance(root, PlainCol)
+        if self.compared or compiler.query.subquery:
+            return sql, params
+        return sql.replace(compiler.compile(root)[0], root.written(compiler, compiler.connection), 1), params
 
 
-def _on_jsonb(lookup: type[models.Lookup[Any]]) -> type[models.Lookup[Any]]:
-    """Return the lookup with the column cast; what a key leads to is ``jsonb`` already."""
+@PlainJSONField.register_lookup
+class PlainIsNull(IsNull):
+    """``data__isnull=``: of the column, also of values that ``jsonb`` cannot hold."""
 
-    def process_lhs(self: Any, compiler: Any, connection: Any, lhs: Any = None) -> tuple[str, Any]:
-        sql, params = super(made, self).process_lhs(compiler, connection, lhs)
-        return (sql if isinstance(lhs or self.lhs, KeyTransform) else f"leasequeue_jsonb({sql})"), params
-
-    made: type[models.Lookup[Any]] = type(lookup.__name__, (lookup,), {"process_lhs": process_lhs})
-    return made
-
-
-_LOOKUPS: list[type[models.Lookup[Any]]] = [
-    django_json.DataContains,
-    django_json.ContainedBy,
-    django_json.HasKey,
-    django_json.HasKeys,
-    django_json.HasAnyKeys,
-    django_json.JSONExact,
-]
-for _lookup in _LOOKUPS:
-    PlainJSONField.register_lookup(_on_jsonb(_lookup))
+    def process_lhs(self, compiler: Any, connection: Any, lhs: Any = None) -> tuple[str, Any]:
+        here = lhs or self.lhs
+        if isinstance(here, PlainCol):
+            return here.written(compiler, connection), []
+        return super().process_lhs(compiler, connection, lhs)
 
 
 def _tagged(lookup: Any, compiler: Any, tags: Any) -> tuple[str, list[Any]]:

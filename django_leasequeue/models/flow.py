@@ -61,6 +61,7 @@ class Limit(ReadOnlyModel):
     instead: ClassVar[dict[str, str]] = {
         "create": "engine.set_limits()",
         "update": "engine.set_limits()",
+        "delete": "engine.set_limits()",
     }
 
     project = models.CharField(max_length=256, default="", blank=True)
@@ -97,6 +98,12 @@ class Limit(ReadOnlyModel):
 
 class LimitKey(ReadOnlyModel):
     """A key of a limit. Its row is the lock under which its jobs are admitted; only workers and the reaper take it."""
+
+    instead: ClassVar[dict[str, str]] = {
+        "create": "Limited(key) at the enqueue",
+        "update": "manage.py leasequeue_limits",
+        "delete": "the reaper, which removes unused keys",
+    }
 
     limit = models.ForeignKey(Limit, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
     key = models.TextField(db_collation="C")
@@ -197,7 +204,11 @@ class JobStep(ReadOnlyModel):
     A sleep and a wait for an event are steps too, without a value as long as they last. Steps go with their job.
     """
 
-    instead: ClassVar[dict[str, str]] = {"create": "current().step() in a task"}
+    instead: ClassVar[dict[str, str]] = {
+        "create": "current().step() in a task",
+        "update": "current().step() under another name",
+        "delete": "Job.objects.dead().retry(from_step=name): it and those after it run again",
+    }
 
     pk = models.CompositePrimaryKey("seq", "name")
     seq = models.BigIntegerField()
@@ -239,7 +250,11 @@ class JobStep(ReadOnlyModel):
 class EmittedEvent(ReadOnlyModel):
     """An event that was emitted (``emit``), kept for who waits for it until ``expires_at``."""
 
-    instead: ClassVar[dict[str, str]] = {"create": "emit(name, payload)"}
+    instead: ClassVar[dict[str, str]] = {
+        "create": "emit(name, payload)",
+        "update": "emit() under another name: the first of a name counts",
+        "delete": "its expires_at, after which it goes",
+    }
 
     pk = models.CompositePrimaryKey("project", "name")
     project = models.TextField(db_collation="C")

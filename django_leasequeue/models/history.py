@@ -28,7 +28,9 @@ class JobResult(ReadOnlyModel):
     }
 
     seq = models.BigIntegerField(primary_key=True)
-    queue = models.ForeignKey(Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
+    queue = models.ForeignKey(
+        Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="results"
+    )
     claim = models.BigIntegerField(null=True)
     claimed_at = models.DateTimeField(null=True)
     finished_at = models.DateTimeField()
@@ -66,7 +68,9 @@ class DeadLetter(ReadOnlyModel):
     }
 
     seq = models.BigIntegerField(primary_key=True)
-    queue = models.ForeignKey(Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
+    queue = models.ForeignKey(
+        Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="dead_letters"
+    )
     dead_at = models.DateTimeField()
     expires_at = models.DateTimeField(null=True)
     deliveries = models.IntegerField(default=0)
@@ -109,6 +113,8 @@ class Attempt(ReadOnlyModel):
 
     instead: ClassVar[dict[str, str]] = {
         "create": "Queue(name).nack(job, error)",
+        "update": "Queue(name).nack(job, error)",
+        "delete": "Job.objects.filter(...).discard(reason): attempts go with their job",
     }
 
     id = models.BigAutoField(primary_key=True)
@@ -131,6 +137,13 @@ class Attempt(ReadOnlyModel):
         return f"attempt {self.delivery} of job {self.seq}"
 
 
+_LOG = {
+    "create": "the calls that change jobs, which write what they did",
+    "update": "another event: the log is append-only",
+    "delete": "the setting EVENT_RETENTION_DAYS",
+}
+
+
 class LeaseEvent(ReadOnlyModel):
     """One statement's change to jobs of one queue and task name, written by that statement; at most 1,000 jobs a row.
 
@@ -138,9 +151,7 @@ class LeaseEvent(ReadOnlyModel):
     ``txid`` is the writing transaction: readers order by ``(txid, id)``. JobEvent shows the log job by job.
     """
 
-    instead: ClassVar[dict[str, str]] = {
-        "delete": "the setting EVENT_RETENTION_DAYS",
-    }
+    instead: ClassVar[dict[str, str]] = _LOG
 
     id = models.BigAutoField(primary_key=True)
     txid = models.BigIntegerField()
@@ -222,6 +233,8 @@ for _field, _lookups in (
 
 class JobEvent(ReadOnlyModel):
     """The lease log job by job: a view. ``id`` is that of the row times 1,024, and the job's place in it."""
+
+    instead: ClassVar[dict[str, str]] = _LOG
 
     id = models.BigIntegerField(primary_key=True)
     event = models.BigIntegerField()

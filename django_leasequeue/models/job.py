@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol
 
-from django.db import models
+from django.db import NotSupportedError, models
 from django.db.models.expressions import Col
 from django.db.models.lookups import Exact, In
 from django.db.models.sql import Query
@@ -32,6 +32,11 @@ class _Named(Protocol):
 
 #: The same rows and columns twice: the one looks at each job where it stands, the other reads the tables of the states.
 BY_NUMBER, BY_STATE = "leasequeue_jobs", "leasequeue_jobs_by_state"
+#: States of which all jobs stand in one place have a view of their own, whose rows come in an order that is asked for.
+OF_STATE = {
+    state: f"leasequeue_jobs_{state}"
+    for state in ("completed", "failed", "ready", "delayed", "waiting", "dead", "leased")
+}
 
 
 class JobStatus(models.TextChoices):
@@ -86,33 +91,36 @@ class JobKeyIn(In):
 
 
 class JobQuery(Query):
-    """Reads the tables of the states where the states are named, and each job where it stands otherwise."""
+    """Reads the tables of the states where states are named, and each job where it stands otherwise."""
 
     def get_compiler(self, using: Any = None, connection: Any = None, elide_empty: bool = True) -> Any:
         query: Any = self
         for part in self.combined_queries:
             part.combined = True  # its rows are compared, which PlainJSONField asks for
-        if _names_states(self.where):
+        if view := _view(self.where):
             alias = self.get_initial_alias()
             base = self.alias_map[alias]
             if isinstance(base, BaseTable) and base.table_name == BY_NUMBER:
                 query = self.clone()
-                query.alias_map = {**query.alias_map, alias: BaseTable(BY_STATE, alias)}
+                query.alias_map = {**query.alias_map, alias: BaseTable(view, alias)}
         return super(JobQuery, query).get_compiler(using, connection, elide_empty)
 
 
-def _names_states(where: Any) -> bool:
-    """Return whether all rows are of some states, and are not looked for by number, key or tags anyway."""
+def _view(where: Any) -> str | None:
+    """Return the view to read, if all rows are of some states, and are not looked for by number, key or tags anyway."""
     if where.connector != "AND" or where.negated:
-        return False
+        return None
     if any(isinstance(each, (TagExact, TagsContain)) for each in where.children):
-        return False
-    columns = {
-        getattr(getattr(each.lhs, "target", None), "column", "")
+        return None
+    values = {
+        getattr(getattr(each.lhs, "target", None), "column", ""): each.rhs
         for each in where.children
         if isinstance(each, (Exact, In)) and each.rhs_is_direct_value()
     }
-    return "state" in columns and not columns & {"seq", "key", "workflow_id"}
+    if "state" not in values or not values.keys().isdisjoint({"seq", "key", "workflow_id"}):
+        return None
+    states = [values["state"]] if isinstance(values["state"], str) else list(values["state"])
+    return OF_STATE.get(states[0], BY_STATE) if len(states) == 1 else BY_STATE
 
 
 class JobQuerySet(ReadOnlyQuerySet["Job"]):
@@ -124,6 +132,13 @@ class JobQuerySet(ReadOnlyQuerySet["Job"]):
 
     #: ``django_leasequeue.engine.model_writes``: models know nothing of the engine, so the app gives it to them.
     engine: ClassVar[Any] = None
+
+    def select_for_update(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refuse: the rows of a view are those of the engine, which locks what it changes."""
+        raise NotSupportedError(
+            "Jobs cannot be locked: workers would wait. cancel(), retry(), run_now() and release() lock what they"
+            " change, and leave alone what is in another state by then."
+        )
 
     def waiting(self) -> JobQuerySet:
         """Return the jobs that a limit or a workflow holds."""
@@ -297,6 +312,7 @@ class Job(ReadOnlyModel):
         managed = False
         db_table = BY_NUMBER
         base_manager_name = "objects"
+        get_latest_by = "seq"
         permissions = [
             ("view_payload", "Can see the payload of jobs"),
             ("retry_job", "Can retry dead letters"),

@@ -10,12 +10,11 @@ from django.db.models import DateTimeField, F, FloatField, Func, Q, QuerySet, Va
 from django.db.models.functions import Coalesce
 
 from .. import engine
-from ..engine import ConnectionExecutor, clock
+from ..engine import ConnectionExecutor, clock, partitions
 from ..engine.flow.figures import MAX_LIMITS, allows, list_limits
 from ..engine.limits import WORKER_LEASE
 from ..engine.pool import connect
 from ..engine.queues.stats import counts_by_id
-from ..engine.upkeep import partitions
 from ..models import RecurringTask, Worker
 from .concerns import BOUNDS, Bounds, Concern, of_log, of_queue, of_recurring, of_server, of_workers, read_health
 from .leader import LOCK

@@ -27,7 +27,7 @@ _lowest: process.Memory[int, int] = process.Memory()
 
 def register() -> None:
     """Make retention ask the lake before it drops events."""
-    from ..engine.upkeep import partitions
+    from ..engine import partitions
 
     partitions.hold_back("lake consumers", needed_by_consumers)
     partitions.hold_back("lake archive", needed_by_archive)

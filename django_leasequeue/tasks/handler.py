@@ -16,8 +16,8 @@ from .. import engine, twins
 from ..engine import Failure, LeasedJob, codec, tags
 from ..engine.dead.fingerprint import fingerprint, text_of
 from ..engine.jobs.steps import emit_end
-from ..engine.large.payloads import result_limit
 from ..engine.limits import seconds_of
+from ..engine.payloads import result_limit
 from ..exceptions import InvalidOption, LeaseLost
 from ..worker.control import JobControl, Replaced
 from ..worker.handler import EndingName, GiveUp, Retry
@@ -85,7 +85,7 @@ class TaskHandler:
         try:
             telling = self._announcer.started(entry, job, control)
             if entry.isolate and not self._inside:
-                return run_isolated(job, control, self._project)  # its process announces it
+                return run_isolated(job, control, self._project, f"{__name__}.{TaskHandler.__qualname__}")
             if telling is not None:
                 twins.run(telling)
             args, kwargs, marked = self._arguments(entry, job, control)

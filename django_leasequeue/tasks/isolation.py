@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.db import connections
+from django.utils.module_loading import import_string
 
 from ..engine import Failure, LeasedJob
 from ..exceptions import InvalidOption, PayloadAway
@@ -35,6 +36,8 @@ class Request(NamedTuple):
     node: str
     using: str | None
     project: str
+    #: The class of the handler, which the process imports when it has its settings.
+    handler: str
     settings: str
     #: Of Django's connections, by alias: a process that tests start has other ones than its settings say.
     databases: dict[str, dict[str, Any]]
@@ -80,7 +83,7 @@ class ProcessDied(Exception):
     """The process of an isolated task has ended by itself, without a result: killed, or by ``os._exit``."""
 
 
-def run_isolated(job: LeasedJob, control: JobControl, project: str) -> str | None:
+def run_isolated(job: LeasedJob, control: JobControl, project: str, handler: str) -> str | None:
     """Run a task in a process of its own and return its result as JSON; kill that when the run is to stop."""
     module = getattr(settings, "SETTINGS_MODULE", None)
     if not module:
@@ -106,7 +109,7 @@ def run_isolated(job: LeasedJob, control: JobControl, project: str) -> str | Non
             )
         try:
             with suppress(BrokenPipeError):
-                ours.send(Request(job, control.node, control.using, project, module, databases))
+                ours.send(Request(job, control.node, control.using, project, handler, module, databases))
             return _watch(process, ours, control)
         finally:
             with suppress(ProcessLookupError):
@@ -175,13 +178,11 @@ def _run(request: Request, connection: Connection) -> Any:
 
     django.setup()
 
-    from .handler import TaskHandler
-
     for alias, values in request.databases.items():
         connections[alias].settings_dict.update(values)
     threading.Thread(target=_end_with_worker, args=(connection,), daemon=True).start()
     job, control = request.job, _control(request, connection)
-    handler = TaskHandler(request.project, inside=True)
+    handler: Any = import_string(request.handler)(request.project, inside=True)
     try:
         text = asyncio.run(handler.arun(job, control)) if handler.is_async(job) else handler.run(job, control)
     except Suspended:

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 from django.utils import timezone
 
-from ..engine import HELD, codec
-from ..engine.large import payloads
+from ..engine import HELD, codec, payloads
 from ..engine.operation import Steps, operation
 from ..engine.tags import META
 from ..enums import JobState, ResultState

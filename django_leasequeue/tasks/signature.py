@@ -8,9 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from .. import engine
-from ..engine import Input, codec
+from ..engine import Input, codec, payloads
 from ..engine.flow.workflows import MAX_EDGES, MAX_NODES
-from ..engine.large import payloads
 from ..engine.operation import Steps, operation
 from ..engine.queues import routing
 from ..enums import MemberState

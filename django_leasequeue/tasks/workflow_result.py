@@ -9,10 +9,9 @@ from typing import Any, Generic, NamedTuple
 from uuid import UUID
 
 from .. import engine
-from ..engine import NodeRow, WorkflowStatus, codec
+from ..engine import NodeRow, WorkflowStatus, codec, payloads
 from ..engine.flow.figures import MAX_PAGE
 from ..engine.jobs.steps import workflow_event
-from ..engine.large import payloads
 from ..engine.limits import check_timeout
 from ..engine.operation import Steps as Statements
 from ..engine.operation import operation

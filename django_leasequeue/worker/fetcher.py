@@ -283,7 +283,7 @@ class Fetcher:
             self._known.append(job.token)
             state.journal.claimed(job.token)
             state.drained[job.queue_id] = now
-            lease = state.leases.add(job, asked_at)
+            lease = state.leases.add(job, asked_at, self._cursor.admitted_at)
             until = min(until, lease.until)
             if lease.seconds < state.shortest_lease:
                 state.shortest_lease, is_shorter = lease.seconds, True

@@ -27,8 +27,8 @@ from ..engine.jobs.steps import (
     step_text,
     wait_step,
 )
-from ..engine.large.store import is_reference
 from ..engine.limits import MAX_SPAN_MS, MAX_STEP_NAME, MAX_STEPS, check_integer, check_text, seconds_of
+from ..engine.store import is_reference
 from ..enums import JobFlag
 from ..exceptions import EventTimeout, InvalidOption, JobCancelled, JobFailed, LeaseLost, PayloadTooLarge
 

@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 from django.db import connection
-from django.db.models import Count, F
+from django.db.models import Case, Count, F, FloatField, Func, OuterRef, Subquery, TextField, When
+from django.db.models.fields.json import KT, KeyTextTransform, KeyTransform
+from django.db.models.functions import Cast, Coalesce
 
 from django_leasequeue import engine
 from django_leasequeue.engine import Failure, NewJob, Release
@@ -49,6 +51,7 @@ def numbers() -> list[int]:
         ({"data__contains": {"n": 1}}, [0]),
         ({"data__contained_by": {**DATA[0], "more": 1}}, [0]),  # type: ignore[dict-item]
         ({"data__has_key": "n"}, [0, 1, 6]),
+        ({"data__in": [DATA[0], "text"]}, [0, 4]),
         ({"data__has_keys": ["n", "o"]}, [0]),
         ({"data__has_any_keys": ["o", "big"]}, [0, 2]),
         ({"data__o__has_key": "p"}, [0]),
@@ -87,6 +90,25 @@ def test_whole_rows_are_compared(numbers: list[int]) -> None:
     assert list(jobs.values_list("data", flat=True).distinct()) == [{"n": None, "z": 1e300}]
     assert list(Job.objects.filter(data="text").distinct().values_list("data", flat=True)) == ["text"]
     assert Job.objects.filter(data__isnull=True).union(jobs).count() == 2
+
+
+@pytest.mark.parametrize(
+    ("expression", "found"),
+    [
+        (KeyTransform("n", "data"), 2.0),
+        (KeyTextTransform("s", "data"), "y"),
+        (Cast(KT("data__n"), FloatField()), 2.0),
+        (Coalesce("progress", "data"), DATA[1]),
+        (Case(When(state="ready", then="data")), DATA[1]),
+        (Func("data", function="jsonb_typeof", output_field=TextField()), "object"),
+        (Subquery(Job.objects.filter(pk=OuterRef("pk")).values("data")), DATA[1]),
+        (Subquery(Job.objects.filter(pk=OuterRef("pk")).values("data__s")), "y"),
+    ],
+)
+def test_expressions_see_jsonb(numbers: list[int], expression: Any, found: object) -> None:
+    (job,) = Job.objects.annotate(of=expression).filter(data__s="y").order_by("of", "data")
+    assert job.of == found
+    assert Job.objects.annotate(of=expression).filter(of=found).exists()
 
 
 def test_an_index_on_the_expression_serves_the_lookup(numbers: list[int]) -> None:

@@ -1,4 +1,4 @@
-"""Forty queries as projects write them, each against a recomputation in Python, on random jobs."""
+"""Queries as projects write them, each against a recomputation in Python, on random jobs."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -7,7 +7,8 @@ from random import Random
 from typing import Any, NamedTuple
 
 import pytest
-from django.db.models import Avg, Count, Exists, F, Max, Min, OuterRef, Prefetch, Q
+from django.db.models import Avg, Count, Exists, F, IntegerField, Max, Min, OuterRef, Prefetch, Q, Subquery, Sum
+from django.db.models.functions import Cast, TruncHour
 
 from django_leasequeue import engine
 from django_leasequeue.engine import Ending, Failure, LeasedJob, Limited, LimitValues, NewJob, Release
@@ -124,6 +125,15 @@ def jobs(ask: Callable[[World], Any], wanted: Callable[..., object]) -> Query:
 
 ENDED = ("completed", "failed", "cancelled")
 
+
+def ends() -> Any:
+    return JobResult.objects.all()
+
+
+def last_attempt() -> Any:
+    return Attempt.objects.filter(job=OuterRef("pk")).order_by("-pk").values("error_type")[:1]
+
+
 QUERIES: dict[str, Query] = {
     "all": jobs(lambda w: Job.objects.all(), lambda r: True),
     "by number": jobs(lambda w: Job.objects.filter(pk=w.rows[0].pk), lambda r, w: r is w.rows[0]),
@@ -228,6 +238,42 @@ QUERIES: dict[str, Query] = {
     "by priority": (
         lambda w: list(Job.objects.order_by(F("priority").desc(), "pk").values_list("pk", flat=True)),
         lambda w: [row.pk for row in sorted(w.rows, key=lambda r: (-r.priority, r.pk))],
+    ),
+    "by the time of the end": (
+        lambda w: [job.finished_at for job in Job.objects.in_queue("mail").failed().order_by("-finished_at")],
+        lambda w: sorted(Queue.objects.get(name="mail").results.filter(state=2).values_list("finished_at", flat=True))[
+            ::-1
+        ],
+    ),
+    "the first of each queue": jobs(
+        lambda w: Job.objects.filter(
+            pk__in=[job.pk for job in Job.objects.order_by("queue", "pk").distinct("queue")],
+        ),
+        lambda r, w: r.pk == min(each.pk for each in w.rows if each.queue == r.queue),
+    ),
+    "of two queries": jobs(
+        lambda w: Job.objects.filter(pk__in=[job.pk for job in Job.objects.ready().union(Job.objects.dead())]),
+        lambda r: r.state in ("ready", "dead"),
+    ),
+    "with what they waited for": (
+        lambda w: Job.objects.aggregate(waited=Sum(F("started_at") - F("enqueued_at")))["waited"],
+        lambda w: sum((j.started_at - j.enqueued_at for j in Job.objects.all() if j.started_at), timedelta()),
+    ),
+    "ends of each hour": (
+        lambda w: dict(Job.objects.finished().values_list(TruncHour("finished_at")).annotate(n=Count("pk")).order_by()),
+        lambda w: dict(Counter(r.finished_at.replace(minute=0, second=0, microsecond=0) for r in ends())),
+    ),
+    "the last error of each": (
+        lambda w: dict(Job.objects.annotate(last=Subquery(last_attempt())).values_list("pk", "last")),
+        lambda w: {row.pk: row.error if row.attempts else None for row in w.rows},
+    ),
+    "dead of each queue": (
+        lambda w: dict(Queue.objects.annotate(n=Count("jobs", Q(jobs__state="dead"))).values_list("name", "n")),
+        lambda w: dict(Counter(row.queue for row in w.rows if row.state == "dead")),
+    ),
+    "a sum of arguments": (
+        lambda w: Job.objects.aggregate(n=Sum(Cast("kwargs__order_id", IntegerField())))["n"],
+        lambda w: sum(row.order for row in w.rows),
     ),
     "figures": (
         lambda w: Job.objects.aggregate(Max("enqueued_at"), Min("pk"), Avg("priority")),

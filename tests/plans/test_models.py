@@ -11,7 +11,7 @@ from pytest_django.plugin import DjangoDbBlocker
 
 from django_leasequeue.admin import reading
 from django_leasequeue.engine.pool import connect
-from django_leasequeue.models import DeadLetter, Job, JobEvent, JobResult, Queue, Workflow
+from django_leasequeue.models import Job, JobEvent, Queue, Workflow
 from tests.support.databases import empty_tables
 
 from .filling import DEAD, DONE, FRESH, IDS, LATER, LEASED, fill, fill_queues, fill_up
@@ -24,6 +24,11 @@ CLAIMS = 1_000
 
 #: Of each limit: all of them are looked at, whether jobs wait for them.
 KEYS = 200
+
+
+def newest(state: str, queue: str, order: str) -> Any:
+    return Job.objects.filter(state=state, queue=IDS[queue]).order_by(order)[:20]
+
 
 #: What is asked, and how many rows are looked at to answer it.
 QUERIES: dict[str, tuple[Callable[[], Any], int]] = {
@@ -44,15 +49,16 @@ QUERIES: dict[str, tuple[Callable[[], Any], int]] = {
     "completed": (lambda: Job.objects.filter(state="completed")[:20], 20),
     "finished": (lambda: Job.objects.finished()[:20], 20),
     "failed of a queue": (lambda: Job.objects.filter(state="failed", queue_id=IDS["other"])[:20], 20),
-    "failed of a queue, the newest": (
-        lambda: (
-            JobResult.objects.filter(queue=IDS["busy"], state=2).order_by("-finished_at").select_related("job")[:20]
-        ),
+    "failed of a queue, the newest": (lambda: newest("failed", "busy", "-finished_at"), 20),
+    "dead of a queue, the newest": (lambda: newest("dead", "morgue", "-finished_at"), 20),
+    "delayed of a queue, the next": (lambda: newest("delayed", "later", "available_at"), 20),
+    "results of a queue that failed": (
+        lambda: Queue(pk=IDS["busy"]).results.filter(state=2).order_by("-finished_at").select_related("job")[:20],
         20,
     ),
     "leased by a worker": (lambda: Job.objects.leased().filter(worker="single-7")[:20], 20),
-    "dead of a queue, the newest": (
-        lambda: DeadLetter.objects.filter(queue=IDS["morgue"]).order_by("-dead_at").select_related("job")[:20],
+    "dead letters of a queue": (
+        lambda: Queue(pk=IDS["morgue"]).dead_letters.order_by("-dead_at").select_related("job")[:20],
         40,
     ),
     "of a task, the newest": (lambda: Job.objects.for_task("app.task_3").order_by("-pk")[:20], 20 * 7),
@@ -81,13 +87,15 @@ def filled(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterato
         connection.close()
 
 
-#: Where the tables were never analyzed it may cost more pages: all index entries of the queue, or rows of the log.
+#: Where the tables were never analyzed it may cost more pages: all index entries or delayed jobs of the queue, or rows
+#: of the log.
 READY = 10_000
 NEVER_ANALYZED = {
     "ready of a queue": READY,
     "ready of a queue by name": READY,
     "jobs of a queue": READY,
     "dead of a queue": 200,
+    "delayed of a queue, the next": 200_000,
     "events of a job": 1_000,
 }
 

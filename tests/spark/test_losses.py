@@ -11,8 +11,8 @@ import psycopg
 import pytest
 from pyspark.sql import types
 
+from django_leasequeue.engine import partitions
 from django_leasequeue.engine.pool import connect
-from django_leasequeue.engine.upkeep import partitions
 from django_leasequeue.exceptions import StorageError
 from django_leasequeue.spark import consumers, stream
 from django_leasequeue.spark.consumers import StreamInterrupted

@@ -14,9 +14,8 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from django_leasequeue import engine
-from django_leasequeue.engine import NewJob
+from django_leasequeue.engine import NewJob, partitions
 from django_leasequeue.engine.pool import connect
-from django_leasequeue.engine.upkeep import partitions
 from django_leasequeue.exceptions import InvalidOption
 from django_leasequeue.models import EventKind, JobEvent, JobState, LakeFigure, LakeSlice, LiveJob
 from django_leasequeue.spark import archive, layout, pipeline, replay, report, retention

@@ -107,4 +107,4 @@ def test_what_does_not_go() -> None:
     with pytest.raises(InvalidTask, match="isolate must be true or false"):
         task(isolate="yes")(len)
     with override_settings(SETTINGS_MODULE=None), pytest.raises(InvalidOption, match="its settings from a module"):
-        run_isolated(a_job(), JobControl(a_job(), "node"), "")
+        run_isolated(a_job(), JobControl(a_job(), "node"), "", "")

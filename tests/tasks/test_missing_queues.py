@@ -77,7 +77,7 @@ def recurring() -> None:
 
     from django_leasequeue.models import RecurringTask
 
-    engine.run(sync())
+    engine.run(sync("default"))
     enqueue_tick("default", RecurringTask.objects.get().pk, timezone.now(), timezone.now())
 
 

@@ -10,12 +10,11 @@ from typing import Any, NamedTuple
 from ... import conf
 from ...enums import JobState
 from ...exceptions import InvalidOption, NotAQueue, PayloadTooLarge, QueueNotFound
-from .. import arrays, codec
-from ..large import payloads
-from ..large.payloads import Content, large_parts, link_steps, put_steps
-from ..large.store import Reference
+from .. import arrays, codec, payloads
 from ..limits import MAX_KEPT_NAME_BYTES, MAX_QUEUE_BYTES, check_place, check_seqs, check_text
 from ..operation import BEGIN, Steps, operation
+from ..payloads import Content, large_parts, link_steps, put_steps
+from ..store import Reference
 from .deadletter import free_steps, redrive
 from .search import row_steps
 

@@ -13,10 +13,9 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from ... import conf
-from .. import arrays
+from .. import arrays, payloads
 from ..codec import decode_cursor, encode_cursor
 from ..jobs.read import MAX_PAGE_BYTES
-from ..large import payloads
 from ..limits import check_count
 from ..operation import Steps, operation
 from .filter import DeadFilter

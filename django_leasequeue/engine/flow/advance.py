@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -72,10 +73,14 @@ def expire_workflows() -> Steps[None]:
 
 
 class Advanced(NamedTuple):
-    """The number of turns that were taken, and the jobs that are ready because their rate allows it at this moment."""
+    """The number of turns that were taken, and the jobs that are ready because their rate allows it at this moment.
+
+    ``asked_at`` (monotonic) is not later than the time for which their rate counts them.
+    """
 
     turns: int
     rated: list[int]
+    asked_at: float = 0.0
 
 
 NOTHING = Advanced(0, [])
@@ -133,11 +138,12 @@ def advance_steps(queue_ids: Sequence[int], room: int = 0) -> Steps[Advanced]:
         yield "flow_hold", {"keys": arrays.integers(sorted(changed)), "most": MOST}
     if not admitted:
         return Advanced(len(turns), [])
+    asked_at = time.monotonic()
     rows = yield (
         "flow_admit",
         {"keys": arrays.integers(sorted(admitted)), "most": MOST, "queues": arrays.integers(queue_ids), "room": room},
     )
-    return Advanced(len(turns), [seq for seq, rated, *_ in rows if rated])
+    return Advanced(len(turns), [seq for seq, rated, *_ in rows if rated], asked_at)
 
 
 def return_steps(rated: Sequence[int], claimed: Sequence[LeasedJob]) -> Steps[None]:

@@ -13,12 +13,12 @@ from ...enums import JobState
 from ...exceptions import BatchTooLarge, LeaseQueueError, QueueNotFound
 from .. import arrays, tags, tracing
 from ..flow.declared import Limited, apply_limits, split
-from ..large.payloads import contents_of, large_parts, link_steps, planned, put_steps, replaced
-from ..large.store import Reference
 from ..limits import MAX_NODE_BYTES, check_integer, check_list, check_place, check_text
 from ..operation import BEGIN, Rows, Steps, announce, operation
+from ..payloads import contents_of, large_parts, link_steps, planned, put_steps, replaced
 from ..queues.queues import find, make_declared
 from ..rows import Enqueued, EnqueueStatus, NewJob, make_id
+from ..store import Reference
 from . import bulk
 from .new_jobs import MAX_BYTES, check_job, flags_of, narrow, parameters, payloads
 from .remove import DUPLICATE, STATES, enforce_cap, existing, holder_steps

@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 from ... import conf
 from ...enums import JobState
 from ...exceptions import BatchTooLarge, InvalidOption
-from .. import arrays, codec
+from .. import arrays, codec, payloads
 from ..codec import decode_cursor, encode_cursor
 from ..flow.declared import HELD, WAITING
-from ..large import payloads
 from ..limits import MAX_BATCH, MAX_KEY_BYTES, MAX_SEQ, check_count, check_place, check_seqs, check_text
 from ..operation import Steps, operation
 from ..queues.queues import require

@@ -8,9 +8,7 @@ from typing import Any, NamedTuple
 
 from ...enums import JobState, ResultState
 from ...exceptions import BatchTooLarge, InvalidOption, LeaseQueueError, PayloadTooLarge
-from .. import arrays, codec
-from ..large import payloads
-from ..large.store import is_reference
+from .. import arrays, codec, payloads
 from ..leases.holders import check_scope, outcome_steps, scope_parameters, token_steps
 from ..limits import (
     MAX_BATCH,
@@ -27,6 +25,7 @@ from ..limits import (
 )
 from ..operation import Steps, only, operation
 from ..rows import Settled
+from ..store import is_reference
 from .remove import remove_steps
 
 #: Bytes (as stored) of a result that comes together with the status; a larger one is read by itself.

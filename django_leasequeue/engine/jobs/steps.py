@@ -14,15 +14,14 @@ from typing import Any, NamedTuple
 
 from ... import conf
 from ...exceptions import InvalidOption, LeaseLost, PayloadTooLarge
-from .. import arrays, codec
-from ..large import payloads
-from ..large.payloads import Content, large_parts, link_steps, put_steps, result_limit
-from ..large.store import Reference
+from .. import arrays, codec, payloads
 from ..leases.settle import release
 from ..leases.sweep import promote
 from ..limits import MAX_KEPT_NAME_BYTES, MAX_SPAN_MS, MAX_STEP_NAME, MAX_STEPS, check_integer, check_text, seconds_of
 from ..operation import BEGIN, Steps, operation
+from ..payloads import Content, large_parts, link_steps, put_steps, result_limit
 from ..rows import Release
+from ..store import Reference
 from .read import MAX_PAGE_BYTES
 
 #: Where a step's value stands in its row.

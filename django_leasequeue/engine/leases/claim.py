@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...exceptions import InvalidOption, LargePayloadLost, LargeStorageError, LeaseQueueError, NotAQueue, QueueNotFound
-from .. import arrays
+from .. import arrays, payloads
 from ..dead import deadletter
 from ..flow.advance import NOTHING, Advanced, advance_steps, return_steps
-from ..large import payloads
 from ..limits import (
     MAX_BATCH,
     MAX_CHANNEL_BYTES,
@@ -232,6 +231,7 @@ def _claim(
     if cursor is not None:
         cursor.cut = found.cut or (found.turns and found.advanced.turns > 0)
         cursor.turns = found.turns
+        cursor.admitted_at = found.advanced.asked_at
         cursor.note(names, looks, found.jobs, full=len(found.jobs) == size, fresh=short)
     return found.jobs, looks
 

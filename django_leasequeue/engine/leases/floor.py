@@ -248,6 +248,8 @@ class ClaimCursor:
         self.cut = False
         #: Whether turns of limits and workflows are due: what they set free is ready in a moment.
         self.turns = False
+        #: When the last claim asked for jobs under rates (monotonic): their permits count from then on.
+        self.admitted_at = 0.0
 
     def looks(self, names: Sequence[str]) -> list[QueueLook]:
         """Return what is remembered of these queues; empty when it has to be looked at anew."""

@@ -9,8 +9,6 @@ from ...enums import JobState, ResultState
 from ...exceptions import BatchTooLarge, InvalidOption, PayloadTooLarge
 from .. import arrays, codec
 from ..dead.deadletter import announce_dead, retire_home_steps
-from ..large.payloads import link_steps, result_limit, store_results_steps
-from ..large.store import Reference
 from ..limits import (
     MAX_BATCH,
     MAX_SEQ,
@@ -24,7 +22,9 @@ from ..limits import (
     clamp_span,
 )
 from ..operation import Rows, Steps, operation
+from ..payloads import link_steps, result_limit, store_results_steps
 from ..rows import Ending, Failure, Outcome, Release, Released, Settled
+from ..store import Reference
 from .holders import Scope, check_scope, outcome_steps, scope_parameters, token_steps
 
 #: Characters of a traceback, of a message, of a type or fingerprint that are kept.

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 from ... import conf
 from ...conf import process
 from ...exceptions import BatchTooLarge, LogTruncated, QueueNotFound
-from .. import arrays, codec
-from ..large import payloads
+from .. import arrays, codec, payloads
 from ..leases.sweep import expire
 from ..limits import MAX_SEQ, check_count, check_integer, check_list, check_node, check_place
 from ..operation import Rows, Steps, operation

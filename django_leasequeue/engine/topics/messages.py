@@ -8,10 +8,9 @@ from typing import Any, NamedTuple
 
 from ... import conf
 from ...enums import JobState
-from .. import arrays, codec
+from .. import arrays, codec, payloads
 from ..jobs.read import MAX_PAGE_BYTES
 from ..jobs.remove import remove_steps
-from ..large import payloads
 from ..leases.settle import release
 from ..leases.sweep import promote, sweep
 from ..limits import check_count, check_seqs, clamp_lease

@@ -25,7 +25,6 @@ class MetricsView(ApiView):
     """
 
     http_method_names = ["get", "head"]
-    required_scopes = {"GET": frozenset({READ})}
     #: It answers no JSON: it is not in the OpenAPI document.
     schema = None  # type: ignore[assignment]  # as DRF's documentation says
 
@@ -54,6 +53,9 @@ class MetricsView(ApiView):
             found = [*of_each(looks, sees)]
         body, content_type = exposition([*found, *pools()], request.META.get("HTTP_ACCEPT", ""))
         return HttpResponse(body, content_type=content_type, headers={"Content-Length": str(len(body))})
+
+    get.scopes = frozenset({READ})  # type: ignore[attr-defined]  # as ``endpoint`` does
+    head = get
 
     async def _look(self, alias: str) -> DatabaseLook:
         memory = last_look(alias)

@@ -10,11 +10,11 @@ from rest_framework.request import Request
 
 from ... import engine
 from ...engine import Ending, Operation, Outcome, Settled
-from ...engine.large.payloads import result_limit
 from ...engine.leases.claim import claim_steps
 from ...engine.leases.cohort import Claimer
 from ...engine.leases.settle import result_too_large
 from ...engine.limits import MAX_BATCH, MAX_DELAY_MS, MAX_LEASE_MS, MAX_SPAN_MS, MAX_TAG_BYTES, MIN_LEASE_MS
+from ...engine.payloads import result_limit
 from ...engine.topics.topics import TopicLook
 from .. import payload
 from ..access import READ, WRITE

@@ -228,20 +228,17 @@ class WatchStreamView(ApiView):
     )
     async def get(self, request: Request, wid: str) -> StreamingHttpResponse:
         require_stream(request._request, self.access.who)
-        topics, reset = self._watch(wid)
+        try:
+            watch: dict[str, Any] = signing.loads(wid, salt=_SALT, max_age=conf.settings.API.WATCH_SECONDS)
+        except signing.BadSignature:
+            watch = {}
+        if watch.get("p") != self.project:
+            raise ApiError(404, "not_found", "This watch is unknown or too old: POST to /watch for a new one.")
+        topics: dict[str, int] = watch["t"]
         for topic in topics:
             require(self.access, frozenset(), topic)
         runners = {topic: self.runner.on(routing.alias_of(self.project, topic)) for topic in topics}
-        last = request.META.get("HTTP_LAST_EVENT_ID")
-        positions = decode_id(last or "", topics)
-        stream = WatchStream(runners, self.project, positions, partial(self.recheck, tuple(topics)), reset=reset)
+        positions = decode_id(request.META.get("HTTP_LAST_EVENT_ID", ""), topics)
+        recheck = partial(self.recheck, tuple(topics))
+        stream = WatchStream(runners, self.project, positions, recheck, reset=watch.get("r", False))
         return EventStreamResponse(stream.frames(self.access.who))
-
-    def _watch(self, wid: str) -> tuple[dict[str, int], bool]:
-        try:
-            found: dict[str, Any] = signing.loads(wid, salt=_SALT, max_age=conf.settings.API.WATCH_SECONDS)
-        except signing.BadSignature:
-            found = {}
-        if found.get("p") != self.project:
-            raise ApiError(404, "not_found", "This watch is unknown or too old: POST to /watch for a new one.")
-        return found["t"], found.get("r", False)

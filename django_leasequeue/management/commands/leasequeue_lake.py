@@ -153,8 +153,8 @@ class Command(LeaseQueueCommand):
             self._with_lake(options, lambda lake: write(*report.by_spark(lake, options["days"])))
 
     def _archive(self, options: dict[str, Any]) -> None:
+        from django_leasequeue.engine import partitions
         from django_leasequeue.engine.pool import connect
-        from django_leasequeue.engine.upkeep import partitions
         from django_leasequeue.spark import archive, database, layout
 
         def work(lake: Lake) -> None:

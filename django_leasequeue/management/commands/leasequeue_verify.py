@@ -14,7 +14,7 @@ from django.utils.dateparse import parse_datetime
 from django_leasequeue.engine import ConnectionExecutor, clock, mend_floors
 from django_leasequeue.engine.pool import connect
 from django_leasequeue.engine.queues import routing
-from django_leasequeue.engine.upkeep.verify import Verification, find_strays, remove_strays, snapshot, verify
+from django_leasequeue.engine.verify import Verification, find_strays, remove_strays, snapshot, verify
 from django_leasequeue.exceptions import LargeStorageError
 from django_leasequeue.management.base import LeaseQueueCommand
 

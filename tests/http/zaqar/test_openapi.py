@@ -8,15 +8,14 @@ from typing import Any
 import pytest
 from django.conf import settings
 from django.test import override_settings
-from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.validation import validate_schema
 
-from .conftest import Zaqar
+from .conftest import Zaqar, described
 
 
 @pytest.mark.slow
 def test_every_operation_is_described_with_its_errors() -> None:
-    schema = SchemaGenerator(urlconf="tests.http.zaqar.conftest").get_schema(request=None, public=True)
+    schema = described()
     validate_schema(schema)
     for methods in schema["paths"].values():
         for operation in methods.values():
@@ -32,7 +31,7 @@ def test_the_limits_of_the_settings_are_enforced_and_described(zaqar: Zaqar, que
         "MAX_MESSAGE_TTL": 90, "MIN_CLAIM_TTL": 20, "MAX_CLAIM_TTL": 80, "MIN_CLAIM_GRACE": 30, "MAX_CLAIM_GRACE": 70,
     }  # fmt: skip
     with override_settings(LEASEQUEUE={"API": {"ACCESS": "open", "ZAQAR": limits}}):
-        paths = SchemaGenerator(urlconf="tests.http.zaqar.conftest").get_schema(request=None, public=True)["paths"]
+        paths = described()["paths"]
         assert _status(zaqar, queue, 3, ttl=10) == _status(zaqar, queue, 1, ttl=90) == 201
         assert {_status(zaqar, queue, *bad) for bad in ((4, 10), (1, 9), (1, 91))} == {400}
         assert _status(zaqar, queue, 1, ttl=10, body="x" * 300) == 400
@@ -76,7 +75,7 @@ def _status(zaqar: Zaqar, queue: str, count: int, ttl: int, body: Any = 1) -> in
 def test_the_document_is_as_it_was() -> None:
     """After a change on purpose: ``UPDATE_SNAPSHOTS=1 make test ARGS=tests/http/zaqar``, then read the diff."""
     snapshot = Path(settings.BASE_DIR) / "docs/reference/http-zaqar.openapi.json"
-    schema = SchemaGenerator(urlconf="tests.http.zaqar.conftest").get_schema(request=None, public=True)
+    schema = described()
     schema["info"]["version"] = "1"
     text = json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
     if os.environ.get("UPDATE_SNAPSHOTS"):

@@ -7,15 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
-from ... import conf
-from ...exceptions import LargePayloadLost, LargeStorageError, LeaseQueueError, PayloadTooLarge
-from .. import arrays, codec
-from ..operation import APART, BEGIN, BLOCKING, Steps
-from . import store
+from .. import conf
+from ..exceptions import LargePayloadLost, LargeStorageError, LeaseQueueError, PayloadTooLarge
+from . import arrays, codec, store
+from .operation import APART, BEGIN, BLOCKING, Steps
 from .store import MARK, Reference, StoredPart, is_reference, parse
 
 if TYPE_CHECKING:
-    from ..rows import Ending, NewJob
+    from .rows import Ending, NewJob
+
 
 #: Bytes of the large payloads that one call returns, where it cannot return fewer rows.
 MAX_LOADED_BYTES = 268_435_456

@@ -11,14 +11,13 @@ import psycopg
 from django.core.files.storage import storages
 from django.db import connections
 
-from ... import conf
-from ...exceptions import LargeStorageError
-from .. import arrays, clock, codec
-from ..large import store
-from ..limits import check_count
-from ..operation import Steps, operation
-from ..pool import connect
-from ..runner import ConnectionExecutor
+from .. import conf
+from ..exceptions import LargeStorageError
+from . import arrays, clock, codec, store
+from .limits import check_count
+from .operation import Steps, operation
+from .pool import connect
+from .runner import ConnectionExecutor
 
 #: What each difference means.
 MEANINGS: dict[str, str] = {

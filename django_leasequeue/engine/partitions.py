@@ -22,11 +22,11 @@ from typing import Any, NamedTuple
 import psycopg
 from psycopg import sql
 
-from ... import conf
-from ...sql import statement
-from ...sql.dropped import DroppedEvents
-from ..outage import passes
-from ..runner import ConnectionExecutor
+from .. import conf
+from ..sql import statement
+from ..sql.dropped import DroppedEvents
+from .outage import passes
+from .runner import ConnectionExecutor
 
 logger = logging.getLogger("django_leasequeue.partitions")
 

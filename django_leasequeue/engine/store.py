@@ -17,8 +17,8 @@ from typing import NamedTuple, TypeVar
 from django.core.files.base import ContentFile
 from django.core.files.storage import storages
 
-from ...exceptions import LargePayloadLost, LargeStorageError, LeaseQueueError
-from .. import clock
+from ..exceptions import LargePayloadLost, LargeStorageError, LeaseQueueError
+from . import clock
 
 #: JSON text that begins so is a reference. No text of a client does: ``codec.dumps`` writes no space in front.
 MARK = ' {"$large":'
