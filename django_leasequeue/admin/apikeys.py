@@ -16,7 +16,7 @@ from django.utils import timezone
 from ..http.access import make_token, note, revoke_key, rotate_key
 from ..models import ApiKey, ApiScope
 from .audit import actor
-from .base import FramedAdmin
+from .pages import FramedAdmin
 
 if TYPE_CHECKING:  # generic for the type checker only
     KeyModelForm = forms.ModelForm[ApiKey]

@@ -20,9 +20,9 @@ from ..models import Job
 from ..tasks.results import new_end
 from . import pages, reading
 from .audit import record
-from .base import PageAdmin
 from .job_list import job_list
 from .job_page import describe, job_page
+from .pages import PageAdmin
 
 #: What is done to a job, and the permission that it needs.
 _ACTIONS = {

@@ -25,7 +25,7 @@ from ..models.operators import ACTIVE
 from ..reaper.leader import LOCK
 from ..templatetags.leasequeue_admin import count
 from . import audit, filters, pages, reading
-from .base import ListAdmin, column, count_of, moment_of
+from .pages import ListAdmin, column, count_of, moment_of
 
 #: Conflicts that the page of an operation shows one by one.
 SHOWN_CONFLICTS = 100

@@ -13,7 +13,11 @@ from django.utils.safestring import SafeString
 from ..engine.clock import span
 from ..engine.clock import span as in_words
 from ..engine.operation import Steps, operation
+from ..engine.queues.stats import Counts
 from ..metrics import charts
+from ..reaper import concerns
+from . import reading
+from .reading import capped
 
 #: Times that can be chosen: their names and seconds.
 RANGES = {"15 min": 900, "1 h": 3_600, "24 h": 86_400, "7 d": 604_800}
@@ -284,3 +288,42 @@ def wait_text(rate: Rate) -> str:
     if rate.waits is None:
         return "unknown" if rate.claimed else "no claims"
     return f"{in_words(rate.waits[0])} / {in_words(rate.waits[2])}"
+
+
+class ListedQueue(NamedTuple):
+    """One queue as a list shows it."""
+
+    id: int
+    label: str
+    type: str
+    paused: bool
+    ready: str
+    delayed: str
+    in_flight: str
+    dead: str
+    oldest_at: datetime | None
+    spark: SafeString
+    wait: str
+    concerns: list[concerns.Concern]
+
+
+def lines_of(counts: Sequence[Counts], found: Rates, now: datetime, span: Span = HOUR) -> list[ListedQueue]:
+    """Return the lines of a list of queues."""
+    health = reading.read(concerns.read_health([each.queue_id for each in counts])) if counts else {}
+    return [
+        ListedQueue(
+            each.queue_id,
+            f"{each.project}/{each.queue}" if each.project else each.queue,
+            each.type,
+            each.paused_at is not None,
+            capped(each.ready, each.cap),
+            capped(each.delayed, each.cap),
+            capped(each.in_flight, each.cap),
+            capped(each.dead, each.cap),
+            each.oldest_at,
+            spark(found, each.queue_id, span),
+            wait_text(found.of(each.queue_id)),
+            concerns.of_queue(each, health.get(each.queue_id), now),
+        )
+        for each in counts
+    ]

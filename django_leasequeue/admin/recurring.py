@@ -30,7 +30,7 @@ from ..tasks.arguments import check_arguments
 from ..templatetags.leasequeue_admin import ago, moment
 from . import pages, reading
 from .audit import record
-from .base import JsonField, ListAdmin, column
+from .pages import JsonField, ListAdmin, column
 
 if TYPE_CHECKING:  # generic for the type checker only
     RecurringModelForm = forms.ModelForm[RecurringTask]
@@ -187,21 +187,14 @@ class RecurringTaskAdmin(ListAdmin[RecurringTask]):
     def has_delete_permission(self, request: HttpRequest, obj: RecurringTask | None = None) -> bool:
         return pages.allowed(request, "view_recurringtask", "delete_recurringtask") and not (obj and is_declared(obj))
 
-    def changeform_view(
-        self,
-        request: HttpRequest,
-        object_id: str | None = None,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
     ) -> HttpResponse:
-        task = self.get_object(request, object_id) if object_id else None
-        schedule, timezone = ("", "UTC") if task is None else (task.schedule, task.timezone)
-        schedule = request.POST.get("schedule", schedule)
-        shown = {
-            "times": next_times(schedule, request.POST.get("timezone", timezone)) if schedule else "",
-            "declared": task is not None and is_declared(task),
-        }
-        return super().changeform_view(request, object_id, form_url, {**shown, **(extra_context or {})})
+        task = kwargs["obj"] or RecurringTask()
+        schedule = request.POST.get("schedule", task.schedule)
+        context["times"] = next_times(schedule, request.POST.get("timezone", task.timezone)) if schedule else ""
+        context["declared"] = is_declared(task)
+        return super().render_change_form(request, context, *args, **kwargs)
 
     def save_model(self, request: HttpRequest, obj: RecurringTask, form: RecurringForm, change: bool) -> None:
         if {"schedule", "timezone", "enabled"} & set(form.changed_data):
@@ -239,14 +232,6 @@ class RecurringTaskAdmin(ListAdmin[RecurringTask]):
         with transaction.atomic(using=queryset.db):
             for task in queryset:
                 self.delete_model(request, task)
-
-    def log_addition(self, request: HttpRequest, obj: Any, message: Any) -> Any:
-        """The audit writes Django's log as well."""
-
-    log_change = log_addition
-
-    def log_deletions(self, request: HttpRequest, queryset: Any) -> Any:
-        """The audit writes Django's log as well."""
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[RecurringTask]:
         last = Prefetch("last_job", Job.objects.only("seq", "state", "task"))

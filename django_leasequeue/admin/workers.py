@@ -19,7 +19,7 @@ from ..reaper.status import seen
 from ..templatetags.leasequeue_admin import ago
 from . import pages, reading
 from .audit import record
-from .base import ListAdmin, column, count_of, moment_of
+from .pages import ListAdmin, column, count_of, moment_of
 
 #: Jobs of a worker that the list names.
 _RUNNING = 3

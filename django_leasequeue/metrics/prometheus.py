@@ -178,11 +178,7 @@ def _log(log: LogCounts, shown: Sequence[Counts], *, whole: bool) -> Iterator[Me
         events.add_metric((*place, event), count)
     yield events
     for name, text, times in (
-        (
-            "leasequeue_job_wait_seconds",
-            "Time from ready to claim, since the last full hour.",
-            log.waits,
-        ),
+        ("leasequeue_job_wait_seconds", "Time from ready to claim, since the last full hour.", log.waits),
         ("leasequeue_job_run_seconds", "Time that handlers ran, since the last full hour.", log.runs),
     ):
         family = HistogramMetricFamily(name, text, labels=["project", "queue"])

@@ -68,8 +68,8 @@ class AsWritten(models.Func):
 
     output_field = models.TextField()
 
-    def as_sql(self, compiler: Any, connection: Any, *args: Any, **kwargs: Any) -> tuple[str, Any]:
-        (column,) = self.get_source_expressions()
+    def as_postgresql(self, compiler: Any, connection: Any, **extra: Any) -> tuple[str, Any]:
+        column: Any = self.get_source_expressions()[0]
         return f"{column.written(compiler, connection)}::text", []
 
 
@@ -174,6 +174,7 @@ class SameNumber(models.ForeignObject):
     """
 
     forward_related_accessor_class = _OrNone
+    empty_strings_allowed = False  # which the admin's EmptyFieldListFilter asks
 
     def __init__(
         self, to: Any, here: str = "seq", there: str = "seq", *, related_name: str = "+", **kwargs: Any

@@ -55,14 +55,17 @@ class Workflow(ReadOnlyModel):
         return self.name or str(self.uid)
 
 
+_LIMITS = {
+    "create": "engine.set_limits(), or the limit of a task",
+    "update": "manage.py leasequeue_limits set",
+    "delete": "manage.py leasequeue_limits set --unlimited",
+}
+
+
 class Limit(ReadOnlyModel):
     """A limit as the code names it. Each key that jobs give it has its own slots and its own rate."""
 
-    instead: ClassVar[dict[str, str]] = {
-        "create": "engine.set_limits()",
-        "update": "engine.set_limits()",
-        "delete": "engine.set_limits()",
-    }
+    instead: ClassVar[dict[str, str]] = _LIMITS
 
     project = models.CharField(max_length=256, default="", blank=True)
     name = models.CharField(max_length=255)
@@ -99,11 +102,7 @@ class Limit(ReadOnlyModel):
 class LimitKey(ReadOnlyModel):
     """A key of a limit. Its row is the lock under which its jobs are admitted; only workers and the reaper take it."""
 
-    instead: ClassVar[dict[str, str]] = {
-        "create": "Limited(key) at the enqueue",
-        "update": "manage.py leasequeue_limits",
-        "delete": "the reaper, which removes unused keys",
-    }
+    instead: ClassVar[dict[str, str]] = _LIMITS
 
     limit = models.ForeignKey(Limit, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
     key = models.TextField(db_collation="C")

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from asgiref.sync import sync_to_async
@@ -105,7 +106,7 @@ class JobSteps:
             return self._value(done)
         for left in reversed(range(retries + 1)):
             try:
-                return self._kept(place, self._in_transaction(place, call) if atomic else self._plainly(place, call()))
+                return self._in_transaction(place, call) if atomic else self._plainly(place, call())
             except (LeaseLost, InvalidOption, PayloadTooLarge):
                 raise
             except Exception:
@@ -123,10 +124,9 @@ class JobSteps:
         for left in reversed(range(retries + 1)):
             try:
                 if atomic:
-                    return self._kept(place, await sync_to_async(self._in_transaction)(place, call))
+                    return await sync_to_async(self._in_transaction)(place, call)
                 value = call()
-                value = await value if inspect.isawaitable(value) else value
-                return self._kept(place, await sync_to_async(self._plainly)(place, value))
+                return await sync_to_async(self._plainly)(place, await value if inspect.isawaitable(value) else value)
             except (LeaseLost, InvalidOption, PayloadTooLarge):
                 raise
             except Exception:
@@ -145,13 +145,8 @@ class JobSteps:
             with _refusing_writes(lambda alias: says):
                 yield
             return
-        try:
-            with atomic_run(self._control, f"the atomic step {place!r}"):
-                yield
-                step.value = self._keep(place, step.value)
-        except _Done:
-            step.value = self._theirs(place)
-        self._control.passed(place)
+        with self._both(place, step):
+            yield
 
     def wait(
         self,
@@ -164,9 +159,8 @@ class JobSteps:
         """Give the job's place up until its time or its event has come; return what is kept when it has."""
         milliseconds = None
         if until is None:
-            milliseconds = check_integer(
-                int(seconds_of(delay or 0, "the time") * 1_000), "the time in ms", 0, MAX_SPAN_MS
-            )
+            milliseconds = int(seconds_of(delay or 0, "the time") * 1_000)
+            check_integer(milliseconds, "the time in ms", 0, MAX_SPAN_MS)
         elif not isinstance(until, datetime) or until.tzinfo is None:
             raise InvalidOption(f"a task sleeps until a datetime with a time zone; it is {until!r}.")
         place = self._place(name)
@@ -188,11 +182,8 @@ class JobSteps:
     def wait_for(self, event: str, timeout: timedelta | float | None) -> Any:
         """See ``JobControl.wait_for``."""
         check_event_name(event)
-        found = self.wait(
-            event_step(event),
-            event=event,
-            delay=MAX_SPAN_MS / 1_000 if timeout is None else timeout,
-        )
+        delay = MAX_SPAN_MS / 1_000 if timeout is None else timeout
+        found = self.wait(event_step(event), event=event, delay=delay)
         if "payload" not in found:
             raise EventTimeout(event)
         return found["payload"]
@@ -253,9 +244,8 @@ class JobSteps:
     def _find(self, place: str, waits: bool = False) -> KeptStep | None:
         """Return what an earlier delivery has kept of a step, or (``waits``) of a sleep or a wait."""
         if self._known is None:
-            fresh = (
-                self._job.deliveries <= 1 and not self._job.flags & JobFlag.FAILED
-            )  # no delivery before has done any
+            # No delivery before has done any.
+            fresh = self._job.deliveries <= 1 and not self._job.flags & JobFlag.FAILED
             self._known = {} if fresh else engine.run(read_steps(self._job.seq), self._using)
             self._last = max((step.number for step in self._known.values()), default=0)
         found = self._known.get(place)
@@ -286,15 +276,13 @@ class JobSteps:
             raise _Done
         return codec.loads(text)
 
-    def _kept(self, place: str, value: Any) -> Any:
-        self._control.passed(place)
-        return value
-
     def _plainly(self, place: str, value: Any) -> Any:
         try:
-            return self._keep(place, value)
+            value = self._keep(place, value)
         except _Done:
-            return self._theirs(place)
+            value = self._theirs(place)
+        self._control.passed(place)
+        return value
 
     def _theirs(self, place: str) -> Any:
         """Return what another worker has kept of the step."""
@@ -303,17 +291,25 @@ class JobSteps:
             raise _other_kind(place, found.waited)
         return self._value(found)
 
-    def _in_transaction(self, place: str, call: Callable[[], Any]) -> Any:
-        """Run the step and keep what it returned in one transaction: both, or neither."""
+    @contextmanager
+    def _both(self, place: str, step: AtomicStep) -> Iterator[None]:
+        """Run what is inside and keep the step's value in one transaction: both, or neither."""
         try:
             with atomic_run(self._control, f"the atomic step {place!r}"):
-                value = call()
-                if inspect.isawaitable(value):
-                    value.close()  # type: ignore[attr-defined]
-                    raise InvalidOption(f"the atomic step {place!r} is a coroutine: a transaction of Django is sync.")
-                return self._keep(place, value)
+                yield
+                step.value = self._keep(place, step.value)
         except _Done:
-            return self._theirs(place)
+            step.value = self._theirs(place)
+        self._control.passed(place)
+
+    def _in_transaction(self, place: str, call: Callable[[], Any]) -> Any:
+        step = AtomicStep(place, partial(self._both, place))
+        with self._both(place, step):
+            step.value = call()
+            if inspect.isawaitable(step.value):
+                step.value.close()  # type: ignore[attr-defined]
+                raise InvalidOption(f"the atomic step {place!r} is a coroutine: a transaction of Django is sync.")
+        return step.value
 
 
 def _other_kind(place: str, waited: bool) -> InvalidOption:

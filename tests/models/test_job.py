@@ -5,8 +5,17 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.contrib.admin import (
+    AdminSite,
+    AllValuesFieldListFilter,
+    DateFieldListFilter,
+    EmptyFieldListFilter,
+    ModelAdmin,
+)
+from django.contrib.auth.models import User
 from django.core import serializers
 from django.db import connection, transaction
+from django.test import RequestFactory
 from django.test.utils import CaptureQueriesContext
 
 from django_leasequeue import engine
@@ -211,3 +220,30 @@ def test_dead_letters_go_elsewhere_or_for_good() -> None:
         Job.objects.dead().discard("")
     assert Job.objects.dead().discard("a test") == 1
     assert Job.objects.dead().count() == 0
+
+
+@pytest.mark.parametrize(
+    ("query", "states"),
+    [
+        ("state__exact=leased&o=-2", ["leased"]),
+        ("result__isempty=0", ["completed", "failed"]),
+        ("dead_letter__error_type=KeyError", ["dead"]),
+        ("finished_at__gte=2020-01-01+00:00:00%2B00:00&result__isempty=1", ["dead"]),
+        ("q=nothing", []),
+        ("q=mine", ["ready"]),
+    ],
+)
+def test_an_admin_of_the_projects_own(life: dict[str, int], query: str, states: list[str]) -> None:
+    class JobAdmin(ModelAdmin[Job]):
+        list_display = ("pk", "state", "queue", "result")
+        list_filter = (
+            "state", "queue__name", ("result", EmptyFieldListFilter), "dead_letter__error_type",
+            ("finished_at", DateFieldListFilter), ("worker", AllValuesFieldListFilter),
+        )  # fmt: skip
+        search_fields = ("key__exact", "queue__name__exact", "result__error")
+        date_hierarchy = "enqueued_at"
+
+    request = RequestFactory().get(f"/?{query}")
+    request.user = User(is_superuser=True, is_active=True)
+    shown = JobAdmin(Job, AdminSite()).get_changelist_instance(request).result_list
+    assert sorted(job.pk for job in shown) == sorted(life[state] for state in states)

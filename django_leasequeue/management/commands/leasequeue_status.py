@@ -126,11 +126,8 @@ class Command(LeaseQueueCommand):
             [(*_TICKS(row), "" if row.enabled else "off") for row in found.recurring],
         )
         if found.limits:
-            self._list(
-                "Limits that jobs wait for",
-                ("name", "allows", "keys", "waiting", "slots taken"),
-                [astuple(row) for row in found.limits],
-            )
+            columns = ("name", "allows", "keys", "waiting", "slots taken")
+            self._list("Limits that jobs wait for", columns, [astuple(row) for row in found.limits])
 
     def _list(self, title: str, head: tuple[str, ...], rows: list[Any]) -> None:
         self.stdout.write(f"\n{title}")

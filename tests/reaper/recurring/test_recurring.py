@@ -1,6 +1,8 @@
 """Recurring tasks: each tick once whoever looks, nothing made up for, settings and database, and what goes wrong."""
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -15,6 +17,7 @@ from django_leasequeue.models import RecurringTask, StoredJob
 from django_leasequeue.reaper import Turn
 from django_leasequeue.reaper.recurring import declared
 from django_leasequeue.reaper.recurring.duty import RecurringDuty, enqueue_tick
+from tests.reaper.recurring import tasks
 
 REPORT = "tests.reaper.recurring.tasks.report"
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
@@ -48,6 +51,20 @@ def made(name: str = "report", schedule: str = "0 * * * *", **fields: Any) -> Re
 
 def next_tick(name: str = "report") -> datetime | None:
     return RecurringTask.objects.get(name=name).next_tick_at
+
+
+@contextmanager
+def breaking_enqueues() -> Iterator[None]:
+    """Let the connection break right behind each enqueue."""
+    enqueue = type(tasks.report).enqueue
+
+    def broken(task: Any, *args: Any, **kwargs: Any) -> Any:
+        enqueue(task, *args, **kwargs)
+        raise OperationalError("the connection broke")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(tasks.report), "enqueue", broken)
+        yield
 
 
 def test_each_tick_is_enqueued_once(clock) -> None:
@@ -99,26 +116,16 @@ def test_one_run_per_tick_however_many_look_at_the_same_time(clock) -> None:
     assert jobs() == ["report"] * 2
 
 
-def test_the_tick_is_not_taken_when_the_enqueue_is_rolled_back(clock, monkeypatch, caplog) -> None:
+def test_the_tick_is_not_taken_when_the_enqueue_is_rolled_back(clock) -> None:
     row = made()
     looker = Looker()
     looker.look()
     clock.advance(hours=1)
-    from tests.reaper.recurring import tasks
-
-    enqueue = type(tasks.report).enqueue
-
-    def broken(task: Any, *args: Any, **kwargs: Any) -> Any:
-        enqueue(task, *args, **kwargs)
-        raise OperationalError("the connection broke")
-
-    monkeypatch.setattr(type(tasks.report), "enqueue", broken)
-    with pytest.raises(OperationalError):
+    with breaking_enqueues(), pytest.raises(OperationalError):
         looker.look()
     assert jobs() == []
     row.refresh_from_db()
     assert row.last_tick_at is None
-    monkeypatch.undo()
     assert looker.look() == ["report"]
 
 
@@ -339,7 +346,7 @@ def kept(alias: str) -> dict[str, tuple[bool, datetime | None]]:
     return {row.name: (row.enabled, row.last_tick_at) for row in RecurringTask.objects.using(alias).order_by("name")}
 
 
-def test_each_database_has_the_recurring_tasks_of_its_queues(near_and_far, clock, monkeypatch) -> None:
+def test_each_database_has_the_recurring_tasks_of_its_queues(near_and_far, clock) -> None:
     near, far = near_and_far
     declared.on_migrate("far")
     assert (near.look(), far.look(), list(kept("default")), list(kept("far"))) == ([], [], ["near"], ["bulk"])
@@ -348,18 +355,8 @@ def test_each_database_has_the_recurring_tasks_of_its_queues(near_and_far, clock
     row = RecurringTask.objects.using("far").get()
     assert StoredJob.objects.using("far").get(pk=row.last_seq).data["args"] == ["bulk"]
     clock.advance(hours=1)
-    from tests.reaper.recurring import tasks
-
-    enqueue = type(tasks.report).enqueue
-
-    def broken(task: Any, *args: Any, **kwargs: Any) -> Any:
-        enqueue(task, *args, **kwargs)
-        raise OperationalError("the connection broke")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(type(tasks.report), "enqueue", broken)
-        with pytest.raises(OperationalError):
-            far.look()
+    with breaking_enqueues(), pytest.raises(OperationalError):
+        far.look()
     assert (jobs("far"), kept("far")["bulk"][1]) == (["bulk"], row.last_tick_at), "the tick and its job, or neither"
     assert far.look() == ["bulk"] * 2
 
