@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 #: Where the public names live. They are imported when they are first used: importing this package imports nothing, and
 #: none of them needs Django's apps to be loaded.
 _HOMES = {
-    "BufferedQueue": "queue",
-    "ClaimedJob": "queue",
-    "Consumer": "queue",
-    "Heartbeat": "queue",
+    "BufferedQueue": "queue.buffered",
+    "ClaimedJob": "queue.outcomes",
+    "Consumer": "queue.consumer",
+    "Heartbeat": "queue.heartbeat",
     "Limit": "engine.flow.declared",
     "NewJob": "engine.rows",
-    "Queue": "queue",
+    "Queue": "queue.queue",
 }
 
 

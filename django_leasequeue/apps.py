@@ -32,13 +32,13 @@ class LeaseQueueConfig(AppConfig):
     def ready(self) -> None:
         from .checks import addresses, database  # noqa: F401  (importing them registers the checks)
         from .checks import settings as _settings  # noqa: F401
-        from .engine import selected
-        from .engine.queues import declared, instances
+        from .engine import model_writes
+        from .engine.queues import declared
         from .models import JobQuerySet, QueueQuerySet
         from .reaper.recurring import declared as recurring
         from .spark import retention
 
-        JobQuerySet.engine, QueueQuerySet.engine = selected, instances
+        JobQuerySet.engine = QueueQuerySet.engine = model_writes
         post_migrate.connect(declared.on_migrate, sender=self, dispatch_uid="django_leasequeue.engine.queues.declared")
         post_migrate.connect(recurring.on_migrate, sender=self, dispatch_uid="django_leasequeue.reaper.recurring")
         retention.register()

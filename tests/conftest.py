@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from django.conf import settings
 from django.db import connections
-from django.test import TransactionTestCase
+from django.test import TransactionTestCase, override_settings
 from django.test.utils import setup_databases, teardown_databases
 from hypothesis import settings as hypothesis_settings
 from pytest_django import DjangoDbBlocker
@@ -26,8 +26,9 @@ from pytest_django import DjangoDbBlocker
 from django_leasequeue.devdb import url_from_database
 from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.engine.pool import close_pools
+from django_leasequeue.engine.queues import routing
 from tests import matrix
-from tests.support.databases import OwnDatabase, empty_tables
+from tests.support.databases import OwnDatabase, database_alias, empty_tables
 from tests.support.environment import child_environment
 from tests.support.temporary_server import TemporaryServer
 
@@ -191,3 +192,33 @@ def _loggers_of_tasks() -> Iterator[None]:
     logs = sys.modules.get("django_leasequeue.worker.logs")
     for name in logs._TASK_LOGGERS if logs is not None else ():
         logging.getLogger(name).removeFilter(logs._quieten)
+
+
+@pytest.fixture(scope="module")
+def _far(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[str]:
+    """A second database, a copy of the tests' own."""
+    name = connections["default"].settings_dict["NAME"]
+    with django_db_blocker.unblock():
+        connections["default"].close()
+        with connections["default"]._nodb_cursor() as cursor:
+            cursor.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name])
+            cursor.execute(f'CREATE DATABASE "{name}_far" TEMPLATE "{name}"')
+    yield f"{name}_far"
+    with django_db_blocker.unblock(), connections["default"]._nodb_cursor() as cursor:
+        cursor.execute(f'DROP DATABASE "{name}_far" WITH (FORCE)')
+
+
+@pytest.fixture
+def far(_far: str, monkeypatch: pytest.MonkeyPatch, django_db_blocker: DjangoDbBlocker) -> Iterator[str]:
+    """The alias of a second database of queues, beside ``default``."""
+    spread = {"DATABASES": ["default", "far"], "API": {"ACCESS": "open"}}
+    entry = {**settings.DATABASES["default"], "NAME": _far}
+    monkeypatch.setitem(settings.DATABASES, "far", entry)
+    with database_alias("far", entry), django_db_blocker.unblock(), override_settings(LEASEQUEUE=spread):
+        routing.routes().forget()
+        routing.routes()._known = {}
+        try:
+            yield "far"
+        finally:
+            for alias in ("default", "far"):
+                empty_tables(alias)

@@ -13,10 +13,10 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils import timezone
 
-from ..http.keys import make_token, note, revoke_key, rotate_key
+from ..http.access import make_token, note, revoke_key, rotate_key
 from ..models import ApiKey, ApiScope
 from .audit import actor
-from .base import FramedAdmin
+from .pages import FramedAdmin
 
 if TYPE_CHECKING:  # generic for the type checker only
     KeyModelForm = forms.ModelForm[ApiKey]

@@ -18,12 +18,12 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from ..engine.audit import Actor, write
-from ..engine.dead import export as exporting
+from ..engine.dead import redaction as exporting
 from ..engine.dead.redaction import HIDDEN
 from ..exceptions import InvalidOption
 from ..models import OperatorAction
 from . import filters, pages, reading
-from .base import ListAdmin, column, moment_of
+from .pages import ListAdmin, column, moment_of
 
 #: Lines of Django's log that one page looks at and shows: it has no index of ours.
 LOOKED_AT, SHOWN = 1_000, 50

@@ -38,9 +38,15 @@ class Asked(NamedTuple):
     from_step: str | None
 
     @property
-    def step_detail(self) -> dict[str, str]:
-        """The step from which it runs again, for the audit."""
-        return {"from_step": self.from_step} if self.from_step else {}
+    def how(self) -> dict[str, Any]:
+        """What an action and an operation both take."""
+        return {"to": self.to, "reason": self.reason, "jitter_ms": self.jitter_ms, "from_step": self.from_step}
+
+    def record(self, request: HttpRequest, detail: dict[str, Any], **facts: Any) -> None:
+        """Write the line of the audit."""
+        project, queue = self.wanted.project or "", self.wanted.queue or ""
+        detail = detail | ({"from_step": self.from_step} if self.from_step else {})
+        audit.record(request, self.kind, project=project, queue=queue, reason=self.reason, detail=detail, **facts)
 
 
 def act(request: HttpRequest, site: AdminSite) -> HttpResponse:
@@ -158,28 +164,10 @@ def _one(request: HttpRequest, site: AdminSite, asked: Asked) -> HttpResponse:
     """Act on one job at once."""
     assert asked.seqs is not None
     (seq,) = asked.seqs
-    acted = act_at_once(
-        asked.kind,
-        [seq],
-        until=asked.at,
-        to=asked.to,
-        reason=asked.reason,
-        jitter_ms=asked.jitter_ms,
-        from_step=asked.from_step,
-    )
     with transaction.atomic(using=reading.alias()):
-        done = engine.run(acted, reading.alias())
+        done = engine.run(act_at_once(asked.kind, [seq], until=asked.at, **asked.how), reading.alias())
         if not done.conflicts:
-            audit.record(
-                request,
-                asked.kind,
-                project=asked.wanted.project or "",
-                queue=asked.wanted.queue or "",
-                seqs=[seq],
-                counts={"done": done.done},
-                reason=asked.reason,
-                detail={**({"to": asked.to} if asked.to else {}), **asked.step_detail},
-            )
+            asked.record(request, {"to": asked.to} if asked.to else {}, seqs=[seq], counts={"done": done.done})
     if done.conflicts:
         messages.error(request, f"Job {seq} was left alone: {CONFLICTS[done.conflicts[0][1]]}.")
     else:
@@ -206,11 +194,8 @@ def _start(request: HttpRequest, site: AdminSite, asked: Asked) -> HttpResponse:
         asked.wanted.frozen(asked.at),
         frozen_at=asked.at,
         seqs=asked.seqs,
-        to=asked.to,
         rate=asked.rate,
-        jitter_ms=asked.jitter_ms,
-        reason=asked.reason,
-        from_step=asked.from_step,
+        **asked.how,
         user_id=str(request.user.pk),
         username=request.user.get_username(),
         expected=found.matches,
@@ -218,16 +203,12 @@ def _start(request: HttpRequest, site: AdminSite, asked: Asked) -> HttpResponse:
     )
     with transaction.atomic(using=reading.alias()):
         number = engine.run(start, reading.alias())
-        audit.record(
+        asked.record(
             request,
-            asked.kind,
-            project=asked.wanted.project or "",
-            queue=asked.wanted.queue or "",
+            {"to": asked.to, "rate": asked.rate, "jitter_ms": asked.jitter_ms},
             seqs=asked.seqs or (),
             filters="" if asked.seqs is not None else asked.wanted.frozen(asked.at).query(),
             counts={"expected": found.matches, **({"capped": True} if found.capped else {})},
-            reason=asked.reason,
-            detail={"to": asked.to, "rate": asked.rate, "jitter_ms": asked.jitter_ms, **asked.step_detail},
             operation=number,
         )
     messages.success(request, f"Operation {number} is started.")

@@ -21,8 +21,8 @@ from ..engine.dead.search import DeadRow
 from ..engine.dead.triage import dead_rows
 from ..exceptions import InvalidOption, LeaseQueueError
 from ..http.payload import too_deep
+from ..tasks.arguments import check_arguments
 from ..tasks.exceptions import TaskNotFound
-from ..tasks.keys import check_arguments
 from ..tasks.registry import find_task
 from . import audit, filters, pages, reading
 

@@ -11,7 +11,7 @@ from django.http.response import HttpResponseBase
 from django.urls import URLPattern, path
 
 from .. import engine
-from ..engine.dead import export as exporting
+from ..engine.dead import redaction as exporting
 from ..engine.dead.action import KINDS
 from ..engine.dead.filter import EMPTY, DeadFilter
 from ..engine.dead.search import DeadRow
@@ -20,7 +20,7 @@ from ..exceptions import InvalidOption
 from ..metrics import charts
 from ..models import DeadLetter
 from . import audit, deadaction, deadedit, filters, pages, reading
-from .base import ReadOnlyAdmin
+from .pages import ReadOnlyAdmin
 
 GROUPS_PAGE, LIST_PAGE = 20, 50
 
@@ -151,10 +151,7 @@ class DeadLetterAdmin(ReadOnlyAdmin[DeadLetter]):
             "save_url": pages.url(site, "leasequeue_deadletters_filters"),
             "reset_url": request.path,
             "exports": [
-                (
-                    words,
-                    filters.with_query(pages.url(site, "leasequeue_deadletters_export"), query, format=kind),
-                )
+                (words, filters.with_query(pages.url(site, "leasequeue_deadletters_export"), query, format=kind))
                 for words, kind in (("CSV", "csv"), ("JSON Lines", "jsonl"))
             ]
             if not error
@@ -184,8 +181,4 @@ class DeadLetterAdmin(ReadOnlyAdmin[DeadLetter]):
         )
         values = pages.allowed(request, "view_payload")
         rows = exporting.dead_letters(frozen, values=values, using=reading.alias())
-        return audit.download(
-            lambda: exporting.lines(rows, exporting.COLUMNS, kind),
-            kind,
-            "dead-letters",
-        )
+        return audit.download(lambda: exporting.lines(rows, exporting.COLUMNS, kind), kind, "dead-letters")

@@ -11,7 +11,7 @@ from django.contrib.admin import AdminSite
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 
 from .. import engine
-from ..engine.cursors import decode_cursor, encode_cursor
+from ..engine.codec import decode_cursor, encode_cursor
 from ..engine.dead.filter import DeadFilter
 from ..engine.dead.search import from_micros, micros
 from ..engine.limits import seq_of

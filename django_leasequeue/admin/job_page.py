@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
@@ -16,7 +16,7 @@ from django.utils.safestring import SafeString
 from .. import engine
 from ..engine import clock
 from ..engine.dead.redaction import HIDDEN, readable, redact
-from ..engine.jobs.events import RESERVED
+from ..engine.jobs.steps import RESERVED
 from ..enums import EventKind
 from ..models import JobEvent, Worker
 from . import pages, reading
@@ -107,32 +107,19 @@ _OPEN = 3
 _DEEPEST = 40
 
 
-class _Budget:
-    def __init__(self) -> None:
-        self.left = MAX_VALUES
-
-    def take(self) -> bool:
-        self.left -= 1
-        return self.left >= 0
-
-
 def tree(value: Any) -> SafeString:
     """Return the tree of a JSON value; of a very large one the first ``MAX_VALUES`` values."""
-    budget = _Budget()
-    return format_html('<ul class="lq-tree"><li>{}</li></ul>', _value(value, "", 0, budget))
+    return format_html('<ul class="lq-tree"><li>{}</li></ul>', _value(value, "", 0, iter(range(MAX_VALUES))))
 
 
-def _value(value: Any, label: SafeString | str, depth: int, budget: _Budget) -> SafeString:
-    if isinstance(value, dict | list) and value and depth < _DEEPEST:
-        return _branch(value, label, depth, budget)
-    return format_html("{}{}", label, _leaf(value))
-
-
-def _branch(value: dict[str, Any] | list[Any], label: SafeString | str, depth: int, budget: _Budget) -> SafeString:
+def _value(value: Any, label: SafeString | str, depth: int, budget: Iterator[int]) -> SafeString:
+    """Draw a value and what is in it, each of those for one of ``budget``."""
+    if not (isinstance(value, dict | list) and value and depth < _DEEPEST):
+        return format_html("{}{}", label, _leaf(value))
     pairs = list(value.items()) if isinstance(value, dict) else list(enumerate(value))
     shown = []
     for name, inner in pairs:
-        if not budget.take():
+        if next(budget, None) is None:
             break
         key = format_html('<span class="lq-key">{}:</span> ', name)
         shown.append((_value(inner, key, depth + 1, budget),))

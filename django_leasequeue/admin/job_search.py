@@ -25,7 +25,7 @@ from ..enums import JobState, ResultState
 from ..exceptions import InvalidOption
 from ..models import StoredJob
 from ..models.fields import AsWritten
-from ..tasks.codecs import shown
+from ..tasks.arguments import shown
 from .reading import alias, state_label
 
 #: Jobs that one page looks at, how many at a time, and the seconds after which it stops.

@@ -11,9 +11,8 @@ from django.urls import URLPattern, path
 
 from .. import engine
 from ..engine import codec, tags
-from ..engine.jobs.events import emit
-from ..engine.jobs.steps import rouse_job
-from ..engine.large import reading as large
+from ..engine import payloads as large
+from ..engine.jobs.steps import emit, rouse_job
 from ..engine.limits import MAX_SEQ
 from ..engine.operation import Steps, operation
 from ..exceptions import LeaseQueueError
@@ -21,9 +20,9 @@ from ..models import Job
 from ..tasks.results import new_end
 from . import pages, reading
 from .audit import record
-from .base import PageAdmin
 from .job_list import job_list
 from .job_page import describe, job_page
+from .pages import PageAdmin
 
 #: What is done to a job, and the permission that it needs.
 _ACTIONS = {

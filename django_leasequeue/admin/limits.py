@@ -20,7 +20,7 @@ from ..exceptions import InvalidOption
 from ..models import Limit
 from . import pages, reading
 from .audit import record
-from .base import ListAdmin, column, moment_of
+from .pages import ListAdmin, column, moment_of
 
 if TYPE_CHECKING:  # generic for the type checker only
     LimitModelForm = forms.ModelForm[Limit]
@@ -133,32 +133,24 @@ class LimitAdmin(ListAdmin[Limit]):
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return LimitList
 
-    def changeform_view(
-        self,
-        request: HttpRequest,
-        object_id: str | None = None,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
     ) -> HttpResponse:
-        shown: dict[str, Any] = {"show_save_and_continue": False, "show_save_and_add_another": False}
-        limit = self.get_object(request, object_id or "")
-        if limit is not None and self.has_view_permission(request):
-            after = request.GET.get("after", "").replace("\x00", "")[:512]
-            busy = reading.read(busy_keys(limit.pk, after=after, most=MAX_BUSY))
-            capped, top = reading.capped, figures.KEY_CAP
-            shown |= {
-                "busy": busy,
-                "keys": [(key.key, capped(key.waiting, top), capped(key.taken, top)) for key in busy.keys],
-                "first": "?" if after else None,
-                "next": f"?{urlencode({'after': busy.last})}" if busy.more else None,
-            }
-        return super().changeform_view(request, object_id, form_url, {**shown, **(extra_context or {})})
+        after = request.GET.get("after", "").replace("\x00", "")[:512]
+        busy = reading.read(busy_keys(kwargs["obj"].pk, after=after, most=MAX_BUSY))
+        capped, top = reading.capped, figures.KEY_CAP
+        context |= {
+            "show_save_and_continue": False,
+            "show_save_and_add_another": False,
+            "busy": busy,
+            "keys": [(key.key, capped(key.waiting, top), capped(key.taken, top)) for key in busy.keys],
+            "first": "?" if after else None,
+            "next": f"?{urlencode({'after': busy.last})}" if busy.more else None,
+        }
+        return super().render_change_form(request, context, *args, **kwargs)
 
     def save_model(self, request: HttpRequest, obj: Limit, form: LimitForm, change: bool) -> None:
         self._set(request, obj, form.before, form.values, pin=True)
-
-    def log_change(self, request: HttpRequest, obj: Any, message: Any) -> Any:
-        """The audit writes Django's log as well."""
 
     def message_user(self, request: HttpRequest, message: Any, *args: Any, **kwargs: Any) -> None:
         """``_set`` says what was done."""

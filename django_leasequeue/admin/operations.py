@@ -13,19 +13,19 @@ from django.utils.safestring import SafeString
 
 from .. import engine
 from ..engine import DjangoExecutor
+from ..engine.clock import span
 from ..engine.dead.action import CONFLICTS
 from ..engine.dead.bulkoperation import change_operation
 from ..engine.dead.filter import from_query
 from ..engine.dead.redaction import HIDDEN
 from ..engine.limits import seq_of
-from ..engine.span import span
 from ..exceptions import InvalidOption
 from ..models import BulkOperation, OperationState
 from ..models.operators import ACTIVE
 from ..reaper.leader import LOCK
 from ..templatetags.leasequeue_admin import count
 from . import audit, filters, pages, reading
-from .base import ListAdmin, column, count_of, moment_of
+from .pages import ListAdmin, column, count_of, moment_of
 
 #: Conflicts that the page of an operation shows one by one.
 SHOWN_CONFLICTS = 100

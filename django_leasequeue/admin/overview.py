@@ -17,12 +17,12 @@ from django.urls import URLPattern, path
 
 from .. import engine
 from ..engine import clock
+from ..engine.clock import span
 from ..engine.queues.stats import Counts, Totals, counts_by_id
-from ..engine.span import span
 from ..reaper import concerns
 from . import pages, rates, reading
-from .base import ReadOnlyAdmin
-from .queues import COUNTED, PAGE, errors_first, lines_of
+from .pages import ReadOnlyAdmin
+from .queues import COUNTED, PAGE, errors_first
 from .rates import TaskRate
 
 #: Queues and workers that the page lists; the warnings are those of ``PAGE`` queues.
@@ -154,7 +154,7 @@ class OverviewAdmin(ReadOnlyAdmin[Overview]):
         found = reading.read_log(rates.read_rates(None, seconds=chosen.seconds, bucket=chosen.bucket))
         totals = reading.read(engine.totals(size=_PROJECTS))
         counts = _busiest(found)
-        lines = lines_of(counts, found, now, chosen)
+        lines = rates.lines_of(counts, found, now, chosen)
         workers = reading.read_workers() if pages.allowed(request, "view_worker") else []
         alive = [worker for worker in workers if not worker.gone]
         server = reading.read(reading.read_server())

@@ -1,26 +1,36 @@
-"""The frame of every page: navigation, permissions, and the answer while the database is away."""
+"""The frame of every page: navigation, permissions, the answer while the database is away, and base classes.
+
+Those are for pages of our own, and for Django's lists and forms of what the engine writes.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
-from typing import Any, NamedTuple
+from functools import cached_property, wraps
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
 import django
+from django import forms
+from django.contrib import admin
 from django.contrib.admin import AdminSite
 from django.core.exceptions import PermissionDenied
+from django.core.paginator import Paginator
+from django.db.models import Model, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.template.response import SimpleTemplateResponse, TemplateResponse
 from django.urls import NoReverseMatch, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.views.decorators.http import require_POST
 
+from ..engine import codec
 from ..engine.outage import Outage, passes
 from ..engine.queues import routing
 from ..exceptions import LargeStorageError
+from ..templatetags.leasequeue_admin import count, moment
 from . import reading
 
 #: Since Django 6.1 the admin's breadcrumbs are a list.
@@ -166,7 +176,7 @@ def _not_ready(error: Exception) -> HttpResponse:
 
 
 def or_not_ready(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
-    """Return the view with an answer for the time that the database is away, login and template included."""
+    """Return the view (or the rendering of its page) with an answer for the time that the database is away."""
 
     @wraps(view)
     def answer(*args: Any, **kwargs: Any) -> HttpResponseBase:
@@ -176,7 +186,7 @@ def or_not_ready(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpRes
             return _not_ready(error)
         if isinstance(response, SimpleTemplateResponse) and not response.is_rendered:
             # The page's statements run when it is rendered, after the view.
-            response.render = _rendering(response.render)  # type: ignore[method-assign]  # of this response alone
+            response.render = or_not_ready(response.render)  # type: ignore[method-assign, assignment]  # of this one alone
         else:
             _outage.ends("pages")
         return response
@@ -184,13 +194,168 @@ def or_not_ready(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpRes
     return answer
 
 
-def _rendering(render: Callable[[], Any]) -> Callable[[], Any]:
-    def rendered() -> Any:
+#: Rows of a list that its pages go through.
+MAX_ROWS = 10_000
+
+M = TypeVar("M", bound=Model)
+
+if TYPE_CHECKING:
+    ModelAdmin = admin.ModelAdmin[M]
+else:
+
+    class ModelAdmin(admin.ModelAdmin):
+        """Generic for the type checker; its pages show the chosen database, and answer 503 while it is away."""
+
+        def __class_getitem__(cls, _: Any) -> Any:
+            return cls
+
+        @property
+        def urls(self) -> list[Any]:
+            """The pages, each with an answer for the time that the database is away."""
+            found = self.get_urls()
+            for pattern in found:
+                pattern.callback = or_not_ready(reading.on_chosen_database(pattern.callback))
+            return found
+
+
+class PageAdmin(ModelAdmin[M]):
+    """Pages of our own: nothing is added, changed or deleted through Django's forms. ``get_urls`` names them all."""
+
+    def view(self, page: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+        """Return a page behind the admin's login."""
+        return self.admin_site.admin_view(page)
+
+    def act_view(self, page: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+        """Return a page behind the admin's login that takes a POST only."""
+        return self.view(require_POST(page))
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+
+class ReadOnlyAdmin(PageAdmin[M]):
+    """Pages that only show, or have buttons of their own; ``permission`` is the one that shows them."""
+
+    permission: str
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return allowed(request, self.permission)
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return allowed(request, self.permission)
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+
+def column(label: str, value: Callable[[Any], Any], ordering: str | None = None) -> Callable[[Any], Any]:
+    """Return a column of a list (or a field of a page): its heading, what a row shows, the field that sorts by it."""
+
+    @admin.display(description=label, ordering=ordering)
+    def shown(row: Any) -> Any:
+        return value(row)
+
+    return shown
+
+
+def moment_of(field: str, label: str) -> Callable[[Any], Any]:
+    """Return a column with a time, to the millisecond."""
+    return column(label, lambda row: moment(getattr(row, field)), field)
+
+
+def count_of(field: str, label: str = "") -> Callable[[Any], Any]:
+    """Return a column with a number, its thousands apart."""
+    return column(label or field, lambda row: count(getattr(row, field)), field)
+
+
+class JsonField(forms.JSONField):
+    """A field of JSON that says where it is wrong."""
+
+    def to_python(self, value: Any) -> Any:
         try:
-            found = render()
-        except Exception as error:  # noqa: BLE001  (what is not of the database is raised again)
-            return _not_ready(error)
-        _outage.ends("pages")
+            return super().to_python(value)
+        except forms.ValidationError as error:
+            try:
+                codec.loads(value)
+            except ValueError as why:
+                raise forms.ValidationError(f"This is not JSON: {why}.") from error
+            raise
+
+
+class BoundedPaginator(Paginator):
+    """Counts and shows the first ``MAX_ROWS`` rows: filters lead to the others."""
+
+    @cached_property
+    def count(self) -> int:
+        rows: Any = self.object_list
+        return int(rows[:MAX_ROWS].count())
+
+    @property
+    def capped(self) -> bool:
+        """Whether there may be more rows."""
+        return self.count == MAX_ROWS
+
+
+class FramedAdmin(ModelAdmin[M]):
+    """Django's list and form of a model in our frame; counts are bounded."""
+
+    change_list_template = "admin/leasequeue/change_list.html"
+    change_form_template = "admin/leasequeue/change_form.html"
+    show_full_result_count = False
+    paginator = BoundedPaginator
+    show_facets = admin.ShowFacets.NEVER
+    list_per_page = 50
+    #: Seconds after which a list asks for its rows anew; 0: never.
+    every: ClassVar[int] = 0
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        frame = {"lq_navigation": navigation(request, self.admin_site), "every": self.every}
+        return super().changelist_view(request, {**frame, **(extra_context or {})})
+
+    def get_changelist_instance(self, request: HttpRequest) -> Any:
+        found = super().get_changelist_instance(request)
+        if not found.get_filters_params() and not found.query:
+            found.full_result_count = found.result_count  # else Django offers a way to all rows, which are shown
         return found
 
-    return rendered
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> HttpResponse:
+        context["lq_navigation"] = navigation(request, self.admin_site)
+        return super().render_change_form(request, context, *args, **kwargs)
+
+
+class ListAdmin(FramedAdmin[M]):
+    """The list and the page of rows that the engine writes: actions change them, no form does."""
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[M]:
+        return super().get_queryset(request).using(reading.alias())
+
+    def _may_view(self, request: HttpRequest) -> bool:
+        return allowed(request, f"view_{self.opts.model_name}")
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return self._may_view(request)
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return self._may_view(request)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def log_addition(self, request: HttpRequest, obj: Any, message: Any) -> Any:
+        """The audit writes Django's log as well."""
+
+    log_change = log_addition
+
+    def log_deletions(self, request: HttpRequest, queryset: Any) -> Any:
+        """The audit writes Django's log as well."""

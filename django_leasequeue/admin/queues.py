@@ -2,80 +2,139 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
+from itertools import groupby
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
+from django import forms
 from django.contrib import admin, messages
 from django.db import transaction
+from django.forms.boundfield import BoundField
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path
 from django.utils.safestring import SafeString
 
 from .. import engine
-from ..conf.queue_options import OPTIONS
+from ..conf.queue_options import OPTIONS, QueueOption
 from ..engine import clock
-from ..engine.queues.stats import Counts, counts_by_id
-from ..exceptions import LeaseQueueError
+from ..engine.clock import span
+from ..engine.queues import presets
+from ..engine.queues.stats import counts_by_id
+from ..exceptions import InvalidOption, LeaseQueueError
 from ..metrics import charts
 from ..models import Queue, QueueStat
 from ..reaper import concerns
 from . import pages, rates, reading
 from .audit import record
-from .base import PageAdmin
-from .queue_form import QueueForm, in_words, label_of
+from .pages import JsonField, PageAdmin
 from .reading import capped
 
 #: Queues of one page, and entries that are counted of those with many jobs, all together.
 PAGE, COUNTED = 25, 200_000
 
 
-class ListedQueue(NamedTuple):
-    """One queue as a list shows it."""
-
-    id: int
-    label: str
-    type: str
-    paused: bool
-    ready: str
-    delayed: str
-    in_flight: str
-    dead: str
-    oldest_at: datetime | None
-    spark: SafeString
-    wait: str
-    concerns: list[concerns.Concern]
-
-
-def lines_of(
-    counts: Sequence[Counts], found: rates.Rates, now: datetime, span: rates.Span = rates.HOUR
-) -> list[ListedQueue]:
-    """Return the lines of a list of queues."""
-    health = reading.read(concerns.read_health([each.queue_id for each in counts])) if counts else {}
-    return [
-        ListedQueue(
-            each.queue_id,
-            f"{each.project}/{each.queue}" if each.project else each.queue,
-            each.type,
-            each.paused_at is not None,
-            capped(each.ready, each.cap),
-            capped(each.delayed, each.cap),
-            capped(each.in_flight, each.cap),
-            capped(each.dead, each.cap),
-            each.oldest_at,
-            rates.spark(found, each.queue_id, span),
-            rates.wait_text(found.of(each.queue_id)),
-            concerns.of_queue(each, health.get(each.queue_id), now),
-        )
-        for each in counts
-    ]
-
-
 def errors_first(found: Iterable[concerns.Concern]) -> list[concerns.Concern]:
     """Return warnings in the order in which a page shows them: it folds all but three."""
     return sorted(found, key=lambda concern: concern.level != "error")
+
+
+class FieldGroup(NamedTuple):
+    """Fields under one heading."""
+
+    heading: str
+    fields: list[BoundField]
+
+
+def digest(config: dict[str, Any]) -> str:
+    """Return a mark of options, to see whether they changed while a form was open."""
+    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:16]
+
+
+class QueueForm(forms.Form):
+    """All options of a queue but its type."""
+
+    seen = forms.CharField(widget=forms.HiddenInput)
+
+    def __init__(self, config: dict[str, Any], name: str, data: Any = None) -> None:
+        super().__init__(data, initial={**config, "seen": digest(config)})
+        self.config = config
+        self.name = name
+        for name, option in OPTIONS.items():
+            if option.group:
+                self.fields[name] = _field(name, option)
+                if name.endswith("_ms") and config[name] >= 1_000:
+                    self.fields[name].help_text = f"{option.help.rstrip('.')}. Now {span(config[name] / 1_000)}."
+
+    def groups(self) -> Iterator[FieldGroup]:
+        """The fields by what they are about."""
+        grouped = [name for name, option in OPTIONS.items() if option.group]
+        for heading, names in groupby(grouped, lambda name: OPTIONS[name].group):
+            yield FieldGroup(heading, [self[name] for name in names])
+
+    def clean(self) -> dict[str, Any]:
+        """Check the options together, as ``engine.configure`` will."""
+        cleaned = {**self.cleaned_data}
+        if cleaned.pop("seen", None) != digest(self.config):
+            raise forms.ValidationError("The options were changed meanwhile. Load the page again and look at them.")
+        if self.errors:
+            return cleaned
+        cleaned["dead_letter"] = cleaned["dead_letter"] or None
+        cleaned["type"] = self.config["type"]
+        for option, value in cleaned.items():
+            try:
+                presets.check_options({option: value})
+            except InvalidOption as error:
+                self.add_error(option if option in self.fields else None, str(error))
+        if not self.errors:
+            try:
+                presets.complete(None, self.name, **cleaned)
+            except InvalidOption as error:
+                raise forms.ValidationError(str(error)) from error
+        return cleaned
+
+    def changed(self) -> dict[str, list[Any]]:
+        """Return what the form changes: option, from, to."""
+        wanted = presets.check_options(
+            {name: self.cleaned_data[name] for name in self.config if name in self.cleaned_data}
+        )
+        return {name: [self.config[name], value] for name, value in wanted.items() if self.config[name] != value}
+
+
+def label_of(name: str) -> str:
+    """Return an option's name in words: ``Lease (ms)``."""
+    words = name.replace("_", " ").removesuffix(" ms") + (" (ms)" if name.endswith("_ms") else "")
+    return words.capitalize().replace("ttl", "TTL").replace("Ttl", "TTL")
+
+
+def in_words(name: str, value: Any) -> str:
+    """Return an option's value as a page shows it: milliseconds with what they are in larger units."""
+    choices = OPTIONS[name].choices
+    if choices is not None:
+        return str(choices(value).label)
+    return f"{value} ({span(value / 1_000)})" if name.endswith("_ms") and value >= 1_000 else str(value)
+
+
+def _field(name: str, option: QueueOption) -> forms.Field:
+    common: dict[str, Any] = {"label": label_of(name), "help_text": option.help}
+    if option.choices is not None:
+        return forms.ChoiceField(choices=option.choices.choices, **common)
+    match option.kind:
+        case "boolean":
+            return forms.BooleanField(required=False, **common)
+        case "object":
+            widget = forms.Textarea(attrs={"rows": 4, "spellcheck": "false"})
+            return JsonField(required=False, empty_value={}, initial=dict, widget=widget, **common)
+        case "topic":
+            return forms.CharField(required=False, max_length=255, **common)
+        case "name":
+            return forms.CharField(max_length=64, **common)
+        case _:
+            return forms.IntegerField(**common)
 
 
 #: Places of the chart of depths: samples are spread over them.
@@ -143,7 +202,7 @@ class QueueAdmin(PageAdmin[Queue]):
         counts = reading.read(counts_by_id([each.id for each in shown], budget=COUNTED)) if shown else {}
         now = clock.now()
         found = reading.read_log(rates.read_rates(None, seconds=rates.HOUR.seconds, bucket=rates.HOUR.bucket))
-        lines = lines_of([counts[each.id] for each in shown if each.id in counts], found, now)
+        lines = rates.lines_of([counts[each.id] for each in shown if each.id in counts], found, now)
         context: dict[str, Any] = {
             "lines": lines,
             "concerns": errors_first(concern for line in lines for concern in line.concerns),

@@ -10,15 +10,19 @@ from typing import Any, NamedTuple
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
+from ..engine.clock import span
+from ..engine.clock import span as in_words
 from ..engine.operation import Steps, operation
-from ..engine.span import span
-from ..engine.span import span as in_words
+from ..engine.queues.stats import Counts
 from ..metrics import charts
+from ..reaper import concerns
+from . import reading
+from .reading import capped
 
 #: Times that can be chosen: their names and seconds.
 RANGES = {"15 min": 900, "1 h": 3_600, "24 h": 86_400, "7 d": 604_800}
-#: Rows of the log that one look reads: of a page that refreshes itself, and of one that does not.
-FEW_ROWS, MANY_ROWS = 250_000, 1_000_000
+#: Rows of the log that one look reads.
+MAX_ROWS = 250_000
 #: Numbers of jobs in them, about: a row has up to 1,000. A job that ran once is in three.
 MAX_NUMBERS = 40_000_000
 #: Jobs whose waits (and runs) a look takes to make percentiles of: evenly chosen where there are more.
@@ -135,7 +139,7 @@ def _reach_steps(seconds: int, bucket: int, size: int) -> Steps[Reach]:
 
 
 @operation
-def read_rates(queue_id: int | None, *, seconds: int = 3_600, bucket: int = 120, size: int = FEW_ROWS) -> Steps[Rates]:
+def read_rates(queue_id: int | None, *, seconds: int = 3_600, bucket: int = 120, size: int = MAX_ROWS) -> Steps[Rates]:
     """Count what happened lately to one queue, or to each and all together, in at most ``size`` rows of the log."""
     reach = yield from _reach_steps(seconds, bucket, size)
     params = {"queue": queue_id, "since": reach.since, "bucket": bucket, "sampled": SAMPLED, "now": reach.now}
@@ -152,7 +156,7 @@ def read_rates(queue_id: int | None, *, seconds: int = 3_600, bucket: int = 120,
 
 
 @operation
-def read_tasks(*, seconds: int, size: int = MANY_ROWS) -> Steps[Tasks]:
+def read_tasks(*, seconds: int, size: int = MAX_ROWS) -> Steps[Tasks]:
     """Count the runs of each task lately, in at most ``size`` rows of the log."""
     reach = yield from _reach_steps(seconds, max(seconds // 60, 1), size)
     rows = yield "admin/task_rates", {"since": reach.since, "size": MAX_TASKS, "sampled": SAMPLED, "now": reach.now}
@@ -284,3 +288,42 @@ def wait_text(rate: Rate) -> str:
     if rate.waits is None:
         return "unknown" if rate.claimed else "no claims"
     return f"{in_words(rate.waits[0])} / {in_words(rate.waits[2])}"
+
+
+class ListedQueue(NamedTuple):
+    """One queue as a list shows it."""
+
+    id: int
+    label: str
+    type: str
+    paused: bool
+    ready: str
+    delayed: str
+    in_flight: str
+    dead: str
+    oldest_at: datetime | None
+    spark: SafeString
+    wait: str
+    concerns: list[concerns.Concern]
+
+
+def lines_of(counts: Sequence[Counts], found: Rates, now: datetime, span: Span = HOUR) -> list[ListedQueue]:
+    """Return the lines of a list of queues."""
+    health = reading.read(concerns.read_health([each.queue_id for each in counts])) if counts else {}
+    return [
+        ListedQueue(
+            each.queue_id,
+            f"{each.project}/{each.queue}" if each.project else each.queue,
+            each.type,
+            each.paused_at is not None,
+            capped(each.ready, each.cap),
+            capped(each.delayed, each.cap),
+            capped(each.in_flight, each.cap),
+            capped(each.dead, each.cap),
+            each.oldest_at,
+            spark(found, each.queue_id, span),
+            wait_text(found.of(each.queue_id)),
+            concerns.of_queue(each, health.get(each.queue_id), now),
+        )
+        for each in counts
+    ]

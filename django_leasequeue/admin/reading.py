@@ -17,12 +17,11 @@ from django.http.response import HttpResponseBase
 from django.middleware.csrf import rotate_token
 
 from .. import conf, engine
-from ..engine import DjangoExecutor
-from ..engine.large import store
-from ..engine.large.reference import is_reference, parse
+from ..engine import DjangoExecutor, store
 from ..engine.limits import MAX_SEQ
 from ..engine.operation import Operation, Steps, operation, steady
 from ..engine.queues import routing
+from ..engine.store import is_reference, parse
 from ..enums import EventKind, JobState, QueueType, ResultState
 from ..models import Attempt, DeadLetter, Job, JobEvent, JobResult, JobStep, Queue, StoredJob, Worker
 from ..models.fields import AsWritten

@@ -11,26 +11,26 @@ from django import forms
 from django.contrib import admin, messages
 from django.db import transaction
 from django.db.models import Prefetch, Q, QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from .. import conf
 from ..engine import clock, codec
-from ..engine.span import span
+from ..engine.clock import span
 from ..exceptions import InvalidOption
 from ..models import Job, RecurringTask
 from ..reaper.concerns import BOUNDS
-from ..reaper.recurring.declared import check
-from ..reaper.recurring.duty import DueTask, enqueue_task, task_of
+from ..reaper.recurring.declared import check, home_of, task_of
+from ..reaper.recurring.duty import DueTask, enqueue_task
 from ..reaper.recurring.schedule import parse
 from ..reaper.status import recurring
-from ..tasks.keys import check_arguments
+from ..tasks.arguments import check_arguments
 from ..templatetags.leasequeue_admin import ago, moment
 from . import pages, reading
 from .audit import record
-from .base import JsonField, ListAdmin, column
+from .pages import JsonField, ListAdmin, column
 
 if TYPE_CHECKING:  # generic for the type checker only
     RecurringModelForm = forms.ModelForm[RecurringTask]
@@ -98,23 +98,35 @@ class RecurringForm(RecurringModelForm):
         if "backend" in self.fields:
             self.fields["backend"].required = False
 
+    #: The database of its queue, where it is saved.
+    home: str
+
     def clean(self) -> dict[str, Any]:
         given = super().clean() or self.cleaned_data
         if self.errors:
             return given
         given |= {name: empty for name, empty in (("args", []), ("kwargs", {})) if given.get(name) is None}
         name = given.pop("name", self.instance.name)
+        enqueued = (given["task"], given["backend"], given["queue_name"])
         for field, checked in (
             ("schedule", lambda: parse(given["schedule"], given["timezone"])),
             (None, lambda: check(name, given)),
-            ("task", lambda: task_of(_wanted(given))),
-            ("args", lambda: check_arguments(task_of(_wanted(given)), given["args"], given["kwargs"])),
+            ("task", lambda: task_of(*enqueued, given["priority"])),
+            ("args", lambda: check_arguments(task_of(*enqueued), given["args"], given["kwargs"])),
         ):
             try:
                 checked()
             except Exception as error:  # noqa: BLE001  (whatever a task's backend raises is to be read on the page)
                 self.add_error(field, str(error))
-                break
+                return given
+        here = reading.alias()
+        self.home = home_of(*enqueued, otherwise=here)
+        adding = self.instance.pk is None or self.home != here
+        if adding and RecurringTask.objects.using(self.home).filter(name=name).exists():
+            self.add_error(
+                "name" if "name" in self.fields else None,
+                f"The database {self.home}, where its queue is, has a recurring task of that name.",
+            )
         return {**given, "name": name}
 
     def changed(self) -> dict[str, Any]:
@@ -140,10 +152,11 @@ class RecurringTaskAdmin(ListAdmin[RecurringTask]):
     form = RecurringForm
     change_form_template = "admin/leasequeue/recurring.html"
     list_display = ["name", "condition", "runs", *_TIMES[:2], "job", _TIMES[2]]
+    last, following = map(staticmethod, _TIMES[1:])
     search_fields = ["name", "task"]
     actions = ["run", "pause", "resume"]
     every = 15
-    readonly_fields = ("condition", "last_tick_at", "job", "from_settings")
+    readonly_fields = ("condition", "last", "job", "following")
 
     def get_urls(self) -> list[URLPattern]:
         times = path("times/", self.admin_site.admin_view(self.times), name="leasequeue_recurringtask_times")
@@ -164,9 +177,7 @@ class RecurringTaskAdmin(ListAdmin[RecurringTask]):
         return self.readonly_fields if obj is None else ("name", *self.readonly_fields)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        # Recurring tasks run from one database.
-        here = reading.alias() == conf.settings.DATABASE
-        return here and pages.allowed(request, "view_recurringtask", "add_recurringtask")
+        return pages.allowed(request, "view_recurringtask", "add_recurringtask")
 
     def has_change_permission(self, request: HttpRequest, obj: RecurringTask | None = None) -> bool:
         # A pause needs the permission to change alone; a changed task may run anything, so that needs both.
@@ -176,28 +187,42 @@ class RecurringTaskAdmin(ListAdmin[RecurringTask]):
     def has_delete_permission(self, request: HttpRequest, obj: RecurringTask | None = None) -> bool:
         return pages.allowed(request, "view_recurringtask", "delete_recurringtask") and not (obj and is_declared(obj))
 
-    def changeform_view(
-        self,
-        request: HttpRequest,
-        object_id: str | None = None,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
     ) -> HttpResponse:
-        task = self.get_object(request, object_id) if object_id else None
-        schedule, timezone = ("", "UTC") if task is None else (task.schedule, task.timezone)
-        schedule = request.POST.get("schedule", schedule)
-        shown = {
-            "times": next_times(schedule, request.POST.get("timezone", timezone)) if schedule else "",
-            "declared": task is not None and is_declared(task),
-        }
-        return super().changeform_view(request, object_id, form_url, {**shown, **(extra_context or {})})
+        task = kwargs["obj"] or RecurringTask()
+        schedule = request.POST.get("schedule", task.schedule)
+        context["times"] = next_times(schedule, request.POST.get("timezone", task.timezone)) if schedule else ""
+        context["declared"] = is_declared(task)
+        return super().render_change_form(request, context, *args, **kwargs)
 
     def save_model(self, request: HttpRequest, obj: RecurringTask, form: RecurringForm, change: bool) -> None:
         if {"schedule", "timezone", "enabled"} & set(form.changed_data):
             obj.next_tick_at = None  # a new schedule begins now
-        super().save_model(request, obj, form, change)
-        detail = {"name": obj.name, "changed": form.changed() if change else {}}
-        record(request, f"{'edit' if change else 'add'}_recurring", obj=obj, queue=obj.queue_name, detail=detail)
+        with transaction.atomic(using=form.home):
+            if change and form.home != reading.alias():
+                RecurringTask.objects.using(reading.alias()).filter(pk=obj.pk).delete()
+                obj.pk = obj.last_seq = None
+            obj.save(using=form.home)
+            action, changed = ("edit_recurring", form.changed()) if change else ("add_recurring", {})
+            detail = {"name": obj.name, "changed": changed}
+            record(request, action, obj=obj, queue=obj.queue_name, detail=detail, using=form.home)
+
+    def response_add(
+        self, request: HttpRequest, obj: RecurringTask, post_url_continue: str | None = None
+    ) -> HttpResponse:
+        return self._elsewhere(request, obj) or super().response_add(request, obj, post_url_continue)
+
+    def response_change(self, request: HttpRequest, obj: RecurringTask) -> HttpResponse:
+        return self._elsewhere(request, obj) or super().response_change(request, obj)
+
+    def _elsewhere(self, request: HttpRequest, task: RecurringTask) -> HttpResponse | None:
+        """Show the list of the database in which the task was saved, if it is not the one shown."""
+        if (home := task._state.db) == reading.alias():
+            return None
+        messages.success(request, f"{task.name} was saved in the database {home}, where its queue is.")
+        address = pages.url(self.admin_site, "leasequeue_recurringtask_changelist")
+        return HttpResponseRedirect(f"{address}?{urlencode({reading.SWITCH: home})}")
 
     def delete_model(self, request: HttpRequest, obj: RecurringTask) -> None:
         record(request, "delete_recurring", obj=obj, queue=obj.queue_name, detail={"name": obj.name})
@@ -207,14 +232,6 @@ class RecurringTaskAdmin(ListAdmin[RecurringTask]):
         with transaction.atomic(using=queryset.db):
             for task in queryset:
                 self.delete_model(request, task)
-
-    def log_addition(self, request: HttpRequest, obj: Any, message: Any) -> Any:
-        """The audit writes Django's log as well."""
-
-    log_change = log_addition
-
-    def log_deletions(self, request: HttpRequest, queryset: Any) -> Any:
-        """The audit writes Django's log as well."""
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[RecurringTask]:
         last = Prefetch("last_job", Job.objects.only("seq", "state", "task"))
@@ -234,7 +251,7 @@ class RecurringTaskAdmin(ListAdmin[RecurringTask]):
     def condition(self, task: RecurringTask) -> SafeString | str:
         if not task.enabled:
             return pages.badge("paused")
-        return pages.badge("failed", "overdue") if (task.late or 0) > BOUNDS.late else ""
+        return pages.badge("failed", "overdue") if (task.late or 0) > BOUNDS.late else "on time"
 
     @admin.display(description="task", ordering="task")
     def runs(self, task: RecurringTask) -> SafeString | str:

@@ -13,13 +13,13 @@ from django.utils.safestring import SafeString
 from django.utils.text import Truncator
 
 from .. import engine
-from ..engine.span import span
+from ..engine.clock import span
 from ..models import Worker
 from ..reaper.status import seen
 from ..templatetags.leasequeue_admin import ago
 from . import pages, reading
 from .audit import record
-from .base import ListAdmin, column, count_of, moment_of
+from .pages import ListAdmin, column, count_of, moment_of
 
 #: Jobs of a worker that the list names.
 _RUNNING = 3

@@ -23,7 +23,7 @@ from ..enums import MemberState, WorkflowState
 from ..models import Workflow
 from . import pages, reading
 from .audit import record
-from .base import PageAdmin
+from .pages import PageAdmin
 from .workflow_graph import MAX_BOXES, counts_of, draw, jobs_of, name_of
 
 #: Workflows of a page, and those that are looked at for it.

@@ -265,12 +265,11 @@ def _declaration(name: str, given: dict[str, Any]) -> dict[str, Any]:
 
 def _recurring() -> Iterator[checks.CheckMessage]:
     from ..reaper.recurring import CronsimMissing, declared
-    from ..reaper.recurring.duty import find_task
 
     for name, given in conf.settings.RECURRING.items():
         try:
             found = declared.check(name, given)
-            find_task(found.task)
+            declared.find_task(found.task)
         except CronsimMissing as error:
             yield checks.Error(
                 f"LEASEQUEUE['RECURRING'][{name!r}]: {error}",

@@ -30,15 +30,10 @@ class Calls(ABC):
 
     @sync
     def put_topic(self, /, topic: str, **config: Any) -> Plan[dict[str, Any]]:
-        """Make a topic, or replace its configuration.
+        """Make a topic, or replace its configuration; return that, every field of it.
 
-        Args:
-            topic: its name.
-            config: ``type="queue"``, ``lease_ms=``, ``max_deliveries=``, ``dead_letter=`` and so on. What is left out
-                has its default.
-
-        Returns:
-            Its configuration, every field of it.
+        ``config`` is ``type="queue"``, ``lease_ms=``, ``max_deliveries=``, ``dead_letter=`` and so on; what is left out
+        has its default.
         """
         answer, _ = yield Request("PUT", address(topic), config)
         found: dict[str, Any] = answer["config"]
@@ -69,9 +64,7 @@ class Calls(ABC):
     def delete_topic(self, topic: str, *, if_empty: bool = False) -> Plan[bool]:
         """Delete a topic and everything in it; return whether it was there.
 
-        Args:
-            topic: its name.
-            if_empty: refuse if it has records (``TopicConflict``).
+        ``if_empty``: refuse if it has records (``TopicConflict``).
         """
         answer, sent = yield Request("DELETE", address(topic), query={"if_empty": "true"} if if_empty else {})
         return bool(answer["deleted"]) or sent > 1
@@ -86,17 +79,12 @@ class Calls(ABC):
         create: bool = True,
         config: Mapping[str, Any] | None = None,
     ) -> Plan[Written]:
-        """Append records, all or none.
+        """Append 1 to 10,000 records (or objects with ``data``, ``tag``, ``meta``, ``node``), all or none.
 
         Sent again after a failure, they are appended once: every write has an idempotency key, which counts for the
-        topic's ``idempotency_window_ms`` (two minutes by default).
-
-        Args:
-            topic: its name.
-            records: 1 to 10,000 of them, or objects with ``data``, ``tag``, ``meta``, ``node``.
-            idempotency_key: your own, so that a program that was started again does not write twice; at most 256 bytes.
-            create: whether the first write makes the topic, as ``config`` says (a log, if that says nothing).
-            config: as for ``put_topic``.
+        topic's ``idempotency_window_ms`` (two minutes by default). With one of your own, at most 256 bytes, a program
+        that was started again does not write twice. ``create``: the first write makes the topic, as ``config`` says (a
+        log, if that says nothing).
         """
         body: dict[str, Any] = {
             "records": [record.body() if isinstance(record, Record) else dict(record) for record in records],
@@ -110,13 +98,9 @@ class Calls(ABC):
 
     @sync
     def claim(self, topic: str, node: str, max: int = 1, *, lease_ms: int | None = None) -> Plan[list[ClientJob]]:
-        """Lease jobs to a node. Fewer than ``max``, or none, is no error: the queue is (nearly) empty.
+        """Lease up to ``max`` jobs (1,000 at most) to a node. Fewer, or none, is no error: the queue is (nearly) empty.
 
-        Args:
-            topic: a queue.
-            node: the worker's name, 1 to 128 bytes.
-            max: how many jobs at most, up to 1,000.
-            lease_ms: the length of the leases; by default the topic's.
+        ``node`` is the worker's name, 1 to 128 bytes; ``lease_ms`` the length of the leases, by default the topic's.
         """
         return claim_jobs(topic, node, max, lease_ms)
 
@@ -130,15 +114,11 @@ class Calls(ABC):
         results: Sequence[Any] | None = None,
         result_ttl_ms: int | None = None,
     ) -> Plan[Settled]:
-        """Complete jobs: they are deleted.
+        """Complete jobs, at most 1,000, as a claim gave them: they are deleted.
 
-        Args:
-            topic: the queue.
-            node: who holds them.
-            jobs: at most 1,000, as a claim gave them; seqs alone are not protected against leases that were lost and
-                taken again by the same node.
-            results: what came of the jobs, any JSON for each of them in their order; who waits for one gets it.
-            result_ttl_ms: how long the results are kept; by default as the job or the topic says.
+        Seqs alone are not protected against leases that were lost and taken again by the same node. ``results`` are
+        what came of the jobs, any JSON for each of them in their order; who waits for one gets it. They are kept for
+        ``result_ttl_ms``; by default as the job or the topic says.
         """
         given: dict[str, Any] = {} if results is None else {"results": list(results)}
         if result_ttl_ms is not None:
@@ -160,15 +140,7 @@ class Calls(ABC):
 
     @sync
     def read_steps(self, node: str, job: ClientJob) -> Plan[dict[str, Any]]:
-        """Return what the steps of a leased job have returned, by name, in their order.
-
-        Args:
-            node: who holds the job.
-            job: as a claim gave it.
-
-        Raises:
-            LeaseLost: its lease is over.
-        """
+        """Return what the steps of a job have returned, by name, in their order; ``LeaseLost`` if its lease is over."""
         found: dict[str, Any] = {}
         query = {"node": node, "lease_id": job.lease_id}
         while True:
@@ -182,14 +154,7 @@ class Calls(ABC):
     def record_step(self, node: str, job: ClientJob, name: str, value: Any) -> Plan[Any]:
         """Keep what a step of a leased job has returned, unless it is kept already; return what is kept.
 
-        Args:
-            node: who holds the job.
-            job: as a claim gave it.
-            name: 1 to 200 characters; of a repeated step with its number: ``page#2``.
-            value: any JSON.
-
-        Raises:
-            LeaseLost: its lease is over, and the step is not kept.
+        ``name`` has 1 to 200 characters; a repeated step's has its number: ``page#2``. ``LeaseLost``: it is not kept.
         """
         body = {"node": node, "lease_id": job.lease_id, "value": value}
         answer, _ = yield Request("PUT", _address_of(job, f"/steps/{quote(name, safe='')}"), body)
@@ -209,17 +174,9 @@ class Calls(ABC):
     ) -> Plan[Suspension]:
         """Give a leased job back until its time or its event has come; say whether that is over.
 
-        Args:
-            node: who holds the job.
-            job: as a claim gave it.
-            name: of the sleep or wait, as of a step; needed for a sleep.
-            sleep_ms: for how long.
-            until: or until when.
-            event: or what it waits for.
-            timeout_ms: of a wait; ``None`` for 100 years.
-
-        Raises:
-            LeaseLost: its lease is over.
+        It sleeps for ``sleep_ms`` or ``until`` a time, or waits for an ``event``, at most ``timeout_ms`` (``None``: 100
+        years). ``name`` is that of the sleep or wait, as of a step; needed for a sleep. ``LeaseLost``: its lease is
+        over.
         """
         body: dict[str, Any] = {"node": node, "lease_id": job.lease_id, "name": name, "sleep_ms": sleep_ms}
         body |= {"event": event, "timeout_ms": timeout_ms}
@@ -233,13 +190,8 @@ class Calls(ABC):
     def emit(self, event: str, payload: Any = None, *, retention_ms: int | None = None) -> Plan[bool]:
         """Say that an event has happened: jobs of the key's project that wait for it go on.
 
-        Args:
-            event: its name, 1 to 512 bytes.
-            payload: any JSON.
-            retention_ms: how long it is kept for those that wait later; by default seven days.
-
-        Returns:
-            Whether it is the first of its name: else nothing has changed.
+        Return whether it is the first of its name (1 to 512 bytes): else nothing has changed. It is kept for those that
+        wait later, ``retention_ms`` long; by default seven days.
         """
         body: dict[str, Any] = {"payload": payload}
         if retention_ms is not None:
@@ -259,17 +211,12 @@ class Calls(ABC):
         timeline: int | None = None,
         reset: bool = False,
     ) -> Plan[Page]:
-        """Read records without leasing them.
+        """Read up to ``limit`` records (1,000 at most) without leasing them, from behind ``from_seq`` on.
 
-        Args:
-            topic: a log or a queue.
-            from_seq: exclusive; ``next_from_seq`` of the page before.
-            limit: how many at most, up to 1,000.
-            skip_nodes: leave out what these producers wrote.
-            wait_ms: wait so long for a record, up to 30,000.
-            timeline: ``timeline`` of the page before: after a failover that may have lost what was read,
-                ``LogTruncated`` is raised.
-            reset: in place of that, read from where everything is kept for sure.
+        Give ``next_from_seq`` and ``timeline`` of the page before: after a failover that may have lost what was read,
+        ``LogTruncated`` is raised; with ``reset`` the page is read from where everything is kept for sure instead.
+        ``skip_nodes`` leaves out what these producers wrote; ``wait_ms`` is how long to wait for a record, up to
+        30,000.
         """
         body: dict[str, Any] = {"from_seq": from_seq, "limit": limit, "wait_ms": wait_ms, "include_tags": True}
         if skip_nodes:
@@ -285,10 +232,8 @@ class Calls(ABC):
     def delete_records(self, topic: str, *, before_seq: int | None = None, match: str | None = None) -> Plan[int]:
         """Delete records, leased jobs too; return how many.
 
-        Args:
-            topic: its name.
-            before_seq: only records with a lower number.
-            match: only this tag, or with a ``*`` at its end tags that begin so. One of the two is needed.
+        Only those with a number below ``before_seq``, only those with the tag ``match`` (with a ``*`` at its end: tags
+        that begin so), or both; one of the two is needed.
         """
         body = {name: value for name, value in {"before_seq": before_seq, "match": match}.items() if value is not None}
         answer, _ = yield Request("POST", address(topic, "/delete"), body)

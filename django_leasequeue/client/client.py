@@ -37,16 +37,10 @@ class _Base:
     ) -> None:
         """Nothing is sent yet.
 
-        Args:
-            address: where the API is mounted, for example ``https://jobs.example.com/v0``.
-            token: an API key; ``None`` where the API is open.
-            timeout: seconds that the server may take to answer.
-            retry: how often requests are tried again; see ``Retry``.
-            headers: of every request, for what stands before the API.
-            options: of the HTTP library's client, for example ``verify`` or ``proxy``.
-
-        Raises:
-            InvalidOption: the address is not one of HTTP.
+        ``address`` is where the API is mounted, for example ``https://jobs.example.com/v0``; ``token`` an API key,
+        ``None`` where the API is open; ``timeout`` how many seconds the server may take to answer. ``headers`` are
+        those of every request, for what stands before the API; ``options`` those of the HTTP library's client, for
+        example ``verify``.
         """
         if not address.startswith(("http://", "https://")):
             raise InvalidOption(

@@ -85,28 +85,15 @@ async def _value(function: Callable[[], Any]) -> Any:
 
 
 class JobSteps(_Steps):
-    """The steps of a job in a function.
-
-    Args:
-        client: the server and the key.
-        node: who holds the job.
-        job: as a claim gave it.
-    """
+    """The steps of a job in a function."""
 
     @sync
     def step(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Steps[Any]:
         """Run a part of the job once: a later delivery gets what it returned, and does not run it again.
 
-        A worker that dies between its end and its record runs it again: give the other side ``step_key``.
-
-        Args:
-            name: 1 to 200 characters, without ``#``; the same name again in one run is another step (``name#2``).
-            function: what to run. It returns JSON; in a coroutine it may be a coroutine function.
-            *args: its arguments.
-            **kwargs: its keyword arguments.
-
-        Raises:
-            LeaseLost: the lease is over, and the step is not kept.
+        A worker that dies between its end and its record runs it again: give the other side ``step_key``. ``name`` has
+        1 to 200 characters, without ``#``; the same name again in one run is another step (``name#2``). ``function``
+        returns JSON; in a coroutine it may be a coroutine function. ``LeaseLost``: the step is not kept.
         """
         place = self._place(name)
         with self._under_lease():
@@ -135,8 +122,7 @@ class JobSteps(_Steps):
     def wait_for(self, event: str, timeout: timedelta | float | None = None) -> Steps[Any]:
         """Give the job back until an event has been emitted; return its payload.
 
-        Raises:
-            EventTimeout: it did not come in time.
+        ``EventTimeout``: it did not come in time.
         """
         with self._under_lease():
             return self._over((yield self._ask("suspend", **self._wait(event, timeout))), event)

@@ -20,14 +20,10 @@ class BadAnswer(ClientError):
 
 
 class ApiError(ClientError):
-    """The server refused a request.
+    """The server refused a request: the HTTP ``status``, the error's ``code`` (lower snake_case) and ``message``.
 
-    Args:
-        status: the HTTP status.
-        code: the error's code, lower snake_case.
-        message: what the server says about it.
-        detail: more, where there is more; ``topic`` in 404 and 409.
-        retry_after: seconds after which it may be tried again, where the server says so.
+    ``detail`` has more, where there is more (``topic`` in 404 and 409); after ``retry_after`` seconds it may be tried
+    again, where the server says so.
     """
 
     def __init__(

@@ -37,15 +37,9 @@ def claims(
 ) -> Source:
     """Give lists of jobs, claim by claim, for ever.
 
-    A server that cannot be reached is waited for; what it refuses (a wrong key, no such topic) is raised.
-
-    Args:
-        topic: a queue.
-        node: the worker's name.
-        retry: of each claim.
-        max: how many jobs a claim takes at most; a function is asked before each claim, and 0 ends the loop.
-        lease_ms: the length of the leases; by default the topic's.
-        poll_seconds: how long an empty queue is left alone at most.
+    A server that cannot be reached is waited for; what it refuses (a wrong key, no such topic) is raised. ``max`` is
+    how many jobs a claim takes at most; a function is asked before each claim, and 0 ends the loop. An empty queue is
+    left alone for ``poll_seconds`` at most.
     """
     wait = FIRST_POLL
     failed = 0
@@ -74,16 +68,10 @@ def claims(
 
 
 def work(topic: str, node: str, *, max: int = 1, lease_ms: int | None = None) -> Source:
-    """Give jobs as the server pushes them, for ever.
+    """Give jobs as the server pushes them, for ever; each ack or nack makes room for the next of ``max``.
 
     When the connection drops, the server takes back what it pushed through it: those jobs become ``lost``, and the
     stream is opened again. What the server refuses for good (a wrong key, a topic that is gone) is raised.
-
-    Args:
-        topic: a queue.
-        node: the worker's name.
-        max: how many jobs may be leased to this connection at once; each ack or nack makes room for the next.
-        lease_ms: the length of the leases; by default the topic's.
     """
     query = {"node": node, "max": str(max)}
     if lease_ms is not None:

@@ -12,12 +12,9 @@ from typing import Any, Self
 class Record:
     """One record to append: a job, where the topic is a queue.
 
-    Args:
-        data: any JSON value; with ``meta`` at most 1 MiB.
-        tag: text of at most 256 bytes, by which records can be deleted.
-        meta: an object of at most 16 KiB and 64 keys.
-        node: the producer's name; readers can leave out what they wrote themselves.
-        tags: at most 16 names and values (texts, integers, bools) to find the job by.
+    ``data`` is any JSON value, with ``meta`` (an object of at most 16 KiB and 64 keys) at most 1 MiB. ``tag`` is text
+    of at most 256 bytes, by which records can be deleted; ``node`` the producer's name: readers can leave out what they
+    wrote themselves; ``tags`` are at most 16 names and values (texts, integers, bools) to find the job by.
     """
 
     data: Any
@@ -36,8 +33,17 @@ class Record:
         return found
 
 
+class _Answer:
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, answer: Mapping[str, Any]) -> Self:
+        """Read it from an answer."""
+        return cls(**{item.name: answer.get(item.name) for item in fields(cls)})  # type: ignore[arg-type]  # dataclasses
+
+
 @dataclass(frozen=True, slots=True)
-class Written:
+class Written(_Answer):
     """The outcome of a write: ``seqs`` in the order of the records."""
 
     topic: str
@@ -50,12 +56,6 @@ class Written:
     def seq(self) -> int:
         """The number of the first record."""
         return self.seqs[0]
-
-    @classmethod
-    def of(cls, answer: Mapping[str, Any]) -> Self:
-        """Read it from an answer."""
-        found: dict[str, Any] = {item.name: answer[item.name] for item in fields(cls)}
-        return cls(**found)
 
 
 @dataclass(eq=False, slots=True, weakref_slot=True)
@@ -141,7 +141,7 @@ class Suspension:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class Page(_Answer):
     """Records of a read, as the API gives them (``$seq``, ``$ts``, ``data``, ...); read on from ``next_from_seq``.
 
     ``tombstone`` tells what a cap or the TTL took away before it could be read; ``None`` if nothing. ``timeline`` is
@@ -156,12 +156,6 @@ class Page:
     tombstone: Mapping[str, Any] | None
     timeline: int | None = None
     reset_to: int | None = None
-
-    @classmethod
-    def of(cls, answer: Mapping[str, Any]) -> Self:
-        """Read it from an answer."""
-        found: dict[str, Any] = {item.name: answer.get(item.name) for item in fields(cls)}
-        return cls(**found)
 
 
 def moment(milliseconds: int) -> datetime:

@@ -22,15 +22,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request.
+    """One request: its ``path`` is below the address of the API, quoted; ``body`` is for JSON, ``None`` for none.
 
-    Args:
-        method: of HTTP.
-        path: below the address of the API, quoted.
-        body: for JSON; ``None`` for none.
-        query: its parameters.
-        headers: beside those that every request has.
-        wait: seconds that the server may take longer than usual (a long-poll).
+    The server may take ``wait`` seconds longer than usual (a long-poll).
     """
 
     method: str
@@ -94,14 +88,9 @@ PASSING = frozenset({429, 502, 503, 504})
 class Retry:
     """The number of tries of a request, and the waits between them.
 
-    Waits grow from ``first`` to ``longest``, doubled each time, each between a half and the whole of it by chance, so
-    that clients do not come back together.
-
-    Args:
-        tries: how often a request is sent at most.
-        first: seconds before the second try.
-        longest: seconds of the longest wait of ours; a server that asks for more (``Retry-After``) gets it.
-        seconds: a try that would begin later than this after the first is not made.
+    Waits grow from ``first`` to ``longest`` seconds, doubled each time, each between a half and the whole of it by
+    chance, so that clients do not come back together. A server that asks for more (``Retry-After``) gets it. A try that
+    would begin later than ``seconds`` after the first is not made.
     """
 
     tries: int = 6

@@ -53,21 +53,12 @@ class Worker:
     quarter of a lease shorter than four seconds), a workflow that is cancelled ``job.cancelled``; a coroutine is
     cancelled then. No job is started on a lease that is over. Jobs may run twice: make handlers idempotent.
 
-    Args:
-        client: the server and the key; the worker has connections of its own.
-        topic: a queue.
-        handler: takes a ``ClientJob``. A function runs in a thread, a coroutine function in the event loop. What it
-            returns is ignored.
-        node: the worker's name, unique among all workers; by default host, process and a random part.
-        concurrency: how many jobs run at once, up to 1,000.
-        lease_ms: the length of the leases; a worker that is killed keeps its jobs so long from others.
-        stream: let the server push jobs (``/work``); otherwise claim, and look again while there is nothing to do.
-        poll_seconds: between claims of an empty queue, at most.
-        drain_seconds: how long a stop waits for running jobs.
-        retry_delay: the seconds before a job that raised is delivered again.
-
-    Raises:
-        InvalidOption: one of these cannot be.
+    Of ``client`` the server and the key are taken. The handler gets a ``ClientJob``: a function runs in a thread, a
+    coroutine function in the event loop; what it returns is ignored. ``node`` is unique among all workers; by default
+    host, process and a random part. Up to ``concurrency`` jobs (1,000 at most) run at once. A worker that is killed
+    keeps its jobs for ``lease_ms`` from others. With ``stream`` the server pushes jobs (``/work``); otherwise the
+    worker claims, and leaves an empty queue alone for ``poll_seconds`` at most. A stop waits ``drain_seconds`` for
+    running jobs; ``retry_delay`` returns the seconds before a job that raised is delivered again.
     """
 
     def __init__(
@@ -108,13 +99,9 @@ class Worker:
         self._synchronous: Client | None = None
 
     def run(self, *, signals: bool = True) -> None:
-        """Work until ``stop`` is called, or SIGTERM or SIGINT comes.
+        """Work until ``stop`` is called, or (with ``signals``, in the main thread only) SIGTERM or SIGINT comes.
 
-        Args:
-            signals: whether to listen to these two; possible in the main thread only.
-
-        Raises:
-            ApiError: the server refuses to give jobs: a wrong key, no such topic, a log.
+        ``ApiError``: the server refuses to give jobs: a wrong key, no such topic, a log.
         """
         asyncio.run(self.arun(signals=signals))
 
@@ -130,14 +117,18 @@ class Worker:
         self._loop, self._stopping, self._free = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
         if self._stopped_early:
             return
-        threads = ThreadPoolExecutor(self._concurrency, "leasequeue-client")
+        threads = self._threads = ThreadPoolExecutor(self._concurrency, "leasequeue-client")
         try:
             with self._signals(signals):
                 # Heartbeats have a connection of their own, which no other request holds up, and are not tried again.
                 async with self._template.asynchronous() as client, self._template.asynchronous(retry=NEVER) as beating:
                     self._client = client
                     self._leases = Leases(beating, self.topic, self.node, self._lease_ms)
-                    await self._work(client, threads)
+                    self._batcher = Batcher(
+                        lambda jobs: client.ack(self.topic, self.node, jobs),
+                        lambda jobs, delay_ms: client.nack(self.topic, self.node, jobs, delay_ms=delay_ms),
+                    )
+                    await self._work()
         finally:
             threads.shutdown(wait=False, cancel_futures=True)
             if self._synchronous is not None:
@@ -154,12 +145,8 @@ class Worker:
             for number in numbers:
                 loop.remove_signal_handler(number)
 
-    async def _work(self, client: AsyncClient, threads: ThreadPoolExecutor) -> None:
-        batcher = Batcher(
-            lambda jobs: client.ack(self.topic, self.node, jobs),
-            lambda jobs, delay_ms: client.nack(self.topic, self.node, jobs, delay_ms=delay_ms),
-        )
-        taker = asyncio.ensure_future(self._take(client, batcher, threads))
+    async def _work(self) -> None:
+        taker = asyncio.ensure_future(self._take())
         keepers = [asyncio.ensure_future(self._leases.beat()), asyncio.ensure_future(self._leases.watch())]
         stopping = asyncio.ensure_future(self._stopping.wait())
         try:
@@ -169,7 +156,7 @@ class Worker:
             self._free.set()
             # A stream stays open meanwhile: closing it would give the running jobs to others.
             await self._drain()
-            await batcher.finish()
+            await self._batcher.finish()
             if not self._stream:
                 await asyncio.wait({taker}, timeout=LAST_CLAIM)
             for task in (taker, *keepers, stopping):
@@ -192,16 +179,16 @@ class Worker:
 
     # Taking jobs.
 
-    async def _take(self, client: AsyncClient, batcher: Batcher, threads: ThreadPoolExecutor) -> None:
+    async def _take(self) -> None:
         if self._stream:
-            source = client.work(self.topic, self.node, max=self._concurrency, lease_ms=self._lease_ms)
+            source = self._client.work(self.topic, self.node, max=self._concurrency, lease_ms=self._lease_ms)
             async with aclosing(source) as jobs:
                 async for job in jobs:
                     # While the worker stops it starts nothing: what is pushed goes back when the stream is closed.
                     if not self._stopping.is_set():
-                        self._begin(job, batcher, threads)
+                        self._begin(job)
             return
-        claims = client.claims(
+        claims = self._client.claims(
             self.topic,
             self.node,
             max=lambda: 0 if self._stopping.is_set() else self._concurrency - len(self._running),
@@ -212,9 +199,9 @@ class Worker:
             async for batch in batches:
                 for job in batch:
                     if self._stopping.is_set():
-                        await batcher.settle(job, 0)
+                        await self._batcher.settle(job, 0)
                     else:
-                        self._begin(job, batcher, threads)
+                        self._begin(job)
                 await self._place()
 
     async def _place(self) -> None:
@@ -225,11 +212,11 @@ class Worker:
 
     # Running jobs.
 
-    def _begin(self, job: ClientJob, batcher: Batcher, threads: ThreadPoolExecutor) -> None:
+    def _begin(self, job: ClientJob) -> None:
         # A job that comes again while a run whose lease was lost still goes on: never twice at once in one worker.
         before = [task for other, task in self._running.items() if other.seq == job.seq]
         self._leases.take(job)
-        task = asyncio.ensure_future(self._run_one(job, before, batcher, threads))
+        task = asyncio.ensure_future(self._run_one(job, before))
         self._running[job] = task
         if self._is_async:
             job.when_stopped(task.cancel)
@@ -247,9 +234,7 @@ class Worker:
         else:
             job.lose()
 
-    async def _run_one(
-        self, job: ClientJob, before: list[asyncio.Task[None]], batcher: Batcher, threads: ThreadPoolExecutor
-    ) -> None:
+    async def _run_one(self, job: ClientJob, before: list[asyncio.Task[None]]) -> None:
         delay_ms: int | None = None
         try:
             if before:
@@ -257,7 +242,7 @@ class Worker:
             if not await self._leases.may_start(job):
                 return
             if job.cancelled:
-                await batcher.settle(job, 0)
+                await self._batcher.settle(job, 0)
                 return
             if self._is_async:
                 job.steps = AsyncJobSteps(self._client, self.node, job)
@@ -265,7 +250,7 @@ class Worker:
             else:
                 self._synchronous = self._synchronous or self._template.synchronous()
                 job.steps = JobSteps(self._synchronous, self.node, job)
-                await asyncio.get_running_loop().run_in_executor(threads, self._call, job)
+                await asyncio.get_running_loop().run_in_executor(self._threads, self._call, job)
         except Suspended:
             return
         except Again as again:
@@ -276,7 +261,7 @@ class Worker:
             if not job.lost:
                 job.when_stopped(None)
                 job.lose()
-                await batcher.settle(job, 0)
+                await self._batcher.settle(job, 0)
             raise
         except Exception:
             delay_ms = 0 if job.cancelled else round(self._retry_delay(job) * 1000)
@@ -285,4 +270,4 @@ class Worker:
             logger.warning("The lease of job %s was lost while it ran: it is delivered again", job.seq)
             return
         job.when_stopped(None)
-        await batcher.settle(job, delay_ms)
+        await self._batcher.settle(job, delay_ms)

@@ -8,18 +8,13 @@ from __future__ import annotations
 from ..exceptions import InvalidOption
 
 
-class MissingStorage:
-    """A storage of the original, which has no counterpart.
+def missing_storage(name: str, example: str) -> type:
+    """Return a storage of the original, which has no counterpart: it is refused, with what to write (``example``)."""
 
-    Raises:
-        InvalidOption: always; it says what to write.
-    """
-
-    #: How the original's queue is written here.
-    example = ""
-
-    def __init__(self, *args: object, **kwargs: object) -> None:
+    def refuse(self: object, *args: object, **kwargs: object) -> None:
         raise InvalidOption(
-            f"there is no {type(self).__name__}: jobs are kept in PostgreSQL. Give the name of a queue in place of a"
-            f" storage: {self.example}."
+            f"there is no {name}: jobs are kept in PostgreSQL. Give the name of a queue in place of a storage:"
+            f" {example}."
         )
+
+    return type(name, (), {"__init__": refuse, "__doc__": "Refused: it says what to write."})

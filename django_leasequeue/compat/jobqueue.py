@@ -34,7 +34,7 @@ from ..queue.base import arun, find_serializer, run
 from ..queue.serializers import Serializer
 from ..twins import AsyncStartStop, StartStop
 from ..worker.control import JobAborted as AbortError
-from . import MissingStorage
+from . import missing_storage
 from .jobqueue_execution import Events, after, check_handler, runner
 from .jobqueue_producer import Producer, runs
 from .jobqueue_values import (
@@ -84,27 +84,10 @@ __all__ = [
 JobQueueError = LeaseQueueError
 
 
-class MemoryStorage(MissingStorage):
-    """Refused: tests use the test database."""
-
-    example = "Queue('images')"
-
-
-class FileStorage(MemoryStorage):
-    """Refused."""
-
-
-class RedisStorage(MemoryStorage):
-    """Refused."""
-
-
-class SQLiteStorage(MemoryStorage):
-    """Refused."""
-
-
-class PgStorage(MemoryStorage):
-    """Refused: the queue uses the database of the project."""
-
+MemoryStorage, FileStorage, RedisStorage, SQLiteStorage, PgStorage = (
+    missing_storage(name, "Queue('images')")
+    for name in ("MemoryStorage", "FileStorage", "RedisStorage", "SQLiteStorage", "PgStorage")
+)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -112,23 +95,19 @@ F = TypeVar("F", bound=Callable[..., Any])
 class Queue(Producer, AsyncStartStop):
     """A producer, a consumer (after ``execute``), or both.
 
-    Args:
-        storage: the name of a queue, or a handle of this package. A name makes a queue with the preset ``jobqueue``.
-        payload_serde: how payloads are written; JSON by default.
-        result_serde: how results are written; JSON by default.
-        worker_id: the name under which jobs are held; one from host, process and chance by default.
-        concurrency: handlers at once.
-        max_retries: how often a job is run in all (3 unless the queue says otherwise); 0 and 1 are one run.
-        result_ttl: milliseconds for which ends are remembered (an hour unless the queue says otherwise).
-        visibility_timeout: milliseconds, 100 to a day, after which a run counts as hung: its signal is set, the next
-            job takes its place, and its own runs again. By default the length of the queue's leases, 30 s. If this
-            makes the queue, its leases have this length, too: so long a worker that died goes unnoticed.
-        after_execution: called with the ``AfterExecutionContext`` of the run that ends a job, before the end is stored;
-            a function or a coroutine function. One that raises changes nothing and is logged.
-        reaper: whether this process also does the reaper's duties while it leads.
+    ``storage`` is the name of a queue, or a handle of this package; a name makes a queue with the preset ``jobqueue``.
+    Payloads and results are written as JSON unless a serde says otherwise. Jobs are held under the name ``worker_id``
+    (one from host, process and chance by default), and ``concurrency`` handlers run at once.
 
-    Raises:
-        InvalidOption: an argument is not allowed.
+    A job is run ``max_retries`` times in all (3 unless the queue says otherwise); 0 and 1 are one run. Ends are
+    remembered for ``result_ttl`` milliseconds (an hour unless the queue says otherwise). ``visibility_timeout`` is in
+    milliseconds, 100 to a day: after it a run counts as hung: its signal is set, the next job takes its place, and its
+    own runs again. By default it is the length of the queue's leases, 30 s. If this makes the queue, its leases have
+    this length, too: so long a worker that died goes unnoticed.
+
+    ``after_execution``, a function or a coroutine function, is called with the ``AfterExecutionContext`` of the run
+    that ends a job, before the end is stored; one that raises changes nothing and is logged. ``reaper``: whether this
+    process also does the reaper's duties while it leads.
     """
 
     def __init__(
@@ -176,13 +155,10 @@ class Queue(Producer, AsyncStartStop):
         self._events = Events(storage, self._payload)
 
     def execute(self, handler: F) -> F:
-        """Say what runs the jobs: a function or coroutine function that takes the ``Job``.
+        """Say what runs the jobs: a function or coroutine function that takes the ``Job`` alone.
 
         What it returns is the result; what it raises fails the run. After ``start`` it begins at once; a second handler
         counts from the next start on.
-
-        Raises:
-            InvalidOption: it cannot be called with a job alone.
         """
         check_handler(handler)
         self._handler = handler
@@ -191,12 +167,7 @@ class Queue(Producer, AsyncStartStop):
         return handler
 
     def start(self) -> Self:
-        """Make the queue if it is missing; begin to run jobs, if ``execute`` said how.
-
-        Raises:
-            QueueNotFound: it is missing and may not be made.
-            StorageError: the database cannot be reached.
-        """
+        """Make the queue if it is missing; begin to run jobs, if ``execute`` said how."""
         if self._found is None:
             self.queue.make()
             self._begin(self.queue.info(), run(find_serializer(self.queue), self.using))
@@ -240,13 +211,9 @@ class Queue(Producer, AsyncStartStop):
         self._consumer = consumer
 
     def stop(self, timeout: float | None = None) -> bool:
-        """Take no more jobs, wait for running ones, then tell them to stop and give them back.
+        """Take no more jobs, wait for running ones (25 seconds by default), then tell them to stop and give them back.
 
-        Args:
-            timeout: seconds to wait; 25 by default.
-
-        Returns:
-            Whether every job that had started has ended.
+        Return whether every job that had started has ended.
         """
         if self._found is None:
             return True
@@ -273,12 +240,9 @@ class Queue(Producer, AsyncStartStop):
         """Hear what happens to this queue and its jobs in this process, between ``start`` and ``stop``.
 
         ``started`` and ``stopped`` (the queue itself) call ``handler()``; ``enqueued``, ``processing``, ``stalled`` and
-        ``cancelled`` call ``handler(id)``; ``completed`` calls ``handler(id, result)``; ``failing`` calls
-        ``handler(id, error, attempt)`` and ``failed`` ``handler(id, error)``, where ``error.payload`` is the job's;
-        ``error`` calls ``handler(error)`` with what worker or reaper could not do.
-
-        Raises:
-            InvalidOption: there is no such event, or the handler cannot be called so.
+        ``cancelled`` call ``handler(id)``; ``completed`` calls ``handler(id, result)``; ``failing`` calls ``handler(id,
+        error, attempt)`` and ``failed`` ``handler(id, error)``, where ``error.payload`` is the job's; ``error`` calls
+        ``handler(error)`` with what worker or reaper could not do.
         """
         self._events.on(event, handler)
 
@@ -290,10 +254,8 @@ class Queue(Producer, AsyncStartStop):
 class Reaper(StartStop):
     """Brings stalled jobs back, and does the reaper's other duties: of many that run, one leads.
 
-    Workers do that by themselves, except with ``Queue(..., reaper=False)``.
-
-    Args:
-        storage: the name of the queue whose ``stalled`` events are heard, or a handle of this package.
+    Workers do that by themselves, except with ``Queue(..., reaper=False)``. ``storage`` is the queue whose ``stalled``
+    events are heard: its name, or a handle of this package.
     """
 
     def __init__(self, storage: queues.Queue | str) -> None:

@@ -6,8 +6,9 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from asgiref.sync import async_to_sync
@@ -17,7 +18,7 @@ from .. import signals
 from ..engine import Failure
 from ..exceptions import InvalidOption, JobFailed, LeaseQueueError, MaxRetries
 from ..queue import outcomes as leases
-from ..queue.functions import Execution, is_async
+from ..queue.consumer import Execution, is_async
 from ..queue.outcomes import ClaimedJob
 from ..queue.queue import Queue
 from ..tasks.exceptions import FailForGood
@@ -54,10 +55,9 @@ class Events:
 
     def __init__(self, queue: Queue, payload: Callable[[Any], Any] | None = None) -> None:
         self._queue = queue
-        self._payload = payload or _unchanged
+        self._payload = payload or (lambda value: value)
         self._handlers: dict[str, list[Callable[..., Any]]] = {}
-        self._receivers: list[tuple[Signal, Callable[..., None]]] = []
-        self._log: _Log | None = None
+        self._connected = ExitStack()
         self._queue_id: int | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -82,20 +82,16 @@ class Events:
         self.disconnect()
         self._queue_id = queue_id
         for event, signal in SIGNALS.items():
-            receiver = self._receiver(event)
+            receiver = partial(self._receive, event)
             signal.connect(receiver, weak=False)
-            self._receivers.append((signal, receiver))
-        self._log = _Log(self)
-        logger.addHandler(self._log)
+            self._connected.callback(signal.disconnect, receiver)
+        log = _Log(self)
+        logger.addHandler(log)
+        self._connected.callback(logger.removeHandler, log)
 
     def disconnect(self) -> None:
         """Listen no more."""
-        for signal, receiver in self._receivers:
-            signal.disconnect(receiver)
-        self._receivers.clear()
-        if self._log is not None:
-            logger.removeHandler(self._log)
-            self._log = None
+        self._connected.close()
 
     def emit(self, event: str, *args: Any) -> None:
         """Call the handlers of an event; what one raises is logged, and the others are called."""
@@ -119,23 +115,17 @@ class Events:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _receiver(self, event: str) -> Callable[..., None]:
-        def receive(**info: Any) -> None:
-            ours = (self._queue.name, self._queue.project) == (info["queue"], info["project"])
-            if self._handlers.get(event) and (ours or info["queue"] == self._queue_id):
-                self.emit(event, info["key"] or str(info["seq"]), *self._more(event, info))
-
-        return receive
-
-    def _more(self, event: str, info: dict[str, Any]) -> tuple[Any, ...]:
-        if event == "completed":
-            return (info["result"],)
+    def _receive(self, event: str, **info: Any) -> None:
+        ours = (self._queue.name, self._queue.project) == (info["queue"], info["project"])
+        if not self._handlers.get(event) or not (ours or info["queue"] == self._queue_id):
+            return
+        more: tuple[Any, ...] = (info["result"],) if event == "completed" else ()
         if event in ("failing", "failed"):
             error = error_of(info["job"], info["failure"], final=event == "failed")
             # For who puts it elsewhere. Errors of other calls know no payload.
             vars(error)["payload"] = self._payload(info["job"].payload)
-            return (error, info["job"].deliveries) if event == "failing" else (error,)
-        return ()
+            more = (error, info["job"].deliveries) if event == "failing" else (error,)
+        self.emit(event, info["key"] or str(info["seq"]), *more)
 
 
 def takes(function: Callable[..., Any], count: int) -> bool:
@@ -156,10 +146,6 @@ def error_of(job: ClaimedJob, failure: Failure, *, final: bool) -> JobFailed:
     used_up = final and 0 < job.max_deliveries <= job.deliveries
     kind = MaxRetries if used_up else JobFailed
     return kind(job.id, failure.type, failure.message, job.deliveries, [{"traceback": failure.traceback}])
-
-
-def _unchanged(value: Any) -> Any:
-    return value
 
 
 class _Log(logging.Handler):

@@ -58,17 +58,10 @@ class Producer(OnDatabase):
     ) -> Steps[EnqueueResult]:
         """Add a job unless its id is taken. One that has failed is forgotten, and its id queued again.
 
-        Args:
-            id: names the job: the same id is not run twice at once, nor again while its result is remembered.
-            payload: any JSON, or what the serde takes.
-            max_attempts: how often it is run in all; 0 and 1 are one run.
-            result_ttl: milliseconds for which its end is remembered; fixed by the first accepted enqueue.
-
-        Returns:
-            ``queued``, ``duplicate`` with the existing state, or ``completed`` with the result.
-
-        Raises:
-            InvalidOption, PayloadTooLarge, SerializerError: the job was refused; nothing was added.
+        The same ``id`` is not run twice at once, nor again while its result is remembered: ``result_ttl`` milliseconds,
+        fixed by the first accepted enqueue. ``payload`` is any JSON, or what the serde takes. ``max_attempts``: how
+        often it is run in all; 0 and 1 are one run. Return ``queued``, ``duplicate`` with the existing state, or
+        ``completed`` with the result.
         """
         job = engine.NewJob(self._written(payload), **self._options(id, max_attempts, result_ttl))
         serializer = yield from serializer_of(self.queue)
@@ -104,17 +97,8 @@ class Producer(OnDatabase):
     ) -> Any:
         """Add a job, or join the one with its id, and wait for its result. One that has failed is run again.
 
-        Args:
-            id: as for ``enqueue``.
-            payload: as for ``enqueue``.
-            timeout: seconds.
-            max_attempts: as for ``enqueue``.
-            result_ttl: as for ``enqueue``.
-
-        Raises:
-            TimeoutError: not in time; the job goes on.
-            MaxRetriesError: it failed as often as it may. ``JobFailedError``: its handler gave up.
-            JobCancelledError: it was cancelled.
+        ``TimeoutError``: not in time (in seconds); the job goes on. ``MaxRetriesError``: it failed as often as it may,
+        ``JobFailedError``: its handler gave up. ``JobCancelledError``: it was cancelled.
         """
         options = self._options(id, max_attempts, result_ttl)
         self._free(id)
@@ -138,8 +122,7 @@ class Producer(OnDatabase):
     def cancel(self, id: str) -> Steps[CancelResult]:
         """Take out a job that does not run, or forget one that failed; its id is free again at once.
 
-        Returns:
-            ``cancelled``, ``processing``, ``completed`` or ``not_found``.
+        Return ``cancelled``, ``processing``, ``completed`` or ``not_found``.
         """
         answer: CancelStatus = yield from steps_of(queues.Queue.cancel)(self.queue, id)
         if answer is CancelStatus.FAILED:
@@ -165,7 +148,10 @@ class Producer(OnDatabase):
         if row is None:
             return None
         result = (yield from self._result_steps(row)) if row.state == "completed" else None
-        error = _error_of(row) if row.state in ("failing", "failed") else None
+        error = None
+        if row.state in ("failing", "failed"):
+            traceback = row.errors[-1].get("traceback") if row.errors else None
+            error = SerializedError(row.error or "", row.error_type, traceback or None)
         return MessageStatus(id, row.state, row.created_at.astimezone(UTC), row.deliveries, result, error)
 
     aget_status = twin(get_status)
@@ -180,13 +166,9 @@ class Producer(OnDatabase):
 
     @sync
     def update_result_ttl(self, id: str, ttl: int) -> Steps[UpdateResultTTLResult]:
-        """Remember the end of a job that is completed or has failed for ``ttl`` milliseconds from now.
+        """Remember the end of a job that is completed or has failed for ``ttl`` milliseconds (1 or more) from now.
 
-        Returns:
-            ``updated``; ``not_found``; ``not_terminal`` for a job that has not ended: nothing was changed.
-
-        Raises:
-            InvalidOption: ``ttl`` is not a positive integer.
+        Return ``updated``; ``not_found``; ``not_terminal`` for a job that has not ended: nothing was changed.
         """
         check_integer(ttl, "the result's time to live in milliseconds", 1, MAX_SPAN_MS)
         row = yield from status_of(self.queue, id)
@@ -222,8 +204,3 @@ class Producer(OnDatabase):
     def _result_steps(self, row: Status) -> Steps[Any]:
         serializer = yield from serializer_of(self.queue)
         return self._result(result_of((yield from complete_steps(row)), serializer))
-
-
-def _error_of(row: Status) -> SerializedError:
-    traceback = row.errors[-1].get("traceback") if row.errors else None
-    return SerializedError(row.error or "", row.error_type, traceback or None)

@@ -29,7 +29,7 @@ from ..queue.buffered import BufferedQueue
 from ..queue.flush import ENQUEUE
 from ..queue.heartbeat import end
 from ..queue.queue import Queue
-from . import MissingStorage
+from . import missing_storage
 from .jqueue_direct import DirectQueue, milliseconds
 from .jqueue_values import Job, JobStatus, QueueState
 
@@ -61,22 +61,11 @@ class CASConflictError(JQueueError):
     """Never raised: writers do not collide here. It is there for code that catches it."""
 
 
-class InMemoryStorage(MissingStorage):
-    """Refused: tests use the test database."""
-
-    example = "BrokerQueue('mail')"
-
-
-class LocalFileSystemStorage(InMemoryStorage):
-    """Refused: ``leasequeue_import`` moves the jobs of a file."""
-
-
-class S3Storage(LocalFileSystemStorage):
-    """Refused: ``leasequeue_import`` moves the jobs of an object."""
-
-
-class GCSStorage(LocalFileSystemStorage):
-    """Refused: ``leasequeue_import`` moves the jobs of an object."""
+#: ``leasequeue_import`` moves the jobs of a file or an object.
+InMemoryStorage, LocalFileSystemStorage, S3Storage, GCSStorage = (
+    missing_storage(name, "BrokerQueue('mail')")
+    for name in ("InMemoryStorage", "LocalFileSystemStorage", "S3Storage", "GCSStorage")
+)
 
 
 @runtime_checkable
@@ -91,18 +80,11 @@ class ObjectStoragePort(Protocol):
 class BrokerQueue(DirectQueue):
     """Group commit: the calls of many coroutines share transactions; one that is refused fails alone.
 
-    ``async with BrokerQueue("mail") as q``. What is buffered is flushed on exit; calls after it are refused.
+    ``async with BrokerQueue("mail") as q``. What is buffered is flushed on exit; calls after it are refused. Arguments
+    as for ``DirectQueue``.
 
     Its ``dequeue`` brings back the jobs of all workers of the queue that had no heartbeat for ``stale_timeout``,
     however long their own leases are.
-
-    Args:
-        storage: the name of a queue, or its handle. A name makes a queue with the preset ``jqueue``.
-        stale_timeout: the length of a lease, 0 to 100 years: a job without a heartbeat for so long comes back by
-            itself.
-
-    Raises:
-        JQueueError: an argument is not allowed.
     """
 
     def __init__(self, storage: Queue | str, stale_timeout: timedelta = timedelta(minutes=5)) -> None:
@@ -142,16 +124,8 @@ class Beats(Protocol):
 class HeartbeatManager:
     """Calls ``queue.heartbeat(job_id)`` every ``interval`` while the body of ``async with`` runs.
 
-    It ends silently when the job is lost; the body goes on, and ``lost`` tells it. While the database is away it
-    goes on trying.
-
-    Args:
-        queue: anything with an async ``heartbeat(job_id)``.
-        job_id: of the job that the body works on.
-        interval: time between two beats; a third of the lease or less.
-
-    Raises:
-        JQueueError: the interval is no time, or not more than 0.
+    It ends silently when the job is lost; the body goes on, and ``lost`` tells it. While the database is away it goes
+    on trying. The interval must be a third of the lease or less. ``queue`` is anything with an async ``heartbeat``.
     """
 
     def __init__(self, queue: Beats, job_id: str, interval: timedelta = timedelta(seconds=60)) -> None:

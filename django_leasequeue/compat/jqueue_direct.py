@@ -31,9 +31,8 @@ from .jqueue_values import (
     QueueState,
     entrypoint_of,
     lease_of,
-    payload_limit,
+    options_of,
     payload_of,
-    place_of,
     tag_of,
 )
 
@@ -46,15 +45,11 @@ _MS = timedelta(milliseconds=1)
 
 
 class DirectQueue:
-    """One transaction for each call.
+    """One transaction for each call. ``JQueueError`` says which argument is not allowed; then nothing is done.
 
-    Args:
-        storage: the name of a queue, or its handle. A name makes a queue with the preset ``jqueue``.
-        stale_timeout: the length of a lease, up to 100 years: a job without a heartbeat for so long comes back by
-            itself. With ``None`` it never does: call ``requeue_stale``.
-
-    Raises:
-        JQueueError: an argument is not allowed.
+    ``storage`` is the name of a queue, or its handle; a name makes a queue with the preset ``jqueue``. A job without a
+    heartbeat for ``stale_timeout``, up to 100 years, comes back by itself: this is the length of a lease. With ``None``
+    it never does: call ``requeue_stale``.
     """
 
     def __init__(self, storage: Queue | str, *, stale_timeout: timedelta | None = timedelta(minutes=5)) -> None:
@@ -74,43 +69,25 @@ class DirectQueue:
         return self.queue
 
     async def enqueue(self, entrypoint: str, payload: bytes | str, priority: int = 0) -> Job:
-        """Add a job.
+        """Add a job to an entrypoint, the logical name of its handler: any text without NUL.
 
-        Args:
-            entrypoint: the logical name of its handler: any text without NUL.
-            payload: at most 16 MiB (more where ``LEASEQUEUE["MAX_PAYLOAD_BYTES"]`` is higher), stored as it is; text
-                is taken as base64.
-            priority: lower ones are processed first; from -32,767 to 32,767.
-
-        Raises:
-            JQueueError: an argument is not allowed, or the payload is too large; nothing was added.
-            StorageError: the database could not do it.
+        ``payload`` has at most 16 MiB (more where ``LEASEQUEUE["MAX_PAYLOAD_BYTES"]`` is higher), and is stored as it
+        is; text is taken as base64. Jobs of a lower ``priority`` are processed first; from -32,767 to 32,767.
         """
-        calls, tag, body = self._calls(), tag_of(entrypoint), payload_of(payload)
+        calls, options, body = self._calls(), options_of(entrypoint), payload_of(payload)
         check_integer(priority, "priority", -32_767, 32_767)
         if priority not in await self._allowed():
             raise InvalidOption(
                 f"the queue {self.queue.name!r} would not keep the priority {priority}: it takes them by other rules."
                 " Give it priority_order 'asc' and a wider range (priority_min, priority_max)."
             )
-        job_id, (name, meta) = JobId(uuid4()), place_of(entrypoint)
-        receipt = await (self.queue if len(body) > LARGE_BYTES else calls).aenqueue(
-            body, key=job_id, name=name, meta=meta, tag=tag, priority=priority, max_bytes=payload_limit()
-        )
+        job_id, lane = JobId(uuid4()), self.queue if len(body) > LARGE_BYTES else calls
+        receipt = await lane.aenqueue(body, key=job_id, priority=priority, **options)
         made = (receipt.created_at or datetime.now(UTC)).astimezone(UTC)
         return Job(job_id, entrypoint, body, JobStatus.QUEUED, priority, made)
 
     async def dequeue(self, entrypoint: str | None = None, *, batch_size: int = 1) -> list[Job]:
-        """Lease up to ``batch_size`` jobs of one entrypoint, or of any; return ``[]`` when there is none.
-
-        Args:
-            entrypoint: only its jobs; ``None`` for any.
-            batch_size: any integer from 0.
-
-        Raises:
-            JQueueError: an argument is not allowed.
-            StorageError: the database could not do it.
-        """
+        """Lease up to ``batch_size`` jobs of one entrypoint, or of any; return ``[]`` when there is none."""
         calls, tag = self._calls(), None if entrypoint is None else tag_of(entrypoint)
         missing = check_integer(batch_size, "batch_size", 0, 2**31 - 1)
         found: list[leases.ClaimedJob] = []
@@ -127,8 +104,7 @@ class DirectQueue:
     async def ack(self, job_id: str) -> None:
         """Remove a job: one that this lease holds, or a queued one.
 
-        Raises:
-            JobNotFoundError: it is not there, or another worker has taken it since.
+        ``JobNotFoundError``: it is not there, or another worker has taken it since.
         """
         calls = self._calls()
 
@@ -139,11 +115,7 @@ class DirectQueue:
         self._leases.ended(job_id)
 
     async def nack(self, job_id: str) -> None:
-        """Return a job to its place in the queue; a queued one is there already.
-
-        Raises:
-            JobNotFoundError: it is not there, or another worker has taken it since.
-        """
+        """Return a job to its place in the queue; a queued one is there already. Errors as for ``ack``."""
         calls = self._calls()
 
         async def release(lease: leases.ClaimedJob) -> Any:
@@ -152,11 +124,7 @@ class DirectQueue:
         await self._settle(job_id, release, _there)
 
     async def heartbeat(self, job_id: str) -> None:
-        """Keep a lease for another ``stale_timeout`` from now on; a queued job stays as it is.
-
-        Raises:
-            JobNotFoundError: the job is not there, or another worker has taken it since.
-        """
+        """Keep a lease for another ``stale_timeout``; a queued job stays as it is. Errors as for ``ack``."""
         calls = self._calls()
 
         async def keep(lease: leases.ClaimedJob) -> Any:
@@ -212,14 +180,8 @@ class DirectQueue:
         """Return a snapshot of the queue, without locks; ``complete`` says whether all jobs are in it.
 
         Version, order and status are of one instant. Payloads are read right after it: a job that ended in between is
-        left out.
-
-        Args:
-            size: queued jobs and jobs in progress at most, each up to ``LEASEQUEUE["MAX_PAGE"]`` and 1,000, which is
-                the default; ``Queue.counts`` says how many there are.
-
-        Raises:
-            JQueueError: the size is not allowed.
+        left out. ``size`` bounds queued jobs and jobs in progress, each up to ``LEASEQUEUE["MAX_PAGE"]`` and 1,000,
+        which is the default; ``Queue.counts`` says how many there are.
         """
         most = min(conf.settings.MAX_PAGE, MAX_BATCH)
         size = most if size is None else check_integer(size, "size", 1, most)
@@ -238,9 +200,6 @@ class DirectQueue:
         """Bring back the jobs without a heartbeat for ``timeout``, all with 0; return how many.
 
         Leases that are over come back by themselves: this is for those who will not wait for their end.
-
-        Raises:
-            JQueueError: the timeout is not allowed.
         """
         try:
             return await self.queue.arequeue_stale(milliseconds(timeout, "timeout"))
@@ -299,11 +258,7 @@ def _shown(seen: Waiting, row: JobRow) -> Job:
 
 
 def milliseconds(value: timedelta, what: str) -> int:
-    """Return the milliseconds of a time.
-
-    Raises:
-        InvalidOption: it is none, below 0 or longer than 100 years.
-    """
+    """Return the milliseconds of a time, which is not below 0 nor longer than 100 years."""
     longest = timedelta(milliseconds=MAX_SPAN_MS)
     if not isinstance(value, timedelta) or not timedelta(0) <= value <= longest:
         raise InvalidOption(f"{what} must be a timedelta from 0 to {longest.days} days; it is {value!r}.")

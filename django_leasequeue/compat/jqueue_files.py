@@ -77,7 +77,8 @@ class LocalFile:
                 found = file.read()
                 if found != version:
                     return False
-                kept = _common(found, content)
+                differ = (at for at, (old, new) in enumerate(zip(found, content, strict=False)) if old != new)
+                kept = len(found) if content.startswith(found) else next(differ, len(content))
                 file.truncate(kept)
                 file.seek(kept)
                 file.write(content[kept:])
@@ -86,14 +87,6 @@ class LocalFile:
         except OSError as error:
             raise StorageError(f"{self._path} cannot be written: {error}", error) from error
         return True
-
-
-def _common(first: bytes, second: bytes) -> int:
-    """Return how many bytes two contents begin with alike."""
-    if second.startswith(first):
-        return len(first)
-    pairs = enumerate(zip(first, second, strict=False))
-    return next((at for at, (one, other) in pairs if one != other), min(len(first), len(second)))
 
 
 class ObjectFile:

@@ -28,7 +28,7 @@ from ..queue.enqueue import MAX_MANY
 from ..queue.queue import Queue
 from .jqueue_direct import kept_priorities
 from .jqueue_files import File, FileState, Mark, read_state
-from .jqueue_values import Job, JobStatus, payload_limit, place_of, tag_of
+from .jqueue_values import Job, JobStatus, options_of, payload_limit, tag_of
 
 ACTION = "import"
 #: The space of the advisory locks of hand-overs.
@@ -98,7 +98,11 @@ def _add(jobs: Sequence[Job], queue: Queue, mark: Mark) -> tuple[int, int]:
             return 0, len(jobs)
         receipts = []
         for start in range(0, len(jobs), MAX_MANY):
-            receipts += queue.enqueue_many([_new(job) for job in jobs[start : start + MAX_MANY]])
+            batch = jobs[start : start + MAX_MANY]
+            receipts += queue.enqueue_many(
+                NewJob(body=job.payload, key=job.id, priority=job.priority, **options_of(job.entrypoint))
+                for job in batch
+            )
         added = [receipt.seq for receipt in receipts if receipt.status == "queued"]
         counts = {"added": len(added), "known": len(jobs) - len(added)}
         audit.write(
@@ -129,19 +133,6 @@ def _finish(file: File, mark: Mark) -> None:
         if state.done or file.write(state.marked(mark, done=True), version):
             return
     raise StorageError("The jobs were moved, but the file could not be marked as done: run the command again.")
-
-
-def _new(job: Job) -> NewJob:
-    name, meta = place_of(job.entrypoint)
-    return NewJob(
-        body=job.payload,
-        key=job.id,
-        name=name,
-        meta=meta,
-        tag=tag_of(job.entrypoint),
-        priority=job.priority,
-        max_bytes=payload_limit(),
-    )
 
 
 def _check(jobs: Sequence[Job], queue: Queue, in_progress: bool) -> None:

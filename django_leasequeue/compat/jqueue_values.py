@@ -67,11 +67,7 @@ class Job:
         return cls(str(uuid4()), entrypoint, payload, JobStatus.QUEUED, priority, datetime.now(UTC))
 
     def model_dump(self, *, mode: str = "python") -> dict[str, Any]:
-        """Return the fields as a dict, the payload as base64 text.
-
-        Args:
-            mode: ``python``, or ``json`` for status and times as text, too.
-        """
+        """Return the fields as a dict, the payload as base64 text; of mode ``json`` status and times as text, too."""
         dumped: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
         dumped |= {"id": str(self.id), "payload": base64.b64encode(self.payload).decode()}
         if _is_json(mode):
@@ -80,11 +76,7 @@ class Job:
         return dumped
 
     def model_dump_json(self, *, indent: int | None = None) -> str:
-        """Return the fields as JSON text, the payload as base64.
-
-        Args:
-            indent: spaces of a level; ``None`` for one line.
-        """
+        """Return the fields as JSON text; ``indent`` is spaces of a level, ``None`` for one line."""
         return _dumps(self.model_dump(mode="json"), indent)
 
 
@@ -153,11 +145,12 @@ def tag_of(entrypoint: str) -> str:
     return entrypoint if 0 < len(raw) <= MAX_TAG_BYTES else f"sha256:{hashlib.sha256(raw).hexdigest()}"
 
 
-def place_of(entrypoint: str) -> tuple[str | None, dict[str, Any] | None]:
-    """Return the name and the metadata of a job of an entrypoint: one of them says it, where it is not empty."""
+def options_of(entrypoint: str) -> dict[str, Any]:
+    """Return the options of a job of an entrypoint: its name or its metadata says it, where it is not empty."""
+    options: dict[str, Any] = {"tag": tag_of(entrypoint), "max_bytes": payload_limit()}
     if len(entrypoint.encode()) > MAX_KEY_BYTES:
-        return None, {"entrypoint": entrypoint}
-    return entrypoint or None, None
+        return {**options, "name": None, "meta": {"entrypoint": entrypoint}}
+    return {**options, "name": entrypoint or None, "meta": None}
 
 
 def entrypoint_of(name: str | None, meta: Any) -> str:

@@ -46,7 +46,7 @@ _forgetting: list[Callable[[], object]] = []
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Load modules without garbage collections: what is loaded stays, and each collection would walk over all of it."""
+    """Make what stays, such as modules, without garbage collections: each would walk over all of it in vain."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -122,13 +122,7 @@ class Server:
     def start(self) -> bool:
         """Start the server, on first use with a new cluster and the database ``leasequeue``, and wait until it answers.
 
-        Any number of processes may call this at once.
-
-        Returns:
-            True if this call started it, False if it was running.
-
-        Raises:
-            DevDBError: it cannot be started; the message says why.
+        Any number of processes may call this at once; returns whether this call started it.
         """
         account = self._account()
         if self.is_ready(DATABASE):
@@ -147,18 +141,10 @@ class Server:
         return True
 
     def stop(self, mode: StopMode = "fast", *, timeout: int = 30) -> bool:
-        """Stop the server and wait for its end.
+        """Stop the server and wait for its end; return whether it was running.
 
-        Args:
-            mode: ``smart`` waits for clients to leave, ``fast`` disconnects them, ``immediate`` ends without a
-                checkpoint (the next start recovers). One that takes longer than the timeout is ended by ``immediate``.
-            timeout: seconds.
-
-        Returns:
-            True if it was running.
-
-        Raises:
-            DevDBError: it does not stop.
+        ``smart`` waits for clients to leave, ``fast`` disconnects them, ``immediate`` ends without a checkpoint (the
+        next start recovers). One that takes longer than the timeout (seconds) is ended by ``immediate``.
         """
         account = self._account()
         if self._is_gone():
@@ -186,11 +172,7 @@ class Server:
         return ServerStatus(running=True, data_dir=self.data_dir, pid=self.pid, version=version, connections=clients)
 
     def _account(self) -> Account | None:
-        """Return the account that the server runs as.
-
-        Raises:
-            DevDBError: root has none, or the data is not the caller's own.
-        """
+        """Return the account that the server runs as; ``DevDBError``: root has none, or the data is another's."""
         account = account_for(self.data_dir)
         if account is not None:
             check_directory(self._named, {0, account.uid})
@@ -265,11 +247,7 @@ class Server:
             pid_file.unlink(missing_ok=True)
 
     def _has_sockets(self, account: Account | None) -> bool:
-        """Say whether the directory of the socket is there.
-
-        Raises:
-            DevDBError: it is not the server's own.
-        """
+        """Say whether the directory of the socket is there; raise ``DevDBError`` if it is not the server's own."""
         sockets = config.socket_dir(self.data_dir)
         if sockets == self.data_dir:
             return True

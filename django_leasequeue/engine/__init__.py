@@ -1,8 +1,9 @@
 """The engine: the only code that changes jobs. Operations run in sync code (``run``) and in async code (``arun``).
 
-Its folders: `jobs`, `leases`, `dead`, `queues`, `topics`, `flow` (limits, workflows), `large` (payloads in a storage)
-and `upkeep`. Everything above it (tasks, worker, reaper, queue, doors, admin) calls it; it imports models, `sql` and
-`conf`. Start at `operation.py` (an operation is a generator of statements), then `leases/claim.py`.
+Its folders: `jobs`, `leases`, `dead`, `queues`, `topics` and `flow` (limits, workflows). Beside them: `runner.py` and
+`pool.py` carry operations out, `payloads.py` puts what is large into a storage, `partitions.py` and `verify.py` keep
+the tables in order. Everything above the engine (tasks, worker, reaper, queue, doors, admin) calls it; it imports
+models, `sql` and `conf`. Start at `operation.py` (an operation is a generator of statements), then `leases/claim.py`.
 """
 
 from __future__ import annotations
@@ -12,23 +13,22 @@ from typing import TypeVar
 from .. import conf
 from .dead.deadletter import Redriven, redrive
 from .flow.advance import advance, expire_workflows
-from .flow.declared import Limit, Limited
-from .flow.extend import MemberRow, extend_workflow, member, workflow_of
-from .flow.limits import HELD, LimitValues, set_limits
-from .flow.workflows import (
+from .flow.declared import HELD, Limit, Limited, LimitValues, set_limits
+from .flow.figures import (
     Input,
-    Node,
+    MemberRow,
     NodeRow,
     WorkflowStatus,
-    cancel_workflow,
     get_workflow,
     inputs,
-    start_workflow,
+    member,
     workflow_nodes,
+    workflow_of,
 )
-from .jobs.cancel import cancel, purge
+from .flow.workflows import Node, extend_workflow, start_workflow
 from .jobs.enqueue import enqueue
 from .jobs.read import JobRow, Page, list_jobs
+from .jobs.remove import cancel, cancel_workflow, purge
 from .leases.claim import claim
 from .leases.floor import MendedFloor, advance_floors, mend_floors
 from .leases.settle import ack, extend, finish, nack, release
@@ -65,81 +65,13 @@ async def arun(work: Work[T], using: str | None = None) -> T:
 
 
 __all__ = [
-    "HELD",
-    "AsyncConnectionExecutor",
-    "ConnectionExecutor",
-    "Counts",
-    "DjangoExecutor",
-    "Ending",
-    "EnqueueStatus",
-    "Enqueued",
-    "Failure",
-    "Input",
-    "JobRow",
-    "LeasedJob",
-    "Limit",
-    "LimitValues",
-    "Limited",
-    "MemberRow",
-    "MendedFloor",
-    "NewJob",
-    "Node",
-    "NodeRow",
-    "Operation",
-    "Outcome",
-    "Page",
-    "QueueInfo",
-    "QueueState",
-    "Redriven",
-    "Release",
-    "Released",
-    "Settled",
-    "Swept",
-    "Totals",
-    "Waiting",
-    "Work",
-    "WorkflowStatus",
-    "ack",
-    "advance",
-    "advance_floors",
-    "arun",
-    "cancel",
-    "cancel_workflow",
-    "claim",
-    "configure",
-    "counts",
-    "counts_of",
-    "create",
-    "delete",
-    "enqueue",
-    "expire",
-    "expire_results",
-    "expire_workflows",
-    "extend",
-    "extend_workflow",
-    "finish",
-    "get",
-    "get_workflow",
-    "inputs",
-    "list_jobs",
-    "list_queues",
-    "make_id",
-    "make_lease_id",
-    "member",
-    "mend_floors",
-    "nack",
-    "parse_lease_id",
-    "pause",
-    "promote",
-    "purge",
-    "redrive",
-    "release",
-    "run",
-    "set_limits",
-    "start_workflow",
-    "state",
-    "sweep",
-    "totals",
-    "workflow_nodes",
-    "workflow_of",
-]
+    "HELD", "AsyncConnectionExecutor", "ConnectionExecutor", "Counts", "DjangoExecutor", "Ending", "EnqueueStatus",
+    "Enqueued", "Failure", "Input", "JobRow", "LeasedJob", "Limit", "LimitValues", "Limited", "MemberRow",
+    "MendedFloor", "NewJob", "Node", "NodeRow", "Operation", "Outcome", "Page", "QueueInfo", "QueueState",
+    "Redriven", "Release", "Released", "Settled", "Swept", "Totals", "Waiting", "Work", "WorkflowStatus", "ack",
+    "advance", "advance_floors", "arun", "cancel", "cancel_workflow", "claim", "configure", "counts", "counts_of",
+    "create", "delete", "enqueue", "expire", "expire_results", "expire_workflows", "extend", "extend_workflow",
+    "finish", "get", "get_workflow", "inputs", "list_jobs", "list_queues", "make_id", "make_lease_id", "member",
+    "mend_floors", "nack", "parse_lease_id", "pause", "promote", "purge", "redrive", "release", "run", "set_limits",
+    "start_workflow", "state", "sweep", "totals", "workflow_nodes", "workflow_of",
+]  # fmt: skip

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
+from typing import Any
 
 EMPTY = "{}"
 
@@ -39,3 +40,8 @@ def times(values: Iterable[datetime | None]) -> str:
 def absent(values: Sequence[object]) -> bool:
     """Whether nothing is given: the column is then sent as an empty array, which means null for every row."""
     return all(value is None for value in values)
+
+
+def optional(values: Sequence[Any], literal: Callable[[Sequence[Any]], str] = integers) -> str:
+    """Return ``values`` as a literal of this kind, an empty array if all are null."""
+    return EMPTY if absent(values) else literal(values)

@@ -1,15 +1,18 @@
-"""JSON as the tables take it."""
+"""JSON as the tables take it, and the opaque cursors of pages."""
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
 import re
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ..exceptions import InvalidOption
+from .limits import MAX_SEQ
 
 _scan = json.JSONDecoder().scan_once  # type: ignore[attr-defined]  # not in typeshed
 
@@ -108,3 +111,31 @@ def dumps(value: Any, what: str = "data") -> str:
     if "\\u0000" in text and "\\u0000" in text.replace("\\\\", ""):
         raise InvalidOption(f"{what} must not contain the character U+0000: PostgreSQL cannot store it in jsonb.")
     return text
+
+
+def encode_cursor(*values: int | str) -> str:
+    """Return the cursor of these values."""
+    return base64.urlsafe_b64encode(dumps(list(values)).encode()).decode().rstrip("=")
+
+
+def decode_cursor(cursor: str | None, kinds: Sequence[type], *, low: int = 0) -> list[Any] | None:
+    """Return the values of a cursor, ``None`` for none."""
+    if cursor is None:
+        return None
+    try:
+        values = loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+    except (TypeError, ValueError, binascii.Error) as error:
+        raise _refused(cursor) from error
+    if (
+        not isinstance(values, list)
+        or [type(value) for value in values] != list(kinds)
+        or any(isinstance(value, int) and not low <= value <= MAX_SEQ for value in values)
+    ):
+        raise _refused(cursor)
+    return values
+
+
+def _refused(cursor: str) -> InvalidOption:
+    return InvalidOption(
+        f"the cursor {str(cursor)[:80]!r} is not one that a listing gave; leave it out for the first page."
+    )

@@ -30,7 +30,7 @@ SIGNAL = "signal:"
 
 @dataclass(frozen=True, slots=True)
 class Operation(Generic[T]):
-    """A piece of work for the database, not yet run.
+    """A piece of work for the database, not yet run; another operation runs it by ``yield from``.
 
     Give it to ``engine.run(operation, using=alias)``, ``await engine.arun(...)`` or an executor's ``run``. Every
     statement of an operation leaves the tables right by itself, or the operation begins a transaction; inside the
@@ -38,6 +38,9 @@ class Operation(Generic[T]):
     """
 
     steps: Callable[[], Steps[T]]
+
+    def __iter__(self) -> Steps[T]:
+        return self.steps()
 
 
 #: An operation, or the steps of one that have not begun.
@@ -76,7 +79,7 @@ def steady(inner: Operation[T], *, log: bool = False) -> Steps[T]:
     """
     yield BEGIN, {}
     before = yield "plans", {"seqscan": "off", "bitmapscan": "on" if log else "off", "jit": "off"}
-    value = yield from inner.steps()
+    value = yield from inner
     seqscan, bitmapscan, jit, *_ = before[0]
     yield "plans", {"seqscan": seqscan, "bitmapscan": bitmapscan, "jit": jit}
     return value

@@ -50,14 +50,9 @@ def connection_parameters(using: str) -> dict[str, Any]:
 
     What ``OPTIONS`` of the alias does not say has ``TCP_DEFAULTS``; where it names a service, its file has the word.
     """
-    wrapper = connections[using]
-    params = dict(wrapper.get_connection_params())
+    params = dict(connections[using].get_connection_params())
     for ours in ("cursor_factory", "context", "prepare_threshold"):
         params.pop(ours, None)
-    return _over_defaults(params)
-
-
-def _over_defaults(params: dict[str, Any]) -> dict[str, Any]:
     return params if "service" in params else {**TCP_DEFAULTS, **params}
 
 
@@ -164,7 +159,9 @@ def connect(
     ``pg_stat_activity`` would show (except behind a pooler, whose sessions others use next).
     """
     ours = bool(dsn) or prepares(using)  # not a pooler's, which others use next
-    params = _over_defaults(dict(conninfo_to_dict(dsn))) if dsn else connection_parameters(using)
+    params = dict(conninfo_to_dict(dsn)) if dsn else connection_parameters(using)
+    if "service" not in params:
+        params = {**TCP_DEFAULTS, **params}
     if timeout is not None:
         params["connect_timeout"] = timeout
     if name and ours:
@@ -176,9 +173,13 @@ def connect(
         connection.execute(connection.role, prepare=False)
     _plain_integers(connection)
     if ours:
-        limit = "" if patience is None else _LIMIT.format(int(patience * 900))
-        connection.execute((STEADY_PLANS + _UTC + limit).encode(), prepare=False)
+        connection.execute(_settings(patience), prepare=False)
     return connection
+
+
+def _settings(patience: float | None) -> bytes:
+    """Return the statement that sets up a session of ours."""
+    return (STEADY_PLANS + _UTC + (_LIMIT.format(int(patience * 900)) if patience else "")).encode()
 
 
 _LIMIT = (
@@ -226,9 +227,7 @@ async def _configure(using: str, connection: AsyncConnection) -> None:
     if not prepares(using):
         return
     _plain_integers(connection)
-    patience = conf.settings.STATEMENT_TIMEOUT
-    setting = STEADY_PLANS + _UTC + (_LIMIT.format(int(patience * 900)) if patience else "")
-    await connection.execute(setting.encode(), prepare=False)
+    await connection.execute(_settings(conf.settings.STATEMENT_TIMEOUT), prepare=False)
 
 
 async def _try_again(failed: AsyncConnectionPool[Any]) -> None:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..exceptions import InvalidOption, LargeStorageError, PayloadAway
 from . import codec
-from .large.reading import load
-from .large.reference import MARK, is_reference
+from .payloads import load
+from .store import MARK, is_reference
 
 if TYPE_CHECKING:
     from .flow.declared import Limit, Limited
@@ -27,11 +27,7 @@ def make_lease_id(token: int, seq: int) -> str:
 
 
 def parse_lease_id(lease_id: str) -> tuple[int, int]:
-    """Return (token, seq) of a lease id.
-
-    Raises:
-        InvalidOption: it is not a lease id of ours.
-    """
+    """Return (token, seq) of a lease id."""
     match = _LEASE_ID.match(lease_id) if isinstance(lease_id, str) else None
     if match is None:
         raise InvalidOption(f"a lease id is 'lease_' and 32 hex digits, as the claim gave it; it is {lease_id!r}.")
@@ -191,9 +187,7 @@ class LeasedJob(NamedTuple):
     def loaded(self) -> LeasedJob:
         """Return the job with its payload; a large one is read from its storage, in this thread.
 
-        Raises:
-            PayloadAway: the storage is away.
-            LargePayloadLost: the payload is gone, or not what was stored.
+        The storage may be away (``PayloadAway``), or the payload gone or another one (``LargePayloadLost``).
         """
         text = self.data_json
         if text is None or not text.startswith(MARK):

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import psycopg
 from asgiref.sync import sync_to_async
@@ -19,10 +19,11 @@ from psycopg.adapt import Loader
 from .. import conf, signals, twins
 from ..sql import bears_any_plan, numbered, statement
 from . import clock
-from .operation import APART, BEGIN, BLOCKING, COPY, SIGNAL, Operation, Rows, Step, Steps, Work
+from .operation import APART, BEGIN, BLOCKING, COPY, SIGNAL, Rows, Step, Work
 from .outage import read_only
 
 T = TypeVar("T")
+C = TypeVar("C", psycopg.Connection[Any], psycopg.AsyncConnection[Any])
 
 _IDLE = psycopg.pq.TransactionStatus.IDLE
 
@@ -71,7 +72,7 @@ class Executor(Protocol):
     def transaction(self) -> Any: ...
 
 
-def drive(executor: Executor, steps: Steps[T]) -> T:
+def drive(executor: Executor, work: Work[T]) -> T:
     """Carry out the steps of an operation on a sync executor, then send the signals that it announced.
 
     Those of a transaction that is rolled back are not sent: nothing of it happened.
@@ -99,7 +100,7 @@ def drive(executor: Executor, steps: Steps[T]) -> T:
 
     try:
         with ExitStack() as stack:
-            return twins.run(steps, perform)
+            return twins.run(iter(work), perform)
     except BaseException:
         if began:
             announced.clear()
@@ -246,35 +247,36 @@ class DjangoExecutor:
         finally:
             self._ours = False
 
-    def run(self, operation: Operation[T]) -> T:
+    def run(self, work: Work[T]) -> T:
         """Run an operation to its end and return its value."""
-        return drive(self, operation.steps())
+        return drive(self, work)
 
 
 def run(work: Work[T], using: str | None = None) -> T:
     """Run an operation on Django's connection, in the caller's transaction if there is one.
 
-    Args:
-        work: what an engine function returned, or its steps.
-        using: alias of the database; ``LEASEQUEUE["DATABASE"]`` by default.
+    ``using`` is the alias of the database, ``LEASEQUEUE["DATABASE"]`` by default.
     """
-    steps = work.steps() if isinstance(work, Operation) else work
-    return drive(DjangoExecutor(using or conf.settings.DATABASE), steps)
+    return drive(DjangoExecutor(using or conf.settings.DATABASE), work)
 
 
-class ConnectionExecutor:
-    """Runs operations on a psycopg connection of its own (workers, the reaper, benchmarks)."""
+class _OnConnection(Generic[C]):
+    """Base of executors on a psycopg connection."""
 
     #: Not Django's connection: its transactions are none of ours.
     using: str | None = None
 
-    def __init__(self, connection: psycopg.Connection[Any]) -> None:
-        self.connection = connection
+    def __init__(self, connection: C) -> None:
+        self.connection: C = connection
         self._ours = False
 
     def _autocommit(self) -> bool:
-        connection = self.connection
-        return self._ours or (connection.autocommit and connection.info.transaction_status == _IDLE)
+        connection: psycopg.BaseConnection[Any] = self.connection
+        return self._ours or bool(connection.autocommit and connection.info.transaction_status == _IDLE)
+
+
+class ConnectionExecutor(_OnConnection[psycopg.Connection[Any]]):
+    """Runs operations on a psycopg connection of its own (workers, the reaper, benchmarks)."""
 
     def fetch(self, name: str, params: Mapping[str, Any]) -> Rows:
         """Run one statement and return its rows."""
@@ -305,21 +307,13 @@ class ConnectionExecutor:
         finally:
             self._ours = False
 
-    def run(self, operation: Operation[T]) -> T:
+    def run(self, work: Work[T]) -> T:
         """Run an operation to its end and return its value."""
-        return drive(self, operation.steps())
+        return drive(self, work)
 
 
-class AsyncConnectionExecutor:
+class AsyncConnectionExecutor(_OnConnection[psycopg.AsyncConnection[Any]]):
     """Runs operations on a psycopg async connection."""
-
-    def __init__(self, connection: psycopg.AsyncConnection[Any]) -> None:
-        self.connection = connection
-        self._ours = False
-
-    def _autocommit(self) -> bool:
-        connection = self.connection
-        return self._ours or (connection.autocommit and connection.info.transaction_status == _IDLE)
 
     async def fetch(self, name: str, params: Mapping[str, Any]) -> Rows:
         """Run one statement and return its rows."""
@@ -352,7 +346,6 @@ class AsyncConnectionExecutor:
 
     async def run(self, work: Work[T]) -> T:
         """Run an operation to its end and return its value; see ``drive``."""
-        steps = work.steps() if isinstance(work, Operation) else work
         announced: list[tuple[str, dict[str, Any]]] = []
         began = False
 
@@ -376,7 +369,7 @@ class AsyncConnectionExecutor:
 
         try:
             async with AsyncExitStack() as stack:
-                return await twins.arun(steps, perform)
+                return await twins.arun(iter(work), perform)
         except BaseException:
             if began:
                 announced.clear()

@@ -1,11 +1,26 @@
-"""What a request may do: scopes, topics, project."""
+"""What a request may do (scopes, topics, project), and API keys: made, recognised, trusted for a moment."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import hashlib
+import hmac
+import secrets
+import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import NamedTuple
 
-from ..models.operators import ApiScope
+from django.db import transaction
+from django.utils import timezone
+
+from .. import conf
+from ..conf import process
+from ..engine import audit, clock
+from ..engine.operation import Steps, operation
+from ..engine.outage import passes
+from ..models.operators import ApiKey, ApiScope
+from .errors import ApiError
 
 READ, WRITE, DELETE, ADMIN, PROJECTS, EMIT = (str(scope) for scope in ApiScope.values)
 ALL_SCOPES: frozenset[str] = frozenset(ApiScope.values)
@@ -43,3 +58,180 @@ class Access:
 
 #: Everybody, where the API is open.
 OPEN = Access("everybody", ALL_SCOPES)
+
+
+CHALLENGE = {"WWW-Authenticate": 'Bearer realm="leasequeue"'}
+
+
+def unauthorized(why: str) -> ApiError:
+    """Return the error for a request whose key is missing or not good."""
+    how = (
+        "Send a key as 'Authorization: Bearer <key>'. Keys are made with 'manage.py leasequeue_apikey create'. To open"
+        " the API to everybody, set LEASEQUEUE['API']['ACCESS'] = 'open'."
+    )
+    return ApiError(401, "unauthorized", f"{why} {how}", headers=CHALLENGE)
+
+
+#: The prefix of every token: it sets ours apart from a host's own, and secret scanners find it.
+MARK = "lqk_"
+_PREFIX_BYTES = 6
+#: Seconds between two notes that a key was used.
+USED_EVERY = 60.0
+
+
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def make_token() -> tuple[str, str, str]:
+    """Return a new token, and what is stored of it: its prefix and the SHA-256 of its secret (256 random bits)."""
+    prefix, secret = secrets.token_hex(_PREFIX_BYTES), secrets.token_urlsafe(32)
+    return f"{MARK}{prefix}_{secret}", prefix, _digest(secret)
+
+
+def create_key(
+    name: str,
+    scopes: Sequence[str],
+    *,
+    topics: Sequence[str] = (),
+    project: str = "",
+    expires_at: datetime | None = None,
+    rate_per_second: int | None = None,
+    using: str | None = None,
+    by: audit.Actor = audit.CODE,
+) -> tuple[ApiKey, str]:
+    """Make a key and return it with its token, which is not kept and cannot be shown again; the audit says so.
+
+    ``topics`` are beginnings of names, none for all; ``expires_at`` is aware. ``ValidationError`` says what cannot be.
+    """
+    token, prefix, digest = make_token()
+    key = ApiKey(
+        name=name,
+        prefix=prefix,
+        digest=digest,
+        scopes=list(scopes),
+        topics=list(topics),
+        project=project,
+        expires_at=expires_at,
+        rate_per_second=rate_per_second,
+    )
+    key.full_clean()
+    using = using or conf.settings.DATABASE
+    with transaction.atomic(using=using):
+        key.save(using=using)
+        note("create_key", key, by)
+    return key, token
+
+
+def rotate_key(key: ApiKey, *, by: audit.Actor = audit.CODE) -> str:
+    """Give a key a new secret and return its token; the old one stops working, and the audit says who did it."""
+    token, key.prefix, key.digest = make_token()
+    with transaction.atomic(using=key._state.db):
+        key.save(update_fields=["prefix", "digest"])
+        note("rotate_key", key, by)
+    return token
+
+
+def revoke_key(key: ApiKey, *, by: audit.Actor = audit.CODE) -> bool:
+    """Make a key useless for good; the audit says who did it. Return whether it was not revoked before."""
+    now = timezone.now()
+    with transaction.atomic(using=key._state.db):
+        done = ApiKey.objects.using(key._state.db).filter(pk=key.pk, revoked_at=None).update(revoked_at=now)
+        if done:
+            key.revoked_at = now
+            note("revoke_key", key, by)
+    return bool(done)
+
+
+def note(action: str, key: ApiKey, by: audit.Actor) -> None:
+    """Write to the audit what was done to a key, in the transaction that does it; of its secret nothing."""
+    fields = {name: getattr(key, name) for name in ("name", "prefix", "scopes", "topics", "rate_per_second")}
+    ends = None if key.expires_at is None else key.expires_at.isoformat()
+    detail = {"key": key.pk, **fields, "expires_at": ends}
+    audit.write(action, **by._asdict(), project=key.project, detail=detail, using=key._state.db)
+
+
+class KeyRow(NamedTuple):
+    """A row of ``apikey_find``; ``note`` tells whether its use is to be noted."""
+
+    id: int
+    name: str
+    digest: str
+    scopes: list[str]
+    topics: list[str]
+    project: str
+    rate_per_second: int | None
+    expires_at: datetime | None
+    revoked: bool
+    note: bool
+
+
+class _Known(NamedTuple):
+    """A key as it was read, and when (monotonic seconds)."""
+
+    row: KeyRow
+    access: Access
+    read_at: float
+
+
+@operation
+def find(prefix: str) -> Steps[KeyRow | None]:
+    """Read a key by its prefix, and note its use once a minute while the server takes writes."""
+    rows = yield "apikey_find", {"prefix": prefix, "every": USED_EVERY}
+    if not rows:
+        return None
+    found = KeyRow._make(rows[0])
+    if found.note:
+        try:
+            yield "apikey_used", {"id": found.id, "every": USED_EVERY}
+        except Exception as error:
+            # Who reads is served during a failover and beside a full disk.
+            if not passes(error):
+                raise
+    return found
+
+
+class KeyRing:
+    """The keys that this process has seen, each trusted for a moment (``KEY_CACHE_SECONDS``).
+
+    Looking a key up is split in two, so that sync and async callers share it: ``recall`` asks the memory; when it does
+    not know, run ``find`` and give the row to ``learn``.
+    """
+
+    def __init__(self) -> None:
+        self._known: process.Memory[str, _Known] = process.Memory()
+
+    def recall(self, prefix: str) -> _Known | None:
+        """Return what is remembered of a key, unless it is too old."""
+        known = self._known.get(prefix)
+        if known is None or time.monotonic() - known.read_at > conf.settings.API.KEY_CACHE_SECONDS:
+            return None
+        return known
+
+    def knows(self, prefix: str, secret: str) -> bool:
+        """Return whether a key was seen with this secret, however long ago."""
+        known = self._known.get(prefix)
+        return known is not None and hmac.compare_digest(_digest(secret), known.row.digest)
+
+    def learn(self, prefix: str, row: KeyRow | None) -> _Known | None:
+        """Remember a key as it was read; ``None`` if there is none."""
+        if row is None:
+            self._known.pop(prefix, None)
+            return None
+        rights = frozenset(row.scopes), tuple(row.topics), row.project, row.rate_per_second
+        known = self._known[prefix] = _Known(row, Access(f"key:{row.id}:{row.name}", *rights), time.monotonic())
+        return known
+
+    def check(self, known: _Known | None, secret: str) -> Access:
+        """Return the rights of a key, or refuse it; a wrong secret and an unknown key take the same time."""
+        fits = hmac.compare_digest(_digest(secret), known.row.digest if known else _digest(""))
+        if known is None or not fits:
+            raise unauthorized("This key is unknown.")
+        if known.row.revoked:
+            raise unauthorized("This key was revoked.")
+        if known.row.expires_at is not None and known.row.expires_at <= clock.now().astimezone(UTC):
+            raise unauthorized("This key has expired.")
+        return known.access
+
+
+ring = KeyRing()

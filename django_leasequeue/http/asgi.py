@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 from asgiref.sync import ThreadSensitiveContext, async_to_sync
 from django.core.exceptions import RequestDataTooBig
@@ -91,41 +91,46 @@ class ApiHandler(ASGIHandler):
         first = await receive()
         if first["type"] == "http.disconnect":
             return
-        watcher = _Watcher(receive)
-        body = _Unread(receive, first, watcher)
-        if body.more:
-            scope[UNREAD] = body
+        client = _Client(receive, first)
+        if client.more:
+            scope[UNREAD] = client
         set_script_prefix(scope.get("root_path", ""))
-        file: Any = _BodyFile(body) if body.more else io.BytesIO(first.get("body", b""))
+        file: Any = _BodyFile(client) if client.more else io.BytesIO(first.get("body", b""))
         request, refused = self.create_request(scope, file)
         if request is None:
             if refused is not None:
                 await self.send_response(refused, send)
             return
-        if not body.more:
-            watcher.start()
+        if not client.more:
+            client.watch()
         try:
             response = await self.run_get_response(request)
-            await body.skip()
+            await client.skip()
             await self.send_response(response, send)
         except asyncio.CancelledError:
-            if not watcher.gone:
+            if not client.gone:
                 raise
-            watcher.forgive()
+            client.task.uncancel()  # the cancellation was ours, and is over
         finally:
-            watcher.close()
+            client.close()
 
 
-class _Unread:
-    """A body that is on its way, after its first message; the watcher starts at its end."""
+class _Client:
+    """The client of a request: its body, of which the first message is there, and whether it goes away.
 
-    def __init__(self, receive: Receive, first: Message, watcher: _Watcher) -> None:
+    From the body's end on it is watched: when it goes away the request's task is cancelled.
+    """
+
+    def __init__(self, receive: Receive, first: Message) -> None:
         self._receive = receive
-        self._watcher = watcher
         self._first = first.get("body", b"")
         self.more: bool = first.get("more_body", False)
         #: The body that a host's authentication class has read: the view gets it as well.
         self.kept: bytes | None = None
+        self.gone = False
+        self.task = cast("asyncio.Task[Any]", asyncio.current_task())
+        self._timer: asyncio.TimerHandle | None = None
+        self._watcher: asyncio.Task[None] | None = None
 
     async def read(self, limit: int) -> bytes | None:
         """Return the body: in memory while it comes, on disk beyond Django's usual size; ``None`` beyond the limit."""
@@ -142,7 +147,7 @@ class _Unread:
             return await in_thread(file.read) if size > IN_MEMORY else file.read()
 
     async def skip(self) -> None:
-        """Throw away what is left, up to the length of the longest body."""
+        """Throw away what is left of the body, up to the length of the longest."""
         left = conf.settings.API.MAX_BODY_BYTES
         while self.more and left >= 0:
             left -= len(await self._next())
@@ -151,18 +156,40 @@ class _Unread:
         message = await self._receive()
         self.more = message.get("more_body", False)
         if message["type"] == "http.disconnect":
-            self._watcher.left()
+            self._leaves()
             await asyncio.sleep(0)  # which is cancelled
         elif not self.more:
-            self._watcher.start()
+            self.watch()
         found: bytes = message.get("body", b"")
         return found
+
+    def watch(self) -> None:
+        """Watch from now on: the body has been read."""
+
+        def begin() -> None:
+            self._watcher = asyncio.ensure_future(self._watch())
+
+        self._timer = asyncio.get_running_loop().call_later(WATCH_AFTER, begin)
+
+    async def _watch(self) -> None:
+        if (await self._receive())["type"] == "http.disconnect":
+            self._leaves()
+
+    def _leaves(self) -> None:
+        self.gone = True
+        self.task.cancel()
+
+    def close(self) -> None:
+        """Watch no more."""
+        for watching in (self._timer, self._watcher):
+            if watching is not None:
+                watching.cancel()
 
 
 class _BodyFile(io.RawIOBase):
     """A body that is on its way, for a host's authentication class that reads it: in its thread, and as a whole."""
 
-    def __init__(self, body: _Unread) -> None:
+    def __init__(self, body: _Client) -> None:
         self._body = body
 
     def read(self, size: int = -1) -> bytes:
@@ -172,47 +199,6 @@ class _BodyFile(io.RawIOBase):
         if found is None:
             raise RequestDataTooBig("The body is too large.")
         return found
-
-
-class _Watcher:
-    """Cancels the request's task when the client goes away."""
-
-    def __init__(self, receive: Receive) -> None:
-        self.gone = False
-        self._receive = receive
-        self._main = asyncio.current_task()
-        self._task: asyncio.Task[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
-
-    def start(self) -> None:
-        """Watch from now on: the body has been read."""
-        self._timer = asyncio.get_running_loop().call_later(WATCH_AFTER, self._begin)
-
-    def _begin(self) -> None:
-        self._task = asyncio.ensure_future(self._watch())
-
-    async def _watch(self) -> None:
-        message = await self._receive()
-        if message["type"] == "http.disconnect":
-            self.left()
-
-    def left(self) -> None:
-        """The client has gone away."""
-        if self._main is not None:
-            self.gone = True
-            self._main.cancel()
-
-    def forgive(self) -> None:
-        """The cancellation was ours, and is over."""
-        if self._main is not None:
-            self._main.uncancel()
-
-    def close(self) -> None:
-        """Watch no more."""
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._task is not None:
-            self._task.cancel()
 
 
 def _of_ours(scope: Scope, starts: tuple[str, ...]) -> ResolverMatch | None:
@@ -232,19 +218,15 @@ def beside(django: Application | None, *prefixes: str) -> Application:
 
     Only the doors' own views are served without the host's middleware, also where other views have addresses below a
     prefix. It also speaks the ``lifespan`` protocol: views are imported when the server starts, connections closed when
-    it ends.
-
-    Args:
-        django: what ``get_asgi_application()`` returned; ``None``: there is nothing here but the doors.
-        prefixes: where the doors are mounted in the host's URLs, for example ``"/v0/"``.
+    it ends. ``django`` is what ``get_asgi_application()`` returned, ``None``: there is nothing here but the doors;
+    ``prefixes`` are where these are mounted in the host's URLs, for example ``"/v0/"``.
     """
     doors = ApiHandler()
-    starts = tuple(prefixes)
 
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await _lifespan(receive, send)
-        elif scope["type"] == "http" and (match := _of_ours(scope, starts)) is not None:
+        elif scope["type"] == "http" and (match := _of_ours(scope, prefixes)) is not None:
             scope[MATCH] = match
             await doors(scope, receive, send)
         elif django is not None:

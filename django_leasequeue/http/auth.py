@@ -1,38 +1,47 @@
-"""Authentication: our API keys, then the host's own DRF classes; tokens stay out of access logs."""
+"""Authentication: our API keys, then the host's own DRF classes; limits of a key's requests and of unknown keys."""
 
 from __future__ import annotations
 
-import logging
-import re
-from collections.abc import Callable, Iterator, Mapping
+import hashlib
+import ipaddress
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
+from threading import Lock
+from time import monotonic
 from typing import Any
 
 from asgiref.sync import sync_to_async
 from django.conf import settings as django_settings
 from django.contrib.auth.models import AnonymousUser
+from django.core.cache import BaseCache, caches
 from django.utils.module_loading import import_string
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
 from .. import conf, engine
-from .access import ADMIN, ALL_SCOPES, DELETE, EMIT, OPEN, READ, WRITE, Access
-from .errors import ApiError
-from .keys import MARK, find, ring
-from .running import RequestRunner
-from .throttle import looking_up
-
-_CHALLENGE = {"WWW-Authenticate": 'Bearer realm="leasequeue"'}
-_HOW = (
-    "Send a key as 'Authorization: Bearer <key>'. Keys are made with 'manage.py leasequeue_apikey create'. To open the"
-    " API to everybody, set LEASEQUEUE['API']['ACCESS'] = 'open'."
+from ..conf import process
+from .access import (
+    ADMIN,
+    ALL_SCOPES,
+    CHALLENGE,
+    DELETE,
+    EMIT,
+    MARK,
+    OPEN,
+    READ,
+    WRITE,
+    Access,
+    find,
+    ring,
+    unauthorized,
 )
-
-
-def unauthorized(why: str) -> ApiError:
-    """Return the error for a request whose key is missing or not good."""
-    return ApiError(401, "unauthorized", f"{why} {_HOW}", headers=_CHALLENGE)
+from .errors import ApiError
+from .running import RequestRunner
+from .streaming import advise_pace
 
 
 def bearer(request: Request, *, in_query: bool = False) -> str | None:
@@ -57,8 +66,7 @@ class ApiKeyAuthentication(BaseAuthentication):
     def authenticate(self, request: Request) -> tuple[AnonymousUser, Access] | None:
         """Return the anonymous user and the key's rights; ``None`` when the request carries no key of ours.
 
-        Raises:
-            ApiError: the key is unknown, revoked or expired; or too many unknown ones came from there.
+        ``ApiError``: the key is unknown, revoked or expired; or too many unknown ones came from there.
         """
         parts = split_token(bearer(request) or "")
         if parts is None:
@@ -68,10 +76,10 @@ class ApiKeyAuthentication(BaseAuthentication):
         if known is None:
             with looking_up(request, prefix, secret):
                 known = ring.learn(prefix, engine.run(find(prefix)))
-        return AnonymousUser(), _granted(ring.check(known, secret))
+        return AnonymousUser(), ring.check(known, secret)
 
     def authenticate_header(self, request: Request) -> str:
-        return _CHALLENGE["WWW-Authenticate"]
+        return CHALLENGE["WWW-Authenticate"]
 
 
 def split_token(token: str) -> tuple[str, str] | None:
@@ -80,12 +88,6 @@ def split_token(token: str) -> tuple[str, str] | None:
         return None
     prefix, found, secret = token.removeprefix(MARK).partition("_")
     return (prefix, secret) if found and 0 < len(prefix) <= 16 and len(token) <= 200 else None
-
-
-def _granted(found: Access | str) -> Access:
-    if isinstance(found, str):
-        raise unauthorized(found)
-    return found
 
 
 @cache
@@ -104,9 +106,10 @@ async def authenticate(request: Request, runner: RequestRunner, *, in_query: boo
         prefix, secret = parts
         known = ring.recall(prefix)
         if known is None:
+            # The keys are in the default database, wherever the queues are.
             with looking_up(request, prefix, secret):
-                known = ring.learn(prefix, await runner_of_keys(runner).run(find(prefix)))
-        access = _granted(ring.check(known, secret))
+                known = ring.learn(prefix, await runner.on(conf.settings.DATABASE).run(find(prefix)))
+        access = ring.check(known, secret)
         request.user, request.auth = AnonymousUser(), access
         return access
     for path in conf.settings.API.AUTHENTICATION_CLASSES:
@@ -123,12 +126,6 @@ async def authenticate(request: Request, runner: RequestRunner, *, in_query: boo
         request.user, request.auth = AnonymousUser(), OPEN
         return OPEN
     raise unauthorized("This API needs a key.")
-
-
-def runner_of_keys(runner: RequestRunner) -> RequestRunner:
-    """Return a runner for the database that holds the keys: the default one, wherever the queues are."""
-    home = conf.settings.DATABASE
-    return runner if runner.using == home else RequestRunner(home, threaded=runner.threaded)
 
 
 #: The Django permission that stands for a scope, for users whom the host has logged in. None stands for ``projects``: a
@@ -174,68 +171,108 @@ class HasScopes(BasePermission):
         return isinstance(access, Access) and not access.missing(needed)
 
 
-# Keeping tokens out of access logs: ``?token=`` is for browsers' event streams, and servers log the whole address.
-
-#: Loggers of servers that write a line for each request.
-ACCESS_LOGGERS = (
-    "uvicorn.access",
-    "hypercorn.access",
-    "gunicorn.access",
-    "daphne.access",
-    "django.server",
-    "django.channels.server",
-)
-
-# A query stands behind an address, or alone (gunicorn's %(q)s).
-_TOKEN = re.compile(r"((?:^|[?&])token=)[^&\s\"']+")
+#: Seconds of one window: short, so that a client that waits for ``Retry-After`` never waits long.
+WINDOW = 1.0
 
 
-def redact(text: str) -> str:
-    """Return an address or a log line without the token in its query."""
-    return _TOKEN.sub(r"\1[redacted]", text)
+async def throttle(access: Access, limit: int) -> None:
+    """Count one request of a caller, of so many a second; answer 429 beyond.
 
-
-def _plain(value: Any) -> Any:
-    return redact(value) if isinstance(value, str) else value
-
-
-class _Redacted(Mapping[str, Any]):
-    """A server's own mapping of log atoms, its tokens masked.
-
-    Servers answer for names that they do not list (gunicorn: any header, and ``-`` for what is not there): each name is
-    asked of their mapping.
+    Server processes count together when they share the cache (``THROTTLE_CACHE``).
     """
-
-    def __init__(self, atoms: Mapping[str, Any]) -> None:
-        self._atoms = atoms
-
-    def __getitem__(self, name: str) -> Any:
-        return _plain(self._atoms[name])
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._atoms)
-
-    def __len__(self) -> int:
-        return len(self._atoms)
+    now = time.time()
+    window = int(now / WINDOW)
+    # memcached takes neither spaces nor long names.
+    digest = hashlib.sha256(access.who.encode(errors="surrogatepass")).hexdigest()
+    key = f"leasequeue:rate:{digest}:{window}"
+    if await sync_to_async(_count)(caches[conf.settings.API.THROTTLE_CACHE], key) > limit:
+        wait = (window + 1) * WINDOW - now
+        message = f"This key may make {limit} requests a second. Try again in {wait:.1f} s, or use larger batches."
+        advise_pace(access.who, message, wait)
+        raise _throttled(message, wait)
 
 
-class RedactTokens(logging.Filter):
-    """Takes tokens out of the arguments and the message of a record."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        if isinstance(record.msg, str):
-            record.msg = redact(record.msg)
-        if isinstance(record.args, tuple):
-            record.args = tuple(_plain(item) for item in record.args)
-        elif isinstance(record.args, Mapping) and not isinstance(record.args, _Redacted):
-            record.args = _Redacted(record.args)
-        return True
+def _count(cache: BaseCache, key: str) -> int:
+    if cache.add(key, 1, timeout=10):
+        return 1
+    try:
+        return cache.incr(key)
+    except ValueError:  # it expired between the two calls
+        cache.set(key, 1, timeout=10)
+        return 1
 
 
-_FILTER = RedactTokens()
+def _throttled(message: str, wait: float) -> ApiError:
+    return ApiError(429, "throttled", message, headers={"Retry-After": str(max(1, round(wait)))})
 
 
-def redact_access_logs() -> None:
-    """Redact the access logs of the common servers, whichever of them runs this process. May be called again."""
-    for name in ACCESS_LOGGERS:
-        logging.getLogger(name).addFilter(_FILTER)
+#: Addresses that a process remembers; the one that was not heard of for longest goes first.
+_REMEMBERED = 10_000
+#: Bits of an IPv6 address that stand for one client: an access line has at least a /64 network.
+_IPV6_BITS = 64
+
+
+class Guesses:
+    """What is left to each address: ``UNKNOWN_KEYS_PER_MINUTE`` at once, refilled over a minute."""
+
+    def __init__(self) -> None:
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._lock = Lock()
+        process.when_forgetting(self._left.clear)
+
+    def spend(self, address: str, count: int = 1) -> float:
+        """Take one (-1 gives it back); return 0, or the seconds until there is one again."""
+        limit, now = conf.settings.API.UNKNOWN_KEYS_PER_MINUTE, monotonic()
+        if limit is None:
+            return 0.0
+        with self._lock:
+            left, at = self._left.get(address, (float(limit), 0.0))
+            left = min(float(limit), left + (now - at) * limit / 60)
+            if left < count:
+                return (1 - left) * 60 / limit
+            self._left[address] = (min(float(limit), left - count), now)
+            self._left.move_to_end(address)
+            if len(self._left) > _REMEMBERED:
+                self._left.popitem(last=False)
+        return 0.0
+
+
+guesses = Guesses()
+
+
+def client_address(request: Request) -> str:
+    """Return the address of a request's client, as far as ``PROXIES`` says whom to believe; of IPv6 its network."""
+    text = str(request.META.get("REMOTE_ADDR") or "")
+    count = conf.settings.API.PROXIES
+    hops = [hop.strip() for hop in request.META.get("HTTP_X_FORWARDED_FOR", "").split(",") if hop.strip()]
+    if count and len(hops) >= count:
+        text = hops[-count]
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:  # a Unix socket, or not what a proxy sends
+        return text[:64]
+    if isinstance(address, ipaddress.IPv4Address):
+        return str(address)
+    return str(address.ipv4_mapped or ipaddress.ip_network((int(address), _IPV6_BITS), strict=False))
+
+
+@contextmanager
+def looking_up(request: Request, prefix: str, secret: str) -> Iterator[None]:
+    """Count the look-up of a key as a guess of the client, unless this process knows the key or it proves to be one.
+
+    What is too much is answered 429 before anything is looked up.
+    """
+    if ring.knows(prefix, secret):
+        yield
+        return
+    address = client_address(request)
+    wait = guesses.spend(address)
+    if wait:
+        raise _throttled("Too many unknown keys came from this address. Try again later, with a key that is one.", wait)
+    good = True  # or not looked up
+    try:
+        yield
+        good = ring.knows(prefix, secret)
+    finally:
+        if good:
+            guesses.spend(address, -1)

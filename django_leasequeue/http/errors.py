@@ -54,17 +54,31 @@ class ErrorAnswer(NamedTuple):
         return {"error": error}
 
 
-#: The engine's errors, the most special first.
-_ENGINE: list[tuple[type[Exception], int, str]] = [
-    (ours.BatchTooLarge, 400, "batch_too_large"),
-    (ours.PayloadTooLarge, 400, "record_too_large"),
-    (ours.QueueNotFound, 404, "topic_not_found"),
-    (ours.NotAQueue, 409, "not_a_queue"),
-    (ours.LogTruncated, 409, "log_truncated"),
-    (ours.LeaseLost, 409, "lease_lost"),
-    (ours.QueueConflict, 409, "topic_exists_incompatible"),
-    (ours.QueueFull, 422, "topic_full"),
-    (ours.InvalidOption, 400, "invalid_request"),
+#: What errors are for clients, the most special first: status, code, and the message where it is not the error's own.
+_KNOWN: list[tuple[type[Exception], int, str, str]] = [
+    (ours.BatchTooLarge, 400, "batch_too_large", ""),
+    (ours.PayloadTooLarge, 400, "record_too_large", ""),
+    (
+        ours.QueueNotFound,
+        404,
+        "topic_not_found",
+        "There is no topic {about!r}. Create it with PUT, or by its first write.",
+    ),
+    (
+        ours.NotAQueue,
+        409,
+        "not_a_queue",
+        "{about!r} is a log, not a queue: read it with diff or watch. Jobs are leased from queues only.",
+    ),
+    (ours.LogTruncated, 409, "log_truncated", ""),
+    (ours.LeaseLost, 409, "lease_lost", ""),
+    (ours.QueueConflict, 409, "topic_exists_incompatible", ""),
+    (ours.QueueFull, 422, "topic_full", ""),
+    (ours.InvalidOption, 400, "invalid_request", ""),
+    (Http404, 404, "not_found", "There is nothing at this address."),
+    (DjangoPermissionDenied, 403, "forbidden", "This is not allowed."),
+    (RequestDataTooBig, 413, "payload_too_large", "The body is too large: split the request."),
+    (SuspiciousOperation, 400, "invalid_request", "The request is malformed."),
 ]
 
 #: Codes that a validation error may carry; everything else is ``invalid_request``.
@@ -92,24 +106,21 @@ def describe(error: Exception, topic: str | None = None) -> ErrorAnswer:
         logger.warning("A request was answered 503: %s", error)
         message = "The storage of large payloads is not reachable. Nothing was changed; try again."
         return ErrorAnswer(503, "not_ready", message, {}, RETRY)
-    if isinstance(error, ours.LeaseQueueError):
-        for kind, status, code in _ENGINE:
-            if isinstance(error, kind):
-                about = topic or getattr(error, "queue", None)
-                named: dict[str, Any] = {"topic": about} if about is not None and status in (404, 409) else {}
-                if isinstance(error, ours.LogTruncated):
-                    named |= {"next_from_seq": error.kept, "timeline": error.timeline}
-                message = _sentence(str(error))
-                if isinstance(error, ours.QueueNotFound):
-                    message = f"There is no topic {about!r}. Create it with PUT, or by its first write."
-                elif isinstance(error, ours.NotAQueue):
-                    message = (
-                        f"{error.queue!r} is a log, not a queue: read it with diff or watch. Jobs are leased from"
-                        " queues only."
-                    )
-                return ErrorAnswer(status, code, message, named)
-    if isinstance(error, drf.APIException | Http404 | DjangoPermissionDenied | SuspiciousOperation):
-        return _from_framework(error)
+    if isinstance(error, drf.ValidationError):
+        return _from_validation(error)
+    if isinstance(error, drf.APIException):
+        status, wait = int(error.status_code), getattr(error, "wait", None)
+        headers = {"Retry-After": str(max(1, round(wait)))} if wait else {}
+        code = _STATUS_CODES.get(status, "internal" if status >= 500 else "invalid_request")
+        return ErrorAnswer(status, code, _sentence(str(error.detail)), {}, headers)
+    for kind, status, code, message in _KNOWN:
+        if isinstance(error, kind):
+            about = topic or getattr(error, "queue", None)
+            of_topic = isinstance(error, ours.LeaseQueueError) and status in (404, 409) and about is not None
+            detail: dict[str, Any] = {"topic": about} if of_topic else {}
+            if isinstance(error, ours.LogTruncated):
+                detail |= {"next_from_seq": error.kept, "timeline": error.timeline}
+            return ErrorAnswer(status, code, message.format(about=about) or _sentence(str(error)), detail)
     if isinstance(error, psycopg.DataError | DataError | psycopg.errors.StatementTooComplex):
         line = str(error).strip().split("\n", 1)[0].rstrip(".")
         return ErrorAnswer(400, "invalid_request", f"The database cannot store this: {line}.")
@@ -136,26 +147,6 @@ _STATUS_CODES = {
     415: "unsupported_media_type",
     429: "throttled",
 }
-
-
-def _from_framework(error: Exception) -> ErrorAnswer:
-    if isinstance(error, Http404):
-        return ErrorAnswer(404, "not_found", "There is nothing at this address.")
-    if isinstance(error, DjangoPermissionDenied):
-        return ErrorAnswer(403, "forbidden", "This is not allowed.")
-    if isinstance(error, RequestDataTooBig):
-        return ErrorAnswer(413, "payload_too_large", "The body is too large: split the request.")
-    if isinstance(error, drf.ValidationError):
-        return _from_validation(error)
-    if not isinstance(error, drf.APIException):
-        return ErrorAnswer(400, "invalid_request", "The request is malformed.")
-    status = int(error.status_code)
-    headers = {}
-    wait = getattr(error, "wait", None)
-    if wait:
-        headers["Retry-After"] = str(max(1, round(wait)))
-    code = _STATUS_CODES.get(status, "internal" if status >= 500 else "invalid_request")
-    return ErrorAnswer(status, code, _sentence(str(error.detail)), {}, headers)
 
 
 def _from_validation(error: drf.ValidationError) -> ErrorAnswer:

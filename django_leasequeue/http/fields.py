@@ -76,53 +76,43 @@ class Body(Serializer):
     nulls: frozenset[str] = frozenset()
 
 
-def _add_help(kwargs: dict[str, Any], text: Callable[[], str]) -> None:
-    """Let a field's description end with a text that is made when it is read."""
-    given = kwargs.get("help_text")
-    kwargs["help_text"] = lazy(lambda: f"{given} {text()}" if given else text(), str)()
-
-
 class Integer(Field):
-    """An integer: neither ``true`` nor text nor 1.0. Out of range it is refused, or cut to the range (``clamp``)."""
+    """An integer: neither ``true`` nor text nor 1.0.
+
+    Out of range it is refused, or cut to the range (``clamp``), or cut above to what ``most`` returns at the moment.
+    """
 
     default_error_messages = {"type": "it must be an integer.", "range": "it must be from {low} to {high}."}
 
-    def __init__(self, *, low: int = 0, high: int = 2**63 - 1, clamp: bool = False, **kwargs: Any) -> None:
-        self.low, self.high, self.clamp = low, high, clamp
-        if clamp:
-            _add_help(kwargs, lambda: f"Cut to {low}..{high}.")
+    def __init__(
+        self,
+        *,
+        low: int = 0,
+        high: int = 2**63 - 1,
+        clamp: bool = False,
+        most: Callable[[], int] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self.low, self.high, self.clamp, self.most = low, high, clamp, most
+        if clamp or most is not None:
+            given = kwargs.get("help_text")
+            kwargs["help_text"] = lazy(
+                lambda: f"{given + ' ' if given else ''}Cut to {f'{low}..{high}' if most is None else most()}.", str
+            )()
         super().__init__(**kwargs)
 
     def json_schema(self) -> Json:
-        return {"type": "integer"} if self.clamp else {"type": "integer", "minimum": self.low, "maximum": self.high}
+        low = {} if self.clamp else {"minimum": self.low}
+        return {"type": "integer", **low, **({} if self.clamp or self.most is not None else {"maximum": self.high})}
 
     def to_internal_value(self, data: Any) -> int:
         if isinstance(data, bool) or not isinstance(data, int):
             self.fail("type")
         if self.clamp:
             return min(max(data, self.low), self.high)
-        if not self.low <= data <= self.high:
+        if data < self.low or (self.most is None and data > self.high):
             self.fail("range", low=self.low, high=self.high)
-        return data
-
-
-class CutInteger(Integer):
-    """An integer that is refused below its range and cut to it above; ``most`` returns the highest at the moment."""
-
-    def __init__(self, *, most: Callable[[], int], **kwargs: Any) -> None:
-        self.most = most
-        _add_help(kwargs, lambda: f"Cut to {most()}.")
-        super().__init__(**kwargs)
-
-    def json_schema(self) -> Json:
-        return {"type": "integer", "minimum": self.low}
-
-    def to_internal_value(self, data: Any) -> int:
-        if isinstance(data, bool) or not isinstance(data, int):
-            self.fail("type")
-        if data < self.low:
-            self.fail("range", low=self.low, high=self.high)
-        return min(data, self.most())
+        return data if self.most is None else min(data, self.most())
 
 
 class Boolean(Field):

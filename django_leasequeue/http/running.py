@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, nullcontext
 from functools import partial
 from typing import TypeVar, cast
 
 from asgiref.sync import sync_to_async
 
 from .. import conf
-from ..engine import AsyncConnectionExecutor, ConnectionExecutor, DjangoExecutor, Operation, Work, run
+from ..engine import AsyncConnectionExecutor, ConnectionExecutor, DjangoExecutor, Operation, Work
 from ..engine.operation import Steps
 from ..engine.pool import borrow, connect, in_thread, patiently
+from ..engine.runner import drive
 from . import payload
 
 T = TypeVar("T")
@@ -35,50 +36,53 @@ class RequestRunner:
         self.using = using
         self.threaded = threaded or in_thread()
 
+    def on(self, using: str) -> RequestRunner:
+        """Return the request's runner for a database."""
+        return self if using == self.using else RequestRunner(using, threaded=self.threaded)
+
     async def run(self, work: Work[T], *, large: bool = False) -> T:
         """Run an operation; ``large``: its parameters are, and preparing them would hold the event loop."""
-        if self.threaded:
-            return await sync_to_async(self._run)(work)
-        if large:
-            return (await self._aside(work, flush=False))[0]
+        if self.threaded or large:
+            return (await self._in_thread(work, flush=False))[0]
         async with borrow(self.using) as connection:
             return await AsyncConnectionExecutor(connection).run(work)
 
-    def _run(self, work: Work[T]) -> T:
-        with patiently(self.using):
-            return run(work, self.using)
-
-    async def run_flushed(self, operation: Operation[T], *, large: bool = False) -> tuple[T, float]:
+    async def run_flushed(self, work: Work[T], *, large: bool = False) -> tuple[T, float]:
         """Run an operation in a transaction of its own and return its value and the milliseconds that the commit took.
 
         On a topic with durability ``fsync`` that is the flush: the statements themselves do not wait for the disk.
         """
-        if self.threaded:
-            return await sync_to_async(self._flushed)(operation)
-        if large:
-            return await self._aside(operation, flush=True)
+        if self.threaded or large:
+            return await self._in_thread(work, flush=True)
         async with borrow(self.using) as connection:
             executor = AsyncConnectionExecutor(connection)
             async with executor.transaction():
-                value = await executor.run(operation)
+                value = await executor.run(work)
                 ended = time.perf_counter()
             return value, (time.perf_counter() - ended) * 1000
 
-    def _flushed(self, operation: Operation[T]) -> tuple[T, float]:
-        with patiently(self.using):
-            return _flushed(DjangoExecutor(self.using), operation)
+    async def _in_thread(self, work: Work[T], *, flush: bool) -> tuple[T, float]:
+        """Run an operation in the request's thread; if it has none, in another, on a connection of its own."""
+        steps = work.steps() if isinstance(work, Operation) else work
 
-    async def _aside(self, work: Work[T], *, flush: bool) -> tuple[T, float]:
-        """Run an operation in a thread, on a connection of its own."""
+        def here() -> tuple[T, float]:
+            with patiently(self.using):
+                return _carry_out(DjangoExecutor(self.using), steps, flush)
 
         def aside() -> tuple[T, float]:
-            patience = conf.settings.STATEMENT_TIMEOUT or None
-            with closing(connect(self.using, patience=patience)) as connection:
-                executor = ConnectionExecutor(connection)
-                prepared = Operation(lambda: _considerately(work.steps() if isinstance(work, Operation) else work))
-                return _flushed(executor, prepared) if flush else (executor.run(prepared), 0.0)
+            with closing(connect(self.using, patience=conf.settings.STATEMENT_TIMEOUT or None)) as connection:
+                return _carry_out(ConnectionExecutor(connection), _considerately(steps), flush)
 
+        if self.threaded:
+            return await sync_to_async(here)()
         return await asyncio.get_running_loop().run_in_executor(_threads, aside)
+
+
+def _carry_out(executor: DjangoExecutor | ConnectionExecutor, steps: Steps[T], flush: bool) -> tuple[T, float]:
+    with executor.transaction() if flush else nullcontext():
+        value = drive(executor, steps)
+        ended = time.perf_counter()
+    return value, (time.perf_counter() - ended) * 1000
 
 
 def _considerately(steps: Steps[T]) -> Steps[T]:
@@ -94,10 +98,3 @@ def _considerately(steps: Steps[T]) -> Steps[T]:
             go = partial(steps.send, (yield step))
         except Exception as error:  # noqa: BLE001  (the steps may have an answer to it)
             go = partial(steps.throw, error)
-
-
-def _flushed(executor: DjangoExecutor | ConnectionExecutor, operation: Operation[T]) -> tuple[T, float]:
-    with executor.transaction():
-        value = executor.run(operation)
-        ended = time.perf_counter()
-    return value, (time.perf_counter() - ended) * 1000

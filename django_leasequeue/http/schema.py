@@ -236,7 +236,11 @@ def describe_operation(
     parameters: Sequence[Parameter] = (),
     examples: Mapping[str, Any] | None = None,
 ) -> Callable[[F], F]:
-    """Say of a handler what it needs, and describe its operation for the OpenAPI document; see ``endpoint``."""
+    """Say of a handler what it needs (``scopes``), and describe its operation for the OpenAPI document.
+
+    ``name`` is its id there, ``tag`` its group; ``description`` is Markdown. ``adds``: it adds jobs; a topic that moves
+    takes them in its new database.
+    """
 
     def apply(method: F) -> F:
         if SCHEMA is not None:
@@ -285,32 +289,18 @@ def endpoint(
     name: str,
     summary: str,
     *,
-    tag: str,
-    scopes: Iterable[str],
     envelope: Any,
     answers: Mapping[int, Any],
     errors: Mapping[int, Iterable[str]],
-    adds: bool = False,
-    description: Words = "",
     body: type[serializers.BaseSerializer[Any]] | None = None,
-    parameters: Sequence[Parameter] = (),
     examples: Mapping[str, tuple[Any, Any]] | None = None,
+    **said: Any,
 ) -> Callable[[F], F]:
     """Say all of one operation of a door: the view checks its scopes, and the OpenAPI document is made of it.
 
-    Args:
-        name: the operation's id.
-        summary: one line.
-        tag: the group it belongs to.
-        scopes: what a key needs.
-        envelope: fields of every answer; see ``schema_of``.
-        answers: the ``TypedDict`` of each successful answer, by status; a sentence in its place for an event stream.
-        errors: codes by status, beside those that every operation may give.
-        adds: whether it adds jobs: a topic that moves takes them in its new database.
-        description: Markdown.
-        body: the serializer of the request's body.
-        parameters: of the path and the query.
-        examples: by title, the request's body and the answer's.
+    ``envelope`` has the fields of every answer (``schema_of``); ``answers`` are the ``TypedDict`` of each successful
+    one, a sentence in its place for an event stream; ``errors`` are codes by status, beside those that every operation
+    may give; ``examples`` by title the request's body and the answer's. For the rest see ``describe_operation``.
     """
     given = examples or {}
     found = {}
@@ -324,18 +314,8 @@ def endpoint(
     for status, words in [*(_WITH_BODY.items() if body is not None else ()), *errors.items()]:
         codes[status] = tuple(dict.fromkeys((*codes.get(status, ()), *words)))
     found |= {status: _failure(status, words) for status, words in sorted(codes.items())}
-    return describe_operation(
-        name,
-        summary,
-        tag=tag,
-        scopes=scopes,
-        adds=adds,
-        answers=found,
-        description=description,
-        body=body,
-        parameters=parameters,
-        examples={title: request for title, (request, _) in given.items() if request is not None},
-    )
+    requests = {title: request for title, (request, _) in given.items() if request is not None}
+    return describe_operation(name, summary, answers=found, body=body, examples=requests, **said)
 
 
 _ERROR = shape_of(Error)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import signal
 import threading
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -21,16 +23,29 @@ from ..engine.outage import Outage
 from . import payload
 from .errors import ApiError, describe
 
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-
 _stops: process.PerLoop[asyncio.Event] = process.PerLoop(asyncio.Event)
 _chained = False
 
 
 def stopping() -> asyncio.Event:
-    """Return this loop's event that is set when the server is told to stop (SIGTERM, SIGINT, or ``stop``)."""
-    _chain()
+    """Return this loop's event that is set when the server is told to stop (SIGTERM, SIGINT, or ``stop``).
+
+    The signals are heard before the server's own handlers, which go on as before: servers stop accepting and then wait
+    for open connections, without a word to the application before these have ended.
+    """
+    global _chained
+    if not _chained and threading.current_thread() is threading.main_thread():
+        _chained = True
+        for number in (signal.SIGTERM, signal.SIGINT):
+            before = signal.getsignal(number)
+            if callable(before):
+                signal.signal(number, partial(_both, before))
     return _stops.get()
+
+
+def _both(before: Callable[[int, FrameType | None], Any], number: int, frame: FrameType | None) -> Any:
+    stop()
+    return before(number, frame)
 
 
 def stop() -> None:
@@ -38,30 +53,6 @@ def stop() -> None:
     for loop, event in _stops.items():
         with suppress(RuntimeError):  # the loop is closed, and its streams with it
             loop.call_soon_threadsafe(event.set)
-
-
-def _chain() -> None:
-    """Hear the signals before the server's own handlers, which go on as before.
-
-    Servers stop accepting and then wait for open connections, without a word to the application before these have
-    ended.
-    """
-    global _chained
-    if _chained or threading.current_thread() is not threading.main_thread():
-        return
-    _chained = True
-    for number in _SIGNALS:
-        before = signal.getsignal(number)
-        if callable(before):
-            signal.signal(number, _both(before))
-
-
-def _both(before: Callable[[int, FrameType | None], Any]) -> Callable[[int, FrameType | None], Any]:
-    def handle(number: int, frame: FrameType | None) -> Any:
-        stop()
-        return before(number, frame)
-
-    return handle
 
 
 logger = logging.getLogger("django_leasequeue.http")
@@ -132,7 +123,11 @@ def advise_pace(who: str, message: str, seconds: float) -> None:
 def require_stream(request: HttpRequest, who: str) -> None:
     """Answer 406 unless the client takes ``text/event-stream``, 503 under WSGI and when too many streams are open."""
     # Without the header a client takes everything.
-    if not _accepts(request.META.get("HTTP_ACCEPT", "*/*")):
+    for item in request.META.get("HTTP_ACCEPT", "*/*").split(","):
+        kind, *parameters = (part.strip().lower() for part in item.split(";"))
+        if kind in ("text/event-stream", "text/*", "*/*") and "q=0" not in parameters and "q=0.0" not in parameters:
+            break
+    else:
         raise ApiError(406, "not_acceptable", "This is an event stream: send 'Accept: text/event-stream'.")
     if isinstance(request, WSGIRequest):
         raise ApiError(
@@ -145,14 +140,6 @@ def require_stream(request: HttpRequest, who: str) -> None:
     why = _no_place(who)
     if why is not None:
         raise ApiError(503, "not_ready", why, headers={"Retry-After": "2"})
-
-
-def _accepts(accept: str) -> bool:
-    for item in accept.split(","):
-        kind, *parameters = (part.strip().lower() for part in item.split(";"))
-        if kind in ("text/event-stream", "text/*", "*/*") and "q=0" not in parameters and "q=0.0" not in parameters:
-            return True
-    return False
 
 
 class EventStreamResponse(StreamingHttpResponse):
@@ -281,3 +268,64 @@ class Stream:
             else:
                 self.end(self.error(503, "The server stops. Connect again."))
                 return
+
+
+# Tokens stay out of access logs: ``?token=`` is for browsers' event streams, and servers log the whole address.
+
+#: Loggers of servers that write a line for each request.
+ACCESS_LOGGERS = (
+    "uvicorn.access",
+    "hypercorn.access",
+    "gunicorn.access",
+    "daphne.access",
+    "django.server",
+    "django.channels.server",
+)
+
+# A query stands behind an address, or alone (gunicorn's %(q)s).
+_TOKEN = re.compile(r"((?:^|[?&])token=)[^&\s\"']+")
+
+
+def redact(text: str) -> str:
+    """Return an address or a log line without the token in its query."""
+    return _TOKEN.sub(r"\1[redacted]", text)
+
+
+def _plain(value: Any) -> Any:
+    return redact(value) if isinstance(value, str) else value
+
+
+class _Redacted(dict[str, Any]):
+    """A server's own log atoms, their tokens masked.
+
+    Servers answer for names that they do not list (gunicorn: any header, and ``-`` for what is not there).
+    """
+
+    def __init__(self, atoms: Mapping[str, Any]) -> None:
+        super().__init__({name: _plain(value) for name, value in atoms.items()})
+        self._atoms = atoms
+
+    def __missing__(self, name: str) -> Any:
+        return _plain(self._atoms[name])
+
+
+class RedactTokens(logging.Filter):
+    """Takes tokens out of the arguments and the message of a record."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if isinstance(record.msg, str):
+            record.msg = redact(record.msg)
+        if isinstance(record.args, tuple):
+            record.args = tuple(_plain(item) for item in record.args)
+        elif isinstance(record.args, Mapping) and not isinstance(record.args, _Redacted):
+            record.args = _Redacted(record.args)
+        return True
+
+
+_FILTER = RedactTokens()
+
+
+def redact_access_logs() -> None:
+    """Redact the access logs of the common servers, whichever of them runs this process. May be called again."""
+    for name in ACCESS_LOGGERS:
+        logging.getLogger(name).addFilter(_FILTER)

@@ -17,18 +17,18 @@ from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from .. import conf
-from ..engine import Operation, Work
+from .. import conf, engine
+from ..engine import Work
 from ..engine.outage import passes
 from ..engine.queues import presets, routing
+from ..engine.queues.queues import QueueLine
 from . import payload
 from .access import Access
-from .auth import ApiKeyAuthentication, authenticate, require
+from .auth import ApiKeyAuthentication, authenticate, require, throttle
 from .errors import ApiError, describe, outage
 from .fields import Body
 from .running import RECEIVED, UNREAD, RequestRunner
 from .schema import SCHEMA, Parameter, filled
-from .throttle import throttle
 
 #: Warnings of one answer.
 MAX_WARNINGS = 20
@@ -36,7 +36,6 @@ MAX_WARNINGS = 20
 SMALL_BODY = 1_048_576
 
 T = TypeVar("T")
-Scopes = Mapping[str, frozenset[str]]
 
 
 class ApiView(APIView):
@@ -56,12 +55,10 @@ class ApiView(APIView):
     subject: ClassVar[str] = "topic"
     #: Whether anybody may ask, without a key.
     public: ClassVar[bool] = False
-    #: Method -> the scopes that it needs, as its ``endpoint`` says; HEAD needs those of GET.
-    required_scopes: ClassVar[Scopes] = {}
     #: Whether a token in the query counts: event streams only, for browsers.
     token_in_query: ClassVar[bool] = False
 
-    #: The method's function, with what its ``endpoint`` says.
+    #: The method's function, with what its ``endpoint`` says: the scopes that it needs, and more.
     handler: Any
     access: Access
     #: The tenant that the request works for.
@@ -75,12 +72,6 @@ class ApiView(APIView):
 
     if SCHEMA is not None:
         schema = SCHEMA
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        scopes = {name.upper(): getattr(getattr(cls, name, None), "scopes", None) for name in cls.http_method_names}
-        said = {name: needed for name, needed in scopes.items() if needed is not None}
-        cls.required_scopes = said or cls.required_scopes
 
     @classmethod
     def as_view(cls, **initkwargs: Any) -> Any:
@@ -103,14 +94,8 @@ class ApiView(APIView):
             allowed, method = self.allowed_methods, request.method or ""
             handler = getattr(self, method.lower(), None) if method in allowed else None
             if handler is None:
-                raise ApiError(
-                    405,
-                    "method_not_allowed",
-                    f"{method} is not possible here; {' and '.join(allowed)} is."
-                    if allowed
-                    else "Nothing is possible here.",
-                    headers={"Allow": ", ".join(allowed)},
-                )
+                message = f"{method} is not possible here; {' and '.join(allowed) or 'nothing'} is."
+                raise ApiError(405, "method_not_allowed", message, headers={"Allow": ", ".join(allowed)})
             self.handler = handler
             await self._admit(wrapped, topic)
             response: HttpResponseBase = await handler(wrapped, **kwargs)
@@ -128,16 +113,13 @@ class ApiView(APIView):
             limit = conf.settings.API.RATE_PER_SECOND if self.access.rate is None else self.access.rate
             if limit is not None:
                 await throttle(self.access, limit)
-            method = str(request.method)
-            require(self.access, self.required_scopes.get("GET" if method == "HEAD" else method, frozenset()))
+            require(self.access, self.handler.scopes)
             self.project = self.access.project
         self.check_address(request, topic)
         if topic is None:
             return
         require(self.access, frozenset(), topic)
-        alias = routing.alias_of(self.project, topic, adding=getattr(self.handler, "adds", False))
-        if alias != runner.using:
-            self.runner = RequestRunner(alias, threaded=runner.threaded)
+        self.runner = runner.on(routing.alias_of(self.project, topic, adding=getattr(self.handler, "adds", False)))
 
     def check_address(self, request: Request, topic: str | None) -> None:
         """Check what a door asks of a request beside a key, and the name of the topic that the address names."""
@@ -148,23 +130,23 @@ class ApiView(APIView):
         """Run an engine operation on the topic's database."""
         return await self.runner.run(work)
 
-    async def run_on_each(self, operation: Operation[list[T]]) -> tuple[list[T], int]:
-        """Run an operation on every database that has queues; return all answers, and how many databases are away.
+    async def list_queues(self, size: int, **options: Any) -> tuple[list[QueueLine], int]:
+        """Return queues of all databases by name, those that the key may see; and how many databases are away.
 
         If all are away, the error of the last is raised.
         """
-        found: list[T] = []
+        operation = engine.list_queues(project=self.project, prefixes=self.access.prefixes, size=size, **options)
+        found: list[QueueLine] = []
         aliases, away = routing.aliases(), 0
         for alias in aliases:
             try:
-                rows: list[T] = await RequestRunner(alias, threaded=self.runner.threaded).run(operation)
+                rows: list[QueueLine] = await self.runner.on(alias).run(operation)
+                found += rows
             except Exception as error:
                 away += 1
                 if away == len(aliases) or not passes(error):
                     raise
-            else:
-                found += rows
-        return found, away
+        return sorted(found, key=lambda line: line.name)[:size], away
 
     async def body(self) -> dict[str, Any]:
         """Return the valid fields of the request's body; no body is an empty object. Unknown fields become warnings."""
@@ -274,7 +256,7 @@ class ApiView(APIView):
         spent = {"server_total_ms": round((time.perf_counter() - self.began) * 1000, 3), **(performance or {})}
         tail = b'"performance":' + payload.dumps(spent) + b"}"
         text = body[:-1] + (b"," if len(body) > 2 else b"") + tail
-        return _response(text, status)
+        return json_response(text, status)
 
     def refuse(self, error: Exception, topic: str | None = None) -> HttpResponse:
         """Return the answer to a request that failed."""
@@ -283,7 +265,7 @@ class ApiView(APIView):
     async def recheck(self, topics: Iterable[str]) -> None:
         """Raise when the client may not go on (streams): its key was revoked, has expired, or lost a right."""
         access = await authenticate(self.request, self.runner, in_query=self.token_in_query)
-        require(access, self.required_scopes["GET"])
+        require(access, self.handler.scopes)
         for topic in topics:
             require(access, frozenset(), topic)
         if access.project != self.access.project:
@@ -297,11 +279,8 @@ def refusal(error: Exception, topic: str | None = None) -> HttpResponse:
 
 
 def json_response(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> HttpResponse:
-    """Return an answer with a value as its body."""
-    return _response(payload.dumps(content), status, headers)
-
-
-def _response(text: bytes, status: int, headers: Mapping[str, str] | None = None) -> HttpResponse:
+    """Return an answer with a value as its body, or with JSON that is written already."""
+    text = content if isinstance(content, bytes) else payload.dumps(content)
     # The length is a middleware's affair elsewhere in Django; here there may be none.
     length = {"Content-Length": str(len(text))}
     return HttpResponse(text, status=status, content_type="application/json", headers={**(headers or {}), **length})

@@ -34,11 +34,7 @@ class LeaseQueueCommand(BaseCommand):
 
 
 def require_tables(alias: str) -> None:
-    """Refuse to start without the tables. A database that is away is none of this function's business.
-
-    Raises:
-        CommandError: the tables are not there.
-    """
+    """Refuse to start without the tables. A database that is away is none of this function's business."""
     try:
         with pool.connect(alias, patience=conf.settings.STATEMENT_TIMEOUT or None) as own:
             own.execute("SELECT FROM leasequeue_queue LIMIT 0")

@@ -15,15 +15,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 
 def load_extra(module: str, extra: str) -> ModuleType:
-    """Import a module of an optional library.
-
-    Args:
-        module: its dotted path.
-        extra: the extra of this package that installs it.
-
-    Raises:
-        ImproperlyConfigured: it is not installed; the message says what to install.
-    """
+    """Import a module of the library that an extra of this package installs; say what to install if it is missing."""
     try:
         return import_module(module)
     except ModuleNotFoundError as error:

@@ -77,13 +77,7 @@ def _path(runs: Iterable[Sequence[str]]) -> str:
 
 
 def sparkline(values: Sequence[float | None], title: str, *, tone: int = 0) -> SafeString:
-    """Draw a small line without axes.
-
-    Args:
-        values: oldest first; ``None`` where nothing is known.
-        title: what it shows, with its figures: the only thing that a screen reader says.
-        tone: 0 to 3.
-    """
+    """Draw a small line without axes; ``title`` has its figures: it is all that a screen reader says."""
     top = max((value for value in values if value is not None), default=0) or 1
     step = 120 / max(len(values) - 1, 1)
     runs = _points(values, lambda index, value: (index * step, 22 - 20 * value / top))
@@ -103,15 +97,9 @@ def sparkline(values: Sequence[float | None], title: str, *, tone: int = 0) -> S
 def lines(
     name: str, title: str, times: Sequence[datetime], series: Sequence[Series], *, unit: str = "", note: str = ""
 ) -> SafeString:
-    """Draw lines over time, with axes, a legend and a table of the figures.
+    """Draw at most ``TONES`` lines over evenly spaced times, with axes, a legend and a table of the figures.
 
-    Args:
-        name: the beginning of its element ids; unique in the page.
-        title: the caption.
-        times: of the values, oldest first, evenly spaced.
-        series: at most ``TONES`` lines.
-        unit: of the values, for the description and the table.
-        note: a sentence below the caption.
+    ``name`` begins its element ids, unique in the page; ``title`` is the caption, ``note`` a sentence below it.
     """
     scale = ticks(max((v for each in series for v in each.values if v is not None), default=0))
     place = _place(len(times), scale[-1])
@@ -146,13 +134,7 @@ def bars(
 
 
 def week(name: str, title: str, values: Mapping[int, float]) -> SafeString:
-    """Draw the hours of a week as squares, the darker the more.
-
-    Args:
-        name: the beginning of its element ids; unique in the page.
-        title: the caption.
-        values: of the hours, 0 is Monday from 00:00 to 01:00.
-    """
+    """Draw the hours of a week (0 is Monday from 00:00 to 01:00) as squares, the darker the more."""
     highest = max(values.values(), default=0) or 1
     width, high = (_WIDTH - _LEFT - _RIGHT) / 24, (_HEIGHT - _TOP - _BOTTOM) / 7
     squares = format_html_join(
@@ -204,14 +186,7 @@ def drawing(
 ) -> SafeString:
     """Frame a drawing: it can be scrolled, and tells what it shows to who cannot see it.
 
-    Args:
-        name: the beginning of its element ids; unique in the page.
-        title: what it is.
-        description: what it shows.
-        width: of its coordinates.
-        height: of its coordinates.
-        drawn: what is in it.
-        natural: whether it is as large as its coordinates say, rather than as wide as the page.
+    ``natural``: as large as its coordinates say, rather than as wide as the page.
     """
     return format_html(
         '<figure class="lq-{}" id="{name}-drawn"><div class="lq-scroll" tabindex="0" role="region"'

@@ -121,12 +121,9 @@ class DatabaseLook(NamedTuple):
 
 @operation
 def look(before: LogCounts | None, most_queues: int) -> Steps[DatabaseLook]:
-    """Read the figures of a database.
+    """Read the figures of a database: of the oldest ``most_queues`` queues, and of the others together.
 
-    Args:
-        before: the ``log`` of the last look of this process: only what came since is read; ``None`` for all since the
-            full hour.
-        most_queues: queues that get figures of their own, the oldest first; the others are summed up.
+    ``before``: the ``log`` of this process's last look, so that only what came since is read (``None``: the full hour).
     """
     found = yield "queue_page", {"after": 0, "size": most_queues}
     ids = [queue_id for queue_id, *_ in found]

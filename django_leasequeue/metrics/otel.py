@@ -152,13 +152,7 @@ def _context_of(job: LeasedJob) -> Any:
 
 
 class TracedHandler:
-    """A worker's handler whose runs are spans.
-
-    Args:
-        handler: the handler.
-        project: the tenant whose jobs it runs.
-        telemetry: the tracer and the instruments.
-    """
+    """A worker's handler whose runs are spans; ``project`` is the tenant whose jobs it runs."""
 
     def __init__(self, handler: Any, project: str, telemetry: Telemetry) -> None:
         self._handler = handler

@@ -106,11 +106,9 @@ def of_each(looks: Mapping[str, DatabaseLook | None], sees: Sees | None = None) 
 
 
 def families(look: DatabaseLook, sees: Sees | None = None) -> Iterator[Metric]:
-    """Yield the families of figures of one look.
+    """Yield the families of figures of one look, of the queues that ``sees`` shows.
 
-    Args:
-        look: the look.
-        sees: which queues are shown; ``None``: all, and the sum of those that have no figures of their own.
+    ``None``: of all, and the sum of those that have no figures of their own.
     """
     shown = [counts for counts in look.queues if sees is None or sees(counts.project, counts.queue)]
     yield from _queues(look, shown, whole=sees is None)
@@ -180,11 +178,7 @@ def _log(log: LogCounts, shown: Sequence[Counts], *, whole: bool) -> Iterator[Me
         events.add_metric((*place, event), count)
     yield events
     for name, text, times in (
-        (
-            "leasequeue_job_wait_seconds",
-            "Time from ready to claim, since the last full hour.",
-            log.waits,
-        ),
+        ("leasequeue_job_wait_seconds", "Time from ready to claim, since the last full hour.", log.waits),
         ("leasequeue_job_run_seconds", "Time that handlers ran, since the last full hour.", log.runs),
     ):
         family = HistogramMetricFamily(name, text, labels=["project", "queue"])
@@ -261,15 +255,7 @@ def pools() -> Iterator[Metric]:
 
 
 def exposition(found: Iterable[Metric], accept: str) -> tuple[bytes, str]:
-    """Return figures as the body of an answer, and its content type.
-
-    Args:
-        found: the families.
-        accept: the header ``Accept`` of the request: text, or OpenMetrics.
-
-    Raises:
-        ImproperlyConfigured: prometheus-client is not installed.
-    """
+    """Return figures as the body of an answer and its content type, by the header ``Accept``: text, or OpenMetrics."""
     load_extra("prometheus_client", "prometheus")
     from prometheus_client import CollectorRegistry
     from prometheus_client.exposition import choose_encoder

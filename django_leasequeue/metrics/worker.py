@@ -26,13 +26,7 @@ Page = Callable[[str], Answer]
 
 
 def families(well: bool, reports: Sequence[Mapping[str, Any]], ended: Mapping[str, int]) -> Iterator[Metric]:
-    """Yield the families of figures of a worker.
-
-    Args:
-        well: whether it is well.
-        reports: of its processes.
-        ended: counts of processes that have ended since its start: they stay in the sums.
-    """
+    """Yield a worker's families of figures: whether it is ``well``, reports of its processes, counts of ended ones."""
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
     jobs = CounterMetricFamily(
@@ -57,11 +51,7 @@ def families(well: bool, reports: Sequence[Mapping[str, Any]], ended: Mapping[st
 
 
 def worker_page(report: Callable[[], tuple[bool, Sequence[Mapping[str, Any]], Mapping[str, int]]]) -> Page:
-    """Return the page with a worker's own figures.
-
-    Args:
-        report: gives the arguments of ``families``.
-    """
+    """Return the page with a worker's own figures; ``report`` gives the arguments of ``families``."""
 
     def answer(accept: str) -> Answer:
         load_extra("prometheus_client", "prometheus")
@@ -72,11 +62,7 @@ def worker_page(report: Callable[[], tuple[bool, Sequence[Mapping[str, Any]], Ma
 
 
 def queue_page(using: str) -> Page:
-    """Return the page with the figures of a database, for deployments that have no web server.
-
-    Args:
-        using: alias of the database.
-    """
+    """Return the page with the figures of a database, for deployments that have no web server."""
 
     def answer(accept: str) -> Answer:
         try:

@@ -230,6 +230,7 @@ class Migration(migrations.Migration):
                 ("not_before", models.DateTimeField(null=True)),
                 ("place", models.IntegerField(default=0)),
                 ("label", models.TextField(default="")),
+                ("task", models.TextField(null=True)),
                 (
                     "parents",
                     django.contrib.postgres.fields.ArrayField(
@@ -363,6 +364,10 @@ class Migration(migrations.Migration):
         migrations.AddIndex(
             model_name="flowturn",
             index=models.Index(condition=models.Q(("kind", 4)), fields=["key"], name="leasequeue_flowturn_extend"),
+        ),
+        migrations.AddIndex(
+            model_name="flowturn",
+            index=models.Index(condition=models.Q(("kind", 5)), fields=["key"], name="leasequeue_flowturn_follow"),
         ),
         migrations.AddIndex(
             model_name="flowturn",

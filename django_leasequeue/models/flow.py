@@ -149,6 +149,8 @@ class Member(ReadOnlyModel):
     #: Its place among the nodes of its workflow.
     place = models.IntegerField(default=0)
     label = models.TextField(default="")
+    #: The path of its task in a workflow: its job may be gone before that.
+    task = models.TextField(null=True)
     parents = ArrayField(models.BigIntegerField(), null=True)
     children = ArrayField(models.BigIntegerField(), null=True)
 
@@ -175,7 +177,7 @@ class FlowTurn(ReadOnlyModel):
     #: Not before this time. Only turns for a rate have one, and are taken by who starts jobs; the others have 1970.
     at = models.DateTimeField()
     kind = models.SmallIntegerField(choices=TurnKind.choices)
-    #: Of ``ADMIT`` the key, of ``EXTEND`` the workflow.
+    #: Of ``ADMIT`` the key, of ``EXTEND`` the workflow, of ``FOLLOW`` the number that the node has still.
     key = models.BigIntegerField(null=True)
     seqs = ArrayField(models.BigIntegerField(), null=True)
     detail = models.JSONField(null=True)
@@ -185,6 +187,8 @@ class FlowTurn(ReadOnlyModel):
             models.Index(fields=["queue", "at", "id"], name="leasequeue_flowturn_due"),
             # What was added to a workflow and is not counted in its row yet.
             models.Index(fields=["key"], name="leasequeue_flowturn_extend", condition=Q(kind=TurnKind.EXTEND)),
+            # The new numbers of jobs whose nodes do not have them yet.
+            models.Index(fields=["key"], name="leasequeue_flowturn_follow", condition=Q(kind=TurnKind.FOLLOW)),
             # The turns of a key.
             models.Index(fields=["key"], name="leasequeue_flowturn_key", condition=Q(kind=TurnKind.ADMIT)),
         ]

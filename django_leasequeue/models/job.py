@@ -130,7 +130,7 @@ class JobQuerySet(ReadOnlyQuerySet["Job"]):
     that are in another state by then are left alone.
     """
 
-    #: ``django_leasequeue.engine.selected``: models know nothing of the engine, so the app gives it to them.
+    #: ``django_leasequeue.engine.model_writes``: models know nothing of the engine, so the app gives it to them.
     engine: ClassVar[Any] = None
 
     def select_for_update(self, *args: Any, **kwargs: Any) -> NoReturn:

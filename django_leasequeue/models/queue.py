@@ -29,7 +29,7 @@ from .base import Guard, ReadOnlyModel
 class QueueQuerySet(models.QuerySet["Queue"]):
     """Queues. What writes goes through the engine: with its checks, and nothing of a deleted queue is left behind."""
 
-    #: ``django_leasequeue.engine.queues.instances``: models know nothing of the engine, so the app gives it to them.
+    #: ``django_leasequeue.engine.model_writes``: models know nothing of the engine, so the app gives it to them.
     engine: ClassVar[Any] = None
 
     def bulk_create(  # type: ignore[override]  # a queryset of queues makes queues

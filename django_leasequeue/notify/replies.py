@@ -16,7 +16,7 @@ from asgiref.sync import sync_to_async
 from .. import engine
 from ..conf import process
 from ..engine import pool
-from ..engine.jobs import replies
+from ..engine.jobs import results
 from ..engine.limits import MAX_BATCH
 from ..engine.outage import away
 from ..exceptions import InvalidOption
@@ -220,7 +220,7 @@ class ReplyHub:
     def _look_for(self, seqs: list[int]) -> Steps[bool]:
         """Look which of these jobs have ended; return False if the database is away: a caller has to try again."""
         try:
-            self._end((yield either(_run, engine.arun, replies.ended(seqs), self._listener.using)))
+            self._end((yield either(_run, engine.arun, results.ended(seqs), self._listener.using)))
         except Exception as error:
             if not away(error):
                 raise

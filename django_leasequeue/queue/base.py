@@ -22,7 +22,7 @@ from ..engine.limits import MAX_NODE_BYTES, check_node
 from ..engine.operation import Steps, Work, operation
 from ..engine.outage import away
 from ..engine.queues import presets, routing
-from ..engine.queues.definition import Definition, define
+from ..engine.queues.presets import Definition, define
 from ..engine.queues.queues import find, make_declared
 from ..exceptions import InvalidOption, StorageError
 from . import serializers
@@ -45,11 +45,7 @@ def storage_errors() -> Iterator[None]:
 
 
 def run(work: Work[T], using: str) -> T:
-    """Run an operation on Django's connection, in the caller's transaction if there is one.
-
-    Raises:
-        StorageError: the database could not be reached or broke off.
-    """
+    """Run an operation on Django's connection, in the caller's transaction if there is one."""
     with storage_errors():
         return engine.run(work, using)
 
@@ -101,11 +97,7 @@ def _new_node(_: str) -> str:
 
 
 def ref(job: Ref) -> tuple[str | None, int | None]:
-    """Return (key, None) or (None, number) of what names a job.
-
-    Raises:
-        InvalidOption: it is not the name of a job.
-    """
+    """Return (key, None) or (None, number) of what names a job; ``InvalidOption`` if it is no such name."""
     if isinstance(job, str):
         return job, None
     number = getattr(job, "seq", job)
@@ -121,11 +113,7 @@ def named(job: Ref) -> dict[str, Any]:
 
 
 def leased(job: Any) -> ClaimedJob:
-    """Return ``job`` if it is one that a claim gave.
-
-    Raises:
-        InvalidOption: it is something else: only the holder of a lease can end or keep it.
-    """
+    """Return ``job`` if it is one that a claim gave: only the holder of a lease can end or keep it."""
     if not isinstance(job, ClaimedJob):
         raise InvalidOption(f"this takes the ClaimedJob that claim returned, with its lease; it is {job!r:.100}.")
     return job
@@ -224,11 +212,7 @@ def definition(queue: Handle) -> Definition:
 
 
 def make(queue: Handle) -> Steps[None]:
-    """Make the queue that a first call needs: as the settings declare it, else as its handle asks.
-
-    Raises:
-        QueueNotFound: it is not declared and ``LEASEQUEUE["AUTO_CREATE"]`` is off.
-    """
+    """Make the queue that a first call needs: as the settings declare it, else as its handle asks."""
     yield from make_declared(queue.project, queue.name, asked(queue), queue.using)
 
 

@@ -167,7 +167,8 @@ class BufferedQueue:
     ) -> Any:
         """Enqueue a job and wait for its result, as ``Queue.aenqueue_and_wait``; requests and replies are folded."""
         self._lane_of(ENQUEUE)
-        return await request.atalk(_Caller(self), tagged(engine.NewJob(payload, **options)), timeout)
+        job = tagged(engine.NewJob(payload, **options))
+        return await arun_steps(request.conversation(_Caller(self), job, timeout))
 
 
 class _Caller(request.AsyncCaller):

@@ -17,7 +17,7 @@ from ..conf import process
 from ..engine import pool
 from ..exceptions import LeaseQueueError, QueueClosed, StorageError
 from .base import Handle, arun, storage_errors
-from .flush import CLAIM, ENQUEUE, LOOK, Call, flush, isolates, take
+from .flush import CLAIM, ENQUEUE, LOOK, Call, flush, take
 from .outcomes import ClaimedJob
 from .serializers import Serializer
 
@@ -61,7 +61,8 @@ def _flushing(queue: Handle, serializer: Serializer, batch: list[Call[Any]]) -> 
     except Exception as error:  # noqa: BLE001  (it is the callers')
         for call in batch:
             call.answer = error
-            if len(batch) > 1 and isolates(error):
+            # It may be one call's own. Not when the connection is lost: what was sent may have happened.
+            if len(batch) > 1 and not isinstance(error, StorageError):
                 try:
                     yield from _persistently(flush(queue, serializer, [call]))
                 except Exception as own:  # noqa: BLE001  (it is the caller's)
@@ -98,13 +99,10 @@ def _by_database(queue: Handle, batch: list[Call[Any]]) -> list[tuple[str, list[
 class AsyncLane:
     """Flushes in the running event loop, on its pool of connections. Its tasks live only while there are calls.
 
-    Args:
-        queue: whose.
-        serializer: of its payloads.
-        idle: called when there is nothing left to do.
+    ``idle`` is called when there is nothing left to do.
     """
 
-    def __init__(self, queue: Handle, serializer: Serializer, idle: Callable[[], None] | None = None) -> None:
+    def __init__(self, queue: Handle, serializer: Serializer, idle: Callable[[], Any] | None = None) -> None:
         self._queue = queue
         self._serializer = serializer
         self._idle = idle
@@ -116,11 +114,7 @@ class AsyncLane:
         self._draining = 0
 
     def put(self, call: Call[Any]) -> asyncio.Future[Any]:
-        """Take a call; return where its answer will be.
-
-        Raises:
-            QueueClosed: too late.
-        """
+        """Take a call; return where its answer will be."""
         if not self._open:
             raise closed()
         future: asyncio.Future[Any] = self._loop.create_future()
@@ -176,21 +170,12 @@ def shared_lane(queue: Handle, serializer: Serializer, purpose: int) -> AsyncLan
     place = (queue.using, queue.project, queue.name, queue.preset, serializer, purpose)
     lane = lanes.get(place)
     if lane is None:
-        lane = lanes[place] = AsyncLane(queue, serializer, partial(_drop, lanes, place))
+        lane = lanes[place] = AsyncLane(queue, serializer, partial(lanes.pop, place, None))
     return lane
 
 
-def _drop(lanes: dict[Any, AsyncLane], place: Any) -> None:
-    lanes.pop(place, None)
-
-
 class ThreadLane:
-    """Flushes in a thread, on a connection of its own.
-
-    Args:
-        queue: whose.
-        serializer: of its payloads.
-    """
+    """Flushes in a thread, on a connection of its own."""
 
     def __init__(self, queue: Handle, serializer: Serializer) -> None:
         self._queue = queue
@@ -203,11 +188,7 @@ class ThreadLane:
         self._thread.start()
 
     def put(self, call: Call[Any]) -> Future[Any]:
-        """Take a call; return where its answer will be.
-
-        Raises:
-            QueueClosed: too late.
-        """
+        """Take a call; return where its answer will be."""
         future: Future[Any] = Future()
         call.future = future
         with self._changed:

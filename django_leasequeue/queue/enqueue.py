@@ -31,11 +31,7 @@ def add_jobs(
 ) -> Steps[list[Receipt]]:
     """Add jobs whose ``data`` is the payload; make the queue if it is missing; say what holds taken keys.
 
-    Args:
-        queue: the handle.
-        jobs: each with its payload as ``data``.
-        serializer: of the queue; it writes the payloads.
-        results: whether results of completed jobs are wanted.
+    With ``results`` receipts of completed jobs have what they returned.
     """
     written = [written_job(job, serializer) for job in jobs]
     try:
@@ -280,7 +276,8 @@ class ProducerMethods(Handle):
         Raises:
             QueueNotFound, BatchTooLarge, InvalidOption: nothing was redriven.
         """
-        refs = list(jobs) if isinstance(jobs, Sequence) and not isinstance(jobs, str) and not _is_job(jobs) else [jobs]
+        several = isinstance(jobs, Sequence) and not isinstance(jobs, str) and not hasattr(jobs, "seq")
+        refs: list[Ref] = list(jobs) if several else [jobs]
         places = [ref(job) for job in refs]
         keys = [key for key, _ in places if key is not None]
         found: dict[str | None, int] = {}
@@ -298,7 +295,3 @@ class ProducerMethods(Handle):
         return [missing if seq is None else by_seq[seq] for seq in seqs]
 
     aredrive = twin(redrive)
-
-
-def _is_job(value: object) -> bool:
-    return hasattr(value, "seq")

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Generator, Iterable, Sequence
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from concurrent.futures import Future
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from .. import engine
-from ..engine.jobs import progress as reports
-from ..engine.jobs.replies import Reply, result_steps
-from ..engine.jobs.results import Status, status
+from ..engine.jobs import results
+from ..engine.jobs.results import Reply, Status, result_steps, status
 from ..engine.limits import MAX_BATCH
 from ..engine.operation import BEGIN, Rows, Step, Steps, operation
-from ..exceptions import LeaseQueueError, QueueNotFound, StorageError
+from ..exceptions import LeaseQueueError, QueueNotFound
 from ..twins import through
 from .base import Handle, make
 from .enqueue import add_jobs
@@ -38,18 +39,6 @@ class Claiming(NamedTuple):
     tag: str | None
 
 
-class AnyFuture(Protocol):
-    """A future of ``asyncio`` or ``concurrent.futures``."""
-
-    def done(self) -> bool: ...
-
-    def cancelled(self) -> bool: ...
-
-    def set_result(self, value: Any, /) -> None: ...
-
-    def set_exception(self, error: Any, /) -> None: ...
-
-
 class Call(Generic[T]):
     """One caller's call, and its answer: a value, or an exception to raise.
 
@@ -70,7 +59,7 @@ class Call(Generic[T]):
         #: The outcome: a value, or an exception to raise.
         self.answer: Any = None
         #: The future of the caller that waits for it.
-        self.future: AnyFuture | None = None
+        self.future: asyncio.Future[Any] | Future[Any] | None = None
 
     def steps(self) -> Generator[Call[Any], Any, T]:
         """Return the body of a method that makes this call: it waits for the answer."""
@@ -195,8 +184,8 @@ def _extend(queue: Handle, calls: Sequence[Call[Any]]) -> Steps[None]:
 
 def _progress(queue: Handle, calls: Sequence[Call[Any]]) -> Steps[None]:
     for node, group in _by_node(calls).items():
-        said = [reports.Progress(call.job.seq, call.job.token, call.what) for call in group if call.job is not None]
-        settled = yield from reports.progress(said, node, project=queue.project, queue=queue.name).steps()
+        said = [results.Progress(call.job.seq, call.job.token, call.what) for call in group if call.job is not None]
+        settled = yield from results.progress(said, node, project=queue.project, queue=queue.name).steps()
         for call in group:
             _answer(call, settled, None)
 
@@ -235,11 +224,3 @@ def _claim(queue: Handle, calls: Sequence[Call[Any]]) -> Steps[None]:
         jobs = yield from claimed_jobs(queue, rows, began)
         for call in group:
             call.answer, jobs = jobs[: call.what.size], jobs[call.what.size :]
-
-
-def isolates(error: BaseException) -> bool:
-    """Whether an error of a flush may be one call's own: the others are then to be tried without it.
-
-    Not when the connection is lost: what was sent may have happened.
-    """
-    return isinstance(error, Exception) and not isinstance(error, StorageError)

@@ -3,37 +3,42 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
-from collections.abc import Awaitable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Self
 
+import psycopg
+
+from .. import engine
+from ..conf import process
 from ..engine import pool
 from ..engine.leases.holders import surely_until
-from ..engine.limits import MAX_LEASE_MS, MIN_LEASE_MS, check_integer, clamp_lease
+from ..engine.limits import MAX_BATCH, MAX_LEASE_MS, MIN_LEASE_MS, check_integer, clamp_lease
+from ..engine.outage import Outage, passes, read_only
 from ..exceptions import InvalidOption, JobNotFound, LeaseLost
 from ..twins import Steps, Twins, either, sync, twin
-from . import heartbeat_thread
 from .base import leased
 from .outcomes import ClaimedJob
 
+if TYPE_CHECKING:
+    from .buffered import BufferedQueue
+    from .queue import Queue
+
+logger = logging.getLogger("django_leasequeue")
+
+_IDLE = psycopg.pq.TransactionStatus.IDLE
+
+#: Seconds between tries while the database is away.
+RETRY = 1.0
+#: Seconds that one statement may take: a sixth of the lease, within these. Then the connection is broken off.
+SHORTEST, LONGEST = 1.0, 5.0
+#: The wait of a beat for a job that a transaction has locked: others wait for theirs meanwhile.
+LOCK_TIMEOUT = "SET lock_timeout = '500ms'"
 #: Beats in one length of a lease: two may fail before it is over.
 BEATS = 3
-
-
-class Extends(Protocol):
-    """A queue whose leases a heartbeat extends: a ``Queue`` or a ``BufferedQueue``."""
-
-    @property
-    def using(self) -> str: ...
-
-    @property
-    def project(self) -> str: ...
-
-    def extend(self, job: ClaimedJob, lease_ms: int | None = None) -> ClaimedJob: ...
-
-    def aextend(self, job: ClaimedJob, lease_ms: int | None = None) -> Awaitable[ClaimedJob]: ...
 
 
 class Heartbeat(Twins):
@@ -58,7 +63,12 @@ class Heartbeat(Twins):
     """
 
     def __init__(
-        self, queue: Extends, job: ClaimedJob, *, interval: float | None = None, lease_ms: int | None = None
+        self,
+        queue: Queue | BufferedQueue,
+        job: ClaimedJob,
+        *,
+        interval: float | None = None,
+        lease_ms: int | None = None,
     ) -> None:
         self.queue = queue
         #: The job with its newest deadline.
@@ -69,7 +79,7 @@ class Heartbeat(Twins):
         self.interval: float = _check_interval(interval, self.lease_ms)
         self._lost = threading.Event()
         self._task: asyncio.Task[None] | None = None
-        self._thread: heartbeat_thread.HeartbeatThread | None = None
+        self._thread: HeartbeatThread | None = None
         #: Whether it beats by itself, because a beat together with others failed.
         self.apart = False
         #: Until when the lease is surely held (monotonic).
@@ -130,7 +140,7 @@ class Heartbeat(Twins):
     def __enter__(self) -> Self:
         # A lease taken in a transaction that is still open is invisible to the connection of the heartbeat thread.
         using = self.queue.using
-        self._thread = None if pool.in_transaction(using) else heartbeat_thread.get_heartbeat_thread(using)
+        self._thread = None if pool.in_transaction(using) else get_heartbeat_thread(using)
         if self._thread is not None:
             self._thread.add(self)
         return self
@@ -147,10 +157,10 @@ class Heartbeat(Twins):
         task, self._task = self._task, None
         if task is not None:
             await end(task)
-            heartbeat_thread.get_heartbeat_thread(self.queue.using).succeeded(self)
+            get_heartbeat_thread(self.queue.using).succeeded(self)
 
     async def _keep(self) -> None:
-        thread, pause = heartbeat_thread.get_heartbeat_thread(self.queue.using), self.first_pause
+        thread, pause = get_heartbeat_thread(self.queue.using), self.first_pause
         while not self.lost:
             await asyncio.sleep(pause)
             try:
@@ -159,7 +169,7 @@ class Heartbeat(Twins):
                 return
             except Exception as error:  # noqa: BLE001  (whatever it is: the lease has to be kept)
                 thread.failed(self, error)
-                pause = min(self.interval, heartbeat_thread.RETRY)
+                pause = min(self.interval, RETRY)
             else:
                 thread.succeeded(self)
                 pause = self.interval
@@ -181,3 +191,181 @@ def _check_interval(interval: float | None, lease_ms: int) -> float:
             f" {interval!r}."
         )
     return float(interval)
+
+
+class HeartbeatThread:
+    """The thread that beats for all ``with`` blocks of this process on one database."""
+
+    def __init__(self, using: str) -> None:
+        self.using = using
+        self._lock = threading.Lock()
+        self._due: dict[Heartbeat, float] = {}
+        self._changed = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._connection: pool.Connection | None = None
+        self._outage = Outage(logger, "Heartbeats fail, trying again", "Heartbeats go on", database=using)
+
+    def add(self, heart: Heartbeat) -> None:
+        """Beat for this one from now on."""
+        with self._lock:
+            self._due[heart] = time.monotonic() + heart.first_pause
+            self._start()
+        self._changed.set()
+
+    def _start(self, after: float = 0.0) -> None:
+        """Start the thread if there is none, or none any more."""
+        if self._thread is None or not self._thread.is_alive():
+            name = f"leasequeue-beat-{self.using}"
+            self._thread = threading.Thread(target=self._run, args=(after,), name=name, daemon=True)
+            self._thread.start()
+
+    def remove(self, heart: Heartbeat) -> None:
+        """Beat for this one no more."""
+        with self._lock:
+            self._due.pop(heart, None)
+        self._outage.ends(heart)
+        self._changed.set()
+
+    # What follows runs in the thread.
+
+    def _run(self, after: float) -> None:
+        """Beat until no lease is left; begin after so many seconds."""
+        time.sleep(after)
+        try:
+            while (pause := self._pause()) is not None:
+                self._changed.wait(pause)
+                self._changed.clear()
+                self._beat(self._take_due())
+        except BaseException:
+            logger.exception("The thread of the heartbeats broke: another one begins")
+            with self._lock:
+                self._thread = None
+                self._disconnect()
+                with suppress(RuntimeError):  # the interpreter ends
+                    self._start(RETRY)
+
+    def _pause(self) -> float | None:
+        """Return the seconds until the next beat; ``None`` without leases, which ends the thread."""
+        with self._lock:
+            if not self._due:
+                self._thread = None
+                self._disconnect()
+                return None
+            return max(0.0, min(self._due.values()) - time.monotonic())
+
+    def _take_due(self) -> list[Heartbeat]:
+        now = time.monotonic()
+        with self._lock:
+            lost = [heart for heart in self._due if heart.lost]
+            for heart in lost:
+                del self._due[heart]
+                self._outage.ends(heart)
+            # Those that come next anyway share the statement.
+            due = [heart for heart, at in self._due.items() if at <= now + heart.interval / 10]
+            if not any(self._due[heart] <= now for heart in due):
+                return []
+            for heart in due:
+                self._due[heart] = now + heart.interval
+        return due
+
+    def _beat(self, due: list[Heartbeat]) -> None:
+        """Beat group by group: what one of them meets is not the others' affair."""
+        groups = list(_alike(due))
+        while groups:
+            try:
+                connection = self._connected()
+            except Exception as error:  # noqa: BLE001  (whatever it is, it may pass)
+                self._failed(groups, error)
+                return
+            group = groups.pop()
+            try:
+                connection.patience = min(LONGEST, max(SHORTEST, group[0].lease_ms / 6000))
+                self._extend(group, connection)
+                for heart in group:
+                    heart.apart = False
+                    self._outage.ends(heart)
+            except Exception as error:  # noqa: BLE001  (whatever it is: the leases have to be kept)
+                if read_only(error):
+                    # This may not be the server to beat on any more.
+                    self._disconnect()
+                    self._failed([group, *groups], error)
+                    return
+                for heart in group:
+                    heart.apart = True
+                if connection.info.transaction_status != _IDLE:
+                    self._disconnect()
+                self._failed([group], error)
+
+    def _connected(self) -> pool.Connection:
+        if self._connection is None or self._connection.closed:
+            self._connection = pool.connect(self.using, patience=LONGEST)
+            if pool.prepares(self.using):  # not a pooler's, which others use next
+                self._connection.execute(LOCK_TIMEOUT)
+        return self._connection
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _extend(self, hearts: list[Heartbeat], connection: pool.Connection) -> None:
+        first, sent = hearts[0], time.monotonic()
+        settled = engine.ConnectionExecutor(connection).run(
+            engine.extend(
+                [heart.job.seq for heart in hearts],
+                first.job.node,
+                first.lease_ms,
+                tokens=[heart.job.token for heart in hearts],
+                project=first.queue.project,
+            )
+        )
+        for heart in hearts:
+            deadline = settled.deadlines.get(heart.job.seq)
+            if deadline is None:
+                self.remove(heart)
+                heart.beaten(None, sent)
+            else:
+                heart.beaten(heart.job.extended(deadline), sent)
+
+    def _failed(self, groups: list[list[Heartbeat]], error: Exception) -> None:
+        """Beat again soon."""
+        now = time.monotonic()
+        with self._lock:
+            for heart in [heart for group in groups for heart in group if heart in self._due]:
+                self._due[heart] = now + min(heart.interval, RETRY)
+                self.failed(heart, error)
+
+    def failed(self, heart: Heartbeat, error: Exception) -> None:
+        """Say that a beat failed, once for all that fail; what does not pass by itself is said with its place."""
+        self._outage.begins(heart, error)
+        if not passes(error):
+            logger.error("A heartbeat failed", exc_info=error, extra={"seq": heart.job.seq})
+
+    def succeeded(self, heart: Heartbeat) -> None:
+        """Say that beats succeed again, if they had failed."""
+        self._outage.ends(heart)
+
+
+def _alike(hearts: Iterable[Heartbeat]) -> Iterator[list[Heartbeat]]:
+    """Those that one statement can extend: one holder, one tenant, one length; a job at most once."""
+    groups: dict[tuple[str, str, int, Heartbeat | None], list[dict[int, Heartbeat]]] = {}
+    for heart in hearts:
+        alone = heart if heart.apart else None
+        parts = groups.setdefault((heart.job.node, heart.queue.project, heart.lease_ms, alone), [])
+        seq = heart.job.seq
+        part = next((part for part in parts if seq not in part and len(part) < MAX_BATCH), None)
+        if part is None:
+            part = {}
+            parts.append(part)
+        part[seq] = heart
+    for parts in groups.values():
+        for part in parts:
+            yield list(part.values())
+
+
+_threads: process.Shared[str, HeartbeatThread] = process.Shared()
+
+
+def get_heartbeat_thread(using: str) -> HeartbeatThread:
+    """Return this process's thread for a database."""
+    return _threads.get(using, HeartbeatThread)

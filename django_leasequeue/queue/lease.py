@@ -9,7 +9,7 @@ from typing import Any
 
 from .. import engine
 from ..engine.dead.fingerprint import fingerprint, fingerprint_of, text_of
-from ..engine.jobs import progress as reports
+from ..engine.jobs import results
 from ..engine.jobs.results import INLINE_BYTES, complete_steps, status
 from ..engine.leases import sweep
 from ..engine.leases.claim import claim_steps
@@ -44,6 +44,11 @@ def failure_from(error: Error | None) -> engine.Failure | None:
 def refused(job: ClaimedJob, outcome: engine.Outcome) -> JobNotFound:
     """Return the error for a call that the engine refused: ``LeaseLost`` while the job lives, else ``JobNotFound``."""
     return JobNotFound(job.id) if outcome is engine.Outcome.NOT_FOUND else LeaseLost(job.id)
+
+
+def _check(settled: engine.Settled, job: ClaimedJob) -> None:
+    if (outcome := settled.outcomes[job.seq]) is not engine.Outcome.OK:
+        raise refused(job, outcome)
 
 
 def claimed_jobs(queue: Handle, rows: Sequence[engine.LeasedJob], asked: float) -> Steps[list[ClaimedJob]]:
@@ -178,14 +183,9 @@ class LeaseMethods(Handle):
             JobNotFound, LeaseLost: as ``ack``.
         """
         leased(job)
-        settled = yield from engine.release(
-            [engine.Release(job.seq, job.token, delay_ms, failure_from(error))],
-            job.node,
-            project=self.project,
-            queue=self.name,
-        ).steps()
-        if settled.outcomes[job.seq] is not engine.Outcome.OK:
-            raise refused(job, settled.outcomes[job.seq])
+        release = engine.Release(job.seq, job.token, delay_ms, failure_from(error))
+        settled = yield from engine.release([release], job.node, project=self.project, queue=self.name).steps()
+        _check(settled, job)
         # A job that moved to a dead-letter topic is not in ``released``.
         return settled.released.get(job.seq) or engine.Released("dead", None, job.deliveries)
 
@@ -209,8 +209,7 @@ class LeaseMethods(Handle):
         settled = yield from engine.extend(
             [job.seq], job.node, lease_ms, tokens=[job.token], project=self.project, queue=self.name
         ).steps()
-        if settled.outcomes[job.seq] is not engine.Outcome.OK:
-            raise refused(job, settled.outcomes[job.seq])
+        _check(settled, job)
         return job.extended(settled.deadlines[job.seq])
 
     aextend = twin(extend)
@@ -228,11 +227,9 @@ class LeaseMethods(Handle):
             InvalidOption, PayloadTooLarge: the value was refused.
         """
         leased(job)
-        settled = yield from reports.progress(
-            [reports.Progress(job.seq, job.token, value)], job.node, project=self.project, queue=self.name
-        ).steps()
-        if settled.outcomes[job.seq] is not engine.Outcome.OK:
-            raise refused(job, settled.outcomes[job.seq])
+        report = results.Progress(job.seq, job.token, value)
+        settled = yield from results.progress([report], job.node, project=self.project, queue=self.name).steps()
+        _check(settled, job)
 
     aprogress = twin(progress)
 

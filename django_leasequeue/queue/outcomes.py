@@ -8,8 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from ..engine import codec
-from ..engine.jobs.replies import Reply
-from ..engine.jobs.results import Status
+from ..engine.jobs.results import Reply, Status
 from ..engine.leases.holders import surely_until
 from ..engine.rows import LeasedJob
 from ..exceptions import JobFailed, MaxRetries
@@ -287,10 +286,6 @@ def failure_of(row: Status) -> JobFailed:
 
 
 def result_of(row: Status | Reply, serializer: Serializer) -> Any:
-    """Return the result of a completed job.
-
-    Raises:
-        SerializerError: it cannot be read with the queue's serializer.
-    """
+    """Return the result of a completed job."""
     value = None if row.result_json is None else codec.loads(row.result_json)
     return serializer.read(value, row.result_body, f"the result of job {row.key or row.seq}")

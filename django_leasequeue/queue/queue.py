@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Generator, Iterator
 from typing import Any, Unpack
 
-from .. import engine
+from .. import engine, twins
 from ..engine.jobs import read, results
 from ..engine.jobs.results import INLINE_BYTES, SLICE_BYTES
 from ..engine.operation import Steps, operation
@@ -200,7 +200,7 @@ class Queue(ProducerMethods, LeaseMethods, ReadMethods):
             InvalidOption, PayloadTooLarge, SerializerError, QueueNotFound: as ``enqueue``; nothing was added.
         """
         job = tagged(engine.NewJob(payload, **options))
-        return request.talk(request.Caller(self), job, timeout)
+        return twins.run(request.conversation(request.Caller(self), job, timeout))
 
     async def aenqueue_and_wait(
         self,
@@ -214,7 +214,7 @@ class Queue(ProducerMethods, LeaseMethods, ReadMethods):
         A waiting caller costs neither a thread nor a connection; requests and replies of many callers share statements.
         """
         job = tagged(engine.NewJob(payload, **options))
-        return await request.atalk(request.AsyncCaller(self), job, timeout)
+        return await twins.arun(request.conversation(request.AsyncCaller(self), job, timeout))
 
     @sync
     def create(self) -> Steps[bool]:

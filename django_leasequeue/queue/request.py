@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from .. import engine, twins
-from ..engine.jobs import replies
-from ..engine.jobs.replies import Reply
-from ..engine.jobs.results import INLINE_BYTES, Status, complete_steps
+from ..engine.jobs import results
+from ..engine.jobs.results import INLINE_BYTES, Reply, Status, complete_steps
 from ..engine.limits import check_timeout
 from ..engine.operation import Steps, operation
 from ..engine.queues import routing
@@ -27,32 +26,18 @@ from .serializers import JSON, Serializer
 PENDING = object()
 
 
-class Requested(NamedTuple):
-    """The answer to a request: the receipt, whether the job's end will be told, whether it has ended already."""
-
-    receipt: Receipt
-    told: bool
-    ended: bool
-
-
 class Caller:
-    """The side of a conversation that a thread takes. Its twin for coroutines returns awaitables in place of values.
+    """The side of a conversation that a thread takes. Its twin for coroutines returns awaitables in place of values."""
 
-    Args:
-        queue: the queue's handle.
-    """
+    alarm: type[Alarm] = Alarm
 
     def __init__(self, queue: Handle) -> None:
         #: All of a conversation is in one database, also when the queue moves meanwhile.
         self.queue = pinned(queue) if routing.spread() else queue
 
-    def alarm(self) -> Alarm:
-        """Return what wakes the caller."""
-        return Alarm()
-
-    def request(self, job: engine.NewJob, channel: str) -> Any:
-        """Enqueue the job, or join the one that holds its key."""
-        return run(ask(self.queue, job, channel), self.queue.using)
+    def add(self, job: engine.NewJob) -> Any:
+        """Enqueue the job, or find the one that holds its key."""
+        return run(_add(self.queue, job), self.queue.using)
 
     def reply(self, receipt: Receipt) -> Any:
         """Read how the job ended."""
@@ -62,16 +47,12 @@ class Caller:
 class AsyncCaller(Caller):
     """The side of a conversation that a coroutine takes."""
 
-    def alarm(self) -> Alarm:
-        return AsyncAlarm()
+    alarm = AsyncAlarm
 
-    async def request(self, job: engine.NewJob, channel: str) -> Requested:
-        job = written_job(job._replace(reply_to=channel), await self.serializer())
+    async def add(self, job: engine.NewJob) -> Receipt:
+        job = written_job(job, await self.serializer())
         receipt: Receipt = await (await self.lane(ENQUEUE)).put(Call(ENQUEUE, job))
-        if receipt.status != "duplicate":
-            return Requested(receipt, True, receipt.status == "completed")
-        told = None if receipt.state == "failed" else await arun(replies.join(receipt.seq, channel), self.queue.using)
-        return Requested(receipt, bool(told), told is None)
+        return receipt
 
     async def reply(self, receipt: Receipt) -> Any:
         row = await (await self.lane(LOOK)).put(Call(LOOK, receipt.seq))
@@ -90,26 +71,15 @@ class AsyncCaller(Caller):
 
 
 @operation
-def ask(queue: Handle, job: engine.NewJob, channel: str) -> Steps[Requested]:
-    """Enqueue a job whose end is told on ``channel``, or join the one that holds its key."""
-    serializer = yield from serializer_of(queue)
-    receipt = (yield from add_jobs(queue, [job._replace(reply_to=channel)], serializer, results=True))[0]
-    if receipt.status != "duplicate":
-        return Requested(receipt, True, receipt.status == "completed")
-    told = None if receipt.state == "failed" else (yield from replies.join(receipt.seq, channel).steps())
-    return Requested(receipt, bool(told), told is None)
+def _add(queue: Handle, job: engine.NewJob) -> Steps[Receipt]:
+    return (yield from add_jobs(queue, [job], (yield from serializer_of(queue)), results=True))[0]
 
 
 @operation
 def reply_of(queue: Handle, receipt: Receipt) -> Steps[tuple[Any] | None]:
-    """Read how a job ended: its result in a tuple, ``(PENDING,)`` if it has not, ``None`` if nothing is known.
-
-    Raises:
-        JobFailed, MaxRetries, JobCancelled: that is how it ended.
-        JobNotFound: the job is lost, see ``answer_of``.
-    """
+    """Read how a job ended; see ``answer_of``."""
     seq = receipt.seq
-    reply = (yield from replies.result_steps([seq], INLINE_BYTES)).get(seq)
+    reply = (yield from results.result_steps([seq], INLINE_BYTES)).get(seq)
     if reply is not None:
         return answer_of(reply, receipt, (yield from serializer_of(queue)))
     row = yield from status_of(queue, seq, INLINE_BYTES)
@@ -121,11 +91,7 @@ def answer_of(row: Status | Reply | None, receipt: Receipt, serializer: Serializ
     """Return how a job ended: its result in a tuple, ``(PENDING,)`` if it has not, ``None`` if nothing is known of it.
 
     A server that has lost its last commits (a crash with ``durability=disk``, a standby that was behind) gives their
-    numbers to other jobs. The time of the enqueue tells them apart.
-
-    Raises:
-        JobFailed, MaxRetries, JobCancelled: that is how it ended.
-        JobNotFound: the number stands for another job now.
+    numbers to other jobs. The time of the enqueue tells them apart: ``JobNotFound``.
     """
     if row is None:
         return None
@@ -141,7 +107,7 @@ def answer_of(row: Status | Reply | None, receipt: Receipt, serializer: Serializ
     return (result_of(row, serializer),)
 
 
-def _conversation(caller: Caller, job: engine.NewJob, timeout: float) -> twins.Steps[Any]:
+def conversation(caller: Caller, job: engine.NewJob, timeout: float) -> twins.Steps[Any]:
     """Enqueue and wait. Listening begins before the job is enqueued, so no end is missed."""
     deadline = time.monotonic() + check_timeout(timeout)
     using = caller.queue.using
@@ -151,18 +117,21 @@ def _conversation(caller: Caller, job: engine.NewJob, timeout: float) -> twins.S
     try:
         if ticket is not None:
             yield ticket.ready(timeout)
-        asked: Requested = yield twins.either(caller.request, caller.request, job, hub.channel)
-        receipt = asked.receipt
+        receipt: Receipt = yield twins.either(caller.add, caller.add, job._replace(reply_to=hub.channel))
         if receipt.status == "completed":
             return receipt.result
+        told: bool | None = True
+        if receipt.status == "duplicate":
+            join = results.join(receipt.seq, hub.channel)
+            told = None if receipt.state == "failed" else (yield twins.either(run, arun, join, using))
         late = WaitTimeout(receipt.key or receipt.seq, timeout)
         read = partial(_read, caller, receipt, ticket)
         if ticket is not None:
-            ticket.told = asked.told
+            ticket.told = bool(told)
             ticket.bind(receipt.seq)
-            ticket.ended = ticket.ended or asked.ended
+            ticket.ended = ticket.ended or told is None
             return (yield from answer(ticket, deadline, read, late))
-        if work is not None and not asked.ended:
+        if work is not None and told is not None:
             yield work
         found = yield from read()
         if found is None:
@@ -201,13 +170,3 @@ def _traceless(receipt: Receipt, told: str) -> Exception:
     if word == "3":
         return JobCancelled(name)
     return JobCancelled(name, f"Job {name} is gone: it was cancelled or removed, or its result is not remembered.")
-
-
-def talk(caller: Caller, job: engine.NewJob, timeout: float) -> Any:
-    """Enqueue a job and wait for its result in a thread."""
-    return twins.run(_conversation(caller, job, timeout))
-
-
-async def atalk(caller: AsyncCaller, job: engine.NewJob, timeout: float) -> Any:  # noqa: ASYNC109  (it is told, not cancelled)
-    """Enqueue a job and wait for its result in a coroutine."""
-    return await twins.arun(_conversation(caller, job, timeout))

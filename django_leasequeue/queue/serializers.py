@@ -34,11 +34,7 @@ class Serializer(NamedTuple):
     loads: Callable[[bytes], Any] | None = None
 
     def write(self, value: Any, what: str = "the payload") -> tuple[Any, bytes | None]:
-        """Return (JSON value, body): one of them holds ``value``, the other is ``None``.
-
-        Raises:
-            SerializerError: the serializer refuses the value, or does not make bytes of it.
-        """
+        """Return (JSON value, body): one of them holds ``value``, the other is ``None``."""
         if self.dumps is None:
             return (None, bytes(value)) if isinstance(value, bytes | bytearray | memoryview) else (value, None)
         try:
@@ -52,11 +48,7 @@ class Serializer(NamedTuple):
         return None, body
 
     def read(self, value: Any, body: bytes | None, what: str = "the payload") -> Any:
-        """Return what was written: the JSON value where there is no body.
-
-        Raises:
-            SerializerError: the body cannot be read with this serializer.
-        """
+        """Return what was written: the JSON value where there is no body."""
         if body is None:
             return value
         if self.loads is None:
@@ -103,9 +95,6 @@ def find(name: str) -> Serializer:
 
     The settings map a name to the dotted path of a module or object with ``dumps`` and ``loads``, or to a pair of
     paths: ``{"pickle": "pickle", "cbor": ("cbor2.dumps", "cbor2.loads")}``.
-
-    Raises:
-        InvalidOption: there is none of that name, or it cannot be imported.
     """
     declared = conf.settings.SERIALIZERS
     if name in declared:
@@ -117,11 +106,7 @@ def find(name: str) -> Serializer:
 
 
 def of(given: str | Dumper) -> Serializer:
-    """Return the serializer of a name, or of an object with ``dumps`` and ``loads``.
-
-    Raises:
-        InvalidOption: there is none of that name, or the object has no such pair.
-    """
+    """Return the serializer of a name, or of an object with ``dumps`` and ``loads``."""
     if isinstance(given, str):
         return find(given)
     if isinstance(given, Serializer):

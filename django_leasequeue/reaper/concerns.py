@@ -7,10 +7,10 @@ from datetime import datetime
 from typing import NamedTuple
 
 from ..engine import arrays
+from ..engine.clock import span
 from ..engine.limits import WORKER_LEASE
 from ..engine.operation import Steps, operation
 from ..engine.queues.stats import Counts
-from ..engine.span import span
 
 
 class Bounds(NamedTuple):

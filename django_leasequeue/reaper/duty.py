@@ -44,11 +44,7 @@ class Turn(ConnectionExecutor):
         return time.monotonic() >= self._end
 
     def fetch(self, name: str, params: Mapping[str, Any] | None = None) -> Rows:
-        """Run one statement and return its rows.
-
-        Raises:
-            OutOfTime: the turn is over.
-        """
+        """Run one statement and return its rows; raise ``OutOfTime`` if the turn is over."""
         if self.over:
             raise OutOfTime
         return super().fetch(name, params or {})

@@ -7,13 +7,10 @@ import logging
 import psycopg
 
 from .. import conf
-from ..engine import arrays
-from ..engine.jobs.events import emit_ended
-from ..engine.jobs.steps import forget_steps, wake_waiting
-from ..engine.large import store
+from ..engine import arrays, partitions, store
+from ..engine.jobs.steps import emit_ended, forget_steps, wake_waiting
 from ..engine.queues import moving, queues, routing, stats
 from ..engine.topics import log
-from ..engine.upkeep import partitions
 from .duty import Turn
 
 logger = logging.getLogger("django_leasequeue.reaper")

@@ -133,10 +133,7 @@ class Reaper:
         self._thread: threading.Thread | None = None
         self._turn: Turn | None = None
         self._outage = Outage(
-            logger,
-            "The reaper cannot work, and tries again",
-            "The reaper works again",
-            database=self.using,
+            logger, "The reaper cannot work, and tries again", "The reaper works again", database=self.using
         )
 
     @staticmethod

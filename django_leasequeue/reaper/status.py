@@ -10,12 +10,11 @@ from django.db.models import DateTimeField, F, FloatField, Func, Q, QuerySet, Va
 from django.db.models.functions import Coalesce
 
 from .. import engine
-from ..engine import ConnectionExecutor, clock
+from ..engine import ConnectionExecutor, clock, partitions
 from ..engine.flow.figures import MAX_LIMITS, allows, list_limits
 from ..engine.limits import WORKER_LEASE
 from ..engine.pool import connect
 from ..engine.queues.stats import counts_by_id
-from ..engine.upkeep import partitions
 from ..models import RecurringTask, Worker
 from .concerns import BOUNDS, Bounds, Concern, of_log, of_queue, of_recurring, of_server, of_workers, read_health
 from .leader import LOCK
@@ -149,13 +148,9 @@ def recurring(using: str) -> QuerySet[RecurringTask]:
 
 
 def look(using: str, *, project: str = "", size: int = 50, bounds: Bounds = BOUNDS) -> ReaperStatus:
-    """Look at one database, with short statements on a connection of its own.
+    """Look at one database, with short statements on a connection of its own; each list has at most ``size`` lines.
 
-    Args:
-        using: alias of the database.
-        project: the tenant whose queues are listed; of others too it is said what deserves attention.
-        size: lines of each list at most.
-        bounds: what deserves attention.
+    The queues of ``project`` are listed; of others too it is said what deserves attention.
     """
     with connect(using) as connection:
         executor = ConnectionExecutor(connection)

@@ -29,6 +29,7 @@ from ..models import LakeSlice
 from . import slices
 from .bronze import with_days
 from .layout import BRONZE, Lake
+from .tables import EVENTS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -52,32 +53,19 @@ def archive(
     tell: Callable[[str], None] = lambda line: None,
     crash: Callable[[str], None] = lambda step: None,
 ) -> list[LakeSlice]:
-    """Archive every closed partition that is not archived yet.
+    """Archive every closed partition that is not archived yet, and return their slices.
 
-    Args:
-        lake: where to.
-        source: options of the source.
-        using: the Django alias of the same database, for the manifest.
-        tell: called with a line per slice.
-        crash: called with the name of each step before it; tests raise there.
-
-    Returns:
-        The slices that were archived now.
-
-    Raises:
-        ArchiveDiffers: a slice could not be verified.
+    ``using`` is the Django alias of the same database, for the manifest; ``crash`` is called with the name of each step
+    before it, for tests to raise there.
     """
     made = []
-    connection = connect(using)
-    try:
+    with connect(using) as connection:
         for low, high in _closed(connection, using):
             made.append(_one(lake, source, connection, using, low, high, crash))
             tell(f"events {low} to {high}: {made[-1].rows} rows archived")
         crash("publish")
         publish(lake, using)
         note_pruned(connection, using)
-    finally:
-        connection.close()
     return made
 
 
@@ -113,6 +101,8 @@ def _one(
     high: int,
     crash: Callable[[str], None],
 ) -> LakeSlice:
+    from pyspark.sql import functions as f
+
     manifest = LakeSlice.objects.using(using)
     crash("plan")
     attempt = secrets.token_hex(8)
@@ -122,32 +112,27 @@ def _one(
         low=low, defaults={"high": high, "attempt": attempt, "path": path, "planned_at": now, "state": "planned"}
     )
     crash("write")
-    schema = BRONZE.replace("event string", "kind smallint, event string")
     bounds = {"fromId": str(low), "toId": str(high)}
-    events = lake.spark.read.format("leasequeue").options(**source, **bounds).schema(schema).load()
-    rows = with_days(events)
-    rows.sortWithinPartitions("id").coalesce(1).write.option("maxRecordsPerFile", ROWS_PER_FILE).mode(
-        "overwrite"
-    ).parquet(lake.path(path))
+    events = lake.spark.read.format("leasequeue").options(**source, **bounds).schema(EVENTS.ddl()).load()
+    writer = with_days(events).sortWithinPartitions("id").coalesce(1).write.option("maxRecordsPerFile", ROWS_PER_FILE)
+    writer.mode("overwrite").parquet(lake.path(path))
     crash("verify")
     written = lake.spark.read.parquet(lake.path(path))
-    there = ConnectionExecutor(connection).fetch("lake/slice_sums", {"low": low, "high": high})[0]
-    here = _sums(written)
-    if (here["rows"], here["sums"]) != (there[0], [int(value or 0) for value in there[1:5]]):
+    totals = [f.sum(f.col(name).cast("decimal(38,0)")) for name in _SUMMED]
+    here = [int(value or 0) for value in written.agg(f.count("id"), *totals).collect()[0]]
+    (found_there,) = ConnectionExecutor(connection).fetch("lake/slice_sums", {"low": low, "high": high})
+    there = [int(value or 0) for value in found_there[:5]]
+    if here != there:
         raise ArchiveDiffers(
-            f"Events {low} to {high}: the files hold {here['rows']} rows with sums {here['sums']}, the database"
-            f" {there[0]} with {there[1:5]}. Nothing was marked as archived; run the command again."
+            f"Events {low} to {high}: the files hold {here[0]} rows with sums {here[1:]}, the database {there[0]} with"
+            f" {there[1:]}. Nothing was marked as archived; run the command again."
         )
-    files = sorted(name[name.index(path) :] if path in name else name for name in written.inputFiles())
     values = {
         "state": "verified",
-        "rows": here["rows"],
-        "sums": dict(zip(_SUMMED, map(str, here["sums"]), strict=True)),
-        "min_txid": there[5],
-        "max_txid": there[6],
-        "first_at": there[7],
-        "last_at": there[8],
-        "files": files,
+        "rows": here[0],
+        "sums": dict(zip(_SUMMED, map(str, here[1:]), strict=True)),
+        **dict(zip(("min_txid", "max_txid", "first_at", "last_at"), found_there[5:9], strict=True)),
+        "files": sorted(name[name.index(path) :] if path in name else name for name in written.inputFiles()),
         "verified_at": timezone.now(),
     }
     # Only this attempt: a second archiver that planned meanwhile wins, and verifies its own.
@@ -155,15 +140,6 @@ def _one(
         raise ArchiveDiffers(f"Events {low} to {high} are being archived by another process.")
     found.refresh_from_db()
     return found
-
-
-def _sums(frame: DataFrame) -> dict[str, Any]:
-    from pyspark.sql import functions as f
-
-    totals = [f.sum(f.col(name).cast("decimal(38,0)")).alias(name) for name in _SUMMED]
-    row = frame.agg(f.count("id").alias("rows"), *totals).first()
-    assert row is not None
-    return {"rows": row.rows, "sums": [int(row[name] or 0) for name in _SUMMED]}
 
 
 def publish(lake: Lake, using: str = "default") -> int:

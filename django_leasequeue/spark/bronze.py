@@ -1,7 +1,7 @@
 """Bronze: the stream of events into the lake.
 
 It keeps the rows of the log as they are, each with the events of up to a thousand jobs: fewer and larger rows, which
-readers take apart (:mod:`.jobwise`).
+:func:`by_job` takes them apart.
 
 As a Delta table it is exactly once by the table's own log. Parquet is written by Spark's file sink, which passes over
 every batch whose number its path already has: a new checkpoint, which counts from 0 again, would lose events there
@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING
 
 from ..exceptions import InvalidOption, LeaseQueueError
 from . import delta
-from .errors import said
-from .jobwise import by_job
-from .layout import BATCHES, Lake
+from .arrow import LINKED, PLACES, UNCLAIMED
+from .layout import BATCHES, BRONZE, Lake
+from .session import said
+from .tables import EVENT_KINDS
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.streaming import StreamingQuery
 
 #: Events of one micro-batch: so long is what a kill makes Spark do again.
@@ -49,22 +50,10 @@ def ingest(
     accept_loss: bool = False,
     tell: Callable[[str], None] = lambda line: None,
 ) -> int:
-    """Stream what is new in the lease log into bronze, and stop.
+    """Stream what is new in the lease log into bronze, stop, and return the number of events.
 
-    Args:
-        lake: where to.
-        source: options of the source, for example ``{"alias": "default"}``.
-        consumer: the name under which retention knows this lake.
-        batch: events of a micro-batch.
-        accept_loss: go on where retention has dropped events that were not read; the checkpoint notes which.
-        tell: called with a line of progress now and then.
-
-    Returns:
-        The number of events.
-
-    Raises:
-        InvalidOption: the checkpoint does not belong to the files; the message says what to do.
-        PipelineFailed: the stream ended with an error.
+    The options are those of :func:`.pipeline.run`. A checkpoint that does not belong to the files is an InvalidOption
+    that says what to do, a stream that ended with an error a PipelineFailed.
     """
     import pyspark
     from pyspark.errors import PySparkException
@@ -152,6 +141,63 @@ def _belongs(lake: Lake, checkpoint: str) -> str | None:
             " the database still has. (A lake of Delta tables goes on with a new checkpoint.)"
         )
     return known if known == mine else None
+
+
+#: What the detail of a row of linked jobs says: of all of them, and in lists with an element of each.
+_LINKS = {
+    "workflow": "string",
+    "name": "string",
+    "parents": "array<array<bigint>>",
+    "labels": "array<string>",
+    "tolerant": "array<boolean>",
+}
+
+
+def by_job(rows: DataFrame) -> DataFrame:
+    """Return one row a job."""
+    from pyspark.sql import functions as f
+
+    from .metrics.spans import mapped
+
+    # A kind that a newer release writes has no word.
+    event = mapped(f.col("kind"), EVENT_KINDS)
+    # What is the same of a row's jobs is worked out before they part; a thousand links are not read a thousand times.
+    # (As a variant: what from_json is part of runs uncompiled.)
+    links = f.struct(*[f.variant_get(f.parse_json("detail"), f"$.{name}", _LINKS[name]).alias(name) for name in _LINKS])
+    told = rows.withColumns({"event": event, "links": f.when(f.col("kind") == LINKED, links)})
+    each = told.select("*", f.posexplode("seqs").alias("place", "seq")).withColumns(
+        {
+            "id": f.col("id") * PLACES + f.col("place"),
+            "deliveries": f.when(f.col("deliveries").isNotNull(), _at("deliveries")).when(
+                ~f.col("kind").isin(*UNCLAIMED), 1
+            ),
+            "waited": _at("waited"),
+            "ran": _at("ran"),
+            "detail": f.when(f.col("kind") == LINKED, _link()).otherwise(f.col("detail")),
+        }
+    )
+    return each.select(*[column.split()[0] for column in BRONZE.split(", ")], "day")
+
+
+def _at(column: str) -> Column:
+    from pyspark.sql import functions as f
+
+    return f.get(column, f.col("place"))
+
+
+def _link() -> Column:
+    """Return the workflow of a job, what it comes after, and what is said of it alone."""
+    from pyspark.sql import functions as f
+
+    return f.to_json(
+        f.struct(
+            "links.workflow",
+            "links.name",
+            _at("links.parents").alias("parents"),
+            f.coalesce(_at("links.labels"), f.lit("")).alias("label"),
+            f.coalesce(_at("links.tolerant"), f.lit(False)).alias("tolerant"),
+        )
+    )
 
 
 def read_or_none(lake: Lake) -> DataFrame | None:

@@ -8,6 +8,7 @@ vacuum removes them.
 
 from __future__ import annotations
 
+import itertools
 import json
 import secrets
 from collections.abc import Sequence
@@ -135,17 +136,14 @@ def write_files(frame: DataFrame, path: str, directory: str, by: str | None = No
         if not footer.num_rows:
             continue
         bounds: dict[str, list[Any]] = {}
-        for group in range(footer.num_row_groups):
-            for place in range(footer.num_columns):
-                column = footer.row_group(group).column(place)
-                if column.path_in_schema in _BOUNDS and column.statistics is not None and column.statistics.has_min_max:
-                    bounds.setdefault(column.path_in_schema, []).extend([column.statistics.min, column.statistics.max])
+        for group, place in itertools.product(range(footer.num_row_groups), range(footer.num_columns)):
+            column = footer.row_group(group).column(place)
+            if column.path_in_schema in _BOUNDS and column.statistics is not None and column.statistics.has_min_max:
+                bounds.setdefault(column.path_in_schema, []).extend([column.statistics.min, column.statistics.max])
         stats = {
             "numRecords": footer.num_rows,
-            **{
-                key: {name: how(found) for name, found in bounds.items()}
-                for key, how in (("minValues", min), ("maxValues", max))
-            },
+            "minValues": {name: min(found) for name, found in bounds.items()},
+            "maxValues": {name: max(found) for name, found in bounds.items()},
         }
         day = {by: file.path.split(f"{by}=", 1)[1].split("/", 1)[0]} if by else {}
         actions.append(

@@ -1,28 +1,25 @@
-"""The paths of things in the lake. A path is local, ``s3a://``, ``gs://`` ...: whatever the site's Spark can open."""
+"""The lake: its paths, tables and notes, the lock under which one run writes it, and the versions of its tables.
+
+A path is local, ``s3a://``, ``gs://`` ...: whatever the site's Spark can open.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ..exceptions import InvalidOption
-from . import delta
+from ..exceptions import InvalidOption, LeaseQueueError
+from . import delta, tables
+from .database import CONNECTION, fetch, resolve
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: Columns of a bronze event, in the order of the source's table.
-BRONZE = (
-    "id bigint, txid bigint, occurred_at timestamp, queue_id bigint, queue string, project string, seq bigint,"
-    " claim bigint, deadline timestamp, deliveries int, waited int, ran int, event string, node string, name string,"
-    " detail string"
-)
-#: Columns of a row of the log as bronze keeps it, with the events of up to a thousand jobs (see :mod:`.jobwise`).
-BATCHES = (
-    "id bigint, txid bigint, occurred_at timestamp, queue_id bigint, queue string, project string, claim bigint,"
-    " deadline timestamp, kind smallint, node string, name string, seqs array<bigint>, deliveries array<int>,"
-    " waited array<int>, ran array<int>, detail string"
-)
+#: Columns of an event of bronze, and of a row of the log as bronze keeps it (see :mod:`.bronze`).
+BRONZE = tables.EVENTS.ddl("kind")
+BATCHES = tables.BATCHES.ddl("low", "high", "event")
 #: The tables of gold.
 TABLES = (
     *("latency", "queue_latency", "daily", "weeks", "throughput", "backlog", "in_flight", "use"),
@@ -31,6 +28,14 @@ TABLES = (
 )
 #: How tables are written: as Parquet by Spark alone, or as Delta tables.
 FORMATS = ("parquet", "delta")
+
+
+#: Hours for which vacuum keeps files that no version needs any more: readers and time travel go back so far.
+KEPT_HOURS = 168
+#: Version of the columns of silver. A lake of an older one is computed anew from bronze.
+SILVER = 4
+#: Version of the tables of gold. A lake of another one gets them anew with the next run.
+GOLD = 3
 
 
 class Lake:
@@ -43,6 +48,8 @@ class Lake:
             raise InvalidOption("The lake needs a path: LEASEQUEUE['LAKE']['PATH'], or --lake.")
         self.spark = spark
         self.root = root.rstrip("/")
+        #: All notes, while this process holds the lock of the lake and no other writes them.
+        self.notes: dict[str, dict[str, Any]] | None = None
         # What the lake began with; else Delta where its extra is installed. (A Connect server may not have it.)
         here = delta.installed() and not type(spark).__module__.startswith("pyspark.sql.connect")
         self.format = format or self.note("lake").get("format") or ("delta" if here else "parquet")
@@ -103,9 +110,14 @@ class Lake:
             return
         from pyspark.sql import functions as f
 
-        writer = rows.withColumn("job_day", f.col("enqueued_at").cast("date")).write.partitionBy("job_day")
+        rows = rows.withColumn("job_day", f.col("enqueued_at").cast("date"))
+        writer = rows.write.partitionBy("job_day")
         replaced = "static" if days is None else "dynamic"
         writer.mode("overwrite").options(**delta.PLAIN, partitionOverwriteMode=replaced).parquet(path)
+        # Spark replaces the days that have rows now; one that has none left would keep what it had.
+        filled = {} if not days else {row.job_day.isoformat() for row in rows.select("job_day").distinct().collect()}
+        for day in sorted(set(days or ()).difference(filled)):
+            rows.drop("job_day").where("false").coalesce(1).write.mode("overwrite").parquet(f"{path}/job_day={day}")
 
     def put(self, path: str, rows: DataFrame) -> None:
         """Write a table of gold, which is small, in place of what is there."""
@@ -118,7 +130,20 @@ class Lake:
 
     def note(self, name: str) -> dict[str, Any]:
         """Return what was noted under a name, or nothing."""
-        return self.note_at(self.path("_notes", name))
+        return self.note_at(self.path("_notes", name)) if self.notes is None else dict(self.notes.get(name, {}))
+
+    def all_notes(self) -> dict[str, dict[str, Any]]:
+        """Return all notes by name, from one look at the lake."""
+        from pyspark.errors import AnalysisException
+        from pyspark.sql import functions as f
+
+        try:
+            rows = self.spark.read.text(self.path("_notes", "*")).select(f.input_file_name(), "value").collect()
+        except AnalysisException as error:
+            if error.getCondition() != "PATH_NOT_FOUND":
+                raise
+            rows = []
+        return {file.rsplit("/", 2)[1]: json.loads(value) for file, value in rows}
 
     def note_at(self, path: str) -> dict[str, Any]:
         """Return what was noted in a directory, or nothing."""
@@ -138,9 +163,86 @@ class Lake:
 
     def put_note(self, name: str, value: dict[str, Any]) -> None:
         """Note something, in place of what was there. A note that is lost only makes work be done again."""
+        if self.notes is not None and self.notes.get(name) == value:
+            return
         self.put_note_at(self.path("_notes", name), value)
+        if self.notes is not None:
+            self.notes[name] = value
 
     def put_note_at(self, path: str, value: dict[str, Any]) -> None:
         """Note something in a directory, in place of what was there."""
         frame = self.spark.createDataFrame([(json.dumps(value),)], "value string")
         frame.coalesce(1).write.mode("overwrite").text(path)
+
+
+class RunInProgress(LeaseQueueError):
+    """Another run of the same lake is not over; what it writes must not be written twice at once."""
+
+
+@contextmanager
+def only_run(lake: Lake, source: Mapping[str, str], consumer: str | None = None) -> Iterator[None]:
+    """Hold the lock of a lake, and of the consumer that reads for it, by a connection that does nothing else.
+
+    The lake bears the name under which it is locked, so another spelling of its path is the same lake.
+    """
+    place = {name: value for name, value in source.items() if name.lower() in CONNECTION}
+    with resolve(place).connect() as connection:
+
+        def lock(name: str) -> bool:
+            return bool(fetch(connection, "lake/run_lock", name=name)[0][0])
+
+        if consumer is not None and not lock(consumer):
+            raise RunInProgress(
+                f"Another run of the consumer {consumer!r} is not over: wait for it, or give a second lake a"
+                " consumer of its own (--consumer)."
+            )
+        if not lock("lake " + str(lake.note("lake").get("name", lake.root))):
+            raise RunInProgress(
+                f"Another command writes to the lake {lake.root}, or a run of another consumer: wait for it. A lake has"
+                " one consumer; give a second one a path of its own (--lake)."
+            )
+        lake.notes = lake.all_notes()
+        try:
+            known = lake.note("lake")
+            if known.get("format", lake.format) != lake.format:
+                raise InvalidOption(
+                    f"The lake {lake.root} has tables in the format {known['format']!r}, not {lake.format!r}: set"
+                    " LEASEQUEUE['LAKE']['FORMAT'] to that, or give the lake another path."
+                )
+            if not known:
+                lake.put_note("lake", {"name": lake.root, "format": lake.format})
+            yield
+        finally:
+            lake.notes = None
+
+
+def is_current(lake: Lake) -> bool:
+    """Return whether silver has the columns of this version; if it is older, it is to be computed anew."""
+    version = lake.note("schema").get("silver", 1)
+    if version > SILVER:
+        raise InvalidOption(
+            f"The lake {lake.root} has silver tables of version {version}, this package knows {SILVER}: use the newer"
+            " package, or another lake."
+        )
+    return bool(version == SILVER)
+
+
+def note_current(lake: Lake) -> None:
+    """Note that silver has the columns of this version."""
+    lake.put_note("schema", {"silver": SILVER})
+
+
+def maintain(lake: Lake) -> int:
+    """Merge small files of all tables, remove those that no version of the last week needs, write log checkpoints.
+
+    Returns how many files were merged.
+    """
+    silver = [lake.silver(name) for name in ("attempts", "jobs", "waiting")]
+    merged = 0
+    for path in (lake.bronze, *silver, *map(lake.gold, TABLES)):
+        if (table := delta.open_or_none(path)) is not None:
+            merged += int(table.optimize.compact()["numFilesRemoved"])
+            table.vacuum(KEPT_HOURS, dry_run=False, full=True)
+            table.create_checkpoint()
+            table.cleanup_metadata()
+    return merged

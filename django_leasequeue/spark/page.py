@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
 from zlib import crc32
 
 from django.utils import timezone
@@ -13,13 +12,14 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from ..metrics import charts
-from .advice import LEASE_EXPIRED, Links, actions, last_run, peaks
-from .wording import Row, Rows, change, lasted, percent, queue_name, slowest, utc, when
+from .advice import LEASE_EXPIRED, Links, actions, last_run, peaks, slowest
+from .wording import Row, Rows, change, columns_of, lasted, link_to, percent, queue_name, table, utc, when
 
-#: Queues drawn in the charts, hours drawn, and rows shown of one table. The files beside the page hold everything.
+#: Queues and hours drawn in the charts. The files beside the page hold everything.
 MOST_SERIES = 7
 MOST_HOURS = 336
-MOST_ROWS = 50
+#: Tenants that the page lists.
+MOST_TENANTS = 50
 #: Told apart by people who do not see all colours (Okabe and Ito).
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#7a3fb5", "#444444")
 #: The same on a dark ground.
@@ -57,6 +57,49 @@ _DARK = (
 )
 
 
+_TIMES = columns_of("delay ready retry_wait run", delay="Delayed", retry_wait="Between attempts", run="Running")
+_SPLIT = columns_of("queue n total", n="Jobs", total="Mean total") | _TIMES
+_AIMS = columns_of(
+    "queue wanted_wait n share budget_left", wanted_wait="Wanted wait, s", n="Attempts", share="Started in time"
+)
+_COSTED = {"seconds": "Worker time", "share": "Of the queue's"}
+_COSTS = columns_of("queue task outcome error_type n", error_type="Error", n="Attempts") | _COSTED
+_TENANTS = columns_of("tenant queue jobs completed failed", tenant="Value") | _COSTED | {"waited": "Mean wait"}
+_RECOVERIES = columns_of(
+    "queue began highest ended seconds", highest="Most jobs", ended="Usual again", seconds="Lasted"
+)
+_CHANGES = columns_of("queue measure day before after", measure="Time", day="Since")
+_POISON = columns_of(
+    "queue task error_type fingerprint failures jobs dead nodes one_node first_at last_at",
+    error_type="Error",
+    one_node="One node only",
+    first_at="First",
+    last_at="Last",
+)
+_LEASES = columns_of("queue node n lease", n="Attempts", lease="Lease, s") | columns_of(
+    "p99 near expired extended advice suggested",
+    p99="Held, 99 % below, s",
+    near="Nearly expired",
+    suggested="Suggested, s",
+)
+_PEAKS = columns_of(
+    "queue hour_of_week expected run", hour_of_week="Busiest hour", expected="Jobs expected", run="Run, s"
+)
+_PEAKS |= columns_of("workers wanted_wait", wanted_wait="Wanted wait, s")
+_WEEKS = columns_of(
+    "queue enqueued completed failed wait run", failed="Failed or dead", wait="Wait, 99 % below", run="Run, 99 % below"
+)
+_NODES = columns_of("node verdict ill_since ill_until n unsuccessful", ill_until="Until", n="Attempts") | columns_of(
+    "expired rate others_rate speed",
+    expired="Leases lost",
+    others_rate="The others'",
+    speed="Run time, times the others'",
+)
+_WORKFLOWS = columns_of("name runs started_at state took", name="Workflow", started_at="Slowest began") | columns_of(
+    "share path help", share="Of it waiting", path="Its slowest steps", help="What would help"
+)
+
+
 def html(rows: Rows, *, links: Links | None = None, now: datetime | None = None) -> str:
     """Return the page."""
     made = now or datetime.now(UTC)
@@ -69,20 +112,20 @@ def html(rows: Rows, *, links: Links | None = None, now: datetime | None = None)
             *_service(rows),
             *_curves(rows),
             _section("Nodes", "Compared with the other nodes on the same queues.", _nodes(rows["nodes"], links)),
-            _section("Failures that look alike", "", _table(_errors_first(rows["poison"]), _POISON)),
+            _section("Failures that look alike", "", table(_errors_first(rows["poison"]), _POISON)),
             _section(
                 "Slowest workflows",
                 "Of the newest seven days: the slowest run of each, and its critical path, the chain of jobs that took"
                 " as long as all of it.",
                 _workflows(rows),
             ),
-            _section("Leases", "By queue, and by node on it.", _table(_by_advice(rows["leases"]), _LEASES)),
+            _section("Leases", "By queue, and by node on it.", table(_by_advice(rows["leases"]), _LEASES)),
             *_heat(rows),
             _section(
                 "Workers at the peak of the coming week",
                 "Concurrent jobs with which 99 % of the jobs wait no longer than wanted, if they come evenly at random"
                 " (M/M/c): take it as the least.",
-                _table(peaks(rows), _PEAKS),
+                table(peaks(rows), _PEAKS),
             ),
         ]
     style = (
@@ -124,13 +167,9 @@ def _to_do(rows: Rows, made: datetime, links: Links) -> SafeString:
     items = format_html_join(
         "",
         "<li><b>{}</b>: {}. {}</li>",
-        ((each.what, each.why, _link(each.link, "Open in the admin")) for each in found),
+        ((each.what, each.why, link_to(each.link, "Open in the admin")) for each in found),
     )
     return format_html('<section class="do"><h2>To do</h2><ol>{}</ol></section>', items)
-
-
-def _link(address: str, text: str) -> SafeString | str:
-    return format_html('<a href="{}">{}</a>', address, text) if address else ""
 
 
 def _section(title: str, note: str, body: SafeString) -> SafeString:
@@ -159,24 +198,15 @@ def _weeks(rows: Rows) -> SafeString:
             value, before = row.get("this_p99"), row.get("last_p99")
             line[what] = "-" if value is None else f"{lasted(value)} ({change(value, before)})"
         lines.append(line)
-    columns = {
-        "queue": "Queue",
-        "enqueued": "Enqueued",
-        "completed": "Completed",
-        "failed": "Failed or dead",
-        "wait": "Wait, 99 % below",
-        "run": "Run, 99 % below",
-    }
-    return _section(
-        "This week against the last", "The newest seven days; in brackets the change.", _table(lines, columns)
-    )
+    note = "The newest seven days; in brackets the change."
+    return _section("This week against the last", note, table(lines, _WEEKS))
 
 
 def _service(rows: Rows) -> list[SafeString]:
     """How well the queues served in the newest seven days; sections without rows are left out."""
     split = [
         {**row, "total": lasted(row["total"] / row["n"])}
-        | {part: percent(row[part] / row["total"] if row["total"] else None) for part in _PARTS}
+        | {part: percent(row[part] / row["total"] if row["total"] else None) for part in _TIMES}
         for row in rows["time_split"]
     ]
     tenants = [
@@ -198,14 +228,14 @@ def _service(rows: Rows) -> list[SafeString]:
         for row in rows["changes"]
     ]
     told = (
-        ("Objectives", "99 % of the jobs start within the wanted wait.", aims, _OBJECTIVES),
+        ("Objectives", "99 % of the jobs start within the wanted wait.", aims, _AIMS),
         ("Where the time went", "Of jobs that ended; shares of all their time from enqueue to end.", split, _SPLIT),
         ("What failed attempts cost", "Worker time that completed nothing.", costs, _COSTS),
         (f"By {tag}", f"What each {tag} had, most worker time first.", tenants, _TENANTS),
         ("Backlogs and recovery", "At least 100 jobs, and three times the median.", outages, _RECOVERIES),
         ("Changes", "From this day on the daily median differs from before.", changed, _CHANGES),
     )
-    return [_section(title, note, _table(lines, columns)) for title, note, lines, columns in told if lines]
+    return [_section(title, note, table(lines, columns)) for title, note, lines, columns in told if lines]
 
 
 def tones(names: Sequence[str]) -> dict[str, int]:
@@ -275,87 +305,6 @@ def _heat(rows: Rows) -> list[SafeString]:
     return [format_html("<h2>{}</h2>", "Load by hour of the week"), *made] if made else []
 
 
-_OBJECTIVES = {
-    "queue": "Queue",
-    "wanted_wait": "Wanted wait, s",
-    "n": "Attempts",
-    "share": "Started in time",
-    "budget_left": "Budget left",
-}
-_PARTS = ("delay", "ready", "retry_wait", "run")
-_SPLIT = {
-    "queue": "Queue",
-    "n": "Jobs",
-    "total": "Mean total",
-    "delay": "Delayed",
-    "ready": "Ready",
-    "retry_wait": "Between attempts",
-    "run": "Running",
-}
-_COSTS = {
-    "queue": "Queue",
-    "task": "Task",
-    "outcome": "Outcome",
-    "error_type": "Error",
-    "n": "Attempts",
-    "seconds": "Worker time",
-    "share": "Of the queue's",
-}
-#: Tenants and queues that the page lists; the table beside it has all.
-MOST_TENANTS = 50
-_TENANTS = {
-    "tenant": "Value",
-    "queue": "Queue",
-    "jobs": "Jobs",
-    "completed": "Completed",
-    "failed": "Failed",
-    "seconds": "Worker time",
-    "share": "Of the queue's",
-    "waited": "Mean wait",
-}
-_RECOVERIES = {
-    "queue": "Queue",
-    "began": "Began",
-    "highest": "Most jobs",
-    "ended": "Usual again",
-    "seconds": "Lasted",
-}
-_CHANGES = {"queue": "Queue", "measure": "Time", "day": "Since", "before": "Before", "after": "After"}
-_POISON = {
-    "queue": "Queue",
-    "task": "Task",
-    "error_type": "Error",
-    "fingerprint": "Fingerprint",
-    "failures": "Failures",
-    "jobs": "Jobs",
-    "dead": "Dead",
-    "nodes": "Nodes",
-    "one_node": "One node only",
-    "first_at": "First",
-    "last_at": "Last",
-}
-_LEASES = {
-    "queue": "Queue",
-    "node": "Node",
-    "n": "Attempts",
-    "lease": "Lease, s",
-    "p99": "Held, 99 % below, s",
-    "near": "Nearly expired",
-    "expired": "Expired",
-    "extended": "Extended",
-    "advice": "Advice",
-    "suggested": "Suggested, s",
-}
-_PEAKS = {
-    "queue": "Queue",
-    "hour_of_week": "Busiest hour",
-    "expected": "Jobs expected",
-    "run": "Run, s",
-    "workers": "Workers",
-    "wanted_wait": "Wanted wait, s",
-}
-
-
 def _errors_first(rows: Sequence[Row]) -> list[Row]:
     """Expired leases would fill the list: they come behind what the handlers said."""
     return sorted(rows, key=lambda row: row["fingerprint"] == LEASE_EXPIRED)
@@ -369,21 +318,9 @@ def _by_advice(rows: Sequence[Row]) -> list[Row]:
 
 
 def _nodes(rows: Sequence[Row], links: Links) -> SafeString:
-    columns = {
-        "node": "Node",
-        "verdict": "Verdict",
-        "ill_since": "Ill since",
-        "ill_until": "Until",
-        "n": "Attempts",
-        "unsuccessful": "Unsuccessful",
-        "expired": "Leases lost",
-        "rate": "Rate",
-        "others_rate": "The others'",
-        "speed": "Run time, times the others'",
-    }
     ill = [row for row in rows if row["verdict"] in {"sick", "slow"}]
     ordered = ill + [row for row in rows if row not in ill]
-    return _table([{**row, "link": links.node(str(row["node"]))} for row in ordered], columns)
+    return table([{**row, "link": links.node(str(row["node"]))} for row in ordered], _NODES)
 
 
 def _workflows(rows: Rows) -> SafeString:
@@ -400,63 +337,4 @@ def _workflows(rows: Rows) -> SafeString:
         }
         for slow in slowest(rows)
     ]
-    columns = {
-        "name": "Workflow",
-        "runs": "Runs",
-        "started_at": "Slowest began",
-        "state": "State",
-        "took": "Took",
-        "share": "Of it waiting",
-        "path": "Its slowest steps",
-        "help": "What would help",
-    }
-    return _table(lines, columns)
-
-
-def _table(rows: Sequence[Row], columns: dict[str, str]) -> SafeString:
-    if not rows:
-        return format_html('<p class="empty">{}</p>', "Nothing.")
-    head = format_html_join(
-        "",
-        '<th scope="col"{}>{}</th>',
-        (
-            (SafeString(' class="lq-number"') if _numeric(name, rows[0][name]) else "", title)
-            for name, title in columns.items()
-        ),
-    )
-    body = format_html_join(
-        "",
-        "<tr>{}</tr>",
-        ((format_html_join("", "{}", ((_cell(row, name),) for name in columns)),) for row in rows[:MOST_ROWS]),
-    )
-    more = len(rows) - MOST_ROWS
-    return format_html(
-        '<div class="lq-scroll"><table><thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>{}',
-        head,
-        body,
-        format_html('<p class="lq-quiet">{} more are in the files beside this page.</p>', more) if more > 0 else "",
-    )
-
-
-def _numeric(name: str, value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and name != "hour_of_week"
-
-
-def _cell(row: Row, name: str) -> SafeString:
-    value: Any = row[name]
-    if name == "queue":
-        return format_html("<td>{}</td>", queue_name(row))
-    if name == "hour_of_week":
-        return format_html("<td>{}</td>", charts.hour_of_week(value))
-    if name == "node":
-        link = row.get("link")
-        return format_html("<td>{}</td>", _link(link, str(value)) if link else "all" if value is None else value)
-    if isinstance(value, bool):
-        return format_html("<td>{}</td>", "yes" if value else "no")
-    if _numeric(name, value):
-        told = f"{100 * value:.1f} %" if name in {"rate", "others_rate"} else charts.figure(value)
-        return format_html('<td class="lq-number">{}</td>', told)
-    if isinstance(value, datetime):
-        return format_html("<td>{}</td>", when(value))
-    bad = value in {"sick", "slow", "longer", "abandoned"}
-    return format_html("<td{}>{}</td>", SafeString(' class="bad"') if bad else "", "" if value is None else str(value))
+    return table(lines, _WORKFLOWS)

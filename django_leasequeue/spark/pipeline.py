@@ -14,13 +14,20 @@ from contextlib import contextmanager
 from datetime import date
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import bronze, metrics, upkeep, waiting
+from . import bronze, layout, metrics
 from .bronze import BATCH, ingest
 from .layout import BRONZE, Lake
 from .metrics.spans import begun
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+
+#: Columns of the source's table of jobs that a waiting job is known by.
+_WAITING = (
+    "seq bigint, queue_id bigint, queue string, project string, state string, name string, created_at timestamp,"
+    " dead_at timestamp"
+)
 
 
 class Ran(NamedTuple):
@@ -45,20 +52,11 @@ def run(
 ) -> Ran:
     """Run the whole pipeline once, over what is new.
 
-    Args:
-        lake: where to.
-        source: options of the source (see docs/reference/lake.md), for example ``{"alias": "default"}``.
-        consumer: the name under which retention knows this lake.
-        batch: events of a micro-batch.
-        wanted_wait: 99th percentile of waiting (seconds) that the capacity table plans for.
-        tenant_tag: the tag by whose values the table ``tenants`` sums up; None: it has no rows.
-        accept_loss: go on where retention has dropped events that were not read.
-        tell: called with a line for each step.
-
-    Raises:
-        InvalidOption: the checkpoint does not belong to the files of bronze, or a newer version wrote the lake.
-        RunInProgress: another run of the same lake or consumer is not over.
-        PipelineFailed: the stream ended with an error.
+    ``source`` has options of the source (docs/reference/lake.md), for example ``{"alias": "default"}``; ``consumer`` is
+    the name under which retention knows this lake, ``batch`` the events of a micro-batch. ``wanted_wait`` is the 99th
+    percentile of waiting (seconds) that capacity is planned for, ``tenant_tag`` the tag by whose values ``tenants``
+    sums up. With ``accept_loss`` it goes on where retention has dropped events that were not read. ``tell`` gets a line
+    of each step.
     """
     seconds: dict[str, float] = {}
 
@@ -72,16 +70,16 @@ def run(
     def read() -> int:
         return ingest(lake, source, consumer=consumer, batch=batch, accept_loss=accept_loss, tell=tell)
 
-    with upkeep.only_run(lake, source, consumer):
-        upkeep.is_current(lake)
+    with layout.only_run(lake, source, consumer):
+        layout.is_current(lake)
         events = timed("bronze (events)", read)
         days = timed("silver (days)", lambda: refine(lake))
-        unlogged = waiting.snapshot(lake, source)
+        unlogged = take_waiting(lake, source)
         # What gold was computed from: a run that was killed before its end has not noted it.
         ground = {name: lake.note(name) for name in ("silver", "waiting")} | {
             "wanted_wait": wanted_wait,
             "tenant_tag": tenant_tag,
-            "version": upkeep.GOLD,
+            "version": layout.GOLD,
         }
         stale = unlogged or lake.note("gold") != ground
         tables = timed("gold (tables)", lambda: figure(lake, wanted_wait, tenant_tag) if stale else [])
@@ -97,7 +95,7 @@ def refine(lake: Lake) -> int:
 
     events = bronze.read_or_none(lake)
     # Silver of an older version is written anew, all days of it.
-    before = lake.read_or_none(lake.silver("jobs")) if upkeep.is_current(lake) else None
+    before = lake.read_or_none(lake.silver("jobs")) if layout.is_current(lake) else None
     if events is None:
         return 0
     done = lake.note("silver") if before is not None else {}
@@ -130,7 +128,7 @@ def refine(lake: Lake) -> int:
     finally:
         folded.unpersist()
     if before is None:
-        upkeep.note_current(lake)
+        layout.note_current(lake)
     lake.put_note("silver", {"txid": newest.last.txid, "id": newest.last.id, "stream": stream})
     return days
 
@@ -177,12 +175,53 @@ def silver(lake: Lake, name: str, since: date | None = None) -> DataFrame:
     return found if since is None else found.where(f.col("job_day") >= since.isoformat())
 
 
+def take_waiting(lake: Lake, source: Mapping[str, str]) -> bool:
+    """Write the waiting jobs of which silver knows nothing, in place of those of the last run.
+
+    Returns whether there are any, or there were.
+    """
+    from pyspark.sql import functions as f
+
+    had = lake.note("waiting").get("jobs", 0)
+    live = lake.spark.read.format("leasequeue").options(**source, table="jobs").schema(_WAITING).load()
+    waiting = live.where(f.col("state").isin("ready", "delayed") & f.col("dead_at").isNull())
+    known = lake.read_or_none(lake.silver("jobs"))
+    if known is not None:
+        waiting = waiting.join(known.select("seq"), "seq", "left_anti")
+    rows = waiting.select(
+        f.coalesce("project", f.lit("")).alias("project"),
+        f.coalesce("queue", f.concat(f.lit("#"), "queue_id")).alias("queue"),
+        *(f.col("name").alias("task"), "seq", f.col("created_at").alias("enqueued_at"), f.lit("open").alias("state")),
+        *[f.lit(0).alias(name) for name in ("deliveries", "expiries", "releases")],
+    )
+    if not had and rows.isEmpty():
+        return False
+    path = lake.silver("waiting")
+    lake.write(path, rows.coalesce(1))
+    written = lake.read_or_none(path)
+    count = 0 if written is None else written.count()
+    lake.put_note("waiting", {"jobs": count})
+    return bool(count or had)
+
+
+def with_waiting(lake: Lake, jobs: DataFrame, since: date | None = None) -> DataFrame:
+    """Return the jobs of silver and those that wait unknown to the log, these as of a day (UTC) or later."""
+    from pyspark.sql import functions as f
+
+    waiting = lake.read_or_none(lake.silver("waiting")) if lake.note("waiting").get("jobs") else None
+    if waiting is None:
+        return jobs
+    if since is not None:
+        waiting = waiting.where(f.col("enqueued_at") >= f.lit(since))
+    return jobs.unionByName(waiting, allowMissingColumns=True)
+
+
 @contextmanager
 def tables(
     lake: Lake, wanted_wait: float = 5.0, tenant_tag: str | None = None, since: date | None = None
 ) -> Iterator[dict[str, DataFrame]]:
     """Give the gold tables as they follow from silver, by name, not computed yet."""
-    attempts, jobs = silver(lake, "attempts", since), waiting.added(lake, silver(lake, "jobs", since), since)
+    attempts, jobs = silver(lake, "attempts", since), with_waiting(lake, silver(lake, "jobs", since), since)
     # Each is two tables, or the ground of another: computed once.
     latencies = metrics.latencies(attempts, jobs).persist()
     weekly = metrics.hour_of_week(attempts, jobs).persist()

@@ -6,13 +6,9 @@ import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-import psycopg
-
 from ..exceptions import InvalidOption
-from ..sql import statement
-from .database import resolve
-from .errors import said
-from .options import CONNECTION
+from .database import CONNECTION, fetch, resolve
+from .session import said
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,21 +38,12 @@ def replay(
     job that was redriven or cancelled meanwhile stays away. One whose key is taken where it is to go stays where it is.
     ``meta`` keeps what the producer wrote and tells where the job came from.
 
-    Args:
-        letters: a selection from :func:`dead_letters`.
-        sink: options of the sink (the connection).
-        queue: where to (default: the queue that each was in when it died, for letters of a dead-letter topic too).
-        rate: jobs a second; the rest wait (default: all at once).
-        table: where the letters are from, ``jobs`` or ``results``.
-        write_id: the write's name (default: a new one).
+    ``letters`` are a selection from :func:`dead_letters` of the same ``table``, ``sink`` has the options of the
+    connection. They go to ``queue``, or each to the queue that it was in when it died, at ``rate`` a second, or all at
+    once.
 
-    Returns:
-        How many went back: less than were selected when others came first or hold the key, none when the write's name
-        is used up.
-
-    Raises:
-        InvalidOption: a needed column is missing, the rate is not positive, or the sink refused the letters (a row, a
-            queue that is gone or full); nothing was replayed.
+    Returns how many went back: less than were selected when others came first or hold the key, none when the write's
+    name is used up. When the sink refuses a row, or a queue is gone or full, nothing is replayed (InvalidOption).
     """
     from pyspark.errors import PySparkException
     from pyspark.sql import Window
@@ -94,6 +81,5 @@ def replay(
 def _enqueued(sink: Mapping[str, str], write_id: str) -> int | None:
     place = {name: value for name, value in sink.items() if name.lower() in CONNECTION}
     with resolve(place).connect() as connection:
-        cursor = psycopg.ClientCursor(connection).execute(statement("lake/write_enqueued"), {"write_id": write_id})
-        row = cursor.fetchone()
-    return None if row is None else row[0]
+        found = fetch(connection, "lake/write_enqueued", write_id=write_id)
+    return found[0][0] if found else None

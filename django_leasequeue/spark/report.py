@@ -1,4 +1,4 @@
-"""The report: one HTML page that opens anywhere, and its tables as Parquet and CSV beside it.
+"""The report: one HTML page that opens anywhere, its tables as Parquet and CSV beside it, and figures for the admin.
 
 Of a lake in a directory it needs pyarrow alone; Spark reads the others, and computes the report of some days.
 """
@@ -11,8 +11,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..engine import csvguard
+from django.utils import timezone
+
+from ..engine.dead import redaction
 from ..exceptions import InvalidOption
+from ..models import LakeFigure
 from . import delta
 from .advice import Links
 from .layout import TABLES
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
 
 #: The slowest workflows of the newest seven days that a report has, and of each the steps that took longest.
 MOST_WORKFLOWS, MOST_STEPS = 1_000, 5
+#: Hours of each queue that the database keeps figures of.
+HOURS = 168
 
 Gold = Mapping[str, "pa.Table"]
 
@@ -115,4 +120,45 @@ def _save(table: Any, path: Path) -> None:
 
 def _text(cell: str | list[Any]) -> str:
     """Return a cell for CSV, which has no lists, and which people open in spreadsheets."""
-    return csvguard.as_text(cell if isinstance(cell, str) else " ".join(map(str, cell)))
+    return redaction.as_text(cell if isinstance(cell, str) else " ".join(map(str, cell)))
+
+
+def keep_figures(lake: Lake, using: str = "default") -> int:
+    """Copy the newest hours of each queue into the database. Returns how many rows were written."""
+    from pyspark.sql import functions as f
+
+    counts = lake.read(lake.gold("throughput")).groupBy("project", "queue", "hour")
+    sums = counts.agg(
+        *[f.sum(name).alias(name) for name in ("enqueued", "claimed", "completed", "failed", "redelivered")]
+    )
+    latency = (
+        lake.read(lake.gold("queue_latency"))
+        .groupBy("project", "queue", "hour")
+        .pivot("measure", ["wait", "run", "total"])
+        .agg(f.first(f.struct("p50", "p95", "p99")))
+    )
+    newest = sums.agg(f.max("hour").alias("newest"))
+    rows = (
+        sums.join(latency, ["project", "queue", "hour"], "left")
+        .crossJoin(newest)
+        .where(f.col("hour") > f.col("newest") - f.expr(f"interval {HOURS} hours"))
+        .drop("newest")
+        .toArrow()
+        .to_pylist()
+    )
+    now = timezone.now()
+
+    def figure(row: dict[str, Any]) -> LakeFigure:
+        project, queue, hour = row.pop("project"), row.pop("queue"), row.pop("hour")
+        return LakeFigure(project=project, queue=queue[:255], hour=hour, figures=row, computed_at=now)
+
+    figures = LakeFigure.objects.using(using)
+    made = figures.bulk_create(
+        [figure(row) for row in rows],
+        batch_size=1_000,
+        update_conflicts=True,
+        unique_fields=["project", "queue", "hour"],
+        update_fields=["figures", "computed_at"],
+    )
+    figures.filter(computed_at__lt=now).delete()
+    return len(made)

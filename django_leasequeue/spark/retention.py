@@ -1,18 +1,24 @@
-"""Retention waits for the lake: consumers that have not read, slices that are not archived.
+"""The lake as its database knows it: what retention waits for, and the status that operators see.
 
-Runs inside the reaper; needs neither pyspark nor Java.
+Retention, inside the reaper, waits for consumers that have not read and for slices that are not archived. Nothing here
+needs pyspark or Java.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from typing import Any
 
 import psycopg
+from django.db.models import Count, Sum
+from django.utils import timezone
 
 from .. import conf
 from ..conf import process
+from ..engine.pool import connect
 from ..engine.runner import ConnectionExecutor
+from ..models import LakeConsumer, LakeFigure, LakeSlice
 
 logger = logging.getLogger("django_leasequeue.lake")
 
@@ -21,7 +27,7 @@ _lowest: process.Memory[int, int] = process.Memory()
 
 def register() -> None:
     """Make retention ask the lake before it drops events."""
-    from ..engine.upkeep import partitions
+    from ..engine import partitions
 
     partitions.hold_back("lake consumers", needed_by_consumers)
     partitions.hold_back("lake archive", needed_by_archive)
@@ -68,3 +74,28 @@ def _lowest_txid(executor: ConnectionExecutor, low: int, high: int, *, closed: b
         # Nothing there yet: a writer has a transaction id that is not over.
         _lowest[low] = horizon if lowest is None else lowest
     return _lowest[low]
+
+
+def status(using: str = "default") -> Iterator[str]:
+    """Yield the status as lines of text.
+
+    The horizon is where reading ends: a slow writer anywhere in the cluster delays every reader by its age.
+    """
+    with connect(using) as connection:
+        ((horizon, seconds, application),) = ConnectionExecutor(connection).fetch("lake/horizon_age", {})
+    yield f"horizon: transaction {horizon}, {seconds:.1f} s old" + (f" ({application})" if seconds else "")
+    now = timezone.now()
+    for consumer in LakeConsumer.objects.using(using).order_by("name"):
+        state = "GIVEN UP by retention" if consumer.overtaken_at else "at"
+        behind = max(0, horizon - 1 - consumer.txid)
+        yield (
+            f"consumer {consumer.name}: {state} transaction {consumer.txid}, {behind} behind,"
+            f" seen {(now - consumer.seen_at).total_seconds():.0f} s ago"
+        )
+    for row in (
+        LakeSlice.objects.using(using).values("state").annotate(n=Count("pk"), rows=Sum("rows")).order_by("state")
+    ):
+        yield f"archive: {row['n']} slices {row['state']}, {row['rows'] or 0} events"
+    newest = LakeFigure.objects.using(using).order_by("-computed_at").first()
+    if newest is not None:
+        yield f"figures: computed {(now - newest.computed_at).total_seconds():.0f} s ago"

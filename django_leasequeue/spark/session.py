@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shlex
 import shutil
 import stat
@@ -237,3 +238,15 @@ def _step_back(made: SparkSession, niceness: int) -> None:
         for thread in threads.iterdir():
             with suppress(OSError):  # it has ended
                 os.setpriority(os.PRIO_PROCESS, int(thread.name), niceness)
+
+
+#: The last line of a Python traceback that an error of ours, or of the database's driver, ends with.
+_OURS = re.compile(r"^(?:[\w.]*: )?(?:django_leasequeue|psycopg)(?:\.\w+)+: (.+)$", re.MULTILINE)
+_LONGEST = 2_000
+
+
+def said(error: BaseException) -> str:
+    """Return what an error says: of ours its own words, of Spark's the first line."""
+    text = str(error)
+    found = _OURS.findall(text)
+    return (found[-1] if found else text.strip().split("\n", 1)[0])[:_LONGEST]

@@ -21,8 +21,7 @@ from pyspark.sql.types import StructType
 
 from ..exceptions import InvalidOption, LeaseQueueError, QueueNotFound
 from ..sql import statement
-from .database import resolve
-from .options import Options
+from .database import Options, fetch, resolve
 from .staging import SPECIAL, Rows
 
 #: Bytes of one payload unless the settings or maxPayloadBytes say otherwise, and at most.
@@ -99,7 +98,7 @@ class Sink:
 
     # In the tasks.
 
-    def stage(self, batches: Iterator[pa.RecordBatch]) -> StagedPart | RefusedRow:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedPart | RefusedRow:
         """Copy rows into the stage table under a fresh part id."""
         part = str(uuid.uuid4())
         context = TaskContext.get()
@@ -108,7 +107,7 @@ class Sink:
         try:
             with self.database.connect(read_only=False, autocommit=False) as connection:
                 with connection.cursor() as cursor, cursor.copy(statement("lake/stage_copy")) as copy:
-                    for text in rows.lines(part, batches):
+                    for text in rows.lines(part, iterator):
                         copy.write(text)
                 connection.commit()
         except InvalidOption as error:
@@ -117,7 +116,7 @@ class Sink:
             refused = str(rows.database_refused(error))
         else:
             return StagedPart(part, rows.count, query)
-        for _ in batches:
+        for _ in iterator:
             pass  # Spark waits until all of them are taken
         return RefusedRow(refused, query)
 
@@ -132,17 +131,18 @@ class Sink:
         names = [part.part for part in parts]
         staged = sum(part.rows for part in parts)
         with self.database.connect(read_only=False) as connection:
-            self._janitor(connection)
+            # Parts that were not reported within a day belong to tasks that died.
+            fetch(connection, "lake/stage_sweep")
             move = self._move_chunks if self.visible == "parts" else self._move_once
             added = move(connection, names, write_id, batch, staged)
-            _run(connection, "lake/stage_drop", parts=names)
+            fetch(connection, "lake/stage_drop", parts=names)
             return added
 
     def _move_once(
         self, connection: psycopg.Connection[Any], names: list[str], write_id: str, batch: int, staged: int
     ) -> int:
         with connection.transaction():
-            if not _run(connection, "lake/write_take", write_id=write_id, batch=batch, staged=staged):
+            if not fetch(connection, "lake/write_take", write_id=write_id, batch=batch, staged=staged):
                 return 0  # committed before
             low, high = self._range(connection, names, staged)
             _set_up()
@@ -156,14 +156,14 @@ class Sink:
             self._check_queues(connection, names)
             added = self._enqueue(connection, names, low, high)
             executor.run(remove_replayed(taken))
-            _run(connection, "lake/write_done", write_id=write_id, batch=batch, enqueued=added)
+            fetch(connection, "lake/write_done", write_id=write_id, batch=batch, enqueued=added)
         return added
 
     def _move_chunks(
         self, connection: psycopg.Connection[Any], names: list[str], write_id: str, batch: int, staged: int
     ) -> int:
         """Each chunk is a transaction; keys keep it exact when it is done again from the start."""
-        if _run(connection, "lake/write_known", write_id=write_id, batch=batch)[0][0]:
+        if fetch(connection, "lake/write_known", write_id=write_id, batch=batch)[0][0]:
             return 0
         low, high = self._range(connection, names, staged)
         self._check_queues(connection, names)
@@ -174,13 +174,13 @@ class Sink:
         with connection.transaction():
             # Rows that went meanwhile were perhaps not moved. Those that were are kept apart by their keys next time.
             self._range(connection, names, staged)
-            _run(connection, "lake/write_take", write_id=write_id, batch=batch, staged=staged)
-            _run(connection, "lake/write_done", write_id=write_id, batch=batch, enqueued=added)
+            fetch(connection, "lake/write_take", write_id=write_id, batch=batch, staged=staged)
+            fetch(connection, "lake/write_done", write_id=write_id, batch=batch, enqueued=added)
         return added
 
     def _range(self, connection: psycopg.Connection[Any], names: list[str], staged: int) -> tuple[int, int]:
         """Return the numbers between which the parts stand in the stage (the lower exclusive)."""
-        found, low, high = _run(connection, "lake/stage_count", parts=names)[0]
+        found, low, high = fetch(connection, "lake/stage_count", parts=names)[0]
         if found != staged:
             raise WriteBroken(f"Of {staged} staged jobs {found} are left: the server crashed since. Write again.")
         return (low or 1) - 1, high or 0
@@ -199,19 +199,15 @@ class Sink:
         )
 
     def _check_queues(self, connection: psycopg.Connection[Any], names: list[str]) -> None:
-        missing = [row[0] for row in _run(connection, "lake/stage_missing", parts=names, project=self.project)]
+        missing = [row[0] for row in fetch(connection, "lake/stage_missing", parts=names, project=self.project)]
         if missing:
             raise QueueNotFound(missing[0], self.project)
 
-    def drop(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int = -1) -> None:  # noqa: N803  (Spark's name)
         """Forget what was staged."""
         names = [message.part for message in messages if isinstance(message, StagedPart)]
         with suppress(psycopg.Error), self.database.connect(read_only=False) as connection:
-            _run(connection, "lake/stage_drop", parts=names)
-
-    def _janitor(self, connection: psycopg.Connection[Any]) -> None:
-        """Parts that were not reported within a day belong to tasks that died."""
-        _run(connection, "lake/stage_sweep")
+            fetch(connection, "lake/stage_drop", parts=names)
 
 
 def _set_up() -> None:
@@ -250,46 +246,20 @@ class BatchSink(Sink, DataSourceArrowWriter):
         super().__init__(options, schema, overwrite)
         self.write_id = self.write_id or f"batch-{uuid.uuid4()}"
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedPart | RefusedRow:
-        """Stage one task's rows."""
-        return self.stage(iterator)
-
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Make the jobs visible."""
         self.move(self.write_id or "", -1, messages)
-
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Forget the rows."""
-        self.drop(messages)
 
 
 class StreamSink(Sink, DataSourceStreamArrowWriter):
     """A streaming query: each batch is one write under the query's id, so a replayed batch adds nothing."""
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedPart | RefusedRow:
-        """Stage one task's rows."""
-        return self.stage(iterator)
-
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  (Spark's name)
         """Make the batch's jobs visible."""
-        queries = {
-            message.query for message in messages if isinstance(message, StagedPart | RefusedRow) and message.query
-        }
+        queries = {told.query for told in messages if isinstance(told, StagedPart | RefusedRow) and told.query}
         write_id = self.write_id or (f"stream-{queries.pop()}" if queries else None)
         if write_id is None:
-            if not any(
-                isinstance(message, RefusedRow) or (isinstance(message, StagedPart) and message.rows)
-                for message in messages
-            ):
-                return
-            raise InvalidOption("Spark does not tell the id of this query: name the write with the option writeId.")
+            if any(isinstance(told, RefusedRow) or (isinstance(told, StagedPart) and told.rows) for told in messages):
+                raise InvalidOption("Spark does not tell the id of this query: name the write with the option writeId.")
+            return
         self.move(write_id, batchId, messages)
-
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  (Spark's name)
-        """Forget the batch's rows."""
-        self.drop(messages)
-
-
-def _run(connection: psycopg.Connection[Any], name: str, **parameters: Any) -> list[tuple[Any, ...]]:
-    cursor = psycopg.ClientCursor(connection).execute(statement(name), parameters)
-    return cursor.fetchall() if cursor.description else []

@@ -8,6 +8,8 @@ and can be read again with the same result.
 
 from __future__ import annotations
 
+import secrets
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -18,7 +20,7 @@ from psycopg import sql
 
 from ..exceptions import StorageError
 from ..sql import statement
-from .tables import Place
+from .database import Database, fetch
 
 MAX_ID = 2**63 - 1
 #: Assumed where PostgreSQL has not counted yet.
@@ -61,39 +63,30 @@ class Leaf(NamedTuple):
 
 def horizon(connection: psycopg.Connection[Any]) -> Horizon:
     """Return the number below which every transaction has ended, and is on disk: a crash takes none of them back."""
-    row = connection.execute(statement("lake/horizon")).fetchone()
-    assert row is not None
-    xmin, system, timeline, place = row
+    ((xmin, system, timeline, place),) = fetch(connection, "lake/horizon")
     if place is not None:
         # A role that may not write waits for the WAL writer, which comes several times a second.
         with suppress(psycopg.errors.InsufficientPrivilege):
-            connection.execute(statement("lake/flush"))
+            fetch(connection, "lake/flush")
         end = time.monotonic() + _FLUSH
-        while not _flushed(connection, place):
+        while not fetch(connection, "lake/flushed", place=place)[0][0]:
             if time.monotonic() > end:
                 raise StorageError(f"The server has not written its WAL up to {place} within {_FLUSH:g} s.")
             time.sleep(0.05)
     return Horizon(xmin, system, timeline)
 
 
-def _flushed(connection: psycopg.Connection[Any], place: str) -> bool:
-    row = psycopg.ClientCursor(connection).execute(statement("lake/flushed"), {"place": place}).fetchone()
-    return bool(row and row[0])
-
-
 def kept(connection: psycopg.Connection[Any], timeline: int, current: int) -> Point:
     """Return the place up to which no failover from a timeline to the server's has lost events."""
-    place = {"timeline": timeline, "current": current}
-    row = psycopg.ClientCursor(connection).execute(statement("timeline_kept"), place).fetchone()
-    return max(START, Point((row[1] if row else None) or 0, 0))
+    found = fetch(connection, "timeline_kept", timeline=timeline, current=current)
+    return max(START, Point((found[0][1] if found else None) or 0, 0))
 
 
 def leaves(connection: psycopg.Connection[Any], relation: str) -> list[Leaf]:
     """Return the tables that hold a relation's rows, in order of their numbers."""
-    rows = connection.execute(statement("lake/leaves"), {"relation": relation}).fetchall()
     return [
         Leaf(schema, name, pages, density or _ROWS_PER_PAGE, low, high)
-        for schema, name, pages, density, low, high in rows
+        for schema, name, pages, density, low, high in fetch(connection, "lake/leaves", relation=relation)
     ]
 
 
@@ -156,22 +149,6 @@ def probe(connection: psycopg.Connection[Any], after: Point, until: Horizon) -> 
     return answer
 
 
-def select(
-    columns: Sequence[str], place: Place, source: sql.Composable, where: sql.Composable, more: Sequence[str] = ()
-) -> sql.Composed:
-    """Return the SELECT of some columns of a slice, joined with its queue when a column asks for it.
-
-    ``source`` is the place's table or a partition of it, ``where`` is on its columns (alias ``p``), ``more`` on ours.
-    """
-    join = any("q." in text for text in (*columns, *more))
-    return sql.SQL("SELECT {columns} FROM {rows}{join}{where}").format(
-        columns=sql.SQL(", ").join(map(sql.SQL, columns)),
-        rows=sql.SQL(place.sql).format(source=source, where=where),
-        join=sql.SQL(" LEFT JOIN leasequeue_queue q ON q.id = r.queue_id" if join else ""),
-        where=sql.SQL(" WHERE " + " AND ".join(more) if more else ""),
-    )
-
-
 def of_pages(first: int, after: int | None) -> sql.Composable:
     """Return the condition of a range of pages."""
     low = sql.SQL("p.ctid >= {}::tid").format(sql.Literal(f"({first},0)"))
@@ -185,3 +162,71 @@ def of_events(start: Point, end: Point) -> sql.Composable:
     return sql.SQL("p.txid BETWEEN {} AND {} AND (p.txid, p.id) > ({}, {}) AND (p.txid, p.id) <= ({}, {})").format(
         *(sql.Literal(value) for value in (start.txid, end.txid, *start, *end))
     )
+
+
+class Held(NamedTuple):
+    """An exported snapshot and the channel on which tasks say that they are done with it."""
+
+    name: str
+    channel: str
+
+
+def hold(database: Database, readers: int, seconds: int) -> Held:
+    """Export a snapshot and hold it until every reader has read, or the time is over, whichever comes first.
+
+    Runs in Spark's planning process on the driver. The server itself ends the holding session after the same time, so a
+    killed driver never holds back vacuum for longer.
+    """
+    holder = database.connect(autocommit=False)
+    holder.execute(
+        sql.SQL("SET idle_in_transaction_session_timeout = {}").format(sql.Literal(f"{seconds + 5}s"))
+    )  # fmt: skip
+    holder.commit()
+    holder.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+    row = holder.execute("SELECT pg_export_snapshot()").fetchone()
+    assert row is not None
+    held = Held(row[0], "leasequeue_lake_" + secrets.token_hex(8))
+    listener = None
+    with suppress(psycopg.Error):
+        listener = database.connect(read_only=False)
+        listener.execute(sql.SQL("LISTEN {}").format(sql.Identifier(held.channel)))
+    threading.Thread(target=_wait, args=(holder, listener, readers, seconds), daemon=True).start()
+    return held
+
+
+def _wait(
+    holder: psycopg.Connection[Any], listener: psycopg.Connection[Any] | None, readers: int, seconds: int
+) -> None:
+    end = time.monotonic() + seconds
+    try:
+        if listener is None:  # a standby takes no LISTEN
+            time.sleep(seconds)
+            return
+        while readers > 0 and (left := end - time.monotonic()) > 0:
+            readers -= sum(1 for _ in listener.notifies(timeout=left, stop_after=1))
+    except psycopg.Error:
+        return
+    finally:
+        holder.close()
+        if listener is not None:
+            listener.close()
+
+
+def adopt(connection: psycopg.Connection[Any], name: str) -> None:
+    """See what the snapshot saw."""
+    connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+    try:
+        connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(name)))
+    except psycopg.Error as error:
+        raise StorageError(
+            "The snapshot that this read was planned with is over. Plan the read again, give it longer (option"
+            " snapshotSeconds) or read in one part (option numPartitions = 1).",
+            error,
+        ) from None
+
+
+def report_read(connection: psycopg.Connection[Any], channel: str) -> None:
+    """Say that one reader is done; a standby cannot."""
+    with suppress(psycopg.Error):
+        connection.autocommit = True
+        connection.execute("SELECT pg_notify(%s, '')", [channel])

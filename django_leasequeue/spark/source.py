@@ -7,6 +7,7 @@ only.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -16,9 +17,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPa
 from pyspark.sql.types import StructType
 
 from ..exceptions import InvalidOption
-from . import copy, filters, jobwise, packed, slices, snapshots, tables
-from .database import Database, resolve
-from .options import READ, STREAM, WRITE, Options
+from . import arrow, slices, tables
+from .database import READ, STREAM, WRITE, Options, resolve
+from .tables import Table
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter
@@ -45,7 +46,7 @@ class Slice(InputPartition):
         return f"Slice({self.query!r})"
 
 
-def chosen(table: tables.Table, schema: StructType) -> list[tuple[str, str]]:
+def chosen(table: Table, schema: StructType) -> list[tuple[str, str]]:
     """Return name and type of the columns that a schema names."""
     if not schema.fields:
         raise InvalidOption("The schema names no column.")
@@ -58,15 +59,15 @@ def chosen(table: tables.Table, schema: StructType) -> list[tuple[str, str]]:
     return pairs
 
 
-def _sent(table: tables.Table, columns: list[tuple[str, str]]) -> list[tuple[str, str, str]]:
+def _sent(table: Table, columns: list[tuple[str, str]]) -> list[tuple[str, str, str]]:
     """Return what is asked of the database for some columns: name, type, SQL."""
     if table.jobwise:
-        return jobwise.raw(table, columns)
+        return arrow.raw(table, columns)
     return [(name, kind, table.column(name).sql) for name, kind in columns]
 
 
 def query(
-    table: tables.Table,
+    table: Table,
     columns: list[tuple[str, str]],
     place: tables.Place,
     source: sql.Composable,
@@ -75,21 +76,31 @@ def query(
     *,
     as_one: bool = False,
 ) -> sql.Composed:
-    """Return the SELECT of a slice, whose rows :func:`read` takes; ``as_one``: the form that gives them as one row."""
+    """Return the SELECT of a slice, whose rows :func:`read` takes; ``as_one``: the form that gives them as one row.
+
+    ``source`` is the place's table or a partition of it, ``where`` is on its columns (alias ``p``), ``more`` on ours.
+    The slice is joined with its queue when a column asks for it.
+    """
     sent = _sent(table, columns)
-    texts = packed.aggregates(sent) if as_one else [text for *_, text in sent]
-    return slices.select(texts, place, source, where, more)
+    texts = arrow.aggregates(sent) if as_one else [text for *_, text in sent]
+    join = any("q." in text for text in (*texts, *more))
+    return sql.SQL("SELECT {columns} FROM {rows}{join}{where}").format(
+        columns=sql.SQL(", ").join(map(sql.SQL, texts)),
+        rows=sql.SQL(place.sql).format(source=source, where=where),
+        join=sql.SQL(" LEFT JOIN leasequeue_queue q ON q.id = r.queue_id" if join else ""),
+        where=sql.SQL(" WHERE " + " AND ".join(more) if more else ""),
+    )
 
 
 def read(
-    connection: psycopg.Connection[Any], part: Slice, table: tables.Table, columns: list[tuple[str, str]]
+    connection: psycopg.Connection[Any], part: Slice, table: Table, columns: list[tuple[str, str]]
 ) -> Iterator[pa.RecordBatch]:
     """Run the query of a slice and yield its rows, of the lease log one a job."""
-    for rows in _rows(connection, part, _sent(table, columns), copy.BLOCK if not table.jobwise else _JOBWISE):
+    for rows in _rows(connection, part, _sent(table, columns), arrow.BLOCK if not table.jobwise else _JOBWISE):
         if not table.jobwise:
             yield rows
             continue
-        events = jobwise.events(rows, columns).cast(copy.arrow_schema(columns))
+        events = arrow.events(rows, columns).cast(arrow.arrow_schema(columns))
         for start in range(0, len(events), _BATCH):
             yield events.slice(start, _BATCH)
 
@@ -99,11 +110,92 @@ def _rows(
 ) -> Iterator[pa.RecordBatch]:
     if part.as_one is not None:
         try:
-            yield from packed.batches(connection, part.as_one, sent, _BATCH)
+            yield from arrow.packed(connection, part.as_one, sent, _BATCH)
             return
         except psycopg.errors.ProgramLimitExceeded:
             pass  # more than one value holds: row by row
-    yield from copy.batches(connection, sql.SQL(part.query), None, [(name, kind) for name, kind, _ in sent], size)
+    yield from arrow.copied(connection, part.query, [(name, kind) for name, kind, _ in sent], size)
+
+
+_COMPARISONS = {
+    "EqualTo": "=",
+    "GreaterThan": ">",
+    "GreaterThanOrEqual": ">=",
+    "LessThan": "<",
+    "LessThanOrEqual": "<=",
+}
+_ORDERED = frozenset({"GreaterThan", "GreaterThanOrEqual", "LessThan", "LessThanOrEqual"})
+
+
+def pushed(filters: Iterable[Filter], table: Table) -> tuple[list[sql.Composable], list[Filter]]:
+    """Return the SQL conditions of the filters that PostgreSQL applies, and the filters that it does not."""
+    taken: list[sql.Composable] = []
+    left: list[Filter] = []
+    for item in filters:
+        condition = _condition(item, table)
+        if condition is not None:
+            taken.append(condition)
+            continue
+        left.append(item)
+        if (rows := _of_rows(item, table)) is not None:
+            taken.append(rows)
+    return taken, left
+
+
+def _of_rows(item: Any, table: Table) -> sql.Composable | None:
+    """The rows of the log with any of some jobs; which of their events they are, Spark finds out."""
+    kind = type(item).__name__
+    if not table.jobwise or getattr(item, "attribute", ()) != ("seq",) or kind not in {"EqualTo", "In"}:
+        return None
+    seqs = [item.value] if kind == "EqualTo" else list(item.value)
+    if not seqs or not all(isinstance(seq, int) for seq in seqs):
+        return None
+    return sql.SQL("r.low <= {} AND r.high >= {} AND r.seqs && {}::bigint[]").format(
+        sql.Literal(max(seqs)), sql.Literal(min(seqs)), sql.Literal(seqs)
+    )
+
+
+def _condition(item: Any, table: Table) -> sql.Composable | None:
+    kind = type(item).__name__
+    if kind == "Not":
+        # Only over a filter that is never null: NOT (null) is null on both sides.
+        inner = _condition(item.child, table)
+        return None if inner is None else sql.SQL("NOT ({})").format(inner)
+    path: tuple[str, ...] = getattr(item, "attribute", ())
+    if len(path) != 1 or path[0] not in table.columns:
+        return None
+    column = table.column(path[0])
+    if column.each or column.type.startswith("array"):
+        return None
+    left = sql.SQL(column.sql)
+    if kind == "IsNull":
+        return sql.SQL("({}) IS NULL").format(left)
+    if kind == "IsNotNull":
+        return sql.SQL("({}) IS NOT NULL").format(left)
+    if column.type == "binary" or (column.type == "string" and kind in _ORDERED):
+        return None  # the database's collation is not Spark's byte order
+    if kind in _COMPARISONS:
+        right = _literal(item.value)
+        return right and sql.SQL("({}) {} {}").format(left, sql.SQL(_COMPARISONS[kind]), right)
+    if kind == "In":
+        values = [_literal(value) for value in item.value]
+        if not values or None in values:
+            return None
+        return sql.SQL("({}) IN ({})").format(left, sql.SQL(", ").join(value for value in values if value is not None))
+    return None
+
+
+def _literal(value: Any) -> sql.Composable | None:
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int | str):
+        return None if isinstance(value, str) and "\x00" in value else sql.Literal(value)
+    if isinstance(value, datetime):
+        # A naive one would be in the session's zone, which is not known here.
+        return sql.Literal(value) if value.tzinfo is not None else None
+    if isinstance(value, date):
+        return None
+    return None
 
 
 class LeaseQueueReader(DataSourceReader):
@@ -112,7 +204,7 @@ class LeaseQueueReader(DataSourceReader):
     def __init__(self, options: Options, schema: StructType) -> None:
         self.table = tables.table(options.text("table", "events") or "", batches=options.flag("batches", False))
         self.columns = chosen(self.table, schema)
-        self.database: Database = resolve(options.connection())
+        self.database = resolve(options.connection())
         self.rows = options.number("rowsPerPartition", ROWS_PER_PARTITION, 1_000) or ROWS_PER_PARTITION
         self.parts = options.number("numPartitions", None, 1, 10_000)
         self.low = options.number("fromId", None, 0, slices.MAX_ID)
@@ -134,7 +226,7 @@ class LeaseQueueReader(DataSourceReader):
         if len(queries) == 1:
             return [Slice(queries[0])]
         # Several statements see one moment only through one snapshot.
-        held = snapshots.hold(self.database, len(queries), self.snapshot_seconds)
+        held = slices.hold(self.database, len(queries), self.snapshot_seconds)
         return [Slice(text, held.name, held.channel) for text in queries]
 
     def _of_the_log(self, connection: psycopg.Connection[Any]) -> Iterator[Slice]:
@@ -152,7 +244,7 @@ class LeaseQueueReader(DataSourceReader):
                 bound = sql.SQL("{} AND {}").format(bound, sql.SQL(word).format(sql.Literal(limit)))
         for piece in slices.page_ranges(found, self._rows(), self.parts or 1):
             plain, as_one = (self._query(self.table.places[0], piece, bound, as_one=one) for one in (False, True))
-            fits = self._rows() <= packed.MOST
+            fits = self._rows() <= arrow.MOST
             yield Slice(plain.as_string(connection), as_one=as_one.as_string(connection) if fits else None)
 
     def _of_places(self, connection: psycopg.Connection[Any]) -> list[str]:
@@ -194,19 +286,19 @@ class LeaseQueueReader(DataSourceReader):
             return  # Spark's stand-in when there is nothing to read
         with self.database.connect(autocommit=partition.snapshot is None) as connection:
             if partition.snapshot is not None:
-                snapshots.adopt(connection, partition.snapshot)
+                slices.adopt(connection, partition.snapshot)
             yield from read(connection, partition, self.table, self.columns)
             if partition.channel is not None:
                 connection.rollback()
-                snapshots.report_read(connection, partition.channel)
+                slices.report_read(connection, partition.channel)
 
 
 class FilteringReader(LeaseQueueReader):
     """The same, with filters applied by PostgreSQL. Spark refuses it while pushdown is switched off."""
 
-    def pushFilters(self, filters_: list[Filter]) -> Iterable[Filter]:  # noqa: N802  (Spark's name)
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  (Spark's name)
         """Take the filters that SQL says exactly; return the others."""
-        taken, left = filters.split(filters_, self.table)
+        taken, left = pushed(filters, self.table)
         self.conditions = [condition.as_string(None) for condition in taken]
         return left
 

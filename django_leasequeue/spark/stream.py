@@ -19,11 +19,9 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from ..exceptions import InvalidOption
-from ..sql import statement
-from . import consumers, losses, packed, slices, tables
-from .database import resolve
-from .losses import Loss, StreamInterrupted
-from .options import Options
+from . import arrow, consumers, slices, tables
+from .consumers import Loss, StreamInterrupted
+from .database import Options, fetch, resolve
 from .slices import MAX_ID, START, Point
 from .source import ROWS_PER_PARTITION, Slice, chosen, query, read
 
@@ -86,7 +84,7 @@ class EventStream(DataSourceStreamReader):
                 start = Point(until.xmin - 1, MAX_ID)
             elif self.starting == "consumer":
                 start = consumers.position(connection, self.consumer or "") or START
-            offset = losses.at_begin(connection, _offset(start, until))
+            offset = consumers.at_begin(connection, _offset(start, until))
         if self.consumer is not None:
             with self.database.connect(read_only=False) as connection:
                 consumers.report(connection, self.consumer, start, until.xmin)
@@ -95,6 +93,11 @@ class EventStream(DataSourceStreamReader):
     def commit(self, end: Offset) -> None:
         """Move the consumer's position: everything up to ``end`` is in the lake."""
         self._report(_point(end))
+
+    def _end(self) -> Offset:
+        with self.database.connect() as connection:
+            until = slices.horizon(connection)
+        return _offset(Point(until.xmin - 1, MAX_ID), until)
 
     def _report(self, point: Point) -> None:
         if self.consumer is None:
@@ -149,7 +152,7 @@ class EventStream(DataSourceStreamReader):
             until = self._until(connection, start)
             after = self._after(connection, start, _offset(START, until))
             reset = {"reset": list(after)} if after < _point(start) else {}
-            loss = self._lost(connection, start, losses.accepted(start))
+            loss = self._lost(connection, start, consumers.accepted(start))
             last = top = Point(until.xmin - 1, MAX_ID)
             if self.target is not None:
                 last = top = min(top, self.target)
@@ -159,15 +162,15 @@ class EventStream(DataSourceStreamReader):
                 top = after
         if loss is not None:
             # An empty batch, if there is nothing else: so the decision stands in the checkpoint.
-            return losses.note({**_offset(top if top > after else max(last, after), until), **reset}, start, loss)
+            return consumers.note({**_offset(top if top > after else max(last, after), until), **reset}, start, loss)
         if reset:
-            return losses.note({**_offset(top, until), **reset}, start, None)
+            return consumers.note({**_offset(top, until), **reset}, start, None)
         # The same offset when nothing happened: idle traffic makes no batches.
-        return start if top <= after else losses.note(_offset(top, until), start, None)
+        return start if top <= after else consumers.note(_offset(top, until), start, None)
 
     def _lost(self, connection: psycopg.Connection[Any], start: Offset, accepted: list[Loss]) -> Loss | None:
         """Return what was dropped behind an offset and is not known to be lost yet, if going on is allowed."""
-        loss = losses.behind(connection, _point(start), start["system"], accepted)
+        loss = consumers.behind(connection, _point(start), start["system"], accepted)
         if loss is not None:
             if self.fail_on_data_loss:
                 raise StreamInterrupted(loss.text())
@@ -186,16 +189,14 @@ class EventStream(DataSourceStreamReader):
             # Sorting so many takes as long as reading them: a place that is known will do, if it is near enough.
             # What lies before a point is an estimate: somewhat less, so that it is seldom too much.
             within = [point for point, before in points if before <= most * 0.98 and point < top]
-            if within and most * NEAR <= _count(connection, after, within[-1]) <= most:
-                return within[-1]
+            if within:
+                ((count,),) = fetch(connection, "lake/count", **_between(after, within[-1]))
+                if most * NEAR <= count <= most:
+                    return within[-1]
         bounds = [point for point, before in points if before >= most and point < top]
         for bound in (*bounds[:1], *bounds[4:5], top):
-            row = psycopg.ClientCursor(connection).execute(
-                statement("lake/nth"),
-                {**_between(after, bound), "most": most},
-            ).fetchone()  # fmt: skip
-            if row is not None:
-                return Point(*row)
+            if found := fetch(connection, "lake/nth", **_between(after, bound), most=most):
+                return Point(*found[0])
             if _any(connection, after, bound):
                 return bound
         return after
@@ -211,8 +212,8 @@ class EventStream(DataSourceStreamReader):
                 return []
             if last.txid >= until.xmin:
                 self._until(connection, end)
-            self._lost(connection, start, losses.accepted(end))
-            dropped = losses.dropped(connection)
+            self._lost(connection, start, consumers.accepted(end))
+            dropped = consumers.dropped(connection)
             marks: list[Point] = []
             taken = 0
             for point, before in slices.probe(connection, first, until):
@@ -224,7 +225,7 @@ class EventStream(DataSourceStreamReader):
             return [
                 LogSlice(
                     self._query(low, high).as_string(connection),
-                    self._query(low, high, as_one=True).as_string(connection) if self.rows <= packed.MOST else None,
+                    self._query(low, high, as_one=True).as_string(connection) if self.rows <= arrow.MOST else None,
                     low,
                     dropped,
                 )
@@ -242,7 +243,7 @@ class EventStream(DataSourceStreamReader):
             return
         with self.database.connect() as connection:
             yield from read(connection, partition, self.table, self.columns)
-            losses.check_read(connection, partition.after, partition.dropped)
+            consumers.check_read(connection, partition.after, partition.dropped)
 
 
 def _offset(point: Point, until: slices.Horizon) -> Offset:
@@ -259,24 +260,12 @@ def _between(after: Point, until: Point) -> dict[str, int]:
 
 
 def _any(connection: psycopg.Connection[Any], after: Point, until: Point) -> bool:
-    row = psycopg.ClientCursor(connection).execute(statement("lake/any"), _between(after, until)).fetchone()
-    return bool(row and row[0])
-
-
-def _count(connection: psycopg.Connection[Any], after: Point, until: Point) -> int:
-    row = psycopg.ClientCursor(connection).execute(statement("lake/count"), _between(after, until)).fetchone()
-    return row[0] if row else 0
+    return bool(fetch(connection, "lake/any", **_between(after, until))[0][0])
 
 
 def stream_reader(options: Options, schema: StructType) -> DataSourceStreamReader:
     """Return the reader for the pyspark that runs."""
-    return _class()(options, schema)
-
-
-def _class() -> type[EventStream]:
-    if SupportsTriggerAvailableNow is None:
-        return UnlimitedStream
-    return LimitedStream
+    return (UnlimitedStream if SupportsTriggerAvailableNow is None else LimitedStream)(options, schema)
 
 
 class UnlimitedStream(EventStream):
@@ -290,12 +279,7 @@ class UnlimitedStream(EventStream):
 
     def latestOffset(self) -> Offset:  # type: ignore[override]  # noqa: N802  (Spark's name and older signature)
         """Return the horizon, unless nothing happened since the last answer."""
-        if self._start is None:
-            with self.database.connect() as connection:
-                until = slices.horizon(connection)
-            self._start = _offset(Point(until.xmin - 1, MAX_ID), until)
-        else:
-            self._start = self._latest(self._start, None)
+        self._start = self._end() if self._start is None else self._latest(self._start, None)
         return self._start
 
 
@@ -319,11 +303,8 @@ if SupportsTriggerAvailableNow is not None:
 
         def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  (Spark's name)
             """Remember where the log ends now."""
-            with self.database.connect() as connection:
-                self.target = Point(slices.horizon(connection).xmin - 1, MAX_ID)
+            self.target = _point(self._end())
 
         def reportLatestOffset(self) -> Offset:  # noqa: N802  (Spark's name)
             """Return where the log ends, for the query's progress."""
-            with self.database.connect() as connection:
-                until = slices.horizon(connection)
-            return _offset(Point(until.xmin - 1, MAX_ID), until)
+            return self._end()

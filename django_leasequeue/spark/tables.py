@@ -33,7 +33,7 @@ class Column:
 
     type: str
     sql: str
-    #: The SQL gives what a row of the log has of it; each job's is taken out of that (see :mod:`.jobwise`).
+    #: The SQL gives what a row of the log has of it; each job's is taken out of that (see :mod:`.arrow`).
     each: bool = False
 
 
@@ -60,9 +60,9 @@ class Table:
         """Whether a row read is several rows told: one a job."""
         return any(column.each for column in self.columns.values())
 
-    def ddl(self) -> str:
-        """Return the schema with every column, as Spark's DDL text."""
-        return ", ".join(f"{name} {column.type}" for name, column in self.columns.items())
+    def ddl(self, *left_out: str) -> str:
+        """Return the schema with every column but some, as Spark's DDL text."""
+        return ", ".join(f"{name} {column.type}" for name, column in self.columns.items() if name not in left_out)
 
     def column(self, name: str) -> Column:
         """Return a column."""

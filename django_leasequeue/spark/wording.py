@@ -1,16 +1,22 @@
-"""Figures in words, and the critical paths of workflows: where the time went, and what would make them shorter."""
+"""Figures in words, and rows as HTML tables."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
+
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+
+from ..metrics import charts
 
 #: A row of a gold table, and the rows of all by name.
 Row = dict[str, Any]
 Rows = Mapping[str, Sequence[Row]]
 
+#: Rows shown of one table.
+MOST_ROWS = 50
 _UNITS = ((86_400, "day"), (3_600, "hour"), (60, "minute"))
 
 
@@ -63,74 +69,61 @@ def change(this: float | None, last: float | None) -> str:
     return f"{ratio:.1f} times" if ratio >= 2 else f"{100 * (ratio - 1):+.0f} %"
 
 
-#: Workflows that are told of.
-MOST = 10
+def columns_of(names: str, **titles: str) -> dict[str, str]:
+    """Return the columns of a table with their titles, those that are not given made of the name."""
+    return {name: titles.get(name, name.replace("_", " ").capitalize()) for name in names.split()}
 
 
-class Slow(NamedTuple):
-    """The slowest run of a workflow, and what its steps say.
-
-    ``title`` is its name, or its id where it has none; ``runs`` how many of that name are among the slowest. ``place``
-    is the queue on which its slowest steps waited longest for a worker, ``queued`` for how long (seconds).
-    """
-
-    row: Row
-    title: str
-    runs: int
-    steps: list[Row]
-    place: str
-    queued: float
-
-    @property
-    def took(self) -> float:
-        """The seconds of its critical path."""
-        return float(self.row["waited"] + self.row["ran"])
-
-    def path(self) -> str:
-        """Say where the time went: the slowest steps in their order, and what the others took together."""
-        told = [
-            f"{step['label'] or step['task'] or 'a job'} ({queue_name(step)}) waited {lasted(step['waited'])}"
-            f" and ran {lasted(step['ran'])}"
-            for step in self.steps
-        ]
-        others = self.row["steps"] - len(self.steps)
-        if others > 0:
-            rest = self.took - sum(step["waited"] + step["ran"] for step in self.steps)
-            told.append(f"{others} other steps took {lasted(max(rest, 0.0))}")
-        return "; ".join(told)
-
-    def help(self) -> str:
-        """Say what would make it shorter."""
-        if not self.steps:
-            return ""
-        ran: dict[str, float] = defaultdict(float)
-        for step in self.steps:
-            ran[step["task"] or step["label"] or "the job"] += step["ran"]
-        task = max(ran, key=lambda name: ran[name])
-        held = sum(step["waited"] - step["queued"] for step in self.steps)
-        if self.queued >= max(ran[task], held):
-            return f"More workers on {self.place}: {lasted(self.queued)} its steps were ready and not claimed"
-        if ran[task] >= held:
-            return f"A faster {task}, or several in its place: it ran {lasted(ran[task])}"
-        return f"A look at limits and retries: {lasted(held)} its steps were held back by them"
+def link_to(address: str, text: str) -> SafeString | str:
+    """Return a link, or nothing without an address."""
+    return format_html('<a href="{}">{}</a>', address, text) if address else ""
 
 
-def slowest(rows: Rows) -> list[Slow]:
-    """Return the slowest run of each workflow, the slowest first."""
-    steps: dict[str, list[Row]] = defaultdict(list)
-    for step in rows["critical_paths"]:
-        steps[step["workflow"]].append(step)
-    runs: dict[tuple[str, str], list[Row]] = defaultdict(list)
-    for row in rows["workflows"]:
-        runs[row["project"], row["name"] or row["workflow"]].append(row)
-    found = []
-    for (project, name), mine in runs.items():
-        row = max(mine, key=lambda each: each["waited"] + each["ran"])
-        path = sorted(steps[row["workflow"]], key=lambda step: step["step"])
-        waits: dict[str, float] = defaultdict(float)
-        for step in path:
-            waits[queue_name(step)] += step["queued"]
-        place = max(waits, key=lambda queue: waits[queue], default="")
-        title = f"{project}/{name}" if project else name
-        found.append(Slow(row, title, len(mine), path, place, waits[place]))
-    return sorted(found, key=lambda slow: (-slow.took, slow.title))[:MOST]
+def table(rows: Sequence[Row], columns: dict[str, str]) -> SafeString:
+    """Return rows as a table with these columns, and a line that says how many more there are."""
+    if not rows:
+        return format_html('<p class="empty">{}</p>', "Nothing.")
+    head = format_html_join(
+        "",
+        '<th scope="col"{}>{}</th>',
+        (
+            (SafeString(' class="lq-number"') if _numeric(name, rows[0][name]) else "", title)
+            for name, title in columns.items()
+        ),
+    )
+    body = format_html_join(
+        "",
+        "<tr>{}</tr>",
+        ((format_html_join("", "{}", ((_cell(row, name),) for name in columns)),) for row in rows[:MOST_ROWS]),
+    )
+    more = len(rows) - MOST_ROWS
+    return format_html(
+        '<div class="lq-scroll"><table><thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>{}',
+        head,
+        body,
+        format_html('<p class="lq-quiet">{} more are in the files beside this page.</p>', more) if more > 0 else "",
+    )
+
+
+def _numeric(name: str, value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and name != "hour_of_week"
+
+
+def _cell(row: Row, name: str) -> SafeString:
+    value: Any = row[name]
+    if name == "queue":
+        return format_html("<td>{}</td>", queue_name(row))
+    if name == "hour_of_week":
+        return format_html("<td>{}</td>", charts.hour_of_week(value))
+    if name == "node":
+        link = row.get("link")
+        return format_html("<td>{}</td>", link_to(link, str(value)) if link else "all" if value is None else value)
+    if isinstance(value, bool):
+        return format_html("<td>{}</td>", "yes" if value else "no")
+    if _numeric(name, value):
+        told = f"{100 * value:.1f} %" if name in {"rate", "others_rate"} else charts.figure(value)
+        return format_html('<td class="lq-number">{}</td>', told)
+    if isinstance(value, datetime):
+        return format_html("<td>{}</td>", when(value))
+    bad = value in {"sick", "slow", "longer", "abandoned"}
+    return format_html("<td{}>{}</td>", SafeString(' class="bad"') if bad else "", "" if value is None else str(value))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from datetime import datetime
 from functools import partial
+from itertools import islice
 from typing import Any, cast
 
 from django.conf import settings as django_settings
@@ -12,9 +14,10 @@ from django.core import checks as django_checks
 from django.db import connections, transaction
 
 from .. import conf, engine
+from ..conf import process
 from ..engine import tags
 from ..engine.queues import presets, routing
-from ..exceptions import BatchTooLarge, InvalidOption, LeaseQueueError
+from ..exceptions import BatchTooLarge, LeaseQueueError
 from ..twins import Either, Steps, arun, either, run
 from . import options as backend_options
 from . import signals
@@ -27,6 +30,7 @@ from .api import (
     TaskResult,
     TaskResultDoesNotExist,
 )
+from .arguments import invalid_task
 from .calls import (
     Calls,
     Queues,
@@ -47,6 +51,8 @@ from .task import Call, LeaseQueueTask
 
 #: Most calls of one ``enqueue_many``.
 MAX_MANY = 100_000
+#: Calls of which results and jobs are made at once; so few of them that pausing the garbage collector gains nothing.
+AT_ONCE, FEW = 1_000, 100
 
 #: Times that the job of a key may end without a trace while a call runs.
 TRIES = 5
@@ -89,14 +95,7 @@ class LeaseQueueBackend(BaseTaskBackend):
         self.config = backend_options.BackendOptions.of(self.options, self.queues)
 
     def validate_task(self, task: Task[..., Any]) -> None:
-        """Refuse a task that this backend cannot run.
-
-        Args:
-            task: the task, as ``@task`` or ``using()`` made it.
-
-        Raises:
-            InvalidTask: its function, priority, time or queue is not allowed; the message says which.
-        """
+        """Refuse a task that this backend cannot run: ``InvalidTask`` says what is not allowed."""
         # First, what Django's own checks take for granted.
         priority, run_after, name = task.priority, task.run_after, task.queue_name
         if not isinstance(priority, int) and not (isinstance(priority, float) and priority.is_integer()):
@@ -109,22 +108,13 @@ class LeaseQueueBackend(BaseTaskBackend):
             raise InvalidTask(f"queue_name must be a text; it is {name!r}.")
         super().validate_task(task)
         if name not in self.queues:
-            try:
+            with invalid_task():
                 presets.check_name(name, "queue_name")
-            except InvalidOption as error:
-                raise InvalidTask(f"{error}") from error
 
     def enqueue(self, task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult[Any]:
         """Enqueue one call of a task, in the caller's transaction if there is one.
 
-        Args:
-            task: the task.
-            args: positional arguments: JSON.
-            kwargs: keyword arguments: JSON.
-
-        Returns:
-            The result, with status ``READY``. Its ``enqueued_at`` is ``None`` while it waits for the commit of data in
-            another database.
+        The result's ``enqueued_at`` is ``None`` while it waits for the commit of data in another database.
 
         Raises:
             InvalidTask: the backend does not accept the task, or no worker would find it by its name.
@@ -139,17 +129,9 @@ class LeaseQueueBackend(BaseTaskBackend):
         return (await arun(self._enqueue([(task, args, kwargs)], waits=False)))[0]
 
     def enqueue_many(self, calls: Iterable[Call]) -> list[TaskResult[Any]]:
-        """Enqueue many calls at once: all or none of a database, in the caller's transaction if there is one.
+        """Enqueue up to 100,000 calls ``(task, args, kwargs)``: all or none of a database; errors as of ``enqueue``.
 
-        Args:
-            calls: at most 100,000 of ``(task, args, kwargs)``; ``task.enqueue_many`` is shorter where the task is one.
-
-        Returns:
-            One result per call, in order.
-
-        Raises:
-            BatchTooLarge: there are more.
-            InvalidTask, TypeError, ValueError, QueueNotFound: as ``enqueue``; nothing was enqueued.
+        Return one result per call, in order. ``task.enqueue_many`` is shorter where the task is one.
         """
         return run(self._enqueue(calls, waits=True))
 
@@ -158,13 +140,7 @@ class LeaseQueueBackend(BaseTaskBackend):
         return await arun(self._enqueue(calls, waits=False))
 
     def get_result(self, result_id: str) -> TaskResult[Any]:
-        """Return what is known of a task by the id of its result.
-
-        Args:
-            result_id: ``id`` of the ``TaskResult`` that enqueueing returned.
-
-        Returns:
-            The result as it is now; ``refresh()`` reads it again.
+        """Return what is known of a task by the id of its result; ``refresh()`` reads it again.
 
         Raises:
             TaskResultDoesNotExist: there is none in this backend's project: it never was, or has expired.
@@ -193,19 +169,23 @@ class LeaseQueueBackend(BaseTaskBackend):
         # By identity: the results keep their tasks alive, so that no number comes twice.
         tasks: dict[int, tuple[TaskCalls, Calls]] = {}
         ends = new_ends()
-        for task, args, kwargs in calls:
-            if len(made) >= MAX_MANY:
+        following = iter(calls)
+        while batch := list(islice(following, AT_ONCE)):
+            if len(made) + len(batch) > MAX_MANY:
                 raise BatchTooLarge(f"one call of enqueue_many takes at most {MAX_MANY} calls of tasks. Split them.")
-            known = tasks.get(id(task))
-            if known is None:
-                alike = self.calls_of(task)
-                queues = databases.setdefault(self.database_of(task), {})
-                known = tasks[id(task)] = alike, queues.setdefault(task.queue_name, Calls([], []))
-            # The job's number is the other half of the id: the database gives it.
-            result, job = known[0].prepare(args, kwargs, next(ends))
-            made.append(result)
-            known[1].results.append(result)
-            known[1].jobs.append(job)
+            # The results live on: collections meanwhile would find nothing, and each would walk over all there are.
+            with process.collector_paused() if len(batch) > FEW else nullcontext():
+                for task, args, kwargs in batch:
+                    known = tasks.get(id(task))
+                    if known is None:
+                        alike = self.calls_of(task)
+                        queues = databases.setdefault(self.database_of(task), {})
+                        known = tasks[id(task)] = alike, queues.setdefault(task.queue_name, Calls([], []))
+                    # The job's number is the other half of the id: the database gives it.
+                    result, job = known[0].prepare(args, kwargs, next(ends))
+                    made.append(result)
+                    known[1].results.append(result)
+                    known[1].jobs.append(job)
         after = conf.settings.ENQUEUE_AFTER_COMMIT_OF if waits else None
         for database, queues in databases.items():
             if after is None or not awaits(after, database):
@@ -242,7 +222,7 @@ class LeaseQueueBackend(BaseTaskBackend):
             if cast("LeaseQueueTaskResult[Any]", result).created is False:
                 continue
             if heard:
-                yield either(signals.enqueued.send, signals.enqueued.asend, sender, result)
+                yield signals.enqueued.sending(sender, result)
             else:
                 signals.enqueued.log(sender=sender, task_result=result)
 
@@ -291,17 +271,9 @@ class LeaseQueueBackend(BaseTaskBackend):
 
 def _key(result_id: Any) -> str:
     key = str(result_id)
-    if len(key) > MAX_ID or "\x00" in key or not _storable(key):
+    if len(key) > MAX_ID or "\x00" in key or key != key.encode(errors="replace").decode():
         raise _missing(key[:MAX_ID])
     return key
-
-
-def _storable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _missing(key: str) -> TaskResultDoesNotExist:

@@ -19,14 +19,14 @@ from ..engine.jobs.results import status
 from ..engine.jobs.unique import hold_steps
 from ..engine.limits import MAX_BATCH
 from ..engine.operation import BEGIN, Steps, operation
-from ..engine.queues.definition import Definition
+from ..engine.queues.presets import Definition
 from ..engine.queues.queues import make_declared
 from ..exceptions import QueueNotFound
 from . import backoff as backoffs
 from .api import DEFAULT_TASK_BACKEND_ALIAS, Task, TaskResult
+from .arguments import UnresolvedInput, is_about_key, limit_of_call, misfit, unique_fields
 from .context import replacing
 from .exceptions import TaskNotFound
-from .keys import UnresolvedInput, is_about_key, limit_of_call, misfit, unique_fields
 from .options import BackendOptions
 from .result_rows import ResultRow, find_row, result_of_row
 from .results import local, new_result, note_stored
@@ -50,8 +50,7 @@ class TaskCalls:
         meta: dict[str, Any] = {}
         if run_at is not None:
             meta["run_after"] = run_at.astimezone(UTC).isoformat()
-        if depth := replacing.get():
-            meta["replaces"] = depth
+        meta |= replacing.get() or {}
         if backend != DEFAULT_TASK_BACKEND_ALIAS:
             meta["backend"] = backend
         changed = task.changed if isinstance(task, LeaseQueueTask) else ()

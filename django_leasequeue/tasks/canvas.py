@@ -7,11 +7,9 @@ from typing import Any, TypedDict, TypeVar, Unpack, overload
 
 from ..enums import WorkflowShape
 from ..exceptions import InvalidOption
-from ..twins import arun, run
 from .api import T
-from .signature import Ends, Graph, Signature, Step, T_co, check_step
-from .starting import Plan, start
-from .workflow_result import WorkflowResult
+from .signature import Ends, Graph, Signature, Step, T_co, check_step, check_steps
+from .starting import Plan, Plannable
 
 R = TypeVar("R")
 
@@ -28,7 +26,7 @@ class WholeOptions(TypedDict, total=False):
     tags: Tags
 
 
-class Canvas(Step[T_co]):
+class Canvas(Plannable[T_co], Step[T_co]):
     """A part of a workflow that can also be enqueued by itself."""
 
     __slots__ = ("_name", "_on_failure", "_tags")
@@ -37,20 +35,6 @@ class Canvas(Step[T_co]):
         self._on_failure = on_failure
         self._name = name
         self._tags = tags
-
-    def enqueue(self) -> WorkflowResult[T_co]:
-        """Enqueue all of it, in the caller's transaction if there is one.
-
-        Raises:
-            InvalidTask: a task cannot run, or not in a workflow; nothing was enqueued.
-            InvalidOption: it is too large, or no workflow; nothing was enqueued.
-            TypeError, ValueError: as ``enqueue`` of a task; nothing was enqueued.
-        """
-        return run(start(self._plan(), waits=True))
-
-    async def aenqueue(self) -> WorkflowResult[T_co]:
-        """Async twin of ``enqueue``: on an async connection of its own, not in a transaction of the caller."""
-        return await arun(start(self._plan(), waits=False))
 
     def place(self, graph: Graph, after: Ends) -> Ends:
         if self._on_failure is not None or self._name or self._tags:
@@ -76,7 +60,7 @@ class Chain(Canvas[T_co]):
         self, steps: Iterable[Step[Any]], on_failure: OnFailure = None, name: str = "", tags: Tags = None
     ) -> None:
         super().__init__(on_failure, name, tags)
-        self._steps = [check_step(step, "chain") for step in steps]
+        self._steps = check_steps(steps, "chain")
         if not self._steps:
             raise InvalidOption("a chain has at least one step.")
 
@@ -98,9 +82,7 @@ class Group(Canvas[list[T]]):
         self, members: Iterable[Step[Any]], on_failure: OnFailure = None, name: str = "", tags: Tags = None
     ) -> None:
         super().__init__(on_failure, name, tags)
-        if isinstance(members, Step) or not isinstance(members, Iterable):
-            raise InvalidOption(f"a group, and a chord, takes a list of steps; it is {members!r:.200}.")
-        self._members = [check_step(member, "group") for member in members]
+        self._members = check_steps(members, "group")
 
     def _place(self, graph: Graph, after: Ends) -> Ends:
         ends = [member.place(graph, after) for member in self._members]
@@ -133,26 +115,16 @@ class Chord(Canvas[T_co]):
 
 
 @overload
-def chain(last: Step[T], /, **options: Unpack[WholeOptions]) -> Chain[T]: ...
+def chain(*steps: *tuple[*tuple[Step[Any], ...], Step[T]], **options: Unpack[WholeOptions]) -> Chain[T]: ...
 
 
 @overload
-def chain(a: Step[Any], last: Step[T], /, **options: Unpack[WholeOptions]) -> Chain[T]: ...
+def chain(*steps: Step[Any] | Iterable[Step[Any]], **options: Unpack[WholeOptions]) -> Chain[Any]: ...
 
 
-@overload
-def chain(a: Step[Any], b: Step[Any], last: Step[T], /, **options: Unpack[WholeOptions]) -> Chain[T]: ...
-
-
-@overload
-def chain(a: Step[Any], b: Step[Any], c: Step[Any], last: Step[T], /, **options: Unpack[WholeOptions]) -> Chain[T]: ...
-
-
-@overload
-def chain(*steps: Step[Any], **options: Unpack[WholeOptions]) -> Chain[Any]: ...
-
-
-def chain(*steps: Step[Any], on_failure: OnFailure = None, name: str = "", tags: Tags = None) -> Chain[Any]:
+def chain(  # type: ignore[misc]  # mypy compares *Any with the tuple of the first overload
+    *steps: Any, on_failure: OnFailure = None, name: str = "", tags: Tags = None
+) -> Chain[Any]:
     """Make a workflow of steps one after the other: ``chain(fetch.s(url), parse.s(), store.s())``.
 
     Each gets the return value of the one before it as its first argument, unless its signature is immutable (``si``);
@@ -160,7 +132,7 @@ def chain(*steps: Step[Any], on_failure: OnFailure = None, name: str = "", tags:
     value of a chain is that of its last step. ``a.s() | b.s()`` is the same.
 
     Args:
-        steps: signatures, groups, chords and chains.
+        steps: signatures, groups, chords and chains; one list of them, or one after the other.
         on_failure: starts once if a job has failed for good; ``s()`` gets the workflow's id as its first argument.
         name: to find it by, at most 255 bytes.
         tags: names and values to find its jobs by; steps that are added later, and what its jobs enqueue, inherit them.
@@ -168,7 +140,7 @@ def chain(*steps: Step[Any], on_failure: OnFailure = None, name: str = "", tags:
     Raises:
         InvalidOption: a step is none of them, or there is none.
     """
-    return Chain(steps, on_failure, name, tags)
+    return Chain(_listed(steps), on_failure, name, tags)
 
 
 @overload
@@ -194,8 +166,13 @@ def group(*members: Any, on_failure: OnFailure = None, name: str = "", tags: Tag
     Raises:
         InvalidOption: a member is none of them.
     """
-    listed = len(members) == 1 and not isinstance(members[0], Step)
-    return Group(members[0] if listed else members, on_failure, name, tags)
+    return Group(_listed(members), on_failure, name, tags)
+
+
+def _listed(parts: tuple[Any, ...]) -> Any:
+    """Return the parts that were given one after the other, or as one list."""
+    listed = len(parts) == 1 and isinstance(parts[0], Iterable) and not isinstance(parts[0], Step)
+    return parts[0] if listed else parts
 
 
 def chord(

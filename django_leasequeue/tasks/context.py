@@ -11,7 +11,7 @@ from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from .. import conf, engine
-from ..engine.jobs import events
+from ..engine.jobs import steps
 from .api import TaskContext
 
 if TYPE_CHECKING:
@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 running: ContextVar[JobControl | None] = ContextVar("leasequeue_running", default=None)
 
 
-#: How many calls that have replaced one another stand before what is enqueued here.
-replacing: ContextVar[int] = ContextVar("leasequeue_replacing", default=0)
+#: Metadata of calls that take a running task's place: ``replaces``, how many calls have replaced one another, and
+#: ``awaited``, whether the end of the job itself is that task's.
+replacing: ContextVar[dict[str, Any] | None] = ContextVar("leasequeue_replacing", default=None)
 
 
 def current() -> JobControl | None:
@@ -107,7 +108,7 @@ def emit(
     name: str,
     payload: Any = None,
     *,
-    retention: timedelta | float = events.RETENTION,
+    retention: timedelta | float = steps.RETENTION,
     project: str = "",
     using: str | None = None,
 ) -> bool:
@@ -128,19 +129,19 @@ def emit(
     Raises:
         InvalidOption, PayloadTooLarge: an argument is not allowed.
     """
-    return engine.run(events.emit(name, payload, project=project, retention=retention), _database(using))
+    return engine.run(steps.emit(name, payload, project=project, retention=retention), _database(using))
 
 
 async def aemit(
     name: str,
     payload: Any = None,
     *,
-    retention: timedelta | float = events.RETENTION,
+    retention: timedelta | float = steps.RETENTION,
     project: str = "",
     using: str | None = None,
 ) -> bool:
     """See ``emit``. It runs on an async connection of its own, not in a transaction of the caller."""
-    return await engine.arun(events.emit(name, payload, project=project, retention=retention), _database(using))
+    return await engine.arun(steps.emit(name, payload, project=project, retention=retention), _database(using))
 
 
 def _database(using: str | None) -> str:

@@ -3,44 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from datetime import timedelta
-from typing import Any, Concatenate, Literal, Protocol, TypedDict, Unpack, cast, overload
+from typing import Any, Concatenate, Literal, Protocol, Unpack, overload
 
-from ..engine.flow.declared import Limit
 from .api import DEFAULT_TASK_BACKEND_ALIAS, DEFAULT_TASK_PRIORITY, DEFAULT_TASK_QUEUE_NAME, P, T
-from .backoff import BackoffLike
 from .context import LeaseQueueContext
-from .keys import OnConflict, UniqueUntil
-from .task import LeaseQueueTask
+from .task import CallOptions, LeaseQueueTask, known_options
 
 # The package takes both from here: an import from ``.task`` there would hide the decorator from type checkers.
 __all__ = ["LeaseQueueTask", "task"]
 
+_DEFAULTS = {
+    "priority": DEFAULT_TASK_PRIORITY,
+    "queue_name": DEFAULT_TASK_QUEUE_NAME,
+    "backend": DEFAULT_TASK_BACKEND_ALIAS,
+    "run_after": None,
+}
 #: Classes of exceptions, one or several.
 Exceptions = type[BaseException] | tuple[type[BaseException], ...]
 
 
-class TaskOptions(TypedDict, total=False):
+class TaskOptions(CallOptions, total=False):
     """The options of ``@task`` beside ``takes_context``, which decides about the function's type."""
 
-    priority: int
-    queue_name: str
-    backend: str
-    max_attempts: int | None
-    backoff: BackoffLike | None
-    timeout: float | timedelta | None
-    key: str | Callable[..., str | None] | None
-    unique_for: float | timedelta | None
-    unique_until: UniqueUntil | None
-    on_conflict: OnConflict | None
-    limit: Limit | None
     atomic: bool
     isolate: bool
-    expires: float | timedelta | None
     autoretry_for: Exceptions | None
     dont_retry_for: Exceptions
-    tags: dict[str, str | int] | None
-    ignore_result: bool
 
 
 class _Makes(Protocol):
@@ -82,28 +70,7 @@ def task(*, takes_context: Literal[True], **options: Unpack[TaskOptions]) -> _Ma
 
 
 def task(
-    function: Callable[..., Any] | None = None,
-    /,
-    *,
-    priority: int = DEFAULT_TASK_PRIORITY,
-    queue_name: str = DEFAULT_TASK_QUEUE_NAME,
-    backend: str = DEFAULT_TASK_BACKEND_ALIAS,
-    takes_context: bool = False,
-    max_attempts: int | None = None,
-    backoff: BackoffLike | None = None,
-    timeout: float | timedelta | None = None,
-    key: str | Callable[..., str | None] | None = None,
-    unique_for: float | timedelta | None = None,
-    unique_until: UniqueUntil | None = None,
-    on_conflict: OnConflict | None = None,
-    limit: Limit | None = None,
-    atomic: bool = False,
-    isolate: bool = False,
-    expires: float | timedelta | None = None,
-    autoretry_for: Exceptions | None = None,
-    dont_retry_for: Exceptions = (),
-    tags: dict[str, str | int] | None = None,
-    ignore_result: bool = False,
+    function: Callable[..., Any] | None = None, /, *, takes_context: bool = False, **options: Unpack[TaskOptions]
 ) -> Any:
     """Make a task of a function; like Django's ``@task``, with more arguments on every Django version.
 
@@ -144,30 +111,12 @@ def task(
     Raises:
         InvalidTask: a value is not allowed.
     """
+    known = known_options(options, ["takes_context", *TaskOptions.__annotations__], "@task")
+    given: dict[str, Any] = {**_DEFAULTS, "takes_context": takes_context, **known}
+    # A step that names its queue does not inherit that of the task which adds it.
+    given["changed"] = ("queue_name",) if "queue_name" in known else ()
 
     def make(function: Callable[..., Any]) -> LeaseQueueTask[..., Any]:
-        return LeaseQueueTask(
-            func=function,
-            priority=priority,
-            queue_name=queue_name,
-            backend=backend,
-            run_after=None,
-            takes_context=takes_context,
-            max_attempts=max_attempts,
-            backoff=backoff,
-            timeout=cast("float | None", timeout),
-            key=key,
-            unique_for=cast("float | None", unique_for),
-            unique_until=unique_until,
-            on_conflict=on_conflict,
-            limit=limit,
-            atomic=atomic,
-            isolate=isolate,
-            expires=cast("float | None", expires),
-            tags=cast("Any", tags),
-            ignore_result=ignore_result,
-            autoretry_for=cast("Any", autoretry_for),
-            dont_retry_for=cast("Any", dont_retry_for),
-        )
+        return LeaseQueueTask(func=function, **given)
 
     return make if function is None else make(function)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import traceback
+from contextlib import suppress
 from contextvars import Token
 from datetime import datetime
 from types import TracebackType
@@ -14,22 +15,23 @@ from asgiref.sync import sync_to_async
 from .. import engine, twins
 from ..engine import Failure, LeasedJob, codec, tags
 from ..engine.dead.fingerprint import fingerprint, text_of
-from ..engine.large.writing import result_limit
+from ..engine.jobs.steps import emit_end
 from ..engine.limits import seconds_of
+from ..engine.payloads import result_limit
 from ..exceptions import InvalidOption, LeaseLost
 from ..worker.control import JobControl, Replaced
 from ..worker.handler import EndingName, GiveUp, Retry
 from ..worker.steps import atomic_run
 from . import backoff as backoffs
 from .api import DEFAULT_TASK_BACKEND_ALIAS, normalize_json, task_backends
-from .codecs import decoded
+from .arguments import decoded
 from .context import LeaseQueueContext, running
 from .exceptions import FailForGood, ResultNotSerializable, RetryLater, TaskNotFound
 from .isolation import IsolatedTaskFailed, run_isolated
 from .registry import TaskEntry, find_entry
-from .replacing import ReplacementFailed, replaced, replacement_of
 from .signals import Announcer
 from .signature import first_argument, queue_database, read_inputs
+from .starting import ReplacementFailed, replaced, replacement_of
 from .task import LeaseQueueTask
 
 logger = logging.getLogger("django_leasequeue.tasks")
@@ -83,7 +85,7 @@ class TaskHandler:
         try:
             telling = self._announcer.started(entry, job, control)
             if entry.isolate and not self._inside:
-                return run_isolated(job, control, self._project)  # its process announces it
+                return run_isolated(job, control, self._project, f"{__name__}.{TaskHandler.__qualname__}")
             if telling is not None:
                 twins.run(telling)
             args, kwargs, marked = self._arguments(entry, job, control)
@@ -162,14 +164,11 @@ class TaskHandler:
             if isinstance(verdict, GiveUp) or 0 < job.max_deliveries <= job.deliveries:
                 self._announcer.keep_error(job, error)
             return failure, verdict
-        kind = type(error)
+        kind, shown = f"{type(error).__module__}.{type(error).__qualname__}", _traceback(error)
+        if isinstance(error, ReplacementFailed):
+            kind, shown = error.error_type, shown.replace(f"{kind}: ", f"{error.error_type}: ")
         failure = Failure(
-            type=getattr(error, "error_type", "")
-            if kind is ReplacementFailed
-            else f"{kind.__module__}.{kind.__qualname__}",
-            message=text_of(error),
-            traceback=_traceback(error),
-            fingerprint=fingerprint(error, job.name or ""),
+            type=kind, message=text_of(error), traceback=shown, fingerprint=fingerprint(error, job.name or "")
         )
         verdict = self._verdict(job, error, failure)
         if isinstance(verdict, GiveUp) or 0 < job.max_deliveries <= job.deliveries:
@@ -185,7 +184,11 @@ class TaskHandler:
         failure: Failure | None = None,
         available_at: datetime | None = None,
     ) -> None:
-        """Send signals and log lines for a stored ending."""
+        """Wake the task that a job has replaced, and send signals and log lines, for a stored ending."""
+        if ending != "failing" and job.meta_json is not None and self._meta(job).get("awaited") is True:
+            with suppress(TaskNotFound):
+                database = queue_database(task_backends[self._entry(job).alias], job.queue)
+                engine.run(emit_end(job.seq, project=self._project), database)
         announcer = self._announcer
         if not announcer.has_receivers(ending):
             return

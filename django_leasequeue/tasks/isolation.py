@@ -1,11 +1,16 @@
-"""Tasks with ``isolate=True``: each run is a process of its own, which the worker's thread watches and may kill."""
+"""Tasks with ``isolate=True``: each run is a process of its own, which the worker's thread watches and may kill.
+
+What runs in that process stands at the end, from ``main`` on: it imports Django's models only after ``django.setup()``.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess  # nosec B404  (this interpreter, with code of ours)
 import sys
+import threading
 from contextlib import suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -13,6 +18,7 @@ from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.db import connections
+from django.utils.module_loading import import_string
 
 from ..engine import Failure, LeasedJob
 from ..exceptions import InvalidOption, PayloadAway
@@ -30,6 +36,8 @@ class Request(NamedTuple):
     node: str
     using: str | None
     project: str
+    #: The class of the handler, which the process imports when it has its settings.
+    handler: str
     settings: str
     #: Of Django's connections, by alias: a process that tests start has other ones than its settings say.
     databases: dict[str, dict[str, Any]]
@@ -75,7 +83,7 @@ class ProcessDied(Exception):
     """The process of an isolated task has ended by itself, without a result: killed, or by ``os._exit``."""
 
 
-def run_isolated(job: LeasedJob, control: JobControl, project: str) -> str | None:
+def run_isolated(job: LeasedJob, control: JobControl, project: str, handler: str) -> str | None:
     """Run a task in a process of its own and return its result as JSON; kill that when the run is to stop."""
     module = getattr(settings, "SETTINGS_MODULE", None)
     if not module:
@@ -87,7 +95,7 @@ def run_isolated(job: LeasedJob, control: JobControl, project: str) -> str | Non
     ours, theirs = Pipe()
     # Its imports are found where ours are; nothing of the job is shown in the list of processes.
     code = (
-        f"import sys; sys.path[:] = {sys.path!r}; from django_leasequeue.tasks.isolated import main;"
+        f"import sys; sys.path[:] = {sys.path!r}; from django_leasequeue.tasks.isolation import main;"
         f" main({theirs.fileno()})"
     )
     with ours:
@@ -101,7 +109,7 @@ def run_isolated(job: LeasedJob, control: JobControl, project: str) -> str | Non
             )
         try:
             with suppress(BrokenPipeError):
-                ours.send(Request(job, control.node, control.using, project, module, databases))
+                ours.send(Request(job, control.node, control.using, project, handler, module, databases))
             return _watch(process, ours, control)
         finally:
             with suppress(ProcessLookupError):
@@ -113,15 +121,18 @@ def _watch(process: subprocess.Popen[bytes], ours: Connection, control: JobContr
     while True:
         # A timeout is raised in this thread, and ends the process as any other reason does.
         control.raise_if_aborted()
-        if not ours.poll(LOOK):
-            continue
-        try:
-            said = ours.recv()
-        except (EOFError, ConnectionResetError):
-            code = process.wait()
-            how = f"signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"exit status {code}"
-            raise ProcessDied(f"the process of the task ended without a result, by {how}.") from None
+        # Asked before the look, which finds what was sent before the end. Forks of the process keep the pipe open.
+        ended, said = process.poll() is not None, None
+        with suppress(EOFError, ConnectionResetError):
+            if ours.poll(LOOK):
+                said = ours.recv()
+            elif not ended:
+                continue
         match said:
+            case None:
+                code = process.wait()
+                how = f"signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"exit status {code}"
+                raise ProcessDied(f"the process of the task ended without a result, by {how}.")
             case Progress(value):
                 control.set_progress(value)
             case Completed():
@@ -136,3 +147,70 @@ def _watch(process: subprocess.Popen[bytes], ours: Connection, control: JobContr
                 raise said
             case _:
                 raise IsolatedTaskFailed(said)
+
+
+# In the process of the task
+
+#: One message at a time in the pipe: threads of the task may all say how far they are.
+_sending = threading.Lock()
+
+
+def main(descriptor: int) -> None:
+    """Run the job that comes through the pipe with this descriptor, and end the process."""
+    connection = Connection(descriptor)
+    code = 1
+    try:
+        request: Request = connection.recv()
+        os.environ["DJANGO_SETTINGS_MODULE"] = request.settings
+        said = _run(request, connection)
+        with _sending:
+            connection.send(said)
+        code = 0
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # Threads that the task has left do not keep the process.
+        os._exit(code)
+
+
+def _run(request: Request, connection: Connection) -> Any:
+    import django  # the settings are known by now
+
+    django.setup()
+
+    for alias, values in request.databases.items():
+        connections[alias].settings_dict.update(values)
+    threading.Thread(target=_end_with_worker, args=(connection,), daemon=True).start()
+    job, control = request.job, _control(request, connection)
+    handler: Any = import_string(request.handler)(request.project, inside=True)
+    try:
+        text = asyncio.run(handler.arun(job, control)) if handler.is_async(job) else handler.run(job, control)
+    except Suspended:
+        return control.suspension
+    except PayloadAway as error:
+        return Away(str(error))
+    except JobAborted as error:
+        return error
+    except BaseException as error:  # noqa: BLE001  (a task may raise anything)
+        return Failed(*handler.failed(job, error))
+    finally:
+        connections.close_all()
+    return Completed(text, control.settled, control.result_body, control.result_ttl_ms)
+
+
+def _control(request: Request, connection: Connection) -> JobControl:
+    class _Control(JobControl):
+        def set_progress(self, value: Any) -> None:
+            super().set_progress(value)
+            with _sending:
+                connection.send(Progress(value))
+
+    return _Control(request.job, request.node, request.using)
+
+
+def _end_with_worker(connection: Connection) -> None:
+    """End the process, and what it has started, with the worker: the pipe ends then."""
+    try:
+        connection.recv()
+    except (EOFError, OSError):
+        os.killpg(0, signal.SIGKILL)

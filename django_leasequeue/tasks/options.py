@@ -13,7 +13,7 @@ from django.db import connections
 
 from .. import conf
 from ..engine.queues import presets, routing
-from ..engine.queues.definition import Declaration
+from ..engine.queues.presets import Declaration
 from ..exceptions import InvalidOption
 from .api import TASK_MAX_PRIORITY, TASK_MIN_PRIORITY, task_backends
 
@@ -49,29 +49,27 @@ class BackendOptions:
         return options.pop("preset", self.preset), options
 
 
+def _error(number: int, text: str, hint: str | None = None) -> checks.Error:
+    return checks.Error(text, hint=hint, id=f"leasequeue.tasks.E{number:03}")
+
+
 def check(alias: str, params: Mapping[str, Any]) -> Iterator[checks.CheckMessage]:
     """Return what is wrong with one backend in ``TASKS``, without asking the database."""
     where = f"TASKS[{alias!r}]"
     if not apps.is_installed("django_leasequeue"):
-        yield checks.Error(
-            f"{where} uses LeaseQueueBackend, but django_leasequeue is not installed.",
-            hint="Add 'django_leasequeue' and 'pgtrigger' to INSTALLED_APPS and run migrate.",
-            id="leasequeue.tasks.E001",
-        )
+        hint = "Add 'django_leasequeue' and 'pgtrigger' to INSTALLED_APPS and run migrate."
+        yield _error(1, f"{where} uses LeaseQueueBackend, but django_leasequeue is not installed.", hint)
         return
     if conf.problems():
         return  # the check of LEASEQUEUE reports them
     options = params.get("OPTIONS", {})
     if not isinstance(options, Mapping):
-        yield checks.Error(f"{where}['OPTIONS'] must be a dict; it is {options!r}.", id="leasequeue.tasks.E002")
+        yield _error(2, f"{where}['OPTIONS'] must be a dict; it is {options!r}.")
         options = {}
     for key in options:
         if key not in _KEYS:
-            yield checks.Error(
-                f"{where}['OPTIONS'][{key!r}] is not an option of LeaseQueueBackend.",
-                hint=f"The options are {', '.join(_KEYS)}. Options of a queue belong into 'queues'.",
-                id="leasequeue.tasks.E002",
-            )
+            hint = f"The options are {', '.join(_KEYS)}. Options of a queue belong into 'queues'."
+            yield _error(2, f"{where}['OPTIONS'][{key!r}] is not an option of LeaseQueueBackend.", hint)
     yield from _check_database(where, options)
     yield from _check_project(where, options)
     yield from _check_queues(where, params.get("QUEUES", ["default"]), options)
@@ -88,65 +86,47 @@ def _check_database(where: str, options: Mapping[str, Any]) -> Iterator[checks.C
     if alias is None:
         return
     if not isinstance(alias, str) or alias not in django_settings.DATABASES:
-        yield checks.Error(
-            f"{where}['OPTIONS']['database'] is {alias!r}, which is not an alias in DATABASES.",
-            hint=f"The aliases are {', '.join(django_settings.DATABASES)}.",
-            id="leasequeue.tasks.E003",
-        )
+        hint = f"The aliases are {', '.join(django_settings.DATABASES)}."
+        yield _error(3, f"{where}['OPTIONS']['database'] is {alias!r}, which is not an alias in DATABASES.", hint)
     elif connections[alias].vendor != "postgresql":
-        yield checks.Error(
-            f"{where}['OPTIONS']['database'] is {alias!r}, which is not PostgreSQL.", id="leasequeue.tasks.E003"
-        )
+        yield _error(3, f"{where}['OPTIONS']['database'] is {alias!r}, which is not PostgreSQL.")
 
 
 def _check_project(where: str, options: Mapping[str, Any]) -> Iterator[checks.CheckMessage]:
     try:
         presets.check_project(options.get("project", ""))
     except InvalidOption as error:
-        yield checks.Error(f"{where}['OPTIONS']['project']: {error}", id="leasequeue.tasks.E004")
+        yield _error(4, f"{where}['OPTIONS']['project']: {error}")
     preset = options.get("preset", conf.settings.DEFAULT_PRESET)
     if preset not in presets.PRESETS:
         yield _unknown_preset(f"{where}['OPTIONS']", preset)
 
 
 def _unknown_preset(where: str, preset: Any) -> checks.Error:
-    return checks.Error(
-        f"{where}['preset'] is {preset!r}.",
-        hint=f"The presets are {', '.join(presets.PRESETS)}.",
-        id="leasequeue.tasks.E005",
-    )
+    return _error(5, f"{where}['preset'] is {preset!r}.", f"The presets are {', '.join(presets.PRESETS)}.")
 
 
 def _check_queues(where: str, listed: Any, options: Mapping[str, Any]) -> Iterator[checks.CheckMessage]:
     if isinstance(listed, (str, bytes)) or not isinstance(listed, (list, tuple, set, frozenset)):
-        yield checks.Error(
-            f"{where}['QUEUES'] must be a list of names, such as ['default', 'mail']; it is {listed!r}.",
-            id="leasequeue.tasks.E006",
-        )
+        yield _error(6, f"{where}['QUEUES'] must be a list of names, such as ['default', 'mail']; it is {listed!r}.")
         listed = []
     plain = []
     for name in listed:
         try:
             presets.check_name(name)
         except InvalidOption as error:
-            yield checks.Error(f"{where}['QUEUES']: {error}", id="leasequeue.tasks.E006")
+            yield _error(6, f"{where}['QUEUES']: {error}")
         else:
             plain.append(name)
     preset = options.get("preset", conf.settings.DEFAULT_PRESET)
     declared = options.get("queues", {})
     if not isinstance(declared, Mapping):
-        yield checks.Error(
-            f"{where}['OPTIONS']['queues'] must be a dict of dicts, one a queue; it is {declared!r}.",
-            id="leasequeue.tasks.E007",
-        )
+        yield _error(7, f"{where}['OPTIONS']['queues'] must be a dict of dicts, one a queue; it is {declared!r}.")
         return
     for name, given in declared.items():
         if listed and name not in listed:
-            yield checks.Error(
-                f"{where}['OPTIONS']['queues'][{name!r}] is not one of the backend's QUEUES.",
-                hint=f"Add it to {where}['QUEUES'], or take it out of 'queues'.",
-                id="leasequeue.tasks.E008",
-            )
+            hint = f"Add it to {where}['QUEUES'], or take it out of 'queues'."
+            yield _error(8, f"{where}['OPTIONS']['queues'][{name!r}] is not one of the backend's QUEUES.", hint)
         yield from _check_queue(f"{where}['OPTIONS']['queues'][{name!r}]", name, given, preset)
     # Those without options of their own are made with the preset, unless the settings declare them.
     elsewhere = conf.settings.QUEUES if options.get("project", "") == "" else {}
@@ -159,7 +139,7 @@ def _check_queues(where: str, listed: Any, options: Mapping[str, Any]) -> Iterat
 
 def _check_queue(where: str, name: Any, given: Any, preset: Any) -> Iterator[checks.CheckMessage]:
     if not isinstance(given, Mapping):
-        yield checks.Error(f"{where} must be a dict of options; it is {given!r}.", id="leasequeue.tasks.E007")
+        yield _error(7, f"{where} must be a dict of options; it is {given!r}.")
         return
     own = dict(given)
     preset = own.pop("preset", preset)
@@ -171,14 +151,10 @@ def _check_queue(where: str, name: Any, given: Any, preset: Any) -> Iterator[che
         presets.check_name(name)
         config = presets.complete(preset, name, **own)
     except (InvalidOption, TypeError) as error:
-        yield checks.Error(f"{where}: {error}", id="leasequeue.tasks.E007")
+        yield _error(7, f"{where}: {error}")
         return
     if config["type"] != "queue":
-        yield checks.Error(
-            f"{where} declares a log: its records are never run.",
-            hint="Leave 'type' out.",
-            id="leasequeue.tasks.E009",
-        )
+        yield _error(9, f"{where} declares a log: its records are never run.", "Leave 'type' out.")
         return
     if config["result_ttl_ms"] == 0:
         yield checks.Warning(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from importlib import import_module
 from inspect import iscoroutinefunction
-from typing import Any
+from typing import Any, NamedTuple
 
 from .api import DEFAULT_TASK_BACKEND_ALIAS, BaseTaskBackend, Task, task_backends
 from .exceptions import TaskNotFound
@@ -89,42 +89,32 @@ def backend_class(alias: str) -> type[BaseTaskBackend]:
     return type(backend)
 
 
-class TaskEntry:
+class TaskEntry(NamedTuple):
     """A task with what the worker needs for each run, looked up once."""
 
-    __slots__ = (
-        "alias",
-        "atomic",
-        "func",
-        "ignore_result",
-        "is_async",
-        "isolate",
-        "keeps_slot",
-        "path",
-        "sender",
-        "takes_context",
-        "task",
-        "timeout",
-    )
-
-    def __init__(self, task: Task[..., Any], alias: str, sender: type[BaseTaskBackend]) -> None:
-        self.task = task
-        self.alias = alias
-        #: The class of the backend, which sends the signals.
-        self.sender = sender
-        self.path = task.module_path
-        self.func = task.func
-        self.is_async = iscoroutinefunction(task.func)
-        self.takes_context = task.takes_context
-        #: In seconds, ``None`` for none; Django's own tasks have none.
-        self.timeout: float | None = getattr(task, "timeout", None)
-        self.isolate: bool = getattr(task, "isolate", False)
-        self.atomic: bool = getattr(task, "atomic", False)
-        self.ignore_result: bool = getattr(task, "ignore_result", False)
-        #: Whether its jobs keep the slot of their limit while they sleep or wait.
-        self.keeps_slot: bool = getattr(getattr(task, "limit", None), "while_suspended", False)
+    task: Task[..., Any]
+    alias: str
+    sender: type[BaseTaskBackend]
+    """The class of the backend, which sends the signals."""
+    path: str
+    func: Any
+    is_async: bool
+    takes_context: bool
+    timeout: float | None
+    isolate: bool
+    atomic: bool
+    ignore_result: bool
+    keeps_slot: bool
+    """Whether its jobs keep the slot of their limit while they sleep or wait."""
 
 
 def find_entry(path: str | None, alias: str = DEFAULT_TASK_BACKEND_ALIAS) -> TaskEntry:
     """Return the task under ``path`` if jobs of the backend ``alias`` may run it."""
-    return TaskEntry(find_task(path), alias, backend_class(alias))
+    task = find_task(path)
+    # Tasks of Django's own class have none of the options from ``timeout`` on.
+    own = {name: getattr(task, name, False) for name in ("isolate", "atomic", "ignore_result")}
+    return TaskEntry(
+        task, alias, backend_class(alias), task.module_path, task.func, iscoroutinefunction(task.func),
+        task.takes_context, getattr(task, "timeout", None), **own,
+        keeps_slot=getattr(getattr(task, "limit", None), "while_suspended", False),
+    )  # fmt: skip

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 from django.utils import timezone
 
-from ..engine import HELD, codec
-from ..engine.large import reading
+from ..engine import HELD, codec, payloads
 from ..engine.operation import Steps, operation
 from ..engine.tags import META
 from ..enums import JobState, ResultState
@@ -38,7 +37,7 @@ _STATUSES = {
 
 
 #: The columns of a row that may stand in a storage.
-_DATA, _VALUE = reading.Columns("data", None), reading.Columns("value", None)
+_DATA, _VALUE = payloads.Columns("data", None), payloads.Columns("value", None)
 
 
 class ResultRow(NamedTuple):
@@ -100,21 +99,17 @@ def make_result(
     backend: str,
     errors: list[TaskError],
     worker_ids: list[str],
-    enqueued_at: datetime | None = None,
-    started_at: datetime | None = None,
-    last_attempted_at: datetime | None = None,
-    finished_at: datetime | None = None,
     value: Any = None,
+    finished_at: datetime | None = None,
+    **times: datetime | None,
 ) -> TaskResult[Any]:
     """Return a ``TaskResult``; ``data`` is the job's payload, ``value`` what the task returned."""
     result: TaskResult[Any] = LeaseQueueTaskResult(
         task=task,
         id=key,
         status=status,
-        enqueued_at=local(enqueued_at),
-        started_at=local(started_at),
-        last_attempted_at=local(last_attempted_at),
         finished_at=local(finished_at),
+        **{name: local(at) for name, at in times.items()},
         args=data.get("args", []) if data else [],
         kwargs=data.get("kwargs", {}) if data else {},
         backend=backend,
@@ -231,5 +226,5 @@ def find_row(key: str, project: str) -> Steps[ResultRow | None]:
         return None
     found = [ResultRow(*rows[0])]
     for columns in (_DATA, _VALUE):
-        found = yield from reading.steps(found, columns)
+        found = yield from payloads.steps(found, columns)
     return found[0]

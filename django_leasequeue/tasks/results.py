@@ -14,8 +14,8 @@ from django.utils import timezone
 
 from .. import conf, engine
 from ..engine import rows
-from ..engine.jobs.events import result_event
-from ..engine.jobs.replies import join_key
+from ..engine.jobs.results import join_key
+from ..engine.jobs.steps import result_event
 from ..engine.limits import check_timeout
 from ..engine.queues import routing
 from ..exceptions import InvalidOption, JobCancelled, JobFailed, WaitTimeout
@@ -23,7 +23,7 @@ from ..notify.alarms import Alarm, AsyncAlarm
 from ..notify.replies import answer, get_hub, work_in_place
 from ..twins import Steps, arun, either, run
 from .api import GenericTaskResult, T, Task, TaskResult, TaskResultDoesNotExist, TaskResultStatus, task_backends
-from .codecs import encode
+from .arguments import encode
 
 if TYPE_CHECKING:
     from ..models import Job
@@ -144,14 +144,7 @@ class LeaseQueueTaskResult(GenericTaskResult[T]):
         return run(self._waiting(timeout, Alarm))
 
     async def await_result(self, timeout: float = 30.0) -> T:  # noqa: ASYNC109  (the same call as the thread's)
-        """Wait as ``wait`` does, in a coroutine, without a thread or a connection that waits.
-
-        Args:
-            timeout: seconds, at most a day.
-
-        Raises:
-            WaitTimeout, JobFailed, JobCancelled, InvalidOption: as ``wait``.
-        """
+        """Async twin of ``wait``: without a thread or a connection that waits."""
         return await arun(self._waiting(timeout, AsyncAlarm))
 
     def _waiting(self, timeout: float, alarm: Callable[[], Alarm]) -> Steps[T]:
@@ -185,11 +178,7 @@ class LeaseQueueTaskResult(GenericTaskResult[T]):
         return result_event(number_of(self.id))
 
     def outcome(self) -> tuple[T] | None:
-        """Refresh, and return what the task returned, in a tuple; ``None`` if it goes on.
-
-        Raises:
-            JobFailed, JobCancelled: as ``wait``.
-        """
+        """Refresh, and return what the task returned, in a tuple; ``None`` if it goes on; errors are as of ``wait``."""
         return run(self._look())
 
     def _lease_backend(self) -> LeaseQueueBackend:
@@ -228,7 +217,9 @@ class LeaseQueueTaskResult(GenericTaskResult[T]):
         if not self.errors:
             raise JobCancelled(self.id)
         last = self.errors[-1]
-        message = last.traceback.rstrip().rpartition("\n")[2]
+        # The traceback ends in the class, without "builtins.", and the message.
+        kind = last.exception_class_path.removeprefix("builtins.")
+        message = last.traceback.rstrip().rpartition("\n")[2].removeprefix(f"{kind}: ")
         errors = [{"type": error.exception_class_path, "traceback": error.traceback} for error in self.errors]
         raise JobFailed(self.id, last.exception_class_path, message, self.attempts, errors)
 

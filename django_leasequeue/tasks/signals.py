@@ -12,13 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from django.dispatch import Signal
 
 from .. import signals as job_signals
 from ..engine import Failure, LeasedJob, clock, codec
-from ..twins import Steps, either
+from ..twins import Either, Steps, either
 from .api import TASKS_LOGGER, Task, TaskResult, TaskResultStatus, task_signals
 from .registry import TaskEntry
 from .result_rows import error_of, errors_of, make_result, task_as_enqueued, workers_of
@@ -55,13 +56,10 @@ class TaskSignal:
         """Return whether Django's log line is written at this level; ``None``: at the signal's own."""
         return _logger.isEnabledFor(self.level if level is None else level) and bool(self.signal.receivers)
 
-    def send(self, sender: type, result: TaskResult[Any]) -> None:
-        """Send the signal to all receivers; what one raises is logged by Django and goes no further."""
-        self.signal.send_robust(sender=sender, task_result=result)
-
-    async def asend(self, sender: type, result: TaskResult[Any]) -> None:
-        """Send the signal from async code; see ``send``."""
-        await self.signal.asend_robust(sender=sender, task_result=result)
+    def sending(self, sender: type, result: TaskResult[Any]) -> Either:
+        """Return the step that sends the signal to all receivers; what one raises is logged by Django."""
+        about: dict[str, Any] = {"sender": sender, "task_result": result}
+        return either(partial(self.signal.send_robust, **about), partial(self.signal.asend_robust, **about))
 
 
 def _task_signal(name: str, level: int) -> TaskSignal:
@@ -84,16 +82,9 @@ _OURS = {
 _MAX_KEPT = 256
 
 
-class _LogLine:
-    """The part of a ``TaskResult`` that Django's log lines use."""
-
-    __slots__ = ("backend", "id", "status", "task")
-
-    def __init__(self, entry: TaskEntry, job: LeasedJob, status: TaskResultStatus) -> None:
-        self.task = entry.task
-        self.id = job.key or ""
-        self.status = status
-        self.backend = entry.alias
+def _log_line(entry: TaskEntry, job: LeasedJob, status: TaskResultStatus) -> SimpleNamespace:
+    """Return the part of a ``TaskResult`` that Django's log lines use."""
+    return SimpleNamespace(task=entry.task, id=job.key or "", status=status, backend=entry.alias)
 
 
 class Announcer:
@@ -119,9 +110,9 @@ class Announcer:
             about = {**self._about(job), "job": job, "node": control.node}
             yield either(partial(job_signals.send, job_signals.started, **about), partial(send, **about))
         if started.has_receivers():
-            yield either(started.send, started.asend, entry.sender, self.running_result(entry, job, control.node))
+            yield started.sending(entry.sender, self.running_result(entry, job, control.node))
         elif started.is_logged():
-            started.log(sender=entry.sender, task_result=_LogLine(entry, job, TaskResultStatus.RUNNING))
+            started.log(sender=entry.sender, task_result=_log_line(entry, job, TaskResultStatus.RUNNING))
 
     def keep_error(self, job: LeasedJob, error: BaseException) -> None:
         """Keep a task's last error until its end is stored: receivers find it as the current exception."""
@@ -157,9 +148,9 @@ class Announcer:
             return
         if finished.has_receivers():
             result = self._finished_result(entry, job, ending, result_json, failure)
-            _within(error, lambda: finished.send(entry.sender, result))
+            _within(error, lambda: finished.signal.send_robust(sender=entry.sender, task_result=result))
         elif finished.is_logged(logging.INFO if ending == "completed" else logging.ERROR):
-            line = _LogLine(entry, job, _status(ending))
+            line = _log_line(entry, job, _status(ending))
             _within(error, lambda: finished.log(sender=entry.sender, task_result=line))
 
     def running_result(self, entry: TaskEntry, job: LeasedJob, node: str) -> TaskResult[Any]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from .. import engine
-from ..engine import Input, codec
+from ..engine import Input, codec, payloads
 from ..engine.flow.workflows import MAX_EDGES, MAX_NODES
-from ..engine.large import reading
 from ..engine.operation import Steps, operation
 from ..engine.queues import routing
 from ..enums import MemberState
@@ -181,7 +180,14 @@ def check_step(step: Any, where: str) -> Step[Any]:
     return step
 
 
-_RESULT = reading.Columns("result_json", None)
+def check_steps(steps: Any, where: str) -> list[Step[Any]]:
+    """Return the parts of a chain or a group."""
+    if isinstance(steps, Step) or not isinstance(steps, Iterable):
+        raise InvalidOption(f"{where} takes a list of steps, such as [task.s(1)]; it is {steps!r:.200}.")
+    return [check_step(step, where) for step in steps]
+
+
+_RESULT = payloads.Columns("result_json", None)
 
 
 class Outcome(NamedTuple):
@@ -217,7 +223,7 @@ def read_inputs(seq: int) -> Steps[list[Input]]:
     """Read how the parents of a job ended, with large results from their storage."""
     rows = yield from engine.inputs(seq).steps()
     try:
-        return (yield from reading.steps(rows, _RESULT))
+        return (yield from payloads.steps(rows, _RESULT))
     except LargeStorageError as error:
         raise PayloadAway(str(error), error.cause) from error
 

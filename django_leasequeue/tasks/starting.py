@@ -1,11 +1,11 @@
-"""The start of a workflow: its calls become jobs, all of them in one transaction."""
+"""The start of a workflow: its calls become jobs in one transaction; and of what takes the place of a running task."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, Generic, NamedTuple, cast
 from uuid import UUID, uuid4
 
 from django.db import transaction
@@ -17,20 +17,37 @@ from ..engine.limits import check_text
 from ..engine.operation import BEGIN, operation
 from ..engine.operation import Steps as Statements
 from ..engine.queues import routing
-from ..engine.queues.definition import Definition
+from ..engine.queues.presets import Definition
 from ..engine.queues.queues import find, make_declared
 from ..engine.tags import check_tags
-from ..enums import WorkflowShape
-from ..exceptions import InvalidOption
-from ..twins import Steps, either, run
-from .api import DEFAULT_TASK_BACKEND_ALIAS, DEFAULT_TASK_QUEUE_NAME, InvalidTask, T, Task, TaskResult, task_backends
+from ..enums import JobFlag, WorkflowShape
+from ..exceptions import InvalidOption, JobCancelled, JobFailed
+from ..twins import Steps, arun, either, run
+from ..worker.control import JobControl
+from .api import (
+    DEFAULT_TASK_BACKEND_ALIAS,
+    DEFAULT_TASK_QUEUE_NAME,
+    InvalidTask,
+    T,
+    Task,
+    TaskResult,
+    TaskResultDoesNotExist,
+    task_backends,
+)
 from .backend import LeaseQueueBackend, awaits
 from .calls import TaskCalls, check_jobs
+from .context import replacing
+from .exceptions import FailForGood
 from .options import BackendOptions
-from .results import local, new_ends, note_stored
-from .signature import Ends, Graph, Placed, Signature, inputs_marker
+from .results import local, new_ends, note_stored, number_of
+from .signature import Ends, Graph, Placed, Signature, Step, T_co, inputs_marker
 from .task import LeaseQueueTask
-from .workflow_result import WorkflowResult
+from .workflow_result import WorkflowResult, get_workflow_result
+
+#: Calls that may replace one another.
+MAX_REPLACEMENTS = 100
+#: The step in which a job keeps what has replaced it; ``step_replacements.sql`` looks for it.
+STEP = "$replaced"
 
 
 class Existing(NamedTuple):
@@ -51,6 +68,29 @@ class Plan(NamedTuple):
     shape: WorkflowShape = WorkflowShape.MAPPING
     existing: Existing | None = None
     tags: dict[str, Any] | None = None
+
+
+class Plannable(Generic[T_co]):
+    """Base of what can be enqueued as a workflow."""
+
+    __slots__ = ()
+
+    def enqueue(self) -> WorkflowResult[T_co]:
+        """Enqueue all of it, in the caller's transaction if there is one.
+
+        Raises:
+            InvalidTask: a task cannot run, or not in a workflow; nothing was enqueued.
+            InvalidOption: there is no job in it, it is too large, or no workflow; nothing was enqueued.
+            TypeError, ValueError: as ``enqueue`` of a task; nothing was enqueued.
+        """
+        return run(start(self._plan(), waits=True))
+
+    async def aenqueue(self) -> WorkflowResult[T_co]:
+        """Async twin of ``enqueue``: on an async connection of its own, not in a transaction of the caller."""
+        return await arun(start(self._plan(), waits=False))
+
+    def _plan(self) -> Plan:
+        raise NotImplementedError
 
 
 class _Ready(NamedTuple):
@@ -204,9 +244,72 @@ def _queued(task: Task[..., Any], existing: Existing | None) -> Task[..., Any]:
 
 def _without_delay(task: Task[..., Any]) -> Task[..., Any]:
     """Return the task without a time that counts from when its step may start: no result can show it yet."""
-    return task if getattr(task, "delay", None) is None else replace(task, run_after=None)
+    return task if getattr(task, "step_delay", None) is None else replace(task, run_after=None)
 
 
 def _delay_ms(task: Task[..., Any]) -> int | None:
-    delay: timedelta | None = getattr(task, "delay", None)
+    delay: timedelta | None = getattr(task, "step_delay", None)
     return None if delay is None else max(0, round(delay.total_seconds() * 1000))
+
+
+# A running task that replaces itself: another call is enqueued in its place, whose end is its own
+
+
+class ReplacementFailed(FailForGood):
+    """What has replaced a task has failed, or was cancelled."""
+
+    def __init__(self, error: JobFailed | JobCancelled) -> None:
+        self.error_type = getattr(error, "error_type", None) or f"{type(error).__module__}.{type(error).__qualname__}"
+        super().__init__(getattr(error, "error", None) or str(error))
+
+
+def replacement_of(control: JobControl) -> Any:
+    """Return what an earlier delivery has put in the job's place, ``None`` if it has not."""
+    job = control.job
+    if job.deliveries <= 1 and not job.flags & JobFlag.FAILED:
+        return None
+    return control.find_step(STEP)
+
+
+def replaced(control: JobControl, call: Any = None) -> Any:
+    """Return the value of what replaces the job: it is started if it is not, and waited for without a thread."""
+    # What replaces it may be under the same limit.
+    control.keeps_slot = False
+    started = control.step(STEP, partial(_start_instead, control, call), atomic=True)
+    try:
+        return control.wait_for_result(_result_of(started))
+    except TaskResultDoesNotExist as error:
+        raise ReplacementFailed(JobCancelled(started.get("task") or started.get("workflow"))) from error
+    except (JobFailed, JobCancelled) as error:
+        raise ReplacementFailed(error) from error
+
+
+def _start_instead(control: JobControl, call: Any) -> dict[str, Any]:
+    if not isinstance(call, Step):
+        raise InvalidOption(
+            f"replace() takes a signature, such as task.s(1), a chain, a group or a chord; it is {call!r:.200}."
+        )
+    depth = (control.job.meta or {}).get("replaces", 0) + 1
+    if depth > MAX_REPLACEMENTS:
+        raise InvalidOption(f"{MAX_REPLACEMENTS} calls have replaced one another; that is the most.")
+    token = replacing.set({"replaces": depth, **({"awaited": True} if isinstance(call, Signature) else {})})
+    try:
+        result: Any = call.enqueue()
+    finally:
+        replacing.reset(token)
+    backend: Any = task_backends[result.backend]
+    kept = {"backend": result.backend}
+    if isinstance(result, WorkflowResult):
+        return {**kept, "workflow": result.id, "project": backend.config.project}
+    if not hasattr(backend, "config"):
+        raise InvalidOption(f"the backend {result.backend!r} of {call!r:.200} keeps no jobs: it cannot replace one.")
+    # Another job that has its key stays when this one is cancelled.
+    own = {"seq": number_of(result.id), "queue": result.task.queue_name, "project": backend.config.project}
+    return {**kept, "task": result.id, **(own if result.created else {})}
+
+
+def _result_of(started: dict[str, Any]) -> Any:
+    alias = started.get("backend", DEFAULT_TASK_BACKEND_ALIAS)
+    if "workflow" in started:
+        return get_workflow_result(started["workflow"], alias)
+    return task_backends[alias].get_result(started["task"])

@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, Generic, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypedDict, Unpack, cast, runtime_checkable
 
 from ..engine import clock
 from ..engine.flow.declared import Limit
 from ..engine.limits import MAX_SPAN_MS, seconds_of
 from ..engine.tags import check_tags
-from ..exceptions import InvalidOption
 from ..twins import Steps, arun, either, run
 from . import backoff as backoffs
 from .api import (
@@ -23,8 +22,8 @@ from .api import (
     Task,
     TaskResult,
 )
+from .arguments import OnConflict, UniqueUntil, check_limit, checked_unique_for, invalid_task, with_key_changes
 from .backoff import BackoffLike
-from .keys import OnConflict, UniqueUntil, check_limit, checked_unique_for, with_key_changes
 from .results import local
 from .signature import Signature
 
@@ -54,63 +53,56 @@ class BulkBackend(Protocol):
     async def aenqueue_many(self, calls: Iterable[Call]) -> list[TaskResult[Any]]: ...
 
 
+class CallOptions(TypedDict, total=False):
+    """The options that ``@task`` and ``using()`` have in common; ``None`` leaves one as it is."""
+
+    priority: int | None
+    queue_name: str | None
+    backend: str | None
+    max_attempts: int | None
+    backoff: BackoffLike | None
+    timeout: float | timedelta | None
+    key: str | Callable[..., str | None] | None
+    unique_for: float | timedelta | None
+    unique_until: UniqueUntil | None
+    on_conflict: OnConflict | None
+    limit: Limit | None
+    expires: float | timedelta | None
+    tags: dict[str, str | int] | None
+    ignore_result: bool | None
+
+
 @dataclass(frozen=True, kw_only=True)
 class LeaseQueueTask(GenericTask[P, T], Generic[P, T]):
-    """Django's ``Task`` with retries, a time limit and a key. ``None`` in one of the first three: as the queue has it.
+    """Django's ``Task`` with the options of ``django_leasequeue.tasks.task``, which says what they mean.
 
-    The names of those are those of Django's open proposals (django/new-features, issues 142 and 144).
+    Their names are those of Django's open proposals (django/new-features, issues 142 and 144).
     """
 
     max_attempts: int | None = None
-    """The number of tries; a lease that expired (a worker that died) counts as a try."""
-
     backoff: Any = None
-    """The wait before the next try, see ``django_leasequeue.tasks.Backoff``."""
-
     timeout: float | None = None
-    """Seconds that one attempt may take."""
-
     key: str | Callable[P, str | None] | None = None
-    """The key that a call takes: while it holds there is one job of it in the queue. ``None``: each call is a job."""
-
     unique_for: float | None = None
-    """Seconds for which the key holds, from the enqueueing on."""
-
     unique_until: UniqueUntil | None = None
-    """The key holds until the task starts, or until it has ended (so if this and ``unique_for`` are ``None``)."""
-
     on_conflict: OnConflict | None = None
-    """What becomes of the task that waits when its key is asked for again; ``None`` is ``"ignore"``."""
-
     limit: Limit | None = None
-    """How many calls of a key may run at once, and how many may start in a time."""
-
     atomic: bool = False
-    """Whether an attempt and its end are one transaction of the jobs' database."""
-
     isolate: bool = False
-    """Whether each attempt runs in a process of its own."""
-
     expires: float | None = None
-    """Seconds from the enqueueing on, after which a call that was not started is removed."""
-
     autoretry_for: tuple[type[BaseException], ...] | None = None
-    """The only exceptions after which an attempt is followed by another one; ``None``: all of them."""
-
     dont_retry_for: tuple[type[BaseException], ...] = ()
-    """Exceptions after which there is no other attempt."""
-
     ignore_result: bool = False
-    """Whether what it returns is not kept."""
-
     tags: dict[str, Any] | None = field(default=None, hash=False)
-    """Names and values to find its jobs by; what a job enqueues while it runs inherits them."""
 
-    delay: timedelta | None = field(default=None, repr=False, compare=False)
+    step_delay: timedelta | None = field(default=None, repr=False, compare=False)
     """``run_after`` as it was given, if that was no time: a step of a workflow counts it from its parents' end."""
 
     changed: tuple[str, ...] = field(default=(), repr=False, compare=False)
-    """Names of those that ``using()`` has set: they travel with the job, the others are read where the task runs."""
+    """Names of those that ``using()`` has set: they travel with the job, the others are read where the task runs.
+
+    Of ``queue_name`` also whether ``@task`` names it: a step that does is not moved to the queue of what adds it.
+    """
 
     def __post_init__(self) -> None:
         for name, value in _checked(self).items():
@@ -120,7 +112,7 @@ class LeaseQueueTask(GenericTask[P, T], Generic[P, T]):
         if self.atomic and iscoroutinefunction(self.func):
             raise InvalidTask("atomic is for plain functions: a transaction of Django is sync.")
         if isinstance(self.run_after, timedelta):
-            object.__setattr__(self, "delay", self.run_after)
+            object.__setattr__(self, "step_delay", self.run_after)
             try:
                 object.__setattr__(self, "run_after", local(clock.now() + self.run_after))
             except OverflowError as error:
@@ -135,69 +127,36 @@ class LeaseQueueTask(GenericTask[P, T], Generic[P, T]):
         backend = cast("LeaseQueueBackend", self.get_backend())
         return Job.objects.using(backend.database_of(self)).for_task(self)
 
-    def using(
-        self,
-        *,
-        priority: int | None = None,
-        queue_name: str | None = None,
-        run_after: datetime | timedelta | float | None = None,
-        backend: str | None = None,
-        max_attempts: int | None = None,
-        backoff: BackoffLike | None = None,
-        timeout: float | timedelta | None = None,
-        key: str | Callable[P, str | None] | None = None,
-        unique_for: float | timedelta | None = None,
-        unique_until: UniqueUntil | None = None,
-        on_conflict: OnConflict | None = None,
-        limit: Limit | None = None,
-        expires: float | timedelta | None = None,
-        tags: dict[str, str | int] | None = None,
-        ignore_result: bool | None = None,
-    ) -> Self:
+    def using(self, *, run_after: datetime | timedelta | float | None = None, **options: Unpack[CallOptions]) -> Self:
         """Return a copy of the task with other defaults; what is ``None`` stays as it is.
 
         Args:
-            priority: -100 to 100, higher first.
-            queue_name: one of the backend's ``QUEUES``.
             run_after: not before this time; seconds and a timedelta count from this call, of a step of a workflow from
                 the end of those before it.
-            backend: alias in ``TASKS``.
-            max_attempts: how often it is tried, from 1.
-            backoff: as ``@task`` takes it, but no function.
-            timeout: seconds that one attempt may take.
-            key: 1 to 512 bytes, one job to a key while the key holds; or a function of the arguments.
-            unique_for: seconds for which the key holds, from the enqueueing on.
-            unique_until: ``"start"`` or ``"end"``: how far the task has got when its key is free.
-            on_conflict: as ``@task`` takes it.
-            limit: as ``@task`` takes it.
-            expires: seconds from the enqueueing on, after which a call that was not started is removed.
-            tags: names and values to find its jobs by, beside those that the task has.
-            ignore_result: as ``@task`` takes it.
+            options: those of ``@task`` but for ``takes_context``, ``atomic``, ``isolate``, ``autoretry_for`` and
+                ``dont_retry_for``. ``key`` is a text in which braces mean nothing, or a function; ``tags`` are added to
+                those that the task has.
 
         Raises:
             InvalidTask: a value is not allowed; or ``backoff`` is a function, which only ``@task`` takes.
         """
-        standard = {"priority": priority, "queue_name": queue_name, "run_after": run_after, "backend": backend}
-        own = {"max_attempts": max_attempts, "backoff": backoff, "timeout": timeout, "limit": limit, "expires": expires}
-        own["ignore_result"] = ignore_result
-        keyed = {"key": key, "unique_for": unique_for, "unique_until": unique_until, "on_conflict": on_conflict}
-        given = {name: value for name, value in {**standard, **own, **keyed}.items() if value is not None}
+        given = known_options(options, ["run_after", *CallOptions.__annotations__], "using()")
+        limit, tags = given.get("limit"), given.pop("tags", None)
         keeps = getattr(self.limit, "while_suspended", False)
         if limit is not None and getattr(limit, "while_suspended", keeps) is not keeps:
             raise InvalidTask("while_suspended of a limit is said by the task itself: @task(limit=...).")
         if isinstance(run_after, (int, float)) and not isinstance(run_after, bool):
-            given["run_after"] = timedelta(seconds=_seconds(run_after, "run_after"))
+            with invalid_task():
+                run_after = timedelta(seconds=seconds_of(run_after, "run_after"))
         changes = with_key_changes(given)
         if run_after is not None:
-            changes["delay"] = None
+            changes |= {"run_after": run_after, "step_delay": None}
         if tags is not None:
             changes["tags"] = {**(self.tags or {}), **_checked_tags(tags)}
         changed = tuple(name for name in (*OWN_FIELDS, "queue_name") if name in self.changed or name in changes)
         if "backoff" in changes:
-            try:
-                backoffs.dump(backoffs.parse(backoff))
-            except ValueError as error:
-                raise InvalidTask(f"{error}") from error
+            with invalid_task():
+                backoffs.dump(backoffs.parse(changes["backoff"]))
         return replace(self, **changes, changed=changed)
 
     def s(self, *args: Any, **kwargs: Any) -> Signature[T]:
@@ -263,18 +222,16 @@ def _enqueue_many(
     return made
 
 
-def _seconds(value: Any, name: str) -> float:
-    try:
-        return float(seconds_of(value, name))
-    except ValueError as error:
-        raise InvalidTask(f"{error}") from error
+def known_options(options: Mapping[str, Any], names: Sequence[str], where: str) -> dict[str, Any]:
+    """Return the options that are given; ``TypeError`` for one that there is not."""
+    if unknown := options.keys() - set(names):
+        raise TypeError(f"{where} has no option {min(unknown)!r}; it has {', '.join(sorted(names))}.")
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _checked_tags(tags: Any) -> dict[str, Any]:
-    try:
+    with invalid_task():
         check_tags(tags)
-    except InvalidOption as error:
-        raise InvalidTask(str(error)) from error
     return dict(tags)
 
 
@@ -288,15 +245,13 @@ def _checked(task: LeaseQueueTask[..., Any]) -> dict[str, Any]:
         if not isinstance(getattr(task, name), bool):
             raise InvalidTask(f"{name} must be true or false; it is {getattr(task, name)!r}.")
     found: dict[str, Any] = {} if task.tags is None else {"tags": _checked_tags(task.tags)}
-    try:
+    with invalid_task():
         for name in ("timeout", "expires"):
             seconds = getattr(task, name)
             found[name] = None if seconds is None else float(seconds_of(seconds, name))
             if found[name] == 0:
                 raise ValueError(f"{name} must be more than 0 seconds; leave it out for no limit.")
         found["backoff"] = None if task.backoff is None else backoffs.parse(task.backoff)
-    except ValueError as error:
-        raise InvalidTask(f"{error}") from error
     if found["expires"] is not None and not 0.001 <= found["expires"] <= MAX_SPAN_MS / 1000:
         raise InvalidTask(f"expires must be 0.001 to {MAX_SPAN_MS // 1000} seconds; it is {task.expires!r}.")
     for name in ("autoretry_for", "dont_retry_for"):

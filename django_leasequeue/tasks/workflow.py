@@ -8,7 +8,7 @@ from typing import Any
 
 from .. import engine
 from ..engine import codec
-from ..engine.flow.extend import MemberOf
+from ..engine.flow.figures import MemberOf
 from ..engine.flow.workflows import MAX_LABEL_BYTES
 from ..engine.limits import check_text
 from ..exceptions import InvalidOption
@@ -17,7 +17,7 @@ from .api import DEFAULT_TASK_BACKEND_ALIAS, task_backends
 from .context import running
 from .results import number_of
 from .signature import Ends, Graph, Signature, Step, check_step, queue_database
-from .starting import Existing, Plan, start
+from .starting import Existing, Plan, Plannable
 from .workflow_result import WorkflowResult
 
 
@@ -86,7 +86,7 @@ class Adding:
             self._graph.calls[place] = self._graph.calls[place]._replace(name=each)
 
 
-class Workflow(Adding):
+class Workflow(Adding, Plannable[dict[str, Any]]):
     """A graph of calls of tasks, in which each starts after others.
 
     ::
@@ -113,25 +113,11 @@ class Workflow(Adding):
         self._name = name
         self._on_failure = on_failure
 
-    def enqueue(self) -> WorkflowResult[dict[str, Any]]:
-        """Enqueue all of it, in the caller's transaction if there is one.
-
-        Raises:
-            InvalidTask: a task cannot run, or not in a workflow; nothing was enqueued.
-            InvalidOption: there is no job in it; nothing was enqueued.
-            TypeError, ValueError: as ``enqueue`` of a task; nothing was enqueued.
-        """
-        return run(start(self._plan(), waits=True))
-
-    async def aenqueue(self) -> WorkflowResult[dict[str, Any]]:
-        """Async twin of ``enqueue``: on an async connection of its own, not in a transaction of the caller."""
-        return await arun(start(self._plan(), waits=False))
-
     def _plan(self) -> Plan:
         return Plan(self._graph, self._on_failure, self._name, tags=self._tags)
 
 
-class CurrentWorkflow(Adding):
+class CurrentWorkflow(Adding, Plannable[Any]):
     """The workflow of a running task, made by ``current_workflow()``.
 
     ::
@@ -174,18 +160,12 @@ class CurrentWorkflow(Adding):
         return WorkflowResult(self.id, self._existing.backend, self._existing.database)
 
     def enqueue(self) -> WorkflowResult[Any]:
-        """Enqueue what was added, once, in the caller's transaction if there is one.
-
-        Raises:
-            InvalidTask: a task cannot run, or not in this workflow; nothing was enqueued.
-            InvalidOption: nothing was added, the workflow has ended or would be too large; nothing was enqueued.
-            TypeError, ValueError: as ``enqueue`` of a task; nothing was enqueued.
-        """
-        return self._once(run(start(self._plan(), waits=True)))
+        """Enqueue what was added, once, in the caller's transaction if there is one; see ``Workflow.enqueue``."""
+        return self._once(super().enqueue())
 
     async def aenqueue(self) -> WorkflowResult[Any]:
         """Async twin of ``enqueue``: on an async connection of its own, not in a transaction of the caller."""
-        return self._once(await arun(start(self._plan(), waits=False)))
+        return self._once(await super().aenqueue())
 
     def _plan(self) -> Plan:
         if self._enqueued:

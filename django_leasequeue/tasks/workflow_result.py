@@ -9,10 +9,9 @@ from typing import Any, Generic, NamedTuple
 from uuid import UUID
 
 from .. import engine
-from ..engine import NodeRow, WorkflowStatus, codec
-from ..engine.flow.workflows import MAX_PAGE
-from ..engine.jobs.events import workflow_event
-from ..engine.large import reading
+from ..engine import NodeRow, WorkflowStatus, codec, payloads
+from ..engine.flow.figures import MAX_PAGE
+from ..engine.jobs.steps import workflow_event
 from ..engine.limits import check_timeout
 from ..engine.operation import Steps as Statements
 from ..engine.operation import operation
@@ -26,7 +25,7 @@ from .api import DEFAULT_TASK_BACKEND_ALIAS, T, TaskResultDoesNotExist, TaskResu
 #: Seconds between two looks at a workflow that is waited for, at first and at most.
 _FIRST_LOOK, _LAST_LOOK = 0.05, 1.0
 
-_RESULT = reading.Columns("result_json", None)
+_RESULT = payloads.Columns("result_json", None)
 
 
 class Member(NamedTuple):
@@ -224,11 +223,7 @@ class WorkflowResult(Twins, Generic[T]):
         return workflow_event(self.id)
 
     def outcome(self) -> tuple[T] | None:
-        """Return what ``wait`` does, in a tuple; ``None`` if it goes on.
-
-        Raises:
-            JobFailed, JobCancelled: as ``wait``.
-        """
+        """Return what ``wait`` does, in a tuple; ``None`` if it goes on; errors are as of ``wait``."""
         return run(self._look())
 
     def _ask(self, operation: engine.Operation[Any]) -> Any:
@@ -356,4 +351,4 @@ def _nodes(workflow: int, *, results: bool = True) -> Statements[list[NodeRow]]:
 
 @operation
 def _load(rows: Sequence[NodeRow]) -> Statements[list[NodeRow]]:
-    return (yield from reading.steps(rows, _RESULT))
+    return (yield from payloads.steps(rows, _RESULT))

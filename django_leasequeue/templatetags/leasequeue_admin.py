@@ -11,7 +11,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from ..engine import clock
-from ..engine.span import span as in_words
+from ..engine.clock import span as in_words
 
 register = template.Library()
 

@@ -20,7 +20,7 @@ from ..models import Queue as QueueRow
 from ..notify import close_listeners
 from ..queue.queue import Queue
 from ..tasks.api import Task
-from ..tasks.codecs import encode
+from ..tasks.arguments import encode
 from .running import JobRunner, Ran
 
 #: A job that waits for its limit or its workflow stands at such a time.

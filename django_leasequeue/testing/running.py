@@ -15,13 +15,12 @@ from psycopg.pq import TransactionStatus
 
 from .. import engine
 from ..engine import LeasedJob, codec
-from ..engine.jobs.events import emit_ended
-from ..engine.jobs.progress import Progress, progress
-from ..engine.jobs.steps import wake_waiting
+from ..engine.jobs.results import Progress, progress
+from ..engine.jobs.steps import emit_ended, wake_waiting
 from ..engine.queues import routing
 from ..models import Queue as QueueRow
 from ..queue.base import Handle, find_serializer
-from ..queue.functions import FunctionHandler
+from ..queue.consumer import FunctionHandler
 from ..queue.queue import Queue
 from ..tasks.handler import TaskHandler
 from ..worker.control import Crashed, JobControl, Suspended

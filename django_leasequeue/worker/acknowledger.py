@@ -11,7 +11,7 @@ import psycopg
 from django.db import close_old_connections, connections
 
 from ..engine import Ending, Failure, LeasedJob, Outcome, Release, Settled, finish, release
-from ..engine.jobs.progress import Progress, progress
+from ..engine.jobs.results import Progress, progress
 from ..engine.jobs.steps import wake_waiting
 from ..enums import JobFlag
 from ..exceptions import LeaseQueueError

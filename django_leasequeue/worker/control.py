@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, NoReturn, Protocol, TypeVar
 from asgiref.sync import sync_to_async
 
 from ..engine import LeasedJob, codec
-from ..engine.jobs.progress import MAX_PROGRESS_BYTES
+from ..engine.jobs.results import MAX_PROGRESS_BYTES
 from ..exceptions import InvalidOption, LeaseQueueError, PayloadTooLarge
 from .steps import AtomicStep, JobSteps
 

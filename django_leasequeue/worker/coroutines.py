@@ -162,7 +162,8 @@ class CoroutinePool:
         assert task is not None
         control.on_lost = partial(asyncio.get_running_loop().call_soon_threadsafe, task.cancel)
         # After that: from then on the run is broken off when its lease ends.
-        if control.reason in ("lease_lost", "cancelled") or self._state.leases.over(job):
+        given_back = self._state.held.get(job.seq) is not job  # before it was shown among the running ones
+        if given_back or control.reason in ("lease_lost", "cancelled") or self._state.leases.over(job):
             control.on_lost = None
             self._state.ended.append((UNSTARTED, job, None, None, 0))
             return

@@ -9,7 +9,7 @@ from collections import deque
 
 from ..engine import LeasedJob, Release, claim, release
 from ..engine.leases.claim import MAX_QUEUES as MAX_CLAIM_QUEUES
-from ..engine.leases.claim_cursor import ClaimCursor
+from ..engine.leases.floor import ClaimCursor
 from ..engine.limits import MAX_BATCH
 from ..engine.queues import routing
 from ..enums import JobFlag
@@ -283,7 +283,7 @@ class Fetcher:
             self._known.append(job.token)
             state.journal.claimed(job.token)
             state.drained[job.queue_id] = now
-            lease = state.leases.add(job, asked_at)
+            lease = state.leases.add(job, asked_at, self._cursor.admitted_at)
             until = min(until, lease.until)
             if lease.seconds < state.shortest_lease:
                 state.shortest_lease, is_shorter = lease.seconds, True

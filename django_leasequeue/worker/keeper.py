@@ -17,7 +17,7 @@ import psycopg
 
 from .. import __version__, conf
 from ..engine import LeasedJob, Outcome, Release, advance_floors, extend, release
-from ..engine.jobs.progress import Progress, progress
+from ..engine.jobs.results import Progress, progress
 from ..engine.leases.floor import Proposals
 from ..engine.limits import MAX_BATCH
 from ..engine.outage import FIRST_RETRY, LAST_RETRY
@@ -236,8 +236,10 @@ class Keeper:
     def _cancel(self, jobs: list[LeasedJob]) -> None:
         """Tell running jobs that their workflows are cancelled; the others go back, and are taken out there."""
         held = self._state.held
-        running = {id(control.job) for control, _ in self._running()}
-        back = {job.seq: job for job in jobs if id(job) not in running and take_from(job, held)}
+        begun = {id(control.job) for control, _ in self._running()}
+        # After those that run: an end is noted first. What waits for its acknowledgement counts as what it became.
+        begun.update(id(entry[1]) for entry in list(self._state.ended))
+        back = {job.seq: job for job in jobs if id(job) not in begun and take_from(job, held)}
         cancelled = {id(job) for job in jobs}
         for control, _ in self._running():
             if id(control.job) in cancelled:

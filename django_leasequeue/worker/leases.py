@@ -24,7 +24,7 @@ BREATH = 0.02
 #: So many leases are remembered before those whose jobs are held no longer are dropped.
 MANY = 1_000
 
-#: Seconds after its claim in which a job under a rate must start; its window has as many more (flow_admit.sql).
+#: Seconds after its admission in which a job under a rate must start; its window has as many more (flow_admit.sql).
 START = 0.04
 _RATED = int(JobFlag.RATED)
 
@@ -67,9 +67,11 @@ class Leases:
         self._next_at = math.inf
         self._closing = False
 
-    def add(self, job: LeasedJob, since: float) -> Lease:
+    def add(self, job: LeasedJob, since: float, admitted_at: float = 0.0) -> Lease:
         """Note the claim of a job, before the job is held. For the thread that claims, which calls ``expect`` next."""
         lease = self.of[job.token] = Lease(since, job.deadline_epoch - job.claimed_epoch)
+        # The rate counts what it admits from then on: what the claim waited for before that is not its time.
+        lease.claimed = max(since, admitted_at)
         return lease
 
     def expect(self, until: float) -> None:

@@ -18,10 +18,18 @@ from django.db import connections, transaction
 
 from .. import conf, engine
 from ..engine import codec
-from ..engine.jobs.events import check_event_name
-from ..engine.jobs.steps import KeptStep, event_step, keep_step, load_step, read_steps, step_text, wait_step
-from ..engine.large.reference import is_reference
+from ..engine.jobs.steps import (
+    KeptStep,
+    check_event_name,
+    event_step,
+    keep_step,
+    load_step,
+    read_steps,
+    step_text,
+    wait_step,
+)
 from ..engine.limits import MAX_SPAN_MS, MAX_STEP_NAME, MAX_STEPS, check_integer, check_text, seconds_of
+from ..engine.store import is_reference
 from ..enums import JobFlag
 from ..exceptions import EventTimeout, InvalidOption, JobCancelled, JobFailed, LeaseLost, PayloadTooLarge
 

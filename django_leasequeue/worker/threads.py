@@ -116,13 +116,14 @@ class ThreadPool:
                 continue
             if fetcher.sleeping and len(jobs) <= buffer.low:
                 fetcher.wake()
-            if held.get(job.seq) is not job:
-                continue  # lost or given back before it started
             if ident in connected_threads:
                 tidy_connections()
             control = JobControl(job, node, using)
             soft, hard = timeout(job)
             slot.control = control
+            if held.get(job.seq) is not job:  # lost or given back before it was shown among the running ones
+                slot.control = None
+                continue
             if not admits(job):
                 slot.control = None
                 buffer.put_back(job)

@@ -22,8 +22,7 @@ import psycopg
 from psycopg import sql
 
 from django_leasequeue import engine
-from django_leasequeue.engine import ConnectionExecutor, pool
-from django_leasequeue.engine.upkeep import partitions
+from django_leasequeue.engine import ConnectionExecutor, partitions, pool
 from django_leasequeue.enums import EventKind
 from django_leasequeue.sql import statement
 

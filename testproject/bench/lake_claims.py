@@ -10,7 +10,7 @@ from psycopg import sql
 
 from django_leasequeue import engine
 from django_leasequeue.engine import ConnectionExecutor, Ending, claim, finish, pool
-from django_leasequeue.engine.leases.claim_cursor import ClaimCursor
+from django_leasequeue.engine.leases.floor import ClaimCursor
 
 from .bench import NODE, jobs_of
 from .options import PROJECT

@@ -199,7 +199,7 @@ def _beside(using: str, claims: Claims, drain: Callable[[], object], tell: Calla
 
 
 def _held(using: str, claims: Claims, tell: Callable[[str], None]) -> Iterator[str]:
-    from django_leasequeue.spark import snapshots
+    from django_leasequeue.spark import slices
     from django_leasequeue.spark.database import resolve
 
     database = resolve({"alias": using})
@@ -211,13 +211,13 @@ def _held(using: str, claims: Claims, tell: Callable[[str], None]) -> Iterator[s
             for rates in (alone, beside):
                 tell(f"claims {'beside a held read' if rates is beside else 'without one'}")
                 claims.vacuum()
-                held = snapshots.hold(database, 1, 600) if rates is beside else None
+                held = slices.hold(database, 1, 600) if rates is beside else None
                 try:
                     rates.append(claims.rate(lambda seconds: seconds < ALONE))
                 finally:
                     if held is not None:
                         with database.connect() as connection:
-                            snapshots.report_read(connection, held.channel)
+                            slices.report_read(connection, held.channel)
     ratio = median(beside) / median(alone)
     yield (
         f"claims beside a held read of the source: {median(beside):,.0f} jobs/s,"

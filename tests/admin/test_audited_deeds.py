@@ -17,7 +17,7 @@ from django.urls import reverse
 from django_leasequeue import engine
 from django_leasequeue.engine import Failure, LimitValues, NewJob, Node, Release, clock
 from django_leasequeue.engine.dead.bulkoperation import change_operation
-from django_leasequeue.http.keys import create_key, revoke_key, rotate_key
+from django_leasequeue.http.access import create_key, revoke_key, rotate_key
 from django_leasequeue.management.commands.leasequeue_dlq import Command as DlqCommand
 from django_leasequeue.models import ApiKey, BulkOperation, Limit, LiveJob, OperatorAction, Queue, Worker
 from tests.admin.letters import bury, graves, start

@@ -12,9 +12,9 @@ from django_leasequeue.admin import reading
 from django_leasequeue.admin.reading import capped
 from django_leasequeue.engine import Ending
 from django_leasequeue.engine import clock as engine_clock
+from django_leasequeue.engine.clock import span
 from django_leasequeue.engine.limits import WORKER_LEASE
 from django_leasequeue.engine.queues.stats import counts_by_id
-from django_leasequeue.engine.span import span
 from django_leasequeue.models import LiveJob, OperatorAction, Queue, QueueFloor, StoredJob, Worker
 from django_leasequeue.reaper import concerns
 from django_leasequeue.worker.link import Presence, write_presence

@@ -115,16 +115,16 @@ def test_a_paused_task_does_not_run_until_it_goes_on(clock: engine_clock.Clock, 
 
 def test_the_settings_do_not_undo_a_pause(clock: engine_clock.Clock, client: Client, settings: Any) -> None:
     settings.LEASEQUEUE = {"RECURRING": {"report": {"task": REPORT, "schedule": "0 * * * *", "args": ["report"]}}}
-    engine.run(sync())
+    engine.run(sync("default"))
     task = RecurringTask.objects.get()
     act(client, task, "pause")
-    engine.run(sync())
+    engine.run(sync("default"))
     task.refresh_from_db()
     assert task.enabled is False
     act(client, task, "resume")
     settings.LEASEQUEUE["RECURRING"]["report"]["schedule"] = "30 * * * *"
     settings.LEASEQUEUE = dict(settings.LEASEQUEUE)
-    engine.run(sync())
+    engine.run(sync("default"))
     task.refresh_from_db()
     assert (task.enabled, task.from_settings, task.schedule) == (True, True, "30 * * * *")
 
@@ -190,6 +190,25 @@ class TestForm:
         assert words in self.save(editor, **fields)
         assert (RecurringTask.objects.count(), OperatorAction.objects.count()) == (0, 0)
 
+    def test_it_is_saved_in_the_database_of_its_queue(
+        self, far: str, clock: engine_clock.Clock, editor: Client, settings: Any
+    ) -> None:
+        settings.LEASEQUEUE = {"DATABASES": ["default", far], "ROUTER": "tests.reaper.recurring.test_recurring.by_name"}
+        assert "Night was saved in the database far, where its queue is." in self.save(editor, queue_name="bulk")
+        task = RecurringTask.objects.using(far).get()
+        assert not RecurringTask.objects.exists()
+        assert list(OperatorAction.objects.using(far).values_list("action", flat=True)) == ["add_recurring"]
+        assert editor.cookies["leasequeue_database"].value == far, "its list is shown"
+        assert "was changed" in self.save(editor, task, queue_name="bulk", schedule="every hour")
+        assert "in the database default" in self.save(editor, task, queue_name="")
+        assert (RecurringTask.objects.get().schedule, RecurringTask.objects.using(far).exists()) == (
+            "30 2 * * *", False,
+        )  # fmt: skip
+        made(queue_name="bulk")
+        RecurringTask.objects.using(far).create(name="report", task=REPORT, schedule="0 * * * *")
+        report = RecurringTask.objects.get(name="report")
+        assert "has a recurring task of that name" in self.save(editor, report, name="report", queue_name="bulk")
+
     def test_the_next_ten_times_are_shown(self, clock: engine_clock.Clock, editor: Client) -> None:
         task = made(schedule="30 2 * * *", timezone="Europe/Berlin")
         answer = editor.get(reverse("admin:leasequeue_recurringtask_change", args=[task.pk]))
@@ -207,7 +226,7 @@ class TestForm:
         self, clock: engine_clock.Clock, editor: Client, settings: Any
     ) -> None:
         settings.LEASEQUEUE = {"RECURRING": {"report": {"task": REPORT, "schedule": "0 * * * *", "args": ["report"]}}}
-        engine.run(sync())
+        engine.run(sync("default"))
         task = RecurringTask.objects.get()
         for _ in range(2):
             url = reverse("admin:leasequeue_recurringtask_change", args=[task.pk])

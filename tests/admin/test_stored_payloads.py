@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from django_leasequeue import engine
 from django_leasequeue.conf import process
 from django_leasequeue.engine import NewJob
-from django_leasequeue.engine.dead import export
+from django_leasequeue.engine.dead import redaction
 from django_leasequeue.engine.dead.action import act
 from django_leasequeue.models import DeadLetter, LiveJob
 from tests.admin.letters import die, graves, store
@@ -174,7 +174,7 @@ def read(kind: str, text: str, count: int) -> None:
         csv.field_size_limit(10**7)
         rows = list(csv.DictReader(io.StringIO(text, newline="")))
         assert len(rows) == count
-        assert set(rows[0]) == set(export.COLUMNS)
+        assert set(rows[0]) == set(redaction.COLUMNS)
 
 
 def edit(client: Client, seq: int) -> None:

@@ -1,5 +1,8 @@
 """Groups, pages and previews of dead letters."""
 
+from collections.abc import Callable, Iterator
+from typing import Any
+
 import pytest
 
 from django_leasequeue import engine
@@ -18,6 +21,16 @@ def page(query: str = "", **options) -> triage.DeadPage:
 
 def groups(query: str = "", **options) -> triage.Groups:
     return engine.run(triage.dead_groups(from_query(query), **options))
+
+
+def walk(look: Callable[..., Any], *given: Any, **options: Any) -> Iterator[Any]:
+    """Each page of what is looked at."""
+    after = None
+    while True:
+        found = look(*given, after=after, **options)
+        yield found
+        if (after := found.next) is None:
+            return
 
 
 class TestGroups:
@@ -66,12 +79,8 @@ class TestGroups:
         sizes = {("mail", "a"): 3, ("shop", "a"): 9, ("mail", "b"): 4, ("shop", "c"): 4, ("mail", "d"): 1}
         for (queue, cause), size in sizes.items():
             bury(size, queue, failure=failure(cause))
-        seen, after = [], None
-        while True:
-            found = groups(size=2, after=after, largest=True)
-            seen += [(g.queue, g.fingerprint, g.dead_letters) for g in found.groups]
-            if (after := found.next) is None:
-                break
+        pages = walk(groups, size=2, largest=True)
+        seen = [(g.queue, g.fingerprint, g.dead_letters) for found in pages for g in found.groups]
         assert [size for *_, size in seen] == [9, 4, 4, 3, 1]
         assert {(queue, cause): size for queue, cause, size in seen} == sizes
         with pytest.raises(InvalidOption):
@@ -127,12 +136,7 @@ class TestPages:
         for number in range(6):
             expected += bury(2, "ab"[number % 2], failure=failure(f"p{number % 3}"))
             clock.advance(seconds=number % 2)
-        seen, after = [], None
-        while True:
-            found = page(size=5, after=after)
-            seen += [row.seq for row in found.rows]
-            if (after := found.next) is None:
-                break
+        seen = [row.seq for found in walk(page, size=5) for row in found.rows]
         dead_at = {row.seq: row.dead_at for row in page(size=50).rows}
         assert seen == sorted(expected, key=lambda seq: (dead_at[seq], seq), reverse=True)
 
@@ -156,16 +160,10 @@ class TestPages:
         seqs = bury(30)
         monkeypatch.setattr(search, "CHUNK", 4)
         monkeypatch.setattr(search, "PATIENCE", 0)
-        seen, after, pages = [], None, 0
-        while True:
-            found = page("payload=data.kwargs.customer = 3", size=10, after=after)
-            seen += [row.seq for row in found.rows]
-            pages += 1
-            assert found.looked_at <= 4
-            if (after := found.next) is None:
-                break
-        assert sorted(seen) == [seqs[3], seqs[13], seqs[23]]
-        assert pages > 5
+        pages = list(walk(page, "payload=data.kwargs.customer = 3", size=10))
+        assert sorted(row.seq for found in pages for row in found.rows) == [seqs[3], seqs[13], seqs[23]]
+        assert len(pages) > 5
+        assert max(found.looked_at for found in pages) <= 4
 
     def test_deliveries_of_moved_letters_are_those_at_home(self, clock: engine_clock.Clock) -> None:
         graves("work", dead_letter="letters")
@@ -181,13 +179,7 @@ class TestPages:
         for number in range(6):
             seqs += bury(60, "abc"[number % 3])
             clock.advance(seconds=1)
-        seen, after = [], None
-        while True:
-            found = page(size=350, after=after)
-            seen += [row.seq for row in found.rows]
-            if (after := found.next) is None:
-                break
-        assert seen == sorted(seqs, reverse=True)
+        assert [row.seq for found in walk(page, size=350) for row in found.rows] == sorted(seqs, reverse=True)
 
 
 class TestPreview:

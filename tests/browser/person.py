@@ -25,6 +25,13 @@ _SEEN = """
 const style = getComputedStyle(document.activeElement);
 return style.outlineStyle !== "none" || style.boxShadow !== "none" || style.textDecorationLine.includes("underline");
 """
+#: Ways to other pages that lie on one another.
+_OVERLAPS = """
+const boxes = [...document.querySelectorAll(".lq-nav a, .object-tools a")].map(a => [a, a.getBoundingClientRect()]);
+return boxes.flatMap(([a, r], n) => boxes.slice(n + 1)
+    .filter(([, s]) => r.left < s.right && s.left < r.right && r.top < s.bottom && s.top < r.bottom)
+    .map(([b]) => `${a.textContent} and ${b.textContent}`));
+"""
 _CHECK = """
 const done = arguments[arguments.length - 1];
 axe.run(document, {resultTypes: ["violations"]})
@@ -115,6 +122,7 @@ class Person:
         # The test project has no icon, and a form that is refused answers 400.
         errors = [line for line in said if "/favicon.ico" not in line and "status of 400" not in line]
         assert not errors, errors
+        assert self.driver.execute_script(_OVERLAPS) == []
         for scheme in ("light", "dark"):
             self.scheme(scheme)
             self.driver.execute_script(_AXE.read_text(encoding="utf-8"))

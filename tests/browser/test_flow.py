@@ -132,10 +132,7 @@ def test_a_phone_shows_the_overview_on_three_screens_and_a_large_workflow_on_one
     person.sign_in("oncall", "evening")
     size = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
     person.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    for name, args, screens in (
-        ("overview", [], 3.0),
-        ("workflow", [Workflow.objects.get().uid], 1.0),
-    ):
+    for name, args, screens in (("overview", [], 3.0), ("workflow", [Workflow.objects.get().uid], 1.0)):
         person.open(reverse(f"admin:leasequeue_{name}", args=args))
         person.check()
         width, height = person.driver.execute_script(

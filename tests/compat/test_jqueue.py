@@ -3,23 +3,19 @@
 import asyncio
 import pickle
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
 from django_leasequeue import Queue
-from django_leasequeue.compat import jobqueue, jqueue
 from django_leasequeue.compat.jqueue import (
     BrokerQueue,
     CASConflictError,
     DirectQueue,
     HeartbeatManager,
-    InMemoryStorage,
     Job,
     JobNotFoundError,
     JobStatus,
     JQueueError,
-    LocalFileSystemStorage,
     QueueState,
     StorageError,
 )
@@ -134,20 +130,3 @@ def test_names_of_jqueue_by_themselves() -> None:
     assert job.id != Job.new("mail", b"x").id
     assert BrokerQueue("jobs", timedelta(minutes=1)).lease_ms == 60_000
     assert not issubclass(CASConflictError, StorageError)
-
-
-@pytest.mark.parametrize(
-    ("storage", "says"),
-    [
-        (InMemoryStorage, "BrokerQueue('mail')"),
-        (LocalFileSystemStorage, "BrokerQueue('mail')"),
-        (jqueue.S3Storage, "BrokerQueue('mail')"),
-        (jqueue.GCSStorage, "BrokerQueue('mail')"),
-        (jobqueue.MemoryStorage, "Queue('images')"),
-        (jobqueue.FileStorage, "Queue('images')"),
-        (jobqueue.RedisStorage, "Queue('images')"),
-    ],
-)
-def test_storages_of_the_originals_say_what_to_write(storage: Any, says: str) -> None:
-    with pytest.raises(jobqueue.JobQueueError, match=f"no {storage.__name__}: .* in place of a storage: {says[:5]}"):
-        storage("queue.json", basePath="x")

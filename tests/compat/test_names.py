@@ -88,12 +88,16 @@ def test_a_call_is_written_as_there(function: Any, positional: int, names: str) 
 
 
 def test_a_storage_says_what_takes_its_place() -> None:
+    examples = {jqueue: r"BrokerQueue\('mail'\)", jobqueue: r"Queue\('images'\)"}
     storages = [
-        kind for module in (jqueue, jobqueue) for name, kind in vars(module).items() if name.endswith("Storage")
+        (kind, f"no {name}: .*Give the name of a queue in place of a storage: {example}")
+        for module, example in examples.items()
+        for name, kind in vars(module).items()
+        if name.endswith("Storage")
     ]
-    assert len(storages) == 4 + 5 + 2  # the base of all is in both
-    for kind in storages:
-        with pytest.raises(InvalidOption, match="Give the name of a queue"):
+    assert len(storages) == 4 + 5
+    for kind, says in storages:
+        with pytest.raises(jobqueue.JobQueueError, match=says):
             kind(bucket="b", key="k")
     with pytest.raises(InvalidOption, match="name of a queue"):
         jqueue.DirectQueue(Mock(spec=jqueue.ObjectStoragePort))

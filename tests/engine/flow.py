@@ -6,7 +6,7 @@ from django.db import connection
 
 from django_leasequeue import engine
 from django_leasequeue.engine import Ending, LeasedJob, Limited, LimitValues, NewJob
-from django_leasequeue.engine.upkeep.verify import verify
+from django_leasequeue.engine.verify import verify
 from tests.engine.helpers import NODE, enqueue
 
 #: One job of a customer at a time.

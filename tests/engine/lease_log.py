@@ -2,8 +2,8 @@
 
 from django.db import connection
 
+from django_leasequeue.engine import partitions
 from django_leasequeue.engine.pool import connect
-from django_leasequeue.engine.upkeep import partitions
 
 #: Where the partitions begin that the migration makes.
 FIRST = (0, 500_000, 1_000_000)

@@ -9,7 +9,7 @@ import pytest
 
 from django_leasequeue import engine
 from django_leasequeue.engine import ConnectionExecutor, LeasedJob, NewJob
-from django_leasequeue.engine.leases.claim_cursor import ClaimCursor
+from django_leasequeue.engine.leases.floor import ClaimCursor
 from django_leasequeue.models import LiveJob
 
 from .helpers import NODE, OTHER, delivered, enqueue, make, open_transaction, own_connection, put, seqs

@@ -16,7 +16,7 @@ import pytest
 from django_leasequeue import engine
 from django_leasequeue.engine import ConnectionExecutor, Failure, Release
 from django_leasequeue.engine.leases.floor import Proposals
-from django_leasequeue.engine.upkeep.verify import snapshot, verify
+from django_leasequeue.engine.verify import snapshot, verify
 from django_leasequeue.models import DeadLetter, EventKind, FloorKind, JobEvent, LeaseEvent, QueueFloor
 
 from .helpers import NODE, OTHER, make, own_connection, put, raise_floors

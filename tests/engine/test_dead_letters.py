@@ -326,7 +326,7 @@ class TestWhatStaysInTheClaim:
 
 
 def retire(queue_id: int, numbers: list[int]) -> list[int]:
-    return engine.run(engine.Operation(lambda: retire_steps(queue_id, "", "graveyard", numbers)))
+    return engine.run(retire_steps(queue_id, "", "graveyard", numbers))
 
 
 class TestALetterInAQueue:

@@ -12,7 +12,7 @@ from django_leasequeue import engine
 from django_leasequeue.engine import Ending, LimitValues, Node
 from django_leasequeue.engine.flow import workflows
 from django_leasequeue.engine.operation import BEGIN
-from django_leasequeue.engine.upkeep.verify import snapshot, verify
+from django_leasequeue.engine.verify import snapshot, verify
 from django_leasequeue.enums import WorkflowState
 from django_leasequeue.exceptions import InvalidOption
 from django_leasequeue.models import Delayed, FlowTurn, Member, Queue, StoredJob, Workflow

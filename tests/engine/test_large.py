@@ -20,9 +20,9 @@ from django_leasequeue.engine.codec import Raw
 from django_leasequeue.engine.dead.action import edit_and_retry
 from django_leasequeue.engine.dead.filter import DeadFilter
 from django_leasequeue.engine.dead.triage import dead_page, dead_rows
-from django_leasequeue.engine.jobs.cancel import cancel, purge
 from django_leasequeue.engine.jobs.read import list_jobs
-from django_leasequeue.engine.large.reference import MARK, is_reference
+from django_leasequeue.engine.jobs.remove import cancel, purge
+from django_leasequeue.engine.store import MARK, is_reference
 from django_leasequeue.engine.topics import log, messages
 from django_leasequeue.exceptions import InvalidOption, LargePayloadLost, LargeStorageError, PayloadTooLarge
 from django_leasequeue.models import JobResult, LargeObject, StoredJob
@@ -217,14 +217,13 @@ class TestNothingIsLeftBehind:
         assert not LargeObject.objects.exists()
 
     def test_a_producer_that_comes_too_late_is_refused(self) -> None:
-        from django_leasequeue.engine.large.reference import Reference, StoredPart
-        from django_leasequeue.engine.large.writing import link_steps
-        from django_leasequeue.engine.operation import Operation
+        from django_leasequeue.engine.payloads import link_steps
+        from django_leasequeue.engine.store import Reference, StoredPart
 
         gone = rows(LargeObject).create(created_at=engine_clock.now(), size=1, storage="large", name="x", seq=0)
         reference = Reference(StoredPart(gone.pk, "large", "x", "", 1))
         with pytest.raises(LargeStorageError, match="Try again"):
-            engine.run(Operation(lambda: link_steps({1: reference})))
+            engine.run(link_steps({1: reference}))
 
     @pytest.mark.parametrize("end", ["ack", "ttl", "purge", "cancel", "drop_queue", "result_ttl"])
     def test_with_the_job(self, storage: Path, end: str) -> None:

@@ -1,5 +1,6 @@
 """Limits by key: slots, rates, and that none is lost or given twice."""
 
+import time
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from django_leasequeue import engine
 from django_leasequeue.engine import Ending, Failure, LimitValues, Release
 from django_leasequeue.engine import clock as engine_clock
+from django_leasequeue.engine.leases.floor import ClaimCursor
 from django_leasequeue.enums import JobFlag
 from django_leasequeue.models import FlowTurn, LimitKey, Member
 from tests.engine.flow import ack, limited
@@ -97,6 +99,15 @@ class TestRate:
         assert len(started) >= 36
         for first in started:
             assert sum(first <= at < first + timedelta(seconds=1) for at in started) <= 10
+
+    def test_a_claim_says_from_when_on_its_permits_count(self) -> None:
+        """What it waits for before that is not taken from the time in which its worker must start the jobs."""
+        make()
+        limited(["api"], LimitValues("calls", rate=10, per_ms=1_000))
+        cursor = ClaimCursor()
+        before = time.monotonic()
+        assert len(claim(1, cursor=cursor)) == 1
+        assert before < cursor.admitted_at < time.monotonic()
 
     def test_a_burst_starts_at_once(self, clock: engine_clock.Clock) -> None:
         make()

@@ -1,12 +1,10 @@
 """Queues in two databases: commands and doors reach both, and a queue moves from one to the other in use."""
 
 import json
-from collections.abc import Iterator
 from io import StringIO
 from typing import Any
 
 import pytest
-from django.conf import settings as django_settings
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.db import connections
@@ -18,38 +16,8 @@ from django_leasequeue.exceptions import InvalidOption, QueueNotFound
 from django_leasequeue.models import OperatorAction, StoredJob
 from django_leasequeue.reaper import Reaper
 from tests.http.client import Api
-from tests.support.databases import database_alias, empty_tables
 from tests.support.documents import blocks
 from tests.tasks import samples
-
-
-@pytest.fixture(scope="module")
-def _far(django_db_setup: None, django_db_blocker: Any) -> Iterator[str]:
-    """A second database, a copy of the tests' own."""
-    name = connections["default"].settings_dict["NAME"]
-    with django_db_blocker.unblock():
-        connections["default"].close()
-        with connections["default"]._nodb_cursor() as cursor:
-            cursor.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name])
-            cursor.execute(f'CREATE DATABASE "{name}_far" TEMPLATE "{name}"')
-    yield f"{name}_far"
-    with django_db_blocker.unblock(), connections["default"]._nodb_cursor() as cursor:
-        cursor.execute(f'DROP DATABASE "{name}_far" WITH (FORCE)')
-
-
-@pytest.fixture
-def far(_far: str, monkeypatch: pytest.MonkeyPatch, django_db_blocker: Any) -> Iterator[str]:
-    spread = {"DATABASES": ["default", "far"], "API": {"ACCESS": "open"}}
-    entry = {**django_settings.DATABASES["default"], "NAME": _far}
-    monkeypatch.setitem(django_settings.DATABASES, "far", entry)
-    with database_alias("far", entry), django_db_blocker.unblock(), override_settings(LEASEQUEUE=spread):
-        routing.routes().forget()
-        routing.routes()._known = {}
-        try:
-            yield "far"
-        finally:
-            for alias in ("default", "far"):
-                empty_tables(alias)
 
 
 def printed(*command: str) -> str:

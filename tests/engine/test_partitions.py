@@ -10,8 +10,8 @@ from psycopg import sql
 
 from django_leasequeue import engine
 from django_leasequeue.engine import clock as engine_clock
+from django_leasequeue.engine import partitions
 from django_leasequeue.engine.pool import connect
-from django_leasequeue.engine.upkeep import partitions
 from django_leasequeue.models import LeaseEvent
 from django_leasequeue.sql import statement
 from tests.support.rows import rows

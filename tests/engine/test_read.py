@@ -8,7 +8,7 @@ import pytest
 
 from django_leasequeue import engine
 from django_leasequeue.engine import Ending, Failure, NewJob, Release
-from django_leasequeue.engine.cursors import encode_cursor
+from django_leasequeue.engine.codec import encode_cursor
 from django_leasequeue.engine.jobs import read
 from django_leasequeue.engine.jobs.results import status
 from django_leasequeue.exceptions import BatchTooLarge, InvalidOption, QueueNotFound

@@ -3,17 +3,11 @@
 import pytest
 
 from django_leasequeue import engine
-from django_leasequeue.engine.leases.sweep import sweep_steps
-from django_leasequeue.engine.operation import Steps, operation
+from django_leasequeue.engine.leases import sweep
 from django_leasequeue.engine.topics import messages
 from django_leasequeue.models import Claim
 
 from .helpers import NODE, claim, one, put, seqs, state
-
-
-@operation
-def one_round(queue: int) -> Steps[list[engine.Swept]]:
-    return (yield from sweep_steps([queue], rounds=1))
 
 
 @pytest.fixture
@@ -29,14 +23,14 @@ def claims(queue: int, clock) -> list[list[int]]:
 
 
 def test_one_statement_stops_after_so_many_jobs(queue, claims, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sweep_steps.__globals__, "CLAIMED_JOBS", 15)
-    swept = engine.run(one_round(queue))
+    monkeypatch.setattr(sweep, "CLAIMED_JOBS", 15)
+    swept = engine.run(engine.sweep([queue], rounds=1))
     assert sorted(job.seq for job in swept) == claims[0] + claims[1], "whole claims, the oldest"
     assert Claim.objects.count() == 3
 
 
 def test_a_sweep_goes_on_until_nothing_is_left(queue, claims, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sweep_steps.__globals__, "CLAIMED_JOBS", 1)
+    monkeypatch.setattr(sweep, "CLAIMED_JOBS", 1)
     swept = engine.run(engine.sweep([queue]))
     assert sorted(job.seq for job in swept) == sorted(seq for taken in claims for seq in taken)
     assert not Claim.objects.exists()

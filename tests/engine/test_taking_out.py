@@ -7,7 +7,7 @@ import pytest
 
 from django_leasequeue import engine
 from django_leasequeue.engine import NewJob
-from django_leasequeue.engine.jobs import replies
+from django_leasequeue.engine.jobs import results
 from django_leasequeue.models import (
     Claim,
     JobState,
@@ -127,7 +127,7 @@ def test_cancel_takes_a_job_that_somebody_marks_meanwhile(came_back: bool) -> No
     if came_back:
         engine.run(engine.nack([one().seq], NODE))
     with open_transaction() as other:
-        assert other.run(replies.join(numbers[0], "somebody"))
+        assert other.run(results.join(numbers[0], "somebody"))
         with kept_waiting(lambda own: own.run(engine.cancel("work", seqs=numbers))) as cancelling:
             other.connection.commit()
     assert sorted(seq for seq, _ in cancelling.result()) == numbers

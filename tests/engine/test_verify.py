@@ -12,7 +12,7 @@ from django_leasequeue import engine
 from django_leasequeue.engine import Ending, Failure, Release
 from django_leasequeue.engine.operation import Rows
 from django_leasequeue.engine.pool import connect
-from django_leasequeue.engine.upkeep.verify import MEANINGS, Verification, snapshot, verify
+from django_leasequeue.engine.verify import MEANINGS, Verification, snapshot, verify
 from django_leasequeue.models import (
     Attempt,
     Claim,

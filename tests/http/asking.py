@@ -5,7 +5,7 @@ from typing import Any
 
 from django.test import Client
 
-from django_leasequeue.http.keys import create_key
+from django_leasequeue.http.access import create_key
 from tests.http import contract
 
 Ask = Callable[..., tuple[int, dict[str, Any]]]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from django_leasequeue.engine.pool import connect
-from django_leasequeue.http.keys import make_token
+from django_leasequeue.http.access import make_token
 from tests.http import contract
 
 START_SECONDS = 120.0

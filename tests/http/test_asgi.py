@@ -66,7 +66,7 @@ class Call:
 @pytest.mark.django_db(transaction=True)
 async def test_a_hosts_class_may_read_the_body_and_so_may_the_view(settings: Any, monkeypatch: Any) -> None:
     read: list[int] = []
-    monkeypatch.setattr("django_leasequeue.http.asgi._Unread.read", _noting(read))
+    monkeypatch.setattr("django_leasequeue.http.asgi._Client.read", _noting(read))
     settings.LEASEQUEUE = {"API": {"AUTHENTICATION_CLASSES": [f"{__name__}.Signed"]}}
     assert await Call("PUT", "/v0/topics/signed", {"type": "queue"}).status() == 401
     assert read == []  # a stranger's body is thrown away
@@ -81,11 +81,11 @@ async def test_a_hosts_class_may_read_the_body_and_so_may_the_view(settings: Any
 
 
 def _noting(read: list[int]) -> Any:
-    from django_leasequeue.http.asgi import _Unread
+    from django_leasequeue.http.asgi import _Client
 
-    original = _Unread.read
+    original = _Client.read
 
-    async def noting(self: _Unread, limit: int) -> bytes | None:
+    async def noting(self: _Client, limit: int) -> bytes | None:
         read.append(limit)
         return await original(self, limit)
 

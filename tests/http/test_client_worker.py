@@ -176,9 +176,11 @@ def test_a_handler_asks_for_another_time(client: Client, queue: str, stream: boo
     assert not [record for record in caplog.records if record.levelno == logging.ERROR]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("stream", [True, False])
-def test_leases_are_kept_while_a_job_runs(client: Client, queue: str, stream: bool) -> None:
+def test_leases_are_kept_while_a_job_runs(
+    client: Client, queue: str, stream: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases, "BEATS", 300)
     runs: list[int] = []
     go_on = threading.Event()
 
@@ -187,11 +189,11 @@ def test_leases_are_kept_while_a_job_runs(client: Client, queue: str, stream: bo
         go_on.wait(60)
 
     client.produce(queue, [Record(1)])
-    with running(Worker(client, queue, handler, lease_ms=9_000, stream=stream)):
+    with running(Worker(client, queue, handler, lease_ms=60_000, stream=stream)):
         eventually(lambda: runs == [1])
-        first = deadline(queue)
-        eventually(lambda: time.time() > first)
-        assert client.claim(queue, "thief") == []
+        for _ in range(2):
+            before = deadline(queue)
+            eventually(lambda before=before: deadline(queue) > before)
         go_on.set()
         eventually(empty(client, queue))
     assert runs == [1]
@@ -249,8 +251,9 @@ def test_a_job_is_told_before_its_lease_is_over_while_heartbeats_hang(
     client: Client, server: Server, queue: str, stream: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A second before the end is told; here so long that a busy machine does not come too late.
-    monkeypatch.setattr(leases, "NOTICE", 4.0)
-    monkeypatch.setattr(leases, "NOTICE_SHARE", 0.5)
+    monkeypatch.setattr(leases, "NOTICE", 56.0)
+    monkeypatch.setattr(leases, "NOTICE_SHARE", 1.0)
+    monkeypatch.setattr(leases, "BEATS", 300)
     began = threading.Event()
     told: list[float] = []
 
@@ -264,12 +267,12 @@ def test_a_job_is_told_before_its_lease_is_over_while_heartbeats_hang(
     client.produce(queue, [Record(1)])
     with Proxy("127.0.0.1", server.port) as proxy:
         with Client(f"http://{proxy.host}:{proxy.port}/v0") as through:
-            worker = Worker(through, queue, handler, stream=stream, lease_ms=8_000, drain_seconds=0)
+            worker = Worker(through, queue, handler, stream=stream, lease_ms=60_000, drain_seconds=0)
             with running(worker):
                 assert began.wait(60)
                 proxy.hang()
                 eventually(lambda: bool(told))
-                assert told[0] < deadline(queue) - 1
+                assert told[0] < deadline(queue)
                 proxy.heal()
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rest_framework import exceptions as drf
 
 from django_leasequeue import exceptions as ours
-from django_leasequeue.http import payload, pieces
+from django_leasequeue.http import payload
 from django_leasequeue.http.errors import ApiError, describe
 from django_leasequeue.models import StoredJob
 from tests.http.client import Answer, Api, check
@@ -262,15 +262,15 @@ def test_a_text_parsed_in_pieces_is_the_same_or_as_wrong(
         at = data.draw(st.integers(0, len(text)))
         text = text[:at] + data.draw(st.sampled_from(["", ",", "]", "}", '"', "1", "\\", " "])) + text[at + 1 :]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pieces, "WINDOW", window)
-        patch.setattr(pieces, "REST", 0)
-        found = outcome(pieces.PieceParser(text.encode(), json.JSONDecoder(), 100).parse)
+        patch.setattr(payload, "WINDOW", window)
+        patch.setattr(payload, "REST", 0)
+        found = outcome(payload.PieceParser(text.encode(), json.JSONDecoder(), 100).parse)
     assert found == outcome(lambda: json.loads(text))
 
 
 def test_large_numbers_depth_and_constants_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(payload, "IN_PIECES", 1)
-    monkeypatch.setattr(pieces, "WINDOW", 8)
+    monkeypatch.setattr(payload, "WINDOW", 8)
     text = f"[{', '.join(NUMBERS)}]"
     assert payload.dumps(payload.loads(text.encode())).decode() == text.replace(" ", "")
     assert payload.loads('[1, "ü", 1.5]'.encode()) == [1, "ü", 1.5]

@@ -20,8 +20,7 @@ from django.urls import URLPattern, URLResolver, get_resolver
 from django.utils import timezone
 from pytest_django import DjangoDbBlocker
 
-from django_leasequeue.http.access import ALL_SCOPES
-from django_leasequeue.http.keys import make_token
+from django_leasequeue.http.access import ALL_SCOPES, make_token
 from tests.conftest import HOME
 from tests.http.servers import EventSource, Server
 from tests.support.environment import child_environment

@@ -19,11 +19,10 @@ from rest_framework.request import Request
 from django_leasequeue import engine
 from django_leasequeue.conf import process
 from django_leasequeue.engine import clock as engine_clock
-from django_leasequeue.http.access import Access
-from django_leasequeue.http.auth import redact, split_token
+from django_leasequeue.http.access import MARK, USED_EVERY, Access, create_key, find, make_token
+from django_leasequeue.http.auth import Guesses, split_token
 from django_leasequeue.http.fields import Text
-from django_leasequeue.http.keys import MARK, USED_EVERY, create_key, find, make_token
-from django_leasequeue.http.throttle import Guesses
+from django_leasequeue.http.streaming import redact
 from django_leasequeue.http.topics.base import NAMES_TOPIC
 from django_leasequeue.http.topics.catalog import ConfigBody
 from django_leasequeue.models import ApiKey
@@ -259,7 +258,7 @@ def bogus(number: int = 0) -> int:
 
 def test_unknown_keys_are_refused_before_they_cost_a_query(key: KeyMaker, settings: Any, monkeypatch: Any) -> None:
     now = 1_000.0
-    monkeypatch.setattr("django_leasequeue.http.throttle.monotonic", lambda: now)
+    monkeypatch.setattr("django_leasequeue.http.auth.monotonic", lambda: now)
     looked_up: list[str] = []
 
     def counted(prefix: str) -> Any:
@@ -303,7 +302,7 @@ def test_unknown_keys_are_counted_by_address(key: KeyMaker, settings: Any) -> No
 
 
 def test_what_is_remembered_of_unknown_keys_is_bounded(monkeypatch: Any, settings: Any) -> None:
-    monkeypatch.setattr("django_leasequeue.http.throttle._REMEMBERED", 100)
+    monkeypatch.setattr("django_leasequeue.http.auth._REMEMBERED", 100)
     found = Guesses()
     for number in range(1_000):
         assert found.spend(f"client-{number}") == 0
@@ -325,7 +324,7 @@ def test_a_database_that_is_away_uses_up_no_guesses(key: KeyMaker, settings: Any
 
 def test_g3_throttling_per_key(key: KeyMaker, settings: Any, monkeypatch: Any) -> None:
     now = 1_000_000.25
-    monkeypatch.setattr("django_leasequeue.http.throttle.time.time", lambda: now)
+    monkeypatch.setattr("django_leasequeue.http.auth.time.time", lambda: now)
     slow, fast = key(rate_per_second=3), key()
     assert [slow.get("topics").status for _ in range(5)] == [200, 200, 200, 429, 429]
     answer = slow.get("topics", status=429)

@@ -10,7 +10,7 @@ from django.test import Client
 
 from django_leasequeue import engine
 from django_leasequeue.engine import clock as engine_clock
-from django_leasequeue.http.keys import create_key
+from django_leasequeue.http.access import create_key
 from tests.admin.letters import bury, graves
 from tests.engine.helpers import read_result
 from tests.http.client import Api

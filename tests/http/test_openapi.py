@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from django.test import Client
 from drf_spectacular.validation import validate_schema
+from jsonschema import Draft202012Validator
 
 from django_leasequeue.http.topics import urls
 from tests.http.client import Api
@@ -70,8 +71,6 @@ def test_every_operation_tells_its_errors_and_its_fields() -> None:
 
 
 def test_examples_are_what_they_are_examples_of() -> None:
-    from jsonschema import Draft202012Validator
-
     looked_at = 0
     for operation in operations().values():
         bodies = [operation.get("requestBody", {}), *operation["responses"].values()]
@@ -106,22 +105,11 @@ class TestFigures:
         ],
     )
     def test_records_of_a_write(
-        self,
-        api: Api,
-        schemas: Callable[..., Any],
-        setting: str,
-        value: int,
-        good: list[Any],
-        bad: list[Any],
-        code: str,
+        self, api: Api, schemas: Callable[..., Any], setting: str, value: int, good: Any, bad: Any, code: str
     ) -> None:
         records = schemas(**{setting: value})["WriteBody"]["properties"]["records"]
-        said = (
-            str(records["maxItems"])
-            if setting == "MAX_ENQUEUE"
-            else records["items"]["properties"]["data"]["description"]
-        )
-        assert f"{value:,}" in said
+        payload = records["items"]["properties"]["data"]["description"]
+        assert f"{value:,}" in (str(records["maxItems"]) if setting == "MAX_ENQUEUE" else payload)
         for data, status in ((good, 201), (bad, 400)):
             answer = api.post("topics/t", {"records": [{"data": item} for item in data]}, status=status)
         assert answer.code == code

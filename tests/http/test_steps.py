@@ -8,7 +8,7 @@ import pytest
 
 from django_leasequeue import engine
 from django_leasequeue.engine import clock as engine_clock
-from django_leasequeue.http.keys import create_key
+from django_leasequeue.http.access import create_key
 from django_leasequeue.models import Job, JobStep
 from django_leasequeue.tasks import emit
 from django_leasequeue.worker import JobControl
@@ -115,7 +115,7 @@ def test_an_event(worker: Worker, clock: engine_clock.Clock) -> None:
 
 
 def test_pages(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("django_leasequeue.engine.jobs.remotesteps.MAX_PAGE_BYTES", 10)
+    monkeypatch.setattr("django_leasequeue.engine.jobs.steps.MAX_PAGE_BYTES", 10)
     for number in range(5):
         worker.put(f"step {number}", "1234")
     seen, after = [], 0
@@ -128,7 +128,7 @@ def test_pages(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_bound_of_steps(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("django_leasequeue.engine.jobs.remotesteps.MAX_STEPS", 1)
+    monkeypatch.setattr("django_leasequeue.engine.jobs.steps.MAX_STEPS", 1)
     worker.put("a", 1)
     worker.put("a", 2, status=200)
     assert "at most 1 steps" in worker.put("b", 1, status=400).message

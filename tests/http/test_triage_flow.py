@@ -8,7 +8,7 @@ from django.test import Client
 
 from django_leasequeue import engine
 from django_leasequeue.engine import Ending, Failure, Limited, LimitValues, NewJob, Node, Release
-from django_leasequeue.http.keys import create_key
+from django_leasequeue.http.access import create_key
 from tests.admin.letters import bury, graves
 from tests.engine.helpers import NODE, claim
 from tests.http import contract

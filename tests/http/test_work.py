@@ -177,12 +177,12 @@ def test_s2_an_expired_lease_frees_its_place_and_the_job_comes_again(server: Ser
 def test_s2_extending_keeps_the_place(server: Server, queue: str) -> None:
     seqs = server.write(queue, 1, 2)
     longer = {"node": "w1", "seqs": seqs[:1], "lease_ms": 60_000}
-    with work(server, queue, lease_ms=4_000) as stream:
+    with work(server, queue, lease_ms=1_500) as stream:
         job = stream.event()
         # Where the machine stood still for as long as the lease, the job is there once more.
         while not server.post(f"topics/{queue}/extend", longer)["extended"]:
             job = stream.event()
-        stream.silence(4.5)
+        stream.silence(2.0)
         ack(server, queue, job)
         assert stream.event()["$seq"] == seqs[1]
 

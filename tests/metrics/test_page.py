@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from django_leasequeue import engine
 from django_leasequeue.conf import process
 from django_leasequeue.engine import clock, pool
-from django_leasequeue.http.keys import create_key
+from django_leasequeue.http.access import create_key
 from django_leasequeue.metrics import figures
 from django_leasequeue.metrics.prometheus import QueueCollector, exposition, pools
 from django_leasequeue.models import LeaseEvent, Worker

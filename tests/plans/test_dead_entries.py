@@ -10,8 +10,7 @@ from pytest_django.plugin import DjangoDbBlocker
 
 from django_leasequeue import engine
 from django_leasequeue.engine import ConnectionExecutor, clock
-from django_leasequeue.engine.leases.claim_cursor import ClaimCursor
-from django_leasequeue.engine.leases.floor import Proposals
+from django_leasequeue.engine.leases.floor import ClaimCursor, Proposals
 from django_leasequeue.engine.pool import connect
 
 from .explain import Explaining

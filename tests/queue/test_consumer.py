@@ -10,7 +10,7 @@ import pytest
 
 from django_leasequeue import Consumer, Queue, signals
 from django_leasequeue.exceptions import InvalidOption
-from django_leasequeue.queue.functions import Execution
+from django_leasequeue.queue.consumer import Execution
 from django_leasequeue.tasks import FailForGood
 from django_leasequeue.worker.control import JobControl
 from tests.queue.support import jobqueue, states

@@ -6,7 +6,7 @@ import pytest
 
 from django_leasequeue import engine
 from django_leasequeue.engine import Ending, Failure, NewJob, Outcome, Release, clock
-from django_leasequeue.engine.jobs import progress, replies, results
+from django_leasequeue.engine.jobs import results
 from django_leasequeue.engine.leases import sweep
 from django_leasequeue.exceptions import InvalidOption, PayloadTooLarge
 from tests.engine.helpers import read_result
@@ -181,7 +181,7 @@ class TestProgress:
         make()
         put()
         job = claim()
-        settled = engine.run(progress.progress([progress.Progress(job.seq, job.token, {"done": 1})], NODE))
+        settled = engine.run(results.progress([results.Progress(job.seq, job.token, {"done": 1})], NODE))
         assert settled.outcomes == {job.seq: Outcome.OK}
         assert status().progress == {"done": 1}  # type: ignore[union-attr]  # it is there
         fail(job)
@@ -194,14 +194,14 @@ class TestProgress:
         make()
         put()
         job = claim()
-        other = engine.run(progress.progress([progress.Progress(job.seq, job.token, 1)], "somebody"))
-        stale_token = engine.run(progress.progress([progress.Progress(job.seq, job.token + 1, 1)], NODE))
+        other = engine.run(results.progress([results.Progress(job.seq, job.token, 1)], "somebody"))
+        stale_token = engine.run(results.progress([results.Progress(job.seq, job.token + 1, 1)], NODE))
         assert [*other.outcomes.values(), *stale_token.outcomes.values()] == [Outcome.NOT_HELD, Outcome.STALE_TOKEN]
         assert status().progress is None  # type: ignore[union-attr]  # it is there
 
     def test_is_bounded(self) -> None:
         with pytest.raises(PayloadTooLarge):
-            engine.run(progress.progress([progress.Progress(1, 1, "x" * 70_000)], NODE))
+            engine.run(results.progress([results.Progress(1, 1, "x" * 70_000)], NODE))
 
 
 class TestReplies:
@@ -210,8 +210,8 @@ class TestReplies:
 
         make()
         seq = put(reply_to="one").seq
-        assert engine.run(replies.join(seq, "two")) is True
-        assert engine.run(replies.join(seq, "one")) is True
+        assert engine.run(results.join(seq, "two")) is True
+        assert engine.run(results.join(seq, "one")) is True
         assert StoredJob.objects.get(pk=seq).reply_to == "one two"
 
     @pytest.mark.parametrize("place", ["ready", "delayed", "leased", "given back"])
@@ -222,7 +222,7 @@ class TestReplies:
             job = claim()
         if place == "given back":
             engine.run(engine.nack([seq], NODE))
-        assert engine.run(replies.join(seq, "one")) is True
+        assert engine.run(results.join(seq, "one")) is True
         clock.advance(seconds=1)
         if place != "leased":
             job = claim()
@@ -234,12 +234,12 @@ class TestReplies:
         make()
         seq = put().seq
         engine.run(engine.cancel("work", seqs=[seq]))
-        assert engine.run(replies.join(seq, "one")) is None
+        assert engine.run(results.join(seq, "one")) is None
 
     def test_the_channels_of_a_job_are_bounded(self) -> None:
         make()
         seq = put().seq
-        answers = [engine.run(replies.join(seq, f"{number:060d}")) for number in range(100)]
+        answers = [engine.run(results.join(seq, f"{number:060d}")) for number in range(100)]
         assert answers.count(True) == 68
         assert answers[-1] is False
 
@@ -250,7 +250,7 @@ class TestReplies:
         jobs = {job.seq: job for job in engine.run(engine.claim("work", NODE, 3))}
         engine.run(engine.finish([Ending(done, jobs[done].token)], NODE))
         fail(jobs[dead])
-        assert sorted(engine.run(replies.ended([live, done, dead, gone]))) == [done, dead, gone]
+        assert sorted(engine.run(results.ended([live, done, dead, gone]))) == [done, dead, gone]
 
     def test_a_result_that_somebody_waits_for_is_kept_for_a_minute(self, clock: clock.Clock) -> None:
         make(result_ttl_ms=0, dedup_until="terminal")

@@ -17,7 +17,7 @@ from pytest_django import DjangoDbBlocker
 from django_leasequeue import ClaimedJob, Heartbeat, Queue
 from django_leasequeue.engine import LeasedJob
 from django_leasequeue.exceptions import InvalidOption, LeaseLost
-from django_leasequeue.queue import heartbeat_thread
+from django_leasequeue.queue import heartbeat
 from tests.support.faults import Faulty, alias, faulty
 from tests.support.temporary_server import TemporaryServer
 from tests.support.waiting import eventually
@@ -57,7 +57,7 @@ def beats(heart: Heartbeat) -> None:
 @pytest.fixture
 def said(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
     """Return a function that returns what the heartbeats said."""
-    logger = heartbeat_thread.logger.name
+    logger = heartbeat.logger.name
     caplog.set_level(logging.INFO, logger)
     return lambda: [record.getMessage() for record in caplog.records if record.name == logger]
 
@@ -142,18 +142,18 @@ def test_a_job_that_a_transaction_has_locked_keeps_no_other_waiting(server: Faul
 
 
 def test_a_thread_that_died_is_replaced(server: Faulty, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heartbeat_thread, "RETRY", 0.05)
+    monkeypatch.setattr(heartbeat, "RETRY", 0.05)
     queue, [job] = leased(lease_ms=30_000)
     broken = threading.Event()
-    usual = heartbeat_thread.HeartbeatThread._beat
+    usual = heartbeat.HeartbeatThread._beat
 
-    def breaks(self: heartbeat_thread.HeartbeatThread, due: list[Heartbeat]) -> None:
+    def breaks(self: heartbeat.HeartbeatThread, due: list[Heartbeat]) -> None:
         if due and not broken.is_set():
             broken.set()
             raise SystemExit
         usual(self, due)
 
-    monkeypatch.setattr(heartbeat_thread.HeartbeatThread, "_beat", breaks)
+    monkeypatch.setattr(heartbeat.HeartbeatThread, "_beat", breaks)
     with Heartbeat(queue, job, interval=0.05) as heart:
         assert broken.wait(60)
         beats(heart)
@@ -163,14 +163,14 @@ def test_one_group_that_fails_leaves_the_others_alone(server: Faulty, monkeypatc
     """Whatever it is that one group's statement meets: here its own node is refused by the engine."""
     queue, [bad] = leased(lease_ms=30_000, node="bad")
     other, [good] = leased(lease_ms=30_000, node="good")
-    usual = heartbeat_thread.HeartbeatThread._extend
+    usual = heartbeat.HeartbeatThread._extend
 
-    def refuses(self: heartbeat_thread.HeartbeatThread, hearts: list[Heartbeat], connection: Any) -> None:
+    def refuses(self: heartbeat.HeartbeatThread, hearts: list[Heartbeat], connection: Any) -> None:
         if hearts[0].job.node == "bad":
             raise TypeError("of this group alone")
         usual(self, hearts, connection)
 
-    monkeypatch.setattr(heartbeat_thread.HeartbeatThread, "_extend", refuses)
+    monkeypatch.setattr(heartbeat.HeartbeatThread, "_extend", refuses)
     with Heartbeat(queue, bad, interval=0.05) as first, Heartbeat(other, good, interval=0.05) as second:
         beats(second)
         beats(second)

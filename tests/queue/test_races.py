@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from django_leasequeue import engine
-from django_leasequeue.engine.jobs import replies, results
+from django_leasequeue.engine.jobs import results
 from tests.engine.helpers import kept_waiting, open_transaction
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -35,12 +35,12 @@ def test_who_joins_while_the_job_ends_is_told_or_too_late(test_dsn: str, unusual
     with psycopg.connect(test_dsn, autocommit=True) as listener:
         listener.execute("LISTEN late")
         job, ending = held(unusual, "joined")
-        assert meet(replies.join(job.seq, "late"), ending).ok == [job.seq]
+        assert meet(results.join(job.seq, "late"), ending).ok == [job.seq]
         [told] = listener.notifies(timeout=60, stop_after=1)
     assert told.payload.split(":")[0] == str(job.seq)
     assert [found.state for found in engine.run(results.status("joined", seqs=[job.seq]))] == ["completed"]
     job, ending = held(unusual, "joined")
-    assert meet(ending, replies.join(job.seq, "late")) is None
+    assert meet(ending, results.join(job.seq, "late")) is None
 
 
 def test_a_ttl_that_is_set_while_the_job_ends_counts() -> None:

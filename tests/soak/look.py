@@ -7,7 +7,7 @@ from typing import Any
 
 import psycopg
 
-from django_leasequeue.engine.upkeep.verify import snapshot, verify
+from django_leasequeue.engine.verify import snapshot, verify
 
 from .evidence import Witness
 

@@ -5,19 +5,74 @@ from __future__ import annotations
 import signal
 import sys
 import time
+from typing import Any
 
 import django
+from django.db import Error, connection, transaction
 
 from django_leasequeue.client import Client
+from django_leasequeue.exceptions import LeaseQueueError
+from django_leasequeue.tasks import emit
 
-from .durable_load import DurableProducer
+from .durable_tasks import Part, durable, event
+from .evidence import witness
 from .flow_load import FlowProducer
-from .load import Producer, stop
+from .load import Producer, Undo, stop
+from .runs import DURABLE
 
 #: Seconds between two things that a producer of workflows and limits does, on average.
 FLOW_PAUSE = 0.7
 #: The same of the one whose workflows are cancelled while they run.
 HALT_PAUSE = 3.0
+#: The same of the one whose consumers ack late: they get through some 2.5 jobs in a second, and nothing is to gather.
+TARDY_PAUSE = 0.6
+#: Seconds that a part takes: a step works, a sleep sleeps, an event comes so much later (or before) than its job.
+TAKES = {"plain": (0.0, 0.02, 0.5, 1.5), "atomic": (0.0, 0.02, 0.2, 1.0), "sleep": (0.2, 1.0, 3.0)}
+COMES = (-1.0, 0.0, 0.1, 1.0, 4.0)
+UNDONE = 0.15
+
+
+class DurableProducer(Producer):
+    """Enqueues jobs of several parts, and emits their events until it knows that each is there."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        #: When each event is to be emitted, and when that was tried first.
+        self._events: list[tuple[float, int, int]] = []
+        self._tried: dict[tuple[int, int], int] = {}
+
+    def durables(self) -> None:
+        """A job, in a transaction."""
+        number, queue = next(self._numbers), self._dice.choice(["sure", "swift"])
+        parts: list[Part] = []
+        for place in range(self._dice.randint(2, 6)):
+            (kind,) = self._dice.choices(["plain", "atomic", "sleep", "event"], [3, 4, 2, 2])
+            parts.append((kind, self._dice.choice(TAKES.get(kind, (0.0,)))))
+            if kind == "event":
+                self._events.append((time.monotonic() + self._dice.choice(COMES), number, place))
+        self.emits()
+        witness().say("try", [[number, queue, DURABLE]])
+        ended = self._transact(lambda: durable.using(queue_name=queue).enqueue(number, parts))
+        if ended != "doubt":
+            witness().say(ended, [number])
+
+    def emits(self) -> None:
+        """Emit what is due; what is rolled back, or in doubt, once more."""
+        for due in [due for due in self._events if due[0] <= time.monotonic()]:
+            _, number, place = due
+            tried = self._tried.setdefault((number, place), time.monotonic_ns())
+            try:
+                with transaction.atomic():
+                    emit(event(number, place), f"{number}:{place}")
+                    if self._dice.random() < UNDONE:
+                        raise Undo
+            except Undo:
+                continue
+            except (Error, LeaseQueueError):
+                connection.close()
+                return
+            self._events.remove(due)
+            witness().say("emitted", number, place, tried)
 
 
 def main(seed: int, url: str) -> None:
@@ -34,7 +89,7 @@ def main(seed: int, url: str) -> None:
     flow |= {"chains": 2, "chords": 3, "graphs": 2, "stops": 1}
     producers += [FlowProducer(place, seed, flow, FLOW_PAUSE) for place in (8, 9)]
     producers += [FlowProducer(10, seed, {"halts": 1}, HALT_PAUSE)]
-    producers += [Producer(11, seed, {"wait": 1}), Producer(12, seed, {"tardy": 1})]
+    producers += [Producer(11, seed, {"wait": 1}), Producer(12, seed, {"tardy": 1}, TARDY_PAUSE)]
     producers += [DurableProducer(13, seed, {"durables": 1, "emits": 2})]
     with Client(url) as client:
         for producer in producers:

@@ -288,6 +288,8 @@ class SoakServer:
         if postmaster is None:
             yield
             return
+        # First: a process that it starts meanwhile would survive, and keep its data from the next server.
+        os.kill(postmaster, signal.SIGSTOP)
         children = [int(pid) for pid in Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()]
 
         def signalled(pids: list[int], number: int) -> None:

@@ -13,9 +13,9 @@ from django_leasequeue import engine
 from django_leasequeue.engine import NewJob
 from django_leasequeue.exceptions import InvalidOption
 from django_leasequeue.models import LakeFigure
-from django_leasequeue.spark import bronze, figures, pipeline
-from django_leasequeue.spark.errors import said
+from django_leasequeue.spark import bronze, pipeline, report
 from django_leasequeue.spark.layout import Lake
+from django_leasequeue.spark.session import said
 from tests.engine.helpers import make
 from tests.spark.conftest import Source, plan
 from tests.spark.helpers import at, event, many
@@ -103,7 +103,7 @@ def test_run_works_before_anything_was_claimed(lake: Lake, source: Source) -> No
     engine.run(engine.enqueue("work", [NewJob(data=n) for n in range(3)]))
     pipeline.run(lake, source.options)
     assert pipeline.silver(lake, "attempts").schema == empty.schema
-    assert figures.keep(lake) == 1
+    assert report.keep_figures(lake) == 1
     assert LakeFigure.objects.get().figures["enqueued"] == 3
     assert [row.level for row in lake.read(lake.gold("backlog")).collect()][-1] == 3
 

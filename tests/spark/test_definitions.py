@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import functions as f
 
 from django_leasequeue.spark import metrics
-from django_leasequeue.spark.metrics.capacity import erlang_c
+from django_leasequeue.spark.metrics.rates import erlang_c
 from tests.spark.helpers import at
 from tests.spark.recompute import duck
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +19,7 @@ import pyarrow as pa  # noqa: E402
 from pyspark.sql import functions as f  # noqa: E402
 
 from django_leasequeue.exceptions import InvalidOption  # noqa: E402
-from django_leasequeue.spark import bronze, delta, pipeline, report, upkeep  # noqa: E402
+from django_leasequeue.spark import bronze, delta, layout, pipeline, report  # noqa: E402
 from django_leasequeue.spark.layout import BATCHES, Lake  # noqa: E402
 from tests.spark.conftest import Source  # noqa: E402
 from tests.spark.helpers import at, event, many  # noqa: E402
@@ -161,7 +164,7 @@ def test_silver_and_gold_are_read_by_others_and_kept_up(
     assert polars.read_delta(hourly, version=0)["enqueued"].sum() == 51
     gold, _ = report.in_directory(lake.root)
     assert sum(gold["throughput"]["enqueued"].to_pylist()) == 52
-    upkeep.maintain(lake)
+    layout.maintain(lake)
     assert dict(polars.read_delta(jobs).group_by("job_day").len().iter_rows()) == by_day
     event(database, seq=1, kind=10, occurred_at=at(25 * 3_600))
     pipeline.run(lake, source.options)
@@ -174,7 +177,7 @@ def test_small_files_are_merged_and_columns_may_come(
     for start in range(3):
         event(database, seq=start + 1)
         bronze.ingest(lake, source.options)
-    assert upkeep.maintain(lake) == 3
+    assert layout.maintain(lake) == 3
     assert len(table(lake).file_uris()) == 1
     assert Path(lake.bronze, "_delta_log", "_last_checkpoint").exists()
     event(database, seq=4)
@@ -190,6 +193,39 @@ def test_small_files_are_merged_and_columns_may_come(
     assert delta.rows(lake.spark, lake.bronze, table(lake)).where("added is null").count() == 4
     with pytest.raises(InvalidOption, match="other types of id"):
         delta.follow_schema(table(lake), rows.withColumn("id", f.lit("text")))
+
+
+def test_files_are_removed_that_no_version_of_the_last_week_needs(
+    lake: Lake, source: Source, database: psycopg.Connection[Any]
+) -> None:
+    for start in range(2):
+        event(database, seq=start + 1)
+        bronze.ingest(lake, source.options)
+    data = Path(lake.bronze, "data")
+    merged = {Path(name.removeprefix("file://")) for name in table(lake).file_uris()}
+    table(lake).optimize.compact()
+    event(database, seq=3)
+    bronze.ingest(lake, source.options)
+    young, old = (data / f"killed-{word}.parquet" for word in ("now", "before"))
+    for path in (young, old):
+        shutil.copy(min(merged), path)
+    layout.maintain(lake)
+    assert {*merged, young, old} <= set(data.rglob("*.parquet"))
+
+    # The same eight days later: what was merged, and what a killed driver left, was taken out of use that long ago.
+    week = 8 * 86_400
+    os.utime(old, (time.time() - week,) * 2)
+    log = Path(lake.bronze, "_delta_log")
+    for name in ("_last_checkpoint", *(path.name for path in log.glob("*.checkpoint.parquet"))):
+        (log / name).unlink()
+    for path in log.glob("*.json"):
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        for removed in (line["remove"] for line in lines if "remove" in line):
+            removed["deletionTimestamp"] -= week * 1_000
+        path.write_text("\n".join(map(json.dumps, lines)))
+    layout.maintain(lake)
+    assert {*merged, young, old} & set(data.rglob("*.parquet")) == {young}
+    assert seqs(lake) == [1, 2, 3]
 
 
 def test_without_the_extra_it_is_parquet_or_says_what_to_install(

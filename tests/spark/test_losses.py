@@ -11,12 +11,12 @@ import psycopg
 import pytest
 from pyspark.sql import types
 
+from django_leasequeue.engine import partitions
 from django_leasequeue.engine.pool import connect
-from django_leasequeue.engine.upkeep import partitions
 from django_leasequeue.exceptions import StorageError
-from django_leasequeue.spark import losses, stream
-from django_leasequeue.spark.losses import StreamInterrupted
-from django_leasequeue.spark.options import STREAM, Options
+from django_leasequeue.spark import consumers, stream
+from django_leasequeue.spark.consumers import StreamInterrupted
+from django_leasequeue.spark.database import STREAM, Options
 from django_leasequeue.sql.dropped import DroppedEvents
 from tests.spark.helpers import at, event, many
 from tests.support.temporary_server import TemporaryServer
@@ -113,20 +113,20 @@ def test_what_was_dropped_unread_is_named_and_going_on_is_noted(
         query.drain()
     other = copy(query)
     assert other.drain(failOnDataLoss="false") == other.drain() == 0
-    assert losses.accepted(other.checkpoint or {}), "a decision is noted even if nothing is left"
+    assert consumers.accepted(other.checkpoint or {}), "a decision is noted even if nothing is left"
     event(database, seq=4)
 
     for options in ({}, {"maxRowsPerTrigger": "1"}):
         with pytest.raises(StreamInterrupted, match=f"up to row 30 of transaction {row[0]}.*failOnDataLoss"):
             query.drain(**options)
     assert query.drain(failOnDataLoss="false") == 1
-    (noted,) = losses.accepted(query.checkpoint or {})
+    (noted,) = consumers.accepted(query.checkpoint or {})
     assert (noted.to, noted.below) == ((row[0], 30), 500_000)
     # It is decided once, and stays in the checkpoint.
     event(database, seq=5)
     assert query.drain() == 1
     assert query.seqs == [1, 4, 5]
-    assert losses.accepted(query.checkpoint or {}) == [noted]
+    assert consumers.accepted(query.checkpoint or {}) == [noted]
 
 
 def test_nothing_is_lost_where_everything_was_read(

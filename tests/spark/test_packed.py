@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from psycopg import sql
 
-from django_leasequeue.spark import jobwise, packed, tables
+from django_leasequeue.spark import arrow, tables
 from django_leasequeue.spark.database import resolve
 from django_leasequeue.spark.layout import BRONZE
 from django_leasequeue.spark.source import Slice, query, read
@@ -69,7 +69,7 @@ def test_a_kind_of_a_newer_release_has_no_word() -> None:
     rows = pa.RecordBatch.from_pydict(
         {"seqs": pa.array([[1, 2]] * len(kinds), pa.list_(pa.int64())), "kind": pa.array(kinds, pa.int16())}
     )
-    words = jobwise.events(rows, [("seq", "bigint"), ("event", "string")]).column("event").to_pylist()
+    words = arrow.events(rows, [("seq", "bigint"), ("event", "string")]).column("event").to_pylist()
     assert words == [word for kind in kinds for word in [tables.EVENT_KINDS.get(kind)] * 2]
 
 
@@ -78,6 +78,6 @@ def test_what_is_too_large_for_one_value_comes_row_by_row(
 ) -> None:
     expected = read_all(test_dsn, tables.EVENTS, ROW, as_one=False)
     # A value beyond PostgreSQL's limit, at the price of none.
-    aggregates = packed.aggregates
-    monkeypatch.setattr(packed, "aggregates", lambda sent: [*aggregates(sent), "repeat('x', 1100000000)"])
+    aggregates = arrow.aggregates
+    monkeypatch.setattr(arrow, "aggregates", lambda sent: [*aggregates(sent), "repeat('x', 1100000000)"])
     assert read_all(test_dsn, tables.EVENTS, ROW, as_one=True) == expected

@@ -14,19 +14,19 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from django_leasequeue import engine
-from django_leasequeue.engine import NewJob
+from django_leasequeue.engine import NewJob, partitions
 from django_leasequeue.engine.pool import connect
-from django_leasequeue.engine.upkeep import partitions
 from django_leasequeue.exceptions import InvalidOption
 from django_leasequeue.models import EventKind, JobEvent, JobState, LakeFigure, LakeSlice, LiveJob
-from django_leasequeue.spark import archive, figures, pipeline, replay, report, status, upkeep
-from django_leasequeue.spark.layout import Lake
+from django_leasequeue.spark import archive, layout, pipeline, replay, report, retention
+from django_leasequeue.spark.layout import FORMATS, Lake
 from tests.engine.helpers import make
 from tests.spark.conftest import Source
 from tests.spark.helpers import at, batch, event, work
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
+DAY = "2030-01-01"
 OLD = at(-10 * 365 * 86_400)
 
 
@@ -54,7 +54,7 @@ def test_from_jobs_to_the_report(lake: Lake, source: Source, tmp_path: Path) -> 
     assert tuple(gold) == (10, 8, 1)
     assert rows(lake, lake.gold("poison"), "fingerprint", "error_type", "dead") == [("f1", "app.Boom", 1)]
 
-    assert figures.keep(lake) == LakeFigure.objects.count() >= 1
+    assert report.keep_figures(lake) == LakeFigure.objects.count() >= 1
     kept = LakeFigure.objects.first()
     assert kept.figures["completed"] == 8
     page = report.write(*report.in_directory(lake.root), tmp_path / "report")
@@ -63,7 +63,7 @@ def test_from_jobs_to_the_report(lake: Lake, source: Source, tmp_path: Path) -> 
     assert "app.Boom" in text
     assert "http" not in text.replace("http://www.w3.org", "")  # nothing is loaded from anywhere
     assert (tmp_path / "report" / "nodes.csv").read_text().splitlines()[0].startswith('"node"')
-    assert any(line.startswith("consumer lake: at") for line in status.lines())
+    assert any(line.startswith("consumer lake: at") for line in retention.status())
 
 
 def test_a_second_run_and_repeated_and_late_events(
@@ -110,6 +110,25 @@ def test_a_job_is_in_silver_once_whatever_comes_late(
     pipeline.ingest(lake, source.options)
     assert pipeline.refine(lake) == 1
     assert rows(lake, lake.silver("jobs"), "seq", "state") == [(1, "open"), (2, "cancelled"), (3, "open")]
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_a_day_whose_only_job_belongs_to_another_is_empty(
+    lake: Lake, source: Source, database: psycopg.Connection[Any], format_: str
+) -> None:
+    if format_ == "delta":
+        pytest.importorskip("deltalake")
+    lake = Lake(lake.spark, lake.root, format_)
+    event(database, seq=1, kind=2, node="a", occurred_at=at(12 * 3_600 + 5), waited=0)
+    event(database, seq=2, kind=2, node="a", occurred_at=at(36 * 3_600 + 5), waited=0)
+    event(database, seq=3, occurred_at=at(36 * 3_600 + 5))
+    pipeline.run(lake, source.options)
+    for seq in (1, 2):
+        event(database, seq=seq, occurred_at=at(-1))
+    pipeline.run(lake, source.options)
+    assert rows(lake, lake.silver("jobs"), "seq", "job_day") == [(1, DAY), (2, DAY), (3, "2030-01-03")]
+    assert rows(lake, lake.silver("attempts"), "seq", "job_day") == [(1, DAY), (2, DAY)]
+    assert rows(lake, lake.gold("quality"), "violations") == [(0,)] * 9
 
 
 def test_a_run_killed_while_it_replaced_days_leaves_nothing_out(
@@ -182,7 +201,7 @@ def test_silver_of_an_older_version_is_written_anew_and_of_a_newer_one_refused(l
     assert rows(lake, lake.silver("attempts"), "seq", "held") == new
     assert pipeline.run(lake, source.options).days == 0
     lake.put_note("schema", {"silver": 99})
-    with pytest.raises(InvalidOption, match=f"version 99, this package knows {upkeep.SILVER}"):
+    with pytest.raises(InvalidOption, match=f"version 99, this package knows {layout.SILVER}"):
         pipeline.run(lake, source.options)
 
 
@@ -193,18 +212,18 @@ def test_one_command_writes_at_a_time(
     moved = Lake(lake.spark, str(tmp_path / "mount"))
     Path(moved.root).symlink_to(lake.root)
     elsewhere = Lake(lake.spark, str(tmp_path / "elsewhere"))
-    with upkeep.only_run(lake, source.options, "lake"):
-        with pytest.raises(upkeep.RunInProgress, match="Another run of the consumer 'lake'"):
+    with layout.only_run(lake, source.options, "lake"):
+        with pytest.raises(layout.RunInProgress, match="Another run of the consumer 'lake'"):
             pipeline.run(elsewhere, source.options)
         for name, same in (("another", lake), ("a third", moved)):
-            with pytest.raises(upkeep.RunInProgress, match="or a run of another consumer"):
+            with pytest.raises(layout.RunInProgress, match="or a run of another consumer"):
                 pipeline.run(same, source.options, consumer=name)
         for action in ("archive", "compact"):
             with pytest.raises(CommandError, match="Another command writes to the lake"):
                 call_command("leasequeue_lake", action, "--lake", lake.root)
-        with upkeep.only_run(elsewhere, source.options, "a fourth"):
+        with layout.only_run(elsewhere, source.options, "a fourth"):
             pass
-    with upkeep.only_run(lake, source.options, "another"):
+    with layout.only_run(lake, source.options, "another"):
         pass
 
 

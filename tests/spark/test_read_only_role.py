@@ -11,8 +11,8 @@ import psycopg
 import pytest
 from django.conf import settings as django_settings
 
+from django_leasequeue.engine import partitions
 from django_leasequeue.engine.pool import connect
-from django_leasequeue.engine.upkeep import partitions
 from tests.engine.helpers import make, one, put
 from tests.engine.lease_log import drawn, put_back
 from tests.spark.conftest import Source

@@ -14,8 +14,8 @@ from django_leasequeue import engine
 from django_leasequeue.engine import NewJob
 from django_leasequeue.exceptions import InvalidOption, PayloadTooLarge, QueueNotFound
 from django_leasequeue.models import DeadLetter, JobResult, JobState, LakeStage, LakeWrite, LiveJob, StoredJob
-from django_leasequeue.spark import copy, sink, staging
-from django_leasequeue.spark.options import WRITE, Options
+from django_leasequeue.spark import arrow, sink, staging
+from django_leasequeue.spark.database import WRITE, Options
 from tests.engine.helpers import NODE, make
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -52,7 +52,7 @@ class Writer:
 
 def batch_of(ddl: str, rows: Any) -> pa.RecordBatch:
     pairs = [tuple(word.split()) for word in ddl.split(",")]
-    schema = pa.schema([pa.field(n, FLOAT.get(k) or copy.arrow_schema([(n, k)]).field(0).type) for n, k in pairs])
+    schema = pa.schema([pa.field(n, FLOAT.get(k) or arrow.arrow_schema([(n, k)]).field(0).type) for n, k in pairs])
     return pa.RecordBatch.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema=schema)
 
 

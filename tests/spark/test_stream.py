@@ -14,11 +14,11 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+from django_leasequeue.engine import partitions
 from django_leasequeue.engine.pool import connect
-from django_leasequeue.engine.upkeep import partitions
 from django_leasequeue.models import LakeConsumer, Timeline
 from django_leasequeue.spark import stream
-from django_leasequeue.spark.options import STREAM, Options
+from django_leasequeue.spark.database import STREAM, Options
 from tests.spark.conftest import Source
 from tests.spark.helpers import at, event, many
 from tests.support.rows import rows

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from django_leasequeue.spark import bronze, jobwise
-from django_leasequeue.spark.copy import arrow_schema
+from django_leasequeue.spark import arrow, bronze
+from django_leasequeue.spark.arrow import arrow_schema
 from django_leasequeue.spark.layout import BATCHES, BRONZE
 from django_leasequeue.spark.tables import EVENT_KINDS
 from tests.spark.helpers import at
@@ -42,11 +42,11 @@ def logged() -> list[dict[str, Any]]:
         {**arrays, "kind": kind, "detail": arrays.get("detail", json.dumps({"text": f"of {kind}"}))}
         for kind in (*EVENT_KINDS, 999)
         for arrays in ARRAYS
-        if kind != jobwise.LINKED
+        if kind != arrow.LINKED
     ]
     for seqs, said in LINKS:
         detail = json.dumps({"workflow": UID, "name": "nightly", **said})
-        rows.append({"seqs": seqs, "kind": jobwise.LINKED, "detail": detail})
+        rows.append({"seqs": seqs, "kind": arrow.LINKED, "detail": detail})
     numbers = {"queue_id": 2**40, "claim": None, "occurred_at": at(86_400.000001)}
     return [{**numbers, **row, "id": number, "txid": 10 * number} for number, row in enumerate(rows, 1)]
 
@@ -55,10 +55,10 @@ def test_taken_apart_by_spark_and_by_the_source_they_are_the_same(spark: SparkSe
     columns = [(name, kind) for name, kind in (column.split() for column in BATCHES.split(", "))]
     rows = pa.RecordBatch.from_pylist(logged(), arrow_schema(columns))
     wanted = [(name, kind) for name, kind in (column.split() for column in BRONZE.split(", "))]
-    expected = jobwise.events(rows, wanted).cast(arrow_schema(wanted))
+    expected = arrow.events(rows, wanted).cast(arrow_schema(wanted))
 
     frame = bronze.with_days(spark.createDataFrame(pa.Table.from_batches([rows]), BATCHES))
-    found = jobwise.by_job(frame).orderBy("id").toArrow()
+    found = bronze.by_job(frame).orderBy("id").toArrow()
     assert {str(day) for day in found.column("day").to_pylist()} == {"2030-01-02"}
     assert len(expected) > 11_000
     assert found.column_names == [*expected.schema.names, "day"]

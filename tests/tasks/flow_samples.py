@@ -206,7 +206,13 @@ def add_elsewhere() -> str | None:
     workflow = current_workflow()
     for name, options in (("inherits", {}), ("told", {"queue_name": "default"})):
         workflow.add(given.using(**options).s(name), name=name)
+    workflow.add(at_home.s())
     return str(workflow.enqueue().id)
+
+
+@task(queue_name="default")
+def at_home() -> None:
+    """A task whose declaration names the usual queue."""
 
 
 @task

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,9 @@ async def apid() -> int:
 def fail(how: str) -> None:
     if how == "exit":
         os._exit(3)
-    if how == "signal":
+    if how == "fork" and not os.fork():
+        time.sleep(600)
+    if how in ("signal", "fork"):
         os.kill(os.getpid(), signal.SIGSEGV)
     raise {"good": FailForGood, "value": ValueError}[how]("no")
 
@@ -46,6 +49,14 @@ def report(context: Any, folder: str) -> int:
     except BaseException:  # noqa: BLE001  (no word stops it)
         time.sleep(600)
     return 0
+
+
+@task(isolate=True)
+def chatter() -> str:
+    control: Any = current()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(control.set_progress, ["x" * 50_000] * 100))
+    return "done"
 
 
 @task(isolate=True, atomic=True)

@@ -11,10 +11,10 @@ from django.db import transaction
 from django_leasequeue import engine
 from django_leasequeue.engine import LeasedJob, Release
 from django_leasequeue.engine import clock as engine_clock
-from django_leasequeue.engine.flow.limits import HELD
+from django_leasequeue.engine.flow.declared import HELD
 from django_leasequeue.engine.jobs.steps import wake_waiting
 from django_leasequeue.engine.pool import connect
-from django_leasequeue.engine.upkeep.verify import snapshot, verify
+from django_leasequeue.engine.verify import snapshot, verify
 from django_leasequeue.exceptions import EventTimeout, InvalidOption, JobFailed, PayloadTooLarge
 from django_leasequeue.models import Attempt, EmittedEvent, Job, JobStep, Member
 from django_leasequeue.reaper.duty import Turn

@@ -37,12 +37,13 @@ def pids(folder: Path) -> list[int]:
 @pytest.mark.sample
 def test_results_steps_tags_and_atomic_ones() -> None:
     chained, coroutine = chain(samples.pid.s(), samples.pid.s()).enqueue(), samples.apid.enqueue()
-    nap, write = samples.nap.enqueue(), samples.write.enqueue("isolated")
+    nap, write, chatter = samples.nap.enqueue(), samples.write.enqueue("isolated"), samples.chatter.enqueue()
     with working(TaskHandler(), queues=["default"], concurrency=2):
         last, before = chained.wait(60)
         found = {last, before[0], coroutine.wait(60), *nap.wait(60)}
         assert len(found) == 5, "a process for each run"
         assert os.getpid() not in found
+        assert chatter.wait(60) == "done"
         assert write.wait(60) == Group.objects.get(name="isolated").pk
         eventually(lambda: Job.objects.filter(tags__customer=7).count() == 2)
 
@@ -54,6 +55,7 @@ def test_results_steps_tags_and_atomic_ones() -> None:
         ("good", "django_leasequeue.tasks.exceptions.FailForGood", "no", 1),
         ("exit", "django_leasequeue.tasks.isolation.ProcessDied", "exit status 3", 2),
         ("signal", "django_leasequeue.tasks.isolation.ProcessDied", "signal 11", 2),
+        ("fork", "django_leasequeue.tasks.isolation.ProcessDied", "signal 11", 2),
     ],
 )
 def test_failures(how: str, kind: str, says: str, attempts: int) -> None:
@@ -62,7 +64,7 @@ def test_failures(how: str, kind: str, says: str, attempts: int) -> None:
         result.wait(60)
     result.refresh()
     assert [error.exception_class_path for error in result.errors] == [kind] * attempts
-    assert "isolation.py" not in result.errors[0].traceback or how in ("exit", "signal")
+    assert "isolation.py" not in result.errors[0].traceback or how in ("exit", "signal", "fork")
 
 
 @pytest.mark.parametrize("how", ["cancel", "timeout", "hurry", "lost"])
@@ -105,4 +107,4 @@ def test_what_does_not_go() -> None:
     with pytest.raises(InvalidTask, match="isolate must be true or false"):
         task(isolate="yes")(len)
     with override_settings(SETTINGS_MODULE=None), pytest.raises(InvalidOption, match="its settings from a module"):
-        run_isolated(a_job(), JobControl(a_job(), "node"), "")
+        run_isolated(a_job(), JobControl(a_job(), "node"), "", "")

@@ -19,7 +19,7 @@ from django.db import connections, transaction
 from pytest_django import DjangoDbBlocker
 
 from django_leasequeue import engine
-from django_leasequeue.engine.jobs.events import emit
+from django_leasequeue.engine.jobs.steps import emit
 from tests.support.environment import child_environment
 from tests.support.faults import alias, faulty
 from tests.support.temporary_server import TemporaryServer

@@ -11,7 +11,7 @@ from django_leasequeue.engine import NewJob, Release
 from django_leasequeue.engine.queues import declared
 from django_leasequeue.engine.queues.declared import make_queues
 from django_leasequeue.engine.queues.queues import ensure
-from django_leasequeue.engine.topics.writing import write
+from django_leasequeue.engine.topics.topics import write
 from django_leasequeue.exceptions import QueueNotFound
 from django_leasequeue.models import Queue as QueueRow
 from django_leasequeue.queue.base import definition
@@ -77,7 +77,7 @@ def recurring() -> None:
 
     from django_leasequeue.models import RecurringTask
 
-    engine.run(sync())
+    engine.run(sync("default"))
     enqueue_tick("default", RecurringTask.objects.get().pk, timezone.now(), timezone.now())
 
 

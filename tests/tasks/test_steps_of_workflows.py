@@ -70,7 +70,7 @@ class TestTimes:
     def test_an_attempt_after_it_does_not_wait_again(self, clock: Clock, tmp_path: Path) -> None:
         late = flow.fail_once.using(run_after=60, backoff=0).si(str(tmp_path))
         result = chain(flow.double.si(1), late).enqueue()
-        assert (run_all(), late.task.delay) == (1, timedelta(seconds=60))
+        assert (run_all(), late.task.step_delay) == (1, timedelta(seconds=60))
         clock.advance(seconds=61)
         assert run_all() == 2, "it failed, and was tried again at once"
         assert result.status.label == "completed"
@@ -164,4 +164,5 @@ def test_steps_that_a_task_adds_are_in_its_queue_unless_its_code_names_one() -> 
         ("add_elsewhere", "other"),
         ("inherits", "other"),
         ("told", "default"),
+        ("at_home", "default"),
     ]

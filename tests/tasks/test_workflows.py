@@ -368,8 +368,9 @@ class TestRefused:
         ("make", "error", "says"),
         [
             (chain, InvalidOption, "at least one step"),
+            (lambda: chain([]), InvalidOption, "at least one step"),
             (Workflow, InvalidOption, "at least one job"),
-            (lambda: group(5), InvalidOption, "takes a list of steps"),
+            (lambda: group(5), InvalidOption, "takes signatures"),
             (lambda: chord(chain(flow.double.s(1)), flow.total.s()), InvalidOption, "takes a list of steps"),
             (lambda: chain(flow.double), InvalidOption, "takes signatures"),
             (lambda: group([flow.double.s(1), 5]), InvalidOption, "takes signatures"),
@@ -543,3 +544,5 @@ def test_a_member_that_is_not_started_in_time_cancels_the_rest(clock: Clock) -> 
     clock.advance(seconds=61)
     assert run_all() == []
     assert (states(result), result.status.label) == (["cancelled", "cancelled"], "cancelled")
+    assert [member.name for member in result.members()] == ["double", "double#2"], "though the first job is gone"
+    assert result["double"].status == "FAILED"

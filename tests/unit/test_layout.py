@@ -131,3 +131,5 @@ def test_every_folder_says_who_imports_it_and_where_to_start() -> None:
         if path.parent.name not in ("migrations", "pyspark_leasequeue"):
             said = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
             assert "\n\n" in said, path
+            for name in re.findall(r"`([\w/]+\.py)`", said):
+                assert (path.parent / name).exists() or (ROOT / name).exists(), f"{path} names {name}"

@@ -20,8 +20,8 @@ from django_leasequeue import (
     testing,
 )
 from django_leasequeue.compat import jobqueue, jqueue
+from django_leasequeue.queue.consumer import Execution
 from django_leasequeue.queue.enqueue import JobOptions
-from django_leasequeue.queue.functions import Execution
 from django_leasequeue.queue.outcomes import Finished, JobStatus, Receipt
 from django_leasequeue.testing import Harness, Ran, Seen
 from django_leasequeue.worker.control import JobControl

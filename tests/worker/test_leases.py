@@ -12,7 +12,7 @@ from django_leasequeue import engine
 from django_leasequeue.enums import JobFlag
 from django_leasequeue.models import Claim, FloorKind, JobEvent, JobResult, LiveJob, Queue, QueueFloor
 from django_leasequeue.worker import JobControl
-from django_leasequeue.worker.leases import Lease
+from django_leasequeue.worker.leases import Leases
 from tests.support.rows import rows
 from tests.support.waiting import eventually
 from tests.worker.handlers import ScriptHandler
@@ -46,14 +46,16 @@ def test_running_and_waiting_jobs_outlive_their_lease(monkeypatch: pytest.Monkey
     assert not JobEvent.objects.filter(kind=EXPIRED).exists()
 
 
-def test_a_job_under_a_rate_starts_at_once_or_not_at_all() -> None:
-    lease = Lease(100.0, 30.0)
-    plain, rated = a_job(), a_job()._replace(flags=int(JobFlag.RATED))
-    assert not lease.forbids(rated, 100.03)
-    assert lease.forbids(rated, 100.05)
-    lease.renew(100.04, 30.0)
-    assert lease.forbids(rated, 100.05)
-    assert not lease.forbids(plain._replace(flags=0), 100.05)
+@pytest.mark.parametrize(("admitted_at", "last"), [(0.0, 100.04), (100.5, 100.54)])
+def test_a_job_under_a_rate_starts_at_once_or_not_at_all(admitted_at: float, last: float) -> None:
+    """At once is after its admission, which comes after what the claim waits for."""
+    plain, rated = a_job(), a_job()._replace(flags=int(JobFlag.RATED), claimed_epoch=7.0, deadline_epoch=37.0)
+    lease = Leases({}).add(rated, 100.0, admitted_at)
+    assert not lease.forbids(rated, last - 0.01)
+    assert lease.forbids(rated, last + 0.01)
+    lease.renew(last, 30.0)
+    assert lease.forbids(rated, last + 0.01)
+    assert not lease.forbids(plain._replace(flags=0), last + 0.01)
 
 
 @pytest.mark.slow

@@ -10,12 +10,11 @@ from typing import Any, NamedTuple
 from ... import conf
 from ...enums import JobState
 from ...exceptions import InvalidOption, NotAQueue, PayloadTooLarge, QueueNotFound
-from .. import arrays, codec
-from ..large import reading
-from ..large.reference import Reference
-from ..large.writing import Content, large_parts, link_steps, put_steps
+from .. import arrays, codec, payloads
 from ..limits import MAX_KEPT_NAME_BYTES, MAX_QUEUE_BYTES, check_place, check_seqs, check_text
 from ..operation import BEGIN, Steps, operation
+from ..payloads import Content, large_parts, link_steps, put_steps
+from ..store import Reference
 from .deadletter import free_steps, redrive
 from .search import row_steps
 
@@ -71,10 +70,8 @@ def act_steps(
     conflicts = [(job.seq, job.conflict) for job in found if job.conflict is not None]
     free = [job for job in found if job.conflict is None]
     if kind == DISCARD:
-        gone = yield (
-            "dead_discard",
-            {"seqs": arrays.integers(job.seq for job in free), "until": until, "reason": reason},
-        )
+        discarded = arrays.integers(job.seq for job in free)
+        gone = yield "dead_discard", {"seqs": discarded, "until": until, "reason": reason}
         left = {job.seq for job in free} - {seq for (seq, *_) in gone}
         return Acted(len(gone), conflicts + [(seq, "busy") for seq in sorted(left)])
     moves: dict[tuple[str, str, str], list[int]] = {}
@@ -93,7 +90,7 @@ def act_steps(
         try:
             answers = yield from redrive(
                 queue, moving, to=target, project=project, delay_ms=delays, from_step=from_step
-            ).steps()
+            )
         except (QueueNotFound, NotAQueue):
             conflicts += [(seq, "no_target") for seq in moving]
             continue
@@ -140,8 +137,8 @@ def act(
     check_action(kind, to, reason, from_step)
     wanted = check_seqs(seqs)
     yield BEGIN, {}
-    how: dict[str, Any] = {"until": until, "to": to, "reason": reason, "jitter_ms": jitter_ms, "from_step": from_step}
-    return (yield from act_steps(kind, wanted, **how))
+    how: dict[str, Any] = {"until": until, "to": to, "reason": reason}
+    return (yield from act_steps(kind, wanted, **how, jitter_ms=jitter_ms, from_step=from_step))
 
 
 class _Tried(NamedTuple):
@@ -199,8 +196,8 @@ def _written(seq: int, text: str) -> Steps[tuple[str, Reference | None]]:
     """
     rows = yield from row_steps([seq], payload=True)
     body = None
-    if reading.any_large(rows, reading.ONLY_DATA):
-        (old,) = yield from reading.steps([_Old(rows[0].data_json)])
+    if payloads.any_large(rows, payloads.ONLY_DATA):
+        (old,) = yield from payloads.steps([_Old(rows[0].data_json)])
         body = old.body
     contents = {0: Content(text, body)}
     found = large_parts(contents)

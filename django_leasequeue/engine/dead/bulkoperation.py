@@ -17,7 +17,7 @@ from ..operation import BEGIN, Steps, operation
 from ..queues.queues import require
 from .action import Acted, act_steps, check_action
 from .filter import DeadFilter, from_query
-from .search import DeathPlace, from_micros, match_steps, micros, queue_steps, window_steps
+from .search import DeathPlace, match_steps, queue_steps, window_steps
 
 #: Dead letters of one batch, and those that are looked at for it where the filter needs a search.
 BATCH, LOOK = 500, 2_000
@@ -60,11 +60,6 @@ class TakenOperation(NamedTuple):
     conflicts_kept: int
     now: datetime
     from_step: str | None
-
-    @property
-    def place(self) -> list[int] | None:
-        """Where the next batch begins: a place in the order of deaths, or in the selection."""
-        return None if self.cursor is None else codec.loads(self.cursor)
 
     @property
     def allowed(self) -> int:
@@ -213,19 +208,15 @@ def fail_operation(operation_id: int, error: str) -> Steps[None]:
 
 def _next(taken: TakenOperation, allowed: int) -> Steps[Batch]:
     """Steps that find the dead letters of the next batch, the oldest death first."""
-    place = taken.place
+    place: list[int] | None = None if taken.cursor is None else codec.loads(taken.cursor)
     if taken.seqs is not None:
         seqs = [int(seq) for seq in taken.seqs.strip("{}").split(",") if seq][:allowed]
         end = (place[0] if place else 0) + len(seqs)
         return Batch(seqs, [end], end >= taken.selected, len(seqs))
     wanted = from_query(taken.filters).frozen(taken.frozen_at)
     queues = sorted((yield from queue_steps(wanted)))
-    start = None
-    if place is not None:
-        at, seq = place
-        start = DeathPlace(from_micros(at), seq)
     size = allowed + 1 if wanted.indexed else LOOK  # one more tells whether this is the last batch
-    window = yield from window_steps(wanted, queues, start, size, oldest=True)
+    window = yield from window_steps(wanted, queues, DeathPlace.of(place), size, oldest=True)
     if not window.places:
         return Batch([], place or [0, 0], True, 0)
     places, seqs, last = window.places, window.seqs, not window.more
@@ -234,7 +225,7 @@ def _next(taken: TakenOperation, allowed: int) -> Steps[Batch]:
     if len(seqs) > allowed:
         seqs, last = seqs[:allowed], False
         places = places[: window.seqs.index(seqs[-1]) + 1]
-    return Batch(seqs, [micros(places[-1].dead_at), places[-1].seq], last, len(places))
+    return Batch(seqs, places[-1].cursor, last, len(places))
 
 
 def _note(taken: TakenOperation, batch: Batch | None, acted: Acted, error: str = "") -> Steps[None]:

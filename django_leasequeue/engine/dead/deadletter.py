@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from enum import IntEnum
 from typing import Any, NamedTuple
 
 from django.core.exceptions import ImproperlyConfigured
@@ -12,13 +11,12 @@ from django.core.exceptions import ImproperlyConfigured
 from ...enums import DEAD_LETTER_SELF
 from ...exceptions import InvalidOption
 from .. import arrays
-from ..jobs.keys import DUPLICATE, holder_steps
+from ..jobs.remove import DUPLICATE, enforce_cap, holder_steps
 from ..limits import MAX_KEPT_NAME_BYTES, check_list, check_place, check_seqs, check_text, clamp_delay
 from ..operation import BEGIN, Steps, announce, operation
 from ..queues import routing
-from ..queues.definition import Definition
+from ..queues.presets import Definition
 from ..queues.queues import find, make_defined, require
-from ..topics import caps
 
 logger = logging.getLogger("django_leasequeue")
 
@@ -26,43 +24,25 @@ logger = logging.getLogger("django_leasequeue")
 ROUND = 1_000
 
 
-class _Spent(NamedTuple):
-    """A row of ``spent``: jobs of a queue that used up their deliveries, and where they go."""
-
-    queue_id: int
-    project: str
-    dead_letter: str
-    seqs: list[int]
-
-
 class _Gone(NamedTuple):
-    """A row of ``bury``: a job that died in place; ``told`` is what tells those that wait for it."""
+    """A job that died: in place (a row of ``bury``), or to a dead-letter topic (``move``).
+
+    Without ``new_seq`` in a row of ``move`` its key is taken there.
+    """
 
     seq: int
     key: str | None
     name: str | None
     deliveries: int
-    told: object = None
-
-
-class _Moved(NamedTuple):
-    """A row of ``move``: a job that went to a dead-letter topic; without ``new_seq`` its key is taken there."""
-
-    seq: int
-    key: str | None
-    name: str | None
-    deliveries: int
-    new_seq: int | None
-    sent: object
-    told: object
+    new_seq: int | None = None
 
 
 def spent_steps(queue_ids: Sequence[int], tags: str | None = None) -> Steps[int]:
     """Steps that move aside the used-up jobs at the head of these queues (or of tags there); return how many."""
     rows = yield "spent", {"queues": arrays.integers(queue_ids), "size": ROUND, "tags": tags}
     moved = 0
-    for spent in map(_Spent._make, rows):
-        moved += len((yield from retire_steps(spent.queue_id, spent.project, spent.dead_letter, spent.seqs)))
+    for queue_id, project, dead_letter, seqs in rows:
+        moved += len((yield from retire_steps(queue_id, project, dead_letter, seqs)))
     return moved
 
 
@@ -80,11 +60,11 @@ def retire_steps(
     The statement looks again at each job: one that another session took meanwhile is left alone, and a move that fails
     loses nothing.
     """
-    gone: list[_Gone | _Moved] = []
+    gone: list[_Gone] = []
     if dead_letter == DEAD_LETTER_SELF:
         for start in range(0, len(seqs), ROUND):
             rows = yield "bury", {"queue": queue_id, "seqs": arrays.integers(seqs[start : start + ROUND])}
-            gone += map(_Gone._make, rows)
+            gone += [_Gone(*row[:4]) for row in rows]
     else:
         target = yield from find(project, dead_letter)
         if target is None:
@@ -94,14 +74,14 @@ def retire_steps(
         capped = any(target.config.get(option) for option in ("cap_records", "cap_bytes"))
         if capped:
             yield BEGIN, {}
-            yield from caps.lock_steps(target.id)
+            yield "cap_lock", {"queue": target.id}
         params = {"queue": queue_id, "target": target.id, "node": node, "claims": arrays.integers(tokens)}
         for start in range(0, len(seqs), ROUND):
             moved = yield from _move(params, seqs[start : start + ROUND], project, dead_letter)
             gone += moved
             if capped and moved:
                 written = [job.new_seq for job in moved if job.new_seq is not None]
-                yield from caps.enforce_steps(target.id, written, dead_letters=True)
+                yield from enforce_cap(target.id, written, dead_letters=True)
     for job in gone:
         yield from announce_dead(queue_id, project, job.seq, job.key, job.name, job.deliveries)
     return [job.seq for job in gone]
@@ -138,12 +118,12 @@ def _tell_apart(queue_id: int) -> Steps[None]:
             logger.warning("%s It is made in the database of the queue.", error)
 
 
-def _move(params: dict[str, Any], seqs: Sequence[int], project: str, target: str) -> Steps[list[_Moved]]:
+def _move(params: dict[str, Any], seqs: Sequence[int], project: str, target: str) -> Steps[list[_Gone]]:
     """Steps that move jobs with their keys; a key that stays taken in the target is left behind."""
-    moved: list[_Moved] = []
+    moved: list[_Gone] = []
     for keyed in (True, True, False):
         rows = yield "move", {**params, "seqs": arrays.integers(seqs), "keyed": keyed}
-        tried = [_Moved._make(row) for row in rows]
+        tried = [_Gone(*row[:5]) for row in rows]
         moved += [job for job in tried if job.new_seq is not None]
         taken = {job.seq: job.key for job in tried if job.new_seq is None and job.key is not None}
         if not taken:
@@ -171,25 +151,9 @@ class Redriven(NamedTuple):
     new_seq: int | None
 
 
-class _Outcome(IntEnum):
-    """The outcomes of the statement ``redrive``; the names are the words of the answer."""
-
-    CONFLICT = -1
-    READY = 0
-    DELAYED = 1
-
-
+#: The words for the outcomes of the statement ``redrive``: -1 is a key that is taken.
 _REDRIVEN = ("ready", "delayed")
-
-
-class _Tried(NamedTuple):
-    """A row of ``redrive``; ``sent`` wakes workers."""
-
-    seq: int
-    outcome: int
-    new_seq: int | None
-    key: str
-    sent: object
+_OUTCOMES = {-1: "conflict", **dict(enumerate(_REDRIVEN))}
 
 
 @operation
@@ -204,20 +168,9 @@ def redrive(
 ) -> Steps[list[Redriven]]:
     """Bring dead letters back to a live queue; their deliveries start again at 0, at the back of the queue.
 
-    Args:
-        queue: where the dead letters are: their own queue (dead in place) or the dead-letter topic.
-        seqs: at most 1,000 numbers.
-        to: name of the queue to put them in; ``None`` for their own queue.
-        project: the tenant.
-        delay_ms: one delay for all, or one per job (a redrive with a rate).
-        from_step: this step and those that were kept after it are forgotten and run again. A job without it is left
-            alone (``no_step``).
-
-    Returns:
-        One answer per seq, in order.
-
-    Raises:
-        QueueNotFound, InvalidOption, BatchTooLarge: nothing was redriven.
+    ``queue`` is where the dead letters are: their own queue (dead in place) or the dead-letter topic; ``to`` where they
+    go (``None``: their own queue). ``delay_ms``: one delay for all, or one per job. ``from_step``: this step and those
+    that were kept after it are forgotten and run again; a job without it is left alone (``no_step``).
     """
     check_place(project, queue, to or queue)
     wanted = check_seqs(seqs)
@@ -242,21 +195,13 @@ def redrive(
         found = {seq: Redriven(seq, "no_step", None) for seq in wanted if seq not in having}
         tried = [seq for seq in wanted if seq in having]
     for _ in range(2):
-        rows = yield (
-            "redrive",
-            {
-                "project": project,
-                "queue": queue,
-                "target": target,
-                "seqs": arrays.integers(tried),
-                "delays": arrays.integers([waits[seq] for seq in tried]),
-            },
-        )
+        these = {"seqs": arrays.integers(tried), "delays": arrays.integers([waits[seq] for seq in tried])}
+        rows = yield "redrive", {"project": project, "queue": queue, "target": target, **these}
         taken = {}
-        for job in map(_Tried._make, rows):
-            found[job.seq] = Redriven(job.seq, _Outcome(job.outcome).name.lower(), job.new_seq or job.seq)
-            if job.outcome == _Outcome.CONFLICT:
-                taken[job.seq] = job.key
+        for seq, outcome, new_seq, key, *_ in rows:
+            found[seq] = Redriven(seq, _OUTCOMES[outcome], new_seq or seq)
+            if outcome < 0:
+                taken[seq] = key
         tried = list(taken)
         if not tried or not (yield from free_steps(project, target, list(taken.values()))):
             break

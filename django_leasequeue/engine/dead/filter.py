@@ -28,6 +28,13 @@ _TEST = re.compile(r"(data|meta|tags)((?:\.[^.=!\s][^.=!]*)+?)\s*(!?=)\s*(.*)", 
 _DELIVERIES = re.compile(r"(?:(>=|<=|>|<|=)?\s*(\d{1,9})|(\d{1,9})\s*(?:\.\.|-)\s*(\d{1,9}))")
 
 
+#: The texts of a filter, in the order of its query string, and their bytes.
+_TEXTS: dict[str, int] = {
+    "project": MAX_PROJECT_BYTES, "queue": MAX_QUEUE_BYTES, "task": _MAX_TEXT, "fingerprint": MAX_KEY_BYTES,
+    "tag": MAX_TAG_BYTES, "text": _MAX_TEXT,
+}  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class PayloadTest:
     """One test of the payload: ``data.a.b = x``. ``path`` may hold indexes of lists as numbers (``args.0``).
@@ -111,7 +118,7 @@ class DeadFilter:
 
     def _pairs(self) -> list[tuple[str, str]]:
         pairs = []
-        for name in ("project", "queue", "task", "fingerprint", "tag", "text"):
+        for name in _TEXTS:
             value = getattr(self, name)
             if value is not None:
                 pairs.append((name, value or EMPTY))
@@ -143,14 +150,10 @@ class DeadFilter:
     def matching(self) -> dict[str, Any]:
         """Return the parameters of the statement ``dead_match``, all but the seqs."""
         return {
-            "task": self.task,
-            "tag": self.tag,
-            "least": self.least,
-            "most": self.most,
-            "text": self.text,
+            **{name: getattr(self, name) for name in ("task", "tag", "least", "most", "text")},
             "roots": arrays.texts(["data" if test.root == "data" else "meta" for test in self.payload]),
             "paths": arrays.texts([arrays.texts(test.place) for test in self.payload]),
-            "equal": "{" + ",".join("t" if test.equal else "f" for test in self.payload) + "}",
+            "equal": arrays.flags(test.equal for test in self.payload),
             "jsons": arrays.texts([test.as_json for test in self.payload]),
             "words": arrays.texts([test.word for test in self.payload]),
         }
@@ -175,17 +178,13 @@ def from_values(values: Mapping[str, Iterable[str]]) -> DeadFilter:
     tests = [text for text in values.get("payload", ()) if text.strip()]
     if len(tests) > MAX_TESTS:
         raise InvalidOption(f"A filter has at most {MAX_TESTS} tests of the payload; there are {len(tests)}.")
+    texts: dict[str, Any] = {name: _word(one[name], name, size) for name, size in _TEXTS.items()}
     made = DeadFilter(
-        project=_word(one["project"], "project", MAX_PROJECT_BYTES),
-        queue=_word(one["queue"], "queue", MAX_QUEUE_BYTES),
-        task=_word(one["task"], "task", _MAX_TEXT),
-        fingerprint=_word(one["fingerprint"], "fingerprint", MAX_KEY_BYTES),
-        tag=_word(one["tag"], "tag", MAX_TAG_BYTES),
+        **texts,
         since=moment(one["since"], "since"),
         until=moment(one["until"], "until"),
         least=least,
         most=most,
-        text=_word(one["text"], "text", _MAX_TEXT),
         payload=tuple(PayloadTest.parse(text) for text in tests),
     )
     if made.since is not None and made.until is not None and made.since > made.until:

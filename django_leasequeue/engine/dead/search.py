@@ -60,19 +60,21 @@ class DeadRow(NamedTuple):
         return str(JobState(self.state_number).label)
 
 
-class NewestRow(NamedTuple):
-    """A row of ``dead_newest`` and its like: a dead letter, and whether the window ends before its queues do."""
-
-    seq: int
-    dead_at: datetime
-    cut: bool
-
-
 class DeathPlace(NamedTuple):
     """A place in the order of deaths."""
 
     dead_at: datetime
     seq: int
+
+    @property
+    def cursor(self) -> list[int]:
+        """The place as numbers, for a cursor."""
+        return [micros(self.dead_at), self.seq]
+
+    @classmethod
+    def of(cls, cursor: Sequence[int] | None) -> DeathPlace | None:
+        """Return the place of a cursor."""
+        return None if cursor is None else cls(from_micros(cursor[0]), cursor[1])
 
 
 class DeadQueue(NamedTuple):
@@ -93,20 +95,10 @@ class LookedRow(NamedTuple):
     last_at: datetime
     looked_at: int = 0
 
-    def place(self) -> tuple[int, int, str]:
-        """Return its place in the order of a listing."""
-        return -micros(self.last_at), self.queue_id, self.fingerprint
-
-
-class GroupRow(NamedTuple):
-    """A row of ``dead_group_figures``."""
-
-    dead_letters: int
-    bars: list[int]
-    sample_seq: int | None
-    task: str | None
-    error_type: str | None
-    error: str | None
+    @property
+    def key(self) -> tuple[int, str]:
+        """What names the group."""
+        return self.queue_id, self.fingerprint
 
 
 class Match(NamedTuple):
@@ -135,15 +127,8 @@ def from_micros(value: int) -> datetime:
 
 def queue_steps(wanted: DeadFilter) -> Steps[dict[int, DeadQueue]]:
     """Steps that find the queues with dead letters, by id."""
-    rows = yield (
-        "dead_queues",
-        {
-            "project": wanted.project,
-            "queue": wanted.queue,
-            "prefixes": arrays.texts(wanted.prefixes),
-            "size": MAX_QUEUES,
-        },
-    )
+    where = {"project": wanted.project, "queue": wanted.queue, "prefixes": arrays.texts(wanted.prefixes)}
+    rows = yield "dead_queues", {**where, "size": MAX_QUEUES}
     return {found.id: found for found in map(DeadQueue._make, rows)}
 
 
@@ -165,17 +150,11 @@ class Window(NamedTuple):
 
 
 def window_steps(
-    wanted: DeadFilter,
-    queues: Sequence[int],
-    place: DeathPlace | None,
-    size: int,
-    *,
-    oldest: bool = False,
+    wanted: DeadFilter, queues: Sequence[int], place: DeathPlace | None, size: int, *, oldest: bool = False
 ) -> Steps[Window]:
     """Steps that read the next numbers of the dead letters that the indexed part of a filter wants."""
     if not queues:
         return Window([], False)
-    each = min(size, max(MAX_ENTRIES // len(queues), MIN_ENTRIES))
     name = "dead_oldest" if oldest else "dead_newest"
     params: dict[str, Any] = {
         "queues": arrays.integers(queues),
@@ -183,14 +162,15 @@ def window_steps(
         "until": wanted.until,
         "at": None if place is None else place.dead_at,
         "seq": None if place is None else place.seq,
-        "each": each,
+        "each": min(size, max(MAX_ENTRIES // len(queues), MIN_ENTRIES)),
         "size": size,
     }
     if wanted.fingerprint is not None:
         name, params = f"{name}_group", {**params, "fingerprint": wanted.fingerprint}
-    entries = [NewestRow._make(row) for row in (yield name, params)]
-    more = bool(entries) and (entries[0].cut or len(entries) == size)
-    return Window([DeathPlace(entry.dead_at, entry.seq) for entry in entries], more)
+    rows = yield name, params
+    # The last column: whether the window ends before its queues do.
+    more = bool(rows) and (rows[0][-1] or len(rows) == size)
+    return Window([DeathPlace(dead_at, seq) for seq, dead_at, _ in rows], more)
 
 
 def match_steps(wanted: DeadFilter, seqs: Sequence[int]) -> Steps[list[Match]]:

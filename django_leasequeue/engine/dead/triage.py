@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ... import conf
-from .. import arrays
-from ..cursors import decode_cursor, encode_cursor
+from .. import arrays, payloads
+from ..codec import decode_cursor, encode_cursor
 from ..jobs.read import MAX_PAGE_BYTES
-from ..large import reading
 from ..limits import check_count
 from ..operation import Steps, operation
 from .filter import DeadFilter
@@ -26,10 +25,8 @@ from .search import (
     DeadQueue,
     DeadRow,
     DeathPlace,
-    GroupRow,
     LookedRow,
     Match,
-    from_micros,
     match_steps,
     micros,
     queue_steps,
@@ -129,11 +126,7 @@ def dead_page(
 ) -> Steps[DeadPage]:
     """Return a page of dead letters, the newest death first."""
     size = check_count(size, "size", conf.settings.MAX_PAGE, 1)
-    found = decode_cursor(after, (int, int))
-    place = None
-    if found is not None:
-        at, seq = found
-        place = DeathPlace(from_micros(at), seq)
+    place = DeathPlace.of(decode_cursor(after, (int, int)))
     queues = yield from queue_steps(wanted)
     if wanted.indexed:
         window = yield from window_steps(wanted, sorted(queues), place, size)
@@ -144,19 +137,17 @@ def dead_page(
         end = DeathPlace(search.rows[size - 1].dead_at, seqs[-1]) if len(search.rows) > size else search.last
         looked_at = search.looked_at
     rows = yield from row_steps(seqs, payload=payload)
-    whole = yield from reading.lenient_steps(rows, MAX_PAGE_BYTES, reading.ONLY_DATA)
+    whole = yield from payloads.lenient_steps(rows, MAX_PAGE_BYTES, payloads.ONLY_DATA)
     if len(whole) < len(rows):
-        rows, end = whole, DeathPlace(whole[-1].dead_at, whole[-1].seq)
-    else:
-        rows = whole
-    return DeadPage(rows, None if end is None else encode_cursor(micros(end.dead_at), end.seq), looked_at)
+        end = DeathPlace(whole[-1].dead_at, whole[-1].seq)
+    return DeadPage(whole, None if end is None else encode_cursor(*end.cursor), looked_at)
 
 
 @operation
 def dead_rows(seqs: Sequence[int], *, payload: bool = False) -> Steps[list[DeadRow]]:
     """Return these dead letters; what is none (any more) is left out."""
     rows = yield from row_steps(seqs, payload=payload)
-    return (yield from reading.lenient_steps(rows, reading.MAX_LOADED_BYTES, reading.ONLY_DATA))
+    return (yield from payloads.lenient_steps(rows, payloads.MAX_LOADED_BYTES, payloads.ONLY_DATA))
 
 
 @operation
@@ -169,7 +160,10 @@ def dead_groups(
     ((now,),) = yield "server_time", {}
     queues = yield from queue_steps(wanted)
     if wanted.indexed:
-        seen, complete = yield from _scan_groups(wanted, queues)
+        asked = {**_indexed(wanted, queues), "size": MAX_GROUPS + 1}
+        seen = [LookedRow._make(row) for row in (yield "dead_groups", asked)] if queues else []
+        complete = not seen or seen[0].looked_at <= MAX_GROUPS
+        del seen[MAX_GROUPS:]
         found: dict[tuple[int, str], DeadGroup] = {}
         counts = yield from _counts(wanted, seen)
     else:
@@ -180,59 +174,47 @@ def dead_groups(
     high = max([min(now, wanted.until or now), *(item.last_at for item in seen)])
 
     def order(item: LookedRow) -> tuple[int, int, str]:
-        if largest and counts is not None:
-            return -counts[item.queue_id, item.fingerprint], item.queue_id, item.fingerprint
-        return item.place()
+        first = counts[item.key] if largest and counts is not None else micros(item.last_at)
+        return -first, *item.key
 
     seen.sort(key=order)
     if place is not None:
-        first, queue_id, print_ = place
-        mark = (-first, queue_id, print_)
-        seen = [item for item in seen if order(item) > mark]
-    chosen, rest = seen[:size], len(seen) > size
+        seen = [item for item in seen if order(item) > (-place[0], *place[1:])]
+    chosen = seen[:size]
     if wanted.indexed:
         groups = yield from _figures(wanted, queues, chosen, counts, low, high)
     else:
-        groups = [found[item.queue_id, item.fingerprint] for item in chosen]
+        groups = [found[item.key] for item in chosen]
     after = None
-    if rest:
+    if len(seen) > size:
         first, queue_id, print_ = order(chosen[-1])
         after = encode_cursor(-first, queue_id, print_)
     return Groups(groups, after, len(seen), complete, low, high, counts is not None)
 
 
-def _scan_groups(wanted: DeadFilter, queues: dict[int, DeadQueue]) -> Steps[tuple[list[LookedRow], bool]]:
-    if not queues:
-        return [], True
-    rows = yield (
-        "dead_groups",
-        {
-            "queues": arrays.integers(sorted(queues)),
-            "fingerprint": wanted.fingerprint,
-            "since": wanted.since,
-            "until": wanted.until,
-            "size": MAX_GROUPS + 1,
-        },
-    )
-    seen = [LookedRow._make(row) for row in rows]
-    return seen[:MAX_GROUPS], not seen or seen[0].looked_at <= MAX_GROUPS
+def _indexed(wanted: DeadFilter, queues: Iterable[int]) -> dict[str, Any]:
+    """Return the parameters of the part of a filter that an index answers."""
+    asked = {"fingerprint": wanted.fingerprint, "since": wanted.since, "until": wanted.until}
+    return {"queues": arrays.integers(sorted(queues)), **asked}
 
 
 def _counts(wanted: DeadFilter, seen: Sequence[LookedRow]) -> Steps[dict[tuple[int, str], int] | None]:
     """Steps that count the dead letters of groups; ``None`` where they have more than ``MAX_COUNTED`` together."""
-    groups = {
-        "queues": arrays.integers([item.queue_id for item in seen]),
-        "fingerprints": arrays.texts([item.fingerprint for item in seen]),
-        "cap": MAX_COUNTED,
-    }
+    groups = {**_named(seen), "cap": MAX_COUNTED}
     if wanted.since is None and wanted.until is None:
         rows = yield "dead_group_counts", groups
     else:
         rows = yield "dead_group_counts_within", {**groups, "since": wanted.since, "until": wanted.until}
-    counts = [count for (count,) in rows]
-    if sum(counts) > MAX_COUNTED:
-        return None
-    return {(item.queue_id, item.fingerprint): count for item, count in zip(seen, counts, strict=True)}
+    counts = {item.key: count for item, (count,) in zip(seen, rows, strict=True)}
+    return None if sum(counts.values()) > MAX_COUNTED else counts
+
+
+def _named(groups: Sequence[LookedRow]) -> dict[str, str]:
+    """Return the parameters that name groups."""
+    return {
+        "queues": arrays.integers([item.queue_id for item in groups]),
+        "fingerprints": arrays.texts([item.fingerprint for item in groups]),
+    }
 
 
 def _figures(
@@ -249,8 +231,7 @@ def _figures(
     rows = yield (
         "dead_group_figures",
         {
-            "queues": arrays.integers([item.queue_id for item in chosen]),
-            "fingerprints": arrays.texts([item.fingerprint for item in chosen]),
+            **_named(chosen),
             "since": wanted.since,
             "until": wanted.until,
             "low": low,
@@ -261,18 +242,14 @@ def _figures(
         },
     )
     groups = []
-    for item, row in zip(chosen, map(GroupRow._make, rows), strict=True):
+    for item, (counted, bars, *sample) in zip(chosen, rows, strict=True):
         queue = queues[item.queue_id]
         if counts is None:
-            counted, capped = min(row.dead_letters, cap), row.dead_letters > cap
+            number, capped = min(counted, cap), counted > cap
         else:
-            counted, capped = counts[item.queue_id, item.fingerprint], False
-        groups.append(
-            DeadGroup(
-                queue.id, queue.project, queue.queue, item.fingerprint, counted, capped, item.first_at, item.last_at,
-                list(row.bars), row.sample_seq, row.task, row.error_type, row.error,
-            )
-        )  # fmt: skip
+            number, capped = counts[item.key], False
+        place = (queue.id, queue.project, queue.queue, item.fingerprint)
+        groups.append(DeadGroup(*place, number, capped, item.first_at, item.last_at, list(bars), *sample))
     return groups
 
 
@@ -280,14 +257,14 @@ def _search_groups(
     wanted: DeadFilter, queues: dict[int, DeadQueue]
 ) -> Steps[tuple[dict[tuple[int, str], DeadGroup], bool]]:
     search = yield from search_steps(wanted, sorted(queues), None, enough=MAX_SCAN, limit=MAX_SCAN)
-    rows = search.rows
     parts: dict[tuple[int, str], list[Match]] = {}
-    for row in rows:
+    for row in search.rows:
         parts.setdefault((row.queue_id, row.fingerprint or ""), []).append(row)
     newest = {matches[0].seq: key for key, matches in parts.items()}
     samples = {row.seq: row for row in (yield from row_steps(list(newest)[:MAX_GROUPS]))}
-    low = min((row.dead_at for row in rows), default=EPOCH)
-    step = (max((row.dead_at for row in rows), default=EPOCH) - low) / BUCKETS or timedelta(microseconds=1)
+    times = [row.dead_at for row in search.rows] or [EPOCH]
+    low = min(times)
+    step = (max(times) - low) / BUCKETS or timedelta(microseconds=1)
     found = {}
     for seq, (queue_id, print_) in newest.items():
         matches, sample = parts[queue_id, print_], samples.get(seq)
@@ -321,16 +298,12 @@ def preview(wanted: DeadFilter, *, seqs: Sequence[int] | None = None, samples: i
         if capped and frozen.indexed:
             matches, capped = yield from _count(frozen, queues, cap)
     shown = yield from row_steps([row.seq for row in rows[:samples]])
-    return Preview(
-        now,
-        matches,
-        capped,
-        looked_at,
-        _largest(Counter(_name(queues.get(row.queue_id)) for row in rows)),
-        _largest(Counter(row.name or "-" for row in rows)),
-        _largest(Counter(row.error_type or "-" for row in rows)),
-        shown,
-    )
+    names = {queue.id: f"{queue.project}/{queue.queue}" if queue.project else queue.queue for queue in queues.values()}
+    by_queue = Counter(names.get(row.queue_id, "?") for row in rows)
+    by_task = Counter(row.name or "-" for row in rows)
+    by_error = Counter(row.error_type or "-" for row in rows)
+    queues_, tasks, errors = (counts.most_common(10) for counts in (by_queue, by_task, by_error))
+    return Preview(now, matches, capped, looked_at, queues_, tasks, errors, shown)
 
 
 def _count(wanted: DeadFilter, queues: dict[int, DeadQueue], cap: int) -> Steps[tuple[int, bool]]:
@@ -338,26 +311,7 @@ def _count(wanted: DeadFilter, queues: dict[int, DeadQueue], cap: int) -> Steps[
     limit = min(SOME, cap)
     while True:
         began = time.monotonic()
-        ((counted,),) = yield (
-            "dead_count",
-            {
-                "queues": arrays.integers(sorted(queues)),
-                "fingerprint": wanted.fingerprint,
-                "since": wanted.since,
-                "until": wanted.until,
-                "cap": limit,
-            },
-        )
+        ((counted,),) = yield "dead_count", {**_indexed(wanted, queues), "cap": limit}
         if counted <= limit or limit == cap or (time.monotonic() - began) * cap / limit > PATIENCE:
             return min(counted, limit), counted > limit
         limit = cap
-
-
-def _name(queue: DeadQueue | None) -> str:
-    if queue is None:
-        return "?"
-    return f"{queue.project}/{queue.queue}" if queue.project else queue.queue
-
-
-def _largest(counts: Counter[str]) -> list[tuple[str, int]]:
-    return counts.most_common(10)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ...enums import JobState, MemberState, TurnKind, WorkflowState
 from .. import arrays, codec
-from ..jobs.remove import remove_steps
+from ..jobs.remove import cancel_replacements, remove_steps
 from ..limits import check_ids
 from ..operation import BEGIN, Steps, operation
 from ..rows import LeasedJob
-from .limits import KEEP_MS, LimitValues, values_parameters
-from .workflows import cancel_replacements
+from .declared import KEEP_MS, LimitValues, write_limits
 
 #: Turns of each queue that one claimer takes.
 TURNS = 200
@@ -73,10 +73,14 @@ def expire_workflows() -> Steps[None]:
 
 
 class Advanced(NamedTuple):
-    """The number of turns that were taken, and the jobs that are ready because their rate allows it at this moment."""
+    """The number of turns that were taken, and the jobs that are ready because their rate allows it at this moment.
+
+    ``asked_at`` (monotonic) is not later than the time for which their rate counts them.
+    """
 
     turns: int
     rated: list[int]
+    asked_at: float = 0.0
 
 
 NOTHING = Advanced(0, [])
@@ -134,16 +138,12 @@ def advance_steps(queue_ids: Sequence[int], room: int = 0) -> Steps[Advanced]:
         yield "flow_hold", {"keys": arrays.integers(sorted(changed)), "most": MOST}
     if not admitted:
         return Advanced(len(turns), [])
+    asked_at = time.monotonic()
     rows = yield (
         "flow_admit",
-        {
-            "keys": arrays.integers(sorted(admitted)),
-            "most": MOST,
-            "queues": arrays.integers(queue_ids),
-            "room": room,
-        },
+        {"keys": arrays.integers(sorted(admitted)), "most": MOST, "queues": arrays.integers(queue_ids), "room": room},
     )
-    return Advanced(len(turns), [seq for seq, rated, *_ in rows if rated])
+    return Advanced(len(turns), [seq for seq, rated, *_ in rows if rated], asked_at)
 
 
 def return_steps(rated: Sequence[int], claimed: Sequence[LeasedJob]) -> Steps[None]:
@@ -158,12 +158,7 @@ def return_steps(rated: Sequence[int], claimed: Sequence[LeasedJob]) -> Steps[No
 def _join(turn: _Turn, detail: dict[str, Any], freed: _Freed) -> Steps[list[int]]:
     """Make the limits and keys that are missing, and the members; return the keys."""
     limits = [LimitValues(*values) for values in detail["limits"]]
-    changed = yield (
-        "limit_set",
-        {"project": turn.project, **values_parameters(limits), "pin": False, "unpin": False},
-    )
-    if changed:
-        yield "limit_waiting", {"limits": arrays.integers([row[0] for row in changed])}
+    yield from write_limits(limits, turn.project, pin=False, unpin=False)
     pairs = sorted(set(zip(detail["names"], detail["keys"], strict=True)))
     yield (
         "limit_keys",

@@ -1,4 +1,4 @@
-"""Figures of limits and workflows for operators. Every read is bounded."""
+"""Reading limits and workflows: where their jobs stand, and figures for operators. Every read is bounded."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any, NamedTuple
+from uuid import UUID
 
+from ...enums import MemberState, ResultState, WorkflowState
 from .. import arrays
-from ..limits import MAX_PROJECT_BYTES, check_count, check_text
+from ..limits import MAX_PROJECT_BYTES, check_count, check_place, check_text
 from ..operation import Steps, operation
-from .limits import LimitValues
-from .workflows import MAX_NODES, MAX_PAGE, NodeRow, workflow_nodes
+from .declared import LimitValues
+from .workflows import MAX_NODES
 
-#: Limits of one page.
-MAX_LIMITS = 100
+#: Limits of one page, and nodes.
+MAX_LIMITS, MAX_PAGE = 100, 1_000
 #: Keys of a limit that are looked at, and jobs of a limit (in a list) or of a key that are counted.
 MAX_KEYS, CAP, KEY_CAP = 1_000, 1_000, 200
 
@@ -141,10 +143,158 @@ def every_node(workflow: int) -> Steps[list[NodeRow]]:
     """Return all nodes of a workflow, without results, in the order of their places."""
     found: list[NodeRow] = []
     while len(found) % MAX_PAGE == 0 and len(found) < MAX_NODES:
-        page = yield from workflow_nodes(
-            workflow, after=found[-1].seq if found else 0, size=MAX_PAGE, results=False
-        ).steps()
+        page = yield from workflow_nodes(workflow, after=found[-1].seq if found else 0, size=MAX_PAGE, results=False)
         if not page:
             break
         found += page
     return sorted(found, key=lambda node: node.place)
+
+
+class WorkflowStatus(NamedTuple):
+    """The counts and the state of a workflow. ``state`` is a ``WorkflowState``, ``shape`` a ``WorkflowShape``."""
+
+    id: int
+    name: str
+    state: int
+    total: int
+    completed: int
+    failed: int
+    cancelled: int
+    created_at: datetime
+    ended_at: datetime | None
+    shape: int
+
+    @property
+    def label(self) -> str:
+        """Its state in a word."""
+        return str(WorkflowState(self.state).label)
+
+    @property
+    def open(self) -> int:
+        """The number of its jobs that have not ended."""
+        return self.total - self.completed - self.failed - self.cancelled
+
+
+class NodeRow(NamedTuple):
+    """A node of a workflow and where it stands."""
+
+    seq: int
+    place: int
+    label: str
+    task: str | None
+    queue: str | None
+    key: str | None
+    member: int
+    parents: list[int] | None
+    ended: bool
+    held: bool
+    delayed: bool
+    ready: bool
+    error_type: str | None
+    error: str | None
+    result_json: str | None
+    for_failure: bool
+
+    @property
+    def state(self) -> str:
+        """Its state in a word."""
+        if self.member != MemberState.OPEN:
+            return str(MemberState(self.member).label)
+        if self.held:
+            return "waiting"
+        return "delayed" if self.delayed else "ready" if self.ready else "running"
+
+
+class Input(NamedTuple):
+    """How a parent ended: ``state`` is a ``ResultState``, ``None`` if nothing is known of it any more.
+
+    ``member`` is a ``MemberState``, ``None`` if its workflow is forgotten.
+    """
+
+    seq: int
+    state: int | None
+    result_json: str | None
+    member: int | None
+    error_type: str | None
+    error: str | None
+    key: str | None
+
+    @property
+    def completed(self) -> bool:
+        """Whether it completed, and its result is there."""
+        return self.state == ResultState.COMPLETED
+
+
+@operation
+def get_workflow(uid: UUID, *, project: str = "") -> Steps[WorkflowStatus | None]:
+    """Return what is known of a workflow: one row, whatever its size."""
+    check_place(project)
+    rows = yield "workflow_get", {"uid": str(uid), "project": project}
+    return WorkflowStatus._make(rows[0]) if rows else None
+
+
+@operation
+def workflow_nodes(workflow: int, *, after: int = 0, size: int = 100, results: bool = True) -> Steps[list[NodeRow]]:
+    """Return a page (at most 1,000) of the nodes of a workflow; ``workflow`` is the ``id`` of its status.
+
+    ``results=False`` leaves out what the jobs returned, and cuts errors to 300 characters.
+    """
+    size = check_count(size, "size", MAX_PAGE, 1)
+    params = {"workflow": workflow, "after": after, "size": size, "results": results}
+    return [NodeRow._make(row) for row in (yield "workflow_nodes", params)]
+
+
+@operation
+def inputs(seq: int) -> Steps[list[Input]]:
+    """Return how the parents of a job ended, in their order."""
+    return [Input._make(row) for row in (yield "member_inputs", {"seq": seq})]
+
+
+class MemberOf(NamedTuple):
+    """The workflow of a job. ``id`` is its number."""
+
+    id: int
+    uid: UUID
+    name: str
+
+
+@operation
+def workflow_of(seq: int) -> Steps[MemberOf | None]:
+    """Return the workflow that a job is a node of; ``None`` if it is in none."""
+    rows = yield "member_workflow", {"seq": seq}
+    return MemberOf._make(rows[0]) if rows else None
+
+
+class MemberRow(NamedTuple):
+    """A job under a limit or in a workflow; ``None`` for what it is not in."""
+
+    state: int
+    taken: bool
+    pending: int
+    label: str
+    limit: str | None
+    key: str | None
+    concurrency: int | None
+    rate: int | None
+    per_ms: int | None
+    workflow: UUID | None
+    workflow_name: str | None
+
+    @property
+    def waits_for(self) -> str:
+        """What keeps it from starting, for people to read; empty if nothing of this does."""
+        if self.state == MemberState.CANCELLED:
+            return "cancelled: a job before it in its workflow has failed or was cancelled"
+        if self.pending:
+            return f"{self.pending} jobs of its workflow" if self.pending > 1 else "a job of its workflow"
+        if self.limit is None or self.taken:
+            return ""
+        values = LimitValues(self.limit, self.concurrency, self.rate, self.per_ms)
+        return f"its turn: key {self.key!r} of the limit {self.limit!r} ({allows(values)})"
+
+
+@operation
+def member(seq: int) -> Steps[MemberRow | None]:
+    """Return what holds or counts a job; ``None`` for a plain job."""
+    rows = yield "member_get", {"seq": seq}
+    return MemberRow._make(rows[0]) if rows else None

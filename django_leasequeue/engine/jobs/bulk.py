@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime, timedelta
 from itertools import islice, repeat
 from typing import Any, NamedTuple
@@ -12,8 +12,8 @@ from .. import arrays
 from ..operation import COPY, Steps
 from ..rows import END, PLAIN, TAG, Enqueued, EnqueueStatus, NewJob, make_id
 from ..tags import tags_json
-from ..topics import caps
 from .new_jobs import LARGE_CHARACTERS, flags_of
+from .remove import enforce_cap
 
 #: From this many jobs on COPY is faster than one statement.
 THRESHOLD = 100
@@ -22,8 +22,6 @@ _EVENT = 1_000
 #: Jobs of one part of the text.
 _PART = 200
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
-
-
 _NULL = "\\N"
 _BACKSLASH, _ESCAPED = "\\", "\\\\"
 
@@ -73,7 +71,7 @@ def enqueue_steps(
         return None
     ((queue_id, kind, order, low, high, queue_ttl, log, durability, now, seqs, capped),) = rows
     if capped:
-        yield from caps.lock_steps(queue_id)
+        yield "cap_lock", {"queue": queue_id}
     created = now.isoformat()
     tail = _NULL if origin is None else _text(origin)
     is_log = kind == "log"
@@ -135,7 +133,7 @@ def enqueue_steps(
     else:
         yield "bulk_close_plain", closing
     if capped:
-        yield from caps.enforce_steps(queue_id, seqs)
+        yield from enforce_cap(queue_id, seqs)
     if not odd or is_log:
         word = str((JobState.RECORD if is_log else JobState.READY).label)
         return list(
@@ -153,19 +151,15 @@ def _columns(
     """Return the parameters of bulk_close.sql that differ among jobs; ``places`` is empty when all have one."""
     return {
         "ranks": arrays.integers([place.rank for place in places]),
-        "dues": _column([place.due for place in places], arrays.times),
-        "flags": _column([place.flags or None for place in places], arrays.integers),
-        "limits": _column([place.max_deliveries for place in places], arrays.integers),
-        "expires": _column([place.expires_at for place in places], arrays.times),
-        "tags": _column([place.tag for place in places], arrays.texts),
-        "tagged": _column([tags_json(job.tags) for job in jobs] if places else [], arrays.texts),
+        "dues": arrays.optional([place.due for place in places], arrays.times),
+        "flags": arrays.optional([place.flags or None for place in places]),
+        "limits": arrays.optional([place.max_deliveries for place in places]),
+        "expires": arrays.optional([place.expires_at for place in places], arrays.times),
+        "tags": arrays.optional([place.tag for place in places], arrays.texts),
+        "tagged": arrays.optional([tags_json(job.tags) for job in jobs] if places else [], arrays.texts),
         "names": arrays.EMPTY if len(names) == 1 else arrays.texts([job.name for job in jobs]),
         "wake": is_log or not places or any(place.due is None for place in places),
     }
-
-
-def _column(values: Sequence[Any], literal: Callable[[Sequence[Any]], str]) -> str:
-    return arrays.EMPTY if arrays.absent(values) else literal(values)
 
 
 def _place(job: NewJob, now: datetime, queue_ttl: int, rank: int, flags: int) -> _Place:

@@ -13,22 +13,15 @@ from ...enums import JobState
 from ...exceptions import BatchTooLarge, LeaseQueueError, QueueNotFound
 from .. import arrays, tags, tracing
 from ..flow.declared import Limited, apply_limits, split
-from ..large.reference import Reference
-from ..large.writing import contents_of, large_parts, link_steps, planned, put_steps, replaced
-from ..limits import (
-    MAX_NODE_BYTES,
-    check_integer,
-    check_list,
-    check_place,
-    check_text,
-)
+from ..limits import MAX_NODE_BYTES, check_integer, check_list, check_place, check_text
 from ..operation import BEGIN, Rows, Steps, announce, operation
+from ..payloads import contents_of, large_parts, link_steps, planned, put_steps, replaced
 from ..queues.queues import find, make_declared
 from ..rows import Enqueued, EnqueueStatus, NewJob, make_id
-from ..topics import caps
+from ..store import Reference
 from . import bulk
-from .keys import DUPLICATE, STATES, existing, holder_steps
 from .new_jobs import MAX_BYTES, check_job, flags_of, narrow, parameters, payloads
+from .remove import DUPLICATE, STATES, enforce_cap, existing, holder_steps
 from .unique import unique_steps
 
 _LIMIT = itemgetter(NewJob._fields.index("limit"))
@@ -48,23 +41,9 @@ def enqueue_steps(
     A job with a ``key`` that is taken is not added again: the answer names the existing one (option ``dedup_until``).
     A unique job follows its own words in place of that option: see ``NewJob`` and ``unique_steps``.
 
-    Args:
-        queue: name of the queue.
-        jobs: 1 to ``MAX_ENQUEUE`` jobs.
-        project: the tenant.
-        origin: the producing node or client.
-        fresh: the keys are known to be new (random ids): many jobs may then go through COPY, and a key that is taken
-            after all refuses the whole call with an ``IntegrityError``. Jobs without keys need no such word.
-        create: whether a missing queue is made (as declared in the settings, or with the default preset).
-
-    Returns:
-        One answer per job, in order.
-
-    Raises:
-        QueueNotFound: there is no such queue and it may not be made.
-        QueueFull: the queue is at its cap and rejects (option ``discard``); nothing was added.
-        InvalidOption, PayloadTooLarge, BatchTooLarge: a job was refused; nothing was added.
-        LargeStorageError: the storage of large payloads is away; nothing was added.
+    ``create``: whether a missing queue is made (as declared in the settings, or with the default preset). ``fresh``:
+    the keys are known to be new (random ids): many jobs may then go through COPY, and a key that is taken after all
+    refuses the whole call with an ``IntegrityError``; jobs without keys need no such word.
     """
     check_place(project, queue)
     if not check_list(jobs, "what to enqueue, NewJob values,"):
@@ -93,8 +72,8 @@ def enqueue_steps(
     if limits:
         yield from apply_limits(queue, complete, limits, project)
     if large:
-        new = {complete[index].seq: reference for index, reference in large.items() if _is_new(complete[index])}
-        yield from link_steps(new)
+        placed = [(complete[index], reference) for index, reference in large.items()]
+        yield from link_steps({a.seq: reference for a, reference in placed if a.status is EnqueueStatus.QUEUED})
     if signals.enqueued.receivers:
         yield from _announce(queue, project, jobs, complete)
     return complete
@@ -105,7 +84,7 @@ enqueue = operation(enqueue_steps)
 
 def _announce(queue: str, project: str, jobs: Sequence[NewJob], answers: Sequence[Enqueued]) -> Steps[None]:
     for job, answer in zip(jobs, answers, strict=True):
-        if _is_new(answer):
+        if answer.status is EnqueueStatus.QUEUED:
             yield from announce(
                 "enqueued",
                 queue=queue,
@@ -115,10 +94,6 @@ def _announce(queue: str, project: str, jobs: Sequence[NewJob], answers: Sequenc
                 name=job.name,
                 status=answer.status,
             )
-
-
-def _is_new(answer: Enqueued) -> bool:
-    return answer.status is EnqueueStatus.QUEUED
 
 
 def _store(
@@ -203,20 +178,13 @@ def _add(
             raise QueueNotFound(queue, project)
         return added
     params = parameters(jobs, project, queue, origin)
-    rows = yield from rows_steps(params, create)
-    capped = rows[0].capped
-    if capped is not None:
-        # Nothing was added: writers of a topic with a cap take turns.
-        yield BEGIN, {}
-        yield from caps.lock_steps(capped)
-        params["locked"] = True
-        rows = yield from rows_steps(params, create)
+    rows, capped = yield from rows_steps(params, create)
     answers = [row.answer() for row in rows]
     if None in answers:
         yield from _taken(jobs, answers, params)
     complete = [answer for answer in answers if answer is not None]
     if capped is not None:
-        yield from caps.enforce_steps(capped, [a.seq for a in complete if a.status is EnqueueStatus.QUEUED])
+        yield from enforce_cap(capped, [a.seq for a in complete if a.status is EnqueueStatus.QUEUED])
     return complete
 
 
@@ -234,8 +202,11 @@ class EnqueueRow(NamedTuple):
         return None if self.seq is None else Enqueued(self.seq, EnqueueStatus.QUEUED, STATES[self.state], self.now)
 
 
-def rows_steps(params: dict[str, Any], create: bool) -> Steps[list[EnqueueRow]]:
-    """Steps that run the statement; they make a missing queue, or wait for a session that keeps it from writers."""
+def rows_steps(params: dict[str, Any], create: bool) -> Steps[tuple[list[EnqueueRow], int | None]]:
+    """Steps that run the statement; they make a missing queue, or wait for a session that keeps it from writers.
+
+    Writers of a topic with a cap take turns: return its number as well, for ``enforce_cap``.
+    """
     rows: Rows = yield "enqueue", {**params, "held": False}
     if not rows:
         # There is no such queue, or a session changes its row at this moment, perhaps to delete it.
@@ -244,7 +215,14 @@ def rows_steps(params: dict[str, Any], create: bool) -> Steps[list[EnqueueRow]]:
         rows = yield "enqueue", {**params, "held": True}
     if not rows:
         raise QueueNotFound(params["queue"], params["project"])
-    return list(map(EnqueueRow._make, rows))
+    found = list(map(EnqueueRow._make, rows))
+    capped = found[0].capped
+    if capped is not None:  # nothing was added
+        yield BEGIN, {}
+        yield "cap_lock", {"queue": capped}
+        params["locked"] = True
+        found, _ = yield from rows_steps(params, create)
+    return found, capped
 
 
 def _taken(jobs: Sequence[NewJob], answers: list[Enqueued | None], params: dict[str, Any]) -> Steps[None]:
@@ -264,10 +242,9 @@ def _taken(jobs: Sequence[NewJob], answers: list[Enqueued | None], params: dict[
         missing = [index for index, answer in enumerate(answers) if answer is None]
         if not missing:
             return
-        again = parameters(
-            [jobs[index] for index in missing], project, queue, params["origin"], locked=params["locked"]
-        )
-        rows = yield from rows_steps(again, create=False)
+        left = [jobs[index] for index in missing]
+        again = parameters(left, project, queue, params["origin"], locked=params["locked"])
+        rows, _ = yield from rows_steps(again, create=False)
         for index, row in zip(missing, rows, strict=True):
             answers[index] = row.answer()
         if None not in answers:

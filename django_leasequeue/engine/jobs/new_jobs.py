@@ -172,8 +172,7 @@ def _bytes(text: str | None) -> int:
 
 
 def _column(jobs: Sequence[NewJob], name: str, literal: Any) -> str:
-    values = [getattr(job, name) for job in jobs]
-    return arrays.EMPTY if arrays.absent(values) else str(literal(values))
+    return arrays.optional([getattr(job, name) for job in jobs], literal)
 
 
 def parameters(
@@ -191,8 +190,8 @@ def parameters(
         "names": _column(jobs, "name", arrays.texts),
         "tags": _column(jobs, "tag", arrays.texts),
         "priorities": _column(jobs, "priority", lambda values: arrays.integers(narrow(values))),
-        "datas": arrays.EMPTY if arrays.absent(datas) else arrays.texts(datas),
-        "metas": arrays.EMPTY if arrays.absent(metas) else arrays.texts(metas),
+        "datas": arrays.optional(datas, arrays.texts),
+        "metas": arrays.optional(metas, arrays.texts),
         "tagged": _column(jobs, "tags", lambda values: arrays.texts(map(tags.tags_json, values))),
         "bodies": _column(jobs, "body", arrays.binaries),
         "run_at": _column(jobs, "run_at", arrays.times),

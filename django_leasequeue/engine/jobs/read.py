@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 from ... import conf
 from ...enums import JobState
 from ...exceptions import BatchTooLarge, InvalidOption
-from .. import arrays, codec
-from ..cursors import decode_cursor, encode_cursor
-from ..flow.limits import HELD, WAITING
-from ..large import reading
+from .. import arrays, codec, payloads
+from ..codec import decode_cursor, encode_cursor
+from ..flow.declared import HELD, WAITING
 from ..limits import MAX_BATCH, MAX_KEY_BYTES, MAX_SEQ, check_count, check_place, check_seqs, check_text
 from ..operation import Steps, operation
 from ..queues.queues import require
@@ -130,19 +129,8 @@ def list_jobs(
     ``dead`` by fingerprint and time of death; ``record`` (of a log) by number. Jobs that change their state between two
     pages may be missing or come again: the listing holds no lock.
 
-    Args:
-        queue: name of the queue.
-        state: ``ready``, ``delayed``, ``leased``, ``dead`` or ``record``.
-        project: the tenant.
-        after: ``next`` of the page before; ``None`` for the first page.
-        size: jobs of the page, at most ``MAX_PAGE``; a page may be shorter (16 MiB of payload, jobs that went on) and
-            still have a ``next``.
-        payload: whether data, meta and body are wanted.
-        fingerprint: for ``dead``: only this group.
-
-    Raises:
-        QueueNotFound: there is no such queue.
-        InvalidOption: the state or the cursor is not one.
+    ``after`` is ``next`` of the page before. A page may be shorter than ``size`` (16 MiB of payload, jobs that went on)
+    and still have a ``next``. ``payload``: whether data, meta and body are wanted; ``fingerprint``: one of ``dead``.
     """
     if state not in _CURSORS:
         raise InvalidOption(f"a state is one of {', '.join(_CURSORS)}; it is {state!r}.")
@@ -159,7 +147,7 @@ def list_jobs(
     if not seqs:
         yield from require(project, queue, leases=False)
     fitting, rest = yield from _rows(project, queue, seqs, payload, [JobState[state.upper()]])
-    jobs = yield from reading.page_steps(fitting, MAX_PAGE_BYTES)
+    jobs = yield from payloads.page_steps(fitting, MAX_PAGE_BYTES)
     cut = [job.seq for job in fitting[len(jobs) :]] + rest
     if cut:
         return Page(jobs, encode_cursor(state, *places[seqs.index(cut[0]) - 1]))
@@ -198,5 +186,5 @@ def get_jobs(seqs: Sequence[int], *, project: str = "") -> Steps[list[JobRow]]:
     while asked:
         # What is beyond the bytes of one statement comes with the next: the first job always fits.
         fitting, asked = yield from _rows(project, None, asked, True, None)
-        found += yield from reading.steps(fitting)
+        found += yield from payloads.steps(fitting)
     return found

@@ -1,12 +1,33 @@
-"""Taking jobs and records out, wherever they stand."""
+"""Taking jobs out, wherever they stand: by name, in bulk, with their workflow; and the keys of those that stay.
+
+``remove_steps`` is the one statement that does it; caps of topics take out the oldest by it, or refuse a write.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import NamedTuple
+from uuid import UUID
 
-from .. import arrays
-from ..operation import Steps
+from ...enums import Discard, JobState, QueueType, ResultState
+from ...exceptions import BatchTooLarge, InvalidOption, QueueFull
+from .. import arrays, codec
+from ..limits import (
+    MAX_BATCH,
+    MAX_KEY_BYTES,
+    MAX_SEQ,
+    MAX_TAG_BYTES,
+    check_count,
+    check_integer,
+    check_list,
+    check_place,
+    check_seqs,
+    check_text,
+)
+from ..operation import BEGIN, Steps, announce, operation
+from ..queues.queues import find, require
+from ..rows import Enqueued, EnqueueStatus
 
 
 class Removed(NamedTuple):
@@ -44,3 +65,210 @@ def remove_steps(
         },
     )
     return [Removed._make(row[:6]) for row in rows]
+
+
+#: Words for the states of jobs, and of results as 10 and their number.
+STATES = {int(state): state.label for state in JobState} | {10 + int(state): state.label for state in ResultState}
+_COMPLETED = 10 + ResultState.COMPLETED
+
+#: Verdicts of the statement ``key_taken``: the holder counts; it is a dead job past its time.
+DUPLICATE, OVER = 0, 2
+
+
+class Holder(NamedTuple):
+    """A row of ``key_taken``: the job that holds a key. ``state`` is a ``JobState``, or 10 and a ``ResultState``."""
+
+    key: str
+    seq: int
+    state: int
+    verdict: int
+    queue_id: int
+
+
+def existing(seq: int, state: int) -> Enqueued:
+    """Return the answer to who wanted the key of a job that is there; ``state`` is as in ``Holder``."""
+    status = EnqueueStatus.COMPLETED if state == _COMPLETED else EnqueueStatus.DUPLICATE
+    return Enqueued(seq, status, STATES[state], None)
+
+
+def holder_steps(project: str, queue: str, keys: str) -> Steps[list[Holder]]:
+    """Steps that read who holds keys, and remove the dead jobs past their time among them."""
+    rows = yield "key_taken", {"project": project, "queue": queue, "keys": keys}
+    found = [Holder._make(row) for row in rows]
+    over = [holder.seq for holder in found if holder.verdict == OVER]
+    if over:
+        yield from remove_steps(found[0].queue_id, over, [JobState.DEAD], expired=True)
+    return found
+
+
+@operation
+def cancel_workflow(uid: UUID, *, project: str = "") -> Steps[int | None]:
+    """Cancel a workflow: what no worker has is taken out; workers stop what runs, and start nothing of what they hold.
+
+    What has started is counted as what it becomes; the workflow ends with the last of it. Return how many jobs were
+    taken out at once; ``None`` if it has ended, or there is none.
+    """
+    yield BEGIN, {}
+    rows = yield "workflow_cancel", {"uid": str(uid), "project": project}
+    if not rows:
+        return None
+    gone: list[int] = []
+    for queue_id, seqs in rows:
+        places = [JobState.READY, JobState.DELAYED]
+        gone += [job.seq for job in (yield from remove_steps(queue_id, seqs, places, reason="workflow_cancelled"))]
+    yield "leases_taken", {"queues": arrays.integers(queue_id for queue_id, _ in rows)}
+    yield from cancel_replacements(gone)
+    return len(gone)
+
+
+def cancel_replacements(seqs: Sequence[int]) -> Steps[None]:
+    """Steps that cancel what jobs were replaced by that were taken out: nothing waits for it any more."""
+    while seqs:
+        found = [codec.loads(text) for (text,) in (yield "step_replacements", {"seqs": arrays.integers(seqs)})]
+        queues: dict[tuple[str, str], list[int]] = {}
+        for replacement in found:
+            if "workflow" in replacement:
+                yield from cancel_workflow(UUID(replacement["workflow"]), project=replacement["project"])
+            elif "seq" in replacement:
+                queues.setdefault((replacement["project"], replacement["queue"]), []).append(replacement["seq"])
+        seqs = []
+        for (project, queue), mine in queues.items():
+            if (row := (yield from find(project, queue))) is not None:
+                places = [JobState.READY, JobState.DELAYED, JobState.LEASED]
+                seqs += [job.seq for job in (yield from remove_steps(row.id, mine, places))]
+                yield "leases_taken", {"queues": arrays.integers([row.id])}
+
+
+_STATES = {state.label: int(state) for state in JobState}
+
+
+def _number(state: str) -> int:
+    if not isinstance(state, str) or state not in _STATES:
+        raise InvalidOption(f"a state is one of {', '.join(_STATES)}; it is {state!r}.")
+    return _STATES[state]
+
+
+@operation
+def cancel(
+    queue: str, *, keys: Sequence[str] = (), seqs: Sequence[int] = (), project: str = "", running: bool = False
+) -> Steps[list[tuple[int, str | None]]]:
+    """Take out the named jobs that have not started (ready or delayed); with ``running`` those that run, too.
+
+    A claim that runs at the same time wins or loses, never both. Who runs a job that is taken out is told at the
+    commit, and nothing that it says of the job counts any more.
+    Return (seq, key) of the jobs that were taken out; what is missing was started, finished or never there.
+    """
+    check_place(project, queue)
+    if len(check_list(keys, "the keys")) > MAX_BATCH:
+        raise BatchTooLarge(f"one call cancels at most {MAX_BATCH} jobs; there are {len(keys)}.")
+    for key in keys:
+        check_text(key, "a key", MAX_KEY_BYTES)
+    wanted = check_seqs(seqs)
+    rows = yield "key_seqs", {"project": project, "queue": queue, "keys": arrays.texts(keys)}
+    if not rows:
+        return []
+    (queue_id, _), *_ = rows
+    wanted = sorted({*wanted, *(seq for _, seq in rows if seq is not None)})
+    places = [JobState.READY, JobState.DELAYED, *([JobState.LEASED] if running else [])]
+    gone = yield from remove_steps(queue_id, wanted, places)
+    if any(job.state == JobState.LEASED for job in gone):
+        yield "leases_taken", {"queues": arrays.integers([queue_id])}
+    yield from cancel_replacements([job.seq for job in gone])
+    for job in gone:
+        yield from announce("cancelled", queue=queue, project=project, seq=job.seq, key=job.key, name=job.name)
+    return [(job.seq, job.key) for job in gone]
+
+
+@operation
+def purge(
+    queue: str,
+    *,
+    states: Sequence[str] = ("ready", "delayed"),
+    before: int | None = None,
+    tag: str | None = None,
+    tag_prefix: str | None = None,
+    project: str = "",
+    size: int = 1_000,
+) -> Steps[int]:
+    """Remove at most ``size`` jobs of a queue by state, number or tag; call again until it returns 0.
+
+    ``states``: any of ``ready``, ``delayed``, ``leased``, ``dead``, ``record``; ``before``: only lower numbers.
+    """
+    numbers = [_number(state) for state in check_list(states, "the states")]
+    if tag is not None:
+        check_text(tag, "tag", MAX_TAG_BYTES)
+    if tag_prefix is not None:
+        check_text(tag_prefix, "tag_prefix", MAX_TAG_BYTES)
+    if before is not None:
+        check_integer(before, "before", 0, MAX_SEQ)
+    size = check_count(size, "size", 10_000, 1)
+    info = yield from require(project, queue, leases=False)
+    rows = yield (
+        "purge",
+        {
+            "queue": info.id,
+            "states": arrays.integers(numbers),
+            "before": before,
+            "tag": tag,
+            "tag_prefix": tag_prefix,
+            "size": size,
+        },
+    )
+    places = list(dict.fromkeys(numbers))
+    return len((yield from remove_steps(info.id, [seq for (seq,) in rows], places, reason="purged")))
+
+
+logger = logging.getLogger("django_leasequeue")
+
+#: Records that one statement removes.
+TRIM = 1_000
+
+
+class _Room(NamedTuple):
+    """The figures of a capped topic: at most ``records`` and ``bytes`` are live; ``None`` when nobody counted."""
+
+    name: str
+    type: str
+    cap_records: int
+    cap_bytes: int
+    discard: str
+    records: int | None
+    bytes: int | None
+
+    @property
+    def over(self) -> tuple[int, int]:
+        """Records and bytes above the cap, 0 and 0 when there is room."""
+        return (
+            max((self.records or 0) - self.cap_records, 0) if self.cap_records else 0,
+            max((self.bytes or 0) - self.cap_bytes, 0) if self.cap_bytes else 0,
+        )
+
+
+def enforce_cap(queue_id: int, seqs: Sequence[int], *, dead_letters: bool = False) -> Steps[None]:
+    """Steps that make a topic keep its cap after records were written, in the writer's transaction."""
+    (noted,) = yield "cap_note", {"queue": queue_id, "seqs": arrays.integers(seqs)}
+    room = _Room._make(noted)
+    # Logs lose records only to those who say so. A queue loses them with every ack: the figures are a bound there.
+    if None in (room.records, room.bytes) or (room.type == QueueType.QUEUE and any(room.over)):
+        ((records, size),) = yield "cap_count", {"queue": queue_id}
+        room = room._replace(records=records, bytes=size)
+    if any(room.over) and room.discard == Discard.REJECT:
+        limit = " and ".join(
+            f"{cap} {what}" for cap, what in ((room.cap_records, "records"), (room.cap_bytes, "bytes")) if cap
+        )
+        full = f"{room.name!r} is full: its cap is {limit}."
+        if dead_letters:
+            logger.warning("%s Dead letters are written to it all the same. Deal with them, or raise the cap.", full)
+            return
+        raise QueueFull(f"{full} Nothing was written. Consume or delete records, or raise the cap.")
+    while any(room.over):
+        records, size = room.over
+        oldest = [
+            seq for (seq,) in (yield "cap_trim", {"queue": queue_id, "records": records, "bytes": size, "size": TRIM})
+        ]
+        gone = yield from remove_steps(queue_id, oldest, JobState.values, reason="cap", gap="cap")
+        if not gone:  # others took them meanwhile: the next write sees to it
+            return
+        room = room._replace(
+            records=(room.records or 0) - len(gone), bytes=(room.bytes or 0) - sum(job.bytes for job in gone)
+        )

@@ -1,4 +1,4 @@
-"""What is known of a job from outside: its status, its result, and how long that is remembered."""
+"""What is known of a job from outside: status, progress, result, and the notice of its end."""
 
 from __future__ import annotations
 
@@ -7,21 +7,25 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from ...enums import JobState, ResultState
-from ...exceptions import BatchTooLarge, LeaseQueueError
-from .. import arrays, codec
-from ..large import reading
-from ..large.reference import is_reference
+from ...exceptions import BatchTooLarge, InvalidOption, LeaseQueueError, PayloadTooLarge
+from .. import arrays, codec, payloads
+from ..leases.holders import check_scope, outcome_steps, scope_parameters, token_steps
 from ..limits import (
     MAX_BATCH,
+    MAX_CHANNEL_BYTES,
     MAX_KEY_BYTES,
+    MAX_SEQ,
     MAX_SPAN_MS,
     check_integer,
     check_list,
     check_place,
     check_seqs,
     check_text,
+    check_token,
 )
 from ..operation import Steps, only, operation
+from ..rows import Settled
+from ..store import is_reference
 from .remove import remove_steps
 
 #: Bytes (as stored) of a result that comes together with the status; a larger one is read by itself.
@@ -113,37 +117,20 @@ class Status(NamedTuple):
         )
 
 
-def _keys(keys: Sequence[str]) -> list[str]:
-    if len(check_list(keys, "the keys")) > MAX_BATCH:
-        raise BatchTooLarge(f"one call names at most {MAX_BATCH} keys; there are {len(keys)}. Split them.")
-    return list(dict.fromkeys(check_text(key, "key", MAX_KEY_BYTES) for key in keys))
-
-
 @operation
 def status(
-    queue: str,
-    *,
-    keys: Sequence[str] = (),
-    seqs: Sequence[int] = (),
-    inline: int | None = None,
-    project: str = "",
+    queue: str, *, keys: Sequence[str] = (), seqs: Sequence[int] = (), inline: int | None = None, project: str = ""
 ) -> Steps[list[Status]]:
     """Read what is known of jobs of one queue, by key or number: live ones first, then remembered results.
 
     A key stands for one job: the last that was enqueued with it.
     """
     check_place(project, queue)
-    rows = yield (
-        "job_status",
-        {
-            "project": project,
-            "queue": queue,
-            "keys": arrays.texts(_keys(keys)),
-            "seqs": arrays.integers(check_seqs(seqs)),
-            "inline": inline,
-        },
-    )
-    return [Status._make(row) for row in rows]
+    if len(check_list(keys, "the keys")) > MAX_BATCH:
+        raise BatchTooLarge(f"one call names at most {MAX_BATCH} keys; there are {len(keys)}. Split them.")
+    named = arrays.texts(dict.fromkeys(check_text(key, "key", MAX_KEY_BYTES) for key in keys))
+    asked = {"project": project, "queue": queue, "keys": named, "seqs": arrays.integers(check_seqs(seqs))}
+    return [Status._make(row) for row in (yield "job_status", {**asked, "inline": inline})]
 
 
 def complete_steps(found: Status) -> Steps[Status]:
@@ -156,7 +143,7 @@ def complete_steps(found: Status) -> Steps[Status]:
         rows = yield "result_json", {"seq": found.seq}
         found = found._replace(result_json=only(rows))
     if is_reference(found.result_json):
-        (found,) = yield from reading.steps([found], reading.RESULT)
+        (found,) = yield from payloads.steps([found], payloads.RESULT)
         text, body = found.result_json, found.result_body
         return found._replace(
             result_size=None if text is None else len(text), body_size=None if body is None else len(body)
@@ -164,7 +151,7 @@ def complete_steps(found: Status) -> Steps[Status]:
     if found.result_body is None and found.body_size is not None:
         whole = bytearray()
         while len(whole) < found.body_size:
-            piece = yield from slice_steps(found.seq, len(whole))
+            piece = yield from result_slice(found.seq, len(whole))
             if not piece:
                 break
             whole += piece
@@ -172,17 +159,12 @@ def complete_steps(found: Status) -> Steps[Status]:
     return found
 
 
-def slice_steps(seq: int, start: int, size: int = SLICE_BYTES) -> Steps[bytes | None]:
-    """Steps that read ``size`` bytes of a binary result from ``start``; ``None`` when it is not there any more."""
-    rows = yield "result_slice", {"seq": seq, "start": start, "size": size}
-    piece: bytes | None = only(rows)
-    return piece
-
-
 @operation
 def result_slice(seq: int, start: int, size: int = SLICE_BYTES) -> Steps[bytes | None]:
     """Read one slice of a binary result: empty behind its end, ``None`` when it is not there any more."""
-    return (yield from slice_steps(check_integer(seq, "the number of a job", 0, 2**63 - 1), start, size))
+    check_integer(seq, "the number of a job", 0, MAX_SEQ)
+    piece: bytes | None = only((yield "result_slice", {"seq": seq, "start": start, "size": size}))
+    return piece
 
 
 @operation
@@ -221,3 +203,99 @@ def _keep_for(
         if ended is not None:
             return found, ended
     raise LeaseQueueError("The job went elsewhere five times in a row; try the call again.")
+
+
+#: Bytes of one job's progress.
+MAX_PROGRESS_BYTES = 65_536
+
+
+class Progress(NamedTuple):
+    """How far one leased job is: ``value`` is any JSON."""
+
+    seq: int
+    token: int | None
+    value: Any
+
+
+@operation
+def progress(reports: Sequence[Progress], node: str, *, project: str = "", queue: str | None = None) -> Steps[Settled]:
+    """Keep what held jobs report. It stays over retries until the next report."""
+    scope = check_scope(node, project, queue)
+    if len(check_list(reports, "the reports")) > MAX_BATCH:
+        raise InvalidOption(f"one call reports on at most {MAX_BATCH} jobs; there are {len(reports)}.")
+    unique = {report.seq: report for report in reports}
+    check_seqs(list(unique))
+    if not unique:
+        return Settled({})
+    values = {seq: codec.dumps(report.value, "the progress") for seq, report in unique.items()}
+    if any(len(text.encode()) > MAX_PROGRESS_BYTES for text in values.values()):
+        raise PayloadTooLarge(f"the progress of a job is at most {MAX_PROGRESS_BYTES} bytes of JSON.")
+    asked = {seq: check_token(report.token) for seq, report in unique.items()}
+    tokens = yield from token_steps(asked, scope)
+    seqs = sorted(seq for seq, token in tokens.items() if token is not None)
+    kept: set[int] = set()
+    if seqs:
+        params = scope_parameters(tokens, scope, seqs)
+        rows = yield "progress", {**params, "values": arrays.texts([values[seq] for seq in seqs])}
+        kept = {seq for seq, *_ in rows}
+    return Settled((yield from outcome_steps(asked, kept, scope)))
+
+
+#: Characters of all the channels of one job: about 80 processes that wait for the same one.
+MAX_CHANNELS_LENGTH = 4_096
+#: Looks at a job that goes from place to place meanwhile.
+_TRIES = 5
+
+
+@operation
+def join(seq: int, channel: str) -> Steps[bool | None]:
+    """Have the end of a live job told on ``channel`` as well, beside those that are told already."""
+    params = {
+        "seq": check_seqs([seq])[0],
+        "channel": check_text(channel, "the channel", MAX_CHANNEL_BYTES),
+        "room": MAX_CHANNELS_LENGTH,
+    }
+    for _ in range(_TRIES):
+        rows = yield "reply_join", params
+        if not rows:
+            return None
+        (_, told), *_ = rows
+        if told is not None:
+            return bool(told)
+    return False
+
+
+@operation
+def join_key(key: str, queue: str, channel: str, *, project: str = "") -> Steps[tuple[int | None, bool]]:
+    """Have the end of the last job with a key told on ``channel``: see ``join``."""
+    found = yield from status(queue, keys=[key], project=project)
+    if not found:
+        return None, False
+    told = yield from join(found[0].seq, channel)
+    return found[0].seq, bool(told)
+
+
+@operation
+def ended(seqs: Sequence[int]) -> Steps[list[int]]:
+    """Return which of these jobs (at most 1,000) do not live any more: done, failed, dead, cancelled or removed."""
+    rows = yield "reply_check", {"seqs": arrays.integers(check_seqs(seqs))}
+    return [seq for (seq,) in rows]
+
+
+class Reply(NamedTuple):
+    """The result of a completed job. JSON stays text until it is read."""
+
+    seq: int
+    created_at: datetime
+    result_json: str | None
+    result_body: bytes | None
+
+    @property
+    def key(self) -> None:
+        """Not read: who asks by number has it."""
+
+
+def result_steps(seqs: Sequence[int], inline: int) -> Steps[dict[int, Reply]]:
+    """Steps that read results of completed jobs: a fifth of the cost of ``status``."""
+    rows = yield "reply_results", {"seqs": arrays.integers(seqs), "inline": inline}
+    return {reply.seq: reply for reply in map(Reply._make, rows) if not is_reference(reply.result_json)}

@@ -7,10 +7,9 @@ from typing import Any, NamedTuple
 
 from ...exceptions import LeaseQueueError, QueueNotFound
 from .. import arrays
-from ..operation import BEGIN, Steps, operation
-from ..topics import caps
+from ..operation import Steps, operation
 from .enqueue import EnqueueRow, rows_steps
-from .keys import DUPLICATE, holder_steps
+from .remove import DUPLICATE, enforce_cap, holder_steps
 
 #: Dead letters that one statement takes out.
 REPLAYED = 1_000
@@ -25,16 +24,13 @@ class Replayed(NamedTuple):
     freed: str
 
 
-def _place(parts: Sequence[str], low: int, high: int) -> dict[str, Any]:
-    return {"parts": "{" + ",".join(parts) + "}", "low": low, "high": high}
-
-
 @operation
 def lock_replayed(kind: str, parts: Sequence[str], low: int, high: int, *, project: str = "") -> Steps[list[Replayed]]:
     """Lock ``jobs`` (dead letters) or ``results`` that a range of the stage replays, in the caller's transaction."""
     taken = []
+    named = "{" + ",".join(parts) + "}"
     for start in range(low, high, REPLAYED):
-        place = {**_place(parts, start, min(start + REPLAYED, high)), "project": project}
+        place = {"parts": named, "low": start, "high": min(start + REPLAYED, high), "project": project}
         found = yield f"replay_{kind}", place
         for seq, homeless, _ in found:
             if homeless:
@@ -88,7 +84,7 @@ def enqueue_staged(
 
     The rows stay where they are: the caller forgets them with the transaction, or after it.
     """
-    place = _place(parts, low, high)
+    place = {"parts": "{" + ",".join(parts) + "}", "low": low, "high": high}
     rows = yield "stage_jobs", {**place, "ids": None}
     absent = dict.fromkeys(("origins", "delays", "flows", "id_ends", "tagged"), arrays.EMPTY)
     common = {"project": project, "origin": origin, **absent}
@@ -99,16 +95,10 @@ def enqueue_staged(
 
 
 def _add(staged: _Staged, place: dict[str, Any], params: dict[str, Any]) -> Steps[int]:
-    answers = yield from rows_steps(params, create=False)
-    capped = answers[0].capped
-    if capped is not None:
-        yield BEGIN, {}
-        yield from caps.lock_steps(capped)
-        params["locked"] = True
-        answers = yield from rows_steps(params, create=False)
+    answers, capped = yield from rows_steps(params, create=False)
     seqs = yield from _with_freed(staged, answers, place, params)
     if capped is not None:
-        yield from caps.enforce_steps(capped, seqs)
+        yield from enforce_cap(capped, seqs)
     return len(seqs)
 
 
@@ -131,5 +121,5 @@ def _with_freed(
         found = yield from holder_steps(params["project"], params["queue"], params["keys"])
         if found and all(holder.verdict == DUPLICATE for holder in found):
             return seqs
-        answers = yield from rows_steps(params, create=False)
+        answers, _ = yield from rows_steps(params, create=False)
     raise LeaseQueueError("A key was taken and freed again five times in a row; write again.")

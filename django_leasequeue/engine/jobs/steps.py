@@ -1,23 +1,31 @@
-"""Steps of running jobs: what each has returned is kept, so that a later delivery goes on behind it."""
+"""Steps of running jobs: what each has returned is kept, so that a later delivery goes on behind it.
+
+A step may wait for an event, which is emitted once and kept for those that wait later. Workers over HTTP name their
+jobs by ``Lease``: nothing is known here of their runs.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from ...exceptions import PayloadTooLarge
-from .. import arrays, codec
-from ..large import reading
-from ..large.reference import Reference
-from ..large.writing import Content, large_parts, link_steps, put_steps, result_limit
-from ..leases.sweep import promote_steps
-from ..limits import MAX_STEP_NAME, MAX_STEPS
+from ... import conf
+from ...exceptions import InvalidOption, LeaseLost, PayloadTooLarge
+from .. import arrays, codec, payloads
+from ..leases.settle import release
+from ..leases.sweep import promote
+from ..limits import MAX_KEPT_NAME_BYTES, MAX_SPAN_MS, MAX_STEP_NAME, MAX_STEPS, check_integer, check_text, seconds_of
 from ..operation import BEGIN, Steps, operation
+from ..payloads import Content, large_parts, link_steps, put_steps, result_limit
+from ..rows import Release
+from ..store import Reference
+from .read import MAX_PAGE_BYTES
 
 #: Where a step's value stands in its row.
-VALUE = reading.Columns("value", None)
+VALUE = payloads.Columns("value", None)
 
 
 def event_step(event: str) -> str:
@@ -59,7 +67,7 @@ def read_steps(seq: int) -> Steps[dict[str, KeptStep]]:
 @operation
 def load_step(step: KeptStep) -> Steps[str]:
     """Return the value of a step as JSON text, from the storage of large payloads if it is there."""
-    (loaded,) = yield from reading.steps([step], VALUE)
+    (loaded,) = yield from payloads.steps([step], VALUE)
     return loaded.value
 
 
@@ -119,7 +127,7 @@ def rouse_job(seq: int) -> Steps[list[tuple[str, str | None]]]:
     if not queues:
         return []
     over = yield "step_rouse", {"seq": seq}
-    yield from promote_steps(sorted(queue for (queue,) in queues), 1)
+    yield from promote(sorted(queue for (queue,) in queues), 1)
     return [(name, event) for name, event in over]
 
 
@@ -135,4 +143,165 @@ def wake_waiting(seqs: Sequence[int]) -> Steps[None]:
     """Make jobs due whose event was emitted while they went to wait for it."""
     queues = [queue for (queue,) in (yield "step_wake", {"seqs": arrays.integers(seqs)})]
     if queues:
-        yield from promote_steps(sorted(queues), 1)
+        yield from promote(sorted(queues), 1)
+
+
+#: Bytes of an event's name.
+MAX_EVENT_NAME = 512
+#: Jobs that one event wakes at once; the reaper wakes the others.
+MAX_WOKEN = 10_000
+#: Names that begin so are ours; the end of a job, of a workflow.
+RESERVED, ENDED, WORKFLOW_ENDED = "$", "$result:", "$workflow:"
+ENDED_KEPT_MS = 60_000
+#: For how long an event is kept.
+RETENTION = timedelta(days=7)
+
+
+def check_event_name(name: Any) -> str:
+    """Return the name of an event."""
+    return check_text(name, "the name of an event", MAX_EVENT_NAME)
+
+
+def result_event(seq: int) -> str:
+    """Return the name of the event that the end of a job is: the reaper emits it where a job waits for it."""
+    return f"{ENDED}{seq}"
+
+
+def workflow_event(uid: str) -> str:
+    """Return the name of the event that the end of a workflow is."""
+    return f"{WORKFLOW_ENDED}{uid}"
+
+
+@operation
+def emit(name: str, payload: Any = None, *, project: str = "", retention: timedelta | float = RETENTION) -> Steps[bool]:
+    """Say that an event has happened: jobs of the project that wait for it go on, and those that will wait for it.
+
+    It is part of the caller's transaction, and until its end no other session can emit an event of this name.
+    """
+    if check_event_name(name).startswith(RESERVED):
+        raise InvalidOption(f"names of events that begin with {RESERVED!r} are reserved; it is {name!r:.80}.")
+    text = codec.dumps(payload, "the payload of an event")
+    if len(text.encode()) > (limit := conf.settings.MAX_PAYLOAD_BYTES):
+        raise PayloadTooLarge(f"the payload of an event is at most {limit} bytes of JSON: keep it elsewhere.")
+    keep = check_integer(int(seconds_of(retention, "the retention") * 1_000), "the retention in ms", 1, MAX_SPAN_MS)
+    return (yield from _emit(project, name, text, keep))
+
+
+def _emit(project: str, name: str, payload: str, keep_ms: int) -> Steps[bool]:
+    place = {"project": project, "name": name, "payload": payload, "keep": keep_ms, "size": MAX_WOKEN}
+    ((first, queues),) = yield "event_emit", place
+    if queues:
+        yield from promote(sorted(queues), 1)
+    return bool(first)
+
+
+@operation
+def emit_end(seq: int, *, project: str = "") -> Steps[bool]:
+    """Emit the end of a job: what waits for it, or is about to, goes on before the reaper looks."""
+    return (yield from _emit(project, result_event(seq), "null", ENDED_KEPT_MS))
+
+
+@operation
+def emit_ended(after: tuple[str, str], size: int) -> Steps[tuple[str, str] | None]:
+    """Emit the ends of jobs and workflows that jobs wait for, a batch of them; return where the next one begins."""
+    rows = yield "step_results", {"event": after[0], "project": after[1], "size": size}
+    for event, project, ended in rows:
+        if ended:
+            yield from _emit(project, event, "null", ENDED_KEPT_MS)
+    return (rows[-1][0], rows[-1][1]) if len(rows) == size else None
+
+
+#: Steps of one page.
+MAX_STEP_PAGE = 1_000
+_NAME = re.compile(rf"[^#]{{1,{MAX_STEP_NAME}}}(#[1-9][0-9]{{0,4}})?\Z", re.DOTALL)
+
+
+class Lease(NamedTuple):
+    """A job as its worker names it: the topic, and the lease that the claim gave."""
+
+    queue: str
+    seq: int
+    token: int
+    node: str
+    project: str = ""
+
+
+class RecordedStep(NamedTuple):
+    """The record of a step: its value (JSON text), and whether this call wrote it."""
+
+    value: str
+    new: bool
+
+
+def check_step_name(name: str) -> str:
+    """Return the name that a step is kept by: 1 to 200 characters, of a repeated one with its number (``page#2``)."""
+    check_text(name, "the name of a step", MAX_KEPT_NAME_BYTES)
+    if not _NAME.match(name):
+        raise InvalidOption(
+            f"the name of a step has 1 to {MAX_STEP_NAME} characters, and '#' only before the number of a repeated one"
+            f" (page#2); it is {name!r:.250}."
+        )
+    return name
+
+
+def _place(lease: Lease, name: str | None = None) -> Steps[tuple[int, int]]:
+    """Return a job's delivery and the number of its next step; there may be no more than ``MAX_STEPS``."""
+    rows = yield "step_place", lease._asdict()
+    if not rows:
+        raise LeaseLost(lease.seq)
+    ((delivery, kept, last),) = rows
+    if name is not None and kept >= MAX_STEPS and not (yield "step_get", {"seq": lease.seq, "name": name}):
+        raise InvalidOption(f"a job has at most {MAX_STEPS} steps: do more in each, or enqueue jobs for them.")
+    return delivery, last + 1
+
+
+@operation
+def step_page(lease: Lease, after: int = 0, size: int = MAX_STEP_PAGE) -> Steps[tuple[Sequence[KeptStep], int | None]]:
+    """Read the steps of a leased job that are done, a page of them in their order."""
+    yield from _place(lease)
+    rows = yield "step_page", {"seq": lease.seq, "after": after, "size": size, "bytes": MAX_PAGE_BYTES}
+    found = [KeptStep._make(row) for row in rows]
+    whole = yield from payloads.page_steps(found, MAX_PAGE_BYTES, VALUE)
+    if not whole:
+        return [], None
+    last = whole[-1].number
+    return whole, last if (yield "step_page", {"seq": lease.seq, "after": last, "size": 1, "bytes": 0}) else None
+
+
+@operation
+def record_step(lease: Lease, name: str, value: str) -> Steps[RecordedStep]:
+    """Keep what a step of a leased job has returned, unless it is kept already."""
+    check_step_name(name)
+    place = yield from _place(lease, name)
+    held, new = yield from keep_step(lease.seq, lease.token, lease.node, name, value, *place)
+    if not held:
+        raise LeaseLost(lease.seq)
+    if new:
+        return RecordedStep(value, True)
+    ((_, first, number),) = yield "step_get", {"seq": lease.seq, "name": name}
+    if first is None:
+        raise InvalidOption(f"the step {name!r} of the job is a sleep or a wait: a step needs another name.")
+    return RecordedStep((yield from load_step(KeptStep(name, first, number))), False)
+
+
+@operation
+def suspend_job(
+    lease: Lease, name: str, *, event: str | None = None, delay_ms: int | None = None, until: datetime | None = None
+) -> Steps[Waited]:
+    """Let a leased job sleep or wait for an event: it is given back, and claimed again when that is over.
+
+    Call ``wake_waiting`` when this has committed and it waits for an event.
+    """
+    check_step_name(name)
+    yield BEGIN, {}
+    place = yield from _place(lease, name)
+    times: dict[str, Any] = {"event": event, "delay_ms": delay_ms, "until": until}
+    waited = yield from wait_step(lease.seq, lease.token, lease.node, name, *place, **times)
+    if waited is None:
+        raise LeaseLost(lease.seq)
+    if waited.value is None:
+        back = [Release(lease.seq, lease.token, max(waited.left_ms, 0))]
+        settled = yield from release(back, lease.node, project=lease.project, queue=lease.queue, suspended=True)
+        if lease.seq not in settled.released:
+            raise LeaseLost(lease.seq)
+    return waited

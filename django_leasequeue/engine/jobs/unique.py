@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -12,9 +12,8 @@ from .. import arrays
 from ..leases.sweep import promote
 from ..operation import BEGIN, Steps, announce
 from ..rows import Enqueued, EnqueueStatus, NewJob
-from .keys import existing
 from .new_jobs import check_job, is_unique, payloads
-from .remove import remove_steps
+from .remove import existing, remove_steps
 
 #: Verdicts of the statement ``unique_look``: the job holds the key and was not started; it holds it; it is free.
 _WAITS, _HOLDS, _FREE = 0, 1, 2
@@ -35,6 +34,12 @@ class _Ask(NamedTuple):
     #: Place of that job in the call; the other calls for the key are answered with the same one.
     place: int
     conflict: str
+
+    def kept(self, result_ttl_ms: int) -> _Ask:
+        """Return this with a result of the job that is kept for as long as the key holds, at least."""
+        usual = result_ttl_ms if self.job.result_ttl_ms is None else self.job.result_ttl_ms
+        span = self.job.unique_for_ms or 0
+        return self._replace(job=self.job._replace(result_ttl_ms=span)) if span > usual else self
 
 
 class _Key(NamedTuple):
@@ -74,7 +79,7 @@ def unique_steps(
     found: dict[str, Enqueued] = {}
     if all(ask.conflict == "ignore" for ask in asks.values()):
         # A key that is held is the usual case of callers who do not mind: it costs them no transaction.
-        rows = yield from _look(project, queue, list(asks))
+        rows = yield from _look(project, queue, asks)
         found = {row.key: existing(row.seq, row.state) for row in rows if row.verdict != _FREE}
         if len(found) == len(asks) and all(is_unique(job) for job in jobs):
             return _answers(jobs, asks, found, {})
@@ -83,20 +88,18 @@ def unique_steps(
     queue_id, result_ttl_ms, before = yield from _take(project, queue, open_keys, hold)
     if before:
         found |= yield from _decided(project, queue, queue_id, [asks[key] for key in open_keys if key in before])
-    asks = {key: ask._replace(job=_kept(ask.job, result_ttl_ms)) for key, ask in asks.items()}
+    asks = {key: ask.kept(result_ttl_ms) for key, ask in asks.items()}
     new = yield from _made(queue, project, queue_id, jobs, asks, found, add)
     made = [ask for key, ask in asks.items() if key not in found and new[ask.place].status is EnqueueStatus.QUEUED]
     if made:
-        yield (
-            "unique_note",
-            {
-                "queue": queue_id,
-                "keys": arrays.texts(ask.key for ask in made),
-                "seqs": arrays.integers(new[ask.place].seq for ask in made),
-                "spans": arrays.integers(ask.job.unique_for_ms for ask in made),
-                "starts": arrays.integers(int(ask.job.unique_until == "start") for ask in made),
-            },
-        )
+        note = {
+            "queue": queue_id,
+            "keys": arrays.texts(ask.key for ask in made),
+            "seqs": arrays.integers(new[ask.place].seq for ask in made),
+            "spans": arrays.integers(ask.job.unique_for_ms for ask in made),
+            "starts": arrays.integers(int(ask.job.unique_until == "start") for ask in made),
+        }
+        yield "unique_note", note
     return _answers(jobs, asks, found, new)
 
 
@@ -134,9 +137,9 @@ def _answers(
     return answers
 
 
-def _look(project: str, queue: str, keys: Sequence[str], *, free: bool = False) -> Steps[list[_Key]]:
-    rows = yield "unique_look", {"project": project, "queue": queue, "keys": arrays.texts(keys), "free": free}
-    return [_Key._make(row) for row in rows]
+def _look(project: str, queue: str, keys: Iterable[str], *, free: bool = False) -> Steps[list[_Key]]:
+    asked = {"project": project, "queue": queue, "keys": arrays.texts(keys), "free": free}
+    return [_Key._make(row) for row in (yield "unique_look", asked)]
 
 
 def _take(
@@ -161,7 +164,7 @@ def _decided(project: str, queue: str, queue_id: int, asks: Sequence[_Ask]) -> S
     found: dict[str, Enqueued] = {}
     left = {ask.key: ask for ask in asks}
     for _ in range(_ROUNDS):
-        rows = yield from _look(project, queue, list(left), free=True)
+        rows = yield from _look(project, queue, left, free=True)
         wanted = {row.seq for row in rows if row.verdict == _WAITS and left[row.key].conflict != "ignore"}
         locked = yield from _lock(queue_id, wanted)
         again = {}
@@ -197,15 +200,8 @@ def _change(queue: str, project: str, queue_id: int, seq: int, ask: _Ask) -> Ste
     delay = ask.job.delay_ms if ask.job.run_at is None else None
     ((state, due),) = yield "unique_move", {"seq": seq, "run_at": ask.job.run_at, "delay": delay}
     if due:
-        yield from promote([queue_id]).steps()
+        yield from promote([queue_id])
     return existing(seq, state)
-
-
-def _kept(job: NewJob, result_ttl_ms: int) -> NewJob:
-    """Return the job with a result that is kept for as long as the key holds, at least."""
-    usual = result_ttl_ms if job.result_ttl_ms is None else job.result_ttl_ms
-    span = job.unique_for_ms or 0
-    return job._replace(result_ttl_ms=span) if span > usual else job
 
 
 def _made(

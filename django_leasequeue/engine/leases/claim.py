@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...exceptions import InvalidOption, LargePayloadLost, LargeStorageError, LeaseQueueError, NotAQueue, QueueNotFound
-from .. import arrays
+from .. import arrays, payloads
 from ..dead import deadletter
 from ..flow.advance import NOTHING, Advanced, advance_steps, return_steps
-from ..large import reading
 from ..limits import (
     MAX_BATCH,
     MAX_CHANNEL_BYTES,
@@ -28,7 +27,7 @@ from ..limits import (
 from ..operation import BEGIN, Steps, only, operation
 from ..rows import Failure, LeasedJob, Release
 from . import sweep
-from .claim_cursor import DELAYED, EXPIRED, LEASES, NO_FLOORS, TURNS, ClaimCursor, QueueLook
+from .floor import DELAYED, EXPIRED, LEASES, NO_FLOORS, TURNS, ClaimCursor, QueueLook
 from .settle import release
 
 logger = logging.getLogger("django_leasequeue")
@@ -92,31 +91,14 @@ def claim_steps(
     place (or at the back, option ``requeue``) before any sweep ran. Jobs that used up their deliveries are moved aside
     and the claim goes on, so a batch never shrinks because of them. The payloads are at most 16 MiB together.
 
-    Args:
-        queues: one name, or several in order of preference (at most 100).
-        node: the worker's identity, 1 to 128 bytes.
-        size: how many at most, cut to 1,000.
-        starts: how many of them start at once; all, by default. No more come whose limit has a rate.
-        project: the tenant.
-        lease_ms: length of the lease, clamped to 100..86,400,000; ``None`` for the queue's.
-        grace_ms: how long a message with a TTL outlives the lease at least, clamped to 0..86,400,000.
-        tag: only jobs with this tag.
-        tags: only jobs with one of these tags (at most 20), in the queue's order whatever their tag.
-        connection: ``channel`` or ``channel:mark`` of a stream: what it holds is released when it drops; the channel
-            is notified when another session settles one of its jobs.
-        cursor: where a busy claimer left off, so that it does not walk again over what it claimed a moment ago.
-        skip_coalesced: nothing of queues with ``claim_jitter_ms``: their jobs are dealt to all who ask in that window.
-        alone: a job whose lease expired comes with no other (workers run it apart: it may kill its process).
-        strict: whether a missing queue is an error (workers of several queues go on without it).
-        load: whether payloads that stand in a storage come along (``load_steps``); else ``LeasedJob.loaded`` gets them.
-
-    Returns:
-        The leased jobs in claim order; fewer than ``size``, or none, when no more are ready.
-
-    Raises:
-        QueueNotFound, NotAQueue: with ``strict``, for a single queue.
-        InvalidOption: an argument is not allowed.
-        LargeStorageError: all that is there are jobs whose payloads stand in a storage that is away.
+    ``queues``: one name, or several in order of preference. ``starts``: how many of the jobs start at once (by default
+    all); no more come whose limit has a rate. ``lease_ms``: ``None`` for the queue's. ``grace_ms``: how long a message
+    with a TTL outlives the lease at least. ``tag`` or ``tags``: only jobs with one of them. ``connection``: ``channel``
+    or ``channel:mark`` of a stream: what it holds is released when it drops; the channel is notified when another
+    session settles one of its jobs. ``cursor``: where a busy claimer left off. ``skip_coalesced``: nothing of queues
+    with ``claim_jitter_ms``, whose jobs are dealt to all who ask in that window. ``alone``: a job whose lease expired
+    comes with no other, for it may kill its process. ``strict``: whether a missing queue is an error. ``load``: whether
+    payloads that stand in a storage come along (``load_steps``); else ``LeasedJob.loaded`` gets them.
     """
     wanted = [queues] if isinstance(queues, str) else check_list(queues, "what to claim from, the names of queues,")
     check_place(project, *wanted)
@@ -141,7 +123,7 @@ def claim_steps(
     if not size:
         return []
     jobs, looks = yield from _claim(names, place, params, size, cursor, size if starts is None else starts)
-    if load and reading.any_large(jobs):
+    if load and payloads.any_large(jobs):
         return (yield from load_steps(jobs, node, project))
     if strict and not jobs and len(names) == 1:
         if not looks:
@@ -160,12 +142,12 @@ def load_steps(jobs: Sequence[LeasedJob], node: str, project: str) -> Steps[list
     What is beyond that goes back at once, and what stands in a storage that is away after ``AWAY_MS``: neither counts
     as a delivery. A payload that is lost is the failure of its job's attempt.
     """
-    count = reading.fitting(jobs, MAX_CLAIM_BYTES)
+    count = payloads.fitting(jobs, MAX_CLAIM_BYTES)
     back = [Release(job.seq, job.token, 0) for job in jobs[count:]]
     failed: list[Release] = []
     loaded: list[LeasedJob] = []
     away: LeaseQueueError | None = None
-    for job, found in zip(jobs, (yield from reading.try_steps(jobs[:count])), strict=False):
+    for job, found in zip(jobs, (yield from payloads.try_steps(jobs[:count])), strict=False):
         if isinstance(found, LargePayloadLost):
             failed.append(Release(job.seq, job.token, failure=lost_failure(found)))
         elif isinstance(found, LeaseQueueError):
@@ -174,18 +156,20 @@ def load_steps(jobs: Sequence[LeasedJob], node: str, project: str) -> Steps[list
         else:
             loaded.append(found)
     if back:
-        yield from release(back, node, project=project, unstarted=True).steps()
+        yield from release(back, node, project=project, unstarted=True)
     if failed:
-        yield from release(failed, node, project=project).steps()
+        yield from release(failed, node, project=project)
     if away is not None and not loaded:
         raise LargeStorageError(str(away), away)
     return loaded
 
 
+_LOST = f"{LargePayloadLost.__module__}.{LargePayloadLost.__qualname__}"
+
+
 def lost_failure(error: LargePayloadLost) -> Failure:
     """Return what is kept of an attempt whose payload was lost."""
-    name = f"{LargePayloadLost.__module__}.{LargePayloadLost.__qualname__}"
-    return Failure(name, str(error), fingerprint=name)
+    return Failure(_LOST, str(error), fingerprint=_LOST)
 
 
 @operation
@@ -196,7 +180,7 @@ def load_hands(
     loaded: list[list[LeasedJob]] = []
     for jobs, node in zip(hands, nodes, strict=True):
         try:
-            loaded.append((yield from load_steps(jobs, node, project)) if reading.any_large(jobs) else list(jobs))
+            loaded.append((yield from load_steps(jobs, node, project)) if payloads.any_large(jobs) else list(jobs))
         except LargeStorageError as error:
             logger.warning("Jobs went back, their payloads cannot be read: %s", error)
             loaded.append([])
@@ -247,6 +231,7 @@ def _claim(
     if cursor is not None:
         cursor.cut = found.cut or (found.turns and found.advanced.turns > 0)
         cursor.turns = found.turns
+        cursor.admitted_at = found.advanced.asked_at
         cursor.note(names, looks, found.jobs, full=len(found.jobs) == size, fresh=short)
     return found.jobs, looks
 
@@ -318,11 +303,7 @@ def _recover_overdue(
     Each round removes at least one obstacle or ends; the bound only keeps a claimer from working for all others.
     """
     for turn in range(20):
-        for flag, bring in (
-            (LEASES, sweep.sweep_steps),
-            (DELAYED, sweep.promote_steps),
-            (EXPIRED, sweep.expire_steps),
-        ):
+        for flag, bring in ((LEASES, sweep.sweep), (DELAYED, sweep.promote), (EXPIRED, sweep.expire)):
             ids = [look.queue_id for look in looks if look.due & flag]
             if ids and not turn:
                 yield from bring(ids, ROUNDS)

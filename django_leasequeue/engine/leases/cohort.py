@@ -20,9 +20,9 @@ from ..operation import BEGIN, Rows, Steps, operation
 from ..queues.queues import find
 from ..rows import LeasedJob, Release
 from ..topics.topics import TopicLook
-from .claim_cursor import DELAYED, EXPIRED, LEASES, TURNS
+from .floor import DELAYED, EXPIRED, LEASES, TURNS
 from .settle import release
-from .sweep import expire_steps, promote_steps, sweep_steps
+from .sweep import expire, promote, sweep
 
 #: Jobs of one deal.
 MOST = 10_000
@@ -54,15 +54,11 @@ class Joined(NamedTuple):
 def _check(claimers: Sequence[Claimer]) -> list[Claimer]:
     if len(check_list(claimers, "the claimers")) > MAX_CLAIMERS:
         raise InvalidOption(f"one deal serves at most {MAX_CLAIMERS} claimers; there are {len(claimers)}.")
-    return [
-        Claimer(
-            check_node(claimer.node),
-            check_count(claimer.size, "the number of jobs to claim", MAX_BATCH),
-            clamp_lease(claimer.lease_ms),
-            claimer.connection,
-        )
-        for claimer in claimers
-    ]
+    checked = []
+    for node, size, lease_ms, connection in claimers:
+        size = check_count(size, "the number of jobs to claim", MAX_BATCH)  # noqa: PLW2901
+        checked.append(Claimer(check_node(node), size, clamp_lease(lease_ms), connection))
+    return checked
 
 
 def _columns(claimers: Sequence[Claimer]) -> dict[str, Any]:
@@ -101,19 +97,9 @@ class _Hands:
 
 def _deal(project: str, queue: str, hands: _Hands, *, force: bool) -> Steps[tuple[int, int, int]]:
     """One deal; what was due, how many jobs had used up their deliveries, how many were dealt."""
-    rows = yield (
-        "deal",
-        {
-            "project": project,
-            "queue": queue,
-            **_columns(hands.open_sizes()),
-            "shown": "{" + ",".join("t" if shown else "f" for shown in hands.shown) + "}",
-            "most": MOST,
-            "bytes": BYTES,
-            "all_bytes": ALL_BYTES,
-            "force": force,
-        },
-    )
+    bounds = {"most": MOST, "bytes": BYTES, "all_bytes": ALL_BYTES}
+    claimers = {**_columns(hands.open_sizes()), "shown": arrays.flags(hands.shown)}
+    rows = yield "deal", {"project": project, "queue": queue, **claimers, **bounds, "force": force}
     (due, spent, dealt, tokens, *_), *_ = rows
     hands.take(tokens, rows)
     return due, spent, dealt
@@ -122,11 +108,11 @@ def _deal(project: str, queue: str, hands: _Hands, *, force: bool) -> Steps[tupl
 def _bring_back(queue_id: int, due: int, hands: _Hands) -> Steps[list[int]]:
     """Bring back what is due; return the jobs that are ready because their rate allows it at this moment."""
     if due & LEASES:
-        yield from sweep_steps([queue_id])
+        yield from sweep([queue_id])
     if due & DELAYED:
-        yield from promote_steps([queue_id])
+        yield from promote([queue_id])
     if due & EXPIRED:
-        yield from expire_steps([queue_id])
+        yield from expire([queue_id])
     if due & TURNS:
         return (yield from advance_steps([queue_id], sum(claimer.size for claimer in hands.open_sizes()))).rated
     return []
@@ -184,14 +170,14 @@ def join(queue_id: int, jitter_ms: int, claimers: Sequence[Claimer]) -> Steps[Jo
     Wait until its window closes; then ``take`` what was dealt, or, if nobody dealt yet, ``deal_cohort``. Whoever does
     not want to wait any more says ``leave``.
     """
-    ((waiters, wait_ms),) = yield (
-        "cohort_join",
-        {"queue": queue_id, "jitter_ms": jitter_ms, **_columns(_check(claimers))},
-    )
+    asked = {"queue": queue_id, "jitter_ms": jitter_ms, **_columns(_check(claimers))}
+    ((waiters, wait_ms),) = yield "cohort_join", asked
     return Joined(list(waiters), max(wait_ms, 0.0))
 
 
-def _take_steps(waiters: Sequence[int]) -> Steps[dict[int, list[LeasedJob]]]:
+@operation
+def take(waiters: Sequence[int]) -> Steps[dict[int, list[LeasedJob]]]:
+    """Take what waiters were dealt; those that nobody dealt to yet are not in the answer."""
     rows = yield "cohort_take", {"ids": arrays.integers(waiters)}
     found: dict[int, list[LeasedJob]] = {}
     for waiter, seq, *rest in rows:
@@ -202,19 +188,13 @@ def _take_steps(waiters: Sequence[int]) -> Steps[dict[int, list[LeasedJob]]]:
 
 
 @operation
-def take(waiters: Sequence[int]) -> Steps[dict[int, list[LeasedJob]]]:
-    """Take what waiters were dealt; those that nobody dealt to yet are not in the answer."""
-    return (yield from _take_steps(waiters))
-
-
-@operation
 def deal_cohort(
     queue: str, found: TopicLook, waiters: Sequence[int], *, project: str = ""
 ) -> Steps[dict[int, list[LeasedJob]]]:
     """Deal to the whole cohort of a queue, unless another process just did."""
     yield BEGIN, {}
     yield "cohort_lock", {"queue": found.id}
-    taken = yield from _take_steps(waiters)
+    taken = yield from take(waiters)
     own = {waiter for waiter in waiters if waiter not in taken}
     if not own:
         return taken
@@ -223,10 +203,8 @@ def deal_cohort(
     hands = _Hands([Claimer._make(who) for _, *who in rows], [waiter in own for waiter in ids])
     if ids:
         yield from _deal_once(project, queue, found, hands)
-    yield (
-        "cohort_mark",
-        {"ids": arrays.integers(ids), "claims": arrays.integers(hands.tokens), "own": arrays.integers(own)},
-    )
+    marks = {"ids": arrays.integers(ids), "claims": arrays.integers(hands.tokens), "own": arrays.integers(own)}
+    yield "cohort_mark", marks
     dealt = dict(zip(ids, hands.jobs, strict=True))
     return {**taken, **{waiter: dealt.get(waiter, []) for waiter in own}}
 
@@ -237,8 +215,6 @@ def leave(waiters: Sequence[int], *, project: str = "") -> Steps[int]:
     rows = yield "cohort_leave", {"ids": arrays.integers(waiters)}
     released = 0
     for node, token, seqs in rows:
-        settled = yield from release(
-            [Release(seq, token, 0) for seq in seqs], node, project=project, unstarted=True
-        ).steps()
+        settled = yield from release([Release(seq, token, 0) for seq in seqs], node, project=project, unstarted=True)
         released += len(settled.ok)
     return released

@@ -50,10 +50,8 @@ def outcome_steps(tokens: dict[int, int | None], settled: set[int], scope: Scope
         return dict.fromkeys(tokens, Outcome.OK)
     refused = [seq for seq in tokens if seq not in settled]
     named = {token for seq in refused if (token := tokens[seq]) is not None}
-    rows: Rows = yield (
-        "settle_outcomes",
-        {**scope._asdict(), "seqs": arrays.integers(refused), "tokens": arrays.integers(named)},
-    )
+    asked = {**scope._asdict(), "seqs": arrays.integers(refused), "tokens": arrays.integers(named)}
+    rows: Rows = yield "settle_outcomes", asked
     there = {seq: (holder, valid, late) for seq, holder, valid, late in rows}
     outcomes = {}
     for seq, token in tokens.items():
@@ -65,12 +63,8 @@ def outcome_steps(tokens: dict[int, int | None], settled: set[int], scope: Scope
             holder, valid, late = there[seq]
             if token is not None and holder is not None and token != valid:
                 outcomes[seq] = Outcome.STALE_TOKEN
-            elif holder != scope.node:
-                outcomes[seq] = Outcome.NOT_HELD
-            elif late:
-                outcomes[seq] = Outcome.EXPIRED
             else:
-                outcomes[seq] = Outcome.NOT_HELD
+                outcomes[seq] = Outcome.EXPIRED if holder == scope.node and late else Outcome.NOT_HELD
     return outcomes
 
 
@@ -84,10 +78,7 @@ class Standing(NamedTuple):
 @operation
 def still_held(leases: Mapping[int, int]) -> Steps[dict[int, Standing]]:
     """Return those leases (token by seq) that still stand."""
-    rows = yield (
-        "work_held",
-        {"seqs": arrays.integers(leases), "claims": arrays.integers(set(leases.values()))},
-    )
+    rows = yield ("work_held", {"seqs": arrays.integers(leases), "claims": arrays.integers(set(leases.values()))})
     return {seq: Standing(seconds, cancelled) for seq, token, seconds, cancelled in rows if leases[seq] == token}
 
 

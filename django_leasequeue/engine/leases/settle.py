@@ -9,8 +9,6 @@ from ...enums import JobState, ResultState
 from ...exceptions import BatchTooLarge, InvalidOption, PayloadTooLarge
 from .. import arrays, codec
 from ..dead.deadletter import announce_dead, retire_home_steps
-from ..large.reference import Reference
-from ..large.writing import link_steps, result_limit, store_results_steps
 from ..limits import (
     MAX_BATCH,
     MAX_SEQ,
@@ -24,7 +22,9 @@ from ..limits import (
     clamp_span,
 )
 from ..operation import Rows, Steps, operation
+from ..payloads import link_steps, result_limit, store_results_steps
 from ..rows import Ending, Failure, Outcome, Release, Released, Settled
+from ..store import Reference
 from .holders import Scope, check_scope, outcome_steps, scope_parameters, token_steps
 
 #: Characters of a traceback, of a message, of a type or fingerprint that are kept.
@@ -68,10 +68,6 @@ def _ran(ran_ms: int | None) -> int | None:
     return None if ran_ms is None else check_integer(ran_ms, "ran_ms", 0, 2**31 - 1)
 
 
-def _optional(values: Sequence[int | None]) -> str:
-    return arrays.EMPTY if arrays.absent(values) else arrays.integers(values)
-
-
 def _result(ending: Ending) -> str:
     """Return a result as JSON text. One that begins with a space is a reference, and only the engine writes those."""
     given = ending.result_json
@@ -108,18 +104,7 @@ def finish_steps(
 
     Job, result, event and the notification of a waiting caller change in one statement.
 
-    Args:
-        endings: at most 1,000; those without a token are held by the node's name alone.
-        node: the holder.
-        project: the tenant.
-        queue: only jobs of this queue; ``None`` for any.
-
-    Returns:
-        An outcome per job. A job that is not held any more is not changed.
-
-    Raises:
-        BatchTooLarge, InvalidOption, PayloadTooLarge: nothing was ended.
-        LargeStorageError: the storage of large results is away; nothing was ended.
+    Endings without a token are held by the node's name alone. A job that is not held any more is not changed.
     """
     scope = check_scope(node, project, queue)
     _check_batch(endings, Ending)
@@ -182,8 +167,8 @@ def _finish_plain(
             "finish_some",
             {
                 **scope_parameters(tokens, scope, seqs),
-                "results": arrays.EMPTY if arrays.absent(texts) else arrays.texts(texts),
-                "rans": _optional([ending.ran_ms for ending in plain]),
+                "results": arrays.optional(texts, arrays.texts),
+                "rans": arrays.optional([ending.ran_ms for ending in plain]),
             },
         )
         ended, *_ = rows[0]
@@ -204,10 +189,10 @@ def _finish_any(
             "states": arrays.integers(
                 [ResultState.COMPLETED if ending.failure is None else ResultState.FAILED for ending in endings]
             ),
-            "results": arrays.EMPTY if arrays.absent(texts) else arrays.texts(texts),
-            "bodies": arrays.EMPTY if arrays.absent(bodies) else arrays.binaries(bodies),
-            "ttls": _optional([ending.result_ttl_ms for ending in endings]),
-            "rans": _optional([ending.ran_ms for ending in endings]),
+            "results": arrays.optional(texts, arrays.texts),
+            "bodies": arrays.optional(bodies, arrays.binaries),
+            "ttls": arrays.optional([ending.result_ttl_ms for ending in endings]),
+            "rans": arrays.optional([ending.ran_ms for ending in endings]),
             **_failure_columns([ending.failure for ending in endings]),
         },
     )
@@ -216,16 +201,11 @@ def _finish_any(
 
 @operation
 def ack(
-    seqs: Sequence[int],
-    node: str,
-    *,
-    tokens: Sequence[int] | None = None,
-    project: str = "",
-    queue: str | None = None,
+    seqs: Sequence[int], node: str, *, tokens: Sequence[int] | None = None, project: str = "", queue: str | None = None
 ) -> Steps[Settled]:
     """Complete jobs without a result: ``finish`` for those who have only numbers."""
     endings = [Ending(seq, token) for seq, token in _tokens(seqs, tokens).items()]
-    return (yield from finish(endings, node, project=project, queue=queue).steps())
+    return (yield from finish(endings, node, project=project, queue=queue))
 
 
 @operation
@@ -243,20 +223,8 @@ def release(
 
     Where deliveries end at release and are used up the job is dead-lettered instead (option ``exhaust_at``).
 
-    Args:
-        releases: at most 1,000.
-        node: the holder.
-        project: the tenant.
-        queue: only jobs of this queue.
-        unstarted: the handlers never ran: these deliveries do not count.
-        suspended: the handlers sleep or wait for an event, for any time: these deliveries do not count either.
-        keeping: numbers of suspended jobs that keep the slots of their limits.
-
-    Returns:
-        An outcome per job, and where each went in ``released``.
-
-    Raises:
-        BatchTooLarge, InvalidOption: nothing was released.
+    Deliveries do not count that are ``unstarted`` (no handler ran) or ``suspended`` (the handler sleeps or waits for an
+    event, for any time; the numbers ``keeping`` keep the slots of their limits).
     """
     scope = check_scope(node, project, queue)
     _check_batch(releases, Release)
@@ -280,9 +248,9 @@ def release(
                 "unstarted": unstarted or suspended,
                 "suspended": suspended,
                 "keeping": arrays.integers(keeping),
-                "delays": _optional([delays[seq] for seq in seqs]),
-                "rans": _optional([rans[seq] for seq in seqs]),
-                "ttls": _optional([ttls[seq] for seq in seqs]),
+                "delays": arrays.optional([delays[seq] for seq in seqs]),
+                "rans": arrays.optional([rans[seq] for seq in seqs]),
+                "ttls": arrays.optional([ttls[seq] for seq in seqs]),
                 **_failure_columns([item.failure for item in ordered]),
             },
         )
@@ -313,7 +281,7 @@ def nack(
 ) -> Steps[Settled]:
     """Give jobs back with one delay: ``release`` for those who have only numbers."""
     releases = [Release(seq, token, delay_ms) for seq, token in _tokens(seqs, tokens).items()]
-    return (yield from release(releases, node, project=project, queue=queue).steps())
+    return (yield from release(releases, node, project=project, queue=queue))
 
 
 @operation
@@ -326,22 +294,13 @@ def extend(
     project: str = "",
     queue: str | None = None,
 ) -> Steps[Settled]:
-    """Set the deadline of held leases to now + ``lease_ms`` (clamped; ``None``: each queue's own lease).
-
-    Returns:
-        An outcome per job, the new deadlines, and how many seconds away they are.
-
-    Raises:
-        BatchTooLarge, InvalidOption: nothing was extended.
-    """
+    """Set the deadline of held leases to now + ``lease_ms`` (clamped; ``None``: each queue's own lease)."""
     scope = check_scope(node, project, queue)
     asked = _tokens(seqs, tokens)
     length = clamp_lease(lease_ms)
     held = yield from token_steps(asked, scope)
     wanted = sorted(seq for seq, token in held.items() if token is not None)
-    rows: Rows = []
-    if wanted:
-        rows = yield "extend", {**scope_parameters(held, scope, wanted), "lease_ms": length}
+    rows = (yield "extend", {**scope_parameters(held, scope, wanted), "lease_ms": length}) if wanted else []
     deadlines = {seq: deadline for seq, deadline, *_ in rows}
     outcomes = yield from outcome_steps(asked, set(deadlines), scope)
     outcomes.update({seq: Outcome.CANCELLED for seq, *_, cancelled in rows if cancelled})

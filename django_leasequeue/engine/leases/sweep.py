@@ -40,11 +40,16 @@ class _Back(NamedTuple):
     told: object
 
 
-def sweep_steps(queue_ids: Sequence[int], rounds: int | None = None) -> Steps[list[Swept]]:
-    """Steps that bring back the expired leases of these queues, batch by batch: all, or those of so many batches."""
+@operation
+def sweep(queue_ids: Sequence[int], rounds: int | None = None) -> Steps[list[Swept]]:
+    """Bring back the expired leases of these queues (by id), all or those of so many batches.
+
+    Return the jobs: state ``ready``, or ``dead`` where deliveries end (in place, or moved to the dead-letter topic).
+    """
+    queues = arrays.integers(check_ids(queue_ids))
     swept: list[Swept] = []
     for _ in count() if rounds is None else range(rounds):
-        rows = yield "sweep", {"queues": arrays.integers(queue_ids), "size": CLAIMS, "jobs": CLAIMED_JOBS}
+        rows = yield "sweep", {"queues": queues, "size": CLAIMS, "jobs": CLAIMED_JOBS}
         claims_cleared, _, claims_read, *_ = rows[0]
         done: list[Swept] = []
         used_up: dict[int, dict[int, Swept]] = {}
@@ -84,22 +89,26 @@ def _announce(job: Swept) -> Steps[None]:
     )
 
 
-def promote_steps(queue_ids: Sequence[int], rounds: int | None = None) -> Steps[int]:
-    """Steps that make due delayed jobs ready, all or so many batches; return how many."""
+@operation
+def promote(queue_ids: Sequence[int], rounds: int | None = None) -> Steps[int]:
+    """Make the due delayed jobs of these queues ready, all or so many batches; return how many."""
+    queues = arrays.integers(check_ids(queue_ids))
     total = 0
     for _ in count() if rounds is None else range(rounds):
-        rows = yield "promote", {"queues": arrays.integers(queue_ids), "size": BATCH}
+        rows = yield "promote", {"queues": queues, "size": BATCH}
         total += len(rows)
         if len(rows) < BATCH:
             break
     return total
 
 
-def expire_steps(queue_ids: Sequence[int], rounds: int | None = None) -> Steps[int]:
-    """Steps that remove messages and dead jobs past their time, all or so many batches; return how many."""
+@operation
+def expire(queue_ids: Sequence[int], rounds: int | None = None) -> Steps[int]:
+    """Remove messages, records and dead jobs past their time, all or so many batches; return how many."""
+    queues = arrays.integers(check_ids(queue_ids))
     total = 0
     for _ in count() if rounds is None else range(rounds):
-        rows = yield "expire", {"queues": arrays.integers(queue_ids), "size": BATCH}
+        rows = yield "expire", {"queues": queues, "size": BATCH}
         gone = 0
         for queue_id, dead, seqs in rows:
             places = [JobState.DEAD] if dead else [JobState.READY, JobState.DELAYED, JobState.RECORD]
@@ -109,28 +118,6 @@ def expire_steps(queue_ids: Sequence[int], rounds: int | None = None) -> Steps[i
         if not gone:
             break
     return total
-
-
-@operation
-def sweep(queue_ids: Sequence[int]) -> Steps[list[Swept]]:
-    """Bring back every expired lease of these queues (by id): ready again, or dead where deliveries end at release.
-
-    Returns:
-        The jobs whose lease was over: state ``ready``, or ``dead`` (in place, or moved to the dead-letter topic).
-    """
-    return (yield from sweep_steps(check_ids(queue_ids)))
-
-
-@operation
-def promote(queue_ids: Sequence[int]) -> Steps[int]:
-    """Make the due delayed jobs of these queues ready; return how many."""
-    return (yield from promote_steps(check_ids(queue_ids)))
-
-
-@operation
-def expire(queue_ids: Sequence[int]) -> Steps[int]:
-    """Remove messages, records and dead jobs of these queues whose time is over; return how many."""
-    return (yield from expire_steps(check_ids(queue_ids)))
 
 
 @operation
@@ -152,6 +139,6 @@ def requeue_stale(queue: str, idle_ms: int, *, project: str = "") -> Steps[int]:
     back = 0
     while True:
         rows = yield "overdue", {"queue": info.id, "idle": idle_ms, "size": MAX_BATCH}
-        back += len((yield from sweep_steps([info.id])))
+        back += len((yield from sweep([info.id])))
         if len(rows) < MAX_BATCH:
             return back

@@ -9,10 +9,11 @@ from typing import Any
 from django.db import ProgrammingError, connections, transaction
 
 from ... import conf, engine
-from ...exceptions import InvalidOption, QueueNotFound
+from ...exceptions import InvalidOption
 from ...models import Queue
 from . import presets, routing
-from .definition import Declaration, of_doors, of_settings
+from .presets import Declaration, of_doors, of_settings
+from .queues import require
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +73,7 @@ def apply(using: str) -> list[Drift]:
     for item in found:
         declared = item.declaration
         if item.missing:
-            make = engine.create(declared.name, project=declared.project, preset=declared.preset, **declared.options)
-            engine.run(make, using)
+            _make(declared, using)
         elif item.blocked is None:
             change(declared.name, {name: new for name, (_, new) in item.options.items()}, declared.project, using)
     return found
@@ -82,9 +82,7 @@ def apply(using: str) -> list[Drift]:
 def change(name: str, options: dict[str, Any], project: str, using: str) -> engine.QueueInfo:
     """Change some options of a queue; the others stay."""
     checked = presets.check_options(options)
-    info = engine.run(engine.get(name, project=project), using)
-    if info is None:
-        raise QueueNotFound(name, project)
+    info = engine.run(require(project, name, leases=False), using)
     return engine.run(engine.configure(name, project=project, **{**info.config, **checked}), using)
 
 
@@ -94,33 +92,24 @@ logger = logging.getLogger("django_leasequeue")
 def declarations() -> list[Declaration]:
     """Return what the settings declare, each queue once: what ``LEASEQUEUE["QUEUES"]`` says of a queue comes first."""
     found: dict[tuple[str, str, str], Declaration] = {}
-    for item in [*_of_settings(), *(declared for declared in of_doors() if declared.name)]:
-        found.setdefault((item.database, item.project, item.name), _complete(item))
+    given = conf.settings.QUEUES
+    listed = [Declaration(routing.alias_of("", name, adding=True), "", name, None) for name in given]
+    for item in [*listed, *(declared for declared in of_doors() if declared.name)]:
+        first = of_settings(item.project, item.name)
+        if first is not None:
+            named = "preset" in given[item.name]
+            item = replace(item, preset=first.preset, options=first.options, named=named)  # noqa: PLW2901
+        found.setdefault((item.database, item.project, item.name), item)
     return list(found.values())
-
-
-def _complete(item: Declaration) -> Declaration:
-    first = of_settings(item.project, item.name)
-    if first is None:
-        return item
-    named = "preset" in conf.settings.QUEUES[item.name]
-    return replace(item, preset=first.preset, options=first.options, named=named)
-
-
-def _of_settings() -> list[Declaration]:
-    return [Declaration(routing.alias_of("", name, adding=True), "", name, None) for name in conf.settings.QUEUES]
 
 
 def make_queues(using: str) -> list[str]:
     """Make the declared queues of one database that are missing; what is there stays as it is."""
-    return [
-        declared.name
-        for declared in declarations()
-        if declared.database == using
-        and engine.run(
-            engine.create(declared.name, project=declared.project, preset=declared.preset, **declared.options), using
-        )
-    ]
+    return [item.name for item in declarations() if item.database == using and _make(item, using)]
+
+
+def _make(item: Declaration, using: str) -> bool:
+    return engine.run(engine.create(item.name, project=item.project, preset=item.preset, **item.options), using)
 
 
 def on_migrate(using: str, **_: Any) -> None:

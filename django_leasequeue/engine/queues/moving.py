@@ -11,7 +11,7 @@ from django.db.models import QuerySet
 
 from ... import conf
 from ...enums import DEAD_LETTER_SELF
-from ...exceptions import InvalidOption, NotAQueue, QueueConflict, QueueNotFound
+from ...exceptions import InvalidOption, QueueConflict, QueueNotFound
 from ...models import Queue, Route
 from .. import clock, codec
 from ..operation import Rows, Steps, operation
@@ -19,7 +19,7 @@ from ..pool import connect
 from ..runner import ConnectionExecutor, DjangoExecutor
 from . import routing
 from .presets import check_name, check_project
-from .queues import QueueInfo, find
+from .queues import QueueInfo, find, require
 from .stats import counts
 
 #: Seconds from a move until its queue can count as drained: every process knows of the move by then.
@@ -40,15 +40,7 @@ class Move(NamedTuple):
 def move(name: str, to: str, project: str = "") -> list[Move]:
     """Let new jobs of a queue, and of its dead-letter topic, go to another database.
 
-    Args:
-        name: of the queue.
-        to: alias of the database.
-        project: the tenant.
-
-    Raises:
-        InvalidOption: it cannot be moved there.
-        QueueNotFound, NotAQueue: there is no such queue, or it is a log.
-        QueueConflict: the database has a log of that name.
+    It is an error for a log, and where that database has a log of the name.
     """
     check_project(project)
     check_name(name)
@@ -62,10 +54,10 @@ def move(name: str, to: str, project: str = "") -> list[Move]:
         raise InvalidOption(f"{name!r} is still moving to {source!r}: wait until it is drained, then move it again.")
     if source == to:
         raise InvalidOption(f"{name!r} is in the database {to!r} already.")
-    info = DjangoExecutor(source).run(_found(name, project))
+    info = DjangoExecutor(source).run(require(project, name))
     topics = [info]
     if (dead_letter := info.config["dead_letter"]) not in (None, DEAD_LETTER_SELF):
-        topics += filter(None, [DjangoExecutor(source).run(_maybe(dead_letter, project))])
+        topics += filter(None, [DjangoExecutor(source).run(find(project, dead_letter))])
     same = Queue.objects.using(source).filter(project=project).exclude(name=name)
     shared = same.filter(dead_letter__in=[name, *([] if len(topics) == 1 else [dead_letter])]).first()
     if shared is not None:
@@ -91,21 +83,6 @@ def move(name: str, to: str, project: str = "") -> list[Move]:
 
 
 @operation
-def _maybe(name: str, project: str) -> Steps[QueueInfo | None]:
-    return (yield from find(project, name))
-
-
-@operation
-def _found(name: str, project: str) -> Steps[QueueInfo]:
-    info = yield from find(project, name)
-    if info is None:
-        raise QueueNotFound(name, project)
-    if info.type != "queue":
-        raise NotAQueue(name)
-    return info
-
-
-@operation
 def _copy(info: QueueInfo) -> Steps[None]:
     """Make a queue as it is elsewhere, or give it the options that it has there."""
     params = {"project": info.project, "name": info.name, "config": codec.dumps(info.config, "metadata")}
@@ -119,8 +96,7 @@ def _copy(info: QueueInfo) -> Steps[None]:
 
 def moves() -> list[Move]:
     """Return the queues that move or have moved, with the jobs that are left at their sources."""
-    rows = DjangoExecutor(conf.settings.DATABASE).fetch("routes", {"size": routing.MAX_ROUTES})
-    return list(_look(rows))
+    return list(_look(DjangoExecutor(conf.settings.DATABASE).fetch("routes", {"size": routing.MAX_ROUTES})))
 
 
 def _look(rows: Rows) -> Iterator[Move]:

@@ -1,12 +1,26 @@
-"""Presets: named bundles of queue options, and the check of every option."""
+"""Queue options: presets (named bundles), the check of every option, and what a missing queue is to be.
+
+The definition of a missing queue has one order of precedence for all doors:
+
+1. ``LEASEQUEUE["QUEUES"][name]`` (of the empty project);
+2. a task backend of ``TASKS`` that lists the queue, in its ``QUEUES`` or in ``OPTIONS["queues"]``: the first that does;
+3. the preset and options of the caller: a ``Queue(name, preset=...)``, the backend that enqueues, an HTTP request;
+4. the preset of a task backend that takes any name (``QUEUES: []``), else ``LEASEQUEUE["DEFAULT_PRESET"]``.
+
+The first that says anything of the queue says all of it: options of two of them are never mixed.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from ...conf.queue_options import DAY_MS, OPTIONS, QueueOption
+from django.utils.module_loading import import_string
+
+from ... import conf
+from ...conf.queue_options import DAY_MS, OPTIONS
 from ...exceptions import InvalidOption
 
 #: A name of a queue or log.
@@ -18,22 +32,22 @@ _STORABLE = re.compile(r"[^\x00\ud800-\udfff]*\Z")
 #: The options of a queue without configuration.
 DEFAULTS: dict[str, Any] = {name: option.default for name, option in OPTIONS.items()}
 
+#: Deliveries end when a job is given back; dead jobs stay in their queue.
+_RELEASE: dict[str, Any] = {"exhaust_at": "release", "dead_letter": "self", "durability": "fsync"}
+_BACKOFF: dict[str, Any] = {"backoff": "exp_full_jitter", "backoff_base_ms": 5_000, "backoff_max_ms": 900_000}
+
 PRESETS: dict[str, dict[str, Any]] = {
     "topics": {"priority_order": "none"},
     "zaqar": {"priority_order": "none", "lease_ms": 300_000, "durability": "fsync"},
     "codeq": {
+        **_RELEASE,
+        **_BACKOFF,
         "requeue": "back",
         "result_ttl_ms": DAY_MS,
         "max_deliveries": 5,
-        "exhaust_at": "release",
-        "dead_letter": "self",
         "dead_ttl_ms": DAY_MS,
-        "backoff": "exp_full_jitter",
-        "backoff_base_ms": 5_000,
-        "backoff_max_ms": 900_000,
         "lease_ms": 300_000,
         "dedup_until": "result_ttl",
-        "durability": "fsync",
     },
     "jqueue": {
         "priority_order": "asc",
@@ -44,59 +58,48 @@ PRESETS: dict[str, dict[str, Any]] = {
         "durability": "fsync",
     },
     "jobqueue": {
+        **_RELEASE,
         "priority_order": "none",
         "result_ttl_ms": 3_600_000,
         "max_deliveries": 3,
-        "exhaust_at": "release",
-        "dead_letter": "self",
         "dead_ttl_ms": 3_600_000,
         "dedup_until": "result_ttl",
-        "durability": "fsync",
     },
     "django": {
+        **_RELEASE,
+        **_BACKOFF,
         "priority_min": -100,
         "priority_max": 100,
         "result_ttl_ms": DAY_MS,
         "max_deliveries": 5,
-        "exhaust_at": "release",
-        "dead_letter": "self",
-        "backoff": "exp_full_jitter",
-        "backoff_base_ms": 5_000,
-        "backoff_max_ms": 900_000,
         "lease_ms": 60_000,
-        "durability": "fsync",
     },
 }
-
-
-def _number(name: str, value: Any, option: QueueOption) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidOption(f"{name} must be an integer from {option.low} to {option.high}; it is {value!r}.")
-    cut = min(max(value, option.low), option.high)
-    if cut != value and not option.clamp:
-        raise InvalidOption(f"{name} must be from {option.low} to {option.high}; it is {value!r}.")
-    return cut
 
 
 def _check(name: str, value: Any) -> Any:
     """Return a value of an option, cut to its range where that is how the option works."""
     option = OPTIONS[name]
     if option.choices is not None:
-        if value not in option.choices.values:
-            raise InvalidOption(f"{name} must be one of {', '.join(option.choices.values)}; it is {value!r}.")
+        right, wanted = value in option.choices.values, f"one of {', '.join(option.choices.values)}"
     elif option.kind == "integer":
-        return _number(name, value, option)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise InvalidOption(f"{name} must be an integer from {option.low} to {option.high}; it is {value!r}.")
+        cut = min(max(value, option.low), option.high)
+        right, wanted = cut == value or option.clamp, f"from {option.low} to {option.high}"
+        if right:
+            return cut
     elif option.kind == "boolean":
-        if not isinstance(value, bool):
-            raise InvalidOption(f"{name} must be true or false; it is {value!r}.")
+        right, wanted = isinstance(value, bool), "true or false"
     elif option.kind == "topic":
-        if value is not None:
-            check_name(value, name)
+        return value if value is None else check_name(value, name)
     elif option.kind == "object":
-        if not isinstance(value, dict):
-            raise InvalidOption(f"{name} must be an object; it is {value!r}.")
-    elif not isinstance(value, str) or not _WORD.match(value):
-        raise InvalidOption(f"{name} must be a name of 1 to 64 letters, digits, '.', '_' or '-'; it is {value!r}.")
+        right, wanted = isinstance(value, dict), "an object"
+    else:
+        right = isinstance(value, str) and _WORD.match(value) is not None
+        wanted = "a name of 1 to 64 letters, digits, '.', '_' or '-'"
+    if not right:
+        raise InvalidOption(f"{name} must be {wanted}; it is {value!r}.")
     return value
 
 
@@ -139,3 +142,56 @@ def complete(preset: str | None = None, name: str | None = None, **options: Any)
     if name is not None and full["dead_letter"] == name:
         raise InvalidOption("dead_letter must be another topic, or 'self' to keep dead jobs in their own queue.")
     return full
+
+
+#: Doors that declare queues, as functions that return declarations: loaded when asked, since doors import what is here.
+SOURCES = ["django_leasequeue.tasks.options.of_backends"]
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """A queue that is to be there."""
+
+    database: str
+    project: str
+    name: str
+    preset: str | None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    named: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """Preset and options of a queue that is to be made. ``declared``: the settings say so, not who asks for it."""
+
+    preset: str | None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    declared: bool = False
+
+
+def of_settings(project: str, name: str) -> Definition | None:
+    """Return what ``LEASEQUEUE["QUEUES"]`` says of a queue."""
+    given = conf.settings.QUEUES.get(name) if not project else None
+    if given is None:
+        return None
+    options = dict(given)
+    return Definition(options.pop("preset", conf.settings.DEFAULT_PRESET), options, True)
+
+
+def of_doors() -> list[Declaration]:
+    """Return what the doors declare, in their order."""
+    return [declared for source in SOURCES for declared in import_string(source)()]
+
+
+def define(project: str, name: str, asked: Definition | None = None, using: str | None = None) -> Definition:
+    """Return what a missing queue is to be."""
+    found = of_settings(project, name)
+    if found is not None:
+        return found
+    doors = [item for item in of_doors() if item.project == project and (using is None or item.database in ("", using))]
+    for item in doors:
+        if item.name == name:
+            return Definition(item.preset, item.options, True)
+    if asked is not None:
+        return asked
+    return Definition(next((item.preset for item in doors if not item.name), conf.settings.DEFAULT_PRESET))

@@ -14,7 +14,7 @@ from .. import arrays, codec
 from ..limits import MAX_QUEUE_BYTES, check_count, check_place, check_text
 from ..operation import BEGIN, Steps, only, operation
 from . import presets, routing
-from .definition import Definition, define
+from .presets import Definition, define
 
 #: Jobs of one statement that removes those of a deleted queue, and finished ones that a deletion looks through at once.
 BATCH = 5_000
@@ -99,41 +99,19 @@ def make_declared(project: str, name: str, asked: Definition | None = None, usin
 
 @operation
 def create(name: str, *, project: str = "", preset: str | None = None, **options: Any) -> Steps[bool]:
-    """Make a queue or log unless it is there.
+    """Make a queue or log unless it is there, with these options over a preset's (``presets.PRESETS``) or the defaults.
 
-    Args:
-        name: 1 to 255 characters.
-        project: the tenant, ``""`` by default.
-        preset: a named bundle of options, see ``presets.PRESETS``; ``None`` for the defaults.
-        options: queue options, over the preset's.
-
-    Returns:
-        Whether it is new.
-
-    Raises:
-        InvalidOption: a name or an option is not allowed.
+    Return whether it is new.
     """
     return (yield from make(project, name, preset, options))
 
 
 @operation
 def configure(name: str, *, project: str = "", preset: str | None = None, **options: Any) -> Steps[QueueInfo]:
-    """Replace the options of a queue: what is not given returns to the preset's or the default value.
-
-    Returns:
-        The queue as it is now.
-
-    Raises:
-        QueueNotFound: there is no such queue.
-        QueueConflict: the type would change.
-        InvalidOption: an option is not allowed.
-    """
-    check_place(project, name)
+    """Replace the options of a queue: what is not given returns to the preset's or the default value."""
     config = presets.complete(preset, name, **options)
     routing.check_dead_letter(project, name, config["dead_letter"])
-    info = yield from find(project, name)
-    if info is None:
-        raise QueueNotFound(name, project)
+    info = yield from require(project, name, leases=False)
     if config["type"] != info.type:
         raise QueueConflict(
             f"{name!r} is a {info.type}; the type of a topic cannot change. Delete it and make it anew."
@@ -176,13 +154,7 @@ def list_queues(
 ) -> Steps[list[QueueLine]]:
     """List queues by name: those behind ``after``, at most ``size`` (and never more than ``MAX_PAGE``).
 
-    Args:
-        project: the tenant.
-        after: the last name of the page before.
-        prefix: only names that begin so.
-        prefixes: only names that begin with one of them (those of an API key); empty for all.
-        type: ``queue`` or ``log``; ``None`` for both.
-        size: of the page.
+    ``prefixes``: only names that begin with one of them (those of an API key); empty for all.
     """
     size = check_count(size, "size", conf.settings.MAX_PAGE, 1)
     check_place(project)
@@ -190,17 +162,8 @@ def list_queues(
     check_text(prefix, "prefix", MAX_QUEUE_BYTES, 0)
     if type not in (None, *QueueType.values):
         raise InvalidOption(f"type must be one of {', '.join(QueueType.values)}, or None for any; it is {type!r}.")
-    rows = yield (
-        "queue_list",
-        {
-            "project": project,
-            "after": after,
-            "prefix": prefix,
-            "prefixes": arrays.texts(prefixes),
-            "type": type,
-            "size": size,
-        },
-    )
+    names = {"after": after, "prefix": prefix, "prefixes": arrays.texts(prefixes)}
+    rows = yield "queue_list", {"project": project, **names, "type": type, "size": size}
     return [QueueLine._make(row) for row in rows]
 
 
@@ -217,13 +180,9 @@ def ensure(
 def delete(name: str, *, project: str = "", if_empty: bool = False) -> Steps[bool]:
     """Delete a queue with its jobs, claims and results; its events stay.
 
-    Of finished jobs it looks through a hundred thousand at once; what is beyond goes when its time is over.
-
-    Returns:
-        Whether it was there.
-
-    Raises:
-        InvalidOption: ``if_empty`` is set, and there are jobs, or a session might be writing some right now.
+    Of finished jobs it looks through a hundred thousand at once; what is beyond goes when its time is over. With
+    ``if_empty`` it is an error that there are jobs, or that a session might be writing some right now. Return whether
+    the queue was there.
     """
     check_place(project, name)
     if if_empty:
@@ -232,12 +191,12 @@ def delete(name: str, *, project: str = "", if_empty: bool = False) -> Steps[boo
     if not rows:
         return False
     ((queue_id, _told),) = rows
-    while (yield from remove_orphans(queue_id).steps()):
+    while (yield from remove_orphans(queue_id)):
         pass
     after: int | None = 0
     for _ in range(LOOKED_THROUGH // BATCH):
         if after is not None:
-            after = yield from remove_orphan_jobs(queue_id, after).steps()
+            after = yield from remove_orphan_jobs(queue_id, after)
     return True
 
 
@@ -285,11 +244,7 @@ def _see_empty(params: Mapping[str, Any]) -> Steps[None]:
 
 @operation
 def pause(name: str, *, project: str = "", paused: bool = True) -> Steps[None]:
-    """Pause a queue (claims get nothing; enqueue and settle go on), or resume it.
-
-    Raises:
-        QueueNotFound: there is no such queue.
-    """
+    """Pause a queue (claims get nothing; enqueue and settle go on), or resume it."""
     check_place(project, name)
     rows = yield "queue_pause", {"project": project, "name": name, "paused": paused}
     if not rows:

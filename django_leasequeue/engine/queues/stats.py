@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ... import conf
 from ...enums import JobState
@@ -86,21 +86,7 @@ class Estimate(NamedTuple):
     records: int
 
 
-class _Estimated(NamedTuple):
-    """A row of ``stat_pages``: estimated figures of a queue, which may be gone."""
-
-    queue_id: int
-    there: bool
-    ready: int
-    delayed: int
-    leased: int
-    dead: int
-    records: int
-
-    @property
-    def estimate(self) -> Estimate:
-        """The figures alone."""
-        return Estimate(self.ready, self.delayed, self.leased, self.dead, self.records)
+NOTHING = Estimate(0, 0, 0, 0, 0)
 
 
 class _Counted(NamedTuple):
@@ -125,25 +111,20 @@ class _Counted(NamedTuple):
     records: int
     oldest_at: datetime | None
     sampled_at: datetime | None
-    sampled_ready: int
-    sampled_delayed: int
-    sampled_leased: int
-    sampled_dead: int
-    sampled_records: int
+    sampled: Estimate
+
+    @classmethod
+    def of(cls, row: tuple[Any, ...]) -> _Counted:
+        """Return a row of the statement, whose last columns are the sample."""
+        return cls._make((*row[:_SAMPLED], Estimate(*row[_SAMPLED:])))
 
     def exact(self, cap: int) -> bool:
         """Whether nothing lies behind the cap that it was counted up to."""
         dead = self.dead_read if self.dead else 0
         return max(self.ready, self.delayed, self.records, self.claims_read, dead) <= cap
 
-    @property
-    def sample(self) -> Estimate | None:
-        """The newest sample."""
-        if self.sampled_at is None:
-            return None
-        return Estimate(
-            self.sampled_ready, self.sampled_delayed, self.sampled_leased, self.sampled_dead, self.sampled_records
-        )
+
+_SAMPLED = _Counted._fields.index("sampled")
 
 
 class Estimates(NamedTuple):
@@ -158,8 +139,7 @@ def _beyond(counted: int, over: bool, estimate: int) -> int:
     return max(counted, estimate) if over else counted
 
 
-def _merge(row: _Counted, cap: int, estimate: Estimate | None, sampled_at: datetime | None) -> Counts:
-    known = estimate or Estimate(0, 0, 0, 0, 0)
+def _merge(row: _Counted, cap: int, known: Estimate, sampled_at: datetime | None) -> Counts:
     ready = max(row.ready - row.expired, 0) + row.due + row.over
     claims_over, dead_over = row.claims_read > cap, row.dead_read > cap and row.dead > 0
     return Counts(
@@ -192,18 +172,21 @@ def _read(
     most = conf.settings.COUNT_CAP
     first = cap or (most if len(names) + len(ids) <= 1 else min(FEW, most))
     params = {"project": project, "names": arrays.texts(names), "ids": arrays.integers(ids), "cap": first}
-    found = {row[0]: (_Counted._make(row), first) for row in (yield "queue_counts", params)}
+    found = {row[0]: (_Counted.of(row), first) for row in (yield "queue_counts", params)}
     large = [row.queue_id for row, _ in found.values() if not row.exact(first)]
     again = min(most, budget // max(len(large), 1))
     if cap is None and large and again > first:
         params = {"project": "", "names": "{}", "ids": arrays.integers(large), "cap": again}
-        found |= {row[0]: (_Counted._make(row), again) for row in (yield "queue_counts", params)}
+        found |= {row[0]: (_Counted.of(row), again) for row in (yield "queue_counts", params)}
     return list(found.values())
 
 
-def _from_samples(rows: Sequence[tuple[_Counted, int]]) -> Iterator[Counts]:
-    for row, cap in rows:
-        yield _merge(row, cap, row.sample, row.sampled_at)
+def _sampled(
+    project: str, names: Sequence[str], ids: Sequence[int], cap: int | None = None, budget: int = MANY
+) -> Steps[list[Counts]]:
+    """Count in queues; what lies behind a cap is as in the newest sample."""
+    rows = yield from _read(project, names, ids, cap, budget)
+    return [_merge(row, cap, row.sampled if row.sampled_at else NOTHING, row.sampled_at) for row, cap in rows]
 
 
 @operation
@@ -211,28 +194,20 @@ def counts(queue: str, *, project: str = "") -> Steps[Counts]:
     """Count the jobs of one queue or log: exact up to ``COUNT_CAP`` each, beyond it from the newest sample.
 
     Reads as many index entries of a state at most, whatever the backlog.
-
-    Raises:
-        QueueNotFound: there is no such queue.
     """
     check_place(project, queue)
-    rows = yield from _read(project, [queue], [])
-    if not rows:
+    found = yield from _sampled(project, [queue], [])
+    if not found:
         raise QueueNotFound(queue, project)
-    return next(_from_samples(rows))
+    return found[0]
 
 
 @operation
 def counts_of(queues: Sequence[str], *, project: str = "") -> Steps[dict[str, Counts]]:
-    """Count the jobs of several queues of one project; names that are not there are left out.
-
-    Args:
-        queues: at most ``MAX_PAGE`` names; further ones are not looked at.
-        project: the tenant.
-    """
+    """Count the jobs of the first ``MAX_PAGE`` of these queues of one project; names not there are left out."""
     check_place(project, *check_list(queues, "the names of queues"))
-    rows = yield from _read(project, list(dict.fromkeys(queues))[: conf.settings.MAX_PAGE], [])
-    return {found.queue: found for found in _from_samples(rows)}
+    found = yield from _sampled(project, list(dict.fromkeys(queues))[: conf.settings.MAX_PAGE], [])
+    return {counts.queue: counts for counts in found}
 
 
 @operation
@@ -241,8 +216,8 @@ def counts_by_id(queue_ids: Sequence[int], *, cap: int | None = None, budget: in
 
     Each up to ``cap``; without one the queues with many jobs share a ``budget`` of entries that are counted.
     """
-    rows = yield from _read("", [], queue_ids[: conf.settings.MAX_PAGE], cap, budget)
-    return {found.queue_id: found for found in _from_samples(rows)}
+    found = yield from _sampled("", [], queue_ids[: conf.settings.MAX_PAGE], cap, budget)
+    return {counts.queue_id: counts for counts in found}
 
 
 @operation
@@ -263,8 +238,9 @@ def estimate() -> Steps[Estimates]:
     The cost does not grow with the number of jobs. With n of a queue's jobs on those pages the estimate is off by about
     1/sqrt(n): some percent for a queue that holds a fair share of a large table. Exact while there are no more pages.
     """
-    rows = [_Estimated._make(row) for row in (yield "stat_pages", {"pages": SAMPLE_PAGES})]
-    return Estimates({row.queue_id: row.estimate for row in rows}, [row.queue_id for row in rows if not row.there])
+    rows = yield "stat_pages", {"pages": SAMPLE_PAGES}
+    figures = {queue_id: Estimate(*figures) for queue_id, _, *figures in rows}
+    return Estimates(figures, [queue_id for queue_id, there, *_ in rows if not there])
 
 
 @operation
@@ -277,7 +253,7 @@ def sample_page(estimates: Estimates, after: int = 0) -> Steps[Sampled]:
     found = yield "queue_page", {"after": after, "size": PAGE}
     ids = [queue_id for (queue_id,) in found]
     rows = (yield from _read("", [], ids)) if ids else []
-    taken = [_merge(row, cap, estimates.queues.get(row.queue_id), None) for row, cap in rows]
+    taken = [_merge(row, cap, estimates.queues.get(row.queue_id, NOTHING), None) for row, cap in rows]
     answer = yield (
         "stat_insert",
         {
@@ -331,13 +307,7 @@ class QueueState(NamedTuple):
 def state(queue: str, *, project: str = "", size: int = 100) -> Steps[QueueState]:
     """Return a snapshot of a queue, cheap and without locks: what is next, and what is in progress.
 
-    Args:
-        queue: name of the queue.
-        project: the tenant.
-        size: jobs of each kind, at most ``MAX_PAGE``. For how many there are, see ``counts``.
-
-    Raises:
-        QueueNotFound: there is no such queue.
+    ``size``: jobs of each kind, at most ``MAX_PAGE``. For how many there are, see ``counts``.
     """
     check_place(project, queue)
     size = check_count(size, "size", conf.settings.MAX_PAGE, 1)

@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 from ... import conf
 from ...conf import process
 from ...exceptions import BatchTooLarge, LogTruncated, QueueNotFound
-from .. import arrays, codec
-from ..large import reading
-from ..leases.sweep import expire_steps
+from .. import arrays, codec, payloads
+from ..leases.sweep import expire
 from ..limits import MAX_SEQ, check_count, check_integer, check_list, check_node, check_place
 from ..operation import Rows, Steps, operation
 
@@ -233,22 +232,22 @@ def read(
     }
     rows = yield "topic_read", {**params, **seals.parameters()}
     if rows and _topic(rows).due:
-        yield from expire_steps([_topic(rows).id])
+        yield from expire([_topic(rows).id])
         rows = yield "topic_read", {**params, **seals.parameters()}
     if not rows:
         raise QueueNotFound(topic, project)
     found, seen = _topic(rows), SealedView._make(rows[0][:_TOPIC])
     seals.note(seen)
     if after > seen.last or (timeline is not None and timeline != seen.timeline):
-        kept = yield from kept_steps(timeline, seen.timeline)
-        if after > min(kept.sealed, seen.last):
+        kept, _ = yield from kept_steps(timeline, seen.timeline)
+        if after > min(kept, seen.last):
             if not reset:
-                raise LogTruncated(topic, after, kept.sealed, seen.timeline)
-            again = read(topic, project=project, after=kept.sealed, size=size, skip_nodes=skip_nodes, seals=seals)
-            return (yield from again.steps())._replace(reset_to=kept.sealed)
+                raise LogTruncated(topic, after, kept, seen.timeline)
+            again = read(topic, project=project, after=kept, size=size, skip_nodes=skip_nodes, seals=seals)
+            return (yield from again)._replace(reset_to=kept)
     # Without a record the one row has nulls in its place.
     fitting = [TopicRecord._make(row[_RECORD:]) for row in rows if row[_FITS]]
-    records = yield from reading.page_steps(fitting, MAX_PAGE_BYTES)
+    records = yield from payloads.page_steps(fitting, MAX_PAGE_BYTES)
     cut = len(records) < sum(row[_FITS] is not None for row in rows)
     full = cut or len(records) == size
     more = found.more or full
@@ -263,17 +262,14 @@ def read(
     )
 
 
-class Kept(NamedTuple):
-    """What no failover since a timeline can have lost: numbers up to ``sealed``, transactions below ``horizon``."""
+def kept_steps(timeline: int | None, current: int) -> Steps[tuple[int, int]]:
+    """Return what failovers from a timeline (``None``: the last one before) to the server's cannot have lost.
 
-    sealed: int
-    horizon: int
-
-
-def kept_steps(timeline: int | None, current: int) -> Steps[Kept]:
-    """Return what failovers from a timeline (``None``: the last one before) to the server's have kept for sure."""
-    rows = yield "timeline_kept", {"timeline": timeline, "current": current}
-    return Kept(*(number or 0 for number in rows[0])) if rows else Kept(0, 0)
+    That is numbers up to the first, and transactions below the second.
+    """
+    for sealed, horizon in (yield "timeline_kept", {"timeline": timeline, "current": current}):
+        return sealed or 0, horizon or 0
+    return 0, 0
 
 
 @operation

@@ -8,12 +8,11 @@ from typing import Any, NamedTuple
 
 from ... import conf
 from ...enums import JobState
-from .. import arrays, codec
+from .. import arrays, codec, payloads
 from ..jobs.read import MAX_PAGE_BYTES
 from ..jobs.remove import remove_steps
-from ..large import reading
 from ..leases.settle import release
-from ..leases.sweep import promote_steps, sweep_steps
+from ..leases.sweep import promote, sweep
 from ..limits import check_count, check_seqs, clamp_lease
 from ..operation import Steps, operation
 from ..rows import Release
@@ -28,9 +27,7 @@ _LAST = 2**63 - 1
 class Message(NamedTuple):
     """One message: ``claim`` is who holds it, or ``None``; ``age`` in whole seconds; ``position`` its place.
 
-    It has the columns of ``message_list`` and ``message_get``.
-
-    The payload stays text until it is read.
+    It has the columns of ``message_list`` and ``message_get``. The payload stays text until it is read.
     """
 
     seq: int
@@ -55,19 +52,6 @@ class End(NamedTuple):
     age: int
 
 
-class _Held(NamedTuple):
-    """A row of ``claim_get``: a live claim, and a message that it holds."""
-
-    node: str
-    ttl_ms: int
-    claim_age: int
-    seq: int
-    created_at: datetime
-    expires_at: datetime | None
-    data_json: str | None
-    age: int
-
-
 class LiveClaim(NamedTuple):
     """A claim that is not over, with what it still holds; ``age`` in whole seconds since it was made or renewed."""
 
@@ -78,19 +62,14 @@ class LiveClaim(NamedTuple):
     messages: list[Message]
 
 
-def _fresh(queue_id: int) -> Steps[None]:
-    """Bring back what time has changed, so that what is read is as it is now."""
-    yield from sweep_steps([queue_id])
-    yield from promote_steps([queue_id])
-
-
 @operation
 def list_messages(
     queue_id: int, *, after: int = 0, size: int = 10, without: str | None = None, leased: bool = False
 ) -> Steps[list[Message]]:
     """List messages in order, oldest first, behind position ``after``."""
     size = check_count(size, "size", conf.settings.MAX_PAGE, 1)
-    yield from _fresh(queue_id)
+    yield from sweep([queue_id])
+    yield from promote([queue_id])
     found: list[Message] = []
     asked = {"queue": queue_id, "after": after, "origin": without, "look": _LOOK}
     rows = yield "message_list", {**asked, "size": size, "held": after if leased else None, "upto": None}
@@ -107,7 +86,7 @@ def list_messages(
         upto = free[-1].position if len(free) == size else upto
         rows = yield "message_list", {**asked, "size": 0, "held": last, "upto": upto}
     ordered = sorted(found, key=lambda message: message.position)[:size]
-    return (yield from reading.page_steps(ordered, MAX_PAGE_BYTES, reading.ONLY_DATA))
+    return (yield from payloads.page_steps(ordered, MAX_PAGE_BYTES, payloads.ONLY_DATA))
 
 
 @operation
@@ -115,7 +94,7 @@ def get_messages(queue_id: int, seqs: Sequence[int]) -> Steps[list[Message]]:
     """Read messages by number, claimed or not; what is not there is left out."""
     rows = yield "message_get", {"queue": queue_id, "seqs": arrays.integers(check_seqs(seqs))}
     found = [Message._make(row) for row in rows]
-    return (yield from reading.steps(found, reading.ONLY_DATA))
+    return (yield from payloads.steps(found, payloads.ONLY_DATA))
 
 
 @operation
@@ -123,7 +102,7 @@ def delete_messages(queue_id: int, seqs: Sequence[int]) -> Steps[list[int]]:
     """Delete unclaimed messages; return the numbers of those that went."""
     wanted = check_seqs(seqs)
     gone = yield from remove_steps(queue_id, wanted, _FREE, reason="deleted")
-    if len(gone) < len(set(wanted)) and (yield from sweep_steps([queue_id])):
+    if len(gone) < len(set(wanted)) and (yield from sweep([queue_id])):
         # Their claim was over: now they are free.
         gone += yield from remove_steps(queue_id, wanted, _FREE, reason="deleted")
     return [job.seq for job in gone]
@@ -139,23 +118,19 @@ def get_ends(queue_id: int) -> Steps[tuple[End, End] | None]:
 @operation
 def get_claim(queue_id: int, claim: int) -> Steps[LiveClaim | None]:
     """Read a live claim and what it still holds; ``None`` if it is over."""
-    held = [_Held._make(row) for row in (yield "claim_get", {"queue": queue_id, "claim": claim})]
+    held = yield "claim_get", {"queue": queue_id, "claim": claim}
     if not held:
         return None
-    messages = [
-        Message(row.seq, row.created_at, row.expires_at, row.data_json, claim, row.age, row.seq) for row in held
-    ]
-    complete = yield from reading.steps(messages, reading.ONLY_DATA)
-    return LiveClaim(claim, held[0].node, held[0].ttl_ms, held[0].claim_age, complete)
+    messages = [Message._make((seq, *stored, claim, age, seq)) for _, _, _, seq, *stored, age in held]
+    complete = yield from payloads.steps(messages, payloads.ONLY_DATA)
+    return LiveClaim._make((claim, *held[0][:3], complete))
 
 
 @operation
 def renew_claim(queue_id: int, claim: int, ttl_ms: int, grace_ms: int | None = None) -> Steps[int]:
     """Set the length of a live claim anew, from now; return how many jobs it still holds, 0 if it is over."""
-    ((holds,),) = yield (
-        "claim_renew",
-        {"queue": queue_id, "claim": claim, "ttl_ms": clamp_lease(ttl_ms), "grace_ms": grace_ms},
-    )
+    length = {"ttl_ms": clamp_lease(ttl_ms), "grace_ms": grace_ms}
+    ((holds,),) = yield "claim_renew", {"queue": queue_id, "claim": claim, **length}
     return int(holds)
 
 
@@ -163,6 +138,6 @@ def renew_claim(queue_id: int, claim: int, ttl_ms: int, grace_ms: int | None = N
 def release_claim(queue_id: int, claim: int, *, project: str = "") -> Steps[int]:
     """Give back at once all that a claim still holds; return how many."""
     for node, seqs in (yield "claim_seqs", {"queue": queue_id, "claim": claim}):
-        settled = yield from release([Release(seq, claim, 0) for seq in seqs], node, project=project).steps()
+        settled = yield from release([Release(seq, claim, 0) for seq in seqs], node, project=project)
         return len(settled.ok)
     return 0

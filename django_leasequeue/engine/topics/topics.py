@@ -1,22 +1,28 @@
-"""Topics as readers see them: where one stands, which there are, and removing records by number or tag."""
+"""Topics: where one stands, which there are, writing to one, and removing records by number or tag.
+
+The first write makes a topic, and a keyed write is done once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from ... import conf
 from ...enums import JobState
-from ...exceptions import InvalidOption, NotAQueue, QueueNotFound
+from ...exceptions import InvalidOption, LeaseQueueError, NotAQueue, QueueNotFound
 from .. import arrays
+from ..jobs.enqueue import enqueue
 from ..jobs.remove import remove_steps
-from ..leases.sweep import expire_steps
-from ..limits import MAX_SEQ, MAX_TAG_BYTES, check_integer, check_place, check_text
-from ..operation import Steps, operation
-from ..queues.queues import QueueInfo, require
+from ..leases.sweep import expire
+from ..limits import MAX_KEY_BYTES, MAX_SEQ, MAX_TAG_BYTES, check_integer, check_place, check_text
+from ..operation import BEGIN, Steps, operation
+from ..queues.presets import Definition, define
+from ..queues.queues import QueueInfo, make, require
 from ..queues.stats import Counts, counts
+from ..rows import NewJob
 
 #: Records that one statement removes.
 BATCH = 5_000
@@ -77,8 +83,9 @@ class State:
     bytes: int
 
 
-def look_steps(project: str, topic: str, *, leases: bool = False) -> Steps[TopicLook]:
-    """Steps that read what a call has to know."""
+@operation
+def look(topic: str, *, project: str = "", leases: bool = False) -> Steps[TopicLook]:
+    """Read what a call on a topic has to know of it first."""
     check_place(project, topic)
     rows = yield "topic_look", {"project": project, "topic": topic}
     if not rows:
@@ -87,12 +94,6 @@ def look_steps(project: str, topic: str, *, leases: bool = False) -> Steps[Topic
     if leases and found.type != "queue":
         raise NotAQueue(topic)
     return found
-
-
-@operation
-def look(topic: str, *, project: str = "", leases: bool = False) -> Steps[TopicLook]:
-    """Read what a call on a topic has to know of it first."""
-    return (yield from look_steps(project, topic, leases=leases))
 
 
 @operation
@@ -105,17 +106,13 @@ def topics_there(topics: Sequence[str], *, project: str = "") -> Steps[set[str]]
 
 @operation
 def state(topic: str, *, project: str = "") -> Steps[State]:
-    """Return where a topic stands. Reads some thousand entries at most, whatever the backlog.
-
-    Raises:
-        QueueNotFound: there is no such topic.
-    """
+    """Return where a topic stands. Reads some thousand entries at most, whatever the backlog."""
     info = yield from require(project, topic, leases=False)
     stands = yield from _stands(project, topic)
     if stands.due:
-        yield from expire_steps([info.id])
+        yield from expire([info.id])
         stands = yield from _stands(project, topic)
-    found = yield from counts(topic, project=project).steps()
+    found = yield from counts(topic, project=project)
     count = found.ready + found.delayed + found.in_flight + found.dead + found.records
     extrapolated = 0 < stands.read < count
     total = stands.size * count // stands.read if extrapolated else stands.size
@@ -143,7 +140,7 @@ def drop(
         raise InvalidOption("tag and tag_prefix exclude each other.")
     if before is not None:
         check_integer(before, "before", 0, MAX_SEQ)
-    found = yield from look_steps(project, topic)
+    found = yield from look(topic, project=project)
     params: dict[str, Any] = {"queue": found.id, "before": before, "size": BATCH}
     name = "topic_drop_before"
     if tag is not None:
@@ -160,3 +157,57 @@ def drop(
         total += len(gone)
         if len(rows) < BATCH or not gone:
             return total
+
+
+class Written(NamedTuple):
+    """The outcome of a write. ``deduped``: its key was used before, ``seqs`` are the first write's."""
+
+    seqs: list[int]
+    created: bool
+    deduped: bool
+
+
+@operation
+def write(
+    topic: str,
+    jobs: Sequence[NewJob],
+    *,
+    project: str = "",
+    key: str | None = None,
+    create: Mapping[str, Any] | None = None,
+) -> Steps[Written]:
+    """Append records to a topic, all or none."""
+    if key is not None:
+        check_text(key, "the idempotency key", MAX_KEY_BYTES)
+    created = False
+    try:
+        seqs, deduped = yield from _append(topic, jobs, project, key)
+    except QueueNotFound:
+        if create is None:
+            raise
+        found = define(project, topic, Definition("topics", create))
+        created = yield from make(project, topic, found.preset, found.options)
+        seqs, deduped = yield from _append(topic, jobs, project, key)
+    return Written(seqs, created, deduped)
+
+
+def _append(topic: str, jobs: Sequence[NewJob], project: str, key: str | None) -> Steps[tuple[list[int], bool]]:
+    found = (yield from look(topic, project=project)) if key is not None else None
+    if key is None or found is None or not found.idempotency_window_ms:
+        return (yield from _enqueue(topic, jobs, project)), False
+    yield BEGIN, {}
+    for _ in range(5):
+        params = {"queue": found.id, "key": key}
+        taken = yield "idempotency_take", {**params, "window_ms": found.idempotency_window_ms}
+        if taken:
+            seqs = yield from _enqueue(topic, jobs, project)
+            yield "idempotency_keep", {**params, "seqs": arrays.integers(seqs)}
+            return seqs, False
+        for (seqs,) in (yield "idempotency_find", params):
+            return list(seqs), True
+    raise LeaseQueueError("The idempotency key was taken and freed again five times in a row; try the call again.")
+
+
+def _enqueue(topic: str, jobs: Sequence[NewJob], project: str) -> Steps[list[int]]:
+    answers = yield from enqueue(topic, jobs, project=project, create=False)
+    return [answer.seq for answer in answers]

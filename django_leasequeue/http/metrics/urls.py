@@ -15,7 +15,6 @@ from ...metrics.figures import DatabaseLook, last_look, look
 from ...metrics.prometheus import exposition, families, of_each, pools
 from ..access import PROJECTS, READ
 from ..errors import ApiError
-from ..running import RequestRunner
 from ..views import ApiView
 
 
@@ -26,16 +25,11 @@ class MetricsView(ApiView):
     """
 
     http_method_names = ["get", "head"]
-    required_scopes = {"GET": frozenset({READ})}
     #: It answers no JSON: it is not in the OpenAPI document.
     schema = None  # type: ignore[assignment]  # as DRF's documentation says
 
     async def get(self, request: Request) -> HttpResponse:
-        """Answer with the figures, as text or OpenMetrics.
-
-        Raises:
-            ApiError: the key has prefixes, or prometheus-client is not installed.
-        """
+        """Answer with the figures, as text or OpenMetrics."""
         try:
             load_extra("prometheus_client", "prometheus")
         except ImproperlyConfigured as error:
@@ -60,10 +54,13 @@ class MetricsView(ApiView):
         body, content_type = exposition([*found, *pools()], request.META.get("HTTP_ACCEPT", ""))
         return HttpResponse(body, content_type=content_type, headers={"Content-Length": str(len(body))})
 
+    get.scopes = frozenset({READ})  # type: ignore[attr-defined]  # as ``endpoint`` does
+    head = get
+
     async def _look(self, alias: str) -> DatabaseLook:
         memory = last_look(alias)
-        runner = RequestRunner(alias, threaded=self.runner.threaded)
-        return memory.recall() or memory.keep(await runner.run(look(memory.log, conf.settings.METRICS.MAX_QUEUES)))
+        found = memory.recall()
+        return found or memory.keep(await self.runner.on(alias).run(look(memory.log, conf.settings.METRICS.MAX_QUEUES)))
 
 
 app_name = "leasequeue_metrics"

@@ -38,21 +38,16 @@ FACTOR = 20.0
 
 @dataclass(slots=True)
 class TopicFigures:
-    """Counters of a topic after a call."""
+    """Counters of a topic after a call; until when (monotonic) they are kept, and whether they are counted now."""
 
     ready: int = 0
     in_flight: int = 0
     count: int = 0
-
-
-@dataclass(slots=True)
-class _Kept:
-    figures: TopicFigures
-    until: float
+    until: float = 0.0
     counting: bool = False
 
 
-_kept: process.Memory[tuple[str, str, str], _Kept] = process.Memory()
+_kept: process.Memory[tuple[str, str, str], TopicFigures] = process.Memory()
 
 
 #: A name of a topic; other doors allow more.
@@ -84,19 +79,6 @@ def check_name(name: str, what: str = "The name of a topic") -> str:
     return name
 
 
-def to_options(config: Mapping[str, Any], topic: str) -> dict[str, Any]:
-    """Return queue options for a valid configuration of a topic.
-
-    ``durability`` wins; without it ``durable`` means ``fsync``.
-    """
-    if config.get("dead_letter") == topic:
-        raise InvalidOption("dead_letter must be another topic than the topic itself.")
-    options = {name: config[name] for name in (*_SAME, *_EXTENSIONS) if name in config}
-    if options.get("durability") is None:
-        options["durability"] = str(Durability.FSYNC if config.get("durable") else Durability.DISK)
-    return options
-
-
 def to_config(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the configuration of a topic with these options, every field of it."""
     config = {name: options[name] for name in _SAME}
@@ -125,10 +107,18 @@ class TopicView(ApiView):
         return node
 
     def queue_options(self, config: Mapping[str, Any], topic: str) -> dict[str, Any]:
-        """Return the queue options that a valid configuration of the topic stands for."""
+        """Return the queue options that a valid configuration of the topic stands for.
+
+        ``durability`` wins; without it ``durable`` means ``fsync``.
+        """
         for name in NAMES_TOPIC:
             require(self.access, frozenset(), config.get(name))
-        return to_options(config, topic)
+        if config.get("dead_letter") == topic:
+            raise InvalidOption("dead_letter must be another topic than the topic itself.")
+        options = {name: config[name] for name in (*_SAME, *_EXTENSIONS) if name in config}
+        if options.get("durability") is None:
+            options["durability"] = str(Durability.FSYNC if config.get("durable") else Durability.DISK)
+        return options
 
     async def look(self, topic: str, *, leases: bool = False) -> TopicLook:
         """Return what a call has to know of the topic."""
@@ -184,26 +174,29 @@ class TopicView(ApiView):
         place = (self.runner.using, self.project, topic)
         kept = _kept.get(place)
         if kept is not None:
-            figures = kept.figures
-            figures.ready = max(0, figures.ready + ready)
-            figures.in_flight = max(0, figures.in_flight + in_flight)
-            figures.count = max(0, figures.count + count)
-            if kept.counting or (time.monotonic() < kept.until and not (drained and figures.ready)):
-                return figures
+            kept.ready = max(0, kept.ready + ready)
+            kept.in_flight = max(0, kept.in_flight + in_flight)
+            kept.count = max(0, kept.count + count)
+            if kept.counting or (time.monotonic() < kept.until and not (drained and kept.ready)):
+                return kept
             kept.counting = True
         try:
             began = time.monotonic()
             found = await self.run(stats.counts(topic, project=self.project))
-            now = time.monotonic()
+            took = time.monotonic() - began
         finally:
             if kept is not None:
                 kept.counting = False
-        total = found.ready + found.in_flight + found.delayed + found.dead + found.records
-        figures = TopicFigures(found.ready, found.in_flight, total)
-        if now - began <= CHEAP:
+        figures = TopicFigures(
+            found.ready,
+            found.in_flight,
+            found.ready + found.in_flight + found.delayed + found.dead + found.records,
+            began + took + min(took * FACTOR, conf.settings.API.COUNT_SECONDS),
+        )
+        if took <= CHEAP:
             _kept.pop(place, None)
         else:
-            _kept[place] = _Kept(figures, now + min((now - began) * FACTOR, conf.settings.API.COUNT_SECONDS))
+            _kept[place] = figures
         return figures
 
 
@@ -237,10 +230,14 @@ class Envelope(TypedDict):
 
 
 def endpoint(name: str, summary: str, *, parameters: Sequence[Parameter] = (), **said: Any) -> Callable[[F], F]:
-    """Say all of one operation of this door (``schema.endpoint``); the topic that a handler takes is a parameter."""
+    """Say all of one operation of this door (``schema.endpoint``).
+
+    The topic that a handler takes is a parameter. Operations of a module are a group, unless a ``tag`` says another.
+    """
 
     def apply(method: F) -> F:
         given = [TOPIC, *parameters] if "topic" in signature(method).parameters else parameters
+        said.setdefault("tag", method.__module__.rpartition(".")[2])
         return schema.endpoint(name, summary, envelope=Envelope, parameters=given, **said)(method)
 
     return apply

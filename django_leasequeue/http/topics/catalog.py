@@ -10,7 +10,7 @@ from rest_framework.request import Request
 
 from ... import engine
 from ...conf.queue_options import OPTIONS, QueueOption
-from ...engine.cursors import decode_cursor, encode_cursor
+from ...engine.codec import decode_cursor, encode_cursor
 from ...engine.limits import MAX_QUEUE_BYTES
 from ...engine.queues.queues import QueueLine
 from ...engine.topics.topics import state
@@ -75,14 +75,10 @@ class TopicsView(ApiView):
         return self.answer(answer)
 
     async def _list(self, prefix: str, after: str, size: int) -> list[QueueLine]:
-        found, away = await self.run_on_each(
-            engine.list_queues(
-                project=self.project, after=after, prefix=prefix, prefixes=self.access.prefixes, size=size
-            )
-        )
+        found, away = await self.list_queues(size, after=after, prefix=prefix)
         if away:
             self.warnings = [f"Topics are missing: {away} of the databases that hold them cannot be reached."]
-        return sorted(found, key=lambda line: line.name)[:size]
+        return found
 
 
 class ConfigBody(Body):
@@ -232,20 +228,13 @@ class TopicItemView(TopicView):
     )
     async def put(self, request: Request, topic: str) -> HttpResponse:
         options = self.queue_options(await self.body(), topic)
-        created = await self._put(topic, options)
+        while not (created := await self.run(engine.create(topic, project=self.project, preset="topics", **options))):
+            with suppress(QueueNotFound):  # deleted since: then it is made after all
+                await self.run(engine.configure(topic, project=self.project, preset="topics", **options))
+                break
         self.forget(topic)
         answer = TopicCreated(topic=topic, created=created, config=to_config(options))
         return self.answer(answer, status=201 if created else 200)
-
-    async def _put(self, topic: str, options: dict[str, Any]) -> bool:
-        """Make or configure the topic; return whether it was made."""
-        while True:
-            if await self.run(engine.create(topic, project=self.project, preset="topics", **options)):
-                return True
-            # Deleted since: then it is made after all.
-            with suppress(QueueNotFound):
-                await self.run(engine.configure(topic, project=self.project, preset="topics", **options))
-                return False
 
     @endpoint(
         "deleteTopic",

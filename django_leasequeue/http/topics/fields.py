@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from rest_framework.exceptions import ErrorDetail, ValidationError
@@ -23,59 +25,12 @@ from .base import NAME_PATTERN, check_name
 MAX_META_BYTES = 16_384
 MAX_META_KEYS = 64
 MAX_PRIORITY = 32_767
-#: The fields of one record.
-RECORD_FIELDS = frozenset({"data", "tag", "tags", "node", "meta", "priority", "delay_ms"})
 
 _LEASE_ID = re.compile(r"lease_[0-9a-f]{1,64}\Z")
 #: JSON schemas of what stands in lists, and in addresses.
 SEQ: Json = {"type": "integer", "minimum": 0, "maximum": MAX_SEQ}
 LEASE_ID: Json = {"type": "string", "pattern": "^lease_[0-9a-f]{1,64}$"}
 NODE: Json = {"type": "string", "minLength": 1, "maxLength": MAX_NODE_BYTES}
-RECORD: Json = {
-    "type": "object",
-    "required": ["data"],
-    "properties": {
-        "data": {
-            "description": lambda: f"Any JSON, at most {conf.settings.MAX_PAYLOAD_BYTES:,} bytes together with meta."
-        },
-        "tag": {"type": ["string", "null"], "minLength": 1, "maxLength": MAX_TAG_BYTES},
-        "tags": {
-            "type": ["object", "null"],
-            "maxProperties": MAX_TAGS,
-            "propertyNames": {"pattern": TAG_NAME},
-            "additionalProperties": {
-                "type": ["string", "integer", "boolean"],
-                "minLength": 1,
-                "maxLength": MAX_TAG_BYTES,
-            },
-            "description": "Names and values to find the job by; it has them as `$tags` in its `meta`. An extension.",
-        },
-        "node": {
-            "type": ["string", "null"],
-            "minLength": 1,
-            "maxLength": MAX_NODE_BYTES,
-            "description": "The producer.",
-        },
-        "meta": {
-            "type": ["object", "null"],
-            "maxProperties": MAX_META_KEYS,
-            "propertyNames": {"pattern": "^([^$]|$)"},
-            "description": f"At most {MAX_META_BYTES:,} bytes; names that begin with `$` are reserved.",
-        },
-        "priority": {
-            "type": ["integer", "null"],
-            "minimum": -MAX_PRIORITY,
-            "maximum": MAX_PRIORITY,
-            "description": "Of a job, where the topic has a `priority_order`. An extension.",
-        },
-        "delay_ms": {
-            "type": ["integer", "null"],
-            "minimum": 0,
-            "maximum": MAX_SPAN_MS,
-            "description": "How long a job is held back before it can be claimed. An extension.",
-        },
-    },
-}
 #: The token of no claim.
 NO_TOKEN = 0
 
@@ -83,6 +38,14 @@ NO_TOKEN = 0
 def invalid(message: str, code: str = "invalid_request") -> ValidationError:
     """Return the error of a field, with a code of the errors' table."""
     return ValidationError([ErrorDetail(message, code)])
+
+
+def one_each(attrs: Mapping[str, Any], name: str) -> Any:
+    """Return the list of this name, if it is there: one for each of the seqs."""
+    found, seqs = attrs.get(name), attrs["seqs"]
+    if found is not None and len(found) != len(seqs):
+        raise invalid(f"{name}: there must be one for each of the {len(seqs)} seqs; there are {len(found)}.")
+    return found
 
 
 class Records(Field):
@@ -105,54 +68,102 @@ def _record(number: int, item: Any) -> NewJob:
         raise invalid(f"records[{number}] must be an object with data.")
     if "data" not in item:
         raise invalid(f"records[{number}].data is missing (null is a value).")
-    meta = item.get("meta")
-    return NewJob(
-        data=item["data"],
-        tag=_short(number, "tag", item.get("tag"), MAX_TAG_BYTES),
-        origin=_short(number, "node", item.get("node"), MAX_NODE_BYTES),
-        meta=None if meta is None else _meta(number, meta),
-        tags=_tags(number, item.get("tags")),
-        priority=_whole(number, "priority", item.get("priority"), -MAX_PRIORITY, MAX_PRIORITY),
-        delay_ms=_whole(number, "delay_ms", item.get("delay_ms"), 0, MAX_SPAN_MS),
-    )
+    found = {}
+    for name, (_, check) in _OPTIONAL.items():
+        value = item.get(name)
+        found["origin" if name == "node" else name] = (
+            None if value is None else check(f"records[{number}].{name}", value)
+        )
+    return NewJob(data=item["data"], **found)
 
 
-def _whole(number: int, name: str, value: Any, low: int, high: int) -> int | None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high):
-        raise invalid(f"records[{number}].{name} must be an integer from {low} to {high}.")
+def _whole(where: str, value: Any, low: int, high: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise invalid(f"{where} must be an integer from {low} to {high}.")
     return value
 
 
-def _short(number: int, name: str, value: Any, high: int) -> str | None:
-    if value is None:
-        return None
+def _short(where: str, value: Any, high: int) -> str:
     if not isinstance(value, str) or not 0 < storable(value) <= high:
-        raise invalid(f"records[{number}].{name} must be 1 to {high} bytes of text without NUL.")
+        raise invalid(f"{where} must be 1 to {high} bytes of text without NUL.")
     return value
 
 
-def _tags(number: int, tags: Any) -> dict[str, Any] | None:
-    if tags is None:
-        return None
+def _tags(where: str, tags: Any) -> dict[str, Any]:
     try:
         check_tags(tags)
     except InvalidOption as error:
-        raise invalid(f"records[{number}].tags: {error}") from error
+        raise invalid(f"{where}: {error}") from error
     return dict(tags)
 
 
-def _meta(number: int, meta: Any) -> dict[str, Any]:
+def _meta(where: str, meta: Any) -> dict[str, Any]:
     if not isinstance(meta, dict):
-        raise invalid(f"records[{number}].meta must be an object.")
+        raise invalid(f"{where} must be an object.")
     if len(meta) > MAX_META_KEYS:
-        raise invalid(f"records[{number}].meta may have {MAX_META_KEYS} keys; it has {len(meta)}.")
-    if payload.size(meta) > MAX_META_BYTES:
-        raise invalid(f"records[{number}].meta may have {MAX_META_BYTES} bytes. Put more into data.")
+        raise invalid(f"{where} may have {MAX_META_KEYS} keys; it has {len(meta)}.")
+    if len(payload.dumps(meta)) > MAX_META_BYTES:
+        raise invalid(f"{where} may have {MAX_META_BYTES} bytes. Put more into data.")
     try:
-        check_meta(meta, f"records[{number}].meta")
+        check_meta(meta, where)
     except InvalidOption as error:
         raise invalid(str(error)) from error
     return meta
+
+
+def _text(high: int, **about: str) -> tuple[Json, Callable[[str, Any], Any]]:
+    return {"type": ["string", "null"], "minLength": 1, "maxLength": high, **about}, partial(_short, high=high)
+
+
+def _integer(low: int, high: int, **about: str) -> tuple[Json, Callable[[str, Any], Any]]:
+    return {"type": ["integer", "null"], "minimum": low, "maximum": high, **about}, partial(_whole, low=low, high=high)
+
+
+#: The fields of a record beside its data: their schemas, and what checks them.
+_OPTIONAL: dict[str, tuple[Json, Callable[[str, Any], Any]]] = {
+    "tag": _text(MAX_TAG_BYTES),
+    "tags": (
+        {
+            "type": ["object", "null"],
+            "maxProperties": MAX_TAGS,
+            "propertyNames": {"pattern": TAG_NAME},
+            "additionalProperties": {
+                "type": ["string", "integer", "boolean"],
+                "minLength": 1,
+                "maxLength": MAX_TAG_BYTES,
+            },
+            "description": "Names and values to find the job by; it has them as `$tags` in its `meta`. An extension.",
+        },
+        _tags,
+    ),
+    "node": _text(MAX_NODE_BYTES, description="The producer."),
+    "meta": (
+        {
+            "type": ["object", "null"],
+            "maxProperties": MAX_META_KEYS,
+            "propertyNames": {"pattern": "^([^$]|$)"},
+            "description": f"At most {MAX_META_BYTES:,} bytes; names that begin with `$` are reserved.",
+        },
+        _meta,
+    ),
+    "priority": _integer(
+        -MAX_PRIORITY, MAX_PRIORITY, description="Of a job, where the topic has a `priority_order`. An extension."
+    ),
+    "delay_ms": _integer(
+        0, MAX_SPAN_MS, description="How long a job is held back before it can be claimed. An extension."
+    ),
+}
+RECORD_FIELDS = frozenset({"data", *_OPTIONAL})
+RECORD: Json = {
+    "type": "object",
+    "required": ["data"],
+    "properties": {
+        "data": {
+            "description": lambda: f"Any JSON, at most {conf.settings.MAX_PAYLOAD_BYTES:,} bytes together with meta."
+        },
+        **{name: schema for name, (schema, _) in _OPTIONAL.items()},
+    },
+}
 
 
 class JobSeqs(Field):
@@ -230,10 +241,7 @@ class Nodes(Field):
         nodes = [data] if isinstance(data, str) else data
         if not isinstance(nodes, list) or len(nodes) > MAX_NODES:
             raise invalid(f"node must be a name or a list of at most {MAX_NODES} names.")
-        for node in nodes:
-            if not isinstance(node, str) or not 0 < storable(node) <= MAX_NODE_BYTES:
-                raise invalid(f"node must be 1 to {MAX_NODE_BYTES} bytes of text without NUL.")
-        return nodes
+        return [_short("node", node, MAX_NODE_BYTES) for node in nodes]
 
 
 class Starts(Field):
@@ -257,6 +265,5 @@ class Starts(Field):
                 check_name(name)
             except InvalidOption as error:
                 raise invalid(str(error)) from error
-            if isinstance(seq, bool) or not isinstance(seq, int) or not 0 <= seq <= MAX_SEQ:
-                raise invalid(f"topics.{name} must be an integer from 0 to {MAX_SEQ}.")
+            _whole(f"topics.{name}", seq, 0, MAX_SEQ)
         return data

@@ -30,7 +30,7 @@ from .base import leased
 from .waiting import claim_together, load_large
 
 if TYPE_CHECKING:
-    from .work import StreamRegistry
+    from .streams import StreamRegistry
 
 logger = logging.getLogger("django_leasequeue.http")
 
@@ -152,7 +152,7 @@ class WorkHub:
     def enter(self, stream: WorkStream) -> None:
         """Feed a stream from now on."""
         self._streams[stream.number] = stream
-        self._registry.enter(self, stream)
+        self._registry.of_stream[stream.number] = self
         self._more = True
         if self._task is None:
             self._task = in_background(self._run())
@@ -161,7 +161,7 @@ class WorkHub:
     def leave(self, stream: WorkStream) -> Awaitable[Any] | None:
         """Feed a stream no more, and give back what it holds."""
         self._streams.pop(stream.number, None)
-        self._registry.leave(stream)
+        self._registry.of_stream.pop(stream.number, None)
         self.wake()
         if not stream.held:
             return None
@@ -236,8 +236,8 @@ class WorkHub:
             outage.ends(self)
             if self._streams:
                 self._task = in_background(self._run())
-            else:
-                self._registry.close(self)
+            elif self._registry.hubs.get((self._project, self._topic)) is self:
+                del self._registry.hubs[self._project, self._topic]
 
     async def _round(self) -> float:
         """Look at leases, deal jobs; return the seconds to sleep unless something happens."""
@@ -280,7 +280,8 @@ class WorkHub:
 
     def _backstop(self) -> float:
         """Seconds between looks at all leases: short while cancels are not heard and could concern them."""
-        if self._registry.hears() or not any(stream.members for stream in self._streams.values()):
+        hears = all(subscription.live for subscription in self._registry.subscriptions)
+        if hears or not any(stream.members for stream in self._streams.values()):
             return BACKSTOP
         return POLL
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Any, NotRequired, TypedDict
 
 from django.http import HttpResponse
@@ -10,21 +10,20 @@ from rest_framework.request import Request
 
 from ... import engine
 from ...engine import Ending, Operation, Outcome, Settled
-from ...engine.large.writing import result_limit
 from ...engine.leases.claim import claim_steps
 from ...engine.leases.cohort import Claimer
 from ...engine.leases.settle import result_too_large
 from ...engine.limits import MAX_BATCH, MAX_DELAY_MS, MAX_LEASE_MS, MAX_SPAN_MS, MAX_TAG_BYTES, MIN_LEASE_MS
+from ...engine.payloads import result_limit
 from ...engine.topics.topics import TopicLook
 from .. import payload
 from ..access import READ, WRITE
-from ..fields import OPTIONAL, Body, CutInteger, Integer, NodeName, Text
+from ..fields import OPTIONAL, Body, Integer, NodeName, Text
 from ..schema import schema_of
 from .base import Count, LeasedRecord, Seqs, Time, TopicView, endpoint, leased, milliseconds
-from .fields import NO_TOKEN, JobSeqs, LeaseIds, Results, invalid
+from .fields import NO_TOKEN, JobSeqs, LeaseIds, Results, one_each
 from .waiting import claim_together
 
-_TAG = "leases"
 _ERRORS: dict[int, list[str]] = {404: ["topic_not_found"], 409: ["not_a_queue"]}
 _BATCH_ERRORS: dict[int, list[str]] = {400: ["batch_too_large"], **_ERRORS}
 
@@ -33,7 +32,7 @@ class ClaimBody(Body):
     """Who claims, how many, for how long."""
 
     node = NodeName()
-    max = CutInteger(low=0, most=lambda: MAX_BATCH, default=1, help_text="How many jobs at most.")
+    max = Integer(low=0, most=lambda: MAX_BATCH, default=1, help_text="How many jobs at most.")
     lease_ms = Integer(low=MIN_LEASE_MS, high=MAX_LEASE_MS, clamp=True, help_text="Default: the topic's.", **OPTIONAL)
     tag = Text(high=MAX_TAG_BYTES, help_text="Only jobs with this tag.", **OPTIONAL)
 
@@ -53,7 +52,6 @@ class ClaimView(TopicView):
     @endpoint(
         "claimJobs",
         "Lease jobs to a worker",
-        tag=_TAG,
         scopes=[READ, WRITE],
         description=(
             "Jobs whose lease expired come first, before any that was never delivered. Fewer than `max`, or none, is "
@@ -126,11 +124,7 @@ class SettleBody(Body):
     lease_ids = LeaseIds(help_text="The claim's tokens, one for each of the seqs, in their order.", **OPTIONAL)
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        leases = attrs.get("lease_ids")
-        if leases is not None and len(leases) != len(attrs["seqs"]):
-            raise invalid(
-                f"lease_ids: there must be one for each of the {len(attrs['seqs'])} seqs; there are {len(leases)}."
-            )
+        leases = one_each(attrs, "lease_ids")
         if leases is not None:
             # The lease id of another job counts as a stale one: no lease of this job has it.
             attrs["tokens"] = [
@@ -179,19 +173,10 @@ class SettleView(TopicView):
         self, topic: str, operation: Operation[Settled], *, durably: bool = False
     ) -> tuple[Settled, float]:
         """Run a settle operation; where nothing was settled, raise if the topic is missing or a log."""
-        if durably:
-            settled, fsync_ms = await self.run_durably(topic, operation)
-        else:
-            settled, fsync_ms = await self.run(operation), 0.0
+        settled, fsync_ms = await self.run_durably(topic, operation) if durably else (await self.run(operation), 0.0)
         if not settled.ok:
             await self.look(topic, leases=True)
         return settled, fsync_ms
-
-
-def _skipped(settled: Settled, asked: Sequence[int]) -> list[int]:
-    """The seqs that were not settled, in the order asked, once each."""
-    done = set(settled.ok)
-    return [seq for seq in dict.fromkeys(asked) if seq not in done]
 
 
 class AckBody(SettleBody):
@@ -210,11 +195,7 @@ class AckBody(SettleBody):
             raise result_too_large(limit)
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        results = attrs.get("results")
-        if results is not None and len(results) != len(attrs["seqs"]):
-            raise invalid(
-                f"results: there must be one for each of the {len(attrs['seqs'])} seqs; there are {len(results)}."
-            )
+        one_each(attrs, "results")
         return super().validate(attrs)
 
 
@@ -224,7 +205,6 @@ class AckView(SettleView):
     @endpoint(
         "ackJobs",
         "Complete jobs: they are deleted",
-        tag=_TAG,
         description=(
             "Safe to repeat: what is not held by the node is skipped. `results` and `result_ttl_ms` are extensions."
         ),
@@ -248,13 +228,7 @@ class AckView(SettleView):
             await self.warn(topic, _kept)
         figures = await self.figures(topic, in_flight=-acked, count=-acked)
         return self.answer(
-            Acked(
-                topic=topic,
-                acked=acked,
-                skipped=_skipped(settled, body["seqs"]),
-                ready=figures.ready,
-                in_flight=figures.in_flight,
-            ),
+            Acked(topic=topic, acked=acked, skipped=settled.skipped, ready=figures.ready, in_flight=figures.in_flight),
             performance={"fsync_ms": fsync_ms},
         )
 
@@ -280,7 +254,6 @@ class NackView(SettleView):
     @endpoint(
         "nackJobs",
         "Give jobs back, at once or after a delay",
-        tag=_TAG,
         description="A delayed job is in no counter until its time has come.",
         scopes=[WRITE],
         body=NackBody,
@@ -302,11 +275,7 @@ class NackView(SettleView):
         figures = await self.figures(topic, ready=0 if body["delay_ms"] else nacked, in_flight=-nacked)
         return self.answer(
             Nacked(
-                topic=topic,
-                nacked=nacked,
-                skipped=_skipped(settled, body["seqs"]),
-                ready=figures.ready,
-                in_flight=figures.in_flight,
+                topic=topic, nacked=nacked, skipped=settled.skipped, ready=figures.ready, in_flight=figures.in_flight
             )
         )
 
@@ -323,7 +292,6 @@ class ExtendView(SettleView):
     @endpoint(
         "extendLeases",
         "Set the deadline of held leases to now + lease_ms",
-        tag=_TAG,
         description=(
             "Sets, never adds: it may shorten. The heartbeat of long jobs. `cancelled`, an extension, is there when "
             "workflows of some were cancelled: stop these jobs and nack them."

@@ -13,21 +13,19 @@ from ... import conf
 from ...engine import NewJob
 from ...engine.jobs.new_jobs import payload_too_large
 from ...engine.limits import MAX_KEY_BYTES, MAX_TAG_BYTES
-from ...engine.topics.log import MAX_TIMELINE
-from ...engine.topics.topics import TopicLook, drop
-from ...engine.topics.writing import write
+from ...engine.topics.log import MAX_TIMELINE, read, sealer
+from ...engine.topics.topics import TopicLook, drop, write
 from ...enums import PriorityOrder, QueueType
 from .. import payload
 from ..access import DELETE, READ, WRITE
 from ..errors import ApiError
-from ..fields import OPTIONAL, Body, Boolean, CutInteger, Integer, Text, storable
+from ..fields import OPTIONAL, Body, Boolean, Integer, Text, storable
 from ..schema import Parameter, switch
 from .base import Count, Record, Seqs, Tombstone, TopicView, endpoint, record, tombstone
 from .catalog import ConfigBody, ConfigField, TopicItemView
 from .fields import RECORD_FIELDS, Nodes, Records, invalid
 from .waiting import read_page
 
-_TAG = "records"
 _RETURN_SEQS = switch("return_seqs", True, "Whether `seqs` is wanted.")
 #: The longest wait of a long-poll; records of one read, where MAX_PAGE allows so many.
 MAX_WAIT_MS, MAX_READ = 30_000, 1_000
@@ -86,7 +84,6 @@ class TopicAddressView(TopicItemView):
     @endpoint(
         "writeRecords",
         "Append records",
-        tag=_TAG,
         description="All or none. The first write makes the topic, as `config` says (a log, if it says nothing).",
         scopes=[WRITE],
         adds=True,
@@ -174,7 +171,7 @@ class DiffBody(Body):
     """Where to read, and what."""
 
     from_seq = Integer(default=0, help_text="Exclusive: the next_from_seq of the read before.")
-    limit = CutInteger(low=1, most=lambda: min(MAX_READ, conf.settings.MAX_PAGE), default=256)
+    limit = Integer(low=1, most=lambda: min(MAX_READ, conf.settings.MAX_PAGE), default=256)
     node = Nodes(help_text="Leave out the records of this node, or of these.", **OPTIONAL)
     include_tags = Boolean(default=False)
     include_meta = Boolean(default=True)
@@ -203,7 +200,6 @@ class DiffView(TopicView):
     @endpoint(
         "readRecords",
         "Read records without leasing them",
-        tag=_TAG,
         scopes=[READ],
         description="In order of their numbers, also of a queue. No record is skipped because it was committed late.",
         body=DiffBody,
@@ -212,17 +208,9 @@ class DiffView(TopicView):
     )
     async def post(self, request: Request, topic: str) -> HttpResponse:
         body = await self.body()
-        page = await read_page(
-            self.runner,
-            self.project,
-            topic,
-            after=body["from_seq"],
-            size=body["limit"],
-            skip_nodes=body.get("node", ()),
-            wait=body["wait_ms"] / 1000,
-            timeline=body.get("timeline"),
-            reset=body["reset"],
-        )
+        page_of = {"project": self.project, "size": body["limit"], "skip_nodes": body.get("node", ())}
+        reads = partial(read, topic, **page_of, reset=body["reset"], seals=sealer(self.runner.using))
+        page = await read_page(self.runner, reads, body["from_seq"], body.get("timeline"), body["wait_ms"] / 1000)
         tags, meta = body["include_tags"], body["include_meta"]
         lag = max(0, page.head_seq - page.cursor)
         return self.answer(
@@ -268,7 +256,6 @@ class DropView(TopicView):
     @endpoint(
         "deleteRecords",
         "Delete records by number or tag",
-        tag=_TAG,
         scopes=[DELETE],
         description="Leased jobs too: their acks are skipped afterwards.",
         body=DropBody,

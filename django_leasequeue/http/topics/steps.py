@@ -9,21 +9,29 @@ from django.http import HttpResponse
 from rest_framework.request import Request
 
 from ...engine import Operation, codec
-from ...engine.jobs.events import MAX_EVENT_NAME, check_event_name, emit
-from ...engine.jobs.remotesteps import Lease, check_step_name, record_step, step_page, suspend_job
-from ...engine.jobs.steps import event_step, step_text, wake_waiting
+from ...engine.jobs.steps import (
+    MAX_EVENT_NAME,
+    Lease,
+    check_event_name,
+    check_step_name,
+    emit,
+    event_step,
+    record_step,
+    step_page,
+    step_text,
+    suspend_job,
+    wake_waiting,
+)
 from ...engine.limits import MAX_KEPT_NAME_BYTES, MAX_SPAN_MS, check_seqs
 from ...engine.queues import routing
 from ...exceptions import LeaseLost
 from ..access import EMIT, READ, WRITE
 from ..fields import OPTIONAL, Anything, Body, Integer, NodeName, Text
-from ..running import RequestRunner
 from ..schema import Parameter
 from ..views import ApiView, T
 from .base import NODE, Count, TopicView, endpoint
 from .fields import LEASE_ID, NO_TOKEN, SEQ, LeaseId, invalid, parse_lease
 
-_TAG = "steps"
 #: The year 9999.
 MAX_TIME_MS = 253_402_300_799_999
 _ERRORS: dict[int, list[str]] = {404: ["topic_not_found"], 409: ["not_a_queue", "lease_lost"]}
@@ -82,7 +90,6 @@ class StepsView(LeasedJobView):
     @endpoint(
         "readSteps",
         "What the steps of a leased job have returned",
-        tag=_TAG,
         scopes=[READ, WRITE],
         description="Read once at the beginning of a delivery: what is there is not done again.",
         answers={200: JobSteps},
@@ -128,7 +135,6 @@ class StepView(LeasedJobView):
     @endpoint(
         "recordStep",
         "Keep what a step of a leased job has returned",
-        tag=_TAG,
         scopes=[WRITE],
         description="Safe to repeat: what was kept first stays, and is answered with 200.",
         body=StepBody,
@@ -187,7 +193,6 @@ class SuspendView(LeasedJobView):
     @endpoint(
         "suspendJob",
         "Give a leased job back until its time or its event has come",
-        tag=_TAG,
         scopes=[WRITE],
         description=(
             "The time is kept first: a later delivery that says the same waits for the rest only, and goes on when it "
@@ -252,7 +257,6 @@ class EventView(ApiView):
     @endpoint(
         "emitEvent",
         "Say that an event has happened: jobs that wait for it go on",
-        tag=_TAG,
         scopes=[EMIT],
         description=(
             "Jobs of the key's project that wait for it, whatever their topic, and those that will wait for it while "
@@ -273,5 +277,5 @@ class EventView(ApiView):
         # In each database: the jobs that wait for it may be anywhere. Safe to repeat where one of them is away.
         first = False
         for alias in routing.aliases():
-            first |= await RequestRunner(alias, threaded=self.runner.threaded).run(operation)
+            first |= await self.runner.on(alias).run(operation)
         return self.answer(EventEmitted(event=event, first=first), status=201 if first else 200)

@@ -8,14 +8,13 @@ from __future__ import annotations
 from django.urls import path, register_converter
 from django.urls.converters import StringConverter
 
-from ..auth import redact_access_logs
+from ..streaming import redact_access_logs
 from ..views import not_found
 from .catalog import TopicsView
 from .leases import AckView, ClaimView, ExtendView, NackView
 from .records import DiffView, DropView, TopicAddressView
 from .steps import EventView, StepsView, StepView, SuspendView
-from .watch import WatchesView, WatchStreamView
-from .work import WorkView
+from .streams import WatchesView, WatchStreamView, WorkView
 
 app_name = "leasequeue_topics"
 

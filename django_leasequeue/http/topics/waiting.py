@@ -7,13 +7,13 @@ import heapq
 import itertools
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ...conf import process
-from ...engine import LeasedJob
+from ...engine import LeasedJob, Operation
 from ...engine.leases.claim import load_hands
 from ...engine.leases.cohort import Claimer, deal_cohort, join, leave, take
-from ...engine.topics.log import LogPage, read, seal, sealer
+from ...engine.topics.log import LogPage, seal, sealer
 from ...engine.topics.topics import TopicLook
 from ...notify import AsyncWaiter, get_listener
 from ..running import RequestRunner
@@ -21,6 +21,8 @@ from ..streaming import in_background
 
 logger = logging.getLogger("django_leasequeue.http")
 
+#: Where deleted topics are announced.
+TOPICS_CHANNEL = "leasequeue_topics"
 #: Seconds between looks: doubled from, up to.
 FIRST_LOOK, LAST_LOOK = 0.002, 0.25
 
@@ -94,33 +96,12 @@ def unsealed(page: LogPage, after: int) -> bool:
 
 
 async def read_page(
-    runner: RequestRunner,
-    project: str,
-    topic: str,
-    *,
-    after: int,
-    size: int,
-    skip_nodes: Sequence[str] = (),
-    wait: float = 0.0,
-    timeline: int | None = None,
-    reset: bool = False,
+    runner: RequestRunner, reads: Callable[..., Operation[LogPage]], after: int, timeline: int | None, wait: float
 ) -> LogPage:
-    """Return a page of a topic; wait up to ``wait`` seconds for a record if there is none. See ``log.read``."""
-    seals = sealer(runner.using)
+    """Return a page of a topic (``log.read``); wait up to ``wait`` seconds for a record if there is none."""
 
     async def look(after: int, timeline: int | None) -> LogPage:
-        return await runner.run(
-            read(
-                topic,
-                project=project,
-                after=after,
-                size=size,
-                skip_nodes=skip_nodes,
-                timeline=timeline,
-                reset=reset,
-                seals=seals,
-            )
-        )
+        return await runner.run(reads(after=after, timeline=timeline))
 
     page = await look(after, timeline)
     if unsealed(page, after):

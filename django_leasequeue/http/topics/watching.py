@@ -18,8 +18,7 @@ from ...notify import Subscription, Watch, get_listener
 from ..running import RequestRunner
 from ..streaming import Stream, error_frame, frame, in_background, outage
 from .base import record, tombstone
-from .waiting import seal_watcher, unsealed
-from .work import TOPICS_CHANNEL
+from .waiting import TOPICS_CHANNEL, seal_watcher, unsealed
 
 logger = logging.getLogger("django_leasequeue.http")
 
@@ -161,7 +160,8 @@ class WatchStream(Stream):
                 while self._fresh and self.hungry:
                     await self._look_in_time(self._fresh.pop())
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(self._patience()):
+                    live = all(watch.live for watch in self._watches.values())
+                    async with asyncio.timeout(BACKSTOP if live else POLL):
                         await self._event.wait()
                         continue
                 # No notification came: read everything, unless the client does not keep up.
@@ -173,10 +173,6 @@ class WatchStream(Stream):
         except Exception:
             logger.exception("A watch failed")
             self.end(self.error(500, "An error of the server. Connect again."))
-
-    def _patience(self) -> float:
-        live = all(watch.live for watch in self._watches.values())
-        return BACKSTOP if live else POLL
 
     async def _look_in_time(self, topic: str) -> None:
         """Look at a topic; while the database is away, wait."""
@@ -243,11 +239,9 @@ class WatchStream(Stream):
         self._send("topic-deleted", {"topic": topic})
 
     def _listen_no_more(self, topic: str) -> None:
-        watch, subscription = self._watches.pop(topic, None), self._subscriptions.pop(topic, None)
-        if watch is not None:
-            watch.close()
-        if subscription is not None:
-            subscription.close()
+        for listening in (self._watches.pop(topic, None), self._subscriptions.pop(topic, None)):
+            if listening is not None:
+                listening.close()
 
     async def _listen(self, topic: str, queue_id: int) -> None:
         """Listen for this topic, then read once more: what came before the LISTEN was not notified."""
@@ -263,23 +257,21 @@ class WatchStream(Stream):
 
     def _topic_news(self, topic: str) -> None:
         """A topic is worth a look. Called by the listener's thread."""
-
-        def note() -> None:
-            self._fresh.add(topic)
-            self._event.set()
-
         with suppress(RuntimeError):  # the loop is closed, and its streams with it
-            self._loop.call_soon_threadsafe(note)
+            self._loop.call_soon_threadsafe(self._look_at, topic)
+
+    def _look_at(self, topic: str) -> None:
+        self._fresh.add(topic)
+        self._event.set()
 
     def _wait_for_seal(self, topic: str, number: int) -> None:
         """Look again when a number is sealed."""
         if topic in self._sealing:
             return
-        future = self._sealing[topic] = seal_watcher(self._runners[topic]).when(number)
 
         def done(_: object) -> None:
             self._sealing.pop(topic, None)
-            self._fresh.add(topic)
-            self._event.set()
+            self._look_at(topic)
 
+        future = self._sealing[topic] = seal_watcher(self._runners[topic]).when(number)
         future.add_done_callback(done)

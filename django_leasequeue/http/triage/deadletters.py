@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime
 from typing import Annotated, Any, NotRequired, TypedDict
 
 from asgiref.sync import sync_to_async
@@ -13,7 +14,7 @@ from rest_framework.request import Request
 
 from ... import engine
 from ...engine import audit
-from ...engine.dead import export
+from ...engine.dead import redaction
 from ...engine.dead.action import CONFLICTS, REDRIVE, RETRY, Acted, act
 from ...engine.dead.filter import DeadFilter, from_values
 from ...engine.dead.search import DeadRow
@@ -26,7 +27,6 @@ from ..access import READ, WRITE
 from ..auth import require
 from ..errors import ApiError
 from ..fields import OPTIONAL, Body, Text
-from ..running import RequestRunner
 from ..schema import F, Parameter, page_size, switch
 from ..views import ApiView
 
@@ -50,6 +50,12 @@ class Envelope(TypedDict):
 def endpoint(name: str, summary: str, **said: Any) -> Callable[[F], F]:
     """Say all of one operation of this door; see ``schema.endpoint``."""
     return schema.endpoint(name, summary, envelope=Envelope, **said)
+
+
+def shown(kind: Any, row: Any, **others: Any) -> dict[str, Any]:
+    """Return what a ``TypedDict`` shows of a row: its fields of the same names, times as text, and ``others``."""
+    found = {name: others[name] if name in others else getattr(row, name) for name in kind.__annotations__}
+    return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in found.items()}
 
 
 CURSOR = Parameter("cursor", {"type": "string"}, "`next_cursor` of the page before.")
@@ -177,8 +183,7 @@ class TriageView(ReadView):
     def check_address(self, request: Request, topic: str | None) -> None:
         super().check_address(request, topic)
         if queue := request.GET.get("queue"):
-            alias = routing.alias_of(self.project, presets.check_name(queue))
-            self.runner = RequestRunner(alias, threaded=self.runner.threaded)
+            self.runner = self.runner.on(routing.alias_of(self.project, presets.check_name(queue)))
 
     def wanted(self) -> DeadFilter:
         """Return the filter of the query: of the key's project, and of the topics that it may see."""
@@ -198,10 +203,6 @@ class TriageView(ReadView):
         return rows[0]
 
 
-def _shown(row: DeadRow) -> Any:
-    return export.row(row, values=True)
-
-
 class DeadLettersView(TriageView):
     """Dead letters one by one."""
 
@@ -219,11 +220,8 @@ class DeadLettersView(TriageView):
         size = self.number(_PAGE_SIZE)
         payload = self.flag(_WITH_PAYLOAD)
         found = await self.run(dead_page(self.wanted(), after=self.cursor, size=size, payload=payload))
-        return self.answer(
-            DeadLetters(
-                dead_letters=[_shown(row) for row in found.rows], next_cursor=found.next, looked_at=found.looked_at
-            )
-        )
+        rows = [redaction.row(row, values=True) for row in found.rows]
+        return self.answer(shown(DeadLetters, found, dead_letters=rows, next_cursor=found.next))
 
 
 class DeadLetterGroupsView(TriageView):
@@ -242,23 +240,8 @@ class DeadLetterGroupsView(TriageView):
     async def get(self, request: Request) -> HttpResponse:
         size = self.number(_GROUPS_PAGE)
         found = await self.run(dead_groups(self.wanted(), after=self.cursor, size=size))
-        groups: list[Any] = [
-            {
-                **{name: value for name, value in group._asdict().items() if name != "queue_id"},
-                "first_at": group.first_at.isoformat(),
-                "last_at": group.last_at.isoformat(),
-            }
-            for group in found.groups
-        ]
-        return self.answer(
-            DeadGroups(
-                groups=groups,
-                next_cursor=found.next,
-                complete=found.complete,
-                bars_from=found.bars_from.isoformat(),
-                bars_to=found.bars_to.isoformat(),
-            )
-        )
+        groups = [shown(DeadGroup, group) for group in found.groups]
+        return self.answer(shown(DeadGroups, found, groups=groups, next_cursor=found.next))
 
 
 class DeadLetterView(TriageView):
@@ -275,7 +258,7 @@ class DeadLetterView(TriageView):
         parameters=[_SEQ, _QUEUE],
     )
     async def get(self, request: Request, seq: str) -> HttpResponse:
-        return self.answer(DeadLetter(dead_letter=_shown(await self.letter(seq, payload=True))))
+        return self.answer({"dead_letter": redaction.row(await self.letter(seq, payload=True), values=True)})
 
 
 class RedriveView(TriageView):

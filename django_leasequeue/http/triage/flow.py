@@ -9,14 +9,13 @@ from django.http import HttpResponse
 from rest_framework.request import Request
 
 from ... import engine
-from ...engine import NodeRow, WorkflowStatus
-from ...engine.cursors import decode_cursor, encode_cursor
-from ...engine.flow.figures import CAP, MAX_KEYS, MAX_LIMITS, LimitFigures, list_limits, workflow_queues
-from ...engine.flow.workflows import MAX_PAGE
+from ...engine import WorkflowStatus
+from ...engine.codec import decode_cursor, encode_cursor
+from ...engine.flow.figures import CAP, MAX_KEYS, MAX_LIMITS, MAX_PAGE, list_limits, workflow_queues
 from ..access import READ
 from ..errors import ApiError
 from ..schema import Parameter, page_size
-from .deadletters import CURSOR, Moment, Next, ReadView, endpoint
+from .deadletters import CURSOR, Moment, Next, ReadView, endpoint, shown
 
 _WORKFLOW_PAGE, _LIMITS_PAGE = page_size(100, MAX_PAGE), page_size(50, MAX_LIMITS)
 
@@ -105,18 +104,12 @@ class WorkflowView(ReadView):
         found = await self._find(workflow)
         nodes = await self.run(engine.workflow_nodes(found.id, after=after, size=size, results=False))
         return self.answer(
-            Workflow(
+            shown(
+                Workflow,
+                found,
                 workflow=workflow.lower(),
-                name=found.name,
                 state=found.label,
-                total=found.total,
-                open=found.open,
-                completed=found.completed,
-                failed=found.failed,
-                cancelled=found.cancelled,
-                created_at=found.created_at.isoformat(),
-                ended_at=None if found.ended_at is None else found.ended_at.isoformat(),
-                jobs=[_job(node) for node in nodes],
+                jobs=[shown(WorkflowJob, node, parents=node.parents or []) for node in nodes],
                 next_cursor=encode_cursor(nodes[-1].seq) if len(nodes) == size else None,
             )
         )
@@ -140,20 +133,6 @@ class WorkflowView(ReadView):
         return found
 
 
-def _job(node: NodeRow) -> WorkflowJob:
-    return {
-        "seq": node.seq,
-        "key": node.key,
-        "label": node.label,
-        "task": node.task,
-        "queue": node.queue,
-        "state": node.state,
-        "parents": node.parents or [],
-        "error_type": node.error_type,
-        "error": node.error,
-    }
-
-
 class LimitsView(ReadView):
     """The limits of a project."""
 
@@ -173,25 +152,17 @@ class LimitsView(ReadView):
         size = self.number(_LIMITS_PAGE)
         (after,) = decode_cursor(self.cursor, (str,)) or [""]
         found = await self.run(list_limits(project=self.project, after=(self.project, after), size=size))
-        return self.answer(
-            Limits(
-                limits=[_limit(line) for line in found],
-                next_cursor=encode_cursor(found[-1].name) if len(found) == size else None,
+        rows = [
+            shown(
+                LimitRow,
+                line,
+                keys=min(line.keys, MAX_KEYS),
+                waiting=min(line.waiting, CAP),
+                taken=min(line.taken, CAP),
+                capped=line.keys > MAX_KEYS or max(line.waiting, line.taken) > CAP,
             )
+            for line in found
+        ]
+        return self.answer(
+            {"limits": rows, "next_cursor": encode_cursor(found[-1].name) if len(found) == size else None}
         )
-
-
-def _limit(line: LimitFigures) -> LimitRow:
-    return {
-        "name": line.name,
-        "concurrency": line.concurrency,
-        "rate": line.rate,
-        "per_ms": line.per_ms,
-        "burst": line.burst,
-        "fair": line.fair,
-        "pinned": line.pinned,
-        "keys": min(line.keys, MAX_KEYS),
-        "waiting": min(line.waiting, CAP),
-        "taken": min(line.taken, CAP),
-        "capped": line.keys > MAX_KEYS or max(line.waiting, line.taken) > CAP,
-    }

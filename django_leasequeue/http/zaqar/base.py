@@ -46,18 +46,6 @@ def forbidden(description: str, title: str = "Forbidden") -> Refused:
     return Refused(403, title, description)
 
 
-def refusal(error: Exception) -> HttpResponse:
-    """Return the answer to a request that failed."""
-    if isinstance(error, QueueNotFound | NotAQueue):  # deleted, or another one, since the request looked
-        error = missing("There is no such queue in this project.")
-    answer = describe(error)
-    if isinstance(error, Refused):
-        title = error.title
-    else:
-        title = _TITLES.get(answer.code) or answer.code.replace("_", " ").capitalize()
-    return json_response({"title": title, "description": answer.message}, answer.status, answer.headers)
-
-
 def limit_of(name: str) -> Callable[[], int]:
     """Return the function that returns one of this door's limits as it is when it is called."""
     return lambda: int(getattr(conf.settings.API.ZAQAR, name))
@@ -75,10 +63,14 @@ class Seconds(NamedTuple):
         """Its JSON schema."""
         return {"type": "integer", "minimum": limit_of(self.low), "maximum": limit_of(self.high)}
 
-    @property
-    def bounds(self) -> tuple[int, int]:
-        """The lowest and the highest value now."""
-        return limit_of(self.low)(), limit_of(self.high)()
+    def milliseconds(self, document: dict[str, Any]) -> int:
+        """Return what a document says, in milliseconds; it must be there and within bounds."""
+        value, low, high = document.get(self.name), limit_of(self.low)(), limit_of(self.high)()
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise bad(f"The field {self.name!r} must be an integer.")
+        if not low <= value <= high:
+            raise bad(f"The field {self.name!r} must be from {low} to {high}.")
+        return value * 1_000
 
 
 MESSAGE_TTL = Seconds("ttl", "MIN_MESSAGE_TTL", "MAX_MESSAGE_TTL")
@@ -176,7 +168,6 @@ def endpoint(
     )
 
 
-_TRUE = {"true": True, "false": False}
 #: The default content type of HTTP clients: never JSON on purpose.
 FORM = "application/x-www-form-urlencoded"
 
@@ -208,29 +199,20 @@ class ZaqarView(ApiView):
             raise bad("X-Project-Id must be 1 to 256 characters; leave the header out for the project without a name.")
         if not self.public and given is not None and given != self.project:
             if PROJECTS not in self.access.scopes:
-                raise Refused(
-                    403,
-                    "Forbidden",
+                raise forbidden(
                     "This key acts for its own project only: leave X-Project-Id out, or use a key with the scope "
-                    "projects.",
+                    "projects."
                 )
             self.project = given
-        self._check_client(request.headers.get("Client-ID"))
-        if topic is not None:
-            self._check_name(topic)
-
-    def _check_client(self, given: str | None) -> None:
-        self.client = None
-        if given is None:
-            if self.client_required:
-                raise bad("The header Client-ID is missing: send a UUID that stays the same for your client.")
-            return
+        client: str | None = request.headers.get("Client-ID")
+        if client is None and self.client_required:
+            raise bad("The header Client-ID is missing: send a UUID that stays the same for your client.")
         try:
-            self.client = str(uuid.UUID(given))
+            self.client = None if client is None else str(uuid.UUID(client))
         except ValueError:
             raise bad("The header Client-ID must be a UUID, like 3381af92-2b9e-11e3-b191-71861300734c.") from None
-
-    def _check_name(self, topic: str) -> None:
+        if topic is None:
+            return
         if not 0 < len(topic.encode()) <= self.limits.MAX_QUEUE_NAME_BYTES:
             raise bad(f"The name of a queue must be 1 to {self.limits.MAX_QUEUE_NAME_BYTES} bytes long.")
         if not all(letter.isascii() and (letter.isalnum() or letter in "_-") for letter in topic):
@@ -265,22 +247,10 @@ class ZaqarView(ApiView):
 
     def switched_on(self, name: str) -> bool:
         """Return a switch of the query: ``true`` or ``false`` in any case, false if left out."""
-        given = self.request.GET.get(name)
-        if given is None:
-            return False
-        if given.lower() not in _TRUE:
+        given = self.request.GET.get(name, "false")
+        if given.lower() not in ("true", "false"):
             raise bad(f"{name} must be true or false; it is {given!r}.")
-        return _TRUE[given.lower()]
-
-    def milliseconds(self, document: dict[str, Any], field: Seconds) -> int:
-        """Return a field of whole seconds that must be there and within bounds, in milliseconds."""
-        value = document.get(field.name)
-        low, high = field.bounds
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise bad(f"The field {field.name!r} must be an integer.")
-        if not low <= value <= high:
-            raise bad(f"The field {field.name!r} must be from {low} to {high}.")
-        return value * 1_000
+        return given.lower() == "true"
 
     # The engine
 
@@ -308,4 +278,11 @@ class ZaqarView(ApiView):
 
     def refuse(self, error: Exception, topic: str | None = None) -> HttpResponse:
         """Return the answer to a request that failed."""
-        return refusal(error)
+        if isinstance(error, QueueNotFound | NotAQueue):  # deleted, or another one, since the request looked
+            error = missing("There is no such queue in this project.")
+        answer = describe(error)
+        if isinstance(error, Refused):
+            title = error.title
+        else:
+            title = _TITLES.get(answer.code) or answer.code.replace("_", " ").capitalize()
+        return json_response({"title": title, "description": answer.message}, answer.status, answer.headers)

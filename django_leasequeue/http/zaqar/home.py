@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from django.http import HttpResponse
@@ -24,52 +25,35 @@ class HomeRenderer(BaseRenderer):
         return payload.dumps(data)
 
 
-def _resource(
-    path: str, variables: list[str], allow: list[str], *, posts: bool = False, limit: str = "limit"
-) -> dict[str, Any]:
-    """Describe a resource; ``limit`` is the full name of its variable ``limit``, whose bounds differ."""
-    hints: dict[str, Any] = {"allow": allow, "formats": {"application/json": {}}}
-    if posts:
-        hints["accept-post"] = ["application/json"]
-    names = {name: f"param/{limit if name == 'limit' else name}" for name in variables}
-    return {"href-template": path, "href-vars": names, "hints": hints}
+#: Link relation -> its template behind ``queues``, its methods, the full name of its ``limit``, whose bounds differ.
+_RESOURCES = {
+    "queues": ("{?marker,limit,detailed}", ["GET"], "queue_limit"),
+    "queue": ("/{queue_name}", ["GET", "HEAD", "PUT", "DELETE"], ""),
+    "queue-metadata": ("/{queue_name}/metadata", ["GET", "PUT"], ""),
+    "queue-stats": ("/{queue_name}/stats", ["GET"], ""),
+    "messages": ("/{queue_name}/messages{?marker,limit,echo,include_claimed}", ["GET"], "messages_limit"),
+    "post-messages": ("/{queue_name}/messages", ["POST"], ""),
+    "messages-by-id": ("/{queue_name}/messages{?ids}", ["GET", "DELETE"], ""),
+    "message": ("/{queue_name}/messages/{message_id}{?claim_id}", ["GET", "DELETE"], ""),
+    "claim": ("/{queue_name}/claims{?limit}", ["POST"], "claim_limit"),
+    "claim-item": ("/{queue_name}/claims/{claim_id}", ["GET", "PATCH", "DELETE"], ""),
+}
 
 
 def document(root: str) -> dict[str, Any]:
     """Return the home document of a door that is mounted at ``root`` (``/v1``)."""
-    queue = f"{root}/queues/{{queue_name}}"
-    return {
-        "resources": {
-            "rel/queues": _resource(
-                f"{root}/queues{{?marker,limit,detailed}}",
-                ["marker", "limit", "detailed"],
-                ["GET"],
-                limit="queue_limit",
-            ),
-            "rel/queue": _resource(queue, ["queue_name"], ["GET", "HEAD", "PUT", "DELETE"]),
-            "rel/queue-metadata": _resource(f"{queue}/metadata", ["queue_name"], ["GET", "PUT"]),
-            "rel/queue-stats": _resource(f"{queue}/stats", ["queue_name"], ["GET"]),
-            "rel/messages": _resource(
-                f"{queue}/messages{{?marker,limit,echo,include_claimed}}",
-                ["queue_name", "marker", "limit", "echo", "include_claimed"],
-                ["GET"],
-                limit="messages_limit",
-            ),
-            "rel/post-messages": _resource(f"{queue}/messages", ["queue_name"], ["POST"], posts=True),
-            "rel/messages-by-id": _resource(f"{queue}/messages{{?ids}}", ["queue_name", "ids"], ["GET", "DELETE"]),
-            "rel/message": _resource(
-                f"{queue}/messages/{{message_id}}{{?claim_id}}",
-                ["queue_name", "message_id", "claim_id"],
-                ["GET", "DELETE"],
-            ),
-            "rel/claim": _resource(
-                f"{queue}/claims{{?limit}}", ["queue_name", "limit"], ["POST"], posts=True, limit="claim_limit"
-            ),
-            "rel/claim-item": _resource(
-                f"{queue}/claims/{{claim_id}}", ["queue_name", "claim_id"], ["GET", "PATCH", "DELETE"]
-            ),
+    resources = {}
+    for relation, (path, allow, limit) in _RESOURCES.items():
+        names = [name for part in re.findall(r"{(.+?)}", path) for name in part.lstrip("?").split(",")]
+        hints: dict[str, Any] = {"allow": allow, "formats": {"application/json": {}}}
+        if allow == ["POST"]:
+            hints["accept-post"] = ["application/json"]
+        resources[f"rel/{relation}"] = {
+            "href-template": f"{root}/queues{path}",
+            "href-vars": {name: f"param/{limit if name == 'limit' else name}" for name in names},
+            "hints": hints,
         }
-    }
+    return {"resources": resources}
 
 
 class HomeView(ZaqarView):

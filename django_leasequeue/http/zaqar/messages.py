@@ -1,4 +1,4 @@
-"""Messages: list, one, by ids, post, delete."""
+"""Messages (list, one, by ids, post, delete) and their claims (create, read, renew, release)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from typing import Annotated, Any, TypedDict
 from django.http import HttpResponse
 from rest_framework.request import Request
 
-from ... import engine
-from ...conf.options import ZaqarLimits
+from ... import conf, engine
 from ...engine import Ending, NewJob, Outcome
 from ...engine.queues.queues import QueueInfo
 from ...engine.topics import messages as store
-from ...engine.topics.messages import Message
+from ...engine.topics.messages import LiveClaim, Message
 from .. import payload
 from ..access import DELETE, READ, WRITE
 from ..auth import require
@@ -22,6 +21,8 @@ from ..schema import schema_of
 from ..views import json_response
 from .base import (
     BOOLEAN,
+    CLAIM_GRACE,
+    CLAIM_TTL,
     IDS,
     LINKS,
     MARKER,
@@ -34,7 +35,7 @@ from .base import (
     limit_of,
     missing,
 )
-from .ids import decode_id, encode_id, message_path, messages_path, next_link
+from .ids import claim_path, decode_id, encode_id, message_path, messages_path, next_link
 
 #: Title of the errors of a delete.
 UNDELETED = "Unable to delete"
@@ -71,9 +72,9 @@ NEW_MESSAGES: Json = {
 }
 
 
-def show(message: Message, queue: QueueInfo, limits: ZaqarLimits, *, claim: int | None = None) -> ListedMessage:
+def show(message: Message, queue: QueueInfo, claim: int | None = None) -> ListedMessage:
     """Return a message as the API shows it; its path names the claim for the claim's holder."""
-    ttl = limits.MAX_MESSAGE_TTL
+    ttl = conf.settings.API.ZAQAR.MAX_MESSAGE_TTL
     if message.expires_at is not None:
         ttl = round((message.expires_at - message.created_at) / timedelta(seconds=1))
     return {
@@ -89,12 +90,11 @@ class MessagesView(ZaqarView):
 
     client_required = True
 
-    def _ids(self, request: Request, queue: QueueInfo) -> list[int] | None:
+    def _ids(self, request: Request, queue: QueueInfo | None) -> list[int]:
         """Return the numbers behind ``ids`` (comma-separated or repeated), malformed ones left out."""
-        given = request.GET.getlist("ids")
-        if not given:
-            return None
-        texts = [text for part in given for text in part.split(",") if text]
+        if queue is None:
+            return []
+        texts = [text for part in request.GET.getlist("ids") for text in part.split(",") if text]
         highest = self.limits.MAX_MESSAGES_PER_PAGE
         if not 1 <= len(texts) <= highest:
             raise bad(f"The list of ids cannot be empty, and cannot have more than {highest}.")
@@ -118,8 +118,12 @@ class MessagesView(ZaqarView):
     async def get(self, request: Request, queue: str) -> HttpResponse:
         """List messages, or return those named by ``ids``."""
         info = await self.find(queue)
+        where = {"Content-Location": request.get_full_path()}
         if "ids" in request.GET:
-            return await self._get_by_ids(request, info)
+            numbers = self._ids(request, info)
+            if info is None or not numbers or not (found := await self.run(store.get_messages(info.id, numbers))):
+                return self.empty()
+            return json_response([show(message, info) for message in found], headers=where)
         size = self.page(self.limits.MAX_MESSAGES_PER_PAGE)
         echo = self.switched_on("echo")
         leased = self.switched_on("include_claimed")
@@ -137,23 +141,8 @@ class MessagesView(ZaqarView):
         kept = {"limit": str(size), "echo": str(echo).lower(), "include_claimed": str(leased).lower()}
         marker = encode_id("marker", info.id, found[-1].position)
         return json_response(
-            Listing(
-                links=next_link(request.path, kept, marker),
-                messages=[show(message, info, self.limits) for message in found],
-            ),
-            headers={"Content-Location": request.get_full_path()},
-        )
-
-    async def _get_by_ids(self, request: Request, queue: QueueInfo | None) -> HttpResponse:
-        if queue is None:
-            return self.empty()
-        numbers = self._ids(request, queue)
-        found = await self.run(store.get_messages(queue.id, numbers)) if numbers else []
-        if not found:
-            return self.empty()
-        return json_response(
-            [show(message, queue, self.limits) for message in found],
-            headers={"Content-Location": request.get_full_path()},
+            Listing(links=next_link(request.path, kept, marker), messages=[show(message, info) for message in found]),
+            headers=where,
         )
 
     @endpoint(
@@ -173,7 +162,13 @@ class MessagesView(ZaqarView):
         highest = self.limits.MAX_MESSAGES_PER_PAGE
         if not isinstance(document, list) or not 1 <= len(document) <= highest:
             raise bad(f"The body must be an array of 1 to {highest} messages.")
-        jobs = [self._new(entry) for entry in document]
+        jobs = []
+        for entry in document:
+            if not isinstance(entry, dict):
+                raise bad("A message must be an object with the fields 'ttl' and 'body'.")
+            if "body" not in entry:
+                raise bad("The field 'body' of a message is missing.")
+            jobs.append(NewJob(data=entry["body"], ttl_ms=MESSAGE_TTL.milliseconds(entry)))
         info = await self.queue(queue)
         answers = await self.run(engine.enqueue(queue, jobs, project=self.project, origin=self.client, create=False))
         seqs = [answer.seq for answer in answers]
@@ -182,13 +177,6 @@ class MessagesView(ZaqarView):
             status=201,
             headers={"Location": messages_path(queue, info.id, seqs)},
         )
-
-    def _new(self, entry: Any) -> NewJob:
-        if not isinstance(entry, dict):
-            raise bad("A message must be an object with the fields 'ttl' and 'body'.")
-        if "body" not in entry:
-            raise bad("The field 'body' of a message is missing.")
-        return NewJob(data=entry["body"], ttl_ms=self.milliseconds(entry, MESSAGE_TTL))
 
     @endpoint(
         "delete_messages",
@@ -203,10 +191,9 @@ class MessagesView(ZaqarView):
         if "ids" not in request.GET:
             raise bad("Name the messages to delete: ?ids=ID,ID")
         info = await self.find(queue)
-        if info is not None:
-            numbers = self._ids(request, info)
-            if numbers:
-                await self.run(store.delete_messages(info.id, numbers))
+        numbers = self._ids(request, info)
+        if info is not None and numbers:
+            await self.run(store.delete_messages(info.id, numbers))
         return self.empty()
 
 
@@ -225,7 +212,7 @@ class MessageView(ZaqarView):
         found = [] if seq is None else await self.run(store.get_messages(info.id, [seq]))
         if not found:
             raise missing("There is no such message.")
-        return json_response(show(found[0], info, self.limits), headers={"Content-Location": request.get_full_path()})
+        return json_response(show(found[0], info), headers={"Content-Location": request.get_full_path()})
 
     @endpoint(
         "delete_message",
@@ -267,3 +254,111 @@ class MessageView(ZaqarView):
         if found[0].claim is None:
             raise bad("No claim holds the message: leave claim_id out to delete it.", UNDELETED)
         raise forbidden("Another claim holds the message than the one that claim_id names.", UNDELETED)
+
+
+#: Who claims when the request names no client: the claim's id alone tells holders apart at this door.
+NO_CLIENT = "zaqar"
+
+
+_CLAIM: Json = {"ttl": CLAIM_TTL.schema, "grace": CLAIM_GRACE.schema}
+NEW_CLAIM: Json = {"type": "object", "required": ["ttl", "grace"], "properties": _CLAIM}
+RENEWAL: Json = {"type": "object", "required": ["ttl"], "properties": _CLAIM}
+
+
+class ClaimState(TypedDict):
+    """A claim and what it still holds."""
+
+    href: str
+    ttl: int
+    age: int
+    messages: list[ListedMessage]
+
+
+class ClaimsView(ZaqarView):
+    """``POST /v1/queues/{queue_name}/claims``."""
+
+    @endpoint(
+        "claim_messages",
+        "Claim messages, oldest first.",
+        body=NEW_CLAIM,
+        scopes=[READ, WRITE],
+        answers={201: list[ListedMessage], 204: None},
+        query={"limit": limit("MAX_MESSAGES_PER_CLAIM")},
+    )
+    async def post(self, request: Request, queue: str) -> HttpResponse:
+        """Claim messages, oldest first."""
+        size = self.page(self.limits.MAX_MESSAGES_PER_CLAIM)
+        document = await self.document(self.limits.MAX_METADATA_SIZE)
+        if not isinstance(document, dict):
+            raise bad("The body must be an object with the fields 'ttl' and 'grace'.")
+        lease_ms, grace_ms = CLAIM_TTL.milliseconds(document), CLAIM_GRACE.milliseconds(document)
+        info = await self.find(queue)
+        if info is None:
+            return self.empty()
+        node = self.client or NO_CLIENT
+        jobs = await self.run(
+            engine.claim(queue, node, size, project=self.project, lease_ms=lease_ms, grace_ms=grace_ms)
+        )
+        if not jobs:
+            return self.empty()
+        held = jobs[0].token
+        # One round of a claim call makes one claim row; what a second round added is given back rather than split.
+        extra = [job for job in jobs if job.token != held]
+        if extra:
+            await self.run(engine.nack([job.seq for job in extra], node, project=self.project))
+        live = await self.run(store.get_claim(info.id, held))
+        if live is None:
+            return self.empty()
+        return json_response(
+            [show(message, info, held) for message in live.messages],
+            status=201,
+            headers={"Location": claim_path(queue, info.id, held)},
+        )
+
+
+class ClaimView(ZaqarView):
+    """``/v1/queues/{queue_name}/claims/{claim_id}``."""
+
+    async def _live(self, queue: str, claim: str) -> tuple[QueueInfo, LiveClaim]:
+        info = await self.queue(queue)
+        number = decode_id("claim", info.id, claim)
+        live = None if number is None else await self.run(store.get_claim(info.id, number))
+        if live is None:
+            raise missing("The claim does not exist or has expired.")
+        return info, live
+
+    @endpoint("get_claim", "Read a claim and what it holds.", scopes=[READ], answers={200: ClaimState}, errors=(404,))
+    async def get(self, request: Request, queue: str, claim: str) -> HttpResponse:
+        """Return a claim with the messages that it still holds."""
+        info, live = await self._live(queue, claim)
+        return json_response(
+            ClaimState(
+                href=claim_path(queue, info.id, live.id),
+                ttl=live.ttl_ms // 1_000,
+                age=live.age,
+                messages=[show(message, info, live.id) for message in live.messages],
+            ),
+            headers={"Content-Location": request.path},
+        )
+
+    @endpoint("renew_claim", "Renew a claim.", body=RENEWAL, scopes=[WRITE], answers={204: None}, errors=(404,))
+    async def patch(self, request: Request, queue: str, claim: str) -> HttpResponse:
+        """Renew a claim: its age starts again."""
+        document = await self.document(self.limits.MAX_METADATA_SIZE)
+        if not isinstance(document, dict):
+            raise bad("The body must be an object with the field 'ttl'.")
+        lease_ms = CLAIM_TTL.milliseconds(document)
+        grace_ms = CLAIM_GRACE.milliseconds(document) if "grace" in document else None
+        info, live = await self._live(queue, claim)
+        if not await self.run(store.renew_claim(info.id, live.id, lease_ms, grace_ms)):
+            raise missing("The claim does not exist or has expired.")
+        return self.empty()
+
+    @endpoint("release_claim", "Release a claim.", scopes=[WRITE], answers={204: None})
+    async def delete(self, request: Request, queue: str, claim: str) -> HttpResponse:
+        """Release a claim: what it still holds is free at once."""
+        info = await self.find(queue)
+        number = None if info is None else decode_id("claim", info.id, claim)
+        if info is not None and number is not None:
+            await self.run(store.release_claim(info.id, number, project=self.project))
+        return self.empty()

@@ -73,22 +73,15 @@ class QueuesView(ZaqarView):
         after = request.GET.get("marker", "")
         if "\x00" in after or len(after) > self.limits.MAX_QUEUE_NAME_BYTES:
             raise bad("The marker must be the one that the list before this gave.")
-        there, away = await self.run_on_each(
-            engine.list_queues(
-                project=self.project, after=after, prefixes=self.access.prefixes, type="queue", size=size
-            )
-        )
+        lines, away = await self.list_queues(size, after=after, type="queue")
         if away:  # a list has no place to say that a part is missing
             raise Refused(503, "Service temporarily unavailable", "A database of queues cannot be reached.", RETRY)
-        lines = sorted(there, key=lambda line: line.name)[:size]
         if not lines:
             return self.empty()
-        found: list[ListedQueue] = []
-        for line in lines:
-            entry: ListedQueue = {"name": line.name, "href": queue_path(line.name)}
-            if detailed:
-                entry["metadata"] = line.metadata
-            found.append(entry)
+        found: list[Any] = [
+            {"name": line.name, "href": queue_path(line.name), **({"metadata": line.metadata} if detailed else {})}
+            for line in lines
+        ]
         kept = {"limit": str(size), "detailed": str(detailed).lower()}
         return json_response(
             Queues(links=next_link(request.path, kept, lines[-1].name), queues=found),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from django.urls import re_path
 
-from . import claims, home, messages, queues
+from . import home, messages, queues
 
 app_name = "leasequeue-zaqar"
 
@@ -22,6 +22,6 @@ urlpatterns = [
     re_path(rf"^{_QUEUE}/stats/?$", queues.StatsView.as_view(), name="stats"),
     re_path(rf"^{_QUEUE}/messages/?$", messages.MessagesView.as_view(), name="messages"),
     re_path(rf"^{_QUEUE}/messages/(?P<message>[^/]+)/?$", messages.MessageView.as_view(), name="message"),
-    re_path(rf"^{_QUEUE}/claims/?$", claims.ClaimsView.as_view(), name="claims"),
-    re_path(rf"^{_QUEUE}/claims/(?P<claim>[^/]+)/?$", claims.ClaimView.as_view(), name="claim"),
+    re_path(rf"^{_QUEUE}/claims/?$", messages.ClaimsView.as_view(), name="claims"),
+    re_path(rf"^{_QUEUE}/claims/(?P<claim>[^/]+)/?$", messages.ClaimView.as_view(), name="claim"),
 ]

@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from functools import cached_property
+from operator import attrgetter
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
@@ -13,7 +14,7 @@ from django.db import transaction
 
 from django_leasequeue import conf, engine
 from django_leasequeue.engine import audit
-from django_leasequeue.engine.dead import export as exporting
+from django_leasequeue.engine.dead import redaction as exporting
 from django_leasequeue.engine.dead.action import CONFLICTS, DISCARD, KINDS, REDRIVE, check_action
 from django_leasequeue.engine.dead.bulkoperation import MAX_SELECTION, change_operation, run_batch, start_operation
 from django_leasequeue.engine.dead.filter import DeadFilter, from_values
@@ -24,6 +25,13 @@ from django_leasequeue.models import BulkOperation
 
 #: Seconds between two looks at an operation.
 _LOOK = 0.5
+#: Values of a line, before and behind the error.
+_CAUSE, _TIMES = attrgetter("queue", "task", "error_type"), attrgetter("first_at", "last_at", "fingerprint")
+_LETTER = attrgetter("seq", "dead_at", "queue", "name", "error_type")
+
+
+def _short(error: str | None) -> str:
+    return " ".join((error or "").split())[:60]
 
 
 class Command(LeaseQueueCommand):
@@ -122,17 +130,8 @@ class Command(LeaseQueueCommand):
             return
         head = ("count", "queue", "task", "error", "message", "first", "last", "fingerprint")
         rows = [
-            (
-                f"{group.dead_letters}{'+' if group.capped else ''}",
-                group.queue,
-                group.task,
-                group.error_type,
-                " ".join((group.error or "").split())[:60],
-                group.first_at,
-                group.last_at,
-                group.fingerprint,
-            )
-            for group in found.groups
+            (f"{each.dead_letters}{'+' if each.capped else ''}", *_CAUSE(each), _short(each.error), *_TIMES(each))
+            for each in found.groups
         ]
         self.stdout.write(table(head, rows))
         if found.next:
@@ -154,24 +153,8 @@ class Command(LeaseQueueCommand):
             self._print({"dead_letters": rows, "next": found.next, "looked_at": found.looked_at})
             return
         head = ("seq", "died", "queue", "task", "error", "message", "deliveries", "key")
-        self.stdout.write(
-            table(
-                head,
-                [
-                    (
-                        letter.seq,
-                        letter.dead_at,
-                        letter.queue,
-                        letter.name,
-                        letter.error_type,
-                        " ".join((letter.error or "").split())[:60],
-                        letter.deliveries,
-                        letter.key,
-                    )
-                    for letter in found.rows
-                ],
-            )
-        )
+        lines = [(*_LETTER(each), _short(each.error), each.deliveries, each.key) for each in found.rows]
+        self.stdout.write(table(head, lines))
         if found.next:
             self.stdout.write(f"Looked at {found.looked_at}. More: --after {found.next}")
 
@@ -280,16 +263,9 @@ class Command(LeaseQueueCommand):
             raise
         made = BulkOperation.objects.using(self._using).get(pk=number)
         if options["json"]:
-            self._print(
-                {
-                    "operation": number,
-                    "state": made.state,
-                    "expected": made.expected,
-                    "done": made.done,
-                    "conflicts": made.conflict_counts,
-                    "error": made.error,
-                }
-            )
+            names = ("state", "expected", "done", "error")
+            said = {name: getattr(made, name) for name in names}
+            self._print({"operation": number, **said, "conflicts": made.conflict_counts})
         elif made.is_active:
             self.stdout.write(f"Operation {number} is asked for; the reaper carries it out.")
         else:

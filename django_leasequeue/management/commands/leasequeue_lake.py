@@ -110,8 +110,8 @@ class Command(LeaseQueueCommand):
         )
         from pyspark.errors import PySparkException
 
-        from django_leasequeue.spark.errors import said
         from django_leasequeue.spark.layout import Lake
+        from django_leasequeue.spark.session import said
 
         root = options["lake"] if "://" in options["lake"] else str(Path(options["lake"]).absolute())
         try:
@@ -122,7 +122,7 @@ class Command(LeaseQueueCommand):
             session.stop()
 
     def _run(self, options: dict[str, Any]) -> None:
-        from django_leasequeue.spark import database, figures, pipeline
+        from django_leasequeue.spark import database, pipeline, report
 
         def work(lake: Lake) -> None:
             pipeline.run(
@@ -134,7 +134,7 @@ class Command(LeaseQueueCommand):
                 accept_loss=options["accept_loss"],
                 tell=self.stdout.write,
             )
-            self.stdout.write(f"{figures.keep(lake, options['using'])} hours of queues kept for the admin")
+            self.stdout.write(f"{report.keep_figures(lake, options['using'])} hours of queues kept for the admin")
 
         self._with_lake(options, work)
 
@@ -153,13 +153,13 @@ class Command(LeaseQueueCommand):
             self._with_lake(options, lambda lake: write(*report.by_spark(lake, options["days"])))
 
     def _archive(self, options: dict[str, Any]) -> None:
+        from django_leasequeue.engine import partitions
         from django_leasequeue.engine.pool import connect
-        from django_leasequeue.engine.upkeep import partitions
-        from django_leasequeue.spark import archive, database, upkeep
+        from django_leasequeue.spark import archive, database, layout
 
         def work(lake: Lake) -> None:
             source = database.address(options["using"])
-            with upkeep.only_run(lake, source):
+            with layout.only_run(lake, source):
                 made = archive.archive(lake, source, using=options["using"], tell=self.stdout.write)
             self.stdout.write(f"{len(made)} slices archived")
 
@@ -199,20 +199,20 @@ class Command(LeaseQueueCommand):
         self._with_lake({**options, "lake": options["lake"] or "unused"}, work)
 
     def _compact(self, options: dict[str, Any]) -> None:
-        from django_leasequeue.spark import database, upkeep
+        from django_leasequeue.spark import database, layout
 
         def work(lake: Lake) -> None:
             if lake.format != "delta":
                 raise CommandError("Only a lake of Delta tables can be compacted; this one is of Parquet files.")
-            with upkeep.only_run(lake, database.address(options["using"])):
-                self.stdout.write(f"{upkeep.maintain(lake)} files merged")
+            with layout.only_run(lake, database.address(options["using"])):
+                self.stdout.write(f"{layout.maintain(lake)} files merged")
 
         self._with_lake(options, work)
 
     def _status(self, options: dict[str, Any]) -> None:
-        from django_leasequeue.spark import status
+        from django_leasequeue.spark import retention
 
-        for line in status.lines(options["using"]):
+        for line in retention.status(options["using"]):
             self.stdout.write(line)
 
     def _forget(self, options: dict[str, Any]) -> None:

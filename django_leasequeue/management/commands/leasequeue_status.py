@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import astuple
+from operator import attrgetter
 from typing import Any
 
 import psycopg
@@ -10,14 +12,18 @@ from django.core.management.base import CommandError, CommandParser
 from django.db import DatabaseError
 
 from django_leasequeue.engine import clock
+from django_leasequeue.engine.clock import span
 from django_leasequeue.engine.queues import routing
-from django_leasequeue.engine.span import span
 from django_leasequeue.management.base import LeaseQueueCommand, table
 from django_leasequeue.reaper.concerns import BOUNDS, Bounds
 from django_leasequeue.reaper.status import ReaperStatus, look
 
 #: Seconds that a bound may have: a hundred days.
 MAX_SECONDS = 8_640_000
+#: Values that a line of a list begins with, or has in its middle.
+_QUEUE = attrgetter("queue", "type", "ready", "delayed", "in_flight", "dead", "records")
+_COUNTS = attrgetter("concurrency", "running", "completed", "failed", "retried", "lost")
+_TICKS = attrgetter("name", "schedule", "timezone", "last_tick_at", "next_tick_at")
 
 
 class Command(LeaseQueueCommand):
@@ -96,13 +102,7 @@ class Command(LeaseQueueCommand):
             ("name", "type", "ready", "delayed", "in flight", "dead", "records", "waiting for", ""),
             [
                 (
-                    row.queue,
-                    row.type,
-                    row.ready,
-                    row.delayed,
-                    row.in_flight,
-                    row.dead,
-                    row.records,
+                    *_QUEUE(row),
                     span(now - row.oldest_at if row.oldest_at else None),
                     "paused" if row.paused_at else "" if row.exact else "estimated",
                 )
@@ -116,32 +116,18 @@ class Command(LeaseQueueCommand):
             "Workers",
             ("node", "state", "queues", "jobs at once", "running", "done", "failed", "retried", "lost", "seen"),
             [
-                (
-                    row.node,
-                    row.state,
-                    ",".join(row.queues) or "*",
-                    row.concurrency,
-                    row.running,
-                    row.completed,
-                    row.failed,
-                    row.retried,
-                    row.lost,
-                    f"{span(row.seen)} ago",
-                )
+                (row.node, row.state, ",".join(row.queues) or "*", *_COUNTS(row), f"{span(row.seen)} ago")
                 for row in found.workers
             ],
         )
         self._list(
             "Recurring",
             ("name", "schedule", "zone", "last", "next", ""),
-            [
-                (row.name, row.schedule, row.timezone, row.last_tick_at, row.next_tick_at, "" if row.enabled else "off")
-                for row in found.recurring
-            ],
+            [(*_TICKS(row), "" if row.enabled else "off") for row in found.recurring],
         )
         if found.limits:
-            lines = [(row.name, row.allows, row.keys, row.waiting, row.taken) for row in found.limits]
-            self._list("Limits that jobs wait for", ("name", "allows", "keys", "waiting", "slots taken"), lines)
+            columns = ("name", "allows", "keys", "waiting", "slots taken")
+            self._list("Limits that jobs wait for", columns, [astuple(row) for row in found.limits])
 
     def _list(self, title: str, head: tuple[str, ...], rows: list[Any]) -> None:
         self.stdout.write(f"\n{title}")

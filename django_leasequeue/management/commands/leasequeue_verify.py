@@ -12,10 +12,9 @@ from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
 from django_leasequeue.engine import ConnectionExecutor, clock, mend_floors
-from django_leasequeue.engine.large import strays
 from django_leasequeue.engine.pool import connect
 from django_leasequeue.engine.queues import routing
-from django_leasequeue.engine.upkeep.verify import Verification, snapshot, verify
+from django_leasequeue.engine.verify import Verification, find_strays, remove_strays, snapshot, verify
 from django_leasequeue.exceptions import LargeStorageError
 from django_leasequeue.management.base import LeaseQueueCommand
 
@@ -92,12 +91,12 @@ class Command(LeaseQueueCommand):
     def _large(self, limit: int, *, mend: bool) -> None:
         found = removed = 0
         try:
-            for names in strays.find():
+            for names in find_strays():
                 for name in names[: max(0, limit - found)]:
                     self.stdout.write(name)
                 found += len(names)
                 if mend:
-                    removed += strays.remove(names)
+                    removed += remove_strays(names)
         except LargeStorageError as error:
             raise CommandError(str(error)) from error
         self.stdout.write(f"{found} objects that no row names, {removed} removed")

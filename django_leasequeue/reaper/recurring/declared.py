@@ -1,4 +1,4 @@
-"""Recurring tasks that the settings declare: ``LEASEQUEUE["RECURRING"]``, carried over to the table."""
+"""Recurring tasks of the settings (``LEASEQUEUE["RECURRING"]``), carried over to the table beside their queue."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from typing import Any, NamedTuple
 
 from django.conf import settings as django_settings
 from django.db import ProgrammingError, connections, transaction
+from django.utils.module_loading import import_string
 
 from ... import conf
 from ...engine import DjangoExecutor, arrays, codec
 from ...engine.operation import Steps, operation
+from ...engine.queues import routing
 from ...exceptions import InvalidOption
 from .schedule import parse
 
@@ -67,17 +69,7 @@ def _schedule(value: Any) -> str:
 
 
 def check(name: str, given: dict[str, Any]) -> Declared:
-    """Return one entry of ``LEASEQUEUE["RECURRING"]``, checked.
-
-    Args:
-        name: its name, at most 128 characters.
-        given: ``task`` (dotted path) and ``schedule`` (text or ``timedelta``); optional ``timezone`` (by default the
-            host's ``TIME_ZONE``), ``args``, ``kwargs``, ``queue_name``, ``priority``, ``backend`` (by default the
-            task's own) and ``enabled``.
-
-    Raises:
-        InvalidOption: something is missing, unknown or not allowed; ``InvalidSchedule`` for the schedule.
-    """
+    """Return one entry of ``LEASEQUEUE["RECURRING"]``, checked; raise ``InvalidOption`` where something is wrong."""
     _text("the name of a recurring task", name, MAX_NAME)
     for key in given:
         if key not in _KEYS:
@@ -109,6 +101,41 @@ def check(name: str, given: dict[str, Any]) -> Declared:
     return found
 
 
+def find_task(path: str) -> Any:
+    """Return the task at a dotted path."""
+    try:
+        found = import_string(path)
+    except ImportError as error:
+        raise InvalidOption(f"there is no task at {path!r}: {error}") from error
+    if not (hasattr(found, "module_path") and hasattr(found, "using") and hasattr(found, "enqueue")):
+        raise InvalidOption(f"{path!r} is not a task: decorate the function with @task.")
+    return found
+
+
+def task_of(path: str, backend: str = "", queue_name: str = "", priority: int | None = None) -> Any:
+    """Return the task that a recurring task enqueues, with its backend, queue and priority (empty: the task's own)."""
+    changes = {"backend": backend or None, "queue_name": queue_name or None, "priority": priority}
+    return find_task(path).using(**{key: value for key, value in changes.items() if value is not None})
+
+
+def home_of(path: str, backend: str, queue_name: str, *, otherwise: str) -> str:
+    """Return the alias of the database for a recurring task: its queue's, so that a tick commits together with its job.
+
+    ``otherwise``: the answer for a task that cannot be found. A task whose backend writes to no database of queues is
+    kept in ``LEASEQUEUE["DATABASE"]``.
+    """
+    known = routing.aliases()
+    if len(known) == 1:
+        return known[0]
+    try:
+        task = task_of(path, backend, queue_name)
+        database_of = getattr(task.get_backend(), "database_of", None)
+        home = database_of(task) if database_of else ""
+    except Exception:  # noqa: BLE001  (a host's modules raise what they like; the tick logs it)
+        return otherwise
+    return home if home in known else known[0]
+
+
 def load() -> tuple[list[Declared], dict[str, str]]:
     """Return the declared tasks, and what is wrong with those that cannot be used, by name."""
     found, invalid = [], {}
@@ -122,11 +149,11 @@ def load() -> tuple[list[Declared], dict[str, str]]:
 
 def on_migrate(using: str, **_: Any) -> None:
     """Receiver of ``post_migrate``. Where the tables are not, or are of another time, nothing is carried over."""
-    if using != conf.settings.DATABASE or TABLE not in connections[using].introspection.table_names():
+    if using not in routing.aliases() or TABLE not in connections[using].introspection.table_names():
         return
     try:
         with transaction.atomic(using=using):
-            done = DjangoExecutor(using).run(sync())
+            done = DjangoExecutor(using).run(sync(using))
     except ProgrammingError:
         logger.warning(
             "The recurring tasks are not carried over: the tables are not those of this version.", exc_info=True
@@ -137,12 +164,17 @@ def on_migrate(using: str, **_: Any) -> None:
 
 
 @operation
-def sync() -> Steps[Synced]:
-    """Make the table say what the settings declare; what they declare no longer is disabled.
+def sync(using: str) -> Steps[Synced]:
+    """Make the table in ``using`` say what the settings declare of its queues; what they declare no longer is disabled.
 
     Rows that were made in the database are left alone. A new or changed schedule begins now; nothing is made up.
     """
-    declared, invalid = load()
+    everywhere, invalid = load()
+    declared = [
+        item
+        for item in everywhere
+        if home_of(item.task, item.backend, item.queue_name, otherwise=conf.settings.DATABASE) == using
+    ]
     rows = yield "recurring_names", {}
     theirs = {name for name, from_settings in rows if not from_settings}
     kept = sorted(item.name for item in declared if item.name in theirs)
@@ -152,6 +184,6 @@ def sync() -> Steps[Synced]:
         answer = yield "recurring_declare", item._asdict()
         for (new,) in answer:
             (made if new else changed).append(item.name)
-    names = [item.name for item in declared] + list(invalid)
+    names = [item.name for item in everywhere] + list(invalid)
     gone = yield "recurring_undeclare", {"names": arrays.texts(names)}
     return Synced(made, changed, [name for (name,) in gone], kept, invalid)

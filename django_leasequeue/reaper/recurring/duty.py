@@ -3,32 +3,32 @@
 from __future__ import annotations
 
 import logging
+import time
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ... import conf
-from ...engine.outage import passes
-from .declared import sync
-from .schedule import InvalidSchedule, Schedule, is_tick, newest, parse
-
-if TYPE_CHECKING:
-    from ..duty import Turn
-
-
-from typing import Any
-
+import psycopg
 from django.db import transaction
-from django.utils.module_loading import import_string
 
-from ...engine import DjangoExecutor, codec
+from ...engine import ConnectionExecutor, DjangoExecutor, codec
+from ...engine.outage import Outage, passes
+from ...engine.pool import connect
+from ...engine.queues import routing
 from ...engine.rows import number_of
 from ...exceptions import InvalidOption
 from ...models import RecurringTask
+from .declared import home_of, sync, task_of
+from .schedule import Schedule, is_tick, newest, parse
+
+if TYPE_CHECKING:
+    from ..duty import Turn
 
 logger = logging.getLogger("django_leasequeue.reaper.recurring")
 
 #: Recurring tasks that are looked at.
 MAX_TASKS = 10_000
+#: Seconds between two looks at the databases that all tasks belong to, and before an absent one is tried again.
+HOMES = 30.0
 
 
 class _Line(NamedTuple):
@@ -40,10 +40,24 @@ class _Line(NamedTuple):
     schedule: str
     timezone: str
     next_tick_at: datetime | None
+    task: str
+    backend: str
+    queue_name: str
+    enabled: bool
+
+
+#: Columns of a task that is carried over.
+_CARRIED = (
+    "name", "schedule", "timezone", "task", "args", "kwargs", "backend", "queue_name", "priority", "enabled",
+    "from_settings", "created_at", "last_tick_at", "next_tick_at",
+)  # fmt: skip
 
 
 class RecurringDuty:
     """Enqueues every tick once, whatever the number of reapers and however long none ran.
+
+    The reaper of each database that holds queues has those of its queues. One that belongs to another database (it was
+    made here, or its queue has moved) is carried over to it, with its last and next tick.
 
     Ticks that were missed (no reaper ran) become one run, of the newest of them: a report that was due at three in the
     morning is made when the workers are back at nine, once. A task that is new, enabled again, or has a new schedule
@@ -54,19 +68,32 @@ class RecurringDuty:
         self._synced = False
         #: Lines that are planned rightly, and lines whose schedule was complained of.
         self._planned: set[tuple[int, str, str, datetime]] = set()
-        self._complained: set[tuple[int, str, str]] = set()
+        self._complained: set[tuple[int, str]] = set()
+        self._homes_at = 0.0
+        #: Databases that are away, until when they are not tried again.
+        self._absent: dict[str, float] = {}
+        self._outage = Outage(
+            logger,
+            "Recurring tasks cannot be carried over to the database of their queue, and are not enqueued meanwhile",
+            "Recurring tasks are carried over to the database of their queue again",
+        )
 
     def __call__(self, turn: Turn) -> bool:
         """Do what is due; return whether there is more."""
-        if turn.alias != conf.settings.DATABASE:
-            return False  # queues may be spread over several databases; the clock is in one
+        if turn.alias not in routing.aliases():
+            return False
         if not self._synced:
-            done = turn.run(sync())
+            done = turn.run(sync(turn.alias))
             for name, why in done.invalid.items():
                 logger.error("Recurring task %s of the settings is not used: %s", name, why)
             self._synced = True
         lines = [_Line._make(row) for row in turn.fetch("recurring_list", {"size": MAX_TASKS})]
         self._planned &= {_key(line) for line in lines if line.next_tick_at is not None}
+        if len(routing.aliases()) > 1 and time.monotonic() >= self._homes_at:
+            self._homes_at = time.monotonic() + HOMES
+            self._planned.clear()
+        else:
+            lines = [line for line in lines if line.enabled]
         for line in lines:
             if turn.over:
                 return True
@@ -77,13 +104,37 @@ class RecurringDuty:
         if line.next_tick_at is not None and line.next_tick_at > line.now and _key(line) in self._planned:
             return
         try:
-            schedule = parse(line.schedule, line.timezone)
-            self._act(turn, line, schedule)
-        except InvalidSchedule as error:
-            complaint = (line.id, line.schedule, line.timezone)
-            if complaint not in self._complained:
-                self._complained.add(complaint)
+            home = home_of(line.task, line.backend, line.queue_name, otherwise=turn.alias)
+            if home == turn.alias and line.enabled:
+                self._act(turn, line, parse(line.schedule, line.timezone))
+            elif home != turn.alias:
+                self._carry_over(turn, line, home)
+        except InvalidOption as error:
+            if (line.id, str(error)) not in self._complained:
+                self._complained.add((line.id, str(error)))
                 logger.error("Recurring task %s does not run: %s", line.name, error)
+
+    def _carry_over(self, turn: Turn, line: _Line, home: str) -> None:
+        if time.monotonic() < self._absent.get(home, 0.0):
+            return
+        try:
+            # Committed there first: between the two commits both have the row, and the one here never has a tick.
+            with connect(home, patience=5, timeout=2) as there, turn.connection.transaction():
+                for row in turn.fetch("recurring_release", {"id": line.id}):
+                    values = dict(zip(_CARRIED, row, strict=True))
+                    if not ConnectionExecutor(there).fetch("recurring_adopt", values):
+                        raise InvalidOption(
+                            f"its queue is in the database {home!r}, which has another recurring task of that name."
+                            " Rename or delete one of them."
+                        )
+        except psycopg.Error as error:
+            if not passes(error) or turn.connection.closed:
+                raise
+            self._absent[home] = time.monotonic() + HOMES
+            self._outage.begins(home, error)
+        else:
+            self._outage.ends(home)
+            logger.info("Recurring task %s: carried over to the database %s", line.name, home)
 
     def _act(self, turn: Turn, line: _Line, schedule: Schedule) -> None:
         due, now = line.next_tick_at, line.now
@@ -112,17 +163,6 @@ def _key(line: _Line) -> tuple[int, str, str, datetime]:
     return (line.id, line.schedule, line.timezone, line.next_tick_at)
 
 
-def find_task(path: str) -> Any:
-    """Return the task at a dotted path."""
-    try:
-        found = import_string(path)
-    except ImportError as error:
-        raise InvalidOption(f"there is no task at {path!r}: {error}") from error
-    if not (hasattr(found, "module_path") and hasattr(found, "using") and hasattr(found, "enqueue")):
-        raise InvalidOption(f"{path!r} is not a task: decorate the function with @task.")
-    return found
-
-
 class DueTask(NamedTuple):
     """What a recurring task enqueues."""
 
@@ -141,15 +181,10 @@ def _take(alias: str, task_id: int, tick: datetime, following: datetime) -> DueT
     return DueTask._make(rows[0]) if rows else None
 
 
-def task_of(wanted: DueTask) -> Any:
-    """Return the task that a recurring task enqueues, with its backend, queue and priority."""
-    changes = {"backend": wanted.backend or None, "queue_name": wanted.queue_name or None, "priority": wanted.priority}
-    return find_task(wanted.task).using(**{key: value for key, value in changes.items() if value is not None})
-
-
 def enqueue_task(wanted: DueTask) -> Any:
     """Enqueue a recurring task once, through its backend; return the task's result."""
-    return task_of(wanted).enqueue(*codec.loads(wanted.args_json), **codec.loads(wanted.kwargs_json))
+    task = task_of(wanted.task, wanted.backend, wanted.queue_name, wanted.priority)
+    return task.enqueue(*codec.loads(wanted.args_json), **codec.loads(wanted.kwargs_json))
 
 
 def enqueue_tick(alias: str, task_id: int, tick: datetime, following: datetime) -> bool:

@@ -71,11 +71,7 @@ class Cron:
         self._sim: Any = CronSim
 
     def next(self, after: datetime) -> datetime:
-        """Return the first tick after ``after``, in UTC.
-
-        Raises:
-            InvalidSchedule: there is none in the next fifty years.
-        """
+        """Return the first tick after ``after``, in UTC; raise ``InvalidSchedule`` if there is none in fifty years."""
         for tick in self._sim(self._line, after.astimezone(self._zone)):
             # Counted by the wall clock, a tick can come out before ``after`` in the hour that comes twice.
             moment: datetime = tick.astimezone(UTC)
@@ -86,16 +82,10 @@ class Cron:
 
 @lru_cache(maxsize=1_000)
 def parse(text: str, timezone: str = "UTC") -> Schedule:
-    """Return the schedule that a text means.
+    """Return the schedule that a text means; raise ``InvalidSchedule`` (``CronsimMissing``) with the reason if none.
 
-    Args:
-        text: a cron line of five fields (or six, with seconds in front), ``@hourly``, ``@daily``, ``@weekly``,
-            ``@monthly``, ``@yearly``, or ``every 30 seconds`` (minutes, hours, days).
-        timezone: IANA name of the zone that a cron line is meant in. Intervals know no zone.
-
-    Raises:
-        InvalidSchedule: the text or the zone is not one; the message says why.
-        CronsimMissing: it is a cron line, and ``cronsim`` is not installed.
+    ``text`` is a cron line of five fields (or six, with seconds in front), ``@hourly``, ``@daily``, ``@weekly``,
+    ``@monthly``, ``@yearly``, or ``every 30 seconds`` (minutes, hours, days). Intervals know no zone.
     """
     if not isinstance(text, str) or not 0 < len(text) <= MAX_LENGTH:
         raise InvalidSchedule(f"a schedule is a text of at most {MAX_LENGTH} characters; it is {text!r}.")

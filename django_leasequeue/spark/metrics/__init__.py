@@ -2,13 +2,24 @@
 
 They need nothing of this project but the columns of the source's table ``events`` (docs/reference/lake.md), write
 nothing and start no action, so they work in a notebook, on a stream's Parquet, or over the archive. ``attempts`` and
-``jobs`` make the silver tables (of one ``fold`` when both are wanted); everything else takes those two.
+``jobs`` make the silver tables (of one ``fold`` when both are wanted); everything else takes those two, or what another
+function gives: ``forecast`` takes ``hour_of_week``, ``workers_needed`` that forecast, ``weeks`` and ``changes`` what
+``daily`` gives, ``recoveries`` a ``backlog``, ``workflows`` and ``critical_paths`` the ``workflow_paths``.
 """
 
-from .capacity import forecast, hour_of_week, workers_needed
 from .latency import daily, latencies, latency, lease_advice, percentiles, weeks
 from .nodes import node_health, poison
-from .rates import backlog, in_flight, quality, span, throughput, use
+from .rates import (
+    backlog,
+    forecast,
+    hour_of_week,
+    in_flight,
+    quality,
+    span,
+    throughput,
+    use,
+    workers_needed,
+)
 from .service import changes, objectives, recoveries, retry_cost, tenants, time_split
 from .spans import attempts, attempts_of, fold, jobs, jobs_of
 from .workflows import critical_paths, workflow_paths, workflows

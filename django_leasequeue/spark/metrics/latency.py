@@ -19,13 +19,8 @@ _NAMES = ("p50", "p95", "p99")
 def latency(attempts: DataFrame, jobs: DataFrame, *, by: tuple[str, ...] = ("project", "queue", "task")) -> DataFrame:
     """Return percentiles by hour: of waiting and running by the hour of the claim, end to end by the hour of the end.
 
-    Percentiles are those of the data (a value that occurred, accurate to one in 10,000 by rank), not averages of
-    averages.
-
-    Args:
-        attempts: the table of silver with a row for each attempt.
-        jobs: the table of silver with a row for each job.
-        by: the columns to group by, besides the hour.
+    ``by`` are the columns to group by, besides the hour. Percentiles are those of the data (a value that occurred,
+    accurate to one in 10,000 by rank), not averages of averages.
 
     SQL: ``approx_percentile(waited, array(0.5, 0.95, 0.99), 10000)`` grouped by project, queue, task, hour.
 
@@ -61,10 +56,6 @@ def daily(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
 
     SQL: ``kll_sketch_agg_double(value, 800)`` grouped by project, queue, day, measure.
 
-    Args:
-        attempts: the table of silver with a row for each attempt.
-        jobs: the table of silver with a row for each job.
-
     Returns:
         project, queue, measure (wait, run, total), day, n, p50, p95, p99, highest (seconds), sketch.
     """
@@ -79,9 +70,8 @@ def daily(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
 def percentiles(sketches: DataFrame, *by: str) -> DataFrame:
     """Return the percentiles of several sketches together. Needs pyspark 4.1.2 or newer.
 
-    Args:
-        sketches: from :func:`daily`, or from this function; a selection of days, for example.
-        by: columns to group by, ``measure`` among them.
+    ``sketches`` are rows of :func:`daily` (some of its days, for example) or of this function; ``by`` are the columns
+    to group by, ``measure`` among them.
 
     Returns:
         the columns of ``by``, n, p50, p95, p99, highest (seconds), sketch.
@@ -94,9 +84,6 @@ def percentiles(sketches: DataFrame, *by: str) -> DataFrame:
 
 def weeks(days: DataFrame) -> DataFrame:
     """Return the newest seven days of the lake (UTC, the last one as far as it goes) against the seven before.
-
-    Args:
-        days: from :func:`daily`.
 
     Returns:
         project, queue, measure, this_n, this_p50, this_p99, last_n, last_p50, last_p99 (null where a week has nothing).
@@ -126,11 +113,12 @@ def _values(attempts: DataFrame, jobs: DataFrame, by: tuple[str, ...]) -> DataFr
     started = attempts.where(~f.col("unstarted")).withColumn("hour", f.date_trunc("hour", "claimed_at"))
     ended = jobs.where(f.col("state") == "completed").withColumn("hour", f.date_trunc("hour", "ended_at"))
 
-    def measured(rows: DataFrame, measure: str, column: str) -> DataFrame:
-        return rows.select(*by, "hour", f.lit(measure).alias("measure"), f.col(column).alias("value"))
+    def measured(rows: DataFrame, **measures: str) -> DataFrame:
+        pairs = [f.struct(f.lit(word).alias("measure"), f.col(name).alias("value")) for word, name in measures.items()]
+        return rows.select(*by, "hour", f.inline(f.array(*pairs)))
 
-    every = measured(started, "wait", "waited").unionByName(measured(started, "run", "ran"))
-    return every.unionByName(measured(ended, "total", "total")).where(f.col("value").isNotNull())
+    every = measured(started, wait="waited", run="ran").unionByName(measured(ended, total="total"))
+    return every.where(f.col("value").isNotNull())
 
 
 def _aggregates() -> list[Column]:
@@ -159,9 +147,6 @@ def lease_advice(attempts: DataFrame) -> DataFrame:
     holding is below a twentieth of the lease (a dead worker's jobs wait needlessly long); else *keep*. The suggestion
     is three times the 99th percentile, at least a second, and for *longer* at least one and a half of the lease.
 
-    Args:
-        attempts: the table of silver with a row for each attempt.
-
     Returns:
         project, queue, node (null: all nodes of the queue), nodes (how many), n, lease (median of what the claims
         granted, seconds), p99, p999 (of the seconds held, expired attempts left out), near, expired, extended (attempts
@@ -173,17 +158,22 @@ def lease_advice(attempts: DataFrame) -> DataFrame:
     expired = f.col("outcome") == "expired"
     near = ~expired & (f.col("extensions") == 0) & (f.col("held") > f.col("lease") * NEAR)
     place = [f.col(name) for name in ("project", "queue", "node")]
+
+    def nodes(which: Column) -> Column:
+        # They are few: a distinct count would take each row three times.
+        return f.size(f.collect_set(which)).cast("bigint")
+
     grouped = (
         ended.groupingSets([place, place[:2]], *place)
         .agg(
             (f.grouping("node") == 1).alias("whole"),
-            f.count_distinct("node").alias("nodes"),
+            nodes(f.col("node")).alias("nodes"),
             f.count("seq").alias("n"),
             f.percentile_approx("lease", 0.5, 10_000).alias("lease"),
             f.percentile_approx(f.when(~expired, f.col("held")), [0.99, 0.999], 10_000).alias("points"),
             f.count(f.when(near, 1)).alias("near"),
             f.count(f.when(expired, 1)).alias("expired"),
-            f.count_distinct(f.when(expired, f.col("node"))).alias("expired_nodes"),
+            nodes(f.when(expired, f.col("node"))).alias("expired_nodes"),
             f.count(f.when(f.col("extensions") > 0, 1)).alias("extended"),
         )
         .where(f.col("whole") | f.col("node").isNotNull())

@@ -36,9 +36,6 @@ def node_health(attempts: DataFrame) -> DataFrame:
     of unsuccessful attempts above (``others_rate`` and five points); of a slow node, of the logarithms of run times
     above (the others', times the root of two).
 
-    Args:
-        attempts: the table of silver with a row for each attempt.
-
     Returns:
         node, n, unsuccessful, expired, compared (attempts on queues that others work on too), rate (unsuccessful share
         of those), others_rate, sigmas, speed (its run time against the others', 1 = the same), first_at, last_at,
@@ -177,7 +174,7 @@ def poison(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
         .groupBy(*keys)
         .agg(f.count("seq").alias("dead"))
     )
-    workers = attempts.groupBy("project", "queue").agg(f.countDistinct("node").alias("workers"))
+    workers = attempts.groupBy("project", "queue").agg(f.size(f.collect_set("node")).alias("workers"))
 
     def same(left: str, right: str, names: tuple[str, ...]) -> Column:
         condition = f.lit(True)

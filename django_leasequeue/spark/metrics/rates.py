@@ -1,4 +1,4 @@
-"""Jobs by hour that come, go, fail and come again, and that were there; how far the figures reach, and if they hold."""
+"""Jobs and attempts by hour, how far the figures reach and if they hold; what to expect, and the workers for it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import Window
 from pyspark.sql import functions as f
+from pyspark.sql.types import IntegerType
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+
+#: Workers that :func:`workers_needed` considers at most.
+MOST_WORKERS = 10_000
 
 
 def throughput(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
@@ -24,40 +28,25 @@ def throughput(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
         redelivered, failure_rate, redelivery_rate.
     """
     keys = ("project", "queue", "task", "hour")
-    came = jobs.groupBy("project", "queue", "task", f.date_trunc("hour", "enqueued_at").alias("hour")).agg(
-        f.count("seq").alias("enqueued")
-    )
+
+    def happened(rows: DataFrame, at: str, **counts: Column) -> DataFrame:
+        hour = f.date_trunc("hour", at).alias("hour")
+        return rows.select(*keys[:3], hour, *[column.alias(name) for name, column in counts.items()])
+
+    completed, ended = f.col("state") == "completed", f.col("outcome") != "running"
     unsuccessful = f.col("outcome").isin("failed", "released", "expired") & ~f.col("unstarted")
-    ran = attempts.groupBy("project", "queue", "task", f.date_trunc("hour", "claimed_at").alias("hour")).agg(
-        f.count("seq").alias("claimed"),
-        f.count(f.when(f.col("attempt") > 1, 1)).alias("redelivered"),
-        f.count(f.when(unsuccessful, 1)).alias("unsuccessful"),
-        f.count(f.when(f.col("outcome") != "running", 1)).alias("ended"),
+    again = f.col("attempt") > 1
+    came = happened(jobs, "enqueued_at", enqueued=f.lit(True))
+    ran = happened(
+        attempts, "claimed_at", claimed=f.lit(True), redelivered=again, unsuccessful=unsuccessful, ended=ended
     )
-    went = (
-        jobs.where(f.col("ended_at").isNotNull())
-        .groupBy("project", "queue", "task", f.date_trunc("hour", "ended_at").alias("hour"))
-        .agg(
-            f.count(f.when(f.col("state") == "completed", 1)).alias("completed"),
-            f.count(f.when(f.col("state") != "completed", 1)).alias("failed"),
-        )
-    )
+    went = happened(jobs.where(f.col("ended_at").isNotNull()), "ended_at", completed=completed, failed=~completed)
     # A union, not joins: project and task may be null, and nulls join nothing.
-    counts = ("enqueued", "claimed", "redelivered", "unsuccessful", "ended", "completed", "failed")
-    every = came
-    for other in (ran, went):
-        every = every.unionByName(other, allowMissingColumns=True)
-    summed = every.groupBy(*keys).agg(*[f.coalesce(f.sum(name), f.lit(0)).alias(name) for name in counts])
-    return summed.select(
-        *keys,
-        "enqueued",
-        "claimed",
-        "completed",
-        "failed",
-        "redelivered",
-        f.when(f.col("ended") > 0, f.col("unsuccessful") / f.col("ended")).alias("failure_rate"),
-        f.when(f.col("claimed") > 0, f.col("redelivered") / f.col("claimed")).alias("redelivery_rate"),
-    )
+    every = came.unionByName(ran, allowMissingColumns=True).unionByName(went, allowMissingColumns=True)
+    told = ("enqueued", "claimed", "completed", "failed", "redelivered")
+    summed = every.groupBy(*keys).agg(*[f.count_if(name).alias(name) for name in (*told, "unsuccessful", "ended")])
+    rates = (("failure_rate", "unsuccessful", "ended"), ("redelivery_rate", "redelivered", "claimed"))
+    return summed.select(*keys, *told, *[f.try_divide(part, whole).alias(name) for name, part, whole in rates])
 
 
 def span(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
@@ -113,22 +102,22 @@ def use(attempts: DataFrame) -> DataFrame:
         .groupBy("project", "queue", f.date_trunc("hour", "minute").alias("hour"))
         .agg(f.max("level").alias("most"))
     )
+    # Nodes are few: a set of them takes one shuffle, where a distinct count takes two.
     worked = attempts.groupBy("project", "queue", f.date_trunc("hour", "claimed_at").alias("hour")).agg(
-        f.count_distinct("node").alias("nodes"), (f.sum("held") / 3600).alias("busy")
+        f.size(f.collect_set("node")).cast("bigint").alias("nodes"), (f.sum("held") / 3600).alias("busy")
     )
     every = worked.unionByName(most, allowMissingColumns=True).groupBy(*keys)
     return every.agg(*[f.coalesce(f.max(name), f.lit(0)).alias(name) for name in ("nodes", "busy", "most")])
 
 
 def _level(rows: DataFrame, begin: Column, end: Column, unit: str = "hour") -> DataFrame:
-    came = rows.select("project", "queue", begin.alias("at"), f.lit(1).alias("came"), f.lit(0).alias("went"))
-    went = rows.where(end.isNotNull()).select(
-        "project", "queue", end.alias("at"), f.lit(0).alias("came"), f.lit(1).alias("went")
-    )
+    # One pass over the rows gives both ends of each.
+    ends = f.inline(f.array(*[f.struct(at.alias("at"), f.lit(n).alias("went")) for n, at in enumerate((begin, end))]))
     hourly = (
-        came.unionByName(went)
+        rows.select("project", "queue", ends)
+        .where("at is not null")
         .groupBy("project", "queue", f.date_trunc(unit, "at").alias(unit))
-        .agg(f.sum("came").alias("came"), f.sum("went").alias("went"))
+        .agg(f.sum(f.lit(1) - f.col("went")).alias("came"), f.sum("went").alias("went"))
     )
     so_far = Window.partitionBy("project", "queue").orderBy(unit).rowsBetween(Window.unboundedPreceding, 0)
     return hourly.withColumn("level", f.sum(f.col("came") - f.col("went")).over(so_far))
@@ -136,10 +125,6 @@ def _level(rows: DataFrame, begin: Column, end: Column, unit: str = "hour") -> D
 
 def quality(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
     """Return one row per check.
-
-    Args:
-        attempts: the table of silver with a row for each attempt.
-        jobs: the table of silver with a row for each job.
 
     Returns:
         check, rows (that were looked at), violations.
@@ -180,3 +165,136 @@ def _counted(rows: DataFrame, checks: dict[str, Column]) -> DataFrame:
         f.array(*[f.struct(f.lit(name).alias("check"), f.col(name).alias("violations")) for name in checks])
     )
     return counts.select("rows", each.alias("each")).select("each.check", "rows", "each.violations")
+
+
+def hour_of_week(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
+    """Return the usual load by hour of week (0 = Monday 00:00 UTC).
+
+    Hours count from the first of a queue to the newest full one of the lake, also those in which nothing came. The
+    newest hour itself is left out (it is not over), unless the queue has no other.
+
+    Returns:
+        project, queue, hour_of_week, weeks (how often the hour was there), arrivals (median an hour), peak (highest),
+        run (mean seconds of an attempt, of the whole queue where nothing ran in that hour of the week), per_job
+        (attempts a job), load (mean number of busy workers), trend (of the queue: arrivals of the newest 168 full hours
+        against the 168 before, held between a half and two; 1 with less than two weeks of history, or where nothing
+        came before).
+    """
+    age, arrivals = f.col("age"), f.col("arrivals")
+    weekly = (
+        _hours(attempts, jobs)
+        .groupBy("project", "queue", (f.weekday("hour") * 24 + f.hour("hour")).cast("int").alias("hour_of_week"))
+        .agg(
+            f.count("hour").alias("weeks"),
+            f.percentile("arrivals", 0.5).alias("usual"),
+            f.max("arrivals").alias("peak"),
+            *[f.sum(name).alias(name) for name in ("busy", "runs", "worked")],
+            f.sum(f.when(age < 168, arrivals).otherwise(0)).alias("this"),
+            f.sum(f.when((age >= 168) & (age < 336), arrivals).otherwise(0)).alias("before"),
+            f.max(age).alias("oldest"),
+        )
+    )
+    whole = Window.partitionBy("project", "queue")
+
+    def ratio(over: str, under: str) -> Column:
+        of_all = f.try_divide(f.sum(over).over(whole), f.sum(under).over(whole))
+        return f.coalesce(f.try_divide(over, under), of_all)
+
+    change = f.try_divide(f.sum("this").over(whole), f.sum("before").over(whole))
+    known = (f.max("oldest").over(whole) >= 335) & change.isNotNull()
+    return weekly.select(
+        *("project", "queue", "hour_of_week", "weeks", f.col("usual").alias("arrivals"), "peak"),
+        ratio("busy", "runs").alias("run"),
+        f.coalesce(ratio("runs", "worked"), f.lit(1.0)).alias("per_job"),
+        (f.col("busy") / 3600 / f.col("weeks")).alias("load"),
+        f.when(known, f.greatest(f.lit(0.5), f.least(f.lit(2.0), change))).otherwise(1.0).alias("trend"),
+    )
+
+
+def _hours(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
+    """Return the sums of every hour of every queue, zeros where nothing happened, and its age in hours."""
+    keys, sums = ("project", "queue", "hour"), ("arrivals", "busy", "runs", "worked")
+    come = jobs.select("project", "queue", f.date_trunc("hour", "enqueued_at").alias("hour"), f.lit(1).alias("came"))
+    work = attempts.select("project", "queue", f.date_trunc("hour", "claimed_at").alias("hour"), "ran", "attempt")
+    known = (
+        come.unionByName(work, allowMissingColumns=True)
+        .groupBy(*keys)
+        .agg(
+            f.count("came").alias("arrivals"),
+            f.coalesce(f.sum("ran"), f.lit(0)).alias("busy"),
+            f.count("ran").alias("runs"),
+            f.count(f.when(f.col("attempt") == 1, f.col("ran"))).alias("worked"),
+        )
+        .withColumn("newest", f.max("hour").over(Window.partitionBy(f.lit(1))))
+    )
+    hour = f.expr("interval 1 hour")
+    by_queue = known.groupBy("project", "queue").agg(
+        f.min("hour").alias("first"),
+        f.max("newest").alias("newest"),
+        f.map_from_entries(f.collect_list(f.struct("hour", f.struct(*sums)))).alias("known"),
+    )
+    last = f.greatest("first", f.col("newest") - hour)
+    every = by_queue.select("project", "queue", "known", last.alias("last"), f.explode(f.sequence("first", last, hour)))
+    there = f.try_element_at("known", f.col("col"))
+    return every.select(
+        *("project", "queue", f.col("col").alias("hour")),
+        ((f.unix_timestamp("last") - f.unix_timestamp("col")) / 3600).alias("age"),
+        *[f.coalesce(there[name], f.lit(0)).alias(name) for name in sums],
+    )
+
+
+def forecast(weekly: DataFrame) -> DataFrame:
+    """Return the jobs to expect in each hour of the coming week: the usual load of that hour of week, times the trend.
+
+    Returns:
+        project, queue, hour_of_week, expected (jobs an hour), trend, run, per_job.
+    """
+    return weekly.select(
+        *("project", "queue", "hour_of_week"),
+        (f.col("arrivals") * f.col("trend")).alias("expected"),
+        *("trend", "run", "per_job"),
+    )
+
+
+def erlang_c(load: float, workers: int) -> float:
+    """Return the probability that a job has to wait, for a load in erlangs (Erlang's C formula, by its recursion)."""
+    if load <= 0:
+        return 0.0
+    if workers <= load:
+        return 1.0
+    blocked = 1.0
+    for number in range(1, workers + 1):
+        blocked = load * blocked / (number + load * blocked)
+    return blocked / (1 - load / workers * (1 - blocked))
+
+
+def workers(rate: float | None, run: float | None, wait: float) -> int | None:
+    """Return the fewest workers (concurrent jobs) with which 99 % of jobs wait no longer than ``wait`` seconds.
+
+    Jobs come at random (Poisson) with ``rate`` a second and run ``run`` seconds on average (exponential): M/M/c, where
+    P(wait > t) = C * exp(-(c - a) * t / run). Real arrivals come in bursts: take it as the least.
+    """
+    from math import exp
+
+    if rate is None or run is None:
+        return None
+    load = rate * run
+    if load <= 0:
+        return 1
+    count = int(load) + 1
+    while count < MOST_WORKERS:
+        if erlang_c(load, count) * exp(-(count - load) * wait / run) <= 0.01:
+            return count
+        count += 1
+    return MOST_WORKERS
+
+
+def workers_needed(expected: DataFrame, wait: float = 5.0) -> DataFrame:
+    """Return a forecast with the workers that would hold the wanted 99th percentile of waiting (seconds).
+
+    Returns:
+        its columns, and workers, wanted_wait.
+    """
+    needed = f.udf(lambda rate, run: workers(rate, run, wait), IntegerType())
+    rate = f.col("expected") * f.greatest(f.col("per_job"), f.lit(1.0)) / 3600
+    return expected.withColumn("workers", needed(rate, f.col("run"))).withColumn("wanted_wait", f.lit(float(wait)))

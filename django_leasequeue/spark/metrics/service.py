@@ -61,10 +61,7 @@ def retry_cost(attempts: DataFrame) -> DataFrame:
 def tenants(attempts: DataFrame, jobs: DataFrame, tag: str | None) -> DataFrame:
     """Return what each value of a tag (a tenant, a customer) had of each queue in the newest seven days.
 
-    Args:
-        attempts: the table of silver with a row for each attempt.
-        jobs: the table of silver with a row for each job.
-        tag: the name of the tag; None gives no rows.
+    Without the name of a tag there are no rows.
 
     Returns:
         tag (its name), tenant (its value; null: jobs without it), project, queue, jobs (enqueued), completed, failed
@@ -103,14 +100,10 @@ def time_split(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
     """
     ended = _newest_week(jobs.where(f.col("first_claimed_at").isNotNull()), "ended_at")
     first = f.when(f.col("attempt") == 1, (f.unix_micros("ready_at") - f.unix_micros("enqueued_at")) / f.lit(1e6))
-    worked = (
-        attempts.join(ended.select("seq"), "seq", "left_semi")
-        .groupBy("seq")
-        .agg(
-            f.greatest(f.lit(0.0), f.coalesce(f.sum(first), f.lit(0.0))).alias("delay"),
-            f.sum("waited").alias("ready"),
-            f.coalesce(f.sum("held"), f.lit(0.0)).alias("run"),
-        )
+    worked = attempts.groupBy("seq").agg(
+        f.greatest(f.lit(0.0), f.coalesce(f.sum(first), f.lit(0.0))).alias("delay"),
+        f.sum("waited").alias("ready"),
+        f.coalesce(f.sum("held"), f.lit(0.0)).alias("run"),
     )
     each = ended.select("seq", "project", "queue", "total").join(worked, "seq")
     rest = f.greatest(f.lit(0.0), f.col("total") - f.col("delay") - f.col("ready") - f.col("run"))
@@ -120,9 +113,6 @@ def time_split(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
 
 def recoveries(levels: DataFrame) -> DataFrame:
     """Return the times in which a queue's backlog was at least 100 jobs and three times its median, newest first.
-
-    Args:
-        levels: from :func:`~.rates.backlog`.
 
     Returns:
         project, queue, began, highest (jobs), ended (the hour in which it was usual again; null: it is not), seconds.
@@ -148,9 +138,6 @@ def changes(days: DataFrame) -> DataFrame:
 
     Of all days with three on either side the one where the means of ln(p50) lie farthest apart, in standard errors;
     told when these are over four, and the values differ by half or more.
-
-    Args:
-        days: from :func:`~.latency.daily`.
 
     Returns:
         project, queue, measure, day, before, after (geometric means of the daily medians, seconds), ratio, errors.

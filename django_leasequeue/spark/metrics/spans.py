@@ -9,7 +9,8 @@ each event of a long history) carry along what the last row of an attempt, or of
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Window
 from pyspark.sql import functions as f
@@ -18,13 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 #: Kind of event -> what became of the attempt that it ends.
-OUTCOMES = {
-    "acked": "completed",
-    "failed": "failed",
-    "released": "released",
-    "expired": "expired",
-    "cancelled": "cancelled",
-}
+OUTCOMES = {"acked": "completed", **{word: word for word in ("failed", "released", "expired", "cancelled")}}
 #: Events after which a job is not waiting for a worker any more -> its state.
 STATES = {
     "acked": "completed",
@@ -70,14 +65,8 @@ def _before() -> Column:
 def fold(events: DataFrame) -> DataFrame:
     """Return the last event of every attempt and of every job, with what came before it.
 
-    :func:`attempts_of` and :func:`jobs_of` are projections of it: who wants both keeps it (``persist``) and computes it
-    once.
-
-    Args:
-        events: with the columns ``NEEDED`` at least.
-
-    Returns:
-        Columns for those two functions.
+    ``events`` have the columns ``NEEDED`` at least. :func:`attempts_of` and :func:`jobs_of` are projections of the
+    result: who wants both keeps it (``persist``) and computes it once.
     """
     by_job = Window.partitionBy("seq").orderBy("occurred_at", "id")
     so_far = by_job.rowsBetween(Window.unboundedPreceding, Window.currentRow)
@@ -93,18 +82,10 @@ def fold(events: DataFrame) -> DataFrame:
 
     once = (
         events.select(
-            "seq",
-            "occurred_at",
-            "id",
-            _number(_moved(f.col("event"), f.col("detail"))).alias("kind"),
-            _before().alias("ready_at"),
-            "deadline",
-            "ran",
-            "project",
-            "queue",
-            f.col("name").alias("task"),
-            "node",
+            *("seq", "occurred_at", "id", "deadline", "ran", "project", "queue", f.col("name").alias("task"), "node"),
             "detail",
+            mapped(_moved(f.col("event"), f.col("detail")), _NUMBER, f.lit(0)).alias("kind"),
+            _before().alias("ready_at"),
         )
         .withColumn("id_before", f.lag("id").over(by_job))
         .where(f.col("id_before").isNull() | (f.col("id_before") != f.col("id")))
@@ -157,18 +138,8 @@ def _is(*words: str) -> Column:
     return f.col("kind").isin(*[_NUMBER[word] for word in words])
 
 
-def _number(event: Column) -> Column:
-    said: Column = f.lit(0)
-    for word, number in _NUMBER.items():
-        said = f.when(event == word, number).otherwise(said)
-    return said
-
-
 def attempts(events: DataFrame) -> DataFrame:
-    """Return one row per attempt.
-
-    Args:
-        events: with the columns ``NEEDED`` at least.
+    """Return one row per attempt, of events with the columns ``NEEDED`` at least.
 
     Returns:
         project, queue, task, seq, attempt (1, 2, ...), node, enqueued_at, ready_at (when it could be claimed),
@@ -196,15 +167,7 @@ def attempts_of(folded: DataFrame) -> DataFrame:
     unstarted = f.coalesce(f.get_json_object(detail, "$.unstarted") == "true", f.lit(False))
     held = seconds(ended_at, f.col("claimed_at"))
     return folded.where(f.col("attempt") > 0).select(
-        "project",
-        "queue",
-        "task",
-        "seq",
-        "attempt",
-        "node",
-        "enqueued_at",
-        "ready_at",
-        "claimed_at",
+        *("project", "queue", "task", "seq", "attempt", "node", "enqueued_at", "ready_at", "claimed_at"),
         f.col("granted").alias("deadline"),
         ended_at.alias("ended_at"),
         outcome.alias("outcome"),
@@ -221,10 +184,7 @@ def attempts_of(folded: DataFrame) -> DataFrame:
 
 
 def jobs(events: DataFrame) -> DataFrame:
-    """Return one row per job.
-
-    Args:
-        events: as for :func:`attempts`.
+    """Return one row per job, of events as for :func:`attempts`.
 
     Returns:
         project, queue, task, seq, enqueued_at, first_claimed_at, ended_at (null while it lives; of a dead letter when
@@ -247,17 +207,10 @@ def jobs_of(folded: DataFrame) -> DataFrame:
     copy = f.col("first_kind").eqNullSafe(_NUMBER["moved"]) & (f.col("attempt") == 0)
     told = folded.withColumn("link", f.from_json("link", _LINKED))
     return told.where(f.col("next_kind").isNull() & ~copy).select(
-        "project",
-        "queue",
-        "task",
-        "seq",
-        "enqueued_at",
-        "first_claimed_at",
+        *("project", "queue", "task", "seq", "enqueued_at", "first_claimed_at"),
         ended_at.alias("ended_at"),
         f.coalesce(_word(f.col("last.kind"), STATES), f.lit("open")).alias("state"),
-        f.col("attempt").alias("deliveries"),
-        "expiries",
-        "releases",
+        *(f.col("attempt").alias("deliveries"), "expiries", "releases"),
         f.get_json_object(detail, "$.error_type").alias("error_type"),
         f.get_json_object(detail, "$.fingerprint").alias("fingerprint"),
         seconds(ended_at, f.col("enqueued_at")).alias("total"),
@@ -269,8 +222,12 @@ def jobs_of(folded: DataFrame) -> DataFrame:
 
 
 def _word(kind: Column, words: dict[str, str]) -> Column:
-    """Say a kind in other words; null for all others."""
-    said: Column = f.lit(None).cast("string")
-    for event, word in words.items():
-        said = f.when(kind == _NUMBER[event], word).otherwise(said)
-    return said
+    return mapped(kind, {_NUMBER[event]: word for event, word in words.items()})
+
+
+def mapped(column: Column, values: Mapping[Any, Any], otherwise: Column | None = None) -> Column:
+    """Return a column's values as others; for those that are not named, null or something else."""
+    told = f.lit(None).cast("string") if otherwise is None else otherwise
+    for value, other in values.items():
+        told = f.when(column == value, other).otherwise(told)
+    return told

@@ -31,10 +31,6 @@ _BROKEN = {"failed": "failed", "dead": "failed", "cancelled": "cancelled", "redr
 def workflow_paths(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
     """Return one row per workflow with the steps of its critical path; what both tables below are made of.
 
-    Args:
-        attempts: the table of silver with a row for each attempt.
-        jobs: the table of silver with a row for each job.
-
     Returns:
         Columns for :func:`workflows` and :func:`critical_paths`.
     """
@@ -59,9 +55,6 @@ def workflow_paths(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
 def workflows(paths: DataFrame) -> DataFrame:
     """Return one row per workflow.
 
-    Args:
-        paths: from :func:`workflow_paths`.
-
     Returns:
         project, workflow (its id), name, state (running, completed, failed, cancelled), started_at, ended_at (null
         while it runs), elapsed (seconds), nodes, completed, failed, cancelled, steps (of its critical path), and of
@@ -81,9 +74,6 @@ def workflows(paths: DataFrame) -> DataFrame:
 
 def critical_paths(paths: DataFrame) -> DataFrame:
     """Return one row per step of each workflow's critical path.
-
-    Args:
-        paths: from :func:`workflow_paths`.
 
     Returns:
         project, workflow, name, step (from 1), seq, queue, task, label, deliveries, since (when it could start),

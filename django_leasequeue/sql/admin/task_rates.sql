@@ -12,36 +12,50 @@ WITH t AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
 ), f AS MATERIALIZED (
     SELECT x.*, ((x.jobs - 1) / GREATEST(%(sampled)s::int / LEAST(count(*) OVER (), %(size)s::int), %(sampled)s::int / 50, 1) + 1)::int
-        AS step FROM (
-        SELECT name, COALESCE(sum(n) FILTER (WHERE kind = 5), 0)::bigint AS completed,
+        AS step,
+        (row_number() OVER (ORDER BY x.completed + x.failed DESC, x.name))::int AS place FROM (
+        SELECT COALESCE(name, '') AS name, COALESCE(sum(n) FILTER (WHERE kind = 5), 0)::bigint AS completed,
             COALESCE(sum(n) FILTER (WHERE wrong), 0)::bigint AS failed,
             GREATEST(COALESCE(sum(n) FILTER (WHERE wrong AND kind <> 6), 0)
                 - COALESCE(sum(n) FILTER (WHERE kind = 8 AND held), 0), 0)::bigint AS retried,
             COALESCE(sum(n) FILTER (WHERE kind IN (6, 8)), 0)::bigint AS ended,
             GREATEST(sum(n) FILTER (WHERE kind = 2), sum(n) FILTER (WHERE kind <> 2), 0)::bigint AS jobs,
-            max(ARRAY[ran, slowest]) AS slowest, max(ARRAY[at, high]) FILTER (WHERE wrong) AS newest
+            max(slowest) AS slowest, max(newest) AS newest
         FROM (
-            SELECT COALESCE(v.name, '') AS name, v.kind, v.claim IS NOT NULL AS held, cardinality(v.seqs) AS n, v.high,
-                v.kind IN (6, 7) OR v.kind = 4 AND v.detail ? 'error_type' AS wrong, COALESCE(s.ran, -1) AS ran,
-                CASE WHEN s.ran IS NOT NULL THEN v.seqs[array_position(v.ran, s.ran)] END AS slowest,
-                (date_part('epoch', v.occurred_at) * 1000000)::bigint AS at
-            FROM leasequeue_leaseevent v CROSS JOIN LATERAL (SELECT max(r) AS ran FROM unnest(v.ran) AS r) s
-            WHERE v.occurred_at >= %(since)s::timestamptz AND v.occurred_at <= (SELECT now FROM t)
-                AND v.kind IN (2, 4, 5, 6, 7, 8) OFFSET 0) v
-        GROUP BY name) x
-    ORDER BY x.completed + x.failed DESC, x.name LIMIT %(size)s::int
+            SELECT v.name, v.kind, v.held, v.wrong, sum(v.n) AS n,
+                max(ARRAY[v.longest, v.seqs[array_position(v.ran, v.longest)]]) FILTER (WHERE v.longest IS NOT NULL) AS slowest,
+                max(ARRAY[(date_part('epoch', v.occurred_at) * 1000000)::bigint, v.high]) FILTER (WHERE v.wrong) AS newest
+            FROM (
+                SELECT v.name, v.kind, v.claim IS NOT NULL AS held, cardinality(v.seqs) AS n, v.high, v.seqs, v.ran, v.occurred_at,
+                    v.kind IN (6, 7) OR v.kind = 4 AND v.detail ? 'error_type' AS wrong,
+                    CASE WHEN cardinality(v.ran) > 1 THEN (SELECT max(r) FROM unnest(v.ran) AS r) ELSE v.ran[1] END AS longest
+                FROM leasequeue_leaseevent v
+                WHERE v.occurred_at >= %(since)s::timestamptz AND v.occurred_at <= (SELECT now FROM t)
+                    AND v.kind IN (2, 4, 5, 6, 7, 8) OFFSET 0) v
+            GROUP BY 1, 2, 3, 4) v
+        GROUP BY 1) x
+    ORDER BY place LIMIT %(size)s::int
+), s AS MATERIALIZED (
+    -- Looked up instead of joined: a join sorts all rows by name before it leaves most of them out.
+    SELECT jsonb_object_agg(name, place) AS places, array_agg(step ORDER BY place) AS steps FROM f
 ), w AS MATERIALIZED (
-    SELECT x.name, percentile_disc(ARRAY[0.5, 0.95, 0.99]) WITHIN GROUP (ORDER BY x.ms) FILTER (WHERE x.waits) AS waits,
+    SELECT x.place, percentile_disc(ARRAY[0.5, 0.95, 0.99]) WITHIN GROUP (ORDER BY x.ms) FILTER (WHERE x.waits) AS waits,
         percentile_disc(ARRAY[0.5, 0.95, 0.99]) WITHIN GROUP (ORDER BY x.ms) FILTER (WHERE NOT x.waits) AS runs FROM (
-        SELECT f.name, v.kind = 2 AS waits, a.times[i.n] AS ms
-        FROM leasequeue_leaseevent v JOIN f ON f.name = COALESCE(v.name, '')
+        SELECT v.place, v.waits, a.times[i.n] AS ms
+        FROM (
+            SELECT v.place, v.waits, v.times, s.steps[v.place] AS step, 1 + v.hash %% s.steps[v.place] AS first FROM s, (
+                SELECT v.kind = 2 AS waits, CASE WHEN v.kind = 2 THEN v.waited ELSE v.ran END AS times,
+                    hashint8(v.id) & 2147483647 AS hash, ((SELECT places FROM s) -> COALESCE(v.name, ''))::int AS place
+                FROM leasequeue_leaseevent v
+                WHERE v.occurred_at >= %(since)s::timestamptz AND v.occurred_at <= (SELECT now FROM t) AND v.kind IN (2, 4, 5, 6)
+                OFFSET 0) v
+            WHERE 1 + v.hash %% s.steps[v.place] <= cardinality(v.times) OFFSET 0) v
         -- A copy: each element of what is stored compressed would unpack it anew.
-        CROSS JOIN LATERAL (SELECT array_cat(CASE WHEN v.kind = 2 THEN v.waited ELSE v.ran END, '{}') AS times OFFSET 0) a
-        CROSS JOIN LATERAL generate_series(1 + (hashint8(v.id) & 2147483647) %% f.step, cardinality(a.times), f.step) AS i(n)
-        WHERE v.occurred_at >= %(since)s::timestamptz AND v.occurred_at <= (SELECT now FROM t) AND v.kind IN (2, 4, 5, 6)) x
-    WHERE x.ms IS NOT NULL GROUP BY x.name
+        CROSS JOIN LATERAL (SELECT array_cat(v.times, '{}') AS times OFFSET 0) a
+        CROSS JOIN LATERAL generate_series(v.first, cardinality(a.times), v.step) AS i(n)) x
+    WHERE x.ms IS NOT NULL GROUP BY x.place
 )
 SELECT NULLIF(f.name, ''), f.completed + f.failed, f.completed, f.failed, f.retried, f.ended, w.waits, w.runs, f.step,
-    NULLIF(f.slowest[1], -1), f.slowest[2], 'epoch'::timestamptz + f.newest[1] * interval '1 us', f.newest[2]
-FROM f LEFT JOIN w ON w.name = f.name
-ORDER BY f.completed + f.failed DESC, f.name
+    f.slowest[1], f.slowest[2], 'epoch'::timestamptz + f.newest[1] * interval '1 us', f.newest[2]
+FROM f LEFT JOIN w ON w.place = f.place
+ORDER BY f.place

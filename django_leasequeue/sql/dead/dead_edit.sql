@@ -74,8 +74,8 @@ WITH q AS MATERIALIZED (
         'names', jsonb_build_array(m.limit_name), 'keys', jsonb_build_array(m.limit_key))
     FROM m WHERE m.node IS NULL AND m.limit_name IS NOT NULL
 ), follows AS (
-    INSERT INTO leasequeue_flowturn (queue_id, at, kind, seqs)
-    SELECT m.target, 'epoch', 5, ARRAY[m.node, m.new_seq] FROM m WHERE m.node IS NOT NULL
+    INSERT INTO leasequeue_flowturn (queue_id, at, kind, key, seqs)
+    SELECT m.target, 'epoch', 5, m.node, ARRAY[m.node, m.new_seq] FROM m WHERE m.node IS NOT NULL
 ), members AS (
     DELETE FROM leasequeue_member WHERE seq = ANY (ARRAY(SELECT seq FROM m)) AND workflow IS NULL
 ), attempts AS (

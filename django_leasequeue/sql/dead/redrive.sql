@@ -100,8 +100,8 @@ WITH q AS MATERIALIZED (
         'names', jsonb_agg(m.limit_name ORDER BY m.number), 'keys', jsonb_agg(m.limit_key ORDER BY m.number))
     FROM m WHERE NOT m.stays AND m.node IS NULL AND m.limit_name IS NOT NULL GROUP BY m.target
 ), follows AS (
-    INSERT INTO leasequeue_flowturn (queue_id, at, kind, seqs)
-    SELECT m.target, 'epoch', 5, ARRAY[m.node, m.number] FROM m WHERE NOT m.stays AND m.node IS NOT NULL
+    INSERT INTO leasequeue_flowturn (queue_id, at, kind, key, seqs)
+    SELECT m.target, 'epoch', 5, m.node, ARRAY[m.node, m.number] FROM m WHERE NOT m.stays AND m.node IS NOT NULL
 ), members AS (
     DELETE FROM leasequeue_member WHERE seq = ANY (ARRAY(SELECT seq FROM m WHERE NOT stays)) AND workflow IS NULL
 ), gone AS (

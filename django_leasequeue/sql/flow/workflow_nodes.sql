@@ -6,7 +6,7 @@
 -- Pages: 20 + 40 a row
 -- Returns: seq, place, label, task, queue, key, state of the member, parents, whether it has ended, is held, is delayed, is ready (else it
 --   runs), error type and error, result as JSON text, whether it is there for the failure of its parent.
-SELECT m.seq, m.place, m.label, j.name, q.name, j.key, m.state::int, m.parents, r.state IS NOT NULL, COALESCE(w.held, false),
+SELECT m.seq, m.place, m.label, m.task, q.name, j.key, m.state::int, m.parents, r.state IS NOT NULL, COALESCE(w.held, false),
     w.held IS NOT NULL, EXISTS (SELECT FROM leasequeue_ready_at(m.queue_id, m.rank, COALESCE(j.position, m.seq)) a WHERE a.seq = m.seq),
     COALESCE(r.error_type, d.error_type), CASE WHEN %(results)s::bool THEN COALESCE(r.error, d.error) ELSE left(COALESCE(r.error, d.error), 300) END,
     CASE WHEN %(results)s::bool THEN r.result::text END, m.for_failure
@@ -14,7 +14,7 @@ SELECT m.seq, m.place, m.label, j.name, q.name, j.key, m.state::int, m.parents, 
 FROM (SELECT * FROM leasequeue_member m
     WHERE (m.workflow, m.seq) > (%(workflow)s::bigint, %(after)s::bigint) AND m.workflow <= %(workflow)s::bigint
     ORDER BY m.workflow, m.seq LIMIT %(size)s::int) m
-LEFT JOIN LATERAL (SELECT j.name, j.key, j.position FROM leasequeue_job j WHERE j.seq = m.seq OFFSET 0) j ON true
+LEFT JOIN LATERAL (SELECT j.key, j.position FROM leasequeue_job j WHERE j.seq = m.seq OFFSET 0) j ON true
 LEFT JOIN LATERAL (SELECT q.name FROM leasequeue_queue q WHERE q.id = m.queue_id OFFSET 0) q ON true
 LEFT JOIN LATERAL (SELECT * FROM leasequeue_jobresult r WHERE r.seq = m.seq OFFSET 0) r ON true
 LEFT JOIN LATERAL (SELECT * FROM leasequeue_deadletter d WHERE d.seq = m.seq AND d.in_place OFFSET 0) d ON true

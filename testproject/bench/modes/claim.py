@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django_leasequeue.engine import Ending, ack, claim, finish
-from django_leasequeue.engine.leases.claim_cursor import ClaimCursor
+from django_leasequeue.engine.leases.floor import ClaimCursor
 
 from ..bench import NODE, Bench, Measurement
 from ..figures import Sample, Target

@@ -12,7 +12,7 @@ import psycopg
 from django.db import connections, transaction
 
 from django_leasequeue import engine
-from django_leasequeue.engine.jobs.events import emit
+from django_leasequeue.engine.jobs.steps import emit
 from django_leasequeue.worker import JobControl
 
 from ..bench import NODE, Bench, Measurement, jobs_of

@@ -17,7 +17,7 @@ from typing import Any
 from django.conf import ENVIRONMENT_VARIABLE
 from django.conf import settings as django_settings
 
-from django_leasequeue.http.keys import create_key
+from django_leasequeue.http.access import create_key
 from django_leasequeue.models import ApiKey
 
 from ..bench import Bench

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django_leasequeue import engine
 from django_leasequeue.engine import Ending, claim, finish
-from django_leasequeue.engine.leases.claim_cursor import ClaimCursor
+from django_leasequeue.engine.leases.floor import ClaimCursor
 from django_leasequeue.enums import EventKind
 
 from ..bench import NODE, Bench, jobs_of

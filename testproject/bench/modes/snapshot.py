@@ -12,7 +12,7 @@ import psycopg
 
 from django_leasequeue import engine
 from django_leasequeue.engine import Ending, claim, finish, pool
-from django_leasequeue.engine.leases.claim_cursor import ClaimCursor
+from django_leasequeue.engine.leases.floor import ClaimCursor
 
 from .. import children, stamps
 from ..bench import NODE, Bench, jobs_of

@@ -8,11 +8,17 @@ from typing import Any
 import pytest
 from django.test import Client, override_settings
 from django.urls import include, path
+from drf_spectacular.generators import SchemaGenerator
 
 from django_leasequeue import engine
 from django_leasequeue.engine import clock
 
 urlpatterns = [path("v1/", include("django_leasequeue.http.zaqar.urls"))]
+
+
+def described() -> Any:
+    """The OpenAPI document with the settings as they are."""
+    return SchemaGenerator(urlconf=__name__).get_schema(request=None, public=True)
 
 
 class Zaqar:

@@ -10,8 +10,7 @@ from django.core.management import CommandError, call_command
 from django.db import IntegrityError, transaction
 from django.test import Client, override_settings
 
-from django_leasequeue.http.access import Access
-from django_leasequeue.http.keys import create_key
+from django_leasequeue.http.access import Access, create_key
 from django_leasequeue.models import ApiKey
 
 from .conftest import Zaqar

@@ -5,10 +5,8 @@ import re
 from datetime import UTC, datetime
 from typing import Any
 
-from drf_spectacular.generators import SchemaGenerator
-
 from django_leasequeue.engine import clock as engine_clock
-from tests.http.zaqar.conftest import Zaqar
+from tests.http.zaqar.conftest import Zaqar, described
 from tests.support.documents import DOCS, Block, blocks
 
 PAGE = "reference/http-zaqar.md"
@@ -61,10 +59,9 @@ def pairs() -> list[tuple[Block, Block]]:
 
 
 def operations() -> dict[tuple[str, str], dict[str, Any]]:
-    schema = SchemaGenerator(urlconf="tests.http.zaqar.conftest").get_schema(request=None, public=True)
     return {
         (method.upper(), address.rstrip("/")): operation
-        for address, methods in schema["paths"].items()
+        for address, methods in described()["paths"].items()
         for method, operation in methods.items()
     }
 

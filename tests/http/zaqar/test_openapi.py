@@ -8,72 +8,30 @@ from typing import Any
 import pytest
 from django.conf import settings
 from django.test import override_settings
-
-pytest.importorskip("drf_spectacular")
-
-from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.validation import validate_schema
 
-from .conftest import Zaqar
-
-OPERATIONS = {
-    ("/v1/queues", "get"),
-    ("/v1/queues/{queue}", "delete"),
-    ("/v1/queues/{queue}", "get"),
-    ("/v1/queues/{queue}", "put"),
-    ("/v1/queues/{queue}/claims", "post"),
-    ("/v1/queues/{queue}/claims/{claim}", "delete"),
-    ("/v1/queues/{queue}/claims/{claim}", "get"),
-    ("/v1/queues/{queue}/claims/{claim}", "patch"),
-    ("/v1/queues/{queue}/messages", "delete"),
-    ("/v1/queues/{queue}/messages", "get"),
-    ("/v1/queues/{queue}/messages", "post"),
-    ("/v1/queues/{queue}/messages/{message}", "delete"),
-    ("/v1/queues/{queue}/messages/{message}", "get"),
-    ("/v1/queues/{queue}/metadata", "get"),
-    ("/v1/queues/{queue}/metadata", "put"),
-    ("/v1/queues/{queue}/stats", "get"),
-    ("/v1/health", "get"),
-}
+from .conftest import Zaqar, described
 
 
 @pytest.mark.slow
 def test_every_operation_is_described_with_its_errors() -> None:
-    schema = SchemaGenerator(urlconf="tests.http.zaqar.conftest").get_schema(request=None, public=True)
+    schema = described()
     validate_schema(schema)
-    found = {
-        (path.rstrip("/"), method): operation
-        for path, operations in schema["paths"].items()
-        for method, operation in operations.items()
-    }
-    assert set(found) >= OPERATIONS
-    for place in OPERATIONS:
-        operation = found[place]
-        assert operation["operationId"].startswith("zaqar_")
-        assert operation["summary"]
-        assert {"400", "403", "429", "503"} <= set(operation["responses"])
-    post = found["/v1/queues/{queue}/messages", "post"]
-    assert post["requestBody"]["content"]["application/json"]["schema"]["maxItems"] == 20
+    for methods in schema["paths"].values():
+        for operation in methods.values():
+            assert operation["operationId"].startswith("zaqar_")
+            assert operation["summary"]
+            assert {"400", "403", "429", "503"} <= set(operation["responses"])
 
 
 def test_the_limits_of_the_settings_are_enforced_and_described(zaqar: Zaqar, queue: str) -> None:
     limits = {
-        "MAX_QUEUES_PER_PAGE": 7,
-        "MAX_MESSAGES_PER_PAGE": 3,
-        "MAX_MESSAGES_PER_CLAIM": 2,
-        "DEFAULT_PAGE": 5,
-        "MAX_QUEUE_NAME_BYTES": 6,
-        "MAX_METADATA_SIZE": 70,
-        "MAX_MESSAGES_SIZE": 300,
-        "MIN_MESSAGE_TTL": 10,
-        "MAX_MESSAGE_TTL": 90,
-        "MIN_CLAIM_TTL": 20,
-        "MAX_CLAIM_TTL": 80,
-        "MIN_CLAIM_GRACE": 30,
-        "MAX_CLAIM_GRACE": 70,
-    }
+        "MAX_QUEUES_PER_PAGE": 7, "MAX_MESSAGES_PER_PAGE": 3, "MAX_MESSAGES_PER_CLAIM": 2, "DEFAULT_PAGE": 5,
+        "MAX_QUEUE_NAME_BYTES": 6, "MAX_METADATA_SIZE": 70, "MAX_MESSAGES_SIZE": 300, "MIN_MESSAGE_TTL": 10,
+        "MAX_MESSAGE_TTL": 90, "MIN_CLAIM_TTL": 20, "MAX_CLAIM_TTL": 80, "MIN_CLAIM_GRACE": 30, "MAX_CLAIM_GRACE": 70,
+    }  # fmt: skip
     with override_settings(LEASEQUEUE={"API": {"ACCESS": "open", "ZAQAR": limits}}):
-        paths = SchemaGenerator(urlconf="tests.http.zaqar.conftest").get_schema(request=None, public=True)["paths"]
+        paths = described()["paths"]
         assert _status(zaqar, queue, 3, ttl=10) == _status(zaqar, queue, 1, ttl=90) == 201
         assert {_status(zaqar, queue, *bad) for bad in ((4, 10), (1, 9), (1, 91))} == {400}
         assert _status(zaqar, queue, 1, ttl=10, body="x" * 300) == 400
@@ -117,7 +75,7 @@ def _status(zaqar: Zaqar, queue: str, count: int, ttl: int, body: Any = 1) -> in
 def test_the_document_is_as_it_was() -> None:
     """After a change on purpose: ``UPDATE_SNAPSHOTS=1 make test ARGS=tests/http/zaqar``, then read the diff."""
     snapshot = Path(settings.BASE_DIR) / "docs/reference/http-zaqar.openapi.json"
-    schema = SchemaGenerator(urlconf="tests.http.zaqar.conftest").get_schema(request=None, public=True)
+    schema = described()
     schema["info"]["version"] = "1"
     text = json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
     if os.environ.get("UPDATE_SNAPSHOTS"):

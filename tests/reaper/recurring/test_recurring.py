@@ -1,6 +1,8 @@
 """Recurring tasks: each tick once whoever looks, nothing made up for, settings and database, and what goes wrong."""
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,10 +12,12 @@ from django.db import OperationalError, connection, connections
 
 from django_leasequeue import engine
 from django_leasequeue.engine.pool import connect
+from django_leasequeue.engine.queues import moving
 from django_leasequeue.models import RecurringTask, StoredJob
 from django_leasequeue.reaper import Turn
 from django_leasequeue.reaper.recurring import declared
 from django_leasequeue.reaper.recurring.duty import RecurringDuty, enqueue_tick
+from tests.reaper.recurring import tasks
 
 REPORT = "tests.reaper.recurring.tasks.report"
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
@@ -22,21 +26,21 @@ pytestmark = pytest.mark.usefixtures("transactional_db")
 
 
 class Looker:
-    """Someone who has the duty: looks once, with a memory of its own."""
+    """The duty of one reaper: looks once, with a memory of its own."""
 
-    def __init__(self) -> None:
-        self._duty = RecurringDuty()
+    def __init__(self, alias: str = "default") -> None:
+        self._alias, self._duty = alias, RecurringDuty()
 
     def look(self) -> list[Any]:
         """Look; return the arguments of the jobs that are there now."""
-        with connect("default") as own:
-            assert self._duty(Turn(own, "default")) is False
-        return jobs()
+        with connect(self._alias) as own:
+            assert self._duty(Turn(own, self._alias)) is False
+        return jobs(self._alias)
 
 
-def jobs() -> list[Any]:
+def jobs(alias: str = "default") -> list[Any]:
     """The first argument of every job, oldest first."""
-    return [(job.data or {}).get("args", [None])[0] for job in StoredJob.objects.order_by("seq")]
+    return [(job.data or {}).get("args", [None])[0] for job in StoredJob.objects.using(alias).order_by("seq")]
 
 
 def made(name: str = "report", schedule: str = "0 * * * *", **fields: Any) -> RecurringTask:
@@ -47,6 +51,20 @@ def made(name: str = "report", schedule: str = "0 * * * *", **fields: Any) -> Re
 
 def next_tick(name: str = "report") -> datetime | None:
     return RecurringTask.objects.get(name=name).next_tick_at
+
+
+@contextmanager
+def breaking_enqueues() -> Iterator[None]:
+    """Let the connection break right behind each enqueue."""
+    enqueue = type(tasks.report).enqueue
+
+    def broken(task: Any, *args: Any, **kwargs: Any) -> Any:
+        enqueue(task, *args, **kwargs)
+        raise OperationalError("the connection broke")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(tasks.report), "enqueue", broken)
+        yield
 
 
 def test_each_tick_is_enqueued_once(clock) -> None:
@@ -98,26 +116,16 @@ def test_one_run_per_tick_however_many_look_at_the_same_time(clock) -> None:
     assert jobs() == ["report"] * 2
 
 
-def test_the_tick_is_not_taken_when_the_enqueue_is_rolled_back(clock, monkeypatch, caplog) -> None:
+def test_the_tick_is_not_taken_when_the_enqueue_is_rolled_back(clock) -> None:
     row = made()
     looker = Looker()
     looker.look()
     clock.advance(hours=1)
-    from tests.reaper.recurring import tasks
-
-    enqueue = type(tasks.report).enqueue
-
-    def broken(task: Any, *args: Any, **kwargs: Any) -> Any:
-        enqueue(task, *args, **kwargs)
-        raise OperationalError("the connection broke")
-
-    monkeypatch.setattr(type(tasks.report), "enqueue", broken)
-    with pytest.raises(OperationalError):
+    with breaking_enqueues(), pytest.raises(OperationalError):
         looker.look()
     assert jobs() == []
     row.refresh_from_db()
     assert row.last_tick_at is None
-    monkeypatch.undo()
     assert looker.look() == ["report"]
 
 
@@ -222,7 +230,7 @@ def declare(settings: Any, **tasks: Any) -> None:
 
 
 def sync() -> declared.Synced:
-    return engine.run(declared.sync())
+    return engine.run(declared.sync("default"))
 
 
 def test_the_settings_are_carried_over_to_the_table(settings, clock) -> None:
@@ -268,7 +276,7 @@ def test_a_wrong_declaration_stops_no_other(settings, clock, caplog) -> None:
     declare(settings, bad={"task": REPORT, "schedule": "nonsense"}, good={"task": REPORT, "schedule": "every minute"})
     with connect("default") as own:
         assert RecurringDuty()(Turn(own, "another")) is False
-    assert not RecurringTask.objects.exists(), "only the reaper of one database has the clock"
+    assert not RecurringTask.objects.exists(), "a database that holds no queues has no recurring tasks"
     Looker().look()
     assert [row.name for row in RecurringTask.objects.all()] == ["good"]
     assert "Recurring task bad of the settings is not used" in caplog.text
@@ -312,3 +320,86 @@ def test_the_connection_of_django_is_used_for_due_ticks_only(clock) -> None:
         for _ in range(3):
             duty(Turn(own, "default"))
     assert connection.connection is None
+
+
+# Queues in several databases
+
+
+def by_name(project: str, queue: str) -> str:
+    return "far" if queue == "bulk" else "default"
+
+
+HOURLY = {"task": REPORT, "schedule": "0 * * * *"}
+
+
+@pytest.fixture
+def near_and_far(far: str, settings: Any, clock: Any) -> tuple[Looker, Looker]:
+    """The reapers of two databases, with a recurring task of the settings in each."""
+    tasks = {"near": {**HOURLY, "args": ["near"]}, "bulk": {**HOURLY, "args": ["bulk"], "queue_name": "bulk"}}
+    spread = {"DATABASES": ["default", "far"], "ROUTER": f"{__name__}.by_name", "RECURRING": tasks}
+    settings.LEASEQUEUE = spread
+    return Looker(), Looker("far")
+
+
+def kept(alias: str) -> dict[str, tuple[bool, datetime | None]]:
+    """The recurring tasks of a database: whether each is enabled, and its last tick."""
+    return {row.name: (row.enabled, row.last_tick_at) for row in RecurringTask.objects.using(alias).order_by("name")}
+
+
+def test_each_database_has_the_recurring_tasks_of_its_queues(near_and_far, clock) -> None:
+    near, far = near_and_far
+    declared.on_migrate("far")
+    assert (near.look(), far.look(), list(kept("default")), list(kept("far"))) == ([], [], ["near"], ["bulk"])
+    clock.advance(hours=1)
+    assert (near.look(), far.look()) == (["near"], ["bulk"])
+    row = RecurringTask.objects.using("far").get()
+    assert StoredJob.objects.using("far").get(pk=row.last_seq).data["args"] == ["bulk"]
+    clock.advance(hours=1)
+    with breaking_enqueues(), pytest.raises(OperationalError):
+        far.look()
+    assert (jobs("far"), kept("far")["bulk"][1]) == (["bulk"], row.last_tick_at), "the tick and its job, or neither"
+    assert far.look() == ["bulk"] * 2
+
+
+def test_a_recurring_task_follows_its_queue(near_and_far, clock) -> None:
+    near, far = near_and_far
+    for name in ("mail", "paused"):
+        made(name, queue_name="mail")
+    made("stray", queue_name="bulk")
+    near.look()
+    RecurringTask.objects.filter(name="paused").update(enabled=False)
+    assert (list(kept("default")), list(kept("far"))) == (["mail", "near", "paused"], ["stray"])
+    clock.advance(hours=1)
+    assert sorted(near.look()) == ["mail", "near"]
+    far.look()
+    moving.move("mail", "far")
+    clock.advance(hours=1)
+    near, again = Looker(), Looker()
+    for looker in (near, again):
+        assert sorted(looker.look()) == ["mail", "near", "near"]
+    assert list(kept("default")) == ["near"]
+    assert kept("far")["mail"] == (True, NOON + timedelta(hours=1))
+    assert kept("far")["paused"] == (False, None)
+    assert sorted(far.look()) == ["bulk", "mail", "stray"], "the tick that was due when it moved, once"
+    assert kept("far")["mail"] == (True, NOON + timedelta(hours=2))
+
+
+def test_names_and_servers_in_the_way(near_and_far, clock, caplog) -> None:
+    near, far = near_and_far
+    far.look()
+    made("bulk", "every minute", queue_name="bulk", args=["another"])
+    for _ in range(2):
+        assert near.look() == []
+        clock.advance(minutes=1)
+    assert caplog.text.count("has another recurring task of that name") == 1
+    RecurringTask.objects.filter(name="bulk").update(name="stray")
+    clock.advance(hours=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(connections["far"].settings_dict, "NAME", "nowhere")
+        assert near.look() == ["near"], "a server that is away stops no task of another"
+    assert caplog.text.count("cannot be carried over") == 1
+    assert near.look() == ["near"]
+    assert "stray" in kept("default"), "it is not tried again at once"
+    near = Looker()
+    near.look()
+    assert list(kept("far")) == ["bulk", "stray"]

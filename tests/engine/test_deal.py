@@ -28,18 +28,18 @@ def dealt(count: int, *sizes: int) -> list[list[int]]:
         (1000, [1000, 1000, 1], [500, 499, 1]),
     ],
 )  # fmt: skip
-def test_c6_even_shares(count: int, sizes: list[int], shares: list[int]) -> None:
+def test_even_shares(count: int, sizes: list[int], shares: list[int]) -> None:
     hands = dealt(count, *sizes)
     assert [len(hand) for hand in hands] == shares
     assert sorted(position for hand in hands for position in hand) == list(range(min(count, sum(sizes))))
     assert all(hand == sorted(hand) for hand in hands)
 
 
-def test_c6_round_robin_in_order_of_arrival() -> None:
+def test_round_robin_in_order_of_arrival() -> None:
     assert dealt(9, 3, 3, 2) == [[0, 3, 6], [1, 4, 7], [2, 5]]
 
 
-def test_c6_a_deal_is_a_claim_for_each() -> None:
+def test_a_deal_is_a_claim_for_each() -> None:
     make("work", preset="topics")
     put(4)
     first, second = engine.run(deal("work", [Claimer("w1", 2, 5_000, "channel:7"), Claimer("w2", 2)]))
@@ -55,7 +55,7 @@ def test_c6_a_deal_is_a_claim_for_each() -> None:
     assert engine.run(engine.ack(seqs(first), "w1", tokens=[first[0].token] * 2)).ok == seqs(first)
 
 
-def test_c6_expired_and_delayed_jobs_come_first(clock: engine_clock.Clock) -> None:
+def test_expired_and_delayed_jobs_come_first(clock: engine_clock.Clock) -> None:
     make("work", preset="topics")
     numbers = put(6)
     jobs = claim(3)
@@ -66,7 +66,7 @@ def test_c6_expired_and_delayed_jobs_come_first(clock: engine_clock.Clock) -> No
     assert [job.deliveries for job in hands[0]] == [2, 2]
 
 
-def test_c6_poison_does_not_shrink_a_deal(clock: engine_clock.Clock) -> None:
+def test_poison_does_not_shrink_a_deal(clock: engine_clock.Clock) -> None:
     make("work", preset="topics", max_deliveries=1, dead_letter="dlq")
     numbers = put(10)
     claim(4)
@@ -76,14 +76,14 @@ def test_c6_poison_does_not_shrink_a_deal(clock: engine_clock.Clock) -> None:
     assert [len(hand) for hand in hands] == [3, 3]
 
 
-def test_c6_a_paused_queue_deals_nothing() -> None:
+def test_a_paused_queue_deals_nothing() -> None:
     make("work", preset="topics")
     put(3)
     engine.run(engine.pause("work"))
     assert engine.run(deal("work", [Claimer("w1", 3)])) == [[]]
 
 
-def test_c6_a_cohort_is_dealt_to_once(clock: engine_clock.Clock) -> None:
+def test_a_cohort_is_dealt_to_once(clock: engine_clock.Clock) -> None:
     queue = make("work", preset="topics", claim_jitter_ms=100)
     numbers = put(9)
     found = engine.run(look("work"))
@@ -107,7 +107,7 @@ def test_c6_a_cohort_is_dealt_to_once(clock: engine_clock.Clock) -> None:
     assert engine.run(deal_cohort("work", found, fourth.waiters)) == {fourth.waiters[0]: []}
 
 
-def test_c6_whoever_leaves_keeps_nothing(clock: engine_clock.Clock) -> None:
+def test_whoever_leaves_keeps_nothing(clock: engine_clock.Clock) -> None:
     queue = make("work", preset="topics", claim_jitter_ms=100)
     numbers = put(4)
     found = engine.run(look("work"))
@@ -122,7 +122,7 @@ def test_c6_whoever_leaves_keeps_nothing(clock: engine_clock.Clock) -> None:
     assert [(job.seq in numbers, job.deliveries) for job in again] == [(True, 1), (True, 1)]
 
 
-def test_c6_waiters_of_a_server_that_died_get_nothing(clock: engine_clock.Clock) -> None:
+def test_waiters_of_a_server_that_died_get_nothing(clock: engine_clock.Clock) -> None:
     queue = make("work", preset="topics", claim_jitter_ms=100)
     put(4)
     found = engine.run(look("work"))

@@ -1,18 +1,23 @@
-"""Checking the tables against the lease log: who holds what, and whether everything that waits can be found."""
+"""Checks of the tables against the lease log, and of the storage of large payloads against the tables."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import date, datetime, timedelta
 from typing import Any, NamedTuple
 
 import psycopg
+from django.core.files.storage import storages
+from django.db import connections
 
-from .. import arrays, codec
-from ..limits import check_count
-from ..operation import Steps, operation
-from ..runner import ConnectionExecutor
+from .. import conf
+from ..exceptions import LargeStorageError
+from . import arrays, clock, codec, store
+from .limits import check_count
+from .operation import Steps, operation
+from .pool import connect
+from .runner import ConnectionExecutor
 
 #: What each difference means.
 MEANINGS: dict[str, str] = {
@@ -63,16 +68,6 @@ class Difference(NamedTuple):
         return MEANINGS[self.difference]
 
 
-class _Totals(NamedTuple):
-    """The first row of ``verify_events``."""
-
-    difference: None
-    total: int
-    jobs_with_events: int
-    leases: int
-    unknown: int
-
-
 class _Row(NamedTuple):
     """A difference as the statements find it."""
 
@@ -81,22 +76,6 @@ class _Row(NamedTuple):
     queue_id: int
     expected_json: str
     found_json: str
-
-
-class _Counted(NamedTuple):
-    """A row of the other statements: how many differences there are in all, and one of them."""
-
-    total: int
-    difference: str
-    seq: int
-    queue_id: int
-    expected_json: str
-    found_json: str
-
-    @property
-    def row(self) -> _Row:
-        """The difference."""
-        return _Row._make(self[1:])
 
 
 class Verification(NamedTuple):
@@ -128,26 +107,18 @@ def verify(size: int = 1_000, *, since: datetime | None = None) -> Steps[Verific
     size = check_count(size, "size", 100_000, 1)
     ((at, *_),) = yield "verify_snapshot", {}
     (first, *others) = yield "verify_events", {"size": size, "since": since}
-    totals, rows = _Totals._make(first), [_Row._make(row) for row in others]
-    total = totals.total
+    _, total, jobs_with_events, leases, unknown = first
+    rows = [_Row._make(row) for row in others]
     for name in ("verify_claims", "verify_flow", "verify_floors", "verify_jobs"):
-        found = [_Counted._make(row) for row in (yield name, {"size": size})]
-        total += found[0].total if found else 0
-        rows += [counted.row for counted in found]
+        found = yield name, {"size": size}  # each row begins with how many there are in all
+        total += found[0][0] if found else 0
+        rows += [_Row._make(row) for _, *row in found]
     names = yield "queue_names", {"queues": arrays.integers({row.queue_id for row in rows})}
     known = {queue_id: (name, project) for queue_id, project, name in names}
     differences = [
-        Difference(
-            row.difference,
-            row.seq,
-            row.queue_id,
-            *known.get(row.queue_id, (None, None)),
-            codec.loads(row.expected_json),
-            codec.loads(row.found_json),
-        )
-        for row in rows
+        Difference(*row[:3], *known.get(row.queue_id, (None, None)), *map(codec.loads, row[3:])) for row in rows
     ]
-    return Verification(at, total, differences, totals.jobs_with_events, int(totals.leases), int(totals.unknown))
+    return Verification(at, total, differences, jobs_with_events, int(leases), int(unknown))
 
 
 @contextmanager
@@ -161,3 +132,69 @@ def snapshot(connection: psycopg.Connection[Any]) -> Iterator[ConnectionExecutor
             yield ConnectionExecutor(connection)
     finally:
         connection.isolation_level, connection.read_only = before
+
+
+#: Objects that are compared with the tables, and removed, at a time.
+STRAYS = 5_000
+
+
+def find_strays() -> Iterator[list[str]]:
+    """Yield the names of objects that no row of any PostgreSQL database of this site names, some at a time.
+
+    A failover, a restore or a truncated table has left them behind.
+    Only days are looked at that have been over for a day: what is uploaded now has its row before.
+    """
+    alias = conf.settings.LARGE.STORAGE
+    for day in _days(alias):
+        names = _list(alias, day)[1]
+        for start in range(0, len(names), STRAYS):
+            strays = [f"{day}/{name}" for name in names[start : start + STRAYS]]
+            for database in connections:
+                if strays and connections[database].vendor == "postgresql":
+                    strays = _unnamed_in(database, alias, strays)
+            if strays:
+                yield strays
+
+
+def remove_strays(names: Sequence[str]) -> int:
+    """Remove objects from the storage; return how many are not there any more."""
+    alias = conf.settings.LARGE.STORAGE
+    return len(store.remove([(number, alias, name) for number, name in enumerate(names)]))
+
+
+def _days(alias: str) -> Iterator[str]:
+    until = clock.now().date() - timedelta(days=1)
+    paths = [store.ROOT]
+    for _ in ("year", "month", "day"):
+        paths = [f"{path}/{name}" for path in paths for name in sorted(_list(alias, path)[0]) if name.isdecimal()]
+    for path in paths:
+        year, month, day = map(int, path.split("/")[-3:])
+        if date(year, month, day) < until:
+            yield path
+
+
+def _list(alias: str, path: str) -> tuple[list[str], list[str]]:
+    try:
+        return storages[alias].listdir(path)
+    except FileNotFoundError:
+        return [], []
+    except NotImplementedError as error:
+        raise LargeStorageError(
+            f"The storage {alias!r} cannot list its objects: look there yourself.", error
+        ) from error
+    except Exception as error:
+        raise store.away_error(alias, "list its objects", error) from error
+
+
+def _unnamed_in(database: str, alias: str, names: Sequence[str]) -> list[str]:
+    try:
+        with connect(database) as connection:
+            found: list[str] = ConnectionExecutor(connection).run(_unnamed(alias, names))
+            return found
+    except psycopg.errors.UndefinedTable:  # this app has no tables there
+        return list(names)
+
+
+@operation
+def _unnamed(alias: str, names: Sequence[str]) -> Steps[list[str]]:
+    return [name for (name,) in (yield "verify_large", {"storage": alias, "names": arrays.texts(names)})]

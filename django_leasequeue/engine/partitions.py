@@ -22,11 +22,11 @@ from typing import Any, NamedTuple
 import psycopg
 from psycopg import sql
 
-from ... import conf
-from ...sql import statement
-from ...sql.dropped import DroppedEvents
-from ..outage import passes
-from ..runner import ConnectionExecutor
+from .. import conf
+from ..sql import statement
+from ..sql.dropped import DroppedEvents
+from .outage import passes
+from .runner import ConnectionExecutor
 
 logger = logging.getLogger("django_leasequeue.partitions")
 
@@ -54,23 +54,6 @@ class Partition(NamedTuple):
     bytes: int
 
 
-class _Row(NamedTuple):
-    """A row of ``event_partitions``: the log's last number, and a partition. The default one has no bounds."""
-
-    head: int
-    schema: str
-    name: str
-    low: int
-    high: int
-    bytes: int
-    used: bool | None
-
-    @property
-    def default(self) -> bool:
-        """Whether it is the default partition."""
-        return self.low is None
-
-
 class _Grant(NamedTuple):
     """A row of ``event_grants``: a right that a role (``None``: PUBLIC) is to have on a partition, or not any more."""
 
@@ -79,13 +62,6 @@ class _Grant(NamedTuple):
     privilege: str
     role: str | None
     give: bool
-
-
-class _Needed(NamedTuple):
-    """A row of ``event_needed``: whether retention keeps events of a partition, and whether a reader needs them."""
-
-    young: bool
-    needed: bool
 
 
 class Layout(NamedTuple):
@@ -118,10 +94,11 @@ def hold_back(name: str, lowest: Hold) -> None:
 
 def read_layout(connection: Connection) -> Layout:
     """Return the partitions of the log as they are."""
-    rows = [_Row._make(row) for row in ConnectionExecutor(connection).fetch("event_partitions", {})]
-    ranges = [Partition(row.schema, row.name, row.low, row.high, row.bytes) for row in rows if not row.default]
-    default = next((row for row in rows if row.default), None)
-    return Layout(rows[0].head if rows else 0, ranges, default.bytes if default else 0, bool(default and default.used))
+    rows = ConnectionExecutor(connection).fetch("event_partitions", {})
+    found = [(Partition(*partition), used) for _, *partition, used in rows]
+    # The default one has no bounds.
+    default = next(((each.bytes, bool(used)) for each, used in found if each.low is None), (0, False))
+    return Layout(rows[0][0] if rows else 0, [each for each, _ in found if each.low is not None], *default)
 
 
 def default_rows(connection: Connection, size: int = 1_000_000) -> int:
@@ -215,7 +192,10 @@ def _follow_grants(connection: Connection, only: str | None = None) -> None:
 def _drop_old(connection: Connection, layout: Layout, busy: list[str]) -> tuple[list[str], dict[str, str]]:
     dropped: list[str] = []
     held: dict[str, str] = {}
-    _drop_leftovers(connection, dropped)
+    for schema, name in ConnectionExecutor(connection).fetch("event_leftovers", {"mark": MARK}):
+        with suppress(psycopg.errors.UndefinedTable):
+            _ddl(connection, "event_partition_drop", partition=sql.Identifier(schema, name))
+            dropped.append(name)
     days = conf.settings.EVENT_RETENTION_DAYS
     if days <= 0:
         return dropped, held
@@ -257,20 +237,21 @@ def _needs(connection: Connection) -> dict[str, int]:
 def _reader(connection: Connection, needs: dict[str, int], partition: Partition | None) -> str | None:
     """Return the first reader that needs events of the partition."""
     for name, txid in sorted(needs.items()):
-        if _needed(connection, 0, partition, txid).needed:
+        if _needed(connection, 0, partition, txid)[1]:
             return name
     return None
 
 
 def _is_young(connection: Connection, days: float, partition: Partition | None) -> bool:
-    return _needed(connection, days, partition, None).young
+    return _needed(connection, days, partition, None)[0]
 
 
-def _needed(connection: Connection, days: float, partition: Partition | None, txid: int | None) -> _Needed:
+def _needed(connection: Connection, days: float, partition: Partition | None, txid: int | None) -> tuple[bool, bool]:
+    """Return whether retention keeps events of a partition (``None``: the default one), and whether a reader does."""
     low, high = (partition.low, partition.high) if partition else (None, None)
     params = {"low": low, "high": high, "days": days, "txid": txid}
-    (found,) = ConnectionExecutor(connection).fetch("event_needed", params)
-    return _Needed._make(found)
+    ((young, needed),) = ConnectionExecutor(connection).fetch("event_needed", params)
+    return young, needed
 
 
 class _StillNeeded(Exception):
@@ -283,26 +264,20 @@ def _drop(connection: Connection, days: float, partition: Partition, busy: list[
         with connection.transaction():
             if not _lock(connection):
                 return False
+            _ddl(connection, "event_partition_lock", partition=table)
             # A transaction that drew its number long ago may have written meanwhile: look again when nobody can.
-            if not _look_under_lock(connection, days, partition, table):
+            if _is_young(connection, days, partition):
                 raise _StillNeeded
+            _note_dropped(connection, table, partition.high)
+            _ddl(connection, "event_partition_detach", partition=table)
+            _ddl(connection, "event_partition_mark", partition=table, mark=sql.Literal(MARK))
     except _StillNeeded:
         return False
     except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected) as error:
         logger.info("Partition %s of the lease log is dropped later: %s", partition.name, error)
         busy.append(partition.name)
         return False
-    _drop_table(connection, partition.schema, partition.name)
-    return True
-
-
-def _look_under_lock(connection: Connection, days: float, partition: Partition, table: sql.Identifier) -> bool:
-    _ddl(connection, "event_partition_lock", partition=table)
-    if _is_young(connection, days, partition):
-        return False
-    _note_dropped(connection, table, partition.high)
-    _ddl(connection, "event_partition_detach", partition=table)
-    _ddl(connection, "event_partition_mark", partition=table, mark=sql.Literal(MARK))
+    _ddl(connection, "event_partition_drop", partition=table)
     return True
 
 
@@ -312,17 +287,6 @@ def _note_dropped(connection: Connection, table: sql.Identifier, below: int | No
     ((note, _begin, system),) = ConnectionExecutor(connection).fetch("lake/dropped", {})
     told = DroppedEvents.read(note).and_also(None if last is None else (last[0], last[1]), below or 0, system)
     _ddl(connection, "event_log_note", note=sql.Literal(told.note()))
-
-
-def _drop_table(connection: Connection, schema: str, name: str) -> None:
-    _ddl(connection, "event_partition_drop", partition=sql.Identifier(schema, name))
-
-
-def _drop_leftovers(connection: Connection, dropped: list[str]) -> None:
-    for schema, name in ConnectionExecutor(connection).fetch("event_leftovers", {"mark": MARK}):
-        with suppress(psycopg.errors.UndefinedTable):
-            _drop_table(connection, schema, name)
-            dropped.append(name)
 
 
 def _empty_default(connection: Connection, days: float, busy: list[str]) -> bool:

@@ -7,7 +7,7 @@ import pytest
 
 from django_leasequeue import engine
 from django_leasequeue.engine import NewJob
-from django_leasequeue.engine.topics.writing import write
+from django_leasequeue.engine.topics.topics import write
 from django_leasequeue.exceptions import InvalidOption, QueueNotFound
 from django_leasequeue.models import StoredJob
 from tests.engine.helpers import own_connection
@@ -19,7 +19,7 @@ ROUNDS = 80
 @pytest.mark.parametrize("kind", ["log", "queue"])
 @pytest.mark.parametrize("count", [1, 40])
 @pytest.mark.django_db(transaction=True)
-def test_l8_what_was_written_is_never_deleted_with_an_empty_topic(kind: str, count: int) -> None:
+def test_what_was_written_is_never_deleted_with_an_empty_topic(kind: str, count: int) -> None:
     with own_connection() as writer, own_connection() as deleter, ThreadPoolExecutor(2) as threads:
         start = Barrier(2)
 

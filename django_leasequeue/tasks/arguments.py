@@ -1,18 +1,22 @@
-"""Arguments of a call: whether the task's function takes them, and the keys (unique, of a limit) made of them."""
+"""Arguments of a call: whether the function takes them, keys (unique, of a limit) made of them, and their codecs."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import date, datetime
+from decimal import Decimal, InvalidOperation
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
+from uuid import UUID
 
+from .. import conf
 from ..engine.flow.declared import Limit, Limited, fields_of, filled
-from ..engine.flow.limits import check_key as check_limit_key
+from ..engine.flow.declared import check_key as check_limit_key
 from ..engine.limits import MAX_SPAN_MS, MAX_UNIQUE_BYTES, check_text, seconds_of
 from ..exceptions import InvalidOption
 from .api import InvalidTask, Task
-from .codecs import decoded
 
 if TYPE_CHECKING:
     from .task import LeaseQueueTask
@@ -24,6 +28,15 @@ OnConflict = Literal["ignore", "replace", "reschedule"]
 
 #: Options of a task that are about its key.
 _ABOUT_KEY = ("unique_for", "unique_until", "on_conflict")
+
+
+@contextmanager
+def invalid_task() -> Iterator[None]:
+    """Raise ``InvalidTask`` for a value that the engine does not allow."""
+    try:
+        yield
+    except ValueError as error:
+        raise InvalidTask(f"{error}") from error
 
 
 class Key(str):
@@ -74,10 +87,8 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
 @lru_cache(maxsize=1_024)
 def _template_fields(function: Callable[..., Any], takes_context: bool, template: str, what: str) -> int:
     """Return how many fields a template has; raise ``InvalidTask`` for one that is no argument of the function."""
-    try:
+    with invalid_task():
         fields = fields_of(template, what)
-    except InvalidOption as error:
-        raise InvalidTask(f"{error}") from error
     signature = _signature(function)
     parameters = [] if signature is None else list(signature.parameters.values())[int(takes_context) :]
     if signature is None or any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters):
@@ -117,10 +128,8 @@ def _fill(task: Task[..., Any], template: str, args: Sequence[Any], kwargs: Mapp
 
 
 def _unique_key(key: Any) -> str:
-    try:
+    with invalid_task():
         return check_text(key, "the key of a task", MAX_UNIQUE_BYTES)
-    except InvalidOption as error:
-        raise InvalidTask(f"{error}") from error
 
 
 def checked_unique_for(task: LeaseQueueTask[..., Any]) -> float | None:
@@ -145,10 +154,8 @@ def checked_unique_for(task: LeaseQueueTask[..., Any]) -> float | None:
         return None
     if task.unique_until is not None:
         raise InvalidTask("a key holds for unique_for seconds or until unique_until: give one of them.")
-    try:
+    with invalid_task():
         seconds = float(seconds_of(span, "unique_for"))
-    except ValueError as error:
-        raise InvalidTask(f"{error}") from error
     if not 0.001 <= seconds <= MAX_SPAN_MS / 1000:
         raise InvalidTask(f"unique_for must be seconds, more than 0 and at most a hundred years; it is {span!r}.")
     return seconds
@@ -242,7 +249,77 @@ def limit_of_call(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str
 
 
 def _limit_key(key: Any) -> str:
-    try:
+    with invalid_task():
         return check_limit_key(key)
-    except InvalidOption as error:
-        raise InvalidTask(f"{error}") from error
+
+
+# Codecs: arguments beyond JSON, where ``LEASEQUEUE["TASK_CODECS"]`` names their types
+
+
+class _Codec(NamedTuple):
+    type: type
+    write: Callable[[Any], str]
+    read: Callable[[str], Any]
+
+
+#: Stored is an object with one name: ``{"$uuid": "..."}``.
+_CODECS = {
+    "uuid": _Codec(UUID, str, UUID),
+    "datetime": _Codec(datetime, datetime.isoformat, datetime.fromisoformat),
+    "date": _Codec(date, date.isoformat, date.fromisoformat),
+    "decimal": _Codec(Decimal, str, Decimal),
+}
+_CODEC_NAMES = {codec.type: name for name, codec in _CODECS.items()}
+_MARKS = {f"${name}": name for name in _CODECS}
+
+
+def _marked(value: Any) -> str | None:
+    """Return the name of the codec that wrote a value, ``None`` if none that is in use did."""
+    if type(value) is not dict or len(value) != 1:
+        return None
+    name = _MARKS.get(next(iter(value)))
+    return name if name in conf.settings.TASK_CODECS else None
+
+
+def encode(value: Any) -> Any:
+    """Return arguments with what has a codec as JSON; the rest is left to Django's check."""
+    if isinstance(value, Mapping):
+        if (name := _marked(value)) is not None:
+            raise ValueError(f"an object whose only name is '${name}' stands for a {name} (LEASEQUEUE['TASK_CODECS'])")
+        return {key: encode(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [encode(item) for item in value]
+    # A datetime is a date, too: the nearest class counts.
+    name = next((_CODEC_NAMES[kind] for kind in type(value).__mro__ if kind in _CODEC_NAMES), None)
+    if name is None or name not in conf.settings.TASK_CODECS:
+        return value
+    return {f"${name}": _CODECS[name].write(value)}
+
+
+def decode(value: Any) -> Any:
+    """Return arguments as they were given, from JSON."""
+    if (name := _marked(value)) is not None:
+        text = value[f"${name}"]
+        try:
+            return _CODECS[name].read(text)
+        except (TypeError, ValueError, AttributeError, InvalidOperation) as error:
+            raise InvalidOption(f"an argument is no {name}: {text!r:.80}.") from error
+    if type(value) is dict:
+        return {key: decode(item) for key, item in value.items()}
+    return [decode(item) for item in value] if type(value) is list else value
+
+
+def decoded(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """Return the arguments of a stored call as they were given."""
+    return (decode(args), decode(kwargs)) if conf.settings.TASK_CODECS else (args, kwargs)
+
+
+def shown(value: Any) -> Any:
+    """Return a stored argument for people: of what a codec wrote only the text."""
+    if not conf.settings.TASK_CODECS:
+        return value
+    if (name := _marked(value)) is not None:
+        return value[f"${name}"]
+    if isinstance(value, dict):
+        return {key: shown(item) for key, item in value.items()}
+    return [shown(item) for item in value] if isinstance(value, list) else value
