@@ -20,29 +20,18 @@ class ReadOnlyQuerySet(models.QuerySet[M]):
         instead: dict[str, str] = getattr(self.model, "instead", {})
         raise WrittenByEngine(self.model.__name__, call, instead.get(call, ""))
 
-    def create(self, **kwargs: Any) -> NoReturn:
+    def create(self, *args: Any, **kwargs: Any) -> NoReturn:
         self._refuse("create")
 
-    def bulk_create(self, objs: Any, *args: Any, **kwargs: Any) -> NoReturn:
-        self._refuse("create")
-
-    def get_or_create(self, defaults: Any = None, **kwargs: Any) -> NoReturn:
-        self._refuse("create")
-
-    def update_or_create(self, defaults: Any = None, create_defaults: Any = None, **kwargs: Any) -> NoReturn:
-        self._refuse("create")
-
-    def update(self, **kwargs: Any) -> NoReturn:
+    def update(self, *args: Any, **kwargs: Any) -> NoReturn:
         self._refuse("update")
 
-    def bulk_update(self, objs: Any, fields: Any, batch_size: int | None = None) -> NoReturn:
-        self._refuse("update")
-
-    def delete(self) -> NoReturn:
+    def delete(self, *args: Any, **kwargs: Any) -> NoReturn:
         self._refuse("delete")
 
-    def _raw_delete(self, using: Any) -> NoReturn:
-        self._refuse("delete")
+    bulk_create = get_or_create = update_or_create = create
+    bulk_update = update
+    _raw_delete = delete
 
 
 class ReadOnlyManager(models.Manager[M]):

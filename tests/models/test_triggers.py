@@ -5,9 +5,8 @@ from datetime import timedelta
 from typing import Any
 
 import pgtrigger
-import psycopg
 import pytest
-from django.db import IntegrityError, connection, transaction
+from django.db import connection
 from django.utils import timezone
 
 from django_leasequeue import engine
@@ -15,7 +14,7 @@ from django_leasequeue.models import LeaseEvent, Queue, StoredJob
 from django_leasequeue.models.storedjob import FROZEN
 from tests.engine.flow import ack
 from tests.engine.helpers import NODE, claim, make, one, put
-from tests.support.rows import rows
+from tests.support.rows import refused, rows
 
 pytestmark = pytest.mark.django_db
 
@@ -34,15 +33,6 @@ OTHERS = {
 }
 
 
-def refused(constraint: str, act: Callable[[], Any]) -> str:
-    with pytest.raises(IntegrityError) as caught, transaction.atomic():
-        act()
-    cause = caught.value.__cause__
-    assert isinstance(cause, psycopg.errors.CheckViolation)
-    assert cause.diag.constraint_name == constraint
-    return str(caught.value)
-
-
 class TestTheLog:
     @pytest.fixture(autouse=True)
     def _events(self, db: None) -> None:
@@ -50,21 +40,19 @@ class TestTheLog:
         for _ in range(3):
             put(2)
 
-    def test_refuses_updates(self) -> None:
-        message = refused("leasequeue_event_append_only", lambda: rows(LeaseEvent).update(node="x"))
-        assert "append-only" in message
-        assert not LeaseEvent.objects.filter(node="x").exists()
-
-    def test_refuses_deletes(self) -> None:
-        refused("leasequeue_event_append_only", rows(LeaseEvent).delete)
-        assert LeaseEvent.objects.count() == 3
-
-    def test_refuses_raw_sql_on_a_partition_too(self) -> None:
-        def act() -> None:
-            with connection.cursor() as cursor:
-                cursor.execute("UPDATE leasequeue_leaseevent_p0 SET kind = 5")
-
-        refused("leasequeue_event_append_only", act)
+    @pytest.mark.parametrize(
+        "act",
+        [
+            lambda: rows(LeaseEvent).update(node="x"),
+            lambda: rows(LeaseEvent).delete(),
+            lambda: connection.cursor().execute("UPDATE leasequeue_leaseevent_p0 SET kind = 5"),
+        ],
+        ids=["update", "delete", "a partition"],
+    )
+    def test_is_append_only(self, act: Callable[[], Any]) -> None:
+        before = list(LeaseEvent.objects.values())
+        assert "append-only" in refused("leasequeue_event_append_only", act)
+        assert list(LeaseEvent.objects.values()) == before
 
     def test_takes_inserts_and_an_update_of_nothing_and_lets_maintenance_through(
         self, django_assert_num_queries

@@ -1,8 +1,11 @@
 """Rows that are written past the engine: by tests that set a table up, or break it on purpose."""
 
+from collections.abc import Callable
 from typing import Any, TypeVar
 
-from django.db import models
+import psycopg
+import pytest
+from django.db import IntegrityError, models, transaction
 
 M = TypeVar("M", bound=models.Model)
 
@@ -16,3 +19,12 @@ class Rows(models.QuerySet[M]):
 
 def rows(model: type[M]) -> Rows[M]:
     return Rows(model)
+
+
+def refused(constraint: str, act: Callable[[], Any]) -> str:
+    """Return the message of the ``IntegrityError`` of a constraint."""
+    with pytest.raises(IntegrityError) as caught, transaction.atomic():
+        act()
+    assert isinstance(caught.value.__cause__, psycopg.Error)
+    assert caught.value.__cause__.diag.constraint_name == constraint
+    return str(caught.value)
