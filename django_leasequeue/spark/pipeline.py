@@ -30,6 +30,10 @@ _WAITING = (
 )
 
 
+#: Partitions of a shuffle up to which gold is planned once.
+FEW = 16
+
+
 class Ran(NamedTuple):
     """The outcome of a run: events read, days of silver rewritten, gold tables written, seconds by step."""
 
@@ -267,6 +271,14 @@ def figure(lake: Lake, wanted_wait: float = 5.0, tenant_tag: str | None = None) 
         lake.put(lake.gold(name), frame)
         return name
 
-    # Planning one takes as long as computing another: two at a time.
-    with tables(lake, wanted_wait, tenant_tag) as made, ThreadPoolExecutor(2, "gold") as threads:
-        return list(threads.map(written, made.items()))
+    settings, adaptive = lake.spark.conf, "spark.sql.adaptive.enabled"
+    before = settings.get(adaptive)
+    # With few partitions there is nothing to coalesce: planning anew after every shuffle doubles the jobs.
+    if int(settings.get("spark.sql.shuffle.partitions") or 200) <= FEW:
+        settings.set(adaptive, "false")
+    try:
+        # Planning one takes as long as computing another: two at a time.
+        with tables(lake, wanted_wait, tenant_tag) as made, ThreadPoolExecutor(2, "gold") as threads:
+            return list(threads.map(written, made.items()))
+    finally:
+        settings.set(adaptive, before or "true")
