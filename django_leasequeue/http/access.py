@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from django.db import transaction
 from django.utils import timezone
@@ -20,7 +20,9 @@ from ..engine import audit, clock
 from ..engine.operation import Steps, operation
 from ..engine.outage import passes
 from ..models.operators import ApiKey, ApiScope
-from .errors import ApiError
+
+if TYPE_CHECKING:  # it loads REST framework, which the admin's page of keys does without
+    from .errors import ApiError
 
 READ, WRITE, DELETE, ADMIN, PROJECTS, EMIT = (str(scope) for scope in ApiScope.values)
 ALL_SCOPES: frozenset[str] = frozenset(ApiScope.values)
@@ -69,6 +71,8 @@ def unauthorized(why: str) -> ApiError:
         "Send a key as 'Authorization: Bearer <key>'. Keys are made with 'manage.py leasequeue_apikey create'. To open"
         " the API to everybody, set LEASEQUEUE['API']['ACCESS'] = 'open'."
     )
+    from .errors import ApiError
+
     return ApiError(401, "unauthorized", f"{why} {how}", headers=CHALLENGE)
 
 

@@ -101,6 +101,11 @@ class _Ready(NamedTuple):
     results: list[TaskResult[Any]]
     database: str
 
+    @property
+    def every(self) -> list[Node]:
+        """All that is enqueued, in the order of the results."""
+        return self.nodes if self.on_failure is None else [*self.nodes, self.on_failure]
+
 
 def start(plan: Plan, *, waits: bool) -> Steps[WorkflowResult[T]]:
     """Enqueue a workflow, or add to one; with ``waits`` only once data are committed that must be."""
@@ -126,8 +131,7 @@ def _store_now(plan: Plan, ready: _Ready, uid: UUID, backend: LeaseQueueBackend,
 def _store(plan: Plan, ready: _Ready, uid: UUID, backend: LeaseQueueBackend) -> Steps[None]:
     operation = _start(plan, ready, uid, backend.config)
     answers = yield either(engine.run, engine.arun, operation, ready.database)
-    nodes = [*ready.nodes, *([] if ready.on_failure is None else [ready.on_failure])]
-    for node, result, answer in zip(nodes, ready.results, answers, strict=True):
+    for node, result, answer in zip(ready.every, ready.results, answers, strict=True):
         note_stored(result, engine.make_id(answer.seq, node.job.id_end or ""), local(answer.created_at))
     yield from backend.announce(ready.results)
 
@@ -136,8 +140,7 @@ def _store(plan: Plan, ready: _Ready, uid: UUID, backend: LeaseQueueBackend) -> 
 def _start(plan: Plan, ready: _Ready, uid: UUID, options: BackendOptions) -> Statements[list[Enqueued]]:
     """Enqueue the nodes; a queue that is missing is made as the settings declare it."""
     yield BEGIN, {}
-    every = [*ready.nodes, *([] if ready.on_failure is None else [ready.on_failure])]
-    for queue in sorted({node.queue for node in every}):
+    for queue in sorted({node.queue for node in ready.every}):
         if (yield from find(options.project, queue)) is None:
             check_nodes(ready.nodes, len(plan.graph.known))
             yield from make_declared(options.project, queue, Definition(*options.declaration(queue)), options.database)
@@ -200,11 +203,10 @@ def _prepare(plan: Plan, backend: LeaseQueueBackend, uid: UUID) -> _Ready:
             task, calls = known_task
         else:
             task = _queued(signature.task, plan.existing)
-            path = task.module_path
-            if getattr(task, "on_conflict", None) not in (None, "ignore"):
+            if (conflict := getattr(task, "on_conflict", None)) not in (None, "ignore"):
                 raise InvalidTask(
-                    f"{path} has on_conflict={cast('Any', task).on_conflict!r}: the key of a step must be free, it"
-                    " takes nothing from another job."
+                    f"{task.module_path} has on_conflict={conflict!r}: the key of a step must be free, it takes nothing"
+                    " from another job."
                 )
             calls = backend.calls_of(_without_delay(task), plan.tags)
             made[id(signature.task)] = task, calls
@@ -222,7 +224,9 @@ def _prepare(plan: Plan, backend: LeaseQueueBackend, uid: UUID) -> _Ready:
         result, job = calls.prepare(args, signature.kwargs, next(ends), inputs_marker(after) if takes else None)
         limited = cast("Limited | None", job.limit)
         limit = None if limited is None else (limited.key, limited.values)
-        job = job._replace(limit=None, delay_ms=_delay_ms(task))
+        delay: timedelta | None = getattr(task, "step_delay", None)
+        delay_ms = None if delay is None else max(0, round(delay.total_seconds() * 1000))
+        job = job._replace(limit=None, delay_ms=delay_ms)
         nodes.append(Node(task.queue_name, job, parents, after.tolerant, for_failure, name, limit))
         results.append(result)
     if not nodes:
@@ -245,11 +249,6 @@ def _queued(task: Task[..., Any], existing: Existing | None) -> Task[..., Any]:
 def _without_delay(task: Task[..., Any]) -> Task[..., Any]:
     """Return the task without a time that counts from when its step may start: no result can show it yet."""
     return task if getattr(task, "step_delay", None) is None else replace(task, run_after=None)
-
-
-def _delay_ms(task: Task[..., Any]) -> int | None:
-    delay: timedelta | None = getattr(task, "step_delay", None)
-    return None if delay is None else max(0, round(delay.total_seconds() * 1000))
 
 
 # A running task that replaces itself: another call is enqueued in its place, whose end is its own

@@ -73,7 +73,9 @@ class Durables:
         if run is None:
             return
         self.steps += 1
-        if found.passed and found.value != value and not self._lost(found):
+        # What a server that is gone has answered may have come late: its worker was stopped meanwhile.
+        was_lost = self._lost(found) or self._incidents.may_be_lost(run.start, at)
+        if found.passed and found.value != value and not was_lost:
             self._breaks(STEP_AGAIN, at, number, place, f"was {found.value!r} before, and is {value!r} now")
         if not found.passed or found.value != value:
             found.started, found.passed, found.value = run.start, at, value

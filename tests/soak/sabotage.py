@@ -121,7 +121,7 @@ SABOTAGES = (
     _sabotage("a step is kept by a worker that has lost the lease", ("worker stopped",),
         (_STEPS, "RETURN EXISTS (", "RETURN true OR EXISTS (")),
     _sabotage("a later delivery does not know of the steps before", QUIET,
-        ("worker/steps.py", "fresh = (", "fresh = True or (")),
+        ("worker/steps.py", "fresh = self", "fresh = True or self")),
     _sabotage("an atomic step is no transaction", DEATHS,
         ("worker/steps.py", "with transaction.atomic(using=using), _refusing", "with _refusing")),
     _sabotage("a sleep ends before its time", QUIET,
