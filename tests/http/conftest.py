@@ -3,13 +3,12 @@ from itertools import count
 from typing import Any
 
 import pytest
-from django.apps import apps
-from django.db import connection
 from pytest_django import DjangoDbBlocker
 
 from django_leasequeue.conf import process
 from tests.http.client import Api
 from tests.http.servers import Server, serving
+from tests.support.databases import empty_tables
 from tests.support.environment import child_environment
 
 _names = count(1)
@@ -54,10 +53,5 @@ def topic(servers: list[Server]) -> str:
 def emptied(servers: list[Server], django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
     """Empties the tables when the tests of a module, which commit, are done."""
     yield
-    tables = ", ".join(
-        connection.ops.quote_name(model._meta.db_table)
-        for model in apps.get_app_config("leasequeue").get_models()
-        if model._meta.managed
-    )
-    with django_db_blocker.unblock(), connection.cursor() as cursor:
-        cursor.execute(f"TRUNCATE {tables}")
+    with django_db_blocker.unblock():
+        empty_tables("default")

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, Self
 
 import psycopg
-from django.db import connections
+from django.db import OperationalError, connections
 from psycopg import sql
 
 from django_leasequeue.devdb import url_from_database
@@ -115,6 +115,12 @@ def _statement(alias: str) -> str:
 
 
 def empty_tables(alias: str) -> None:
-    """Delete the rows of all tables that models have."""
-    with connections[alias].cursor() as cursor:
-        cursor.execute(_statement(alias))
+    """Delete the rows of all tables that models have, though a server that outlives the test is at work in them."""
+    for left in reversed(range(5)):
+        try:
+            with connections[alias].cursor() as cursor:
+                cursor.execute(_statement(alias))
+            return
+        except OperationalError as error:
+            if not left or not isinstance(error.__cause__, psycopg.errors.DeadlockDetected):
+                raise
