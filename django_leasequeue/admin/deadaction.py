@@ -39,7 +39,7 @@ class Asked(NamedTuple):
 
     @property
     def how(self) -> dict[str, Any]:
-        """What an action and an operation both take."""
+        """Arguments that an action and an operation both take."""
         return {"to": self.to, "reason": self.reason, "jitter_ms": self.jitter_ms, "from_step": self.from_step}
 
     def record(self, request: HttpRequest, detail: dict[str, Any], **facts: Any) -> None:

@@ -28,7 +28,7 @@ _chained = False
 
 
 def stopping() -> asyncio.Event:
-    """Return this loop's event that is set when the server is told to stop (SIGTERM, SIGINT, or ``stop``).
+    """Return this loop's event that is set when the server begins to stop (SIGTERM, SIGINT, or ``stop``).
 
     The signals are heard before the server's own handlers, which go on as before: servers stop accepting and then wait
     for open connections, without a word to the application before these have ended.

@@ -97,7 +97,7 @@ class LookedRow(NamedTuple):
 
     @property
     def key(self) -> tuple[int, str]:
-        """What names the group."""
+        """Key of the group."""
         return self.queue_id, self.fingerprint
 
 

@@ -34,7 +34,7 @@ MIN_PER_MS, MAX_PER_MS = 100, 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class LimitValues:
-    """What a limit allows each of its keys.
+    """Values of a limit, which hold for each of its keys.
 
     ``concurrency``: jobs ready or running at once. ``rate``: jobs that start in ``per_ms``; ``burst``: how many more
     may start at once. ``fair``: each job that is admitted goes to the back of its queue, so that keys take turns, with

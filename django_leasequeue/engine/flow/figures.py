@@ -282,7 +282,7 @@ class MemberRow(NamedTuple):
 
     @property
     def waits_for(self) -> str:
-        """What keeps it from starting, for people to read; empty if nothing of this does."""
+        """Reason why it does not start yet, for people to read; empty if neither its workflow nor its limit is one."""
         if self.state == MemberState.CANCELLED:
             return "cancelled: a job before it in its workflow has failed or was cancelled"
         if self.pending:

@@ -225,7 +225,7 @@ TRIM = 1_000
 
 
 class _Room(NamedTuple):
-    """The figures of a capped topic: at most ``records`` and ``bytes`` are live; ``None`` when nobody counted."""
+    """The figures of a capped topic: at most ``records`` and ``bytes`` are live; ``None``: not counted yet."""
 
     name: str
     type: str

@@ -1,4 +1,4 @@
-"""What is known of a job from outside: status, progress, result, and the notice of its end."""
+"""A job seen from outside: status, progress, result, and the notification of its end."""
 
 from __future__ import annotations
 

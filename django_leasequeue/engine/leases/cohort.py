@@ -177,7 +177,7 @@ def join(queue_id: int, jitter_ms: int, claimers: Sequence[Claimer]) -> Steps[Jo
 
 @operation
 def take(waiters: Sequence[int]) -> Steps[dict[int, list[LeasedJob]]]:
-    """Take what waiters were dealt; those that nobody dealt to yet are not in the answer."""
+    """Take the jobs that were dealt to waiters; a waiter that got none yet is not in the answer."""
     rows = yield "cohort_take", {"ids": arrays.integers(waiters)}
     found: dict[int, list[LeasedJob]] = {}
     for waiter, seq, *rest in rows:

@@ -180,7 +180,7 @@ LEASES, DELAYED, EXPIRED, TURNS = 1, 2, 4, 8
 
 
 class QueueLook(NamedTuple):
-    """What claim_look.sql says of one queue.
+    """One queue as claim_look.sql has found it.
 
     ``lows``: the lowest fresh position worth reading of each of ``ranks``; ``proposed``: what may become a floor of
     each when no transaction before ``mark`` (None: never) runs any more; none before ``oldest`` does. No number from
