@@ -249,17 +249,19 @@ class Supervisor:
                 self._ended(child, os.waitstatus_to_exitcode(status))
 
     def _ended(self, child: Child, code: int) -> None:
+        report, child.report = child.report, {}
         for name in self._counted:
-            self._counted[name] += child.report.get(name, 0)
-        child.report = {}
+            self._counted[name] += report.get(name, 0)
         now = time.monotonic()
-        planned = code == ExitCode.RECYCLE
-        if code == ExitCode.USAGE:  # another one would not start either
+        # A task may end the process with any exit code: only what the worker itself has said before counts.
+        meant = report.get("ends") == code
+        planned = meant and code == ExitCode.RECYCLE
+        if code == ExitCode.USAGE and not report:  # another one would not start either
             self._worst = ExitCode.USAGE
             self._signals = max(self._signals, 1)
             child.over = True
             return
-        if code in (ExitCode.OK, ExitCode.GIVEN_BACK) or self._stopping_at:
+        if (meant and code in (ExitCode.OK, ExitCode.GIVEN_BACK)) or self._stopping_at:
             child.over = True
             if code not in (ExitCode.OK, ExitCode.RECYCLE):
                 self._worst = max(self._worst, ExitCode.BROKEN if code not in set(ExitCode) else ExitCode(code))
@@ -319,18 +321,18 @@ def run_child(options: WorkerOptions, node: str, orders: int, reports: int) -> E
 
     threading.Thread(target=obey, name="leasequeue-orders", daemon=True).start()
 
-    def tick(report: Report) -> None:
+    def tick(report: Report, **ending: ExitCode) -> None:
         well, figures = report
         try:
-            os.write(reports, json.dumps({"healthy": well, **figures}).encode() + b"\n")
+            os.write(reports, json.dumps({"healthy": well, **figures, **ending}).encode() + b"\n")
         except OSError:
             state.ask_stop("the supervisor is gone")
 
     spare_collector()
     code = worker.run(tick)
-    tick(worker.report())  # its last counts
-    close_listeners()
     if code is ExitCode.OK and options.max_jobs and state.finished and not options.burst:
         code = ExitCode.RECYCLE
+    tick(worker.report(), ends=code)  # with its last counts
+    close_listeners()
     leave(worker, code)
     return code

@@ -20,16 +20,17 @@ from typing import Any
 
 import django
 
+from django_leasequeue.devdb import Server
 from tests.support.proxy import Proxy
 
 from . import look, plan, report
 from .clock import Clock
-from .evidence import DIRECTORY, HALTED, MAKER, ROLE, Tail, Witness
+from .evidence import DIRECTORY, FAR, HALTED, MAKER, ROLE, Tail, Witness
 from .oracle import Oracle
 from .server import Disk, SoakServer
 
 BASE = Path(__file__).resolve().parents[2]
-QUEUES = f"sure,swift,keyed,{HALTED}"
+QUEUES = f"sure,swift,keyed,{HALTED},{FAR}"
 #: Seconds between looks at the evidence, and between lines of progress.
 LOOK, PROGRESS = 1.0, 10.0
 #: So many jobs may wait before the producers hold on.
@@ -75,7 +76,9 @@ class Soak:
         if clock.why_not:
             self.without |= dict.fromkeys(["clock forward", "clock back"], clock.why_not)
         self._server = SoakServer(disk, clock)
+        self._far = Server(self.directory / FAR)
         os.environ.update({"DATABASE_URL": self._server.url, "DJANGO_SETTINGS_MODULE": "tests.soak.settings"})
+        os.environ["SOAK_FAR_URL"] = self._far.url()
         os.environ.update({DIRECTORY: str(self.directory), ROLE: MAKER})
         from .durable_tasks import TABLE
         from .readers import READERS
@@ -83,7 +86,8 @@ class Soak:
 
         queues: dict[str, dict[str, Any]] = LEASEQUEUE["QUEUES"]  # type: ignore[assignment]
         self._oracle = Oracle(
-            forgetful=[name for name, options in queues.items() if not options.get("leases_durable")],
+            # The event stream that is read is the first server's.
+            forgetful=[name for name, options in queues.items() if name == FAR or not options.get("leases_durable")],
             sure=[name for name, options in queues.items() if options.get("durability", "fsync") == "fsync"],
             readers=READERS,
             workers=WORKERS,
@@ -94,10 +98,16 @@ class Soak:
                 self.without["disk full"] = disk.why_not
             stack.enter_context(self._server)
             django.setup()
-            migrate = [sys.executable, "manage.py", "migrate", "--verbosity", "0"]
-            subprocess.run(migrate, cwd=BASE, check=True)
+            self._far.start()
+            stack.callback(self._far.stop, "immediate")
+            for alias in ("default", FAR):
+                migrate = [sys.executable, "manage.py", "migrate", "--verbosity", "0", "--database", alias]
+                subprocess.run(migrate, cwd=BASE, check=True)
             with self._server.connect() as connection:
                 connection.execute(TABLE)
+            with self._far.connect() as far:
+                # Numbers that the first server never gives: what is kept of both tells them apart.
+                far.execute(f"ALTER SEQUENCE leasequeue_job_seq_seq RESTART WITH {10**12}")
             self._recruit(stack, clock)
             tracks = plan.plan(self.seed, self.minutes, self.without, self.only)
             self._print_plan(tracks)
@@ -146,7 +156,7 @@ class Soak:
         crew.add("producers", "-m", "tests.soak.producers", str(self.seed), url)
         self._healer = Healer(self._server.connect, self._witness, self.seed)
         self._healer.start()
-        self._faults = Faults(self._server, clock, crew, self._proxies, self._witness, self._tell)
+        self._faults = Faults(self._server, self._far, clock, crew, self._proxies, self._witness, self._tell)
 
     def _print_plan(self, tracks: list[list[plan.Step]]) -> None:
         steps = plan.in_time(tracks)
@@ -211,7 +221,7 @@ class Soak:
         self._crew.dismiss("producers")
         begun = moved_at = time.monotonic()
         fewest = self._oracle.waiting
-        with self._server.connect() as connection:
+        with self._server.connect() as connection, self._far.connect() as far:
             # Longer while fewer and fewer wait: a rate limit gives what has gathered in its own time.
             while (now := time.monotonic()) < begun + self.drain or moved_at + STALLED > now < begun + 5 * self.drain:
                 time.sleep(LOOK)
@@ -219,7 +229,12 @@ class Soak:
                     return False
                 if self._oracle.waiting < fewest:
                     fewest, moved_at = self._oracle.waiting, now
-                if not look.left(connection) and self._oracle.waiting <= 0 and not self._oracle.ledgers.behind():
+                if (
+                    not look.left(connection)
+                    and not look.left(far)
+                    and self._oracle.waiting <= 0
+                    and not self._oracle.ledgers.behind()
+                ):
                     break
             else:
                 still = f"{self._oracle.waiting} jobs still waited after {now - begun:.0f} s"
@@ -233,6 +248,7 @@ class Soak:
             time.sleep(3)
             self._crew.dismiss("readers")
             look.look(connection, self._witness, _logs())
+            look.check(far, self._witness)
         return True
 
     def _progress(self) -> None:

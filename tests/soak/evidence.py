@@ -86,6 +86,8 @@ DIRECTORY, ROLE = "SOAK_DIRECTORY", "SOAK_ROLE"
 LEASE_MS = 4_000
 #: The same of the queue whose workflows are cancelled: long enough for workers to hear of that by nothing else.
 HALTED, HALTED_LEASE_MS = "halted", 12_000
+#: The queue on the second server, which is named as it is.
+FAR = "far"
 #: The role of the process that makes the faults.
 MAKER = "soak"
 SECOND = clock.SECOND

@@ -16,6 +16,7 @@ import psycopg
 from django.db import Error, connection
 
 from django_leasequeue import Queue
+from django_leasequeue.devdb import Server
 from django_leasequeue.exceptions import LeaseQueueError
 from django_leasequeue.tasks import chord
 from tests.support.proxy import Proxy
@@ -32,7 +33,7 @@ TABLES = ("leasequeue_job", "leasequeue_ready", "leasequeue_claim", "leasequeue_
 #: Milliseconds of ``statement_timeout``: nothing passes, little, nearly everything.
 TIMEOUTS = (1, 5, 50)
 #: Faults beside which others may go on: the server stays.
-BESIDE = ("statements cancelled", "queue paused")
+BESIDE = ("statements cancelled", "queue paused", "second server away")
 #: The queue that is paused; its jobs have limits, rates and workflows.
 PAUSED = "sure"
 #: Seconds of the shortest step of the server's clock, longer than a lease, and of the longest.
@@ -60,9 +61,17 @@ class Faults:
     """Makes faults, one track after its plan."""
 
     def __init__(
-        self, server: SoakServer, clock: Clock, crew: Crew, proxies: dict[str, Proxy], witness: Witness, tell: Tell
+        self,
+        server: SoakServer,
+        far: Server,
+        clock: Clock,
+        crew: Crew,
+        proxies: dict[str, Proxy],
+        witness: Witness,
+        tell: Tell,
     ) -> None:
         self._server = server
+        self._far = far
         self._clock = clock
         self._crew = crew
         self._proxies = proxies
@@ -223,6 +232,11 @@ class Faults:
         self._witness.say("resumed", PAUSED)
         if not self._pause(paused=False):
             self.trouble.append(f"the queue {PAUSED} could not be resumed")
+
+    def _second_server_away(self, step: Step) -> None:
+        self._far.stop("immediate")
+        self._rest(step)
+        self._far.start()
 
     def _pause(self, *, paused: bool) -> bool:
         """Pause the queue, or resume it, however long a fault of the server is in the way."""

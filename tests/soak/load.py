@@ -17,7 +17,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from django.db import Error, connection, transaction
+from django.db import Error, connection, connections, transaction
 from django.utils import timezone
 
 from django_leasequeue import Queue, engine
@@ -25,7 +25,7 @@ from django_leasequeue.client import Client
 from django_leasequeue.exceptions import LeaseQueueError, WaitTimeout
 
 from . import tasks
-from .evidence import DIRECTORY, witness
+from .evidence import DIRECTORY, FAR, witness
 
 logger = logging.getLogger("tests.soak.load")
 
@@ -79,8 +79,8 @@ class Producer(threading.Thread):
                 getattr(self, deed)()
             except (Error, LeaseQueueError) as error:
                 logger.warning("%s failed: %s", deed, " ".join(str(error).split())[:200])
-                connection.close()
-        connection.close()
+                connections.close_all()
+        connections.close_all()
 
     # Jobs
 
@@ -95,6 +95,13 @@ class Producer(threading.Thread):
         witness().say("try", _named(drafts))
         draft.bound().enqueue(*draft.args)
         self._say(drafts, "committed")
+
+    def far(self) -> None:
+        """One job on the second server, which has no part in transactions of the first."""
+        number = next(self._numbers)
+        witness().say("try", [[number, FAR, "plain"]])
+        tasks.work.using(queue_name=FAR).enqueue(number, self._seconds())
+        witness().say("committed", [number])
 
     def rollback(self) -> None:
         """Some jobs in a transaction that is rolled back."""

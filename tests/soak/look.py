@@ -57,21 +57,26 @@ def wait_empty(connection: psycopg.Connection[Any], seconds: float) -> bool:
     return True
 
 
-def look(connection: psycopg.Connection[Any], witness: Witness, topics: tuple[str, ...]) -> None:
-    """Write down what the tables hold, and what is wrong with them."""
+def check(connection: psycopg.Connection[Any], witness: Witness) -> None:
+    """Write down which jobs are left on a server, which are dead, and what is wrong with its tables."""
     for text in left(connection):
         witness.say("differs", f"at the end {text}")
     for (number,) in connection.execute(DEAD):
         witness.say("dead", number)
-    for topic in topics:
-        _there(witness, topic, connection.execute(RECORDS, [topic]).fetchall())
-    _there(witness, "events", connection.execute(EVENTS).fetchall())
-    witness.say("effects", [list(row) for row in connection.execute(EFFECTS)])
     with snapshot(connection) as executor:
         found = executor.run(verify(SHOWN))
     for one in found.differences[:SHOWN]:
         said = f"{one.difference} ({one.meaning}): seq {one.seq} of {one.queue}"
         witness.say("differs", f"{said}: expected {one.expected}, found {one.found}")
+
+
+def look(connection: psycopg.Connection[Any], witness: Witness, topics: tuple[str, ...]) -> None:
+    """Write down what the tables of the first server hold, and what is wrong with them."""
+    check(connection, witness)
+    for topic in topics:
+        _there(witness, topic, connection.execute(RECORDS, [topic]).fetchall())
+    _there(witness, "events", connection.execute(EVENTS).fetchall())
+    witness.say("effects", [list(row) for row in connection.execute(EFFECTS)])
 
 
 def _there(witness: Witness, topic: str, rows: list[tuple[int, int]]) -> None:

@@ -69,6 +69,7 @@ WORLD = (
     Fault("clock back"),
     Fault("statements cancelled", (3.0, 5.0)),
     Fault("queue paused", (2.0, 5.0)),
+    Fault("second server away", (0.2, 5.0)),
 )
 #: Seconds between two faults of a track: the server gets time to be seen to come back.
 GAPS: dict[tuple[Fault, ...], Length] = {SERVER: (4.5, 6.5), CREW: (1.0, 3.0), WORLD: (3.0, 5.0)}

@@ -1,8 +1,12 @@
 """The settings of the soak's processes: a project as others have it, with short leases so that much happens."""
 
-from testproject.settings import *  # noqa: F403  (the whole of the other settings, by design)
+import os
 
-from .evidence import HALTED, HALTED_LEASE_MS, LEASE_MS
+from django_leasequeue.devdb import database_from_url
+from testproject.settings import *  # noqa: F403  (the whole of the other settings, by design)
+from testproject.settings import DATABASES
+
+from .evidence import FAR, HALTED, HALTED_LEASE_MS, LEASE_MS
 
 DEBUG = False
 ALLOWED_HOSTS = ["*"]
@@ -25,6 +29,8 @@ LEASEQUEUE = {
         # Leases that survive a crash of PostgreSQL; and those of the default, which it may take back.
         "sure": {**_TASKS, "leases_durable": True},
         "swift": _TASKS,
+        # On the second server.
+        FAR: {**_TASKS, "leases_durable": True},
         HALTED: {**_TASKS, "lease_ms": HALTED_LEASE_MS},
         "keyed": {**_TASKS, "leases_durable": True, "dedup_until": "result_ttl", "result_ttl_ms": 86_400_000},
         "web": {
@@ -46,7 +52,10 @@ LEASEQUEUE = {
         "fastlog": {**_LOG, "durability": "disk"},
     },
     "API": {"ACCESS": "open"},
+    "DATABASES": ["default", FAR],
+    "ROUTER": "tests.soak.settings.route",
 }
+DATABASES = {**DATABASES, FAR: database_from_url(os.environ["SOAK_FAR_URL"])}
 
 LOGGING = {
     "version": 1,
@@ -56,3 +65,8 @@ LOGGING = {
     "root": {"handlers": ["console"], "level": "WARNING"},
     "loggers": {"django_leasequeue": {"level": "INFO"}},
 }
+
+
+def route(project: str, queue: str) -> str:
+    """Return the server of a queue."""
+    return FAR if queue == FAR else "default"

@@ -65,8 +65,8 @@ class ScriptHandler:
                 return str(data["json"])
             case "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
-            case "exit":
-                os._exit(3)
+            case "exit" if job.deliveries <= data.get("times", 99):
+                os._exit(data.get("code", 3))
             case "progress":
                 control.set_progress(data["value"])
                 control.event.wait(data["seconds"])

@@ -18,6 +18,7 @@ import pytest
 
 from django_leasequeue import engine
 from django_leasequeue.models import JobResult, LiveJob, Worker
+from django_leasequeue.worker import ExitCode
 from tests.support.environment import child_environment
 from tests.support.temporary_server import TemporaryServer
 from tests.support.waiting import eventually
@@ -91,16 +92,21 @@ def test_processes_share_a_burst_and_a_signal_to_the_whole_group_counts_once(sta
 
 
 @pytest.mark.slow
-def test_a_child_that_dies_is_started_again(start: Start) -> None:
+@pytest.mark.parametrize("code", [None, ExitCode.OK, ExitCode.USAGE, ExitCode.GIVEN_BACK, ExitCode.RECYCLE])
+def test_a_child_that_dies_is_started_again_whatever_its_exit_code(
+    start: Start, notes: Path, code: ExitCode | None
+) -> None:
     supervisor = start("--processes", "2")
     supervisor.says("Worker started", 2)
-    victim, other = children_of(supervisor.pid)
-    os.kill(victim, signal.SIGKILL)
+    before = set(children_of(supervisor.pid))
+    if code is None:
+        os.kill(min(before), signal.SIGKILL)
+    else:
+        enqueue({"do": "exit", "code": code, "times": 1, "file": str(notes)})
+    supervisor.says("A worker process ended and is started again", 1)
     supervisor.says("Worker started", 3)
-    now = children_of(supervisor.pid)
-    assert other in now
-    assert victim not in now
-    assert len(now) == 2
+    now = set(children_of(supervisor.pid))
+    assert (len(now), len(now & before)) == (2, 1)
     supervisor.send(signal.SIGTERM)
     assert supervisor.wait() == 0
 
