@@ -120,10 +120,9 @@ def form(request: HttpRequest, wanted: DeadFilter, error: str) -> dict[str, Any]
 def _ranges(request: HttpRequest, wanted: DeadFilter) -> list[tuple[str, str, bool]]:
     """Return (name, address, whether it is chosen) of the times of death that a button chooses."""
     given = request.GET.get("since", "")
-    spans = {"any time": "", **{name: f"{seconds // 60}min" for name, seconds in rates.RANGES.items()}}
     rest = wanted.query(since=None, until=None)
     found = []
-    for name, since in spans.items():
+    for name, since in rates.SINCE.items():
         parts = [part for part in (rest, urlencode({"since": since}) if since else "") if part]
         found.append((name, f"?{'&'.join(parts)}", since == given))
     return found

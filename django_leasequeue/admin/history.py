@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import itertools
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -297,7 +298,5 @@ def _says(event: JobEvent) -> str:
 
 
 def _describe(events: Sequence[JobEvent]) -> str:
-    counts: dict[str, int] = {}
-    for event in events:
-        counts[what(event)] = counts.get(what(event), 0) + 1
+    counts = Counter(map(what, events))
     return ", ".join(f"{count} {words}" for words, count in counts.items()) + ". The table below has each."

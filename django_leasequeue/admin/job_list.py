@@ -144,8 +144,6 @@ def _queue(text: str) -> tuple[Queue | None, str]:
 def _form(request: HttpRequest, wanted: job_search.JobFilter, queue: Queue | None) -> dict[str, Any]:
     tasks = reading.read_log(rates.read_tasks(seconds=86_400, size=_TASK_ROWS)).tasks
     given = {name: request.GET.get(name, "") for name in ("since", "until", "payload")}
-    timed = {name: f"{seconds // 60}min" for name, seconds in rates.RANGES.items()}
-    ranges = [(name, since, given["since"] == since) for name, since in {"any time": "", **timed}.items()]
     return {
         "q": request.GET.get("q", "") or wanted.rest.text or "",
         "queues": reading.read_queues(_QUEUES),
@@ -157,7 +155,7 @@ def _form(request: HttpRequest, wanted: job_search.JobFilter, queue: Queue | Non
         "given": given,
         "rare": bool(given["until"] or given["payload"]),
         "may_search": pages.allowed(request, "view_payload"),
-        "ranges": [(name, _with(request, since=since), current) for name, since, current in ranges],
+        "ranges": [(name, _with(request, since=since), given["since"] == since) for name, since in rates.SINCE.items()],
     }
 
 

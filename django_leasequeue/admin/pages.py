@@ -334,14 +334,11 @@ class ListAdmin(FramedAdmin[M]):
     def get_queryset(self, request: HttpRequest) -> QuerySet[M]:
         return super().get_queryset(request).using(reading.alias())
 
-    def _may_view(self, request: HttpRequest) -> bool:
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return allowed(request, f"view_{self.opts.model_name}")
 
     def has_module_permission(self, request: HttpRequest) -> bool:
-        return self._may_view(request)
-
-    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return self._may_view(request)
+        return self.has_view_permission(request)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False

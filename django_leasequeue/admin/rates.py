@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
-from ..engine.clock import span
 from ..engine.clock import span as in_words
 from ..engine.operation import Steps, operation
 from ..engine.queues.stats import Counts
@@ -21,6 +20,8 @@ from .reading import capped
 
 #: Times that can be chosen: their names and seconds.
 RANGES = {"15 min": 900, "1 h": 3_600, "24 h": 86_400, "7 d": 604_800}
+#: The same, and no limit, as ``since`` of a filter.
+SINCE = {"any time": "", **{name: f"{seconds // 60}min" for name, seconds in RANGES.items()}}
 #: Rows of the log that one look reads.
 MAX_ROWS = 250_000
 #: Numbers of jobs in them, about: a row has up to 1,000. A job that ran once is in three.
@@ -48,7 +49,7 @@ class Reach(NamedTuple):
     @property
     def words(self) -> str:
         """The time that was counted: ``last 1 h``, ``last 4 min``."""
-        return f"last {span(self.now - self.since)}"
+        return f"last {in_words(self.now - self.since)}"
 
     def covers(self, at: datetime, seconds: int) -> float:
         """Return how many seconds of a bucket that begins then were counted."""
@@ -180,15 +181,8 @@ def _seconds(values: Sequence[int | None] | None) -> tuple[float, float, float] 
 
 
 def _sum(one: Rate, other: Rate) -> Rate:
-    return one._replace(
-        enqueued=one.enqueued + other.enqueued,
-        claimed=one.claimed + other.claimed,
-        completed=one.completed + other.completed,
-        failed=one.failed + other.failed,
-        retried=one.retried + other.retried,
-        ended=one.ended + other.ended,
-        waits=one.waits or other.waits,
-    )
+    counts = {name: getattr(one, name) + getattr(other, name) for name in Rate._fields[2:8]}
+    return one._replace(**counts, waits=one.waits or other.waits)
 
 
 class Span(NamedTuple):

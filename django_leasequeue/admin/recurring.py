@@ -298,14 +298,10 @@ class RecurringTaskAdmin(ListAdmin[RecurringTask]):
                 messages.success(request, text)
 
 
-def _wanted(values: Mapping[str, Any]) -> DueTask:
-    args, kwargs = codec.dumps(values["args"]), codec.dumps(values["kwargs"])
-    return DueTask(values["task"], args, kwargs, values["backend"], values["queue_name"], values["priority"])
-
-
 def _run(task: RecurringTask) -> str:
-    result = enqueue_task(_wanted(vars(task)))
-    return f"{task.name} was enqueued as {result.id}; its next tick stays."
+    args, kwargs = codec.dumps(task.args), codec.dumps(task.kwargs)
+    due = DueTask(task.task, args, kwargs, task.backend, task.queue_name, task.priority)
+    return f"{task.name} was enqueued as {enqueue_task(due).id}; its next tick stays."
 
 
 def _pause(task: RecurringTask, *, paused: bool) -> str:

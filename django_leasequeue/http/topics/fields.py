@@ -48,6 +48,14 @@ def one_each(attrs: Mapping[str, Any], name: str) -> Any:
     return found
 
 
+def _batch(name: str, data: Any, what: str, *, least: int = 0, most: int = MAX_BATCH) -> list[Any]:
+    if not isinstance(data, list) or len(data) < least:
+        raise invalid(f"{name} must be a list {what}.")
+    if len(data) > most:
+        raise invalid(f"{name}: at most {most} at a time, there are {len(data)}. Split them.", "batch_too_large")
+    return data
+
+
 class Records(Field):
     """The records of a write, as jobs of the engine."""
 
@@ -55,12 +63,9 @@ class Records(Field):
         return {"type": "array", "minItems": 1, "maxItems": conf.settings.MAX_ENQUEUE, "items": RECORD}
 
     def to_internal_value(self, data: Any) -> list[NewJob]:
-        if not isinstance(data, list) or not data:
-            raise invalid('records must be a list of at least one record: [{"data": ...}].')
-        limit = conf.settings.MAX_ENQUEUE
-        if len(data) > limit:
-            raise invalid(f"records: at most {limit} at a time, there are {len(data)}. Split them.", "batch_too_large")
-        return [_record(number, item) for number, item in enumerate(data)]
+        what = 'of at least one record: [{"data": ...}]'
+        records = _batch("records", data, what, least=1, most=conf.settings.MAX_ENQUEUE)
+        return [_record(number, item) for number, item in enumerate(records)]
 
 
 def _record(number: int, item: Any) -> NewJob:
@@ -173,14 +178,11 @@ class JobSeqs(Field):
         return {"type": "array", "minItems": 1, "maxItems": MAX_BATCH, "items": SEQ}
 
     def to_internal_value(self, data: Any) -> list[int]:
-        if not isinstance(data, list) or not data:
-            raise invalid("seqs must be a list of at least one number, as a claim gave them.")
-        if len(data) > MAX_BATCH:
-            raise invalid(f"seqs: at most {MAX_BATCH} at a time, there are {len(data)}. Split them.", "batch_too_large")
-        for seq in data:
+        seqs = _batch("seqs", data, "of at least one number, as a claim gave them", least=1)
+        for seq in seqs:
             if isinstance(seq, bool) or not isinstance(seq, int) or not 0 <= seq <= MAX_SEQ:
                 raise invalid(f"seqs must be integers from 0 to {MAX_SEQ}; there is {str(seq)[:40]!r}.")
-        return data
+        return seqs
 
 
 class LeaseIds(Field):
@@ -190,11 +192,7 @@ class LeaseIds(Field):
         return {"type": "array", "minItems": 1, "maxItems": MAX_BATCH, "items": LEASE_ID}
 
     def to_internal_value(self, data: Any) -> list[tuple[int, int]]:
-        if not isinstance(data, list):
-            raise invalid("lease_ids must be a list with one for each of the seqs.")
-        if len(data) > MAX_BATCH:
-            raise invalid(f"lease_ids: at most {MAX_BATCH} at a time, there are {len(data)}.", "batch_too_large")
-        return [parse_lease(lease_id) for lease_id in data]
+        return [parse_lease(lease_id) for lease_id in _batch("lease_ids", data, "with one for each of the seqs")]
 
 
 def parse_lease(lease_id: Any) -> tuple[int, int]:

@@ -52,22 +52,11 @@ class Command(LeaseQueueCommand):
         if options["json"]:
             self.stdout.write(json.dumps([line._asdict() for line in found], default=str))
             return
-        self.stdout.write(
-            table(
-                ("name", "allows", "set by", "keys", "waiting", "slots taken"),
-                [
-                    (
-                        line.name,
-                        allows(line.values),
-                        "operator" if line.pinned else "code",
-                        line.keys,
-                        line.waiting,
-                        line.taken,
-                    )
-                    for line in found
-                ],
-            )
-        )
+        rows = [
+            (line.name, allows(line.values), "operator" if line.pinned else "code", line.keys, line.waiting, line.taken)
+            for line in found
+        ]
+        self.stdout.write(table(("name", "allows", "set by", "keys", "waiting", "slots taken"), rows))
 
     def _set(self, using: str, options: dict[str, Any]) -> None:
         per = options["per"]

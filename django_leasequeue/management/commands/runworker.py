@@ -20,11 +20,6 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(name for name in (part.strip() for part in text.split(",")) if name)
 
 
-def _json_by_settings() -> bool:
-    """Return whether the settings ask for JSON. Settings that are wrong are told by the checks."""
-    return not conf.problems() and conf.settings.WORKER.json_logs
-
-
 class Command(LeaseQueueCommand):
     """Run the jobs of queues."""
 
@@ -110,7 +105,9 @@ class Command(LeaseQueueCommand):
         )
 
     def execute(self, *args: Any, **options: Any) -> str | None:
-        if not (options.get("json_logs") or _json_by_settings()):
+        # Settings that are wrong are reported by the checks.
+        as_json = options.get("json_logs") or (not conf.problems() and conf.settings.WORKER.json_logs)
+        if not as_json:
             return super().execute(*args, **options)
         from django_leasequeue.worker.logs import LOGGER, LogStream, set_up_logging
 
