@@ -114,8 +114,17 @@ class LargeStorageError(LeaseQueueError):
         super().__init__(message)
 
 
-class PayloadAway(LargeStorageError):
-    """The payload of a leased job cannot be read now: the worker gives the job back; the delivery does not count."""
+class NotBegun(LeaseQueueError):
+    """What a leased job needs cannot be reached now: the worker gives the job back; the delivery does not count."""
+
+    #: Milliseconds until the job is tried again.
+    back_after_ms = 1_000
+
+
+class PayloadAway(LargeStorageError, NotBegun):
+    """The payload of a leased job cannot be read now; see ``NotBegun``."""
+
+    back_after_ms = 10_000
 
 
 class LargePayloadLost(LeaseQueueError):

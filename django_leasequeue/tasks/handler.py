@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from asgiref.sync import sync_to_async
+from django.db import InterfaceError, OperationalError, connections
 
 from .. import engine, twins
 from ..engine import Failure, LeasedJob, codec, tags
@@ -18,10 +19,10 @@ from ..engine.dead.fingerprint import fingerprint, text_of
 from ..engine.jobs.steps import emit_end, result_event
 from ..engine.limits import seconds_of
 from ..engine.payloads import result_limit
-from ..exceptions import InvalidOption, LeaseLost
+from ..exceptions import InvalidOption, LeaseLost, NotBegun
 from ..worker.control import JobControl, Replaced
 from ..worker.handler import EndingName, GiveUp, Retry
-from ..worker.steps import atomic_run
+from ..worker.steps import atomic_run, database_of
 from . import backoff as backoffs
 from .api import DEFAULT_TASK_BACKEND_ALIAS, normalize_json, task_backends
 from .arguments import decoded
@@ -38,6 +39,8 @@ logger = logging.getLogger("django_leasequeue.tasks")
 
 #: Neither a soft nor a hard timeout.
 _NO_TIMEOUT = (None, None)
+#: The database cannot be reached, or not now: nothing that a task has done.
+UNREACHED = (OperationalError, InterfaceError)
 #: Types of return values that are JSON without being normalised.
 _ATOMS = {str, int, float, bool}
 
@@ -88,12 +91,18 @@ class TaskHandler:
                 return run_isolated(job, control, self._project, f"{__name__}.{TaskHandler.__qualname__}")
             if telling is not None:
                 twins.run(telling)
-            args, kwargs, marked = self._arguments(entry, job, control)
-            if marked is not None:
-                args = twins.run(_with_inputs(entry, job, args, marked))
+            try:
+                args, kwargs, marked = self._arguments(entry, job, control)
+                if marked is not None:
+                    args = twins.run(_with_inputs(entry, job, args, marked))
+                replacement = replacement_of(control)
+                if entry.atomic:
+                    connections[database_of(control)].ensure_connection()
+            except UNREACHED as error:
+                raise NotBegun(str(error)) from error
             # Reading the arguments may have taken longer than the lease.
             control.raise_if_aborted()
-            if replacement_of(control) is not None:
+            if replacement is not None:
                 value = replaced(control)
             elif entry.atomic:
                 return self._in_transaction(entry, job, control, args, kwargs)
@@ -139,11 +148,15 @@ class TaskHandler:
         try:
             if (telling := self._announcer.started(entry, job, control)) is not None:
                 await twins.arun(telling)
-            args, kwargs, marked = self._arguments(entry, job, control)
-            if marked is not None:
-                args = await twins.arun(_with_inputs(entry, job, args, marked))
+            try:
+                args, kwargs, marked = self._arguments(entry, job, control)
+                if marked is not None:
+                    args = await twins.arun(_with_inputs(entry, job, args, marked))
+                replacement = await sync_to_async(replacement_of)(control)
+            except UNREACHED as error:
+                raise NotBegun(str(error)) from error
             control.raise_if_aborted()
-            if await sync_to_async(replacement_of)(control) is not None:
+            if replacement is not None:
                 value = await sync_to_async(replaced)(control)
             else:
                 try:

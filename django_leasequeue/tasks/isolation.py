@@ -21,7 +21,7 @@ from django.db import connections
 from django.utils.module_loading import import_string
 
 from ..engine import Failure, LeasedJob
-from ..exceptions import InvalidOption, PayloadAway
+from ..exceptions import InvalidOption, NotBegun
 from ..worker.control import JobAborted, JobControl, Suspended, Suspension
 from ..worker.handler import GiveUp, Retry
 
@@ -63,12 +63,6 @@ class Progress(NamedTuple):
     """The task has said how far it is."""
 
     value: Any
-
-
-class Away(NamedTuple):
-    """A large payload that the run needs cannot be read."""
-
-    message: str
 
 
 class IsolatedTaskFailed(Exception):
@@ -141,9 +135,7 @@ def _watch(process: subprocess.Popen[bytes], ours: Connection, control: JobContr
             case Suspension():
                 control.suspension = said
                 raise Suspended
-            case Away(message):
-                raise PayloadAway(message)
-            case JobAborted():
+            case JobAborted() | NotBegun():
                 raise said
             case _:
                 raise IsolatedTaskFailed(said)
@@ -187,8 +179,11 @@ def _run(request: Request, connection: Connection) -> Any:
         text = asyncio.run(handler.arun(job, control)) if handler.is_async(job) else handler.run(job, control)
     except Suspended:
         return control.suspension
-    except PayloadAway as error:
-        return Away(str(error))
+    except NotBegun as error:
+        # Without its cause, which may not go through the pipe.
+        found = NotBegun(str(error))
+        found.back_after_ms = error.back_after_ms
+        return found
     except JobAborted as error:
         return error
     except BaseException as error:  # noqa: BLE001  (a task may raise anything)

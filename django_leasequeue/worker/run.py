@@ -13,8 +13,7 @@ from typing import Any, Protocol
 
 from ..engine import Failure, LeasedJob
 from ..engine.dead.fingerprint import text_of
-from ..engine.leases.claim import AWAY_MS
-from ..exceptions import PayloadAway
+from ..exceptions import NotBegun
 from .control import JobAborted, JobControl, JobTimeout
 from .handler import GiveUp, Handler, Retry
 
@@ -161,8 +160,9 @@ class Slot:
 def failed(handler: Handler, job: LeasedJob, control: JobControl | None, error: BaseException) -> Entry:
     """Ask the handler what an error means; an error of the handler itself is kept as the failure.
 
-    A job that ended because the worker stops or its lease does has not failed: it is given back. So is one whose
-    payload stands in a storage that is away: it has not begun. One that sleeps or waits for an event goes on later.
+    A job that ended because the worker stops or its lease does has not failed: it is given back. So is one that could
+    not begin, because its payload or its database was out of reach. One that sleeps or waits for an event goes on
+    later.
     """
     if control is not None and control.suspension is not None:
         return (SUSPENDED, job, control, None, control.suspension.delay_ms)
@@ -171,11 +171,9 @@ def failed(handler: Handler, job: LeasedJob, control: JobControl | None, error: 
         or (control.reason in ("lease_lost", "cancelled") and isinstance(error, asyncio.CancelledError))
     ):
         return (STOPPED, job, control, None, 0)
-    if isinstance(error, PayloadAway):
-        logger.warning(
-            "A large payload cannot be read: its job is given back", extra={"seq": job.seq, "error": str(error)}
-        )
-        return (UNSTARTED, job, control, None, AWAY_MS)
+    if isinstance(error, NotBegun):
+        logger.warning("A job cannot begin, and is given back: %s", error, extra={"seq": job.seq})
+        return (UNSTARTED, job, control, None, error.back_after_ms)
     if control is not None:
         control.error = error
     failure: Failure

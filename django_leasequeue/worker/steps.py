@@ -92,7 +92,7 @@ class JobSteps:
 
     def __init__(self, control: JobControl) -> None:
         self._control, self._job, self._node = control, control.job, control.node
-        self._using = control.using or conf.settings.DATABASE
+        self._using = database_of(control)
         self._known: dict[str, KeptStep] | None = None
         #: The place of the last step in their order.
         self._last = 0
@@ -340,10 +340,15 @@ def _refuse_in_transaction(using: str, place: str) -> None:
         )
 
 
+def database_of(control: JobControl) -> str:
+    """Return the alias of the database in which a job's atomic parts run: that of the job."""
+    return control.using or conf.settings.DATABASE
+
+
 @contextmanager
 def atomic_run(control: JobControl, what: str) -> Iterator[str]:
     """Run what is inside in one transaction of the job's database, whose alias it yields; refuse writes elsewhere."""
-    using = control.using or conf.settings.DATABASE
+    using = database_of(control)
 
     def says(alias: str) -> str:
         return (

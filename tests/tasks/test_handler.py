@@ -7,17 +7,21 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import OperationalError
 from django.test import override_settings
 
 from django_leasequeue import engine
 from django_leasequeue.engine import LeasedJob, NewJob
 from django_leasequeue.engine.clock import Clock
+from django_leasequeue.engine.runner import DjangoExecutor
+from django_leasequeue.exceptions import NotBegun
 from django_leasequeue.models import JobResult, LiveJob
 from django_leasequeue.tasks import RetryLater, current
 from django_leasequeue.tasks.api import TaskResultStatus
 from django_leasequeue.tasks.handler import TaskHandler
 from django_leasequeue.worker.control import JobAborted, JobControl
 from django_leasequeue.worker.handler import GiveUp, Retry
+from django_leasequeue.worker.run import UNSTARTED, failed
 from tests.tasks import samples
 from tests.tasks.helpers import NODE, claim, run_one
 
@@ -52,6 +56,23 @@ def test_an_async_task_runs_in_the_loop() -> None:
     samples.aecho.enqueue("word")
     assert run_one() == "completed"
     assert (samples.calls, JobResult.objects.get().result) == (["word"], "word")
+
+
+@pytest.mark.parametrize("task", [samples.aecho, samples.echo])
+def test_a_database_that_refuses_connections_costs_no_attempt(task: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = leased(task, "word")
+    engine.run(engine.release([engine.Release(before.seq, before.token, 0)], NODE))
+    (job,) = claim()
+    handler, control = TaskHandler(), JobControl(job, NODE)
+
+    def refuse(*_: Any) -> Any:
+        raise OperationalError("FATAL: sorry, too many clients already")
+
+    monkeypatch.setattr(DjangoExecutor, "fetch", refuse)
+    with pytest.raises(NotBegun, match="too many clients") as caught:
+        asyncio.run(handler.arun(job, control)) if handler.is_async(job) else handler.run(job, control)
+    assert failed(handler, job, control, caught.value) == (UNSTARTED, job, control, None, 1_000)
+    assert samples.calls == []
 
 
 @pytest.mark.parametrize("task", [samples.aecho, samples.add])

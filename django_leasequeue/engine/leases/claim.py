@@ -7,7 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...exceptions import InvalidOption, LargePayloadLost, LargeStorageError, LeaseQueueError, NotAQueue, QueueNotFound
+from ...exceptions import (
+    InvalidOption,
+    LargePayloadLost,
+    LargeStorageError,
+    LeaseQueueError,
+    NotAQueue,
+    PayloadAway,
+    QueueNotFound,
+)
 from .. import arrays, payloads
 from ..dead import deadletter
 from ..flow.advance import NOTHING, Advanced, advance_steps, return_steps
@@ -42,9 +50,6 @@ ROUNDS = 10
 
 #: Bytes of payload in one answer; the first job always fits.
 MAX_CLAIM_BYTES = 16 * 1024 * 1024
-
-#: Milliseconds until a job comes again whose payload stands in a storage that is away.
-AWAY_MS = 10_000
 
 #: As long as a queue's coalescing window can be, and longer.
 MAX_JITTER_MS = 2**31 - 1
@@ -139,7 +144,7 @@ claim = operation(claim_steps)
 def load_steps(jobs: Sequence[LeasedJob], node: str, project: str) -> Steps[list[LeasedJob]]:
     """Steps that return leased jobs with the payloads that stand in a storage, 16 MiB of these at most.
 
-    What is beyond that goes back at once, and what stands in a storage that is away after ``AWAY_MS``: neither counts
+    What is beyond that goes back at once, and what stands in a storage that is away after 10 s: neither counts
     as a delivery. A payload that is lost is the failure of its job's attempt.
     """
     count = payloads.fitting(jobs, MAX_CLAIM_BYTES)
@@ -152,7 +157,7 @@ def load_steps(jobs: Sequence[LeasedJob], node: str, project: str) -> Steps[list
             failed.append(Release(job.seq, job.token, failure=lost_failure(found)))
         elif isinstance(found, LeaseQueueError):
             away = found
-            back.append(Release(job.seq, job.token, AWAY_MS))
+            back.append(Release(job.seq, job.token, PayloadAway.back_after_ms))
         else:
             loaded.append(found)
     if back:
