@@ -212,7 +212,6 @@ class Migration(migrations.Migration):
                     ("cancel_job", "Can cancel jobs that have not started"),
                 ],
                 "managed": False,
-                "base_manager_name": "objects",
                 "get_latest_by": "seq",
             },
         ),

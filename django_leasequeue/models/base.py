@@ -50,6 +50,8 @@ class ReadOnlyModel(models.Model):
 
     class Meta:
         abstract = True
+        # Of all that inherit it: what Django does by itself is refused by name as well.
+        base_manager_name = "objects"
 
     def save(self, *args: Any, **kwargs: Any) -> NoReturn:
         self._refuse("create" if self._state.adding else "update")

@@ -311,7 +311,6 @@ class Job(ReadOnlyModel):
     class Meta:
         managed = False
         db_table = BY_NUMBER
-        base_manager_name = "objects"
         get_latest_by = "seq"
         permissions = [
             ("view_payload", "Can see the payload of jobs"),

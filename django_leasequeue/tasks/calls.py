@@ -29,7 +29,7 @@ from .context import replacing
 from .exceptions import TaskNotFound
 from .options import BackendOptions
 from .result_rows import ResultRow, find_row, result_of_row
-from .results import local, new_result, note_stored
+from .results import local, new_result, note_stored, show_decoded
 from .task import LeaseQueueTask
 
 _ID_END = engine.NewJob._fields.index("id_end")
@@ -97,6 +97,7 @@ class TaskCalls:
             job = job._replace(**unique_fields(cast("Any", task), known, result.kwargs))
         if self._is_limited:
             job = job._replace(limit=limit_of_call(task, known, result.kwargs))
+        show_decoded(result)
         return result, job
 
 

@@ -16,7 +16,7 @@ from django.db import InterfaceError, OperationalError, connections
 from .. import engine, twins
 from ..engine import Failure, LeasedJob, codec, tags
 from ..engine.dead.fingerprint import fingerprint, text_of
-from ..engine.jobs.steps import emit_end
+from ..engine.jobs.steps import emit_end, result_event
 from ..engine.limits import seconds_of
 from ..engine.payloads import result_limit
 from ..exceptions import InvalidOption, LeaseLost, NotBegun
@@ -201,7 +201,7 @@ class TaskHandler:
         if ending != "failing" and job.meta_json is not None and self._meta(job).get("awaited") is True:
             with suppress(TaskNotFound):
                 database = queue_database(task_backends[self._entry(job).alias], job.queue)
-                engine.run(emit_end(job.seq, project=self._project), database)
+                engine.run(emit_end(result_event(job.seq), project=self._project), database)
         announcer = self._announcer
         if not announcer.has_receivers(ending):
             return

@@ -17,7 +17,7 @@ from . import backoff as backoffs
 from .api import Task, TaskError, TaskResult, TaskResultStatus
 from .exceptions import TaskNotFound
 from .registry import copy_with, find_task
-from .results import LeaseQueueTaskResult, local
+from .results import LeaseQueueTaskResult, local, show_decoded
 from .task import OWN_FIELDS, LeaseQueueTask
 
 #: Path of the exception class that an expired lease has among a result's errors.
@@ -116,6 +116,7 @@ def make_result(
         errors=errors,
         worker_ids=worker_ids,
     )
+    show_decoded(result)
     if value is not None:
         object.__setattr__(result, "_return_value", value)
     return result

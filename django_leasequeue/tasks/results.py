@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from datetime import UTC, datetime
 from os import urandom
@@ -23,7 +24,7 @@ from ..notify.alarms import Alarm, AsyncAlarm
 from ..notify.replies import answer, get_hub, work_in_place
 from ..twins import Steps, arun, either, run
 from .api import GenericTaskResult, T, Task, TaskResult, TaskResultDoesNotExist, TaskResultStatus, task_backends
-from .arguments import encode
+from .arguments import decoded, encode
 
 if TYPE_CHECKING:
     from ..models import Job
@@ -263,6 +264,15 @@ def new_result(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, A
             " decimals as text, or name their types in LEASEQUEUE['TASK_CODECS']."
         ) from error
     return cast("TaskResult[Any]", result)
+
+
+def show_decoded(result: TaskResult[Any]) -> None:
+    """Give a result the arguments as they were given, where it has them as JSON; what no codec can read stays."""
+    if conf.settings.TASK_CODECS:
+        with suppress(InvalidOption):
+            args, kwargs = decoded(result.args, result.kwargs)
+            _put_args(result, args)
+            _put_kwargs(result, kwargs)
 
 
 def note_stored(result: TaskResult[Any], id: str | None, at: datetime | None) -> None:

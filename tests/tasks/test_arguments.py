@@ -124,7 +124,9 @@ def test_each_comes_back_as_it_was(codecs: None, name: str, leasequeue: Harness)
         args, kwargs = seen.pop()
         assert (list(args), kwargs) == ([value, [1, {"in": [value, None]}]], {"plain": {"$other": 1}, "named": value})
         assert [type(args[0]), repr(args[0])] == [type(value), repr(value)]
-        assert keep.get_result(result.id).args[0] == encode(value)
+        for one in (result, keep.get_result(result.id)):
+            assert (one.args, one.kwargs) == (list(args), kwargs)
+        assert Job.objects.get(key=result.id).args[0] == encode(value)
         assert set(encode(value)) == {f"${name}"}
 
 
@@ -163,6 +165,12 @@ def test_what_is_refused(codecs: None) -> None:
     Queue("default").enqueue({"args": [{"$decimal": "much"}]}, name=keep.module_path, max_deliveries=1)
     assert run_one() == "dead"
     assert "no decimal: 'much'" in str(Job.objects.get().error)
+
+
+def test_a_result_that_no_codec_reads_can_be_looked_at(settings: Any) -> None:
+    result = keep.enqueue({"$decimal": "much"})
+    settings.LEASEQUEUE = {"TASK_CODECS": ALL}
+    assert keep.get_result(result.id).args == [{"$decimal": "much"}]
 
 
 @task(ignore_result=True)

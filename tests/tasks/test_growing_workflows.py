@@ -98,6 +98,14 @@ def test_its_value_is_that_of_what_replaces_it(leasequeue: Harness, call: Any, v
     assert runs in (0, 5, 15), "each function ran once, however often its job was claimed"
 
 
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(("args", "value"), [(("chain", 4), 16), (("group", 1, 2), [2, 4]), (("chord", 1, 2), 6)])
+def test_its_successors_go_on_without_a_reaper(args: Any, value: Any) -> None:
+    result = chain(flow.become.s(*args), flow.given.s("next")).enqueue()
+    with working(TaskHandler()):
+        assert result.wait(timeout=60) == [value, "next"]
+
+
 @pytest.mark.parametrize("call", ["fail", "become"])
 def test_a_failure_is_its_own_and_is_not_tried_again(leasequeue: Harness, call: str) -> None:
     args = ("no",) if call == "fail" else ("fail", "no")

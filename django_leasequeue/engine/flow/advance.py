@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from ...enums import JobState, MemberState, TurnKind, WorkflowState
 from .. import arrays, codec
 from ..jobs.remove import cancel_replacements, remove_steps
+from ..jobs.steps import emit_end, workflow_event
 from ..limits import check_ids
 from ..operation import BEGIN, Steps, operation
 from ..rows import LeasedJob
@@ -263,7 +264,7 @@ def _children(seqs: Sequence[int], freed: _Freed, *, tolerant: bool = False, bac
 
 
 def _count(counts: dict[int, Counter[int]], freed: _Freed) -> Steps[None]:
-    """Note the counts of workflows, and what starts because a job has failed."""
+    """Note the counts of workflows, what starts because a job has failed, and which jobs waited for their end."""
     ids = sorted(counts)
     rows = yield (
         "workflow_count",
@@ -275,8 +276,13 @@ def _count(counts: dict[int, Counter[int]], freed: _Freed) -> Steps[None]:
             "keep": KEEP_MS,
         },
     )
-    for _, state, on_failure, queue_id, starts, key, timed in rows:
+    ended: list[tuple[str, str]] = []
+    for _, state, on_failure, queue_id, starts, key, timed, uid, waiting in rows:
+        ended.extend((uid, project) for project in waiting or ())
         if starts:
             freed.add(on_failure, key, queue_id, timed=timed)
         elif on_failure is not None and state in (WorkflowState.COMPLETED, WorkflowState.CANCELLED):
             yield from remove_steps(queue_id, [on_failure], [JobState.DELAYED], reason="not_needed")
+    # In the order in which the reaper emits them, which waits for the same locks.
+    for uid, project in sorted(ended):
+        yield from emit_end(workflow_event(uid), project=project)

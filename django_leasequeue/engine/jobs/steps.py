@@ -196,9 +196,9 @@ def _emit(project: str, name: str, payload: str, keep_ms: int) -> Steps[bool]:
 
 
 @operation
-def emit_end(seq: int, *, project: str = "") -> Steps[bool]:
-    """Emit the end of a job: what waits for it, or is about to, goes on before the reaper looks."""
-    return (yield from _emit(project, result_event(seq), "null", ENDED_KEPT_MS))
+def emit_end(event: str, *, project: str = "") -> Steps[bool]:
+    """Emit the end of a job or workflow: what waits for it, or is about to, goes on before the reaper looks."""
+    return (yield from _emit(project, event, "null", ENDED_KEPT_MS))
 
 
 @operation
@@ -207,7 +207,7 @@ def emit_ended(after: tuple[str, str], size: int) -> Steps[tuple[str, str] | Non
     rows = yield "step_results", {"event": after[0], "project": after[1], "size": size}
     for event, project, ended in rows:
         if ended:
-            yield from _emit(project, event, "null", ENDED_KEPT_MS)
+            yield from emit_end(event, project=project)
     return (rows[-1][0], rows[-1][1]) if len(rows) == size else None
 
 
