@@ -126,15 +126,17 @@ def witness() -> Witness:
     return found
 
 
-def monotonic(at: datetime) -> int:
-    """Return a time of the server's clock on the monotonic one."""
+def monotonic(at: datetime, queue: str = "") -> int:
+    """Return a time of the clock of a queue's server on the monotonic one. That of the second is the machine's."""
+    if queue == FAR:
+        return time.monotonic_ns() - time.time_ns() + round(at.timestamp() * SECOND)
     return clock.monotonic(at, Path(os.environ[DIRECTORY]))
 
 
 def lease(deadline: datetime, queue: str = "") -> tuple[int, int]:
     """Return when a lease was given or extended, and when it ends; the clock may have been stepped in between."""
     length = HALTED_LEASE_MS if queue == HALTED else LEASE_MS
-    begin = monotonic(deadline - timedelta(milliseconds=length))
+    begin = monotonic(deadline - timedelta(milliseconds=length), queue)
     return begin, begin + length * SECOND // 1_000
 
 

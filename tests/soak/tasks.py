@@ -77,7 +77,7 @@ def started(job: LeasedJob) -> int:
         job.seq,
         job.deliveries,
         job.token,
-        monotonic(job.claimed_at),
+        monotonic(job.claimed_at, job.queue),
         lease(job.deadline, job.queue)[1],
         threading.get_native_id(),
         job.queue,
