@@ -882,6 +882,7 @@ class Migration(migrations.Migration):
                 ("free_at", models.DateTimeField(null=True)),
                 ("until_start", models.BooleanField(default=False)),
             ],
+            options={"base_manager_name": "objects"},
         ),
         migrations.CreateModel(
             name="Worker",
@@ -1182,6 +1183,7 @@ class Migration(migrations.Migration):
                 ("horizon", models.BigIntegerField()),
                 ("noted_at", models.DateTimeField()),
             ],
+            options={"base_manager_name": "objects"},
         ),
         migrations.CreateModel(
             name="TopicState",
@@ -1206,6 +1208,7 @@ class Migration(migrations.Migration):
                 ("records", models.BigIntegerField(null=True)),
                 ("bytes", models.BigIntegerField(null=True)),
             ],
+            options={"base_manager_name": "objects"},
         ),
         migrations.AddConstraint(
             model_name="queue",
