@@ -135,6 +135,24 @@ def test_cancel_takes_a_job_that_somebody_marks_meanwhile(came_back: bool) -> No
     assert not StoredJob.objects.exists()
 
 
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("leased", [False, True], ids=["ready", "leased"])
+def test_cancel_of_a_running_job_takes_one_that_a_claim_or_a_release_moves_meanwhile(leased: bool) -> None:
+    make("work")
+    (number,) = put(1)
+    if leased:
+        one()
+    move = engine.nack([number], NODE) if leased else engine.claim(["work"], NODE, 1)
+    with open_transaction() as other:
+        other.run(move)
+        with kept_waiting(lambda own: own.run(engine.cancel("work", seqs=[number], running=True))) as cancelling:
+            other.connection.commit()
+    assert [seq for seq, _ in cancelling.result()] == [number]
+    assert not Claim.objects.exists()
+    assert not Ready.objects.exists()
+    assert not StoredJob.objects.exists()
+
+
 class TestPurge:
     def test_what_waits_a_bounded_batch_at_a_time_oldest_first(self) -> None:
         make("work", project="acme")
