@@ -1,7 +1,8 @@
 """The ends of jobs as they are told: one channel and one LISTEN connection a process, however many callers wait.
 
 A job that a caller waits for notifies its callers' channels in the transaction that ends it; the payload is
-``<number>:<1 completed|2 failed|3 cancelled>:<key>``. Nothing is sent for jobs that no caller waits for.
+``<number>:<1 completed|2 failed|3 cancelled>:<key>``, or, to the channels of hubs, ``<number>:0:<time of the enqueue,
+in µs>:<JSON>`` when it was completed with a small result. Nothing is sent for jobs that no caller waits for.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple, TypeVar
 
 from asgiref.sync import sync_to_async
 
@@ -17,8 +19,10 @@ from .. import engine
 from ..conf import process
 from ..engine import pool
 from ..engine.jobs import results
+from ..engine.jobs.results import Reply
 from ..engine.limits import MAX_BATCH
 from ..engine.outage import away
+from ..engine.store import is_reference
 from ..exceptions import InvalidOption
 from ..twins import Either, Steps, either
 from .alarms import FIRST_POLL, LAST_POLL, Alarm, Patience
@@ -31,6 +35,34 @@ T = TypeVar("T")
 BACKSTOP = 15.0
 
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class End(NamedTuple):
+    """The end of a job as it was told."""
+
+    #: "1" completed, "2" failed, "3" cancelled; "" not told.
+    state: str = ""
+    #: The key of the job that ended; ``None`` not told.
+    key: str | None = None
+    #: The result, when it was small enough to come along.
+    reply: Reply | None = None
+
+    @classmethod
+    def parse(cls, seq: int, told: str) -> End:
+        """Return the end that a payload tells, without the number."""
+        state, _, rest = told.partition(":")
+        if state != "0":
+            return cls(state, rest)
+        at, _, result = rest.partition(":")
+        if is_reference(result):
+            return cls("1")
+        return cls("1", reply=Reply(seq, _EPOCH + timedelta(microseconds=int(at)), result or None, None))
+
+
+UNTOLD = End()
+
+
 class Ticket:
     """One caller's place in the hub. It hears from the moment it is open, even of jobs it does not know yet."""
 
@@ -40,11 +72,11 @@ class Ticket:
         "_patience",
         "_subscription",
         "alarm",
+        "end",
         "ended",
         "opened",
         "seq",
         "told",
-        "word",
     )
 
     def __init__(self, hub: ReplyHub, alarm: Alarm, subscription: Subscription, opened: int) -> None:
@@ -59,9 +91,8 @@ class Ticket:
         self.seq: int | None = None
         #: Whether that job has ended.
         self.ended = False
-        #: The end as it was told: "1" completed, "2" failed, "3" cancelled, then a colon and the key of the job that
-        #: ended; "" not told.
-        self.word = ""
+        #: The end as it was told.
+        self.end = UNTOLD
         #: Whether its end will be told at all.
         self.told = True
 
@@ -127,7 +158,7 @@ class ReplyHub:
         self._tickets: dict[int, set[Ticket]] = {}
         # Tickets without a job yet, oldest first, and what was heard since the oldest of them was opened.
         self._unbound: dict[Ticket, None] = {}
-        self._heard: dict[int, tuple[int, str]] = {}
+        self._heard: dict[int, tuple[int, End]] = {}
         self._count = 0
         self._open = 0
         self._looked_at = 0.0
@@ -153,21 +184,21 @@ class ReplyHub:
         if payload is None:
             self._reconnected()
             return
-        number, _, rest = payload.partition(":")
+        number, _, told = payload.partition(":")
         if number.isdigit():
-            self._end([int(number)], rest)
+            self._end([int(number)], End.parse(int(number), told))
 
-    def _end(self, seqs: list[int], word: str = "") -> None:
+    def _end(self, seqs: list[int], end: End = UNTOLD) -> None:
         with self._lock:
             found: list[Ticket] = []
             for seq in seqs:
                 self._count += 1
                 if self._unbound:
                     self._heard.pop(seq, None)
-                    self._heard[seq] = (self._count, word)
+                    self._heard[seq] = (self._count, end)
                 found.extend(self._tickets.pop(seq, ()))
             for ticket in found:
-                ticket.ended, ticket.word = True, word
+                ticket.ended, ticket.end = True, end
         for ticket in found:
             ticket.alarm.wake()
 
@@ -185,9 +216,9 @@ class ReplyHub:
     def _bind(self, ticket: Ticket, seq: int) -> None:
         with self._lock:
             ticket.seq = seq
-            count, word = self._heard.get(seq, (0, ""))
+            count, end = self._heard.get(seq, (0, UNTOLD))
             if count > ticket.opened:
-                ticket.ended, ticket.word = True, word
+                ticket.ended, ticket.end = True, end
             else:
                 self._tickets.setdefault(seq, set()).add(ticket)
             self._leave_unbound(ticket)

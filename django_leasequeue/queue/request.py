@@ -14,7 +14,7 @@ from ..engine.operation import Steps, operation
 from ..engine.queues import routing
 from ..exceptions import JobCancelled, JobNotFound, MaxRetries, WaitTimeout
 from ..notify.alarms import Alarm, AsyncAlarm
-from ..notify.replies import Ticket, answer, get_hub, work_in_place
+from ..notify.replies import UNTOLD, End, Ticket, answer, get_hub, work_in_place
 from .base import Handle, arun, find_serializer, known_serializer, pinned, run, serializer_of, status_of
 from .carrier import AsyncLane, shared_lane
 from .enqueue import add_jobs, written_job
@@ -43,6 +43,11 @@ class Caller:
         """Read how the job ended."""
         return run(reply_of(self.queue, receipt), self.queue.using)
 
+    def serializer(self) -> Any:
+        """Return how the queue's payloads are written."""
+        known = known_serializer(self.queue)
+        return run(find_serializer(self.queue), self.queue.using) if known is None else known
+
 
 class AsyncCaller(Caller):
     """The side of a conversation that a coroutine takes."""
@@ -61,7 +66,6 @@ class AsyncCaller(Caller):
         return answer_of(row, receipt, await self.serializer())
 
     async def serializer(self) -> Serializer:
-        """Return how the queue's payloads are written."""
         known = known_serializer(self.queue)
         return await arun(find_serializer(self.queue), self.queue.using) if known is None else known
 
@@ -143,10 +147,16 @@ def conversation(caller: Caller, job: engine.NewJob, timeout: float) -> twins.St
 
 
 def _read(caller: Caller, receipt: Receipt, ticket: Ticket | None) -> twins.Steps[tuple[Any] | None]:
-    """Read how the job ended: its result in a tuple, ``None`` if it has not."""
+    """Read how the job ended: its result in a tuple, ``None`` if it has not.
+
+    A small result has come with the notification.
+    """
+    end = UNTOLD if ticket is None else ticket.end
+    if end.reply is not None:
+        return answer_of(end.reply, receipt, (yield twins.either(caller.serializer, caller.serializer)))
     found = yield twins.either(caller.reply, caller.reply, receipt)
     if found is None:
-        raise _traceless(receipt, "" if ticket is None else ticket.word)
+        raise _traceless(receipt, end)
     return None if found[0] is PENDING else found
 
 
@@ -157,16 +167,15 @@ def _lost(receipt: Receipt) -> JobNotFound:
     )
 
 
-def _traceless(receipt: Receipt, told: str) -> Exception:
-    """The error for a job that has ended and of which nothing is remembered; ``told`` is its ticket's word."""
+def _traceless(receipt: Receipt, end: End) -> Exception:
+    """The error for a job that has ended and of which nothing is remembered."""
     name = receipt.key or receipt.seq
-    word, _, key = told.partition(":")
-    if word and key != (receipt.key or ""):
+    if end.key is not None and end.key != (receipt.key or ""):
         return _lost(receipt)  # the end of a job that got its number
-    if word == "1":
+    if end.state == "1":
         return JobNotFound(name, f"Job {name} was completed, but its result is not remembered any more.")
-    if word == "2":
+    if end.state == "2":
         return MaxRetries(name, "DEAD_LETTER", "it was moved to the dead-letter topic of its queue")
-    if word == "3":
+    if end.state == "3":
         return JobCancelled(name)
     return JobCancelled(name, f"Job {name} is gone: it was cancelled or removed, or its result is not remembered.")

@@ -123,9 +123,11 @@ def test_who_is_told_nothing_looks_a_last_time(server: Faulty, queue: Queue) -> 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("native")
+@pytest.mark.parametrize(("result", "failures"), [("done", 0), ("d" * 999, 3)], ids=["small", "large"])
 async def test_who_is_told_and_cannot_read_the_result_reads_it_later(
-    server: Faulty, queue: Queue, monkeypatch: pytest.MonkeyPatch
+    server: Faulty, queue: Queue, monkeypatch: pytest.MonkeyPatch, result: str, failures: int
 ) -> None:
+    """A result of up to 1,000 bytes has come with the notification and is not read."""
     from django_leasequeue.queue import request
 
     failed: list[int] = []
@@ -142,10 +144,10 @@ async def test_who_is_told_and_cannot_read_the_result_reads_it_later(
 
     def work() -> None:
         try:
-            finish_one(queue, "done")
+            finish_one(queue, result)
         finally:
             connections["direct"].close()
 
     await asyncio.to_thread(work)
-    assert await asking == "done"
-    assert len(failed) == 3
+    assert await asking == result
+    assert len(failed) == failures

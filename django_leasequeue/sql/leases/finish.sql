@@ -4,6 +4,7 @@
 -- Parameters: project, queue (null: any), node, tokens (each once); arrays of equal length or empty: seqs, claims (their tokens),
 --   states (1 completed, 2 failed), results, bodies, error_types, errors, tracebacks, fingerprints, ttls (ms), rans (ms that the
 --   handler ran); now, autocommit.
+--   A small result goes to our own callers with the notification, and the time of the enqueue, by which they know their job.
 --   A result that a caller waits for is kept for a minute even where the queue keeps none.
 -- Index: leasequeue_claim_pkey, leasequeue_job_pkey (of jobs with something unusual, and of those that go),
 --   leasequeue_attempt_job, leasequeue_deadletter_pkey, leasequeue_floor_place.
@@ -31,13 +32,13 @@ WITH t AS MATERIALIZED (
 ), j AS MATERIALIZED (
     -- A caller that joined or set a TTL while this waited for the claim changed the job as well: read it as it is then.
     SELECT * FROM (
-        SELECT seq, name, key, reply_to, result_ttl_ms FROM leasequeue_job
+        SELECT seq, name, key, reply_to, result_ttl_ms, created_at FROM leasequeue_job
         WHERE seq = ANY (ARRAY(SELECT seq FROM x WHERE x.i_seq IS NOT NULL AND flags & 3 <> 0)) FOR NO KEY UPDATE) a
     UNION ALL
-    SELECT seq, name, key, NULL, NULL FROM leasequeue_job
+    SELECT seq, name, key, NULL, NULL, NULL FROM leasequeue_job
     WHERE seq = ANY (ARRAY(SELECT seq FROM x WHERE x.i_seq IS NOT NULL AND flags & 19 = 16))
 ), d AS MATERIALIZED (
-    SELECT x.*, k.queue_id, k.created_at AS claimed_at, k.deadline, t.now, j.reply_to, j.key,
+    SELECT x.*, k.queue_id, k.created_at AS claimed_at, k.deadline, t.now, j.reply_to, j.key, j.created_at,
         CASE WHEN k.flags & 16 <> 0 THEN j.name ELSE k.name END AS name,
         COALESCE(x.ttl, j.result_ttl_ms, NULLIF(k.result_ttl_ms, 0), CASE WHEN j.reply_to IS NOT NULL THEN 60000 ELSE 0 END) AS keep
     FROM t, x JOIN k ON k.token = x.token AND k.part = x.part LEFT JOIN j ON j.seq = x.seq WHERE x.i_seq IS NOT NULL
@@ -85,7 +86,10 @@ WITH t AS MATERIALIZED (
     FROM d GROUP BY d.now, d.queue_id, d.token, d.state, d.name, d.error_type, d.fingerprint
 )
 SELECT d.seq, CASE WHEN d.reply_to IS NOT NULL
-    THEN (SELECT string_agg(pg_notify(c, d.seq || ':' || d.state || ':' || COALESCE(d.key, ''))::text, '')
+    THEN (SELECT string_agg(pg_notify(c, d.seq || CASE WHEN starts_with(c, 'leasequeue_reply_')
+                AND d.state = 1 AND d.body IS NULL AND octet_length(COALESCE(d.result, '')) <= 1000
+            THEN ':0:' || (extract(epoch FROM d.created_at) * 1000000)::bigint || ':' || COALESCE(d.result, '')
+            ELSE ':' || d.state || ':' || COALESCE(d.key, '') END)::text, '')
         FROM string_to_table(d.reply_to, ' ') c) END,
     (SELECT CASE WHEN %(autocommit)s::bool AND bool_and(durability <> 'fsync')
         THEN set_config('synchronous_commit', 'off', true)
