@@ -97,7 +97,7 @@ class Queue(Producer, AsyncStartStop):
 
     ``storage`` is the name of a queue, or a handle of this package; a name makes a queue with the preset ``jobqueue``.
     Payloads and results are written as JSON unless a serde says otherwise. Jobs are held under the name ``worker_id``
-    (one from host, process and chance by default), and ``concurrency`` handlers run at once.
+    (by default host, process id and a random part), and ``concurrency`` handlers run at once.
 
     A job is run ``max_retries`` times in all (3 unless the queue says otherwise); 0 and 1 are one run. Ends are
     remembered for ``result_ttl`` milliseconds (an hour unless the queue says otherwise). ``visibility_timeout`` is in
@@ -247,7 +247,7 @@ class Queue(Producer, AsyncStartStop):
         self._events.on(event, handler)
 
     def off(self, event: str, handler: Callable[..., Any]) -> None:
-        """Hear it no more."""
+        """Unsubscribe."""
         self._events.off(event, handler)
 
 

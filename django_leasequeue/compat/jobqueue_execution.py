@@ -73,7 +73,7 @@ class Events:
         self._handlers.setdefault(event, []).append(handler)
 
     def off(self, event: str, handler: Callable[..., Any]) -> None:
-        """Call it no more."""
+        """Remove the callback."""
         if handler in self._handlers.get(event, []):
             self._handlers[event].remove(handler)
 
@@ -90,7 +90,7 @@ class Events:
         self._connected.callback(logger.removeHandler, log)
 
     def disconnect(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         self._connected.close()
 
     def emit(self, event: str, *args: Any) -> None:

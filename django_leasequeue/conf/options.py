@@ -107,7 +107,7 @@ class WorkerOptions:
     timeout_grace: SecondsOrZero = 10.0
     #: How long a stop waits for running jobs.
     drain_timeout: SecondsOrZero = 25.0
-    #: The worker's name; "" for one from host, process and chance.
+    #: The worker's name; "" for host, process id and a random part.
     node: str = ""
     #: Whether this worker also does the reaper's duties, if no other leads.
     reaper: bool = True

@@ -109,7 +109,7 @@ class Outage:
         self._logger.log(level, "%s: %s", self._away, " ".join(str(error).split()), extra=self._extra)
 
     def ends(self, part: Hashable) -> None:
-        """Note that a part reaches it, or tries no more."""
+        """Note that a part reaches the database, or has given up trying."""
         if part not in self.parts:
             return
         with self._lock:

@@ -89,7 +89,7 @@ ROOT = "leasequeue"
 
 
 def new_name() -> str:
-    """Return the name of a new object: its day, so that whoever looks into the storage finds their way, and chance."""
+    """Return the name of a new object: the day, by which a person finds it in the storage, and a random part."""
     now = clock.current() or datetime.now(UTC)
     return f"{ROOT}/{now:%Y/%m/%d}/{uuid.uuid4().hex}"
 

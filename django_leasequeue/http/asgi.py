@@ -180,7 +180,7 @@ class _Client:
         self.task.cancel()
 
     def close(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         for watching in (self._timer, self._watcher):
             if watching is not None:
                 watching.cancel()

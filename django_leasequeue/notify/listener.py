@@ -94,7 +94,7 @@ class Watch(_Entry):
         return all(queue_id in held for queue_id in self.queue_ids)
 
     def close(self) -> None:
-        """Wait no more."""
+        """Stop waiting."""
         self._listener._forget_watch(self)
 
 
@@ -181,8 +181,8 @@ class Listener:
             found = self._subscriptions.get(entry.channel, set())
             found.discard(entry)
             if not found and self._subscriptions.pop(entry.channel, None) is not None:
+                # The thread sees it with its next sign of life: a wake-up for each request would cost more.
                 self._silent[entry.channel] = time.monotonic()
-                self._wakeup.wake()
 
     def _forget_watch(self, entry: Watch) -> None:
         with self._lock:

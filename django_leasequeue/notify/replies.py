@@ -143,7 +143,7 @@ class Ticket:
         return True
 
     def close(self) -> None:
-        """Wait no more. The last one to leave ends the listening."""
+        """Stop waiting. The last one to leave ends the listening."""
         self._hub._close(self)
 
 
@@ -306,7 +306,7 @@ def get_hub(using: str) -> ReplyHub:
 def answer(ticket: Ticket, deadline: float, read: Callable[[], Steps[tuple[T] | None]], late: Exception) -> Steps[T]:
     """Wait for a job's end until ``deadline`` (monotonic), and return what ``read`` finds then; else raise ``late``.
 
-    ``read`` returns what came of the job in a tuple, ``None`` if it goes on: it was brought back after its end.
+    ``read`` returns the job's outcome in a tuple, ``None`` if the job goes on: it was brought back after its end.
     """
     while (yield from ticket.until_ended(deadline)):
         ticket.again()  # before it reads: the job may be brought back and end again meanwhile

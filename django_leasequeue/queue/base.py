@@ -87,7 +87,7 @@ _serializers: process.Memory[tuple[str, str, str], tuple[float, Serializer]] = p
 
 
 def process_node() -> str:
-    """Return this process's name as a holder of leases: host, process and chance. A forked child gets its own."""
+    """Return this process's name as a lease holder: host, process id and a random part. A forked child gets its own."""
     return _names.get("node", _new_node)
 
 

@@ -129,7 +129,7 @@ class AsyncLane:
         return future
 
     async def close(self) -> None:
-        """Flush what is buffered, and take no more."""
+        """Flush the buffer and accept no further calls."""
         self._open = False
         while self._tasks:
             await asyncio.wait(self._tasks)

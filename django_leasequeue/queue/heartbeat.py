@@ -220,7 +220,7 @@ class HeartbeatThread:
             self._thread.start()
 
     def remove(self, heart: Heartbeat) -> None:
-        """Beat for this one no more."""
+        """Stop renewing this lease."""
         with self._lock:
             self._due.pop(heart, None)
         self._outage.ends(heart)

@@ -45,7 +45,7 @@ class ClaimedJob:
 
     @property
     def id(self) -> str:
-        """The key, or the number as text: what a human would call it."""
+        """The key, or else the number as text, for messages and pages."""
         return self.lease.key or str(self.lease.seq)
 
     @property

@@ -115,7 +115,7 @@ class CoroutinePool:
 
     @staticmethod
     async def _cancel(tasks: Set[asyncio.Task[Any] | None]) -> None:
-        """Cancel tasks. They get a moment to end; one that does not is left to the end of the process."""
+        """Cancel tasks and wait briefly for them; one that does not stop is left running until the process ends."""
         left = {task for task in tasks if task is not None}
         for task in left:
             task.cancel()

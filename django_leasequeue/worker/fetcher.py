@@ -49,7 +49,7 @@ FIRST_LOOK, LAST_LOOK = 0.025, 0.5
 BREATH = 0.00001
 #: Seconds of that pause while producers announce jobs, which ends it: the next look does not compete with the start and
 #: the ack of these few for the processors.
-LULL = 0.002
+LULL = 0.005
 #: As a plain number: the operators of an enum cost more than the rest of the look.
 _SUSPECT, _RATED, _FLOW = int(JobFlag.SUSPECT), int(JobFlag.RATED), int(JobFlag.FLOW)
 #: Seconds until a burst looks again that saw others set jobs free.

@@ -102,7 +102,7 @@ class HealthPage:
         self._thread.start()
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         if self._thread is not None:
             self._server.shutdown()
             self._thread.join(5)

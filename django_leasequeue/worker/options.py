@@ -46,7 +46,7 @@ def load_each(**given: Any) -> list[WorkerOptions]:
 
 
 def node_name() -> str:
-    """Return a new name for a worker: host, process, and chance, so that no two ever share one."""
+    """Return a new name for a worker: host, process id and a random part, so that no two workers share one."""
     host = socket.gethostname().encode()[:64].decode(errors="ignore")
     return f"{host}:{os.getpid()}:{secrets.token_hex(3)}"
 

@@ -75,7 +75,7 @@ class Worker:
 
     Args:
         options: what to do.
-        node: its name; by default made from host, process and chance.
+        node: its name; by default host, process id and a random part.
         handler: what runs the jobs; by default the one that the options name.
         recycles: whether a run that outlives its hard timeout ends the worker (a new process follows), or is given up.
     """

@@ -196,7 +196,7 @@ class LeaseIds(Field):
 
 
 def parse_lease(lease_id: Any) -> tuple[int, int]:
-    """Return the token and the job of a lease id; no token where it is of no lease."""
+    """Return (token, number) of a lease id; ``NO_TOKEN`` if the id names no lease."""
     if not isinstance(lease_id, str) or not _LEASE_ID.match(lease_id):
         raise invalid(f"A lease id is 'lease_' and hex digits, as a claim gave it; there is {str(lease_id)[:80]!r}.")
     try:

@@ -38,7 +38,7 @@ class SealWatcher:
         self._running = False
 
     def when(self, number: int) -> asyncio.Future[None]:
-        """Return a future that is done when ``number`` is sealed; cancel it to wait no more."""
+        """Return a future that is done when ``number`` is sealed; cancel it to stop waiting."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         heapq.heappush(self._waiting, (number, next(self._order), future))
         if not self._running:

@@ -89,7 +89,7 @@ class Command(LeaseQueueCommand):
             metavar="SECONDS",
             help=f"how long a stop waits for running jobs (default {default.drain_timeout:g})",
         )
-        add("--node", help="the worker's name (default: host, process number and chance)")
+        add("--node", help="the worker's name (default: host, process id and a random part)")
         add("--handler", metavar="PATH", help="dotted path of the class that runs jobs (default: Django tasks)")
         add(
             "--no-reaper", action="store_false", dest="reaper", default=None, help="leave the reaper's duties to others"
