@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
 from io import StringIO
@@ -340,3 +341,10 @@ def test_the_command_runs_the_pipeline(lake: Lake, tmp_path: Path, monkeypatch: 
     assert f"gold (tables): {len(TABLES)} in" in out.getvalue()
     call_command("leasequeue_lake", "report", "--lake", lake.root, "--output", str(tmp_path / "r"), stdout=out)
     assert (tmp_path / "r" / "report.html").exists()
+    page = Path(__file__).parents[2].joinpath("docs/reference/lake.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^\| `gold/(\w+)` \|.*\|(.*)\|$", page, re.MULTILINE)
+    told = {name: re.findall(r"`(\w+)`", key) for name, key in lines}
+    assert told.keys() == set(TABLES)
+    for name, key in told.items():
+        rows = lake.read(lake.gold(name))
+        assert rows.select(key).distinct().count() == rows.count() if key else rows.count() == 1, name
