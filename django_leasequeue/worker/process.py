@@ -189,6 +189,8 @@ def _start_again_and_again() -> int:
     environment = {**os.environ, autoreload.DJANGO_AUTORELOAD_ENV: "true"}
     while True:
         child = subprocess.Popen(autoreload.get_child_arguments(), env=environment, close_fds=False)  # nosec  # B603: our own command line
+        if signal.SIGTERM in asked:  # it came when there was no process to pass it on to
+            child.send_signal(signal.SIGTERM)
         code = child.wait()
         if asked or code == 0:
             return max(code, 0)
