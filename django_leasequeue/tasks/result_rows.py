@@ -176,7 +176,7 @@ def task_as_enqueued(
     }
     if isinstance(declared, LeaseQueueTask):
         own = _own_changes(declared, meta, max_attempts)
-        changed = tuple(name for name in OWN_FIELDS if name in own or name in declared.changed)
+        changed = tuple(name for name in (*OWN_FIELDS, "queue_name") if name in own or name in declared.changed)
         changes |= {**own, "changed": changed}
     return copy_with(declared, changes)
 

@@ -19,6 +19,7 @@ from django_leasequeue.tasks import (
     group,
     task,
 )
+from tests.tasks import django_api
 
 #: The environment variable with the folder of the oracle.
 FOLDER = "LEASEQUEUE_TEST_ORACLE"
@@ -207,6 +208,9 @@ def add_elsewhere() -> str | None:
     for name, options in (("inherits", {}), ("told", {"queue_name": "default"})):
         workflow.add(given.using(**options).s(name), name=name)
     workflow.add(at_home.s())
+    workflow.add(at_home.get_result(at_home.enqueue().id).task.s(), name="read")
+    workflow.add(django_api.nothing.s(), name="of Django")
+    workflow.add(django_api.nothing.using(queue_name="default").s(), name="of Django, told")
     return str(workflow.enqueue().id)
 
 

@@ -165,4 +165,7 @@ def test_steps_that_a_task_adds_are_in_its_queue_unless_its_code_names_one() -> 
         ("inherits", "other"),
         ("told", "default"),
         ("at_home", "default"),
+        ("read", "default"),
+        ("of Django", "other"),
+        ("of Django, told", "default"),
     ]
