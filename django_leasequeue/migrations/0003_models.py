@@ -75,6 +75,7 @@ def place(values):
 
 
 DUE = {**DELAYED, "available_at": "r.available_at"}
+ENDED = "(ARRAY['completed', 'failed', 'cancelled'])[r.state]"
 
 BY_NUMBER = f"""
 CREATE VIEW leasequeue_jobs AS
@@ -82,7 +83,7 @@ SELECT {COLUMNS.format(seq="j.seq", queue="j.queue_id", state="p.state")}
 FROM leasequeue_job j JOIN leasequeue_queue q ON q.id = j.queue_id
 LEFT JOIN leasequeue_member m ON m.seq = j.seq
 CROSS JOIN LATERAL (
-    SELECT (ARRAY['completed', 'failed', 'cancelled'])[r.state] AS state, {place(RESULT)}
+    SELECT {ENDED} AS state, {place(RESULT)}
     FROM leasequeue_jobresult r WHERE r.seq = j.seq
     UNION ALL
     SELECT CASE WHEN {OVER} THEN 'expired' ELSE 'ready' END, {place(READY)}
@@ -100,8 +101,8 @@ CROSS JOIN LATERAL (
 
 
 def branch(state, source, seq, queue, values, condition, *, live=True):
-    """Return the jobs of one state. The state is a constant: who asks for another one does not read the branch."""
-    columns = COLUMNS.format(seq=seq, queue=queue, state=f"'{state}'::text")
+    """Return the jobs of one place. Where the state is a constant, who asks for another one does not read the branch."""
+    columns = COLUMNS.format(seq=seq, queue=queue, state=f"({state})::text")
     # Jobs are looked up one by one, whatever the planner expects of the tables.
     return f"""SELECT {columns}
 FROM {source} CROSS JOIN LATERAL (SELECT * FROM leasequeue_job j WHERE j.seq = {seq} OFFSET 0) j
@@ -112,25 +113,25 @@ CROSS JOIN LATERAL (SELECT {place(values)}) p
 WHERE {condition}"""  # nosec  # B608: texts of this file
 
 
-def ended(state, number):
+def ended(state, condition):
     """Return the jobs that ended so."""
-    return branch(state, "leasequeue_jobresult r", "r.seq", "r.queue_id", RESULT, f"r.state = {number}", live=False)
+    return branch(state, "leasequeue_jobresult r", "r.seq", "r.queue_id", RESULT, condition, live=False)
 
 
 # A view for each place in which jobs of a state stand. Without a UNION, so that an order by its time goes by the index.
 PLACES = {
-    "completed": ended("completed", 1),
-    "failed": ended("failed", 2),
-    "cancelled": ended("cancelled", 3),
-    "cut_off": branch("cancelled", "leasequeue_delayed r", "r.seq", "r.queue_id", DELAYED, f"{CUT_OFF} AND {ALIVE}"),
-    "ready": branch("ready", "leasequeue_ready r", "r.seq", "r.queue_id", READY, ALIVE),
-    "expired": branch("expired", "leasequeue_ready r", "r.seq", "r.queue_id", READY, OVER),
-    "expired_delayed": branch("expired", "leasequeue_delayed r", "r.seq", "r.queue_id", DELAYED, OVER),
-    "delayed": branch("delayed", "leasequeue_delayed r", "r.seq", "r.queue_id", DUE, f"{TIMED} AND {ALIVE}"),
-    "waiting": branch("waiting", "leasequeue_delayed r", "r.seq", "r.queue_id", DELAYED, f"{HELD} AND {ALIVE}"),
-    "dead": branch("dead", "leasequeue_deadletter r", "r.seq", "r.queue_id", DEAD, "r.in_place", live=False),
+    "completed": ended("'completed'", "r.state = 1"),
+    "failed": ended("'failed'", "r.state = 2"),
+    "cancelled": ended("'cancelled'", "r.state = 3"),
+    "cut_off": branch("'cancelled'", "leasequeue_delayed r", "r.seq", "r.queue_id", DELAYED, f"{CUT_OFF} AND {ALIVE}"),
+    "ready": branch("'ready'", "leasequeue_ready r", "r.seq", "r.queue_id", READY, ALIVE),
+    "expired": branch("'expired'", "leasequeue_ready r", "r.seq", "r.queue_id", READY, OVER),
+    "expired_delayed": branch("'expired'", "leasequeue_delayed r", "r.seq", "r.queue_id", DELAYED, OVER),
+    "delayed": branch("'delayed'", "leasequeue_delayed r", "r.seq", "r.queue_id", DUE, f"{TIMED} AND {ALIVE}"),
+    "waiting": branch("'waiting'", "leasequeue_delayed r", "r.seq", "r.queue_id", DELAYED, f"{HELD} AND {ALIVE}"),
+    "dead": branch("'dead'", "leasequeue_deadletter r", "r.seq", "r.queue_id", DEAD, "r.in_place", live=False),
     "leased": branch(
-        "leased",
+        "'leased'",
         "leasequeue_claim c CROSS JOIN LATERAL unnest(c.seqs) AS u(seq)",
         "u.seq",
         "c.queue_id",
@@ -141,13 +142,17 @@ PLACES = {
 
 BY_STATE = ";\n".join(
     [f"CREATE VIEW leasequeue_jobs_{place} AS\n{rows}" for place, rows in PLACES.items()]
+    # Of all that ended, in the order of their times whatever their states.
+    + [f"CREATE VIEW leasequeue_jobs_ended AS\n{ended(ENDED, 'true')}"]
     + [
         "CREATE VIEW leasequeue_jobs_by_state AS\n"
         + "\nUNION ALL\n".join(f"SELECT * FROM leasequeue_jobs_{place}" for place in PLACES)  # nosec  # B608: names
     ]
 )
 
-DROP = ";\n".join(f"DROP VIEW leasequeue_jobs{view}" for view in ("_by_state", *(f"_{place}" for place in PLACES), ""))
+DROP = ";\n".join(
+    f"DROP VIEW leasequeue_jobs{view}" for view in ("_by_state", "_ended", *(f"_{place}" for place in PLACES), "")
+)
 
 
 class Migration(migrations.Migration):

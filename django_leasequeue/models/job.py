@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol
 
 from django.db import NotSupportedError, models
 from django.db.models.expressions import Col
-from django.db.models.lookups import Exact, In
+from django.db.models.lookups import Exact, In, IsNull, Lookup
 from django.db.models.sql import Query
 from django.db.models.sql.datastructures import BaseTable
 
@@ -37,6 +37,8 @@ OF_STATE = {
     state: f"leasequeue_jobs_{state}"
     for state in ("completed", "failed", "ready", "delayed", "waiting", "dead", "leased")
 }
+#: All jobs that ended and have the time of it, of any state.
+ENDED = "leasequeue_jobs_ended"
 
 
 class JobStatus(models.TextChoices):
@@ -97,8 +99,8 @@ class JobQuery(Query):
         query: Any = self
         for part in self.combined_queries:
             part.combined = True  # its rows are compared, which PlainJSONField asks for
-        if view := _view(self.where):
-            alias = self.get_initial_alias()
+        alias = self.get_initial_alias()
+        if view := _view(self.where, alias):
             base = self.alias_map[alias]
             if isinstance(base, BaseTable) and base.table_name == BY_NUMBER:
                 query = self.clone()
@@ -106,21 +108,29 @@ class JobQuery(Query):
         return super(JobQuery, query).get_compiler(using, connection, elide_empty)
 
 
-def _view(where: Any) -> str | None:
+def _view(where: Any, alias: str) -> str | None:
     """Return the view to read, if all rows are of some states, and are not looked for by number, key or tags anyway."""
     if where.connector != "AND" or where.negated:
         return None
     if any(isinstance(each, (TagExact, TagsContain)) for each in where.children):
         return None
-    values = {
-        getattr(getattr(each.lhs, "target", None), "column", ""): each.rhs
+    own = [
+        (each.lhs.target.column, each)
         for each in where.children
-        if isinstance(each, (Exact, In)) and each.rhs_is_direct_value()
-    }
+        if isinstance(each, Lookup) and isinstance(each.lhs, Col) and each.lhs.alias == alias
+    ]
+    values = {column: each.rhs for column, each in own if isinstance(each, (Exact, In)) and each.rhs_is_direct_value()}
     if "state" not in values or not values.keys().isdisjoint({"seq", "key", "workflow_id"}):
         return None
     states = [values["state"]] if isinstance(values["state"], str) else list(values["state"])
+    if _ended_at_a_time(own) and set(states) <= set(FINISHED):
+        return f"{BY_NUMBER}_{states[0]}" if len(states) == 1 else ENDED
     return OF_STATE.get(states[0], BY_STATE) if len(states) == 1 else BY_STATE
+
+
+def _ended_at_a_time(lookups: list[tuple[str | None, Lookup[Any]]]) -> bool:
+    """Return whether all rows have a time of their end: jobs that a failed workflow cut off have none."""
+    return any(column == "finished_at" and not (isinstance(each, IsNull) and each.rhs) for column, each in lookups)
 
 
 class JobQuerySet(ReadOnlyQuerySet["Job"]):

@@ -95,6 +95,10 @@ def test_both_views_say_the_same(life: dict[str, int]) -> None:
             assert cursor.fetchall() == []
         cursor.execute("SELECT count(*) FROM leasequeue_jobs")
         assert cursor.fetchone() == (len(life) + 3,)
+        ended = "SELECT {} FROM leasequeue_jobs{} WHERE finished_at IS NOT NULL AND state <> 'dead'"
+        one_view, other = ended.format(columns, "_ended"), ended.format(columns, "")
+        cursor.execute(f"({one_view} EXCEPT ALL {other}) UNION ALL ({other} EXCEPT ALL {one_view})")
+        assert cursor.fetchall() == []
 
 
 def test_querysets_that_speak(life: dict[str, int]) -> None:

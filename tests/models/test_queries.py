@@ -123,6 +123,7 @@ def jobs(ask: Callable[[World], Any], wanted: Callable[..., object]) -> Query:
     )
 
 
+#: As their results say it, from 1 on.
 ENDED = ("completed", "failed", "cancelled")
 
 
@@ -186,6 +187,7 @@ QUERIES: dict[str, Query] = {
     "what contains": jobs(lambda w: Job.objects.filter(kwargs__contains={"order_id": 1}), lambda r: r.order == 1),
     "by meta": jobs(lambda w: Job.objects.filter(meta__by="post"), lambda r: r.queue == "post"),
     "by a result": jobs(lambda w: Job.objects.filter(result__result__ok=True), lambda r: r.ok),
+    "by the state of a result": jobs(lambda w: Job.objects.filter(result__state=2), lambda r: r.state == "failed"),
     "results": (
         lambda w: sorted(JobResult.objects.filter(result__ok=False).values_list("job__pk", flat=True)),
         lambda w: w.pks(lambda r: r.ok is False),
@@ -243,6 +245,19 @@ QUERIES: dict[str, Query] = {
         lambda w: [job.finished_at for job in Job.objects.in_queue("mail").failed().order_by("-finished_at")],
         lambda w: sorted(Queue.objects.get(name="mail").results.filter(state=2).values_list("finished_at", flat=True))[
             ::-1
+        ],
+    ),
+    "ended since": (
+        lambda w: list(
+            Job.objects.finished()
+            .filter(finished_at__gte=w.clock.now - timedelta(minutes=15))
+            .order_by("finished_at", "pk")
+            .values_list("state", "pk")
+        ),
+        lambda w: [
+            (ENDED[r.state - 1], r.pk)
+            for r in sorted(ends(), key=lambda r: (r.finished_at, r.pk))
+            if r.finished_at >= w.clock.now - timedelta(minutes=15)
         ],
     ),
     "the first of each queue": jobs(

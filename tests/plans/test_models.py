@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from django_leasequeue.engine.pool import connect
 from django_leasequeue.models import Job, JobEvent, Queue, Workflow
 from tests.support.databases import empty_tables
 
-from .filling import DEAD, DONE, FRESH, IDS, LATER, LEASED, fill, fill_queues, fill_up
+from .filling import DEAD, DONE, FRESH, IDS, LATER, LEASED, NOW, fill, fill_queues, fill_up
 from .regimes import STATISTICS
 
 pytestmark = [pytest.mark.plans, pytest.mark.slow, pytest.mark.django_db]
@@ -29,6 +30,26 @@ KEYS = 200
 def newest(state: str, queue: str, order: str) -> Any:
     return Job.objects.filter(state=state, queue=IDS[queue]).order_by(order)[:20]
 
+
+def ended(jobs: Any) -> Any:
+    """Jobs of a queue with results of many times, of which the last 20 ended in the last second."""
+    return jobs.filter(queue=IDS["other"], finished_at__gt=NOW - timedelta(seconds=1)).order_by("-finished_at")
+
+
+#: As those below, with the index of the page of the models on the times of the ends.
+BY_TIME: dict[str, tuple[Callable[[], Any], int]] = {
+    "completed of a queue, the newest": (lambda: newest("completed", "other", "-finished_at"), 20),
+    "completed of a queue, the oldest": (lambda: newest("completed", "other", "finished_at"), 20),
+    "completed of a queue since": (lambda: ended(Job.objects.completed()), 20),
+    "finished of a queue since": (lambda: ended(Job.objects.finished()), 20),
+    "cancelled of a queue since": (lambda: ended(Job.objects.cancelled()), 20),
+    "finished of a queue, the newest": (
+        lambda: (
+            Job.objects.finished().filter(queue=IDS["other"], finished_at__isnull=False).order_by("-finished_at")[:20]
+        ),
+        20,
+    ),
+}
 
 #: What is asked, and how many rows are looked at to answer it.
 QUERIES: dict[str, tuple[Callable[[], Any], int]] = {
@@ -87,8 +108,8 @@ def filled(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterato
         connection.close()
 
 
-#: Where the tables were never analyzed it may cost more pages: all index entries or delayed jobs of the queue, or rows
-#: of the log.
+#: Where the tables were never analyzed it may cost more pages: all index entries, delayed jobs or results of the
+#: queue, or rows of the log.
 READY = 10_000
 NEVER_ANALYZED = {
     "ready of a queue": READY,
@@ -97,7 +118,15 @@ NEVER_ANALYZED = {
     "dead of a queue": 200,
     "delayed of a queue, the next": 200_000,
     "events of a job": 1_000,
+    "completed of a queue, the newest": 200_000,
+    "completed of a queue, the oldest": 200_000,
 }
+#: The planner knows nothing of the tables, or that new ones are empty.
+UNKNOWN = ("empty", "none")
+
+
+def bound(name: str, rows: int, statistics: str) -> int:
+    return 50 + 12 * rows + (NEVER_ANALYZED.get(name, 0) if statistics in UNKNOWN else 0)
 
 
 #: What the admin reads of one job; its events lie in rows of 1,000 jobs.
@@ -120,7 +149,7 @@ def pages_of(sql: str, params: Any = None) -> int:
     return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
 
 
-@pytest.mark.parametrize("statistics", ["full", "emptied", "none"])
+@pytest.mark.parametrize("statistics", ["full", "emptied", *UNKNOWN])
 def test_pages(filled: None, statistics: str) -> None:
     wrong = []
     with transaction.atomic():
@@ -130,7 +159,7 @@ def test_pages(filled: None, statistics: str) -> None:
         for name, (make, rows) in QUERIES.items():
             pages = pages_of(*make().query.sql_with_params())
             more = CLAIMS if "pk" in name or name == "newest" else 0
-            if pages > 50 + 12 * rows + more + (NEVER_ANALYZED.get(name, 0) if statistics == "none" else 0):
+            if pages > bound(name, rows, statistics) + more:
                 wrong.append(f"{name}: {pages} pages for {rows} rows")
         for name, read in SEEN.items():
             with CaptureQueriesContext(connection) as seen:
@@ -147,3 +176,32 @@ def test_pages(filled: None, statistics: str) -> None:
                     wrong.append(f"{name}: {pages} pages for {sql[:300]}")
         transaction.set_rollback(True)
     assert wrong == []
+
+
+#: Each second one of the results of a queue ended, most of them well; then twenty more in the last of all.
+ENDS = (
+    """INSERT INTO leasequeue_jobresult (seq, queue_id, claim, claimed_at, finished_at, expires_at, deliveries, state)
+    SELECT seq, queue_id, seq, %(now)s, %(now)s::timestamptz - CASE WHEN row > 20 THEN row ELSE 0 END * interval '1 s',
+        %(now)s, 1, (ARRAY[2, 3, 1, 1, 1, 1, 1, 1, 1, 1])[1 + row %% 10]
+    FROM (SELECT seq, queue_id, row_number() OVER (ORDER BY seq DESC) AS row FROM leasequeue_job
+        WHERE queue_id = %(other)s) j""",
+    "CREATE INDEX shop_job_ended ON leasequeue_jobresult (queue_id, finished_at)",
+    "ANALYZE leasequeue_jobresult",
+)
+
+
+@pytest.mark.parametrize("statistics", ["full", "emptied", *UNKNOWN])
+def test_pages_by_time(filled: None, statistics: str) -> None:
+    """It comes last: what it takes back stays in the tables as dead rows."""
+    pages = {}
+    with transaction.atomic():
+        with connection.cursor() as cursor:
+            for change in ENDS:
+                cursor.execute(change, {"now": NOW, "other": IDS["other"]})
+            for change in STATISTICS[statistics]:
+                cursor.execute(change)
+        for name, (make, _) in BY_TIME.items():
+            assert make(), name
+            pages[name] = pages_of(*make().query.sql_with_params())
+        transaction.set_rollback(True)
+    assert {name: seen for name, seen in pages.items() if seen > bound(name, BY_TIME[name][1], statistics)} == {}
