@@ -1,5 +1,7 @@
 """The models that projects query: two views with the same columns, and the relations between rows."""
 
+from datetime import UTC, datetime
+
 from django.db import migrations, models
 
 import django_leasequeue.models.fields
@@ -75,7 +77,7 @@ def place(values):
 
 
 DUE = {**DELAYED, "available_at": "r.available_at"}
-ENDED = "(ARRAY['completed', 'failed', 'cancelled'])[r.state]"
+RESULT_STATE = "(ARRAY['completed', 'failed', 'cancelled'])[r.state]"
 
 BY_NUMBER = f"""
 CREATE VIEW leasequeue_jobs AS
@@ -83,7 +85,7 @@ SELECT {COLUMNS.format(seq="j.seq", queue="j.queue_id", state="p.state")}
 FROM leasequeue_job j JOIN leasequeue_queue q ON q.id = j.queue_id
 LEFT JOIN leasequeue_member m ON m.seq = j.seq
 CROSS JOIN LATERAL (
-    SELECT {ENDED} AS state, {place(RESULT)}
+    SELECT {RESULT_STATE} AS state, {place(RESULT)}
     FROM leasequeue_jobresult r WHERE r.seq = j.seq
     UNION ALL
     SELECT CASE WHEN {OVER} THEN 'expired' ELSE 'ready' END, {place(READY)}
@@ -100,7 +102,7 @@ CROSS JOIN LATERAL (
 """  # nosec  # B608: texts of this file
 
 
-def branch(state, source, seq, queue, values, condition, *, live=True):
+def branch(state, source, seq, queue, values, condition, *, live="true"):
     """Return the jobs of one place. Where the state is a constant, who asks for another one does not read the branch."""
     columns = COLUMNS.format(seq=seq, queue=queue, state=f"({state})::text")
     # Jobs are looked up one by one, whatever the planner expects of the tables.
@@ -109,27 +111,34 @@ FROM {source} CROSS JOIN LATERAL (SELECT * FROM leasequeue_job j WHERE j.seq = {
 CROSS JOIN LATERAL (SELECT * FROM leasequeue_queue q WHERE q.id = j.queue_id OFFSET 0) q
 LEFT JOIN LATERAL (SELECT * FROM leasequeue_member m WHERE m.seq = j.seq OFFSET 0) m ON true
 CROSS JOIN LATERAL (SELECT {place(values)}) p
-{ATTEMPT.format(live=str(live).lower())}
+{ATTEMPT.format(live=live)}
 WHERE {condition}"""  # nosec  # B608: texts of this file
 
 
-def ended(state, condition):
+def ended(state, condition, source="leasequeue_jobresult r"):
     """Return the jobs that ended so."""
-    return branch(state, "leasequeue_jobresult r", "r.seq", "r.queue_id", RESULT, condition, live=False)
+    return branch(state, source, "r.seq", "r.queue_id", RESULT, condition, live="r.finished_at IS NULL")
 
+
+# Tables without their jobs, so that an order of both by number or time is merged from their indexes.
+ENDED = f"""(
+    SELECT seq, queue_id, state, claimed_at, finished_at, expires_at, deliveries, node, claim, error_type, error, fingerprint
+    FROM leasequeue_jobresult
+    UNION ALL
+    SELECT seq, queue_id, 3::smallint, NULL, NULL, expires_at, deliveries, NULL, NULL, NULL, NULL, NULL
+    FROM leasequeue_delayed r WHERE {CUT_OFF} AND {ALIVE}) r"""  # nosec  # B608: texts of this file
 
 # A view for each place in which jobs of a state stand. Without a UNION, so that an order by its time goes by the index.
 PLACES = {
     "completed": ended("'completed'", "r.state = 1"),
     "failed": ended("'failed'", "r.state = 2"),
-    "cancelled": ended("'cancelled'", "r.state = 3"),
-    "cut_off": branch("'cancelled'", "leasequeue_delayed r", "r.seq", "r.queue_id", DELAYED, f"{CUT_OFF} AND {ALIVE}"),
+    "cancelled": ended("'cancelled'", "r.state = 3", ENDED),
     "ready": branch("'ready'", "leasequeue_ready r", "r.seq", "r.queue_id", READY, ALIVE),
     "expired": branch("'expired'", "leasequeue_ready r", "r.seq", "r.queue_id", READY, OVER),
     "expired_delayed": branch("'expired'", "leasequeue_delayed r", "r.seq", "r.queue_id", DELAYED, OVER),
     "delayed": branch("'delayed'", "leasequeue_delayed r", "r.seq", "r.queue_id", DUE, f"{TIMED} AND {ALIVE}"),
     "waiting": branch("'waiting'", "leasequeue_delayed r", "r.seq", "r.queue_id", DELAYED, f"{HELD} AND {ALIVE}"),
-    "dead": branch("'dead'", "leasequeue_deadletter r", "r.seq", "r.queue_id", DEAD, "r.in_place", live=False),
+    "dead": branch("'dead'", "leasequeue_deadletter r", "r.seq", "r.queue_id", DEAD, "r.in_place", live="false"),
     "leased": branch(
         "'leased'",
         "leasequeue_claim c CROSS JOIN LATERAL unnest(c.seqs) AS u(seq)",
@@ -142,8 +151,7 @@ PLACES = {
 
 BY_STATE = ";\n".join(
     [f"CREATE VIEW leasequeue_jobs_{place} AS\n{rows}" for place, rows in PLACES.items()]
-    # Of all that ended, in the order of their times whatever their states.
-    + [f"CREATE VIEW leasequeue_jobs_ended AS\n{ended(ENDED, 'true')}"]
+    + [f"CREATE VIEW leasequeue_jobs_finished AS\n{ended(RESULT_STATE, 'true', ENDED)}"]
     + [
         "CREATE VIEW leasequeue_jobs_by_state AS\n"
         + "\nUNION ALL\n".join(f"SELECT * FROM leasequeue_jobs_{place}" for place in PLACES)  # nosec  # B608: names
@@ -151,7 +159,7 @@ BY_STATE = ";\n".join(
 )
 
 DROP = ";\n".join(
-    f"DROP VIEW leasequeue_jobs{view}" for view in ("_by_state", "_ended", *(f"_{place}" for place in PLACES), "")
+    f"DROP VIEW leasequeue_jobs{view}" for view in ("_by_state", "_finished", *(f"_{place}" for place in PLACES), "")
 )
 
 
@@ -261,6 +269,14 @@ class Migration(migrations.Migration):
                 condition=models.Q(("state", 1), _negated=True),
                 fields=["queue", "finished_at"],
                 name="leasequeue_result_failed",
+            ),
+        ),
+        migrations.AddIndex(
+            model_name="delayed",
+            index=models.Index(
+                condition=models.Q(("available_at__gte", datetime(9001, 1, 1, tzinfo=UTC))),
+                fields=["seq"],
+                name="leasequeue_delayed_cut_off",
             ),
         ),
     ]

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol
 
 from django.db import NotSupportedError, models
 from django.db.models.expressions import Col
-from django.db.models.lookups import Exact, In, IsNull, Lookup
+from django.db.models.lookups import Exact, In
 from django.db.models.sql import Query
 from django.db.models.sql.datastructures import BaseTable
+from django.db.models.sql.where import AND, XOR, WhereNode
 
 from .base import ReadOnlyModel, ReadOnlyQuerySet
 from .fields import PlainJSONField, SameNumber, TagExact, TagsContain, TagsField
@@ -32,13 +33,12 @@ class _Named(Protocol):
 
 #: The same rows and columns twice: the one looks at each job where it stands, the other reads the tables of the states.
 BY_NUMBER, BY_STATE = "leasequeue_jobs", "leasequeue_jobs_by_state"
-#: States of which all jobs stand in one place have a view of their own, whose rows come in an order that is asked for.
+#: States with a view of their own, whose rows come in an order that is asked for; so have those of FINISHED together.
 OF_STATE = {
     state: f"leasequeue_jobs_{state}"
-    for state in ("completed", "failed", "ready", "delayed", "waiting", "dead", "leased")
+    for state in ("completed", "failed", "cancelled", "ready", "delayed", "waiting", "dead", "leased")
 }
-#: All jobs that ended and have the time of it, of any state.
-ENDED = "leasequeue_jobs_ended"
+OF_FINISHED = "leasequeue_jobs_finished"
 
 
 class JobStatus(models.TextChoices):
@@ -110,27 +110,41 @@ class JobQuery(Query):
 
 def _view(where: Any, alias: str) -> str | None:
     """Return the view to read, if all rows are of some states, and are not looked for by number, key or tags anyway."""
-    if where.connector != "AND" or where.negated:
+    states = _states(where, alias)
+    if states is None or _is_sought(where, alias):
         return None
-    if any(isinstance(each, (TagExact, TagsContain)) for each in where.children):
-        return None
-    own = [
-        (each.lhs.target.column, each)
-        for each in where.children
-        if isinstance(each, Lookup) and isinstance(each.lhs, Col) and each.lhs.alias == alias
-    ]
-    values = {column: each.rhs for column, each in own if isinstance(each, (Exact, In)) and each.rhs_is_direct_value()}
-    if "state" not in values or not values.keys().isdisjoint({"seq", "key", "workflow_id"}):
-        return None
-    states = [values["state"]] if isinstance(values["state"], str) else list(values["state"])
-    if _ended_at_a_time(own) and set(states) <= set(FINISHED):
-        return f"{BY_NUMBER}_{states[0]}" if len(states) == 1 else ENDED
-    return OF_STATE.get(states[0], BY_STATE) if len(states) == 1 else BY_STATE
+    if len(states) == 1:
+        return OF_STATE.get(next(iter(states)), BY_STATE)
+    return OF_FINISHED if states <= set(FINISHED) else BY_STATE
 
 
-def _ended_at_a_time(lookups: list[tuple[str | None, Lookup[Any]]]) -> bool:
-    """Return whether all rows have a time of their end: jobs that a failed workflow cut off have none."""
-    return any(column == "finished_at" and not (isinstance(each, IsNull) and each.rhs) for column, each in lookups)
+def _states(node: Any, alias: str) -> set[Any] | None:
+    """Return the states that a condition leaves; ``None``: it does not say."""
+    if not isinstance(node, WhereNode):
+        named = isinstance(node, (Exact, In)) and node.rhs_is_direct_value() and _column(node, alias) == "state"
+        return None if not named else {node.rhs} if isinstance(node, Exact) else set(node.rhs)
+    found = [_states(child, alias) for child in node.children]
+    told = [states for states in found if states is not None]
+    if node.negated or not told or node.connector == XOR:
+        return None
+    if node.connector == AND:
+        return set.intersection(*told)
+    return set.union(*told) if len(told) == len(found) else None
+
+
+def _is_sought(node: Any, alias: str) -> bool:
+    """Return whether rows are looked for by number, key, workflow or tags."""
+    if isinstance(node, WhereNode):
+        return any(_is_sought(child, alias) for child in node.children)
+    if isinstance(node, (TagExact, TagsContain)):
+        return True
+    equal = isinstance(node, (Exact, In)) and node.rhs_is_direct_value()
+    return equal and _column(node, alias) in ("seq", "key", "workflow_id")
+
+
+def _column(lookup: Any, alias: str) -> str | None:
+    """Return the column of the job that is compared; other tables have such columns, too."""
+    return lookup.lhs.target.column if isinstance(lookup.lhs, Col) and lookup.lhs.alias == alias else None
 
 
 class JobQuerySet(ReadOnlyQuerySet["Job"]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import ClassVar
 
 import pgtrigger
@@ -16,6 +17,9 @@ from .queue import Queue
 
 #: What enqueue wrote stays: another payload is another job (the edit of a dead letter makes one).
 FROZEN = ("seq", "queue_id", "rank", "name", "tag", "data", "meta", "body", "origin", "created_at")
+
+#: From this time on stand the jobs of which others before them in their workflow failed or were cancelled.
+CUT_OFF = datetime(9001, 1, 1, tzinfo=UTC)
 
 #: Each statement of ours that deletes jobs marks itself; the mark is worth nothing to a later one of the same
 #: transaction. One look for a statement, none for a row.
@@ -249,6 +253,8 @@ class Delayed(ReadOnlyModel):
                 fields=["queue", "expires_at"], name="leasequeue_delayed_expires", condition=Q(expires_at__isnull=False)
             ),
             models.Index(fields=["queue", "tag"], name="leasequeue_delayed_tag", condition=Q(tag__isnull=False)),
+            # Jobs that others before them in their workflow cut off: few, and shown with what ended.
+            models.Index(fields=["seq"], name="leasequeue_delayed_cut_off", condition=Q(available_at__gte=CUT_OFF)),
         ]
 
     def __str__(self) -> str:

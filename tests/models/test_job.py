@@ -95,8 +95,8 @@ def test_both_views_say_the_same(life: dict[str, int]) -> None:
             assert cursor.fetchall() == []
         cursor.execute("SELECT count(*) FROM leasequeue_jobs")
         assert cursor.fetchone() == (len(life) + 3,)
-        ended = "SELECT {} FROM leasequeue_jobs{} WHERE finished_at IS NOT NULL AND state <> 'dead'"
-        one_view, other = ended.format(columns, "_ended"), ended.format(columns, "")
+        finished = "SELECT {} FROM leasequeue_jobs{} WHERE state IN ('completed', 'failed', 'cancelled')"
+        one_view, other = finished.format(columns, "_finished"), finished.format(columns, "")
         cursor.execute(f"({one_view} EXCEPT ALL {other}) UNION ALL ({other} EXCEPT ALL {one_view})")
         assert cursor.fetchall() == []
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from django.db import connection, transaction
+from django.db.models import Q
 from django.test.utils import CaptureQueriesContext
 from pytest_django.plugin import DjangoDbBlocker
 
@@ -69,6 +70,10 @@ QUERIES: dict[str, tuple[Callable[[], Any], int]] = {
     "leased": (lambda: Job.objects.leased()[:20], 20),
     "completed": (lambda: Job.objects.filter(state="completed")[:20], 20),
     "finished": (lambda: Job.objects.finished()[:20], 20),
+    "cancelled": (lambda: Job.objects.cancelled()[:20], 20),
+    "finished, the newest": (lambda: Job.objects.finished().order_by("-pk")[:20], 20),
+    "finished, the oldest": (lambda: Job.objects.finished().order_by("pk")[:20], 20),
+    "either of two states": (lambda: Job.objects.filter(Q(state="dead") | Q(state="failed"))[:20], 20),
     "failed of a queue": (lambda: Job.objects.filter(state="failed", queue_id=IDS["other"])[:20], 20),
     "failed of a queue, the newest": (lambda: newest("failed", "busy", "-finished_at"), 20),
     "dead of a queue, the newest": (lambda: newest("dead", "morgue", "-finished_at"), 20),
@@ -118,6 +123,8 @@ NEVER_ANALYZED = {
     "dead of a queue": 200,
     "delayed of a queue, the next": 200_000,
     "events of a job": 1_000,
+    "either of two states": 20_000,
+    "cancelled": 20_000,
     "completed of a queue, the newest": 200_000,
     "completed of a queue, the oldest": 200_000,
 }
