@@ -213,8 +213,12 @@ class Worker:
     # Running jobs.
 
     def _begin(self, job: ClientJob) -> None:
-        # A job that comes again while a run whose lease was lost still goes on: never twice at once in one worker.
-        before = [task for other, task in self._running.items() if other.seq == job.seq]
+        # A job comes again when its lease was over; a heartbeat's answer has its number, and would keep the former
+        # delivery as well. That one's run may go on for a while: never twice at once in one worker.
+        before = []
+        for other in [other for other in self._running if other.seq == job.seq]:
+            before.append(self._running[other])
+            other.lose()
         self._leases.take(job)
         task = asyncio.ensure_future(self._run_one(job, before))
         self._running[job] = task

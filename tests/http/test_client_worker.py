@@ -306,6 +306,27 @@ def test_a_job_whose_push_was_held_up_is_not_started(client: Client, server: Ser
                 client.ack(queue, "other", taken)
 
 
+@pytest.mark.slow
+def test_of_two_deliveries_of_a_job_that_were_held_up_only_the_later_starts(
+    client: Client, server: Server, queue: str
+) -> None:
+    """A heartbeat names jobs by their numbers: the answer for the later delivery is none for the earlier one."""
+    seen: list[int] = []
+    with Proxy("127.0.0.1", server.port) as proxy:
+        with Client(f"http://{proxy.host}:{proxy.port}/v0") as through:
+            worker = Worker(through, queue, lambda job: seen.append(job.deliveries), node="slow", lease_ms=1_000)
+            with running(worker):
+                eventually(lambda: proxy.accepted > 0)
+                proxy.hang(answers_only=True)
+                client.produce(queue, [Record(1)])
+                jobs = LiveJob.objects.filter(queue__name=queue, deadline__isnull=False)
+                eventually(jobs.filter(deliveries__gt=1).exists)
+                proxy.heal()
+                eventually(empty(client, queue))
+    assert len(seen) == 1
+    assert seen[0] > 1
+
+
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_stop_waits_for_running_jobs_and_takes_no_more(client: Client, queue: str, stream: bool) -> None:
     began, go_on = threading.Event(), threading.Event()
