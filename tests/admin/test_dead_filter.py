@@ -45,12 +45,10 @@ def test_the_dash_stands_for_the_empty_project_and_fingerprint() -> None:
 @pytest.mark.parametrize(
     ("text", "ago"),
     [
-        ("90min", timedelta(minutes=90)),
-        ("2h", timedelta(hours=2)),
-        ("7d ago", timedelta(days=7)),
+        ("90min", timedelta(minutes=90)), ("2h", timedelta(hours=2)), ("7d ago", timedelta(days=7)),
         ("30 s", timedelta(seconds=30)),
     ],
-)
+)  # fmt: skip
 def test_times_ago(text: str, ago: timedelta) -> None:
     assert from_query(f"since={text}").since == NOW - ago
 

@@ -110,11 +110,9 @@ def test_what_is_wrong_is_said() -> None:
     graves()
     bury(1)
     for words, message in (
-        (["list", "--since", "yesterday"], "how long ago"),
-        (["list", "--after", "x"], "cursor"),
-        (["redrive", "--to", "nowhere", "--yes"], "no queue"),
-        (["retry", "--rate", "0", "--yes"], "rate"),
-    ):
+        (["list", "--since", "yesterday"], "how long ago"), (["list", "--after", "x"], "cursor"),
+        (["redrive", "--to", "nowhere", "--yes"], "no queue"), (["retry", "--rate", "0", "--yes"], "rate"),
+    ):  # fmt: skip
         with pytest.raises(CommandError, match=message):
             run(*words)
     start("retry")

@@ -118,10 +118,8 @@ class TestEveryState:
     def test_what_is_wrong_is_said(self, jobs: dict[str, int], client: Client) -> None:
         url = reverse("admin:leasequeue_job_changelist")
         for query, words in {
-            "queue=none": "no queue none",
-            "since=soon": "is a time",
-            "state=odd": "state is one of any",
-        }.items():
+            "queue=none": "no queue none", "since=soon": "is a time", "state=odd": "state is one of any",
+        }.items():  # fmt: skip
             assert words in client.get(f"{url}?{query}").content.decode(), query
         stranger = signed_in("view_job", name="stranger")
         assert "may not see payloads" in stranger.get(f"{url}?payload=data.a = 1").content.decode()

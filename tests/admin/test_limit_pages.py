@@ -191,10 +191,8 @@ class TestCommand:
         assert command("set", "customer", "--unlimited") == "rate: 10 -> null\nper_ms: 500 -> null\nburst: 2 -> 0\n"
         assert "customer  everything  operator" in command("list")
         assert [line[:2] for line in lines()] == [
-            ("set_limit", "command"),
-            ("reset_limit", "command"),
-            ("set_limit", "command"),
-        ]
+            ("set_limit", "command"), ("reset_limit", "command"), ("set_limit", "command"),
+        ]  # fmt: skip
 
     @pytest.mark.parametrize(
         ("words", "message"),

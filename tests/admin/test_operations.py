@@ -334,16 +334,11 @@ class TestStart:
         make("spare")
         make("records", type="log")
         for kind, options, words in (
-            ("explode", {}, "one of retry"),
-            ("discard", {}, "reason"),
-            ("discard", {"reason": "  "}, "reason"),
-            ("redrive", {}, "needs the name"),
-            ("retry", {"to": "spare"}, "needs the name"),
-            ("retry", {"rate": 0}, "rate"),
-            ("retry", {"rate": 1e9}, "rate"),
-            ("retry", {"jitter_ms": -1}, "jitter_ms"),
+            ("explode", {}, "one of retry"), ("discard", {}, "reason"), ("discard", {"reason": "  "}, "reason"),
+            ("redrive", {}, "needs the name"), ("retry", {"to": "spare"}, "needs the name"),
+            ("retry", {"rate": 0}, "rate"), ("retry", {"rate": 1e9}, "rate"), ("retry", {"jitter_ms": -1}, "jitter_ms"),
             ("retry", {"seqs": range(10_001)}, "10,000"),
-        ):
+        ):  # fmt: skip
             with pytest.raises(InvalidOption, match=words):
                 start(kind, **options)
         with pytest.raises(QueueNotFound):

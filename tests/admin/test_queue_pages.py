@@ -67,12 +67,8 @@ class TestQueuePage:
         page = look(client, "leasequeue_queue_change", queue)
         # By now the delayed ones are due and the one lease is over: what a claim could take counts as ready.
         for words in (
-            "ready 5",
-            "delayed 0",
-            "in flight 0",
-            "oldest ready 1 min 30 s ago",
-            "completed 2 jobs, last 1 h",
-        ):
+            "ready 5", "delayed 0", "in flight 0", "oldest ready 1 min 30 s ago", "completed 2 jobs, last 1 h",
+        ):  # fmt: skip
             assert words in page.text, words
         assert "wait p50 / p99 30 s / 30 s from ready to claimed, last 1 h" in page.text
         for chart in ("throughput", "waits", "depths"):
@@ -162,10 +158,8 @@ class TestOptions:
         assert self.send(client, queue, max_deliveries=9, dead_letter="graves", log_enqueued=False).status_code == 302
         info = engine.run(engine.get("work"))
         assert (info.config["max_deliveries"], info.config["dead_letter"], info.config["log_enqueued"]) == (
-            9,
-            "graves",
-            False,
-        )
+            9, "graves", False,
+        )  # fmt: skip
         assert OperatorAction.objects.get().detail == {
             "changed": {"dead_letter": ["self", "graves"], "log_enqueued": [True, False], "max_deliveries": [5, 9]}
         }
@@ -178,12 +172,10 @@ class TestOptions:
             ({"dead_letter": "not a name"}, "dead_letter must be 1 to 255"),
             ({"dead_letter": "work"}, "must be another topic"),
             ({"priority_min": 9, "priority_max": 1}, "priority_min must not be above"),
-            ({"backoff": "nonsense"}, "Select a valid choice"),
-            ({"metadata": "{"}, "This is not JSON"),
-            ({"metadata": "[1]"}, "metadata must be an object"),
-            ({"serializer": "a b"}, "serializer must be a name"),
+            ({"backoff": "nonsense"}, "Select a valid choice"), ({"metadata": "{"}, "This is not JSON"),
+            ({"metadata": "[1]"}, "metadata must be an object"), ({"serializer": "a b"}, "serializer must be a name"),
         ],
-    )
+    )  # fmt: skip
     def test_what_is_not_allowed_is_said_and_changes_nothing(
         self, client: Client, change: dict[str, Any], words: str
     ) -> None:
@@ -220,12 +212,10 @@ class TestSteering:
     @pytest.mark.parametrize(
         "data",
         [
-            {"states": ["ready"]},
-            {"states": ["ready"], "typed": "Work"},
-            {"typed": "work"},
+            {"states": ["ready"]}, {"states": ["ready"], "typed": "Work"}, {"typed": "work"},
             {"states": ["leased"], "typed": "work"},
         ],
-    )
+    )  # fmt: skip
     def test_a_purge_that_is_not_confirmed_removes_nothing(self, client: Client, data: dict[str, Any]) -> None:
         queue = make()
         put(3)
@@ -274,25 +264,17 @@ class TestLists:
         sample()
         page = look(client, "leasequeue_overview")
         for words in (
-            "queues 2",
-            "ready 2",
-            "in flight 1 jobs, now",
-            "1 job running",
-            "worker-1",
-            "busy",
-            "idle",
+            "queues 2", "ready 2", "in flight 1 jobs, now", "1 job running", "worker-1", "busy", "idle",
             "No reaper leads",
-        ):
+        ):  # fmt: skip
             assert words in page.text, words
         assert [attrs["id"] for tag, attrs in page.tags if "data-lq-refresh" in attrs] == ["overview"]
 
     def test_an_empty_database_is_no_trouble(self, client: Client) -> None:
         for name in (
-            "leasequeue_overview",
-            "leasequeue_queue_changelist",
-            "leasequeue_worker_changelist",
+            "leasequeue_overview", "leasequeue_queue_changelist", "leasequeue_worker_changelist",
             "leasequeue_job_changelist",
-        ):
+        ):  # fmt: skip
             look(client, name)
 
 

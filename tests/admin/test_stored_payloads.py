@@ -127,13 +127,9 @@ def letters(payloads: list[tuple[str, str]]) -> list[int]:
 def look_everywhere(people: dict[str, Client], seqs: list[int], test: str) -> None:
     query = urlencode({"payload": test})
     for path in (
-        "/v0/dead-letters",
-        "/v0/dead-letters?with_payload=true",
-        f"/v0/dead-letters?with_payload=true&{query}",
-        "/v0/dead-letters/groups",
-        f"/v0/dead-letters/groups?{query}",
-        *(f"/v0/dead-letters/{seq}" for seq in seqs),
-    ):
+        "/v0/dead-letters", "/v0/dead-letters?with_payload=true", f"/v0/dead-letters?with_payload=true&{query}",
+        "/v0/dead-letters/groups", f"/v0/dead-letters/groups?{query}", *(f"/v0/dead-letters/{seq}" for seq in seqs),
+    ):  # fmt: skip
         answer = Client().get(path)
         assert answer.status_code == 200, path
         strict(answer.content.decode())

@@ -183,10 +183,8 @@ class TestActs:
         assert "Ready again: 2 of the dead letters of report" in act(client, uid, "retry")
         line = OperatorAction.objects.get()
         assert (line.action, sorted(line.seqs), line.counts) == (
-            "retry_workflow",
-            sorted(job.seq for job in jobs),
-            {"done": 2},
-        )
+            "retry_workflow", sorted(job.seq for job in jobs), {"done": 2},
+        )  # fmt: skip
         finish(*claim(2))
         finish(*claim(1))
         assert claim(10) == []

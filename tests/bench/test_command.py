@@ -37,14 +37,12 @@ def debug(settings: Any) -> None:
     ("arguments", "words"),
     [
         (["--modes", "claim,fly"], "fly is not a mode; the modes are enqueue, single"),
-        (["--modes", ","], "nothing is not a mode"),
-        (["--size", "99"], "from 100 to 1,000,000; it is 99"),
-        (["--size", "many"], "'many' is not a whole number"),
-        (["--rounds", "0"], "from 1 to 100; it is 0"),
+        (["--modes", ","], "nothing is not a mode"), (["--size", "99"], "from 100 to 1,000,000; it is 99"),
+        (["--size", "many"], "'many' is not a whole number"), (["--rounds", "0"], "from 1 to 100; it is 0"),
         (["--json", "/nowhere/at/all.json"], "The report cannot be written"),
         (["--database", "other"], "There is no database 'other'"),
     ],
-)
+)  # fmt: skip
 def test_bad_arguments_are_refused(arguments: list[str], words: str) -> None:
     with pytest.raises(CommandError, match=words.replace("(", r"\(")):
         bench(*arguments)

@@ -73,12 +73,8 @@ def person(address: str, transactional_db: None) -> Iterator[Person]:
     options = webdriver.ChromeOptions()
     options.binary_location = str(CHROMIUM)
     for argument in (
-        "--headless=new",
-        "--no-sandbox",
-        "--disable-dev-shm-usage",
-        "--window-size=1280,900",
-        "--lang=en",
-    ):
+        "--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--window-size=1280,900", "--lang=en",
+    ):  # fmt: skip
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(executable_path=str(DRIVER)))
@@ -92,11 +88,9 @@ def person(address: str, transactional_db: None) -> Iterator[Person]:
 def reaper(subprocess_env: dict[str, str]) -> Iterator[None]:
     """A running reaper: it carries out operations."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "django", "runreaper"],
-        env=subprocess_env,
-        stdout=subprocess.DEVNULL,
+        [sys.executable, "-m", "django", "runreaper"], env=subprocess_env, stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-    )
+    )  # fmt: skip
     try:
         yield
     finally:

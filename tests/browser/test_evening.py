@@ -73,12 +73,8 @@ def test_an_evening_on_call(person: Person, reaper: None, trouble: dict[str, lis
     person.check()
     person.choose(f"//th/a[text()='{first}']")
     for words in (
-        "Attempt 2",
-        "Attempt 1",
-        "card was declined",
-        "another error: shop.Busy → shop.Declined",
-        "Timeline",
-    ):
+        "Attempt 2", "Attempt 1", "card was declined", "another error: shop.Busy → shop.Declined", "Timeline",
+    ):  # fmt: skip
         assert words in person.text
     person.check("job")
 
@@ -154,14 +150,10 @@ def test_pages_of_queues_and_workers_have_no_barriers(person: Person, trouble: d
     person.sign_in("oncall", "evening")
     queue = StoredJob.objects.filter(pk=trouble["shop"][0]).values_list("queue_id", flat=True).get()
     for name, args, picture in (
-        ("queue_changelist", [], None),
-        ("queue_change", [queue], "queue"),
-        ("queue_options", [queue], None),
-        ("job_changelist", [], None),
-        ("worker_changelist", [], None),
-        ("bulkoperation_changelist", [], None),
+        ("queue_changelist", [], None), ("queue_change", [queue], "queue"), ("queue_options", [queue], None),
+        ("job_changelist", [], None), ("worker_changelist", [], None), ("bulkoperation_changelist", [], None),
         ("recurringtask_changelist", [], None),
-    ):
+    ):  # fmt: skip
         person.open(reverse(f"admin:leasequeue_{name}", args=args))
         person.check(picture)
     person.open(reverse("admin:leasequeue_job_changelist", query={"queue": queue}))

@@ -229,11 +229,9 @@ class TestAfterExecution:
                 return buffer.decode().split()
 
         queue = Queue(
-            "jobs",
-            payload_serde=Words(),
-            result_serde=Words(),
+            "jobs", payload_serde=Words(), result_serde=Words(),
             after_execution=lambda context: context.result.extend(context.payload),
-        )
+        )  # fmt: skip
         queue.execute(lambda job: ["a"])
         with queue:
             assert queue.enqueue_and_wait("id", ["b", "c"]) == ["a", "b", "c"]

@@ -161,10 +161,8 @@ class TestDumps:
         state = QueueState((self.JOB,), 7, complete=False)
         assert state.model_dump() == {"jobs": (self.JOB.model_dump(),), "version": 7, "complete": False}
         assert json.loads(state.model_dump_json()) == {
-            "jobs": [self.JOB.model_dump(mode="json")],
-            "version": 7,
-            "complete": False,
-        }
+            "jobs": [self.JOB.model_dump(mode="json")], "version": 7, "complete": False,
+        }  # fmt: skip
 
 
 def each(call: Any, *values: Any) -> list[tuple[Any, Any]]:

@@ -31,13 +31,10 @@ JOB_QUEUE = {
     "Queue": "start stop enqueue enqueue_and_wait cancel get_result get_status update_result_ttl execute on"
     " payload_serde result_serde worker_id concurrency blockTimeout max_retries visibility_timeout processingQueueTTL"
     " result_ttl after_execution logger",
-    "Reaper": "start stop on leaderElection",
-    "Job": "id payload attempts signal",
-    "MessageStatus": "id state created_at attempts result error",
-    "EnqueueResult": "status existing_state result",
-    "AbortSignal": "aborted reason",
-    "JsonSerde": "serialize deserialize",
-}
+    "Reaper": "start stop on leaderElection", "Job": "id payload attempts signal",
+    "MessageStatus": "id state created_at attempts result error", "EnqueueResult": "status existing_state result",
+    "AbortSignal": "aborted reason", "JsonSerde": "serialize deserialize",
+}  # fmt: skip
 
 
 def has(owner: Any, name: str) -> bool:
@@ -64,22 +61,15 @@ def test_a_name_is_there_or_the_page_says_why_not(modules: list[Any], page: str,
 
 #: Calls as the originals' documents write them: what is called, positional arguments, names of keyword arguments.
 CALLS: list[tuple[Any, int, str]] = [
-    (jqueue.BrokerQueue, 2, ""),
-    (jqueue.DirectQueue, 1, ""),
-    (jqueue.HeartbeatManager, 3, ""),
-    (jqueue.HeartbeatManager, 2, "interval"),
-    (jqueue.DirectQueue.enqueue, 4, ""),
-    (jqueue.DirectQueue.enqueue, 2, "payload priority"),
-    (jqueue.BrokerQueue.dequeue, 2, "batch_size"),
-    (jqueue.DirectQueue.requeue_stale, 1, "timeout"),
-    (jqueue.DirectQueue.nack, 1, "job_id"),
-    (jqueue.QueueState.queued_jobs, 1, "entrypoint"),
-    (jqueue.Job, 7, ""),
-    (jqueue.Job.new, 3, ""),
+    (jqueue.BrokerQueue, 2, ""), (jqueue.DirectQueue, 1, ""), (jqueue.HeartbeatManager, 3, ""),
+    (jqueue.HeartbeatManager, 2, "interval"), (jqueue.DirectQueue.enqueue, 4, ""),
+    (jqueue.DirectQueue.enqueue, 2, "payload priority"), (jqueue.BrokerQueue.dequeue, 2, "batch_size"),
+    (jqueue.DirectQueue.requeue_stale, 1, "timeout"), (jqueue.DirectQueue.nack, 1, "job_id"),
+    (jqueue.QueueState.queued_jobs, 1, "entrypoint"), (jqueue.Job, 7, ""), (jqueue.Job.new, 3, ""),
     (jobqueue.Queue, 1, "worker_id concurrency max_retries visibility_timeout result_ttl payload_serde result_serde"),
     (jobqueue.Queue.enqueue, 3, "max_attempts result_ttl"),
     (jobqueue.Queue.enqueue_and_wait, 3, "timeout max_attempts result_ttl"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("function", "positional", "names"), CALLS)

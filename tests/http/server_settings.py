@@ -15,10 +15,8 @@ LEASEQUEUE = {
 }
 STORAGES = {**global_settings.STORAGES, **json.loads(os.environ.get("LEASEQUEUE_TEST_STORAGES", "{}"))}
 LOGGING = {
-    "version": 1,
-    "disable_existing_loggers": False,
-    "handlers": {"console": {"class": "logging.StreamHandler"}},
+    "version": 1, "disable_existing_loggers": False, "handlers": {"console": {"class": "logging.StreamHandler"}},
     "loggers": {
         "django_leasequeue": {"handlers": ["console"], "level": os.environ.get("LEASEQUEUE_TEST_LOG", "WARNING")}
     },
-}
+}  # fmt: skip

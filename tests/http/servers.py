@@ -51,13 +51,11 @@ class Server:
         self.process = subprocess.Popen(
             command,
             env={
-                **environment,
-                "DJANGO_SETTINGS_MODULE": "tests.http.server_settings",
+                **environment, "DJANGO_SETTINGS_MODULE": "tests.http.server_settings",
                 "LEASEQUEUE_TEST_API": json.dumps({"ACCESS": "open", **(api or {})}),
             },
-            stdout=self._stream,
-            stderr=subprocess.STDOUT,
-        )
+            stdout=self._stream, stderr=subprocess.STDOUT,
+        )  # fmt: skip
 
     def __enter__(self) -> Self:
         ends = time.monotonic() + START_SECONDS
@@ -99,11 +97,9 @@ class Server:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         try:
             connection.request(
-                method,
-                f"/v0/{path}",
-                body=None if body is None else json.dumps(body),
+                method, f"/v0/{path}", body=None if body is None else json.dumps(body),
                 headers={"content-type": "application/json", **(headers or {})},
-            )
+            )  # fmt: skip
             response = connection.getresponse()
             answer = json.loads(response.read())
             contract.check(method, f"/v0/{path}", response.status, answer)

@@ -39,13 +39,9 @@ class Call:
         raw = json.dumps(body).encode()
         sent = {"host": "localhost", "content-type": "application/json", "content-length": str(len(raw)), **headers}
         self.scope = {
-            "type": "http",
-            "method": method,
-            "path": path,
-            "query_string": b"",
-            "client": ("127.0.0.1", 1),
+            "type": "http", "method": method, "path": path, "query_string": b"", "client": ("127.0.0.1", 1),
             "headers": [(name.encode(), value.encode()) for name, value in sent.items()],
-        }
+        }  # fmt: skip
         self.left = [raw[:5], raw[5:]]
         self.answers: list[Message] = []
         self.left_at_answer = 0

@@ -21,11 +21,9 @@ def data(jobs: list[dict[str, Any]]) -> list[Any]:
 
 
 BODIES: dict[str, dict[str, Any]] = {
-    "claim": {"node": "w1"},
-    "ack": {"node": "w1", "seqs": [1]},
-    "nack": {"node": "w1", "seqs": [1]},
+    "claim": {"node": "w1"}, "ack": {"node": "w1", "seqs": [1]}, "nack": {"node": "w1", "seqs": [1]},
     "extend": {"node": "w1", "seqs": [1], "lease_ms": 1000},
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("word", BODIES)
@@ -143,12 +141,9 @@ def test_a5_extend_sets_the_deadline(api: Api, clock: engine_clock.Clock) -> Non
     now = int(clock.now.timestamp() * 1000)
     longer = api.post("topics/jobs/extend", {"node": "w1", "seqs": [*written, 99], "lease_ms": 60_000}, status=200)
     assert longer.json == {
-        "topic": "jobs",
-        "extended": 2,
-        "skipped": [99],
-        "deadlines": {str(seq): now + 60_000 for seq in written},
+        "topic": "jobs", "extended": 2, "skipped": [99], "deadlines": {str(seq): now + 60_000 for seq in written},
         "performance": longer["performance"],
-    }
+    }  # fmt: skip
     shorter = api.post("topics/jobs/extend", {"node": "w1", "seqs": written[:1], "lease_ms": 1_000}, status=200)
     assert shorter["deadlines"] == {str(written[0]): now + 1_000}
     clock.advance(milliseconds=1_001)

@@ -61,17 +61,10 @@ def test_g1_the_flush_is_known_after_a_change(api: Api) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        "",
-        "/",
-        "/nothing",
-        "/nothing/",
-        "/topics/",
-        "/topics/t/",
-        "/topics/t/claim/x",
-        "//",
+        "", "/", "/nothing", "/nothing/", "/topics/", "/topics/t/", "/topics/t/claim/x", "//",
         "/topics/t%0A/jobs/-1/steps",
     ],
-)
+)  # fmt: skip
 def test_g2_an_address_that_is_not_there(api: Api, method: str, path: str) -> None:
     answer = api.client.generic(method, f"/v0{path}", b"{}", content_type="application/json")
     assert answer.status_code == 404
@@ -87,16 +80,11 @@ def test_g2_g3_every_error_has_one_form(api: Api) -> None:
     found = {
         (answer.status, answer.code)
         for answer in (
-            api.post("topics/log", {}),
-            api.post("topics/log/claim", {"node": "w"}),
-            api.get("topics/nope"),
-            api.get("topics/log/nothing"),
-            api.call("PATCH", "topics/log"),
-            api.call("DELETE", "topics"),
-            api.post("topics/log", raw=b"{}", content_type="text/plain"),
-            api.post("topics/log", raw=b"{"),
+            api.post("topics/log", {}), api.post("topics/log/claim", {"node": "w"}), api.get("topics/nope"),
+            api.get("topics/log/nothing"), api.call("PATCH", "topics/log"), api.call("DELETE", "topics"),
+            api.post("topics/log", raw=b"{}", content_type="text/plain"), api.post("topics/log", raw=b"{"),
         )
-    }
+    }  # fmt: skip
     assert found == {
         (400, "invalid_request"), (409, "not_a_queue"), (404, "topic_not_found"), (404, "not_found"),
         (405, "method_not_allowed"), (415, "unsupported_media_type"),

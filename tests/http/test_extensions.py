@@ -46,12 +46,10 @@ def test_a_priority_that_is_not_heeded_is_told(api: Api) -> None:
     api.queue("ranked", priority_order="desc")
     api.log("log")
     for topic, record, word in (
-        ("plain", {"priority": 1}, "priority_order none"),
-        ("ranked", {"priority": 10}, "from 0 to 9"),
-        ("ranked", {"priority": -1}, "from 0 to 9"),
-        ("log", {"priority": 1}, "is a log"),
+        ("plain", {"priority": 1}, "priority_order none"), ("ranked", {"priority": 10}, "from 0 to 9"),
+        ("ranked", {"priority": -1}, "from 0 to 9"), ("log", {"priority": 1}, "is a log"),
         ("log", {"delay_ms": 5}, "is a log"),
-    ):
+    ):  # fmt: skip
         answer = write(api, topic, {"data": 0}, {"data": 1, **record})
         (warning,) = answer["warnings"]
         assert word in warning, answer
@@ -106,10 +104,8 @@ def test_the_results_of_an_ack_are_kept(api: Api) -> None:
     assert "warnings" not in answer.json
     kept = sorted(engine.run(status("jobs", seqs=written, inline=1_000)))
     assert [(result.seq, result.state, result.result_json) for result in kept] == [
-        (written[0], "completed", '{"n":1e300}'),
-        (written[1], "completed", None),
-        (written[2], "completed", "[2]"),
-    ]
+        (written[0], "completed", '{"n":1e300}'), (written[1], "completed", None), (written[2], "completed", "[2]"),
+    ]  # fmt: skip
     assert {(result.expires_at - result.finished_at).total_seconds() for result in kept} == {60}
     state = api.state()  # for readers the jobs are gone, as without results
     assert (state["count"], state["bytes"], state["head_seq"]) == (0, 0, written[-1])

@@ -121,11 +121,9 @@ class Door:
         query = "?node=w" if sent.path.endswith("/work") else "?ids=50b68a50d6f5b8c8a7c62b01"
         try:
             connection.request(
-                sent.method,
-                sent.path + query,
-                None if sent.body is None else json.dumps(sent.body),
+                sent.method, sent.path + query, None if sent.body is None else json.dumps(sent.body),
                 {"content-type": "application/json", "accept": accept, **self.headers, **(more or {})},
-            )
+            )  # fmt: skip
             answer = connection.getresponse()
             headers = {name.lower(): value for name, value in answer.getheaders()}
             stream = headers.get("content-type") == "text/event-stream"
@@ -296,19 +294,15 @@ def failing_with(state: str) -> Callable[[Faulty], Any]:
 #: Writes of both doors that change rows whatever there is.
 WRITES = (
     Sent("POST", "/v0/topics/jobs", {"records": [{"data": 1}]}),
-    Sent("POST", "/v0/topics/jobs/claim", {"node": "w", "max": 1}),
-    Sent("PUT", "/v0/topics/another", {}),
+    Sent("POST", "/v0/topics/jobs/claim", {"node": "w", "max": 1}), Sent("PUT", "/v0/topics/another", {}),
     Sent("POST", "/v1/queues/jobs/messages", [{"ttl": 86_400, "body": 1}]),
-    Sent("POST", "/v1/queues/jobs/claims", {"ttl": 300, "grace": 60}),
-    Sent("PUT", "/v1/queues/another"),
-)
+    Sent("POST", "/v1/queues/jobs/claims", {"ttl": 300, "grace": 60}), Sent("PUT", "/v1/queues/another"),
+)  # fmt: skip
 AWAY: dict[str, Callable[[Faulty], Any]] = {
     "refused": lambda database: during(database.proxy.refuse, database.proxy.heal),
-    "hung": lambda database: during(database.proxy.hang, database.proxy.heal),
-    "shutting down": shutting_down,
-    "no connection left": full,
-    "statement timeout": locked,
-}
+    "hung": lambda database: during(database.proxy.hang, database.proxy.heal), "shutting down": shutting_down,
+    "no connection left": full, "statement timeout": locked,
+}  # fmt: skip
 UNWRITABLE: dict[str, Callable[[Faulty], Any]] = {
     "read-only": lambda database: during(
         lambda: database.set("default_transaction_read_only", "on"),

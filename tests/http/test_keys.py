@@ -31,10 +31,8 @@ from tests.http.client import Api
 KeyMaker = Callable[..., Api]
 
 READ: list[tuple[str, str, Any]] = [
-    ("GET", "topics", None),
-    ("GET", "topics/jobs", None),
-    ("POST", "topics/jobs/diff", {}),
-]
+    ("GET", "topics", None), ("GET", "topics/jobs", None), ("POST", "topics/jobs/diff", {}),
+]  # fmt: skip
 WRITE: list[tuple[str, str, Any]] = [
     ("POST", "topics/jobs", {"records": [{"data": 1}]}),
     ("POST", "topics/jobs/ack", {"node": "w", "seqs": [1]}),

@@ -87,12 +87,9 @@ def test_r1_a_page(server: Server, topic: str) -> None:
 def test_r1_tags_are_there_on_request_and_meta_unless_it_is_not_wanted(server: Server, topic: str) -> None:
     server.post(f"topics/{topic}", {"records": [{"data": 1, "tag": "a", "meta": {"x": 1}}, {"data": None}]}, 201)
     for wanted, names in (
-        ({}, {"meta"}),
-        ({"include_tags": False}, {"meta"}),
-        ({"include_tags": True}, {"$tag", "meta"}),
-        ({"include_tags": True, "include_meta": False}, {"$tag"}),
-        ({"include_meta": False}, set()),
-    ):
+        ({}, {"meta"}), ({"include_tags": False}, {"meta"}), ({"include_tags": True}, {"$tag", "meta"}),
+        ({"include_tags": True, "include_meta": False}, {"$tag"}), ({"include_meta": False}, set()),
+    ):  # fmt: skip
         first, null = diff(server, topic, **wanted)["records"]
         assert set(first) == {"$seq", "$ts", "data"} | names, wanted
         assert null["data"] is None
@@ -458,13 +455,11 @@ def test_g5_tokens_on_streams(test_database_url: str, server: Server, topic: str
     for (guarded,) in serving(child_environment(test_database_url), api={"ACCESS": "keys"}):
         work = f"topics/{topic}/work?node=w"
         answers = {
-            "nobody": ({}, ""),
-            "header": ({"authorization": f"Bearer {keys['all']}"}, ""),
-            "query": ({}, f"&token={keys['all']}"),
-            "reader": ({"authorization": f"Bearer {keys['reader']}"}, ""),
+            "nobody": ({}, ""), "header": ({"authorization": f"Bearer {keys['all']}"}, ""),
+            "query": ({}, f"&token={keys['all']}"), "reader": ({"authorization": f"Bearer {keys['reader']}"}, ""),
             "elsewhere": ({"authorization": f"Bearer {keys['elsewhere']}"}, ""),
             "wrong": ({}, "&token=lqk_0123456789ab_wrong"),
-        }
+        }  # fmt: skip
         found = {}
         for name, (headers, query) in answers.items():
             with EventSource(guarded, work + query, headers=headers) as stream:

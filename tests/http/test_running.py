@@ -38,13 +38,9 @@ async def get(
         messages.append(message)
 
     scope = {
-        "type": "http",
-        "method": "POST" if any(pieces) else "GET",
-        "path": path,
-        "root_path": root,
-        "query_string": b"",
-        "headers": [(b"host", host.encode()), (b"content-type", b"application/json")],
-    }
+        "type": "http", "method": "POST" if any(pieces) else "GET", "path": path, "root_path": root,
+        "query_string": b"", "headers": [(b"host", host.encode()), (b"content-type", b"application/json")],
+    }  # fmt: skip
     await application(scope, receive, send)
     return messages[0]["status"], b"".join(message.get("body", b"") for message in messages[1:])
 

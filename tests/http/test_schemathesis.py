@@ -127,13 +127,9 @@ def test_every_answer_is_documented(base: str, label: str, mode: GenerationMode)
     with requests.Session() as session:
 
         @settings(
-            max_examples=25,
-            derandomize=True,
-            database=None,
-            deadline=None,
-            phases=[Phase.generate],
+            max_examples=25, derandomize=True, database=None, deadline=None, phases=[Phase.generate],
             suppress_health_check=list(HealthCheck),
-        )
+        )  # fmt: skip
         @given(case=cases(label, mode, base))
         def run(case: Case) -> None:
             if mode is GenerationMode.POSITIVE:

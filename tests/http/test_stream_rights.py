@@ -15,13 +15,11 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("emptied")]
 
 #: What happens to a key, and what its streams are told.
 LOSSES = {
-    "revoked": ("revoked_at = now()", 401),
-    "expired": ("expires_at = now()", 401),
+    "revoked": ("revoked_at = now()", 401), "expired": ("expires_at = now()", 401),
     "given a new secret": ("prefix = 'other' || id, digest = repeat('0', 64)", 401),
     "limited to other topics": ("topics = '{other-}'", 403),
-    "limited to other scopes": ("scopes = '{write,delete}'", 403),
-    "of another project": ("project = 'other'", 403),
-}
+    "limited to other scopes": ("scopes = '{write,delete}'", 403), "of another project": ("project = 'other'", 403),
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -47,13 +47,10 @@ def test_a_chart_says_its_figures_and_unknown_ones_leave_a_gap() -> None:
 @pytest.mark.parametrize(
     ("top", "expected"),
     [
-        (0, [0, 1]),
-        (1, [0, 0.25, 0.5, 0.75, 1]),
-        (40, [0, 10, 20, 30, 40]),
-        (41, [0, 20, 40, 60]),
+        (0, [0, 1]), (1, [0, 0.25, 0.5, 0.75, 1]), (40, [0, 10, 20, 30, 40]), (41, [0, 20, 40, 60]),
         (float("nan"), [0, 1]),
     ],
-)
+)  # fmt: skip
 def test_ticks_are_round_and_reach_the_top(top: float, expected: list[float]) -> None:
     assert charts.ticks(top) == pytest.approx(expected)
 

@@ -70,11 +70,9 @@ def test_a_run_is_linked_to_its_enqueue(work: str, spans: InMemorySpanExporter) 
     assert {span.context.trace_id for span in (request, sent, run, own)} == {request.context.trace_id}
     assert (sent.name, run.name) == ("enqueue work", "process work")
     assert dict(sent.attributes) == {
-        "messaging.system": "django_leasequeue",
-        "messaging.operation.name": "enqueue",
-        "messaging.operation.type": "send",
-        "messaging.destination.name": "work",
-    }
+        "messaging.system": "django_leasequeue", "messaging.operation.name": "enqueue",
+        "messaging.operation.type": "send", "messaging.destination.name": "work",
+    }  # fmt: skip
     assert run.attributes["messaging.message.id"] == "k"
     assert run.attributes["leasequeue.job.name"] == "shop.mail"
 

@@ -113,13 +113,9 @@ def run(*command: str, url: str, settings: str | None = None) -> subprocess.Comp
     if settings is not None:
         environment["DJANGO_SETTINGS_MODULE"] = settings
     return subprocess.run(
-        [sys.executable, "-W", "error::DeprecationWarning:django_leasequeue", *command],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=500,
-        check=False,
-    )
+        [sys.executable, "-W", "error::DeprecationWarning:django_leasequeue", *command], env=environment,
+        capture_output=True, text=True, timeout=500, check=False,
+    )  # fmt: skip
 
 
 @pytest.mark.slow

@@ -61,16 +61,14 @@ QUERIES: dict[str, tuple[Callable[[], Any], int]] = {
     "keys": (lambda: Job.objects.filter(key__in=["one", "two"]), 2),
     "a tag": (lambda: Job.objects.filter(tags__customer=FRESH + 7), 1),
     "tags of dead ones": (lambda: Job.objects.dead().filter(tags__contains={"customer": DEAD + 7, "kind": "mail"}), 1),
-    "newest": (lambda: Job.objects.order_by("-pk")[:20], 20),
-    "ready": (lambda: Job.objects.ready()[:20], 20),
+    "newest": (lambda: Job.objects.order_by("-pk")[:20], 20), "ready": (lambda: Job.objects.ready()[:20], 20),
     "ready of a queue": (lambda: Job.objects.filter(state="ready", queue=IDS["busy"])[:20], 20),
     "ready of a queue by name": (lambda: Job.objects.in_queue("busy").ready()[:20], 20),
     "delayed of a queue": (lambda: Job.objects.filter(state="delayed", queue_id=IDS["later"])[:20], 20),
     "dead of a queue": (lambda: Job.objects.filter(state="dead", queue_id=IDS["morgue"])[:20], 20),
     "leased": (lambda: Job.objects.leased()[:20], 20),
     "completed": (lambda: Job.objects.filter(state="completed")[:20], 20),
-    "finished": (lambda: Job.objects.finished()[:20], 20),
-    "cancelled": (lambda: Job.objects.cancelled()[:20], 20),
+    "finished": (lambda: Job.objects.finished()[:20], 20), "cancelled": (lambda: Job.objects.cancelled()[:20], 20),
     "finished, the newest": (lambda: Job.objects.finished().order_by("-pk")[:20], 20),
     "finished, the oldest": (lambda: Job.objects.finished().order_by("pk")[:20], 20),
     "either of two states": (lambda: Job.objects.filter(Q(state="dead") | Q(state="failed"))[:20], 20),
@@ -98,7 +96,7 @@ QUERIES: dict[str, tuple[Callable[[], Any], int]] = {
     "result of a job": (lambda: Job.objects.select_related("result", "queue").filter(pk=DONE + 7), 1),
     "attempts of jobs": (lambda: Job.objects.filter(pk=DEAD + 7).select_related("dead_letter"), 1),
     "events of a job": (lambda: JobEvent.objects.filter(seq=DONE + 7), 1),
-}
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -117,17 +115,10 @@ def filled(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterato
 #: queue, or rows of the log.
 READY = 10_000
 NEVER_ANALYZED = {
-    "ready of a queue": READY,
-    "ready of a queue by name": READY,
-    "jobs of a queue": READY,
-    "dead of a queue": 200,
-    "delayed of a queue, the next": 200_000,
-    "events of a job": 1_000,
-    "either of two states": 20_000,
-    "cancelled": 20_000,
-    "completed of a queue, the newest": 200_000,
-    "completed of a queue, the oldest": 200_000,
-}
+    "ready of a queue": READY, "ready of a queue by name": READY, "jobs of a queue": READY, "dead of a queue": 200,
+    "delayed of a queue, the next": 200_000, "events of a job": 1_000, "either of two states": 20_000,
+    "cancelled": 20_000, "completed of a queue, the newest": 200_000, "completed of a queue, the oldest": 200_000,
+}  # fmt: skip
 #: The planner knows nothing of the tables, or that new ones are empty.
 UNKNOWN = ("empty", "none")
 

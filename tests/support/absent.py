@@ -21,10 +21,7 @@ sys.meta_path.insert(0, Absent())
 def run_without(absent: Iterable[str], code: str, *, directory: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Run code in a process that cannot import some top-level packages, warnings as errors."""
     return subprocess.run(
-        [sys.executable, "-W", "error", "-c", _HEAD.format(absent=set(absent)) + code],
-        cwd=directory,
-        env=os.environ if directory is None else os.environ | {"PYTHONPATH": str(directory)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+        [sys.executable, "-W", "error", "-c", _HEAD.format(absent=set(absent)) + code], cwd=directory,
+        env=os.environ if directory is None else os.environ | {"PYTHONPATH": str(directory)}, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip

@@ -118,14 +118,6 @@ def read_nginx(text: str) -> None:
 
 
 READERS: dict[str, Callable[[str], object]] = {
-    "html": Template,
-    "python": read_python,
-    "sh": read_shell,
-    "shell": read_shell,
-    "json": json.loads,
-    "toml": tomllib.loads,
-    "yaml": read_yaml,
-    "ini": read_ini,
-    "dockerfile": read_dockerfile,
-    "nginx": read_nginx,
-}
+    "html": Template, "python": read_python, "sh": read_shell, "shell": read_shell, "json": json.loads,
+    "toml": tomllib.loads, "yaml": read_yaml, "ini": read_ini, "dockerfile": read_dockerfile, "nginx": read_nginx,
+}  # fmt: skip

@@ -21,11 +21,8 @@ from tests.support.environment import BASE_DIR, child_environment
 
 #: A change in these makes the migrated template anew.
 _SCHEMA_SOURCES = (
-    "django_leasequeue/migrations",
-    "django_leasequeue/models",
-    "django_leasequeue/sql/ddl",
-    "testproject",
-)
+    "django_leasequeue/migrations", "django_leasequeue/models", "django_leasequeue/sql/ddl", "testproject",
+)  # fmt: skip
 
 
 class TemporaryServer(Server):

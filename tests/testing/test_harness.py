@@ -141,10 +141,8 @@ class TestDrain:
         mails().enqueue_many(["bad", "good"])
         ran = leasequeue.drain()
         assert sorted({(item.payload, item.state) for item in ran}) == [
-            ("bad", "dead"),
-            ("bad", "failing"),
-            ("good", "completed"),
-        ]
+            ("bad", "dead"), ("bad", "failing"), ("good", "completed"),
+        ]  # fmt: skip
 
     def test_what_a_failed_job_wrote_stays_as_with_a_worker(self, database: str, leasequeue: Harness) -> None:
         def handler(job: Any) -> None:

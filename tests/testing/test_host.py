@@ -118,23 +118,17 @@ TESTS = """
 def host(tmp_path: Path, subprocess_env: dict[str, str]) -> tuple[Path, dict[str, str]]:
     """A project with an app and tests, and the environment that runs them."""
     for name, text in {
-        "settings.py": SETTINGS,
-        "shop/__init__.py": "",
-        "shop/models.py": MODELS,
-        "shop/routing.py": ROUTING,
-        "shop/tasks.py": TASKS,
-        "test_shop.py": TESTS,
+        "settings.py": SETTINGS, "shop/__init__.py": "", "shop/models.py": MODELS, "shop/routing.py": ROUTING,
+        "shop/tasks.py": TASKS, "test_shop.py": TESTS,
         "pytest.ini": "[pytest]\nfilterwarnings = error\naddopts = -p no:cacheprovider -p no:asyncio\n",
-    }.items():
+    }.items():  # fmt: skip
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
         path.write_text(dedent(text), encoding="utf-8")
     environment = {
-        **subprocess_env,
-        "DJANGO_SETTINGS_MODULE": "settings",
-        "HOST_TEST_DATABASE": f"test_host_{os.getpid()}",
+        **subprocess_env, "DJANGO_SETTINGS_MODULE": "settings", "HOST_TEST_DATABASE": f"test_host_{os.getpid()}",
         "PYTHONPATH": os.pathsep.join([str(tmp_path), subprocess_env["PYTHONPATH"]]),
-    }
+    }  # fmt: skip
     environment.pop("PYTEST_ADDOPTS", None)
     environment.pop("PYTEST_PLUGINS", None)
     return tmp_path, environment

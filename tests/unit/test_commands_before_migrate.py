@@ -17,13 +17,9 @@ from tests.support.temporary_server import TemporaryServer
 def test_before_migrate(private_server: TemporaryServer) -> None:
     environment = {**os.environ, **child_environment(private_server.url())}
     for words in (
-        "runworker --burst",
-        "runreaper --once",
-        "leasequeue_status",
-        "leasequeue_queues list",
-        "leasequeue_limits list",
-        "leasequeue_dlq list",
-    ):
+        "runworker --burst", "runreaper --once", "leasequeue_status", "leasequeue_queues list",
+        "leasequeue_limits list", "leasequeue_dlq list",
+    ):  # fmt: skip
         done = subprocess.run(
             [sys.executable, "-m", "django", *words.split()],
             env=environment, capture_output=True, text=True, check=False, timeout=60,

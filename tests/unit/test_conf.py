@@ -69,20 +69,16 @@ def test_all_that_is_wrong_is_told_at_once(settings: Any) -> None:
     with pytest.raises(ImproperlyConfigured) as raised:
         _ = conf.settings.DATABASE
     assert [line.split(" must")[0] for line in str(raised.value).splitlines()] == [
-        "LEASEQUEUE['MAX_PAGE']",
-        "LEASEQUEUE['API']['PROXIES']",
-        "LEASEQUEUE['API']['MAX_DEPTH']",
-    ]
+        "LEASEQUEUE['MAX_PAGE']", "LEASEQUEUE['API']['PROXIES']", "LEASEQUEUE['API']['MAX_DEPTH']",
+    ]  # fmt: skip
 
 
 def test_what_is_given_and_what_is_not(settings: Any) -> None:
     settings.LEASEQUEUE = {
         "API": {"AUTHENTICATION_CLASSES": ["a.B"], "RATE_PER_SECOND": None, "ZAQAR": {"DEFAULT_PAGE": 3}},
-        "REAPER": {"INTERVALS": {"sweep": 10, "samples": None}},
-        "STATEMENT_TIMEOUT": 5,
-        "SERIALIZERS": {"pair": ["pickle.dumps", "pickle.loads"]},
-        "ADMIN": {"REDACT": len},
-    }
+        "REAPER": {"INTERVALS": {"sweep": 10, "samples": None}}, "STATEMENT_TIMEOUT": 5,
+        "SERIALIZERS": {"pair": ["pickle.dumps", "pickle.loads"]}, "ADMIN": {"REDACT": len},
+    }  # fmt: skip
     api = conf.settings.API
     assert (api.AUTHENTICATION_CLASSES, api.ZAQAR.DEFAULT_PAGE, api.ZAQAR.MAX_CLAIM_TTL) == (("a.B",), 3, 43_200)
     assert api.MAX_DEPTH == ApiOptions().MAX_DEPTH

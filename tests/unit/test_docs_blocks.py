@@ -19,11 +19,9 @@ from tests.support.readers import READERS
 PAGES = [*sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")), "../README.md"]
 #: Languages whose blocks are run by the tests of these pages: on another page nobody would read them.
 RUN_ELSEWHERE = {
-    "go": ["how-to/external-workers.md"],
-    "js": ["how-to/external-workers.md"],
-    "http": ["reference/http-topics.md", "reference/http-zaqar.md"],
-    "sse": ["reference/http-topics.md"],
-}
+    "go": ["how-to/external-workers.md"], "js": ["how-to/external-workers.md"],
+    "http": ["reference/http-topics.md", "reference/http-zaqar.md"], "sse": ["reference/http-topics.md"],
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("page", PAGES)

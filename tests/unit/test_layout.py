@@ -41,15 +41,10 @@ def test_the_walks_that_contributing_shows_name_what_is_there() -> None:
 ENGINE = {"dead", "flow", "jobs", "large", "leases", "queues", "topics", "upkeep"}
 #: Statements of other areas that a folder of code may run: they read.
 ALSO = {
-    "admin": {"metrics", "reaper", "upkeep"},
-    "checks": {"upkeep"},
-    "compat": {"upkeep"},
-    "engine": {"ddl", "lake"},
-    "metrics": {"queues", "reaper", "upkeep", "worker"},
-    "reaper": {"jobs", "large", "metrics", "queues", "upkeep"},
-    "spark": {"lake", "notify", "topics", "upkeep"},
-    "tasks": {"jobs"},
-}
+    "admin": {"metrics", "reaper", "upkeep"}, "checks": {"upkeep"}, "compat": {"upkeep"}, "engine": {"ddl", "lake"},
+    "metrics": {"queues", "reaper", "upkeep", "worker"}, "reaper": {"jobs", "large", "metrics", "queues", "upkeep"},
+    "spark": {"lake", "notify", "topics", "upkeep"}, "tasks": {"jobs"},
+}  # fmt: skip
 WRITES = re.compile(
     r"(?:INSERT INTO|UPDATE|DELETE FROM) leasequeue_"
     r"(?:attempt|claim|deadletter|delayed|job|jobresult|jobstep|leaseevent|member|ready|record)\b"

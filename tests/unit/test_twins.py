@@ -44,16 +44,14 @@ def own(kind: type, other: type) -> list[tuple[Any, Any]]:
 
 
 BOTH = {
-    "Queue": pairs(Queue),
-    "BufferedQueue": pairs(BufferedQueue),
-    "Client": own(Client, AsyncClient),
+    "Queue": pairs(Queue), "BufferedQueue": pairs(BufferedQueue), "Client": own(Client, AsyncClient),
     "Heartbeat": [(Heartbeat.beat, Heartbeat.abeat)],
     "compat": [
         (item, getattr(JobQueue, f"a{name}"))
         for name, item in methods(JobQueue).items()
         if hasattr(item, "__wrapped__") and not name.startswith("a")
     ],
-}
+}  # fmt: skip
 ALL = [pytest.param(*pair, id=f"{kind}.{pair[0].__name__}") for kind, found in BOTH.items() for pair in found]
 
 

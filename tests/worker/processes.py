@@ -24,11 +24,8 @@ class WorkerProcess:
                 *(sys.executable, "-m", "django", "runworker", *([] if reaper else ["--no-reaper"])),
                 *("--handler", "tests.worker.handlers.ScriptHandler", *arguments),
             ],
-            env=env,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+            env=env, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        )  # fmt: skip
         self.pid = self._process.pid
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()

@@ -79,10 +79,8 @@ def late(starts: list[Start], dsn: str) -> list[tuple[Start, float]]:
             dsn,
             "SELECT extract(epoch FROM max(deadline))::float8 FROM leasequeue_leaseevent WHERE kind IN (2, 3)"
             " AND claim = %s AND %s = ANY (seqs) AND extract(epoch FROM occurred_at) <= %s",
-            start.claim,
-            start.seq,
-            start.at,
-        )
+            start.claim, start.seq, start.at,
+        )  # fmt: skip
         if deadline is None or start.at > deadline:
             found.append((start, start.at - (deadline or 0)))
     return found

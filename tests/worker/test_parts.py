@@ -50,14 +50,9 @@ def test_log_lines_hold_their_fields() -> None:
         '1970-01-01T00:00:00.000+00:00 INFO worker: Job done seq=7 queue="two words" empty=""'
     )
     assert json.loads(JSONFormatter().format(entry)) == {
-        "time": "1970-01-01T00:00:00.000+00:00",
-        "level": "INFO",
-        "logger": "django_leasequeue.worker",
-        "message": "Job done",
-        "seq": 7,
-        "queue": "two words",
-        "empty": "",
-    }
+        "time": "1970-01-01T00:00:00.000+00:00", "level": "INFO", "logger": "django_leasequeue.worker",
+        "message": "Job done", "seq": 7, "queue": "two words", "empty": "",
+    }  # fmt: skip
 
 
 def test_the_host_s_log_handlers_are_respected(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,16 +118,12 @@ def test_a_later_lease_of_a_job_is_not_mistaken_for_an_earlier_one() -> None:
     ("error", "expected"),
     [
         (psycopg.OperationalError("connection refused"), True),
-        (psycopg.InterfaceError("the connection is closed"), True),
-        (psycopg.errors.AdminShutdown(), True),
-        (psycopg.errors.DeadlockDetected(), True),
-        (psycopg.errors.ReadOnlySqlTransaction(), True),
-        (psycopg.errors.DiskFull(), True),
-        (psycopg.errors.UndefinedTable(), False),
-        (psycopg.errors.InvalidTextRepresentation(), False),
-        (psycopg.DataError("a NUL"), False),
+        (psycopg.InterfaceError("the connection is closed"), True), (psycopg.errors.AdminShutdown(), True),
+        (psycopg.errors.DeadlockDetected(), True), (psycopg.errors.ReadOnlySqlTransaction(), True),
+        (psycopg.errors.DiskFull(), True), (psycopg.errors.UndefinedTable(), False),
+        (psycopg.errors.InvalidTextRepresentation(), False), (psycopg.DataError("a NUL"), False),
     ],
-)
+)  # fmt: skip
 def test_which_errors_pass_by_themselves(error: psycopg.Error, expected: bool) -> None:
     assert passes(error) is expected
 
