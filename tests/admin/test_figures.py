@@ -7,7 +7,7 @@ from django.urls import reverse
 from django_leasequeue import engine
 from django_leasequeue.admin import rates, reading
 from django_leasequeue.engine import Ending, Failure, NewJob, Release
-from django_leasequeue.engine import clock as engine_clock
+from django_leasequeue.engine.clock import Clock
 from tests.admin.pages import Page
 from tests.admin.people import VIEWS, signed_in
 from tests.engine.helpers import NODE, claim, make, put
@@ -33,7 +33,7 @@ def fail(count: int, **options: int | None) -> None:
 
 
 class TestRates:
-    def test_every_failure_of_an_hour_counts_minutes_later(self, clock: engine_clock.Clock) -> None:
+    def test_every_failure_of_an_hour_counts_minutes_later(self, clock: Clock) -> None:
         queue = make(max_deliveries=2, exhaust_at="release", dead_letter="self")
         for _ in range(3):
             put(900)
@@ -53,7 +53,7 @@ class TestRates:
         expected = rates.Rate(None, None, claimed=500, failed=500, ended=500, waits=(240.0,) * 3)
         assert lately(queue).of(None) == expected
 
-    def test_each_way_to_end_counts_for_what_it_is(self, clock: engine_clock.Clock) -> None:
+    def test_each_way_to_end_counts_for_what_it_is(self, clock: Clock) -> None:
         queue = make(result_ttl_ms=60_000, max_deliveries=5, lease_ms=1_000)
         put(10)
         jobs = claim(10)
@@ -67,7 +67,7 @@ class TestRates:
         # Two were given back: that is no failure. Two leases were over: that is one.
         assert (whole.completed, whole.failed, whole.retried, whole.ended) == (4, 4, 3, 1)
 
-    def test_waits_count_from_when_a_job_was_ready(self, clock: engine_clock.Clock) -> None:
+    def test_waits_count_from_when_a_job_was_ready(self, clock: Clock) -> None:
         queue = make(max_deliveries=5)
         put()
         clock.advance(seconds=2)
@@ -82,7 +82,7 @@ class TestRates:
         assert tasks()[None].waits == (2.0, 4.0, 4.0)
 
     def test_of_many_jobs_some_are_looked_at_and_of_a_rare_task_all(
-        self, clock: engine_clock.Clock, monkeypatch: pytest.MonkeyPatch
+        self, clock: Clock, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(rates, "SAMPLED", 100)
         queue = make()
@@ -101,7 +101,7 @@ class TestRates:
         slowest = max(often.slowest or 0, rare.slowest or 0)
         assert (slowest, {often.slowest_seq, rare.slowest_seq} >= {jobs[-1].seq}) == (9.04, True)
 
-    def test_buckets_add_up_and_are_where_they_belong(self, clock: engine_clock.Clock) -> None:
+    def test_buckets_add_up_and_are_where_they_belong(self, clock: Clock) -> None:
         queue = make()
         for count in (1, 2, 3):
             put(count)
@@ -111,7 +111,7 @@ class TestRates:
         assert [found.of(None, n).enqueued for n in range(3)] == [1, 2, 10]
         assert found.of(None).enqueued == 13
 
-    def test_a_log_with_too_many_rows_is_counted_as_far_as_it_goes_and_says_so(self, clock: engine_clock.Clock) -> None:
+    def test_a_log_with_too_many_rows_is_counted_as_far_as_it_goes_and_says_so(self, clock: Clock) -> None:
         queue = make()
         for _ in range(60):
             put()
@@ -126,9 +126,7 @@ class TestRates:
         assert shown.words == f"last {counted / 60:.0f} min"
         assert lately(queue, size=1_000).reach.whole is True
 
-    def test_of_the_newest_bucket_a_part_is_counted_where_it_alone_has_too_many_rows(
-        self, clock: engine_clock.Clock
-    ) -> None:
+    def test_of_the_newest_bucket_a_part_is_counted_where_it_alone_has_too_many_rows(self, clock: Clock) -> None:
         queue = make()
         for _ in range(60):
             put()
@@ -144,9 +142,7 @@ class TestRates:
             reach = reading.read_log(rates.read_tasks(seconds=share, size=8)).reach
             assert (reach.now - reach.since).total_seconds() <= expected + 3
 
-    def test_rows_of_many_jobs_count_for_as_many(
-        self, clock: engine_clock.Clock, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_rows_of_many_jobs_count_for_as_many(self, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
         queue = make()
         for _ in range(60):
             put(100)
@@ -157,7 +153,7 @@ class TestRates:
         assert found.reach.whole is False
         assert 0 < found.of(None).enqueued <= 2_000
 
-    def test_partitions_that_were_dropped_leave_the_time_before_unknown(self, clock: engine_clock.Clock) -> None:
+    def test_partitions_that_were_dropped_leave_the_time_before_unknown(self, clock: Clock) -> None:
         queue = make()
         put(3)
         clock.advance(minutes=10)
@@ -177,7 +173,7 @@ class TestTasks:
         engine.run(engine.finish(endings, NODE))
         return [job.seq for job in jobs]
 
-    def test_runs_waits_and_times_of_each_task(self, clock: engine_clock.Clock) -> None:
+    def test_runs_waits_and_times_of_each_task(self, clock: Clock) -> None:
         make(result_ttl_ms=60_000)
         (slow,) = self.run("shop.pay", 9_000)
         self.run("shop.pay", 100, count=97)
@@ -192,7 +188,7 @@ class TestTasks:
         assert (pay.failed_at, pay.failed_seq) == (clock.now, max(broken))
         assert (mail.runs, mail.failed_seq, mail.ran) == (1, None, (0.005, 0.005, 0.005))
 
-    def test_a_run_time_that_nobody_told_is_unknown(self, clock: engine_clock.Clock) -> None:
+    def test_a_run_time_that_nobody_told_is_unknown(self, clock: Clock) -> None:
         make()
         put()
         (job,) = claim()
@@ -200,7 +196,7 @@ class TestTasks:
         (found,) = tasks().values()
         assert (found.runs, found.ran, found.slowest) == (1, None, None)
 
-    def test_of_very_many_claims_every_task_has_some_that_are_looked_at(self, clock: engine_clock.Clock) -> None:
+    def test_of_very_many_claims_every_task_has_some_that_are_looked_at(self, clock: Clock) -> None:
         """Two tasks take turns: a choice by the parity of the rows' numbers would leave one of them out."""
         with connection.cursor() as cursor:
             cursor.execute(
@@ -212,7 +208,7 @@ class TestTasks:
             )
         assert {name: task.waits for name, task in tasks().items()} == dict.fromkeys(("task_0", "task_1"), (0.007,) * 3)
 
-    def test_a_range_of_time(self, clock: engine_clock.Clock) -> None:
+    def test_a_range_of_time(self, clock: Clock) -> None:
         make()
         self.run("old", 1)
         clock.advance(hours=3)
@@ -221,7 +217,7 @@ class TestTasks:
         assert set(tasks(86_400)) == {"new", "old"}
 
 
-def test_what_is_not_known_is_not_called_zero(clock: engine_clock.Clock) -> None:
+def test_what_is_not_known_is_not_called_zero(clock: Clock) -> None:
     for number in range(30):
         make(f"q{number}")
     client = signed_in(*VIEWS)
@@ -242,7 +238,7 @@ class TestTasksPage:
         assert (answer.status_code, page.inline, page.unnamed_fields()) == (200, [], [])
         return page
 
-    def test_it_says_what_ran_and_what_is_unknown(self, clock: engine_clock.Clock) -> None:
+    def test_it_says_what_ran_and_what_is_unknown(self, clock: Clock) -> None:
         make(result_ttl_ms=60_000)
         TestTasks().run("shop.pay", 1_500, count=3)
         TestTasks().run("shop.pay", 250, failure=BROKEN)

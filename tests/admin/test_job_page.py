@@ -9,7 +9,7 @@ from django.urls import reverse
 
 from django_leasequeue import engine
 from django_leasequeue.engine import Ending, Failure, NewJob, Node, Release
-from django_leasequeue.engine import clock as engine_clock
+from django_leasequeue.engine.clock import Clock, now
 from django_leasequeue.models import StoredJob, Worker
 from django_leasequeue.worker import JobControl
 from django_leasequeue.worker.control import Suspended
@@ -45,7 +45,7 @@ def fail(kind: str, message: str, traceback: str = "File a.py, line 1", node: st
 
 class TestSteps:
     @pytest.fixture
-    def seq(self, clock: engine_clock.Clock) -> int:
+    def seq(self, clock: Clock) -> int:
         make()
         (seq,) = put(name="shop.pay")
         control = JobControl(one(), NODE)
@@ -80,12 +80,10 @@ class TestSteps:
 
 
 class TestWhatItSays:
-    def test_every_attempt_with_its_worker_host_times_and_error(
-        self, clock: engine_clock.Clock, client: Client
-    ) -> None:
+    def test_every_attempt_with_its_worker_host_times_and_error(self, clock: Clock, client: Client) -> None:
         make(max_deliveries=3, dead_letter="self", exhaust_at="release")
         (seq,) = put(name="shop.pay")
-        at = engine_clock.now()
+        at = now()
         rows(Worker).create(node="worker-1", host="alpha", pid=1, concurrency=1, started_at=at, seen_at=at)
         fail("shop.Declined", "card 1")
         clock.advance(seconds=60)
@@ -110,9 +108,7 @@ class TestWhatItSays:
         page = look(client, last.seq)
         assert f"name: nightly, parents: 30, workflow: {uid}" in page.text
 
-    def test_the_timeline_has_each_lease_event_drawn_and_in_a_table(
-        self, clock: engine_clock.Clock, client: Client
-    ) -> None:
+    def test_the_timeline_has_each_lease_event_drawn_and_in_a_table(self, clock: Clock, client: Client) -> None:
         make()
         (seq,) = put()
         job = one(lease_ms=30_000)
@@ -136,7 +132,7 @@ class TestWhatItSays:
         )
         assert drawn["role"] == "img"
 
-    def test_extensions_of_one_lease_are_one_line(self, clock: engine_clock.Clock, client: Client) -> None:
+    def test_extensions_of_one_lease_are_one_line(self, clock: Clock, client: Client) -> None:
         make()
         (seq,) = put()
         one(lease_ms=30_000)
@@ -152,7 +148,7 @@ class TestWhatItSays:
         assert sum("extended" in line.what for line in page_lines(client, seq)) == 2
 
     def test_an_attempt_tells_its_wait_since_it_was_ready_and_its_own_run_time(
-        self, clock: engine_clock.Clock, client: Client
+        self, clock: Clock, client: Client
     ) -> None:
         make(max_deliveries=5)
         (seq,) = put()

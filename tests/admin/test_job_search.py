@@ -10,7 +10,7 @@ from django.urls import reverse
 from django_leasequeue import engine
 from django_leasequeue.admin import job_search, reading
 from django_leasequeue.engine import Ending, Failure, NewJob, Release
-from django_leasequeue.engine import clock as engine_clock
+from django_leasequeue.engine.clock import Clock
 from django_leasequeue.engine.dead.filter import from_query
 from django_leasequeue.models import OperatorAction, StoredJob
 from tests.admin.pages import Page, messages, read
@@ -40,7 +40,7 @@ def found(client: Client, **query: Any) -> list[int]:
 
 class TestEveryState:
     @pytest.fixture
-    def jobs(self, clock: engine_clock.Clock) -> dict[str, int]:
+    def jobs(self, clock: Clock) -> dict[str, int]:
         """One job in each state; two queues, a log."""
         make(max_deliveries=1, exhaust_at="release", dead_letter="self", result_ttl_ms=86_400_000)
         make("other", project="acme", result_ttl_ms=86_400_000)
@@ -105,7 +105,7 @@ class TestEveryState:
         assert "No job matches" in stranger.get(url, {"q": "two"}).content.decode()
         assert '"two"' not in stranger.get(url, {"queue": "secret"}).content.decode()
 
-    def test_an_argument_is_found_as_a_list_shows_it(self, clock: engine_clock.Clock, client: Client) -> None:
+    def test_an_argument_is_found_as_a_list_shows_it(self, clock: Clock, client: Client) -> None:
         make()
         calls = [{"customer": 17, "why": "order placed"}, {"why": "Order", "customer": 170}, {"in": {"customer": 17}}]
         seqs = [enqueue(NewJob({"args": [], "kwargs": kwargs}))[0].seq for kwargs in calls]
@@ -127,7 +127,7 @@ class TestEveryState:
 
 class TestBounds:
     def test_it_stops_says_how_far_it_looked_and_goes_on(
-        self, clock: engine_clock.Clock, client: Client, monkeypatch: pytest.MonkeyPatch
+        self, clock: Clock, client: Client, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(job_search, "CHUNK", 10)
         monkeypatch.setattr(job_search, "MAX_LOOKED", 20)
@@ -143,13 +143,13 @@ class TestBounds:
         assert found(client, task="rare") == [first]
         assert found(client, task="none") == []
 
-    def test_many_matches_come_in_pages_each_once(self, clock: engine_clock.Clock, client: Client) -> None:
+    def test_many_matches_come_in_pages_each_once(self, clock: Clock, client: Client) -> None:
         make()
         wanted = put(130)
         assert found(client, queue="work") == wanted[::-1]
 
     def test_a_time_long_ago_is_found_without_looking_at_all_since(
-        self, clock: engine_clock.Clock, monkeypatch: pytest.MonkeyPatch
+        self, clock: Clock, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(job_search, "CHUNK", 10)
         make()
@@ -169,7 +169,7 @@ class TestActions:
         return messages(answer)
 
     @pytest.mark.parametrize("requeue", ["original", "back"])
-    def test_a_delayed_job_runs_now(self, clock: engine_clock.Clock, client: Client, requeue: str) -> None:
+    def test_a_delayed_job_runs_now(self, clock: Clock, client: Client, requeue: str) -> None:
         make(requeue=requeue)
         (seq,) = put(1, delay_ms=3_600_000)
         (other,) = put(1, delay_ms=3_600_000)
@@ -183,9 +183,7 @@ class TestActions:
             cursor.execute("SELECT count(*) FROM leasequeue_jobevent WHERE seq = %s AND kind = 2", [seq])
             assert cursor.fetchone() == (1,)
 
-    def test_a_finished_job_is_copied_with_all_that_it_was_enqueued_with(
-        self, clock: engine_clock.Clock, client: Client
-    ) -> None:
+    def test_a_finished_job_is_copied_with_all_that_it_was_enqueued_with(self, clock: Clock, client: Client) -> None:
         make(result_ttl_ms=60_000, priority_min=0, priority_max=9)
         given = NewJob(
             data={"a": [1, 2.5, None]}, meta={"m": "x"}, body=b"\x00bytes", key="order-1", name="shop.pay", tag="eu",
@@ -204,7 +202,7 @@ class TestActions:
         assert new.key not in (None, "order-1")
         assert OperatorAction.objects.get().action == "copy"
 
-    def test_a_copy_has_no_notes_of_the_queues(self, clock: engine_clock.Clock, client: Client) -> None:
+    def test_a_copy_has_no_notes_of_the_queues(self, clock: Clock, client: Client) -> None:
         make(max_deliveries=1, exhaust_at="release", dead_letter="graves")
         make("graves")
         put(1, meta={"tenant": "a"})

@@ -12,7 +12,7 @@ from django.urls import reverse
 from django_leasequeue import engine
 from django_leasequeue.admin import limits
 from django_leasequeue.engine import Limited, LimitValues, NewJob
-from django_leasequeue.engine import clock as engine_clock
+from django_leasequeue.engine.clock import Clock
 from django_leasequeue.models import Limit, OperatorAction
 from tests.admin.pages import Page, read
 from tests.admin.people import signed_in
@@ -24,7 +24,7 @@ ONE = LimitValues("customer", concurrency=1)
 
 
 @pytest.fixture(autouse=True)
-def queue(clock: engine_clock.Clock) -> int:
+def queue(clock: Clock) -> int:
     return make()
 
 

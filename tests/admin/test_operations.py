@@ -10,7 +10,7 @@ import pytest
 
 from django_leasequeue import engine
 from django_leasequeue.engine import NewJob
-from django_leasequeue.engine import clock as engine_clock
+from django_leasequeue.engine.clock import Clock
 from django_leasequeue.engine.dead import action, bulkoperation
 from django_leasequeue.engine.dead.action import act, edit_and_retry
 from django_leasequeue.engine.dead.bulkoperation import change_operation, run_batch, start_operation
@@ -36,14 +36,14 @@ from tests.support.waiting import eventually
 
 
 @pytest.fixture
-def reaper(transactional_db: None, clock: engine_clock.Clock) -> Iterator[Reaper]:
+def reaper(transactional_db: None, clock: Clock) -> Iterator[Reaper]:
     made = Reaper(duties=[Duty("operations", operations, 0.5)])
     assert made.lead()
     yield made
     made.resign()
 
 
-def tick(reaper: Reaper, clock: engine_clock.Clock, seconds: float = 0.5, made: BulkOperation | None = None) -> None:
+def tick(reaper: Reaper, clock: Clock, seconds: float = 0.5, made: BulkOperation | None = None) -> None:
     clock.advance(seconds=seconds)
     assert reaper.tick() == ["operations"]
     if made is not None:
@@ -51,7 +51,7 @@ def tick(reaper: Reaper, clock: engine_clock.Clock, seconds: float = 0.5, made: 
 
 
 class TestCarriedOut:
-    def test_a_retry_of_everything_that_the_filter_matches(self, reaper: Reaper, clock: engine_clock.Clock) -> None:
+    def test_a_retry_of_everything_that_the_filter_matches(self, reaper: Reaper, clock: Clock) -> None:
         graves()
         mine = bury(5, failure=failure("a"))
         others = bury(3, failure=failure("b"))
@@ -67,7 +67,7 @@ class TestCarriedOut:
         assert line.counts == {"done": 5, "conflicts": 0, "looked_at": 5}
         assert line.operation_id == made.pk
 
-    def test_in_batches_the_oldest_first(self, reaper: Reaper, clock: engine_clock.Clock, monkeypatch) -> None:
+    def test_in_batches_the_oldest_first(self, reaper: Reaper, clock: Clock, monkeypatch) -> None:
         monkeypatch.setattr(bulkoperation, "BATCH", 4)
         graves()
         old = bury(6)
@@ -82,7 +82,7 @@ class TestCarriedOut:
         assert (made.state, made.done) == ("done", 10)
         assert states(new) == ["ready"] * 4
 
-    def test_what_dies_later_is_not_touched(self, reaper: Reaper, clock: engine_clock.Clock) -> None:
+    def test_what_dies_later_is_not_touched(self, reaper: Reaper, clock: Clock) -> None:
         graves()
         first = bury(2)
         made = start("retry")
@@ -96,7 +96,7 @@ class TestCarriedOut:
         tick(reaper, clock)
         assert states(first) == ["dead", "dead"]
 
-    def test_redrive_to_another_queue_with_jitter(self, reaper: Reaper, clock: engine_clock.Clock) -> None:
+    def test_redrive_to_another_queue_with_jitter(self, reaper: Reaper, clock: Clock) -> None:
         graves()
         make("spare")
         bury(20)
@@ -109,7 +109,7 @@ class TestCarriedOut:
         assert max(waits) <= 60
         assert all(job.source_seq for job in moved)
 
-    def test_letters_of_a_dead_letter_topic_go_home(self, reaper: Reaper, clock: engine_clock.Clock) -> None:
+    def test_letters_of_a_dead_letter_topic_go_home(self, reaper: Reaper, clock: Clock) -> None:
         graves("a", dead_letter="letters")
         graves("b", dead_letter="letters")
         graves("c", dead_letter="letters")
@@ -121,9 +121,7 @@ class TestCarriedOut:
         assert (made.done, made.conflict_counts) == (4, {"no_home": 2})
         assert [len(claim(5, name)) for name in "ab"] == [2, 2]
 
-    def test_discard_remembers_the_failure_while_results_are_kept(
-        self, reaper: Reaper, clock: engine_clock.Clock
-    ) -> None:
+    def test_discard_remembers_the_failure_while_results_are_kept(self, reaper: Reaper, clock: Clock) -> None:
         graves(result_ttl_ms=60_000)
         (seq,) = bury(1, key="order-1")
         start("discard", reason="test order")
@@ -145,7 +143,7 @@ class TestPace:
         ],
     )
     def test_jobs_a_second(
-        self, reaper: Reaper, clock: engine_clock.Clock, monkeypatch: pytest.MonkeyPatch,
+        self, reaper: Reaper, clock: Clock, monkeypatch: pytest.MonkeyPatch,
         rate: float, seconds: float, batch: int, count: int, expected: dict[int, int],
     ) -> None:  # fmt: skip
         monkeypatch.setattr(bulkoperation, "BATCH", batch)
@@ -158,9 +156,7 @@ class TestPace:
             done.append(made.done)
         assert {turn: done[turn] for turn in expected} == expected
 
-    def test_it_does_not_catch_up_on_all_of_a_minute_without_a_reaper(
-        self, reaper: Reaper, clock: engine_clock.Clock
-    ) -> None:
+    def test_it_does_not_catch_up_on_all_of_a_minute_without_a_reaper(self, reaper: Reaper, clock: Clock) -> None:
         graves()
         found = bury(100)
         made = start("retry", rate=20)
@@ -173,7 +169,7 @@ class TestPace:
 
 
 class TestPauseCancelRestart:
-    def test_pause_resume_and_cancel(self, reaper: Reaper, clock: engine_clock.Clock) -> None:
+    def test_pause_resume_and_cancel(self, reaper: Reaper, clock: Clock) -> None:
         graves()
         found = bury(50)
         made = start("retry", rate=20)
@@ -195,7 +191,7 @@ class TestPauseCancelRestart:
             engine.run(change_operation(made.pk, "explode"))
 
     def test_a_crash_in_a_batch_loses_nothing_and_does_nothing_twice(
-        self, reaper: Reaper, clock: engine_clock.Clock, monkeypatch
+        self, reaper: Reaper, clock: Clock, monkeypatch
     ) -> None:
         graves()
         found = bury(10)
@@ -214,9 +210,7 @@ class TestPauseCancelRestart:
         tick(reaper, clock, made=made)
         assert (made.state, made.done) == ("done", 10)
 
-    def test_a_batch_that_the_database_refuses_ends_it(
-        self, reaper: Reaper, clock: engine_clock.Clock, monkeypatch
-    ) -> None:
+    def test_a_batch_that_the_database_refuses_ends_it(self, reaper: Reaper, clock: Clock, monkeypatch) -> None:
         graves()
         bury(2)
         made = start("retry")
@@ -234,7 +228,7 @@ class TestPauseCancelRestart:
         assert (second.state, second.done) == ("done", 2)
         assert OperatorAction.objects.filter(action="retry.failed").count() == 1
 
-    def test_two_at_a_time_do_one_batch(self, reaper: Reaper, clock: engine_clock.Clock, test_dsn: str) -> None:
+    def test_two_at_a_time_do_one_batch(self, reaper: Reaper, clock: Clock, test_dsn: str) -> None:
         graves()
         bury(3)
         made = start("retry")
@@ -268,7 +262,7 @@ def test_a_killed_process_leaves_each_job_retried_once(subprocess_env: dict[str,
 
 
 class TestConflicts:
-    def test_of_a_selection(self, reaper: Reaper, clock: engine_clock.Clock) -> None:
+    def test_of_a_selection(self, reaper: Reaper, clock: Clock) -> None:
         graves()
         retried, gone, again, fine, fine_too = found = bury(5)
         clock.advance(seconds=1)
@@ -286,7 +280,7 @@ class TestConflicts:
         )
         assert states([fine, fine_too, again]) == ["ready", "ready", "dead"]
 
-    def test_a_target_that_went_away(self, reaper: Reaper, clock: engine_clock.Clock) -> None:
+    def test_a_target_that_went_away(self, reaper: Reaper, clock: Clock) -> None:
         graves()
         make("spare")
         found = bury(2)
@@ -296,7 +290,7 @@ class TestConflicts:
         assert (made.state, made.done, made.conflict_counts) == ("done", 0, {"no_target": 2})
         assert states(found) == ["dead", "dead"]
 
-    def test_locked_by_somebody_else(self, reaper: Reaper, clock: engine_clock.Clock, test_dsn: str) -> None:
+    def test_locked_by_somebody_else(self, reaper: Reaper, clock: Clock, test_dsn: str) -> None:
         graves()
         held, free = bury(2)
         with psycopg.connect(test_dsn) as other:
@@ -304,9 +298,7 @@ class TestConflicts:
             done = engine.run(act("retry", [held, free]))
         assert (done.done, done.conflicts) == (1, [(held, "busy")])
 
-    def test_only_the_first_are_remembered_one_by_one(
-        self, reaper: Reaper, clock: engine_clock.Clock, monkeypatch
-    ) -> None:
+    def test_only_the_first_are_remembered_one_by_one(self, reaper: Reaper, clock: Clock, monkeypatch) -> None:
         monkeypatch.setattr(bulkoperation, "MAX_CONFLICTS", 3)
         monkeypatch.setattr(bulkoperation, "BATCH", 2)
         made = start("retry", seqs=range(100, 107))
@@ -345,12 +337,12 @@ class TestStart:
             start("redrive", to="nowhere")
         assert not BulkOperation.objects.exists()
 
-    def test_a_time_in_the_future_is_now(self, clock: engine_clock.Clock) -> None:
+    def test_a_time_in_the_future_is_now(self, clock: Clock) -> None:
         later = datetime(2040, 1, 1, tzinfo=UTC)
         number = engine.run(start_operation("retry", DeadFilter(), frozen_at=later))
         assert BulkOperation.objects.get(pk=number).frozen_at == clock.now
 
-    def test_the_filter_is_kept_as_it_was(self, clock: engine_clock.Clock) -> None:
+    def test_the_filter_is_kept_as_it_was(self, clock: Clock) -> None:
         made = start("retry", "since=1h&payload=data.a = 1&queue=a")
         assert from_query(made.filters) == from_query("since=2030-01-01T11:00Z&payload=data.a = 1&queue=a")
         assert (made.queue, made.project) == ("a", None)

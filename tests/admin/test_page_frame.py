@@ -10,7 +10,7 @@ from django.urls import reverse
 
 from django_leasequeue import engine
 from django_leasequeue.admin import pages
-from django_leasequeue.engine import clock as engine_clock
+from django_leasequeue.engine.clock import Clock
 from django_leasequeue.models import BulkOperation
 from tests.admin.letters import bury, graves
 from tests.admin.pages import Page
@@ -95,7 +95,7 @@ def test_warnings_of_queues_stand_above_everything_else(client: Client) -> None:
         assert warning < min(place for place in others if place >= 0), name
 
 
-def test_each_cell_of_a_table_that_is_cards_on_a_phone_has_its_label(clock: engine_clock.Clock, client: Client) -> None:
+def test_each_cell_of_a_table_that_is_cards_on_a_phone_has_its_label(clock: Clock, client: Client) -> None:
     queue = graves()
     bury(2)
     put(3)
@@ -115,7 +115,7 @@ def test_each_cell_of_a_table_that_is_cards_on_a_phone_has_its_label(clock: engi
 
 
 @pytest.mark.parametrize(("span", "words"), [("1 h", "3 jobs, last 1 h"), ("24 h", "5 jobs, last 1 d")])
-def test_charts_of_longer_times(clock: engine_clock.Clock, client: Client, span: str, words: str) -> None:
+def test_charts_of_longer_times(clock: Clock, client: Client, span: str, words: str) -> None:
     queue = make()
     for count in (2, 3):
         put(count)
@@ -129,7 +129,7 @@ def test_charts_of_longer_times(clock: engine_clock.Clock, client: Client, span:
         assert "Throughput, jobs a minute" in page.text
 
 
-def test_an_operation_says_how_far_it_is_and_how_long_it_takes_still(clock: engine_clock.Clock, client: Client) -> None:
+def test_an_operation_says_how_far_it_is_and_how_long_it_takes_still(clock: Clock, client: Client) -> None:
     made = rows(BulkOperation).create(
         kind="retry", state="running", project="", queue="work", frozen_at=NOON, created_at=NOON, started_at=NOON,
         expected=10_000, done=2_400, conflicts=100,
@@ -146,7 +146,7 @@ def test_an_operation_says_how_far_it_is_and_how_long_it_takes_still(clock: engi
     assert "0 %, time left unknown" in Page(body(client, "bulkoperation_change", made.pk)).text
 
 
-def test_times_of_death_by_button_keep_the_other_filters(clock: engine_clock.Clock, client: Client) -> None:
+def test_times_of_death_by_button_keep_the_other_filters(clock: Clock, client: Client) -> None:
     graves()
     bury(1)
     html = body(client, "deadletters_list", queue="work", since="15min")

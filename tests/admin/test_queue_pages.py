@@ -11,8 +11,7 @@ from django_leasequeue import engine
 from django_leasequeue.admin import reading
 from django_leasequeue.admin.reading import capped
 from django_leasequeue.engine import Ending
-from django_leasequeue.engine import clock as engine_clock
-from django_leasequeue.engine.clock import span
+from django_leasequeue.engine.clock import Clock, now, span
 from django_leasequeue.engine.limits import WORKER_LEASE
 from django_leasequeue.engine.queues.stats import counts_by_id
 from django_leasequeue.models import LiveJob, OperatorAction, Queue, QueueFloor, StoredJob, Worker
@@ -41,11 +40,11 @@ def look(client: Client, name: str, *args: Any, **query: Any) -> Page:
 def warned(queue: int) -> list[str]:
     counts = engine.run(counts_by_id([queue]))[queue]
     health = reading.read(concerns.read_health([queue]))[queue]
-    return [concern.text for concern in concerns.of_queue(counts, health, engine_clock.now())]
+    return [concern.text for concern in concerns.of_queue(counts, health, now())]
 
 
 def worker(node: str = "worker-1", queues: tuple[str, ...] = ("work",), **values: Any) -> Worker:
-    at = engine_clock.now()
+    at = now()
     return rows(Worker).create(
         node=node,
         queues=list(queues),
@@ -54,7 +53,7 @@ def worker(node: str = "worker-1", queues: tuple[str, ...] = ("work",), **values
 
 
 class TestQueuePage:
-    def test_depth_age_and_what_happened_in_the_last_hour(self, clock: engine_clock.Clock, client: Client) -> None:
+    def test_depth_age_and_what_happened_in_the_last_hour(self, clock: Clock, client: Client) -> None:
         queue = make(result_ttl_ms=60_000)
         put(5)
         put(2, delay_ms=60_000)
@@ -81,7 +80,7 @@ class TestQueuePage:
 
 
 class TestWarnings:
-    def test_nobody_listens_and_paused(self, clock: engine_clock.Clock) -> None:
+    def test_nobody_listens_and_paused(self, clock: Clock) -> None:
         queue = make()
         assert warned(queue) == []
         put(2)
@@ -98,7 +97,7 @@ class TestWarnings:
         engine.run(engine.pause("work", paused=True))
         assert any("is paused" in text for text in warned(queue))
 
-    def test_a_lease_that_is_over_and_nobody_swept(self, clock: engine_clock.Clock) -> None:
+    def test_a_lease_that_is_over_and_nobody_swept(self, clock: Clock) -> None:
         queue = make(lease_ms=1_000)
         put()
         worker()
@@ -107,10 +106,10 @@ class TestWarnings:
         worker("worker-2")
         assert warned(queue) == []
         clock.advance(seconds=20)
-        rows(Worker).update(seen_at=engine_clock.now())
+        rows(Worker).update(seen_at=now())
         assert "was not swept" in warned(queue)[0]
 
-    def test_a_lease_that_is_old(self, clock: engine_clock.Clock) -> None:
+    def test_a_lease_that_is_old(self, clock: Clock) -> None:
         queue = make()
         (seq,) = put()
         one(lease_ms=86_400_000)
@@ -119,15 +118,15 @@ class TestWarnings:
         assert "6 h 1 min old, held by worker-1" in text
         assert reading.read(concerns.read_health([queue]))[queue].old_seq == seq
 
-    def test_a_floor_that_cannot_move(self, clock: engine_clock.Clock) -> None:
+    def test_a_floor_that_cannot_move(self, clock: Clock) -> None:
         queue = make()
         put()
         worker()
         for kind in (0, 1, 2):
-            rows(QueueFloor).create(queue_id=queue, kind=kind, value=5, made_at=engine_clock.now())
+            rows(QueueFloor).create(queue_id=queue, kind=kind, value=5, made_at=now())
         assert warned(queue) == []
         clock.advance(seconds=330)
-        rows(Worker).update(seen_at=engine_clock.now())
+        rows(Worker).update(seen_at=now())
         assert "could not move since 5 min 30 s" in warned(queue)[0]
 
     def test_a_long_transaction_with_its_pid_and_age(self) -> None:
@@ -255,7 +254,7 @@ class TestLists:
         shop = Queue.objects.get(name="shop").pk
         assert "records 3" in look(client, "leasequeue_queue_change", shop).text
 
-    def test_the_overview_has_it_all(self, clock: engine_clock.Clock, client: Client) -> None:
+    def test_the_overview_has_it_all(self, clock: Clock, client: Client) -> None:
         make("busy")
         make("idle")
         put(3, "busy")
@@ -282,7 +281,7 @@ class TestWorkers:
     def test_presence_and_what_each_runs(self, client: Client) -> None:
         put_seq = make() and put()[0]
         worker(running=[{"seq": put_seq, "queue": "work", "name": "shop.pay", "seconds": 2.5}], completed=7)
-        gone = worker("worker-0", seen_at=engine_clock.now() - timedelta(hours=1))
+        gone = worker("worker-0", seen_at=now() - timedelta(hours=1))
         page = look(client, "leasequeue_worker_changelist")
         line = f"worker-1 running work 1 of 2 {put_seq} shop.pay work, for 2.5 s 7 0 0 0"
         for words in (line, "worker-0 not seen for 1 h work 0 of 2"):

@@ -9,7 +9,7 @@ from django.urls import reverse
 
 from django_leasequeue import engine
 from django_leasequeue.engine import Ending
-from django_leasequeue.engine import clock as engine_clock
+from django_leasequeue.engine.clock import Clock
 from django_leasequeue.engine.pool import connect
 from django_leasequeue.models import OperatorAction, RecurringTask, StoredJob
 from django_leasequeue.reaper import Turn
@@ -55,7 +55,7 @@ def act(client: Client, task: RecurringTask, action: str) -> str:
     return messages(answer)
 
 
-def test_last_and_next_ticks_and_how_the_last_one_ended(clock: engine_clock.Clock, client: Client) -> None:
+def test_last_and_next_ticks_and_how_the_last_one_ended(clock: Clock, client: Client) -> None:
     made()
     assert "never" in shown(client)
     tick()
@@ -73,7 +73,7 @@ def test_last_and_next_ticks_and_how_the_last_one_ended(clock: engine_clock.Cloc
     assert f"{max(StoredJob.objects.values_list('pk', flat=True))} ready" in shown(client)
 
 
-def test_what_is_overdue_is_said_on_top(clock: engine_clock.Clock, client: Client) -> None:
+def test_what_is_overdue_is_said_on_top(clock: Clock, client: Client) -> None:
     made()
     tick()
     clock.advance(hours=1, seconds=30)
@@ -82,7 +82,7 @@ def test_what_is_overdue_is_said_on_top(clock: engine_clock.Clock, client: Clien
     assert "report is overdue since 1 min 30 s" in shown(client)
 
 
-def test_run_now_enqueues_one_and_leaves_the_ticks(clock: engine_clock.Clock, client: Client) -> None:
+def test_run_now_enqueues_one_and_leaves_the_ticks(clock: Clock, client: Client) -> None:
     task = made()
     tick()
     assert "report was enqueued" in act(client, task, "run")
@@ -92,12 +92,12 @@ def test_run_now_enqueues_one_and_leaves_the_ticks(clock: engine_clock.Clock, cl
     assert OperatorAction.objects.get().action == "run_recurring"
 
 
-def test_what_cannot_be_enqueued_says_why(clock: engine_clock.Clock, client: Client) -> None:
+def test_what_cannot_be_enqueued_says_why(clock: Clock, client: Client) -> None:
     assert "there is no task at 'no.such.task'" in act(client, made(task="no.such.task"), "run")
     assert not OperatorAction.objects.exists()
 
 
-def test_a_paused_task_does_not_run_until_it_goes_on(clock: engine_clock.Clock, client: Client) -> None:
+def test_a_paused_task_does_not_run_until_it_goes_on(clock: Clock, client: Client) -> None:
     task = made()
     tick()
     assert "is paused" in act(client, task, "pause")
@@ -113,7 +113,7 @@ def test_a_paused_task_does_not_run_until_it_goes_on(clock: engine_clock.Clock, 
     assert StoredJob.objects.count() == 1
 
 
-def test_the_settings_do_not_undo_a_pause(clock: engine_clock.Clock, client: Client, settings: Any) -> None:
+def test_the_settings_do_not_undo_a_pause(clock: Clock, client: Client, settings: Any) -> None:
     settings.LEASEQUEUE = {"RECURRING": {"report": {"task": REPORT, "schedule": "0 * * * *", "args": ["report"]}}}
     engine.run(sync("default"))
     task = RecurringTask.objects.get()
@@ -151,7 +151,7 @@ class TestForm:
         assert (answer.status_code, page.inline, page.unnamed_fields()) == (200, [], [])
         return page.text
 
-    def test_one_is_added_changed_and_deleted(self, clock: engine_clock.Clock, editor: Client) -> None:
+    def test_one_is_added_changed_and_deleted(self, clock: Clock, editor: Client) -> None:
         assert "was added" in self.save(editor)
         task = RecurringTask.objects.get()
         assert (task.args, task.kwargs, task.backend, task.from_settings) == (["night"], {}, "", False)
@@ -184,14 +184,12 @@ class TestForm:
             ({"backend": "nowhere"}, "nowhere"), ({"queue_name": "a\x00b"}, "Null characters"),
         ],
     )  # fmt: skip
-    def test_what_cannot_run_is_refused(
-        self, clock: engine_clock.Clock, editor: Client, fields: dict[str, str], words: str
-    ) -> None:
+    def test_what_cannot_run_is_refused(self, clock: Clock, editor: Client, fields: dict[str, str], words: str) -> None:
         assert words in self.save(editor, **fields)
         assert (RecurringTask.objects.count(), OperatorAction.objects.count()) == (0, 0)
 
     def test_it_is_saved_in_the_database_of_its_queue(
-        self, far: str, clock: engine_clock.Clock, editor: Client, settings: Any
+        self, far: str, clock: Clock, editor: Client, settings: Any
     ) -> None:
         settings.LEASEQUEUE = {"DATABASES": ["default", far], "ROUTER": "tests.reaper.recurring.test_recurring.by_name"}
         assert "Night was saved in the database far, where its queue is." in self.save(editor, queue_name="bulk")
@@ -209,7 +207,7 @@ class TestForm:
         report = RecurringTask.objects.get(name="report")
         assert "has a recurring task of that name" in self.save(editor, report, name="report", queue_name="bulk")
 
-    def test_the_next_ten_times_are_shown(self, clock: engine_clock.Clock, editor: Client) -> None:
+    def test_the_next_ten_times_are_shown(self, clock: Clock, editor: Client) -> None:
         task = made(schedule="30 2 * * *", timezone="Europe/Berlin")
         answer = editor.get(reverse("admin:leasequeue_recurringtask_change", args=[task.pk]))
         text = Page(answer.content.decode()).text
@@ -222,9 +220,7 @@ class TestForm:
         assert "is not a schedule" in editor.get(url, {"schedule": "<x>", "timezone": "UTC"}).content.decode()
         assert signed_in("view_job", name="stranger").get(url).status_code == 403
 
-    def test_those_of_the_settings_are_read_only(
-        self, clock: engine_clock.Clock, editor: Client, settings: Any
-    ) -> None:
+    def test_those_of_the_settings_are_read_only(self, clock: Clock, editor: Client, settings: Any) -> None:
         settings.LEASEQUEUE = {"RECURRING": {"report": {"task": REPORT, "schedule": "0 * * * *", "args": ["report"]}}}
         engine.run(sync("default"))
         task = RecurringTask.objects.get()
@@ -239,7 +235,7 @@ class TestForm:
             act(editor, task, "pause")
 
 
-def test_who_may_only_look_cannot_act(clock: engine_clock.Clock) -> None:
+def test_who_may_only_look_cannot_act(clock: Clock) -> None:
     task = made()
     viewer = signed_in("view_recurringtask", name="viewer")
     assert "Run the selected" not in shown(viewer)

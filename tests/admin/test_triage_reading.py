@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from django_leasequeue import engine
-from django_leasequeue.engine import clock as engine_clock
+from django_leasequeue.engine.clock import Clock
 from django_leasequeue.engine.dead import search, triage
 from django_leasequeue.engine.dead.filter import DeadFilter, from_query
 from django_leasequeue.exceptions import InvalidOption
@@ -34,7 +34,7 @@ def walk(look: Callable[..., Any], *given: Any, **options: Any) -> Iterator[Any]
 
 
 class TestGroups:
-    def test_one_a_queue_and_fingerprint_the_newest_first(self, clock: engine_clock.Clock) -> None:
+    def test_one_a_queue_and_fingerprint_the_newest_first(self, clock: Clock) -> None:
         graves("mail")
         graves("shop")
         first = bury(3, "mail", failure=failure("a", "first"))
@@ -59,7 +59,7 @@ class TestGroups:
         assert first
         assert found.complete
 
-    def test_counts_are_exact_above_every_cap(self, clock: engine_clock.Clock, settings) -> None:
+    def test_counts_are_exact_above_every_cap(self, clock: Clock, settings) -> None:
         settings.LEASEQUEUE = {"COUNT_CAP": 5}
         graves("mail")
         graves("shop")
@@ -73,7 +73,7 @@ class TestGroups:
         ]  # fmt: skip
         assert max(found.groups[0].bars) <= triage.BUCKET_CAP + 1
 
-    def test_the_largest_first_in_pages(self, clock: engine_clock.Clock) -> None:
+    def test_the_largest_first_in_pages(self, clock: Clock) -> None:
         graves("mail")
         graves("shop")
         sizes = {("mail", "a"): 3, ("shop", "a"): 9, ("mail", "b"): 4, ("shop", "c"): 4, ("mail", "d"): 1}
@@ -86,9 +86,7 @@ class TestGroups:
         with pytest.raises(InvalidOption):
             groups(after="nonsense")
 
-    def test_beyond_what_is_counted_each_look_says_the_same(
-        self, clock: engine_clock.Clock, settings, monkeypatch
-    ) -> None:
+    def test_beyond_what_is_counted_each_look_says_the_same(self, clock: Clock, settings, monkeypatch) -> None:
         settings.LEASEQUEUE = {"COUNT_CAP": 5}
         monkeypatch.setattr(triage, "MAX_COUNTED", 8)
         graves()
@@ -102,7 +100,7 @@ class TestGroups:
                 ("few", 2, False), ("many", 5, True),
             ]  # fmt: skip
 
-    def test_counts_are_of_the_range_of_time(self, clock: engine_clock.Clock) -> None:
+    def test_counts_are_of_the_range_of_time(self, clock: Clock) -> None:
         graves()
         bury(4, failure=failure("a"))
         clock.advance(hours=5)
@@ -111,7 +109,7 @@ class TestGroups:
         assert [g.dead_letters for g in groups("until=1h").groups] == [4]
         assert [g.dead_letters for g in groups("fingerprint=a").groups] == [7]
 
-    def test_more_than_one_call_looks_at(self, clock: engine_clock.Clock, monkeypatch) -> None:
+    def test_more_than_one_call_looks_at(self, clock: Clock, monkeypatch) -> None:
         graves()
         for number in range(5):
             bury(1, failure=failure(f"p{number}"))
@@ -119,7 +117,7 @@ class TestGroups:
         found = groups()
         assert (len(found.groups), found.complete) == (3, False)
 
-    def test_a_search_groups_what_it_finds(self, clock: engine_clock.Clock) -> None:
+    def test_a_search_groups_what_it_finds(self, clock: Clock) -> None:
         graves()
         bury(2, failure=failure("a", "no route to host"))
         clock.advance(seconds=1)
@@ -129,7 +127,7 @@ class TestGroups:
 
 
 class TestPages:
-    def test_newest_first_in_pages(self, clock: engine_clock.Clock) -> None:
+    def test_newest_first_in_pages(self, clock: Clock) -> None:
         graves("a")
         graves("b")
         expected = []
@@ -140,7 +138,7 @@ class TestPages:
         dead_at = {row.seq: row.dead_at for row in page(size=50).rows}
         assert seen == sorted(expected, key=lambda seq: (dead_at[seq], seq), reverse=True)
 
-    def test_each_filter(self, clock: engine_clock.Clock) -> None:
+    def test_each_filter(self, clock: Clock) -> None:
         graves("mail")
         graves("shop", project="acme")
         one = bury(1, "mail", name="a.b", tag="eu", failure=failure("x", "timed out"), key="order-77")
@@ -155,7 +153,7 @@ class TestPages:
         }.items():  # fmt: skip
             assert [row.seq for row in page(query).rows] == expected, query
 
-    def test_a_search_goes_on_where_it_stopped(self, clock: engine_clock.Clock, monkeypatch) -> None:
+    def test_a_search_goes_on_where_it_stopped(self, clock: Clock, monkeypatch) -> None:
         graves()
         seqs = bury(30)
         monkeypatch.setattr(search, "CHUNK", 4)
@@ -165,13 +163,13 @@ class TestPages:
         assert len(pages) > 5
         assert max(found.looked_at for found in pages) <= 4
 
-    def test_deliveries_of_moved_letters_are_those_at_home(self, clock: engine_clock.Clock) -> None:
+    def test_deliveries_of_moved_letters_are_those_at_home(self, clock: Clock) -> None:
         graves("work", dead_letter="letters")
         bury(1)
         (row,) = page("queue=letters&deliveries=1").rows
         assert (row.deliveries, row.home, row.state) == (1, "work", "record")
 
-    def test_many_queues_are_cut_at_one_time(self, clock: engine_clock.Clock, monkeypatch) -> None:
+    def test_many_queues_are_cut_at_one_time(self, clock: Clock, monkeypatch) -> None:
         monkeypatch.setattr(search, "MAX_ENTRIES", 300)
         seqs = []
         for name in ("a", "b", "c"):
@@ -183,7 +181,7 @@ class TestPages:
 
 
 class TestPreview:
-    def test_counts_parts_and_samples(self, clock: engine_clock.Clock) -> None:
+    def test_counts_parts_and_samples(self, clock: Clock) -> None:
         graves("mail")
         graves("shop")
         bury(3, "mail", failure=failure("a", kind="Timeout"))
@@ -195,12 +193,12 @@ class TestPreview:
         assert dict(found.errors) == {"Timeout": 3, "shop.Declined": 1}
         assert len(found.samples) == 4
 
-    def test_a_selection(self, clock: engine_clock.Clock) -> None:
+    def test_a_selection(self, clock: Clock) -> None:
         graves()
         seqs = bury(5)
         assert engine.run(triage.preview(DeadFilter(), seqs=[*seqs[:2], 12345])).matches == 2
 
-    def test_caps(self, clock: engine_clock.Clock, settings, monkeypatch) -> None:
+    def test_caps(self, clock: Clock, settings, monkeypatch) -> None:
         settings.LEASEQUEUE = {"COUNT_CAP": 5}
         graves()
         bury(7)

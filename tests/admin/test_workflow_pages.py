@@ -10,7 +10,7 @@ from django.urls import reverse
 from django_leasequeue import engine
 from django_leasequeue.admin import workflow_graph, workflows
 from django_leasequeue.engine import Ending, Failure, NewJob, Node, Release
-from django_leasequeue.engine import clock as engine_clock
+from django_leasequeue.engine.clock import Clock
 from django_leasequeue.models import OperatorAction, Workflow
 from tests.admin.letters import graves
 from tests.admin.pages import Page, messages, read
@@ -24,7 +24,7 @@ _NASTY = "<script>alert(1)</script>"
 
 
 @pytest.fixture(autouse=True)
-def queue(clock: engine_clock.Clock) -> int:
+def queue(clock: Clock) -> int:
     return graves()
 
 

@@ -19,7 +19,7 @@ from django_leasequeue.compat.jqueue import (
     QueueState,
     StorageError,
 )
-from django_leasequeue.engine import clock as engine_clock
+from django_leasequeue.engine.clock import Clock
 from django_leasequeue.exceptions import InvalidOption
 from tests.support.waiting import aeventually
 
@@ -40,7 +40,7 @@ class TestExamples:
 
 
 class TestJobs:
-    async def test_of_a_snapshot(self, q: DirectQueue, clock: engine_clock.Clock) -> None:
+    async def test_of_a_snapshot(self, q: DirectQueue, clock: Clock) -> None:
         first = await q.enqueue("a", b"1", priority=1)
         second = await q.enqueue("b", b"2", priority=2)
         third = await q.enqueue("b", b"3", priority=1)

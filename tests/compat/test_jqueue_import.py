@@ -20,7 +20,7 @@ from django_leasequeue import Queue, engine
 from django_leasequeue.compat import jqueue_import
 from django_leasequeue.compat.jqueue import DirectQueue
 from django_leasequeue.compat.jqueue_files import LocalFile, Mark, open_file, read_state
-from django_leasequeue.engine import clock as engine_clock
+from django_leasequeue.engine.clock import Clock
 from django_leasequeue.exceptions import InvalidOption, QueueNotFound, StorageError
 from django_leasequeue.models import OperatorAction
 from tests.queue.processes import python, readline
@@ -209,7 +209,7 @@ def _killed(*args: Any, **kwargs: Any) -> Any:
 
 class TestOthers:
     def test_a_write_in_between_is_seen(
-        self, write: Callable[..., str], monkeypatch: pytest.MonkeyPatch, clock: engine_clock.Clock
+        self, write: Callable[..., str], monkeypatch: pytest.MonkeyPatch, clock: Clock
     ) -> None:
         url = write(job(1))
         checked = jqueue_import._check
@@ -225,7 +225,7 @@ class TestOthers:
         assert keys() == ["id-2", "id-3"]
 
     def test_writers_without_end(
-        self, write: Callable[..., str], monkeypatch: pytest.MonkeyPatch, clock: engine_clock.Clock
+        self, write: Callable[..., str], monkeypatch: pytest.MonkeyPatch, clock: Clock
     ) -> None:
         url = write(job(1))
         monkeypatch.setattr(LocalFile, "write", lambda *_: False)
@@ -249,7 +249,7 @@ class TestOthers:
                 fcntl.flock(held, fcntl.LOCK_UN)
                 assert writing.result(30) is False
 
-    def test_a_broken_mark_does_not_count(self, write: Callable[..., str], clock: engine_clock.Clock) -> None:
+    def test_a_broken_mark_does_not_count(self, write: Callable[..., str], clock: Clock) -> None:
         url = write(job(1), job(2))
         path = Path(url)
         whole = path.read_bytes()
@@ -330,7 +330,7 @@ class TestObjects:
                 monkeypatch.setenv(name, value)
             yield server
 
-    def test_jobs_of_an_object(self, server: ObjectServer, clock: engine_clock.Clock) -> None:
+    def test_jobs_of_an_object(self, server: ObjectServer, clock: Clock) -> None:
         server.objects["/bucket/queues/mail.json"] = content(job(1), job(2))
         url = "s3://bucket/queues/mail.json"
         assert command(url) == ["Moved 2 jobs into mail; 0 were there already."]

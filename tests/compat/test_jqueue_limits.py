@@ -11,7 +11,7 @@ from django_leasequeue import NewJob, Queue
 from django_leasequeue.compat.jqueue import BrokerQueue, DirectQueue, Job, JobStatus, JQueueError, QueueState
 from django_leasequeue.compat.jqueue_direct import LARGE_BYTES
 from django_leasequeue.compat.jqueue_values import MAX_PAYLOAD_BYTES
-from django_leasequeue.engine import clock as engine_clock
+from django_leasequeue.engine.clock import Clock
 from django_leasequeue.exceptions import PayloadTooLarge, QueueClosed
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("native", "closed_pools")]
@@ -112,7 +112,7 @@ class TestSnapshots:
             with pytest.raises(JQueueError, match="size"):
                 await q.read_state(size)  # type: ignore[arg-type]  # on purpose
 
-    async def test_heartbeats_of_leases_of_any_length(self, clock: engine_clock.Clock) -> None:
+    async def test_heartbeats_of_leases_of_any_length(self, clock: Clock) -> None:
         q, other = DirectQueue("jobs", stale_timeout=timedelta(days=3)), DirectQueue("jobs")
         await q.enqueue("task", b"1")
         [job] = await q.dequeue()

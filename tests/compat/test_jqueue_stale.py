@@ -9,7 +9,7 @@ import pytest
 from django_leasequeue import Queue
 from django_leasequeue.compat import jqueue_values
 from django_leasequeue.compat.jqueue import BrokerQueue, DirectQueue, JobNotFoundError
-from django_leasequeue.engine import clock as engine_clock
+from django_leasequeue.engine.clock import Clock
 from django_leasequeue.exceptions import LeaseLost
 from django_leasequeue.queue.enqueue import CancelStatus
 
@@ -32,7 +32,7 @@ both = pytest.mark.parametrize("kind", [DirectQueue, BrokerQueue])
 
 
 class TestStaleTimeout:
-    async def test_a_brokers_own_counts_for_the_jobs_of_a_direct_queue(self, clock: engine_clock.Clock) -> None:
+    async def test_a_brokers_own_counts_for_the_jobs_of_a_direct_queue(self, clock: Clock) -> None:
         direct = DirectQueue("jobs", stale_timeout=None)
         await direct.enqueue("task", b"1")
         [late] = await direct.dequeue()
@@ -46,7 +46,7 @@ class TestStaleTimeout:
                 await direct.ack(late.id)
             await broker.ack(held.id)
 
-    async def test_a_heartbeat_makes_the_job_of_another_queue_young(self, clock: engine_clock.Clock) -> None:
+    async def test_a_heartbeat_makes_the_job_of_another_queue_young(self, clock: Clock) -> None:
         direct = DirectQueue("jobs", stale_timeout=HOUR)
         await direct.enqueue("task", b"1")
         [job] = await direct.dequeue()
@@ -58,7 +58,7 @@ class TestStaleTimeout:
             clock.advance(seconds=20)
             assert [found.id for found in await broker.dequeue()] == [job.id]
 
-    async def test_a_direct_queue_sweeps_nobody_elses_jobs(self, clock: engine_clock.Clock) -> None:
+    async def test_a_direct_queue_sweeps_nobody_elses_jobs(self, clock: Clock) -> None:
         async with BrokerQueue("jobs", stale_timeout=HOUR) as broker:
             await broker.enqueue("task", b"1")
             await broker.dequeue()
@@ -67,7 +67,7 @@ class TestStaleTimeout:
 
     @both
     @pytest.mark.parametrize("days", [3, 400])
-    async def test_days(self, kind: type[DirectQueue], days: int, clock: engine_clock.Clock) -> None:
+    async def test_days(self, kind: type[DirectQueue], days: int, clock: Clock) -> None:
         async with opened(kind, stale_timeout=days * DAY) as q:
             await q.enqueue("task", b"1")
             [job] = await q.dequeue()
@@ -79,7 +79,7 @@ class TestStaleTimeout:
             clock.advance(minutes=2)
             assert [found.id for found in await q.dequeue()] == [job.id]
 
-    async def test_never(self, clock: engine_clock.Clock) -> None:
+    async def test_never(self, clock: Clock) -> None:
         q = DirectQueue("jobs", stale_timeout=None)
         await q.enqueue("task", b"1")
         await q.dequeue()
@@ -88,7 +88,7 @@ class TestStaleTimeout:
         assert await q.requeue_stale(5_000 * DAY) == 0
         assert await q.requeue_stale(3_000 * DAY) == 1
 
-    async def test_nothing_at_all(self, clock: engine_clock.Clock) -> None:
+    async def test_nothing_at_all(self, clock: Clock) -> None:
         direct = DirectQueue("jobs")
         await direct.enqueue("task", b"1")
         await direct.dequeue()
@@ -97,9 +97,7 @@ class TestStaleTimeout:
                 clock.advance(milliseconds=1)
                 assert len(await broker.dequeue()) == 1
 
-    async def test_sweeps_are_not_made_for_every_call(
-        self, clock: engine_clock.Clock, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_sweeps_are_not_made_for_every_call(self, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
         swept: list[timedelta] = []
 
         async def requeue_stale(self: BrokerQueue, timeout: timedelta) -> int:  # noqa: ASYNC109
@@ -118,7 +116,7 @@ class TestStaleTimeout:
 
 class TestLate:
     @both
-    async def test_what_nobody_overtook_is_accepted(self, kind: type[DirectQueue], clock: engine_clock.Clock) -> None:
+    async def test_what_nobody_overtook_is_accepted(self, kind: type[DirectQueue], clock: Clock) -> None:
         async with opened(kind, stale_timeout=10 * SECOND) as q:
             await q.enqueue("task", b"1")
             [job] = await q.dequeue()
@@ -130,7 +128,7 @@ class TestLate:
             assert (await q.read_state()).jobs == ()
 
     @both
-    async def test_also_when_the_job_is_queued_again(self, kind: type[DirectQueue], clock: engine_clock.Clock) -> None:
+    async def test_also_when_the_job_is_queued_again(self, kind: type[DirectQueue], clock: Clock) -> None:
         async with opened(kind) as q:
             await q.enqueue("task", b"1")
             [job] = await q.dequeue()
@@ -145,7 +143,7 @@ class TestLate:
                 await q.ack(job.id)
 
     @pytest.mark.parametrize("text", [False, True], ids=["id", "text"])
-    async def test_the_first_holder_never_ends_the_second(self, text: bool, clock: engine_clock.Clock) -> None:
+    async def test_the_first_holder_never_ends_the_second(self, text: bool, clock: Clock) -> None:
         first, second = (DirectQueue("jobs", stale_timeout=10 * SECOND) for _ in range(2))
         await first.enqueue("task", b"1")
         [late] = await first.dequeue()

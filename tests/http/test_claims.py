@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from django_leasequeue.engine import clock as engine_clock
+from django_leasequeue.engine.clock import Clock
 from django_leasequeue.http.topics import base
 from django_leasequeue.models import LiveJob, Queue, StoredJob
 from tests.http.client import Api
@@ -37,7 +37,7 @@ def test_c1_a_log_and_an_absent_topic_have_no_leases(api: Api, word: str) -> Non
     assert Queue.objects.count() == 1
 
 
-def test_c2_defaults_and_clamps(api: Api, clock: engine_clock.Clock) -> None:
+def test_c2_defaults_and_clamps(api: Api, clock: Clock) -> None:
     api.queue(lease_ms=5000)
     api.post("topics/jobs?return_seqs=false", {"records": [{"data": n} for n in range(1_005)]}, status=200)
     now = int(clock.now.timestamp() * 1000)
@@ -51,7 +51,7 @@ def test_c2_defaults_and_clamps(api: Api, clock: engine_clock.Clock) -> None:
     assert len(api.claim(max=10**9)) == 1_000
 
 
-def test_c3_the_answer(api: Api, clock: engine_clock.Clock) -> None:
+def test_c3_the_answer(api: Api, clock: Clock) -> None:
     api.queue()
     now = int(clock.now.timestamp() * 1000)
     records = [{"data": {"n": 1}, "tag": "a", "meta": {"trace": "z9"}, "node": "p"}, {"data": None}]
@@ -70,7 +70,7 @@ def test_c3_the_answer(api: Api, clock: engine_clock.Clock) -> None:
     assert (empty["claimed"], empty["count"], empty["ready"]) == ([], 0, 0)
 
 
-def test_c4_expiry_is_strict(api: Api, clock: engine_clock.Clock) -> None:
+def test_c4_expiry_is_strict(api: Api, clock: Clock) -> None:
     api.queue()
     written = api.write("jobs", 1, 2, 3)
     (first,) = api.claim()
@@ -99,9 +99,7 @@ def test_a1_ack(api: Api) -> None:
 
 
 @pytest.mark.parametrize("word", ["ack", "nack", "extend"])
-def test_a2_a3_nothing_counts_after_the_deadline_and_with_a_stale_token(
-    api: Api, clock: engine_clock.Clock, word: str
-) -> None:
+def test_a2_a3_nothing_counts_after_the_deadline_and_with_a_stale_token(api: Api, clock: Clock, word: str) -> None:
     api.queue()
     first, second = api.write("jobs", 1, 2)
     (old,) = api.claim()
@@ -117,7 +115,7 @@ def test_a2_a3_nothing_counts_after_the_deadline_and_with_a_stale_token(
     assert api.post(f"topics/jobs/{word}", {**body, "lease_ids": [present["lease_id"]]}, status=200)["skipped"] == []
 
 
-def test_a4_a_delayed_nack_is_in_no_counter(api: Api, clock: engine_clock.Clock) -> None:
+def test_a4_a_delayed_nack_is_in_no_counter(api: Api, clock: Clock) -> None:
     api.queue()
     (seq,) = api.write("jobs", 1)
     api.claim()
@@ -133,7 +131,7 @@ def test_a4_a_delayed_nack_is_in_no_counter(api: Api, clock: engine_clock.Clock)
     assert (again["$seq"], again["deliveries"]) == (seq, 2)
 
 
-def test_a5_extend_sets_the_deadline(api: Api, clock: engine_clock.Clock) -> None:
+def test_a5_extend_sets_the_deadline(api: Api, clock: Clock) -> None:
     api.queue()
     written = api.write("jobs", 1, 2)
     api.claim(max=2)
@@ -153,14 +151,14 @@ def test_a5_extend_sets_the_deadline(api: Api, clock: engine_clock.Clock) -> Non
     assert api.ack("jobs", written[1:])["acked"] == 1
 
 
-def exhaust(api: Api, clock: engine_clock.Clock, seq: int) -> None:
+def exhaust(api: Api, clock: Clock, seq: int) -> None:
     assert [(job["$seq"], job["deliveries"]) for job in api.claim()] == [(seq, 1)]
     api.post("topics/jobs/nack", {"node": "w1", "seqs": [seq]}, status=200)
     assert [(job["$seq"], job["deliveries"]) for job in api.claim()] == [(seq, 2)]
     clock.advance(seconds=LEASE, milliseconds=1)
 
 
-def test_d1_the_third_claim_moves_it(api: Api, clock: engine_clock.Clock) -> None:
+def test_d1_the_third_claim_moves_it(api: Api, clock: Clock) -> None:
     api.queue(max_deliveries=2, dead_letter="jobs.dlq")
     body = {"records": [{"data": {"n": 1}, "tag": "a", "meta": {"trace": "z"}, "node": "p"}]}
     (seq,) = api.post("topics/jobs", body)["seqs"]
@@ -181,7 +179,7 @@ def test_d1_the_third_claim_moves_it(api: Api, clock: engine_clock.Clock) -> Non
 
 
 def test_d1_what_a_claim_moves_is_not_ready_in_a_count_that_was_kept(
-    api: Api, clock: engine_clock.Clock, settings: Any, monkeypatch: pytest.MonkeyPatch
+    api: Api, clock: Clock, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api.queue(max_deliveries=2, dead_letter="jobs.dlq")
     exhaust(api, clock, *api.write("jobs", 1))
@@ -194,7 +192,7 @@ def test_d1_what_a_claim_moves_is_not_ready_in_a_count_that_was_kept(
 
 
 @pytest.mark.parametrize("config", [{"max_deliveries": 0, "dead_letter": "dlq"}, {"max_deliveries": 2}])
-def test_d2_redelivered_for_ever(api: Api, clock: engine_clock.Clock, config: dict[str, Any]) -> None:
+def test_d2_redelivered_for_ever(api: Api, clock: Clock, config: dict[str, Any]) -> None:
     api.queue(**config)
     (seq,) = api.write("jobs", 1)
     for delivery in range(1, 8):
@@ -203,7 +201,7 @@ def test_d2_redelivered_for_ever(api: Api, clock: engine_clock.Clock, config: di
     assert api.state()["queue"]["dead_lettered"] == 0
 
 
-def test_d3_the_counters_add_up(api: Api, clock: engine_clock.Clock) -> None:
+def test_d3_the_counters_add_up(api: Api, clock: Clock) -> None:
     api.queue()
     api.write("jobs", *range(10))
 

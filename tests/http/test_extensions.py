@@ -7,7 +7,7 @@ import pytest
 
 from django_leasequeue import engine
 from django_leasequeue.engine import DjangoExecutor
-from django_leasequeue.engine import clock as engine_clock
+from django_leasequeue.engine.clock import Clock
 from django_leasequeue.engine.jobs.results import status
 from django_leasequeue.models import JobResult
 from tests.http.client import Api
@@ -58,7 +58,7 @@ def test_a_priority_that_is_not_heeded_is_told(api: Api) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 300])  # one statement, and COPY
-def test_a_delayed_job_comes_when_its_time_has_come(api: Api, clock: engine_clock.Clock, count: int) -> None:
+def test_a_delayed_job_comes_when_its_time_has_come(api: Api, clock: Clock, count: int) -> None:
     api.queue()
     answer = write(api, "jobs", *({"data": n, "delay_ms": 5_000} for n in range(count)), {"data": "now"})
     assert answer["count"] == count + 1

@@ -18,7 +18,7 @@ from rest_framework.request import Request
 
 from django_leasequeue import engine
 from django_leasequeue.conf import process
-from django_leasequeue.engine import clock as engine_clock
+from django_leasequeue.engine.clock import Clock
 from django_leasequeue.http.access import MARK, USED_EVERY, Access, create_key, find, make_token
 from django_leasequeue.http.auth import Guesses, split_token
 from django_leasequeue.http.fields import Text
@@ -161,7 +161,7 @@ def test_g5_a_key_belongs_to_a_project(key: KeyMaker) -> None:
     assert [line["topic"] for line in two.get("topics")["topics"]] == ["jobs"]
 
 
-def test_g5_expired_and_revoked(key: KeyMaker, clock: engine_clock.Clock) -> None:
+def test_g5_expired_and_revoked(key: KeyMaker, clock: Clock) -> None:
     api = key(expires_at=clock.now + timedelta(seconds=10))
     assert api.get("topics").status == 200
     clock.advance(seconds=10)
@@ -191,9 +191,7 @@ def test_g5_only_the_digest_is_kept(key: KeyMaker) -> None:
     assert make_token()[0] != make_token()[0]
 
 
-def test_g5_use_is_noted_once_a_minute(
-    key: KeyMaker, clock: engine_clock.Clock, django_assert_num_queries: Any
-) -> None:
+def test_g5_use_is_noted_once_a_minute(key: KeyMaker, clock: Clock, django_assert_num_queries: Any) -> None:
     api = key()
     for _ in range(3):
         api.get("topics")

@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 
 from django_leasequeue import engine
-from django_leasequeue.engine import clock as engine_clock
+from django_leasequeue.engine.clock import Clock, hold, now
 from django_leasequeue.http.access import create_key
 from tests.admin.letters import bury, graves
 from tests.engine.helpers import read_result
@@ -66,9 +66,9 @@ class TestTopics:
         with away():
             answer = api.post("topics/jobs/claim", {"node": "w1", "max": 1})
             assert (answer.status, answer.headers["retry-after"]) == (503, "1")
-        clock = engine_clock.Clock(engine_clock.now())
+        clock = Clock(now())
         clock.advance(minutes=1)
-        with engine_clock.hold(clock):
+        with hold(clock):
             [job] = api.claim()
         assert (job["data"], job["deliveries"]) == (BIG, 1)
 

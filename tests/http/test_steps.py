@@ -7,7 +7,7 @@ from urllib.parse import quote
 import pytest
 
 from django_leasequeue import engine
-from django_leasequeue.engine import clock as engine_clock
+from django_leasequeue.engine.clock import Clock
 from django_leasequeue.http.access import create_key
 from django_leasequeue.models import Job, JobStep
 from django_leasequeue.tasks import emit
@@ -41,13 +41,13 @@ class Worker:
 
 
 @pytest.fixture
-def worker(api: Api, clock: engine_clock.Clock) -> Worker:
+def worker(api: Api, clock: Clock) -> Worker:
     api.queue()
     api.write("jobs", {"order": 7})
     return Worker(api)
 
 
-def test_what_was_kept_first_stays(worker: Worker, clock: engine_clock.Clock) -> None:
+def test_what_was_kept_first_stays(worker: Worker, clock: Clock) -> None:
     assert worker.put("charge", {"id": 7})["value"] == {"id": 7}
     assert worker.put("charge", "other", status=200)["value"] == {"id": 7}
     worker.put("a/b?c%", None)
@@ -63,7 +63,7 @@ def test_what_was_kept_first_stays(worker: Worker, clock: engine_clock.Clock) ->
 
 
 @pytest.mark.parametrize("call", ["steps", "put", "suspend"])
-def test_without_the_lease(worker: Worker, clock: engine_clock.Clock, call: str) -> None:
+def test_without_the_lease(worker: Worker, clock: Clock, call: str) -> None:
     calls = {
         "steps": worker.steps,
         "put": lambda status: worker.put("a", 1, status=status),
@@ -87,7 +87,7 @@ def test_without_the_lease(worker: Worker, clock: engine_clock.Clock, call: str)
     assert not JobStep.objects.exists()
 
 
-def test_sleep(worker: Worker, clock: engine_clock.Clock) -> None:
+def test_sleep(worker: Worker, clock: Clock) -> None:
     answer = worker.suspend(name="cool off", sleep_ms=3_600_000)
     assert (answer["suspended"], answer["left_ms"]) == (True, 3_600_000)
     assert Job.objects.get().available_at == clock.now + timedelta(hours=1)
@@ -100,7 +100,7 @@ def test_sleep(worker: Worker, clock: engine_clock.Clock) -> None:
     assert later.suspend(name="till", until=until)["left_ms"] == 86_400_000
 
 
-def test_an_event(worker: Worker, clock: engine_clock.Clock) -> None:
+def test_an_event(worker: Worker, clock: Clock) -> None:
     assert worker.suspend(event="packed:7", timeout_ms=60_000)["suspended"]
     assert worker.api.post("events/packed%3A7", {"payload": {"parcel": 3}}, status=201)["first"]
     assert not worker.api.post("events/packed%3A7", {"payload": 4}, status=200)["first"]
@@ -160,7 +160,7 @@ def test_values_and_names_that_are_refused(worker: Worker, settings: Any) -> Non
     assert worker.api.post(f"events/{'x' * 513}", {}, status=400).code == "invalid_request"
 
 
-def test_a_name_that_sleeps(worker: Worker, clock: engine_clock.Clock) -> None:
+def test_a_name_that_sleeps(worker: Worker, clock: Clock) -> None:
     worker.suspend(name="nap", sleep_ms=1_000)
     Job.objects.all().run_now()
     assert "a sleep or a wait" in Worker(worker.api).put("nap", 1, status=400).message

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from django_leasequeue.engine import clock as engine_clock
+from django_leasequeue.engine.clock import Clock
 from django_leasequeue.http.topics import catalog
 from django_leasequeue.models import Queue
 from tests.http.client import Api
@@ -64,7 +64,7 @@ def test_l3_a_topic_that_goes_while_it_is_configured(api: Api, monkeypatch: pyte
     assert api.state("t")["config"]["ttl_ms"] == 5
 
 
-def test_l3_a_put_replaces_the_whole_configuration(api: Api, clock: engine_clock.Clock) -> None:
+def test_l3_a_put_replaces_the_whole_configuration(api: Api, clock: Clock) -> None:
     api.put("topics/t", {"type": "queue", "lease_ms": 5000, "max_deliveries": 2, "dead_letter": "d"}, status=201)
     for _ in range(2):
         assert api.put("topics/t", {"type": "queue", "lease_ms": 7000}, status=200)["created"] is False
@@ -108,7 +108,7 @@ def test_l5_durability(api: Api, given: dict[str, object], durability: str, dura
     assert (config["durability"], config["durable"]) == (durability, durable)
 
 
-def test_l6_the_state_of_a_queue(api: Api, clock: engine_clock.Clock) -> None:
+def test_l6_the_state_of_a_queue(api: Api, clock: Clock) -> None:
     api.queue("jobs")
     empty = api.state()
     assert (empty["head_seq"], empty["next_seq"], empty["count"], empty["bytes"]) == (0, 1, 0, 0)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from django_leasequeue.engine import clock as engine_clock
+from django_leasequeue.engine.clock import Clock
 from django_leasequeue.models import IdempotencyKey, Queue, StoredJob
 from tests.http.client import Api
 
@@ -105,7 +105,7 @@ def test_w2_a_body_that_is_too_large(api: Api, settings: Any) -> None:
     api.post("topics/t", records("x" * 900), status=201)
 
 
-def test_w3_the_same_key_appends_once(api: Api, clock: engine_clock.Clock) -> None:
+def test_w3_the_same_key_appends_once(api: Api, clock: Clock) -> None:
     first = api.post("topics/t", {**records(1, 2), "idempotency_key": "k1"}, status=201)
     again = api.post("topics/t", {**records(1, 2), "idempotency_key": "k1"}, status=200)
     assert (again["seqs"], again["deduped"], again["created"], again["count"]) == (first["seqs"], True, False, 2)
@@ -125,7 +125,7 @@ def test_w3_the_header_and_the_body(api: Api) -> None:
     assert "Idempotency-Key" in refused.message
 
 
-def test_w3_the_window_ends(api: Api, clock: engine_clock.Clock) -> None:
+def test_w3_the_window_ends(api: Api, clock: Clock) -> None:
     api.log("t", idempotency_window_ms=1000)
     body = {**records(1), "idempotency_key": "k"}
     first = api.post("topics/t", body)
@@ -149,7 +149,7 @@ def test_w3_no_window_and_a_refused_write_keep_no_key(api: Api) -> None:
     assert IdempotencyKey.objects.count() == 1
 
 
-def test_w3_old_keys_do_not_pile_up(api: Api, clock: engine_clock.Clock) -> None:
+def test_w3_old_keys_do_not_pile_up(api: Api, clock: Clock) -> None:
     api.log("t", idempotency_window_ms=1000)
     for number in range(30):
         api.post("topics/t", {**records(1), "idempotency_key": f"k{number}"})

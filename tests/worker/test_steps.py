@@ -12,7 +12,7 @@ from pytest_django import DjangoDbBlocker
 
 from django_leasequeue import engine
 from django_leasequeue.engine import Failure, LeasedJob, Release
-from django_leasequeue.engine import clock as engine_clock
+from django_leasequeue.engine.clock import Clock
 from django_leasequeue.engine.dead.action import act
 from django_leasequeue.engine.pool import connect
 from django_leasequeue.exceptions import InvalidOption, LeaseLost, PayloadTooLarge, WrittenByEngine
@@ -86,7 +86,7 @@ class TestPlain:
         assert set(JobStep.objects.values_list("name", flat=True)) == {"page", "page#2", "page#3", "page#4"}
 
     @pytest.mark.parametrize("over", [False, True])
-    def test_a_name_that_was_a_sleep_is_no_step(self, clock: engine_clock.Clock, over: bool) -> None:
+    def test_a_name_that_was_a_sleep_is_no_step(self, clock: Clock, over: bool) -> None:
         job, never = start(), Calls(1)
         with pytest.raises(Suspended):
             JobControl(job, NODE).sleep("pause", seconds=9)
@@ -110,7 +110,7 @@ class TestPlain:
         assert stubborn.count == 3
 
     @pytest.mark.parametrize("atomic", [False, True])
-    def test_who_has_lost_the_lease_keeps_nothing(self, clock: engine_clock.Clock, atomic: bool) -> None:
+    def test_who_has_lost_the_lease_keeps_nothing(self, clock: Clock, atomic: bool) -> None:
         job = start(lease_ms=1_000)
         clock.advance(seconds=2)
         taken = one(node="other")
@@ -238,7 +238,7 @@ class TestAtomic:
         found = JobStep.objects.order_by("name").values_list("name", "value")
         assert list(found) == [("reserve", ["kept"]), ("reserve#2", None)]
 
-    def test_a_block_of_who_has_lost_the_lease_keeps_nothing(self, clock: engine_clock.Clock) -> None:
+    def test_a_block_of_who_has_lost_the_lease_keeps_nothing(self, clock: Clock) -> None:
         job = start(lease_ms=1_000)
         clock.advance(seconds=2)
         one(node="other")
@@ -304,7 +304,7 @@ def test_what_an_atomic_step_writes_elsewhere_is_refused(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_steps_go_with_their_jobs(clock: engine_clock.Clock) -> None:
+def test_steps_go_with_their_jobs(clock: Clock) -> None:
     make("work", result_ttl_ms=0, lease_ms=3_600_000)
     put(2)
     gone, stays = one(), one()

@@ -5,7 +5,7 @@ import re
 from datetime import UTC, datetime
 from typing import Any
 
-from django_leasequeue.engine import clock as engine_clock
+from django_leasequeue.engine.clock import Clock, hold
 from tests.http.zaqar.conftest import Zaqar, described
 from tests.support.documents import DOCS, Block, blocks
 
@@ -68,7 +68,7 @@ def operations() -> dict[tuple[str, str], dict[str, Any]]:
 
 def test_the_examples() -> None:
     reader, zaqar = Reader(), Zaqar("tenant-1", CLIENT)
-    with engine_clock.hold(engine_clock.Clock(datetime(2030, 1, 1, 12, tzinfo=UTC))):
+    with hold(Clock(datetime(2030, 1, 1, 12, tzinfo=UTC))):
         for request, answer in pairs():
             place = f"line {answer.line}"
             head, _, rest = request.text.partition("\n")
