@@ -122,8 +122,7 @@ class TestRates:
         assert found.of(None).enqueued == counted / 60
         assert 0 < counted <= 20 * 60
         shown = rates.show(found, None)
-        assert "what was before is unknown" in shown.note
-        assert shown.words == f"last {counted / 60:.0f} min"
+        assert ("what was before is unknown" in shown.note, shown.words) == (True, f"last {counted / 60:.0f} min")
         assert lately(queue, size=1_000).reach.whole is True
 
     def test_of_the_newest_bucket_a_part_is_counted_where_it_alone_has_too_many_rows(self, clock: Clock) -> None:

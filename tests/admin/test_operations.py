@@ -59,13 +59,10 @@ class TestCarriedOut:
         assert made.state == "pending"
         tick(reaper, clock, made=made)
         assert (made.state, made.done, made.conflicts, made.looked_at) == ("done", 5, 0, 5)
-        assert made.finished_at == clock.now
-        assert states(mine) == ["ready"] * 5
-        assert states(others) == ["dead"] * 3
+        assert (made.finished_at, states(mine), states(others)) == (clock.now, ["ready"] * 5, ["dead"] * 3)
         line = OperatorAction.objects.get()
         assert (line.action, line.username, line.user_id, line.source) == ("retry.done", "ann", "7", "reaper")
-        assert line.counts == {"done": 5, "conflicts": 0, "looked_at": 5}
-        assert line.operation_id == made.pk
+        assert (line.counts, line.operation_id) == ({"done": 5, "conflicts": 0, "looked_at": 5}, made.pk)
 
     def test_in_batches_the_oldest_first(self, reaper: Reaper, clock: Clock, monkeypatch) -> None:
         monkeypatch.setattr(bulkoperation, "BATCH", 4)
@@ -79,8 +76,7 @@ class TestCarriedOut:
         while engine.run(run_batch(made.pk)):
             pass
         made.refresh_from_db()
-        assert (made.state, made.done) == ("done", 10)
-        assert states(new) == ["ready"] * 4
+        assert (made.state, made.done, states(new)) == ("done", 10, ["ready"] * 4)
 
     def test_what_dies_later_is_not_touched(self, reaper: Reaper, clock: Clock) -> None:
         graves()
@@ -256,8 +252,7 @@ def test_a_killed_process_leaves_each_job_retried_once(subprocess_env: dict[str,
     while engine.run(run_batch(made.pk)):
         pass
     made.refresh_from_db()
-    assert (made.state, made.done, made.conflicts) == ("done", 2_000, 0)
-    assert states(found) == ["ready"] * 2_000
+    assert (made.state, made.done, made.conflicts, states(found)) == ("done", 2_000, 0, ["ready"] * 2_000)
     assert JobEvent.objects.filter(kind=EventKind.REDRIVEN).count() == 2_000
 
 

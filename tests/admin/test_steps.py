@@ -76,8 +76,7 @@ def test_of_many(boss: Client) -> None:
     boss.post(url("deadletters_act"), form)
     made = BulkOperation.objects.get()
     engine.run(run_batch(made.pk))
-    assert states([*seqs, other]) == ["ready"] * 3 + ["dead"]
-    assert [kept(seq) for seq in seqs] == [["charge"]] * 3
+    assert (states([*seqs, other]), [kept(seq) for seq in seqs]) == (["ready"] * 3 + ["dead"], [["charge"]] * 3)
     made.refresh_from_db()
     assert made.conflict_counts == {"no_step": 1}
     assert "from the step page" in boss.get(url("bulkoperation_change", made.pk)).content.decode()

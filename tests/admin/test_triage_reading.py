@@ -52,10 +52,7 @@ class TestGroups:
         group = found.groups[1]
         assert (group.first_at, (group.last_at - start).total_seconds()) == (start, 3_600)
         assert (group.sample_seq, group.error, group.error_type) == (last[0], "newest", "shop.Timeout")
-        assert group.task == "shop.tasks.charge"
-        assert sum(group.bars) == 4
-        assert group.bars[0] == 3
-        assert group.bars[-1] == 1
+        assert (group.task, sum(group.bars), group.bars[0], group.bars[-1]) == ("shop.tasks.charge", 4, 3, 1)
         assert first
         assert found.complete
 
@@ -188,10 +185,8 @@ class TestPreview:
         bury(1, "shop", name="other")
         found = engine.run(triage.preview(from_query("")))
         assert (found.matches, found.capped, found.at) == (4, False, clock.now)
-        assert found.queues == [("mail", 3), ("shop", 1)]
-        assert dict(found.tasks) == {"shop.tasks.charge": 3, "other": 1}
-        assert dict(found.errors) == {"Timeout": 3, "shop.Declined": 1}
-        assert len(found.samples) == 4
+        assert (found.queues, dict(found.tasks)) == ([("mail", 3), ("shop", 1)], {"shop.tasks.charge": 3, "other": 1})
+        assert (dict(found.errors), len(found.samples)) == ({"Timeout": 3, "shop.Declined": 1}, 4)
 
     def test_a_selection(self, clock: Clock) -> None:
         graves()

@@ -57,12 +57,10 @@ def test_table_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
 
     shown = capsys.readouterr()
     assert "claim and ack, batches of 200, jobs/s" in shown.out
-    assert "beside: UPDATE .. SKIP LOCKED, DELETE" in shown.out
-    assert "a job costs:" in shown.out
-    assert "4 targets reached" in shown.out
+    for words in ("beside: UPDATE .. SKIP LOCKED, DELETE", "a job costs:", "4 targets reached"):
+        assert words in shown.out
     report = json.loads(file.read_text())
-    assert report["format"] == 1
-    assert report["errors"] == {}
+    assert (report["format"], report["errors"]) == (1, {})
     assert report["options"] == {"using": "default", "size": 100, "rounds": 1, "modes": ["claim", "duplicate"]}
     assert report["environment"].keys() >= {"postgresql", "python", "django", "cpus", "load_before", "load_after"}
     figure = next(item for item in report["figures"] if item["name"] == "claim and ack, batches of 200")
@@ -108,8 +106,7 @@ def test_jobs_of_others_are_a_sign_of_production_and_stay() -> None:
 
     bench("--modes", "claim", *SMALL, "--yes")
 
-    assert StoredJob.objects.count() == 1
-    assert Queue.objects.get().name == "mail"
+    assert (StoredJob.objects.count(), Queue.objects.get().name) == (1, "mail")
 
 
 @pytest.mark.usefixtures("transactional_db", "debug")

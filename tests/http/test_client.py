@@ -99,8 +99,7 @@ def test_the_life_of_a_job(client: Client, topic: str) -> None:
     assert timedelta(seconds=19) < first.deadline - before < datetime.now(UTC) - before + timedelta(seconds=21)
 
     extended = client.extend(topic, "w1", [first], 60_000)
-    assert extended.count == 1
-    assert extended.deadlines == {first.seq: first.deadline}
+    assert (extended.count, extended.deadlines) == (1, {first.seq: first.deadline})
     assert (first.deadline - before).total_seconds() > 55
 
     assert client.ack(topic, "w1", [first]).count == 1
@@ -222,8 +221,7 @@ def test_work_goes_on_when_the_connection_breaks(kind: Callable[..., Client], se
         relay.cut()
         again = [next(jobs), next(jobs)]
         assert second.lost
-        assert sorted(job.data for job in again) == [1, 2]
-        assert [job.deliveries for job in again] == [2, 2]
+        assert (sorted(job.data for job in again), [job.deliveries for job in again]) == ([1, 2], [2, 2])
         assert client.ack(topic, "w1", [second]).skipped == [second.seq]
         assert client.ack(topic, "w1", again).count == 2
         client.close()

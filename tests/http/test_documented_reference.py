@@ -122,8 +122,7 @@ def stream(server: Server, reader: Reader, path: str, block: Block) -> None:
             assert event.name == lines["event"]
             assert event.id is not None
             reader.compare(json.loads(lines["data"]), dict(event), f"line {block.line}")
-        assert source.retry == 2000
-        assert source.comments[0] == "hb"
+        assert (source.retry, source.comments[0]) == (2000, "hb")
 
 
 def test_every_endpoint_field_and_code_is_named() -> None:

@@ -100,8 +100,7 @@ def drains(name: str, boss: Client, env: dict[str, str], tmp_path: Path, *comman
         lines = sorted(line for line in printed.read_text().splitlines() if line.startswith("done "))
         assert lines == ["done clip-1.mov", "done long", *(f"done quick-{number}" for number in range(4))]
         (dead,) = boss.read(f"{TOPIC}.dead").records
-        assert dead["data"] == {"seconds": 0}
-        assert dead["meta"]["$dead_letter_deliveries"] == 2
+        assert (dead["data"], dead["meta"]["$dead_letter_deliveries"]) == ({"seconds": 0}, 2)
 
         boss.produce(TOPIC, [Record({"src": "last", "seconds": 3})])
         eventually(lambda: boss.get_topic(TOPIC)["queue"]["in_flight"] == 1)

@@ -137,8 +137,7 @@ class TestFigures:
         lists = ["/v0/dead-letters"] if door == TRIAGE else ["/v0/topics"]
         for address in lists:
             (size,) = [one for one in made(door)["paths"][address]["get"]["parameters"] if one["name"] == "page_size"]
-            assert size["description"] == "Cut to 7."
-            assert size["schema"]["default"] == 7
+            assert (size["description"], size["schema"]["default"]) == ("Cut to 7.", 7)
 
     def test_topics_of_a_watch(self, api: Api, schemas: Callable[..., Any]) -> None:
         topics = schemas(API={"MAX_WATCHED": 1})["WatchBody"]["properties"]["topics"]

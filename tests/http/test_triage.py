@@ -22,8 +22,7 @@ def test_groups(ask: Ask) -> None:
     bury(3, "mail", failure=failure("a", "no route", "shop.Timeout"))
     bury(1, "mail", failure=failure("b"))
     status, page = ask("/groups", {"page_size": 1})
-    assert status == 200
-    assert [(group["fingerprint"], group["dead_letters"]) for group in page["groups"]] == [("b", 1)]
+    assert (status, [(group["fingerprint"], group["dead_letters"]) for group in page["groups"]]) == (200, [("b", 1)])
     status, page = ask("/groups", {"page_size": 1, "cursor": page["next_cursor"]})
     (group,) = page["groups"]
     assert (
@@ -36,8 +35,7 @@ def test_letters(ask: Ask) -> None:
     graves("mail")
     seqs = bury(3, "mail", data={"password": "s3cret", "n": 1})
     status, page = ask("", {"page_size": 2, "queue": "mail"})
-    assert status == 200
-    assert [letter["seq"] for letter in page["dead_letters"]] == seqs[:0:-1]
+    assert (status, [letter["seq"] for letter in page["dead_letters"]]) == (200, seqs[:0:-1])
     assert (page["dead_letters"][0]["data"], page["dead_letters"][0]["errors"]) == (None, [])
     _, page = ask("", {"queue": "mail", "cursor": page["next_cursor"], "with_payload": "true", "payload": "data.n = 1"})
     (letter,) = page["dead_letters"]

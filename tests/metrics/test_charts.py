@@ -66,8 +66,7 @@ def test_a_week_names_its_busiest_hour() -> None:
     root = ET.fromstring(charts.week("w", "Jobs an hour", {0: 2, 86: 40, 167: 1}))
     assert [each.text for each in root.iter("desc")] == ["Most on Thursday 14:00 to 15:00: 40."]
     shades = [float(each.get("fill-opacity", "")) for each in root.iter("rect")]
-    assert shades[1] == max(shades)
-    assert len(shades) == 3
+    assert (shades[1], len(shades)) == (max(shades), 3)
 
 
 @pytest.mark.parametrize(

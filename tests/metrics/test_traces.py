@@ -65,16 +65,14 @@ def test_a_run_is_linked_to_its_enqueue(work: str, spans: InMemorySpanExporter) 
     sent, run = one(spans, SpanKind.PRODUCER), one(spans, SpanKind.CONSUMER)
     assert sent.parent.span_id == request.context.span_id
     assert [link.context.span_id for link in run.links] == [sent.context.span_id]
-    assert run.parent.span_id == sent.context.span_id
-    assert own.parent.span_id == run.context.span_id
+    assert (run.parent.span_id, own.parent.span_id) == (sent.context.span_id, run.context.span_id)
     assert {span.context.trace_id for span in (request, sent, run, own)} == {request.context.trace_id}
     assert (sent.name, run.name) == ("enqueue work", "process work")
     assert dict(sent.attributes) == {
         "messaging.system": "django_leasequeue", "messaging.operation.name": "enqueue",
         "messaging.operation.type": "send", "messaging.destination.name": "work",
     }  # fmt: skip
-    assert run.attributes["messaging.message.id"] == "k"
-    assert run.attributes["leasequeue.job.name"] == "shop.mail"
+    assert (run.attributes["messaging.message.id"], run.attributes["leasequeue.job.name"]) == ("k", "shop.mail")
 
 
 def test_each_of_many_jobs_and_an_async_one(work: str, spans: InMemorySpanExporter) -> None:
@@ -84,8 +82,7 @@ def test_each_of_many_jobs_and_an_async_one(work: str, spans: InMemorySpanExport
     sent = one(spans, SpanKind.PRODUCER)
     assert sent.attributes["messaging.batch.message_count"] == 200
     runs = [span for span in spans.get_finished_spans() if span.kind is SpanKind.CONSUMER]
-    assert len(runs) == 200
-    assert {link.context.span_id for run in runs for link in run.links} == {sent.context.span_id}
+    assert (len(runs), {link.context.span_id for run in runs for link in run.links}) == (200, {sent.context.span_id})
 
 
 def test_failures(work: str, spans: InMemorySpanExporter) -> None:

@@ -130,11 +130,8 @@ def test_forward_back_and_forward_again(scratch_url: str, settings: str) -> None
     found: dict[str, Any] = json.loads(done.stdout)
     assert found["works"] == found["works again"] == "IntegrityError"
     assert found["refused"].startswith("Workflows are running")
-    assert found["held"] == [2, False]
-    assert found["given back"] == [2, True]
-    assert found["zero"] == []
-    assert found["first"] == found["again"]
-    assert "relation leasequeue_leaseevent_default" in found["first"]
+    assert (found["held"], found["given back"], found["zero"]) == ([2, False], [2, True], [])
+    assert (found["first"], "relation leasequeue_leaseevent_default" in found["first"]) == (found["again"], True)
 
 
 @pytest.mark.slow

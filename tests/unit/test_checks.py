@@ -95,8 +95,7 @@ WRONG: list[tuple[dict[str, Any], str, str, str]] = [
 @pytest.mark.parametrize(("leasequeue", "identity", "says", "more"), WRONG)
 def test_what_is_wrong_is_told(leasequeue: Any, identity: str, says: str, more: str, sqlite: None) -> None:
     message = only(found(**leasequeue))
-    assert message.id == f"leasequeue.{identity}"
-    assert says in message.msg
+    assert (message.id, says in message.msg) == (f"leasequeue.{identity}", True)
     assert more in f"{message.msg} {message.hint}"
 
 
@@ -120,8 +119,7 @@ def sqlite() -> Iterator[None]:
 def test_psycopg2(monkeypatch) -> None:
     monkeypatch.setattr("django.db.backends.postgresql.psycopg_any.is_psycopg3", False)
     message = only(checks.check_installation(None))
-    assert message.id == "leasequeue.E006"
-    assert "psycopg[binary,pool]" in str(message.hint)
+    assert (message.id, "psycopg[binary,pool]" in str(message.hint)) == ("leasequeue.E006", True)
 
 
 def test_pgtrigger_is_missing() -> None:
@@ -186,8 +184,7 @@ class Refuses:
 def test_routers_that_split_the_tables(router, text) -> None:
     with override_settings(DATABASE_ROUTERS=[router()]):
         message = only(found())
-        assert message.id == "leasequeue.E008"
-        assert text in message.msg
+        assert (message.id, text in message.msg) == ("leasequeue.E008", True)
         assert found(ROUTER="tests.unit.test_checks.route") == [], "queues in several databases: theirs to decide"
 
 
@@ -203,8 +200,7 @@ def test_a_pool_that_is_smaller_than_the_concurrency(monkeypatch, pool, concurre
     options = {**django_settings.DATABASES["default"].get("OPTIONS", {}), "pool": pool}
     monkeypatch.setitem(django_settings.DATABASES["default"], "OPTIONS", options)
     message = only(found(WORKER={"CONCURRENCY": concurrency}))
-    assert message.id == "leasequeue.W009"
-    assert f"runs {concurrency} jobs at once" in message.msg
+    assert (message.id, f"runs {concurrency} jobs at once" in message.msg) == ("leasequeue.W009", True)
     assert f"holds {size} connections" in message.msg
     assert found(WORKER={"CONCURRENCY": size}) == []
 
@@ -212,8 +208,7 @@ def test_a_pool_that_is_smaller_than_the_concurrency(monkeypatch, pool, concurre
 def test_runworker_is_anothers(monkeypatch) -> None:
     monkeypatch.setattr("django.core.management.get_commands", lambda: {"runworker": "channels"})
     message = only(checks.check_installation(None))
-    assert message.id == "leasequeue.W010"
-    assert "the command of 'channels'" in message.msg
+    assert (message.id, "the command of 'channels'" in message.msg) == ("leasequeue.W010", True)
     assert "leasequeue_worker" in str(message.hint)
 
 
@@ -221,8 +216,7 @@ def test_cronsim_is_missing(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "cronsim", None)
     parse.cache_clear()
     message = only(found(RECURRING={"report": {"task": REPORT, "schedule": "1 2 * * *"}}))
-    assert message.id == "leasequeue.E015"
-    assert message.hint == 'pip install "django-leasequeue[cron]"'
+    assert (message.id, message.hint) == ("leasequeue.E015", 'pip install "django-leasequeue[cron]"')
     assert found(RECURRING={"report": {"task": REPORT, "schedule": "every hour"}}) == []
 
 
@@ -255,8 +249,7 @@ def test_a_pooler_without_its_option(monkeypatch) -> None:
     real = connections["default"].connection
     monkeypatch.setattr(connections["default"], "connection", Pooled())
     (message,) = database._pooler("default")
-    assert message.id == "leasequeue.W023"
-    assert "'DISABLE_SERVER_SIDE_CURSORS': True" in str(message.hint)
+    assert (message.id, "'DISABLE_SERVER_SIDE_CURSORS': True" in str(message.hint)) == ("leasequeue.W023", True)
     monkeypatch.setitem(connections["default"].settings_dict, "DISABLE_SERVER_SIDE_CURSORS", True)
     assert list(database._pooler("default")) == []
 
@@ -265,8 +258,7 @@ def test_a_pooler_without_its_option(monkeypatch) -> None:
 def test_a_server_that_is_too_old(monkeypatch) -> None:
     monkeypatch.setattr(database, "OLDEST_SERVER", 990_000)
     message = only(asked())
-    assert message.id == "leasequeue.E005"
-    assert "15 is the oldest" in message.msg
+    assert (message.id, "15 is the oldest" in message.msg) == ("leasequeue.E005", True)
 
 
 @pytest.mark.django_db
@@ -275,8 +267,7 @@ def test_events_in_the_default_partition() -> None:
         id=10**12, txid=1, occurred_at="2030-01-01T00:00:00Z", queue_id=1, low=1, high=1, seqs=[1], kind=1
     )
     message = only(asked())
-    assert message.id == "leasequeue.W017"
-    assert "EVENT_PARTITIONS_AHEAD" in str(message.hint)
+    assert (message.id, "EVENT_PARTITIONS_AHEAD" in str(message.hint)) == ("leasequeue.W017", True)
 
 
 @pytest.mark.django_db
@@ -302,8 +293,7 @@ def test_recurring_tasks_in_the_database_that_do_not_run() -> None:
         RecurringTask.objects.create(name=name, schedule=schedule, task=REPORT)
     RecurringTask.objects.create(name="off", schedule="nonsense", task=REPORT, enabled=False)
     message = only(asked())
-    assert message.id == "leasequeue.W018"
-    assert "'bad'" in message.msg
+    assert (message.id, "'bad'" in message.msg) == ("leasequeue.W018", True)
 
 
 @pytest.mark.django_db

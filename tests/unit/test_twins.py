@@ -71,8 +71,7 @@ def test_twins_take_the_same_and_return_the_same(method: Any, other: Any) -> Non
     ):
         assert list(mine.parameters) == list(its.parameters)
         return
-    assert mine.parameters == its.parameters
-    assert mine.return_annotation == its.return_annotation
+    assert (mine.parameters, mine.return_annotation) == (its.parameters, its.return_annotation)
     assert inspect.iscoroutinefunction(other)
     assert not inspect.iscoroutinefunction(method)
 

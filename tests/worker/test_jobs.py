@@ -113,8 +113,7 @@ def test_a_result_that_the_database_refuses_or_is_too_large_costs_nobody_else_hi
         eventually(lambda: LiveJob.objects.filter(state=3).count() == 3, "the three are dead")
         eventually(lambda: len(results()) == 47, "the others are done")
     dead = LiveJob.objects.filter(state=3).order_by("seq")
-    assert [job.seq for job in dead] == [seqs[17], seqs[33], seqs[40]]
-    assert "100 bytes" in dead[2].error
+    assert ([job.seq for job in dead], "100 bytes" in dead[2].error) == ([seqs[17], seqs[33], seqs[40]], True)
     assert all(len(errors_of(job) or []) == 3 for job in dead)
 
 
@@ -134,8 +133,7 @@ def test_a_handler_that_raises_everywhere_does_not_stop_the_worker(caplog: pytes
         job = eventually(lambda: LiveJob.objects.filter(state=3).first(), "the first is dead")
         eventually(lambda: results() == {"1": COMPLETED}, "the second is done")
         assert threaded.worker.healthy
-    assert job.error_type == "builtins.LookupError"
-    assert "The handler raised when it was told" in caplog.text
+    assert (job.error_type, "The handler raised when it was told" in caplog.text) == ("builtins.LookupError", True)
 
 
 class Exits(ScriptHandler):
@@ -233,8 +231,7 @@ def test_jobs_share_neither_context_nor_connection(in_loop: bool) -> None:
         eventually(lambda: threaded.state.figures.completed == 20, "all are done")
         # CONN_MAX_AGE is 0: Django's connections are closed after each job, only ours stay.
         eventually(lambda: own_connections() == 0, "the jobs' connections are closed")
-    assert handler.seen == [0] * 20
-    assert handler.open == [in_loop] * 20
+    assert (handler.seen, handler.open) == ([0] * 20, [in_loop] * 20)
 
 
 def own_connections() -> int:

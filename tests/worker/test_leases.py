@@ -63,8 +63,7 @@ def test_a_lease_is_remembered_while_its_jobs_are_held(monkeypatch: pytest.Monke
     monkeypatch.setattr("django_leasequeue.worker.leases.MANY", 1)
     enqueue(*({"do": "sleep", "seconds": 0.002} for _ in range(300)))
     done = burst(concurrency=2, prefetch=5)
-    assert done.state.figures.completed == 300
-    assert done.state.figures.returned == 0
+    assert (done.state.figures.completed, done.state.figures.returned) == (300, 0)
     assert not JobEvent.objects.filter(kind=EXTENDED).exists(), "short jobs of long leases are not renewed"
     assert len(done.state.leases.of) < 30
 
@@ -244,8 +243,7 @@ def test_a_stop_gives_back_what_has_not_started_and_waits_for_what_has() -> None
         eventually(lambda: len(gate.ran) == 2 and len(threaded.state.held) > 2, "some wait")
         threaded.state.ask_stop("the test")
         eventually(lambda: ready() == 18, "they are back while two still run")
-        assert len(threaded.state.held) == 2
-        assert threaded.code is None
+        assert (len(threaded.state.held), threaded.code) == (2, None)
         gate.open.set()
         assert threaded.join() == 0
     assert set(results()) == {"0", "1"}

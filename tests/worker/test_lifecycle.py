@@ -160,8 +160,7 @@ def test_the_worker_s_row_says_what_it_does_and_goes_with_it(monkeypatch: pytest
         )
         assert (row.node, row.queues, row.concurrency, row.state) == ("here", ["work"], 3, "running")
         assert row.started_at <= row.seen_at
-        assert [job["queue"] for job in row.running] == ["work"]
-        assert row.info["held"] == 1
+        assert ([job["queue"] for job in row.running], row.info["held"]) == (["work"], 1)
         rows(Worker).update(stop_requested_at="2020-01-01T00:00:00Z")
         eventually(lambda: threaded.state.stop_asked, "the worker sees that it is to stop")
         for control, _ in threaded.state.running():

@@ -83,8 +83,7 @@ def test_every_line_is_json(work: str, start: Start) -> None:
     assert failed["traceback"].endswith("ValueError: asked to")
     by_logger = {line["logger"]: line for line in found}
     assert by_logger["some.library"]["message"] == "said by a library"
-    assert "beware" in by_logger["py.warnings"]["message"]
-    assert by_logger["python"]["in_thread"] == "noisy"
+    assert ("beware" in by_logger["py.warnings"]["message"], by_logger["python"]["in_thread"]) == (True, "noisy")
     assert by_logger["python"]["traceback"].endswith("ZeroDivisionError: division by zero")
 
 

@@ -64,8 +64,7 @@ def test_the_host_s_log_handlers_are_respected(monkeypatch: pytest.MonkeyPatch) 
     for name in ("django.tasks", "django_tasks"):
         monkeypatch.setattr(logging.getLogger(name), "filters", [])
     set_up_logging(as_json=False, verbosity=1)
-    assert logger.handlers == [own]
-    assert logger.level == logging.NOTSET
+    assert (logger.handlers, logger.level) == ([own], logging.NOTSET)
 
 
 def test_the_buffer_loses_no_job_and_no_thread() -> None:

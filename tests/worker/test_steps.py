@@ -328,6 +328,5 @@ def test_the_page_about_steps(monkeypatch: pytest.MonkeyPatch, leasequeue: Harne
     names = run_page("how-to/steps.md", monkeypatch)
     leasequeue.drain()
     names["result"].refresh()
-    assert names["result"].return_value == "payment-7"
-    assert Group.objects.get().name == "reserved for order 7"
+    assert (names["result"].return_value, Group.objects.get().name) == ("payment-7", "reserved for order 7")
     assert set(JobStep.objects.values_list("name", flat=True)) == {"charge", "reserve"}

@@ -40,8 +40,7 @@ def main(url: str) -> None:
     worker = other.queue("fizbit")
     claim = worker.claim(ttl=100, grace=60, limit=3)
     claimed = list(claim)
-    assert [m.body["n"] for m in claimed] == [0, 1, 2]
-    assert claim.ttl == 100
+    assert ([m.body["n"] for m in claimed], claim.ttl) == ([0, 1, 2], 100)
     assert claim.age >= 0
     claim.update(ttl=200, grace=60)
     again = worker.claim(claim.id)

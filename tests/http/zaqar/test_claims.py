@@ -52,8 +52,7 @@ class TestQuery:
         zaqar("DELETE", answer.json()[0]["href"])
         held_clock.advance(seconds=19)
         shown = zaqar("GET", answer["Location"])
-        assert shown.status_code == 200
-        assert shown["Content-Location"] == answer["Location"]
+        assert (shown.status_code, shown["Content-Location"]) == (200, answer["Location"])
         document = shown.json()
         assert (document["age"], document["ttl"], document["href"]) == (19, 100, answer["Location"])
         assert [message["body"] for message in document["messages"]] == [2]
