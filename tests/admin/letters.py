@@ -10,7 +10,7 @@ from django_leasequeue.engine import Failure, NewJob, Release
 from django_leasequeue.engine.dead.bulkoperation import start_operation
 from django_leasequeue.engine.dead.filter import DeadFilter, from_query
 from django_leasequeue.engine.dead.triage import preview
-from django_leasequeue.models import BulkOperation, JobState, LiveJob
+from django_leasequeue.models import BulkOperation, JobState, LiveJob, Queue
 from tests.engine.helpers import make
 
 NODE = "worker-1"
@@ -39,8 +39,11 @@ def die(seqs: list[int], queue: str = "work", failure: Failure | None = None, pr
 def bury(
     count: int = 1, queue: str = "work", *, failure: Failure | None = None, project: str = "", **fields: Any
 ) -> list[int]:
+    """Let so many jobs die in a queue, which is made like `graves` where it is not there."""
     found: list[int] = []
     fields.setdefault("name", "shop.tasks.charge")
+    if not Queue.objects.filter(name=queue, project=project).exists():
+        graves(queue, project=project)
     for start in range(0, count, 1_000):
         jobs = [
             NewJob(**{"data": {"args": [number], "kwargs": {"customer": number % 10}}, **fields})

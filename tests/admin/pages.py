@@ -3,6 +3,9 @@
 from html.parser import HTMLParser
 from typing import Any
 
+from django.test import Client
+from django.urls import reverse
+
 
 class Page(HTMLParser):
     """A page taken apart: its tags with their attributes, and its text."""
@@ -68,3 +71,18 @@ def read(answer: Any) -> Page:
 
 def messages(answer: Any) -> str:
     return " ".join(str(message) for message in answer.context["messages"])
+
+
+def admin_url(name: str, *args: Any, **query: Any) -> str:
+    return reverse(f"admin:leasequeue_{name}", args=args, query=query)
+
+
+def look(client: Client, name: str, *args: Any, **query: Any) -> Page:
+    return read(client.get(admin_url(name, *args, **query)))
+
+
+def told(client: Client, name: str, *args: Any, **data: Any) -> str:
+    """Send a form; return the messages of the page that it leads to."""
+    answer = client.post(admin_url(name, *args), data, follow=True)
+    assert answer.status_code == 200
+    return messages(answer)

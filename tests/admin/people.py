@@ -21,3 +21,10 @@ def signed_in(*codenames: str, name: str = "somebody", **client: Any) -> Client:
     made = Client(**client)
     made.force_login(person(*codenames, name=name))
     return made
+
+
+def boss() -> Client:
+    """Somebody who may do everything, signed in."""
+    made = Client()
+    made.force_login(User.objects.create_superuser("boss"))
+    return made

@@ -3,23 +3,22 @@
 import csv
 import io
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError
 
 from django_leasequeue.models import BulkOperation, OperatorAction
-from tests.admin.letters import bury, failure, graves, start, states
+from tests.admin.letters import bury, failure, start, states
 from tests.engine.helpers import make
+from tests.support.commands import said
 
 pytestmark = pytest.mark.django_db
 
 
-def run(*words: Any) -> str:
-    out = io.StringIO()
-    call_command("leasequeue_dlq", *map(str, words), stdout=out)
-    return out.getvalue()
+run = partial(said, "leasequeue_dlq")
 
 
 def as_json(*words: Any) -> Any:
@@ -27,7 +26,6 @@ def as_json(*words: Any) -> Any:
 
 
 def test_groups() -> None:
-    graves("mail")
     bury(3, "mail", failure=failure("a", "no route", "shop.Timeout"))
     bury(1, "mail", failure=failure("b"))
     text = run("groups", "--queue", "mail")
@@ -40,7 +38,6 @@ def test_groups() -> None:
 
 
 def test_list() -> None:
-    graves("mail")
     seqs = bury(3, "mail", data={"password": "s3cret", "n": 1})
     assert str(seqs[0]) in run("list")
     found = as_json("list", "--size", 2)
@@ -52,7 +49,6 @@ def test_list() -> None:
 
 
 def test_retry_here() -> None:
-    graves()
     mine, other = bury(3, failure=failure("a")), bury(1, failure=failure("b"))
     done = as_json("retry", "--fingerprint", "a", "--yes", "--here")
     assert (done["state"], done["done"], done["expected"]) == ("done", 3, 3)
@@ -63,7 +59,6 @@ def test_retry_here() -> None:
 
 
 def test_the_reaper_is_asked_otherwise() -> None:
-    graves()
     seqs = bury(2)
     assert "the reaper carries it out" in run("retry", "--seq", seqs[0], "--yes", "--rate", 5, "--jitter", 1.5)
     made = BulkOperation.objects.get()
@@ -71,7 +66,6 @@ def test_the_reaper_is_asked_otherwise() -> None:
 
 
 def test_redrive_and_conflicts() -> None:
-    graves()
     make("spare")
     seqs = bury(2)
     text = run("redrive", "--to", "spare", "--seq", seqs[0], "--seq", 999_999, "--yes", "--here")
@@ -80,7 +74,6 @@ def test_redrive_and_conflicts() -> None:
 
 
 def test_discard() -> None:
-    graves()
     (seq,) = bury(1)
     with pytest.raises(CommandError, match="reason"):
         run("discard", "--yes")
@@ -95,7 +88,6 @@ def test_discard() -> None:
 
 
 def test_export(tmp_path: Path) -> None:
-    graves()
     bury(3)
     rows = list(csv.DictReader(io.StringIO(run("export"))))
     assert len(rows) == 3
@@ -107,7 +99,6 @@ def test_export(tmp_path: Path) -> None:
 
 
 def test_what_is_wrong_is_said() -> None:
-    graves()
     bury(1)
     for words, message in (
         (["list", "--since", "yesterday"], "how long ago"), (["list", "--after", "x"], "cursor"),

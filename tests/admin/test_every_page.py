@@ -6,14 +6,12 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from django.contrib.auth.models import User
-from django.test import Client
-from django.urls import reverse
 
 from django_leasequeue import engine
 from django_leasequeue.models import BulkOperation, Limit, Worker
 from tests.admin.letters import bury, graves
-from tests.admin.pages import Page
+from tests.admin.pages import look
+from tests.admin.people import boss
 from tests.engine.helpers import one, put
 from tests.support.rows import rows
 
@@ -53,16 +51,9 @@ def pages(db: None) -> list[tuple[str, list[Any]]]:
 
 @pytest.mark.slow
 def test_no_page_needs_anything_inline(pages: list[tuple[str, list[Any]]]) -> None:
-    client = Client()
-    client.force_login(User.objects.create_superuser("root"))
+    client = boss()
     for name, args in pages:
-        answer = client.get(reverse(f"admin:leasequeue_{name}", args=args))
-        assert answer.status_code == 200, name
-        page = Page(answer.content.decode())
-        assert page.inline == [], name
-        assert page.unnamed_fields() == [], name
-        assert len(page.ids()) == len(set(page.ids())), name
-        assert [attrs for tag, attrs in page.tags if tag == "b"] == [], name
+        assert [attrs for tag, attrs in look(client, name, *args).tags if tag == "b"] == [], name
 
 
 LONG = "9" * 4_400
@@ -76,10 +67,9 @@ LONG = "9" * 4_400
         ("workflow_changelist", {"below": LONG}), ("worker_changelist", {"q": LONG}),
     ],
 )  # fmt: skip
-def test_numbers_that_are_none(client: Client, name: str, query: dict[str, str]) -> None:
+def test_numbers_that_are_none(name: str, query: dict[str, str]) -> None:
     """Python reads no number of so many digits."""
-    client.force_login(User.objects.create_superuser("boss"))
-    assert client.get(reverse(f"admin:leasequeue_{name}", query=query)).status_code == 200
+    look(boss(), name, **query)
 
 
 @pytest.mark.slow

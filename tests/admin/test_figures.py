@@ -2,13 +2,12 @@
 
 import pytest
 from django.db import connection
-from django.urls import reverse
 
 from django_leasequeue import engine
 from django_leasequeue.admin import rates, reading
 from django_leasequeue.engine import Ending, Failure, NewJob, Release
 from django_leasequeue.engine.clock import Clock
-from tests.admin.pages import Page
+from tests.admin.pages import Page, look
 from tests.admin.people import VIEWS, signed_in
 from tests.engine.helpers import NODE, claim, make, put
 from tests.support.sampling import sample
@@ -220,22 +219,17 @@ def test_what_is_not_known_is_not_called_zero(clock: Clock) -> None:
     for number in range(30):
         make(f"q{number}")
     client = signed_in(*VIEWS)
-    text = Page(client.get(reverse("admin:leasequeue_overview")).content.decode()).text
-    assert "ready unknown not sampled yet" in text
+    assert "ready unknown not sampled yet" in look(client, "overview").text
     sample()
     clock.advance(seconds=20)
-    text = Page(client.get(reverse("admin:leasequeue_overview")).content.decode()).text
+    text = look(client, "overview").text
     assert "ready 0 jobs, sampled 20 s ago" in text
     assert "wait p50 / p99 no claims" in text
 
 
 class TestTasksPage:
     def shown(self, **query: str) -> Page:
-        client = signed_in(*VIEWS, name=f"viewer{query}")
-        answer = client.get(reverse("admin:leasequeue_tasks", query=query))
-        page = Page(answer.content.decode())
-        assert (answer.status_code, page.inline, page.unnamed_fields()) == (200, [], [])
-        return page
+        return look(signed_in(*VIEWS, name=f"viewer{query}"), "tasks", **query)
 
     def test_it_says_what_ran_and_what_is_unknown(self, clock: Clock) -> None:
         make(result_ttl_ms=60_000)

@@ -1,11 +1,11 @@
 """The page of a job: what it says of attempts, leases and payloads, and what its buttons do."""
 
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from django.test import Client
-from django.urls import reverse
 
 from django_leasequeue import engine
 from django_leasequeue.engine import Ending, Failure, NewJob, Node, Release
@@ -13,7 +13,7 @@ from django_leasequeue.engine.clock import Clock, now
 from django_leasequeue.models import StoredJob, Worker
 from django_leasequeue.worker import JobControl
 from django_leasequeue.worker.control import Suspended
-from tests.admin.pages import Page, messages, read
+from tests.admin.pages import admin_url, look, messages
 from tests.admin.people import signed_in
 from tests.engine.helpers import NODE, enqueue, make, one, put, state
 from tests.support.rows import rows
@@ -28,12 +28,8 @@ def client() -> Client:
     )
 
 
-def look(client: Client, seq: int) -> Page:
-    return read(client.get(reverse("admin:leasequeue_job_change", args=[seq])))
-
-
 def act(client: Client, seq: int, **data: Any) -> str:
-    answer = client.post(reverse("admin:leasequeue_job_act", args=[seq]), data, follow=True)
+    answer = client.post(admin_url("job_act", seq), data, follow=True)
     assert answer.status_code in (200, 404)
     return messages(answer) if answer.context else ""
 
@@ -58,7 +54,7 @@ class TestSteps:
         return seq
 
     def test_what_it_has_done_and_what_it_waits_for(self, client: Client, seq: int) -> None:
-        page = look(client, seq)
+        page = look(client, "job_change", seq)
         steps = page.text.partition("What the task has done")[2]
         assert (
             steps.index("charge")
@@ -70,13 +66,13 @@ class TestSteps:
         assert "waits for packed:<7> until" in steps
 
     def test_values_need_their_permission(self, seq: int) -> None:
-        page = look(signed_in("view_job"), seq)
+        page = look(signed_in("view_job"), "job_change", seq)
         assert "a secret number" not in page.text
         assert "charge" in page.text
 
     def test_without_steps_there_is_no_table(self, client: Client) -> None:
         make()
-        assert "job-steps" not in look(client, put()[0]).ids()
+        assert "job-steps" not in look(client, "job_change", put()[0]).ids()
 
 
 class TestWhatItSays:
@@ -90,7 +86,7 @@ class TestWhatItSays:
         fail("shop.Declined", "card 1")
         clock.advance(seconds=60)
         fail("shop.Timeout", "no answer", "File b.py, line 2", "worker-2")
-        page = look(client, seq)
+        page = look(client, "job_change", seq)
         for words in (
             "Attempt 1: failed", "Attempt 2: failed", "Attempt 3: failed", "dead letter", "shop.pay",
             "worker-1, host alpha", "shop.Declined card 1", "nothing: the same error, by the same worker",
@@ -105,7 +101,7 @@ class TestWhatItSays:
         nodes = [Node("work", NewJob(n)) for n in range(30)] + [Node("work", NewJob("end"), tuple(range(30)))]
         uid = uuid4()
         (*_, last) = engine.run(engine.start_workflow(nodes, uid, name="nightly"))
-        page = look(client, last.seq)
+        page = look(client, "job_change", last.seq)
         assert f"name: nightly, parents: 30, workflow: {uid}" in page.text
 
     def test_the_timeline_has_each_lease_event_drawn_and_in_a_table(self, clock: Clock, client: Client) -> None:
@@ -119,7 +115,7 @@ class TestWhatItSays:
         assert (again.seq, again.token != job.token) == (seq, True)
         clock.advance(seconds=5)
         engine.run(engine.nack([seq], "worker-2"))
-        page = look(client, seq)
+        page = look(client, "job_change", seq)
         assert "1 enqueued, 2 claimed, 1 extended, 1 expired, 1 given back. The table below has each." in page.text
         titles = [tag for tag, _ in page.tags].count("title")
         assert titles >= 6
@@ -143,9 +139,10 @@ class TestWhatItSays:
         one(lease_ms=30_000)
         clock.advance(seconds=10)
         engine.run(engine.extend([seq], "worker-1", 30_000))
-        page = look(client, seq)
+        page = look(client, "job_change", seq)
         assert "2030-01-01 12:10:00.000 extended 60 times" in page.text
-        assert sum("extended" in line.what for line in page_lines(client, seq)) == 2
+        lines = client.get(admin_url("job_change", seq)).context["lines"]
+        assert sum("extended" in line.what for line in lines) == 2
 
     def test_an_attempt_tells_its_wait_since_it_was_ready_and_its_own_run_time(
         self, clock: Clock, client: Client
@@ -160,7 +157,7 @@ class TestWhatItSays:
         clock.advance(seconds=783)
         job = one()
         engine.run(engine.nack([seq], "worker-1"))
-        text = look(client, seq).text
+        text = look(client, "job_change", seq).text
         assert "after a wait of 2 s since it was ready; ran 1.5 s, leased 20 s" in text
         assert "after a wait of 3 s since it was ready; ran for an unknown time" in text
 
@@ -169,13 +166,13 @@ class TestWhatItSays:
         enqueue(NewJob(data={"a": 1}, key="k1"))
         job = one()
         engine.run(engine.finish([Ending(job.seq, job.token, {"sum": 42})], "worker-1"))
-        text = look(client, job.seq).text
+        text = look(client, "job_change", job.seq).text
         for words in ("completed", "k1", "sum: 42", "Attempt 1: completed"):
             assert words in text
         make("forgetful")
         (seq,) = put(queue="forgetful")
         engine.run(engine.ack([one("forgetful").seq], "worker-1"))
-        text = look(client, seq).text
+        text = look(client, "job_change", seq).text
         for words in ("no result is kept of it", "Attempt 1: completed"):
             assert words in text
 
@@ -184,21 +181,21 @@ class TestWhatItSays:
         (seq,) = put()
         fail("shop.Declined", "card 1")
         moved = StoredJob.objects.get(source_seq=seq).pk
-        links = [attrs.get("href") for tag, attrs in look(client, seq).tags if tag == "a"]
-        assert reverse("admin:leasequeue_job_change", args=[moved]) in links
-        links = [attrs.get("href") for tag, attrs in look(client, moved).tags if tag == "a"]
-        assert reverse("admin:leasequeue_job_change", args=[seq]) in links
+        links = [attrs.get("href") for tag, attrs in look(client, "job_change", seq).tags if tag == "a"]
+        assert admin_url("job_change", moved) in links
+        links = [attrs.get("href") for tag, attrs in look(client, "job_change", moved).tags if tag == "a"]
+        assert admin_url("job_change", seq) in links
 
     @pytest.mark.parametrize("seq", [1, 2**62, 2**63, 10**30])
     def test_no_such_job(self, client: Client, seq: int) -> None:
-        assert client.get(reverse("admin:leasequeue_job_change", args=[seq])).status_code == 404
+        assert client.get(admin_url("job_change", seq)).status_code == 404
 
 
 class TestPayload:
     def test_without_the_permission_only_the_shape_is_seen(self) -> None:
         make()
         enqueue(NewJob(data={"card": "4111", "n": 7, "ok": True, "list": ["private"]}, meta={"who": "ann"}))
-        page = look(signed_in("view_job"), one().seq)
+        page = look(signed_in("view_job"), "job_change", one().seq)
         for hidden in ("4111", "private", "ann"):
             assert hidden not in page.text
         assert 'card: "[text]"' in page.text
@@ -208,7 +205,7 @@ class TestPayload:
         settings.LEASEQUEUE = {"ADMIN": {"REDACT": "tests.admin.test_job_page.shout"}}
         make()
         enqueue(NewJob(data={"user": "ann"}, name="shop.pay"))
-        assert '"data of work/shop.pay, 1 names"' in look(client, one().seq).text
+        assert '"data of work/shop.pay, 1 names"' in look(client, "job_change", one().seq).text
 
     @pytest.mark.parametrize("hook", ["tests.admin.test_job_page.stumble", "tests.admin.no_such.thing"])
     def test_a_hook_that_fails_shows_nothing_and_hides_no_job(
@@ -217,7 +214,7 @@ class TestPayload:
         settings.LEASEQUEUE = {"ADMIN": {"REDACT": hook}}
         make()
         enqueue(NewJob(data={"user": "ann"}))
-        page = look(client, one().seq)
+        page = look(client, "job_change", one().seq)
         assert "[hidden]" in page.text
         assert '"ann"' not in page.text
         assert "REDACT" in caplog.text
@@ -227,7 +224,7 @@ class TestPayload:
         secret = {"user": "ann", "password": "hunter2", "nested": [{"api_key": "k-1", "Authorization": "B"}]}
         jobs = [NewJob(data=data) for data in (secret, list(range(5_000)), "x" * 300_000, ["y" * 10_000])]
         hidden, many, long, wide, binary = (
-            look(client, answer.seq).text for answer in enqueue(*jobs, NewJob(body=b"\x00secret" * 200))
+            look(client, "job_change", answer.seq).text for answer in enqueue(*jobs, NewJob(body=b"\x00secret" * 200))
         )
         assert 'user: "ann"' in hidden
         assert "hunter2" not in hidden
@@ -271,25 +268,19 @@ class TestButtons:
     def test_what_no_button_says_is_not_done(self, client: Client) -> None:
         make()
         (seq,) = put()
-        assert client.post(reverse("admin:leasequeue_job_act", args=[seq]), {"action": "purge"}).status_code == 404
+        assert client.post(admin_url("job_act", seq), {"action": "purge"}).status_code == 404
 
     def test_a_dead_job_has_the_buttons_of_dead_letters(self, client: Client) -> None:
         make(max_deliveries=1, exhaust_at="release", dead_letter="self")
         (seq,) = put()
         fail("shop.Declined", "card 1")
-        ids = look(client, seq).ids()
+        ids = look(client, "job_change", seq).ids()
         assert {"job-retry", "job-discard"} <= set(ids)
         assert not {"job-cancel", "job-release"} & set(ids)
 
 
-def page_lines(client: Client, seq: int) -> list[Any]:
-    answer = client.get(reverse("admin:leasequeue_job_change", args=[seq]))
-    return list(answer.context["lines"])
-
-
 class TestList:
-    def url(self, **query: Any) -> str:
-        return reverse("admin:leasequeue_job_changelist", query=query)
+    url = staticmethod(partial(admin_url, "job_changelist"))
 
     def test_pages_by_key_through_every_job_once(self, client: Client) -> None:
         queue = make()
@@ -299,7 +290,7 @@ class TestList:
         while url:
             answer = client.get(url)
             seen += [job.seq for job in answer.context["jobs"]]
-            url = answer.context["next"] and reverse("admin:leasequeue_job_changelist") + answer.context["next"]
+            url = answer.context["next"] and admin_url("job_changelist") + answer.context["next"]
         assert seen == wanted
 
     def test_the_first_state_that_has_jobs_is_shown(self, client: Client) -> None:
@@ -321,7 +312,7 @@ class TestList:
         make()
         enqueue(NewJob(key="order-1"))
         seq = one().seq
-        there = reverse("admin:leasequeue_job_change", args=[seq])
+        there = admin_url("job_change", seq)
         assert client.get(self.url(q="order-1"))["Location"] == there
         assert client.get(self.url(q=seq))["Location"] == there
         assert "No job matches" in client.get(self.url(q="order-2")).content.decode()

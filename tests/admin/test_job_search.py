@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 from django.db import connection
 from django.test import Client
-from django.urls import reverse
 
 from django_leasequeue import engine
 from django_leasequeue.admin import job_search, reading
@@ -13,7 +12,7 @@ from django_leasequeue.engine import Ending, Failure, NewJob, Release
 from django_leasequeue.engine.clock import Clock
 from django_leasequeue.engine.dead.filter import from_query
 from django_leasequeue.models import OperatorAction, StoredJob
-from tests.admin.pages import Page, messages, read
+from tests.admin.pages import Page, admin_url, look, read, told
 from tests.admin.people import signed_in
 from tests.engine.helpers import NODE, claim, enqueue, make, put, state
 
@@ -28,13 +27,13 @@ def client() -> Client:
 
 
 def found(client: Client, **query: Any) -> list[int]:
-    url: str | None = reverse("admin:leasequeue_job_changelist", query={"state": "any", **query})
+    url: str | None = admin_url("job_changelist", **{"state": "any", **query})
     seen: list[int] = []
     while url:
         answer = client.get(url)
         read(answer)
         seen += [job.seq for job in answer.context["looked"].jobs]
-        url = answer.context["next"] and reverse("admin:leasequeue_job_changelist") + answer.context["next"]
+        url = answer.context["next"] and admin_url("job_changelist") + answer.context["next"]
     return seen
 
 
@@ -96,7 +95,7 @@ class TestEveryState:
         make("secret", result_ttl_ms=0)
         enqueue(NewJob({"args": [1, "two"], "kwargs": {"password": "hunter2"}}, name="shop.login"), queue="secret")
         enqueue(NewJob({"args": ["x" * 9_000], "kwargs": {}}), queue="secret")
-        url = reverse("admin:leasequeue_job_changelist")
+        url = admin_url("job_changelist")
         for query in ({"q": "two"}, {"queue": "secret"}):
             text = Page(client.get(url, query).content.decode()).text
             assert '1, "two", password="[hidden]"' in text, query
@@ -116,7 +115,7 @@ class TestEveryState:
             assert set(found(client, q=words)) == {seqs[place] for place in places}, words
 
     def test_what_is_wrong_is_said(self, jobs: dict[str, int], client: Client) -> None:
-        url = reverse("admin:leasequeue_job_changelist")
+        url = admin_url("job_changelist")
         for query, words in {
             "queue=none": "no queue none", "since=soon": "is a time", "state=odd": "state is one of any",
         }.items():  # fmt: skip
@@ -135,8 +134,7 @@ class TestBounds:
         make()
         (first,) = put(1, name="rare")
         put(45)
-        answer = client.get(reverse("admin:leasequeue_job_changelist", query={"task": "rare"}))
-        text = Page(answer.content.decode()).text
+        text = look(client, "job_changelist", task="rare").text
         assert "Looked at 20 jobs, back to 2030-01-01" in text
         assert "None found so far" in text
         assert "No job matches" not in text
@@ -162,21 +160,16 @@ class TestBounds:
 
 
 class TestActions:
-    def act(self, client: Client, seq: int, action: str) -> str:
-        answer = client.post(reverse("admin:leasequeue_job_act", args=[seq]), {"action": action}, follow=True)
-        assert answer.status_code == 200
-        return messages(answer)
-
     @pytest.mark.parametrize("requeue", ["original", "back"])
     def test_a_delayed_job_runs_now(self, clock: Clock, client: Client, requeue: str) -> None:
         make(requeue=requeue)
         (seq,) = put(1, delay_ms=3_600_000)
         (other,) = put(1, delay_ms=3_600_000)
         assert claim() == []
-        assert "is ready now" in self.act(client, seq, "run")
+        assert "is ready now" in told(client, "job_act", seq, action="run")
         assert [job.seq for job in claim(5)] == [seq]
         assert state(other) == "delayed"
-        assert "not delayed any more" in self.act(client, seq, "run")
+        assert "not delayed any more" in told(client, "job_act", seq, action="run")
         assert OperatorAction.objects.get().action == "run"
         with connection.cursor() as cursor:
             cursor.execute("SELECT count(*) FROM leasequeue_jobevent WHERE seq = %s AND kind = 2", [seq])
@@ -191,7 +184,7 @@ class TestActions:
         (answer,) = enqueue(given)
         (job,) = claim()
         engine.run(engine.finish([Ending(job.seq, job.token)], NODE))
-        assert f"a copy of job {answer.seq}" in self.act(client, answer.seq, "copy")
+        assert f"a copy of job {answer.seq}" in told(client, "job_act", answer.seq, action="copy")
         (copy,) = claim()
         assert copy.seq > answer.seq
         old, new = StoredJob.objects.get(pk=answer.seq), StoredJob.objects.get(pk=copy.seq)
@@ -209,5 +202,5 @@ class TestActions:
         dead = StoredJob.objects.get(queue__name="graves")
         assert "tenant" in dead.meta
         assert any(name.startswith("$") for name in dead.meta)
-        assert f"a copy of job {dead.seq}" in self.act(client, dead.seq, "copy")
+        assert f"a copy of job {dead.seq}" in told(client, "job_act", dead.seq, action="copy")
         assert StoredJob.objects.order_by("-seq")[0].meta == {"tenant": "a"}

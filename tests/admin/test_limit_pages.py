@@ -1,22 +1,23 @@
 """Limits in the admin and by command: what they allow, what waits, setting them, giving them back to the code."""
 
-import io
 import json
+from functools import partial
 from typing import Any
 
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError
 from django.test import Client
-from django.urls import reverse
 
 from django_leasequeue import engine
 from django_leasequeue.admin import limits
 from django_leasequeue.engine import Limited, LimitValues, NewJob
 from django_leasequeue.engine.clock import Clock
 from django_leasequeue.models import Limit, OperatorAction
-from tests.admin.pages import Page, read
+from tests.admin import pages
+from tests.admin.pages import Page, admin_url
 from tests.admin.people import signed_in
 from tests.engine.helpers import claim, make
+from tests.support.commands import said
 
 pytestmark = pytest.mark.django_db
 
@@ -45,25 +46,21 @@ def customers() -> Limit:
     return Limit.objects.get()
 
 
-def look(client: Client, pk: int | None = None, **query: Any) -> Page:
-    name = "leasequeue_limit_changelist" if pk is None else "leasequeue_limit_change"
-    return read(client.get(reverse(f"admin:{name}", args=[] if pk is None else [pk]), query))
+def look(client: Client, *pk: int, **query: Any) -> Page:
+    return pages.look(client, "limit_change" if pk else "limit_changelist", *pk, **query)
 
 
 def post(client: Client, pk: int, **data: Any) -> str:
     if "action" in data:
-        url, data["_selected_action"] = reverse("admin:leasequeue_limit_changelist"), pk
+        url, data["_selected_action"] = admin_url("limit_changelist"), pk
     else:
-        url = reverse("admin:leasequeue_limit_change", args=[pk])
+        url = admin_url("limit_change", pk)
     answer = client.post(url, data, follow=True)
     assert answer.status_code == 200
     return Page(answer.content.decode()).text
 
 
-def command(*words: str) -> str:
-    out = io.StringIO()
-    call_command("leasequeue_limits", *words, stdout=out)
-    return out.getvalue()
+command = partial(said, "leasequeue_limits")
 
 
 def lines() -> list[tuple[str, str, str, dict[str, Any]]]:
@@ -86,8 +83,8 @@ class TestPages:
         monkeypatch.setattr(limits.LimitAdmin, "list_per_page", 2)
         every = [LimitValues(f"limit {number}", concurrency=1) for number in range(5)]
         engine.run(engine.set_limits(every))
-        pages = [client.get(reverse("admin:leasequeue_limit_changelist"), {"p": page}) for page in (1, 2, 3)]
-        found = [[limit.name for limit in answer.context["cl"].result_list] for answer in pages]
+        answers = [client.get(admin_url("limit_changelist"), {"p": page}) for page in (1, 2, 3)]
+        found = [[limit.name for limit in answer.context["cl"].result_list] for answer in answers]
         assert found == [["limit 0", "limit 1"], ["limit 2", "limit 3"], ["limit 4"]]
 
     def test_many_keys_and_jobs_are_counted_up_to_a_bound(
@@ -147,8 +144,8 @@ class TestPages:
 
     def test_each_needs_its_permission(self, client: Client) -> None:
         limit = customers()
-        for name, args in (("leasequeue_limit_changelist", []), ("leasequeue_limit_change", [limit.pk])):
-            url = reverse(f"admin:{name}", args=args)
+        for name, args in (("limit_changelist", []), ("limit_change", [limit.pk])):
+            url = admin_url(name, *args)
             assert Client().get(url).status_code == 302
             assert signed_in("change_limit", "view_queue", name=f"blind-{name}").get(url).status_code == 403
         viewer = signed_in("view_limit", name="viewer")
@@ -156,14 +153,14 @@ class TestPages:
         strict = signed_in("view_limit", "change_limit", name="strict", enforce_csrf_checks=True)
         for who in (viewer, strict):
             assert who.post(url, {"concurrency": "9"}).status_code == 403
-            who.post(reverse("admin:leasequeue_limit_changelist"), {"action": "reset", "_selected_action": limit.pk})
+            who.post(admin_url("limit_changelist"), {"action": "reset", "_selected_action": limit.pk})
         limit.refresh_from_db()
         assert (limit.concurrency, lines()) == (1, [])
 
     def test_nonsense_is_no_trouble(self, client: Client) -> None:
         limit = customers()
         for pk in (limit.pk + 1, 10**30):
-            assert client.get(reverse("admin:leasequeue_limit_change", args=[pk])).status_code == 302
+            assert client.get(admin_url("limit_change", pk)).status_code == 302
         look(client, q="x\x00" * 5_000)
         look(client, limit.pk, after="\x00" + "ü" * 5_000)
 
@@ -190,9 +187,7 @@ class TestCommand:
         assert "the code's already" in command("reset", "customer")
         assert command("set", "customer", "--unlimited") == "rate: 10 -> null\nper_ms: 500 -> null\nburst: 2 -> 0\n"
         assert "customer  everything  operator" in command("list")
-        assert [line[:2] for line in lines()] == [
-            ("set_limit", "command"), ("reset_limit", "command"), ("set_limit", "command"),
-        ]  # fmt: skip
+        assert [line[:2] for line in lines()] == [(f"{deed}_limit", "command") for deed in ("set", "reset", "set")]
 
     @pytest.mark.parametrize(
         ("words", "message"),

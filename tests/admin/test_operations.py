@@ -52,7 +52,6 @@ def tick(reaper: Reaper, clock: Clock, seconds: float = 0.5, made: BulkOperation
 
 class TestCarriedOut:
     def test_a_retry_of_everything_that_the_filter_matches(self, reaper: Reaper, clock: Clock) -> None:
-        graves()
         mine = bury(5, failure=failure("a"))
         others = bury(3, failure=failure("b"))
         made = start("retry", "queue=work&fingerprint=a", username="ann", user_id="7", expected=5)
@@ -66,7 +65,6 @@ class TestCarriedOut:
 
     def test_in_batches_the_oldest_first(self, reaper: Reaper, clock: Clock, monkeypatch) -> None:
         monkeypatch.setattr(bulkoperation, "BATCH", 4)
-        graves()
         old = bury(6)
         clock.advance(seconds=1)
         new = bury(4)
@@ -79,7 +77,6 @@ class TestCarriedOut:
         assert (made.state, made.done, states(new)) == ("done", 10, ["ready"] * 4)
 
     def test_what_dies_later_is_not_touched(self, reaper: Reaper, clock: Clock) -> None:
-        graves()
         first = bury(2)
         made = start("retry")
         clock.advance(seconds=1)
@@ -93,7 +90,6 @@ class TestCarriedOut:
         assert states(first) == ["dead", "dead"]
 
     def test_redrive_to_another_queue_with_jitter(self, reaper: Reaper, clock: Clock) -> None:
-        graves()
         make("spare")
         bury(20)
         made = start("redrive", "queue=work", to="spare", jitter_ms=60_000)
@@ -143,7 +139,6 @@ class TestPace:
         rate: float, seconds: float, batch: int, count: int, expected: dict[int, int],
     ) -> None:  # fmt: skip
         monkeypatch.setattr(bulkoperation, "BATCH", batch)
-        graves()
         bury(count)
         made = start("retry", rate=rate)
         done = []
@@ -153,7 +148,6 @@ class TestPace:
         assert {turn: done[turn] for turn in expected} == expected
 
     def test_it_does_not_catch_up_on_all_of_a_minute_without_a_reaper(self, reaper: Reaper, clock: Clock) -> None:
-        graves()
         found = bury(100)
         made = start("retry", rate=20)
         tick(reaper, clock)
@@ -166,7 +160,6 @@ class TestPace:
 
 class TestPauseCancelRestart:
     def test_pause_resume_and_cancel(self, reaper: Reaper, clock: Clock) -> None:
-        graves()
         found = bury(50)
         made = start("retry", rate=20)
         tick(reaper, clock)
@@ -189,7 +182,6 @@ class TestPauseCancelRestart:
     def test_a_crash_in_a_batch_loses_nothing_and_does_nothing_twice(
         self, reaper: Reaper, clock: Clock, monkeypatch
     ) -> None:
-        graves()
         found = bury(10)
         made = start("retry")
 
@@ -207,7 +199,6 @@ class TestPauseCancelRestart:
         assert (made.state, made.done) == ("done", 10)
 
     def test_a_batch_that_the_database_refuses_ends_it(self, reaper: Reaper, clock: Clock, monkeypatch) -> None:
-        graves()
         bury(2)
         made = start("retry")
         second = start("discard", reason="x")
@@ -225,7 +216,6 @@ class TestPauseCancelRestart:
         assert OperatorAction.objects.filter(action="retry.failed").count() == 1
 
     def test_two_at_a_time_do_one_batch(self, reaper: Reaper, clock: Clock, test_dsn: str) -> None:
-        graves()
         bury(3)
         made = start("retry")
         with psycopg.connect(test_dsn) as other:
@@ -237,7 +227,6 @@ class TestPauseCancelRestart:
 
 @pytest.mark.slow
 def test_a_killed_process_leaves_each_job_retried_once(subprocess_env: dict[str, str]) -> None:
-    graves()
     found = bury(2_000)
     command = [sys.executable, "-m", "django", "leasequeue_dlq", "retry", "--yes", "--here", "--rate", "500"]
     with subprocess.Popen(command, env=subprocess_env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
@@ -258,7 +247,6 @@ def test_a_killed_process_leaves_each_job_retried_once(subprocess_env: dict[str,
 
 class TestConflicts:
     def test_of_a_selection(self, reaper: Reaper, clock: Clock) -> None:
-        graves()
         retried, gone, again, fine, fine_too = found = bury(5)
         clock.advance(seconds=1)
         made = start("retry", seqs=[*found, 999_999], expected=5)
@@ -276,7 +264,6 @@ class TestConflicts:
         assert states([fine, fine_too, again]) == ["ready", "ready", "dead"]
 
     def test_a_target_that_went_away(self, reaper: Reaper, clock: Clock) -> None:
-        graves()
         make("spare")
         found = bury(2)
         made = start("redrive", to="spare")
@@ -286,7 +273,6 @@ class TestConflicts:
         assert states(found) == ["dead", "dead"]
 
     def test_locked_by_somebody_else(self, reaper: Reaper, clock: Clock, test_dsn: str) -> None:
-        graves()
         held, free = bury(2)
         with psycopg.connect(test_dsn) as other:
             other.execute("SELECT FROM leasequeue_deadletter WHERE seq = %s FOR UPDATE", [held])
@@ -350,7 +336,6 @@ class TestEdit:
         return engine.run(edit_and_retry(options.pop("queue", "work"), seq, data=data, dead_at=dead_at, **options))
 
     def test_a_new_job_takes_its_place(self) -> None:
-        graves()
         (old,) = bury(1, key="order-1", tag="eu", meta={"timeout": 5}, data={"args": [1]})
         done = self.edit(old, {"args": [2]})
         assert done.queue == "work"
@@ -375,7 +360,6 @@ class TestEdit:
         assert (done.queue, StoredJob.objects.get(pk=done.seq).data) == ("work", 2)
 
     def test_another_death_is_a_conflict(self) -> None:
-        graves()
         (seq,) = bury(1)
         dead_at = LiveJob.objects.get(pk=seq).dead_at
         engine.run(act("retry", [seq]))
@@ -395,7 +379,6 @@ class TestEdit:
 
     def test_bounds(self, settings) -> None:
         settings.LEASEQUEUE = {"MAX_PAYLOAD_BYTES": 100}
-        graves()
         (seq,) = bury(1)
         with pytest.raises(InvalidOption, match="100 bytes"):
             self.edit(seq, "x" * 200)

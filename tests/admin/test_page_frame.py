@@ -4,7 +4,6 @@ import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 
@@ -13,8 +12,8 @@ from django_leasequeue.admin import pages
 from django_leasequeue.engine.clock import Clock
 from django_leasequeue.models import BulkOperation
 from tests.admin.letters import bury, graves
-from tests.admin.pages import Page
-from tests.admin.people import signed_in
+from tests.admin.pages import Page, admin_url
+from tests.admin.people import boss, signed_in
 from tests.engine.helpers import claim, make, put
 from tests.support.rows import rows
 
@@ -23,15 +22,11 @@ pytestmark = pytest.mark.django_db
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
 
-@pytest.fixture
-def client() -> Client:
-    made = Client()
-    made.force_login(User.objects.create_superuser("root"))
-    return made
+client = pytest.fixture(boss, name="client")
 
 
 def body(client: Client, name: str, *args: object, **query: str) -> str:
-    answer = client.get(reverse(f"admin:leasequeue_{name}", args=args, query=query))
+    answer = client.get(admin_url(name, *args, **query))
     assert answer.status_code == 200
     return answer.content.decode()
 
@@ -103,7 +98,6 @@ def test_each_cell_of_a_table_that_is_cards_on_a_phone_has_its_label(clock: Cloc
     for name, query in (
         ("overview", {}), ("queue_changelist", {}), ("job_changelist", {"queue": str(queue)}),
         ("job_changelist", {"state": "any"}), ("tasks", {}), ("deadletters_list", {}), ("deadletters", {}),
-
     ):  # fmt: skip
         html = body(client, name, **query)
         for table in re.findall(r'<table class="lq-stack">.*?</table>', html, re.DOTALL):
@@ -146,7 +140,6 @@ def test_an_operation_says_how_far_it_is_and_how_long_it_takes_still(clock: Cloc
 
 
 def test_times_of_death_by_button_keep_the_other_filters(clock: Clock, client: Client) -> None:
-    graves()
     bury(1)
     html = body(client, "deadletters_list", queue="work", since="15min")
     links = re.findall(r'<a class="lq-button[^"]*" href="([^"]*)"[^>]*>([^<]*)</a>', html)

@@ -24,6 +24,7 @@ from django_leasequeue.models import (
     Workflow,
 )
 from tests.admin.letters import bury, graves, start
+from tests.admin.pages import admin_url
 from tests.admin.people import VIEWS, person, signed_in
 from tests.engine.helpers import make, one, put
 from tests.support.rows import rows
@@ -173,5 +174,5 @@ def test_a_viewer_sees_no_button(place: dict[str, Any]) -> None:
 
 def test_the_start_page_links_to_what_one_may_see(place: dict[str, Any]) -> None:
     body = signed_in("view_worker").get(reverse("admin:index")).content.decode()
-    assert reverse("admin:leasequeue_worker_changelist") in body
-    assert reverse("admin:leasequeue_queue_changelist") not in body
+    assert admin_url("worker_changelist") in body
+    assert admin_url("queue_changelist") not in body

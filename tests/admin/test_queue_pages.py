@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 from django.test import Client
-from django.urls import reverse
 
 from django_leasequeue import engine
 from django_leasequeue.admin import reading
@@ -17,7 +16,7 @@ from django_leasequeue.engine.queues.stats import counts_by_id
 from django_leasequeue.models import LiveJob, OperatorAction, Queue, QueueFloor, StoredJob, Worker
 from django_leasequeue.reaper import concerns
 from django_leasequeue.worker.link import Presence, write_presence
-from tests.admin.pages import Page, read
+from tests.admin.pages import Page, admin_url, look, told
 from tests.admin.people import signed_in
 from tests.engine.helpers import claim, make, one, put
 from tests.support.rows import rows
@@ -31,10 +30,6 @@ def client() -> Client:
     return signed_in(
         "view_queue", "view_job", "view_worker", "pause_queue", "change_queue", "purge_queue", "stop_worker"
     )
-
-
-def look(client: Client, name: str, *args: Any, **query: Any) -> Page:
-    return read(client.get(reverse(f"admin:{name}", args=args, query=query)))
 
 
 def warned(queue: int) -> list[str]:
@@ -63,7 +58,7 @@ class TestQueuePage:
         one()
         sample()
         clock.advance(seconds=60)
-        page = look(client, "leasequeue_queue_change", queue)
+        page = look(client, "queue_change", queue)
         # By now the delayed ones are due and the one lease is over: what a claim could take counts as ready.
         for words in (
             "ready 5", "delayed 0", "in flight 0", "oldest ready 1 min 30 s ago", "completed 2 jobs, last 1 h",
@@ -75,8 +70,8 @@ class TestQueuePage:
 
     @pytest.mark.parametrize("pk", [999_999, 2**63, 10**30])
     def test_no_such_queue(self, client: Client, pk: int) -> None:
-        for name in ("leasequeue_queue_change", "leasequeue_queue_options"):
-            assert client.get(reverse(f"admin:{name}", args=[pk])).status_code == 404
+        for name in ("queue_change", "queue_options"):
+            assert client.get(admin_url(name, pk)).status_code == 404
 
 
 class TestWarnings:
@@ -138,7 +133,7 @@ class TestWarnings:
 
 class TestOptions:
     def send(self, client: Client, queue: int, **changes: Any) -> Any:
-        url = reverse("admin:leasequeue_queue_options", args=[queue])
+        url = admin_url("queue_options", queue)
         form = client.get(url).context["form"]
         values = {name: form[name].value() for name in form.fields}
         data = {name: "" if value is None else value for name, value in {**values, **changes}.items()}
@@ -187,7 +182,7 @@ class TestOptions:
 
     def test_a_form_that_is_older_than_the_options_changes_nothing(self, client: Client) -> None:
         queue = make()
-        form = client.get(reverse("admin:leasequeue_queue_options", args=[queue])).context["form"]
+        form = client.get(admin_url("queue_options", queue)).context["form"]
         engine.run(engine.configure("work", lease_ms=5_000))
         answer = self.send(client, queue, seen=form["seen"].value(), lease_ms=9_000)
         assert "The options were changed meanwhile" in answer.content.decode()
@@ -195,16 +190,12 @@ class TestOptions:
 
 
 class TestSteering:
-    def act(self, client: Client, queue: int, **data: Any) -> str:
-        answer = client.post(reverse("admin:leasequeue_queue_act", args=[queue]), data, follow=True)
-        return " ".join(str(message) for message in answer.context["messages"])
-
     def test_pause_and_resume(self, client: Client) -> None:
         queue = make()
         put()
-        assert "work is paused" in self.act(client, queue, action="pause")
+        assert "work is paused" in told(client, "queue_act", queue, action="pause")
         assert claim() == []
-        assert "work is resumed" in self.act(client, queue, action="resume")
+        assert "work is resumed" in told(client, "queue_act", queue, action="resume")
         assert len(claim()) == 1
         assert sorted(OperatorAction.objects.values_list("action", flat=True)) == ["pause", "resume"]
 
@@ -218,7 +209,7 @@ class TestSteering:
     def test_a_purge_that_is_not_confirmed_removes_nothing(self, client: Client, data: dict[str, Any]) -> None:
         queue = make()
         put(3)
-        assert "Nothing was removed" in self.act(client, queue, action="purge", **data)
+        assert "Nothing was removed" in told(client, "queue_act", queue, action="purge", **data)
         assert StoredJob.objects.count() == 3
         assert not OperatorAction.objects.exists()
 
@@ -227,7 +218,7 @@ class TestSteering:
         put(3)
         put(2, delay_ms=60_000)
         leased = one().seq
-        words = self.act(client, queue, action="purge", states=["ready"], typed="work")
+        words = told(client, "queue_act", queue, action="purge", states=["ready"], typed="work")
         assert "2 jobs of work were removed" in words
         assert set(LiveJob.objects.values_list("state", flat=True)) == {1, 2}
         assert StoredJob.objects.filter(pk=leased).exists()
@@ -240,19 +231,19 @@ class TestLists:
         for name in names:
             make(name)
         make("a", project="tenant")
-        url: str | None = reverse("admin:leasequeue_queue_changelist")
+        url: str | None = admin_url("queue_changelist")
         seen: list[str] = []
         while url:
             answer = client.get(url)
             seen += [line.label for line in answer.context["lines"]]
-            url = answer.context["next"] and reverse("admin:leasequeue_queue_changelist") + answer.context["next"]
+            url = answer.context["next"] and admin_url("queue_changelist") + answer.context["next"]
         assert seen == [*names, "tenant/a"]
         make("shop", type="log")
         put(3, "shop")
-        (line,) = client.get(reverse("admin:leasequeue_queue_changelist"), {"q": "sh\x00"}).context["lines"]
+        (line,) = client.get(admin_url("queue_changelist"), {"q": "sh\x00"}).context["lines"]
         assert line.label == "shop"
         shop = Queue.objects.get(name="shop").pk
-        assert "records 3" in look(client, "leasequeue_queue_change", shop).text
+        assert "records 3" in look(client, "queue_change", shop).text
 
     def test_the_overview_has_it_all(self, clock: Clock, client: Client) -> None:
         make("busy")
@@ -261,7 +252,7 @@ class TestLists:
         one("busy")
         worker(queues=("busy",), running=[{"seq": 1, "queue": "busy", "name": "a", "seconds": 1}])
         sample()
-        page = look(client, "leasequeue_overview")
+        page = look(client, "overview")
         for words in (
             "queues 2", "ready 2", "in flight 1 jobs, now", "1 job running", "worker-1", "busy", "idle",
             "No reaper leads",
@@ -271,8 +262,8 @@ class TestLists:
 
     def test_an_empty_database_is_no_trouble(self, client: Client) -> None:
         for name in (
-            "leasequeue_overview", "leasequeue_queue_changelist", "leasequeue_worker_changelist",
-            "leasequeue_job_changelist",
+            "overview", "queue_changelist", "worker_changelist",
+            "job_changelist",
         ):  # fmt: skip
             look(client, name)
 
@@ -282,18 +273,18 @@ class TestWorkers:
         put_seq = make() and put()[0]
         worker(running=[{"seq": put_seq, "queue": "work", "name": "shop.pay", "seconds": 2.5}], completed=7)
         gone = worker("worker-0", seen_at=now() - timedelta(hours=1))
-        page = look(client, "leasequeue_worker_changelist")
+        page = look(client, "worker_changelist")
         line = f"worker-1 running work 1 of 2 {put_seq} shop.pay work, for 2.5 s 7 0 0 0"
         for words in (line, "worker-0 not seen for 1 h work 0 of 2"):
             assert words in page.text, (words, page.text)
-        assert "worker-0" not in look(client, "leasequeue_worker_changelist", q="worker-1").text
-        assert "Runs now: nothing" in look(client, "leasequeue_worker_change", gone.pk).text
+        assert "worker-0" not in look(client, "worker_changelist", q="worker-1").text
+        assert "Runs now: nothing" in look(client, "worker_change", gone.pk).text
 
     def test_a_worker_that_is_asked_hears_it_with_its_next_sign_of_life(self, client: Client) -> None:
         presence = Presence("worker-1", "h", 1, "", ["work"], 1, "running", 1.0, 0, 0, 0, 0, [], {})
         assert engine.run(write_presence(presence)) is False
         pk = Worker.objects.get().pk
-        url, form = reverse("admin:leasequeue_worker_changelist"), {"action": "stop", "_selected_action": pk}
+        url, form = admin_url("worker_changelist"), {"action": "stop", "_selected_action": pk}
         viewer = signed_in("view_worker", name="viewer")
         for who in (viewer, signed_in("view_worker", "stop_worker", name="strict", enforce_csrf_checks=True)):
             who.post(url, form)
@@ -301,13 +292,13 @@ class TestWorkers:
         assert engine.run(write_presence(presence)) is False
         client.post(url, form)
         assert engine.run(write_presence(presence)) is True
-        assert "asked to stop" in look(client, "leasequeue_worker_changelist").text
+        assert "asked to stop" in look(client, "worker_changelist").text
         client.post(url, form)
         assert OperatorAction.objects.count() == 1
 
     @pytest.mark.parametrize("pk", [999_999, 10**30])
     def test_a_worker_that_is_gone(self, client: Client, pk: int) -> None:
-        assert client.get(reverse("admin:leasequeue_worker_change", args=[pk])).status_code == 302
+        assert client.get(admin_url("worker_change", pk)).status_code == 302
 
 
 @pytest.mark.parametrize(

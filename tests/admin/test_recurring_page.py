@@ -5,7 +5,6 @@ from typing import Any, ClassVar
 
 import pytest
 from django.test import Client
-from django.urls import reverse
 
 from django_leasequeue import engine
 from django_leasequeue.engine import Ending
@@ -15,7 +14,7 @@ from django_leasequeue.models import OperatorAction, RecurringTask, StoredJob
 from django_leasequeue.reaper import Turn
 from django_leasequeue.reaper.recurring.declared import sync
 from django_leasequeue.reaper.recurring.duty import RecurringDuty
-from tests.admin.pages import Page, messages
+from tests.admin.pages import Page, admin_url, look, read, told
 from tests.admin.people import signed_in
 from tests.engine.helpers import NODE, claim
 
@@ -42,17 +41,11 @@ def tick() -> None:
 
 
 def shown(client: Client) -> str:
-    answer = client.get(reverse("admin:leasequeue_recurringtask_changelist"))
-    page = Page(answer.content.decode())
-    assert (answer.status_code, page.inline) == (200, [])
-    return page.text
+    return look(client, "recurringtask_changelist").text
 
 
 def act(client: Client, task: RecurringTask, action: str) -> str:
-    url = reverse("admin:leasequeue_recurringtask_changelist")
-    answer = client.post(url, {"action": action, "_selected_action": task.pk}, follow=True)
-    assert answer.status_code == 200
-    return messages(answer)
+    return told(client, "recurringtask_changelist", action=action, _selected_action=task.pk)
 
 
 def test_last_and_next_ticks_and_how_the_last_one_ended(clock: Clock, client: Client) -> None:
@@ -143,13 +136,9 @@ class TestForm:
         return signed_in(*every, name="editor")
 
     def save(self, client: Client, changes: RecurringTask | None = None, **fields: str) -> str:
-        place: tuple[str, list[int]] = ("add", []) if changes is None else ("change", [changes.pk])
-        url = reverse(f"admin:leasequeue_recurringtask_{place[0]}", args=place[1])
+        url = admin_url("recurringtask_change", changes.pk) if changes else admin_url("recurringtask_add")
         assert client.get(url).status_code == 200
-        answer = client.post(url, {**self.NEW, **fields}, follow=True)
-        page = Page(answer.content.decode())
-        assert (answer.status_code, page.inline, page.unnamed_fields()) == (200, [], [])
-        return page.text
+        return read(client.post(url, {**self.NEW, **fields}, follow=True)).text
 
     def test_one_is_added_changed_and_deleted(self, clock: Clock, editor: Client) -> None:
         assert "was added" in self.save(editor)
@@ -167,7 +156,7 @@ class TestForm:
         clock.advance(hours=1)
         tick()
         assert [(job.queue.name, job.data["args"]) for job in StoredJob.objects.all()] == [("later", ["other"])]
-        editor.post(reverse("admin:leasequeue_recurringtask_delete", args=[task.pk]), {"post": "yes"})
+        editor.post(admin_url("recurringtask_delete", task.pk), {"post": "yes"})
         assert not RecurringTask.objects.exists()
         told = {line.action: line.detail for line in OperatorAction.objects.all()}
         assert set(told) == {"add_recurring", "edit_recurring", "delete_recurring"}
@@ -209,11 +198,11 @@ class TestForm:
 
     def test_the_next_ten_times_are_shown(self, clock: Clock, editor: Client) -> None:
         task = made(schedule="30 2 * * *", timezone="Europe/Berlin")
-        answer = editor.get(reverse("admin:leasequeue_recurringtask_change", args=[task.pk]))
+        answer = editor.get(admin_url("recurringtask_change", task.pk))
         text = Page(answer.content.decode()).text
         assert all(f"2030-01-{day:02} 02:30:00 CET" in text for day in range(2, 12))
         assert "2030-01-12" not in text
-        url = reverse("admin:leasequeue_recurringtask_times")
+        url = admin_url("recurringtask_times")
         found = editor.get(url, {"schedule": "every 2 hours", "timezone": "UTC"}).content.decode()
         assert (found.count("<li>"), "14:00:00 UTC</time> <small>in 2 h" in found) == (10, True)
         assert "is not a schedule" in editor.get(url, {"schedule": "<x>", "timezone": "UTC"}).content.decode()
@@ -224,12 +213,12 @@ class TestForm:
         engine.run(sync("default"))
         task = RecurringTask.objects.get()
         for _ in range(2):
-            url = reverse("admin:leasequeue_recurringtask_change", args=[task.pk])
+            url = admin_url("recurringtask_change", task.pk)
             text = Page(editor.get(url).content.decode()).text
             assert "The settings declare this task" in text
             assert "2030-01-01 13:00:00" in text
             assert editor.post(url, self.NEW).status_code == 403
-            delete = reverse("admin:leasequeue_recurringtask_delete", args=[task.pk])
+            delete = admin_url("recurringtask_delete", task.pk)
             assert editor.post(delete, {"post": "yes"}).status_code == 403
             act(editor, task, "pause")
 
@@ -241,8 +230,8 @@ def test_who_may_only_look_cannot_act(clock: Clock) -> None:
     for action in ("run", "pause", "resume"):
         act(viewer, task, action)
     for name, args in (("add", []), ("delete", [task.pk])):
-        assert viewer.get(reverse(f"admin:leasequeue_recurringtask_{name}", args=args)).status_code == 403
-    url = reverse("admin:leasequeue_recurringtask_change", args=[task.pk])
+        assert viewer.get(admin_url(f"recurringtask_{name}", *args)).status_code == 403
+    url = admin_url("recurringtask_change", task.pk)
     caller = signed_in("view_recurringtask", "change_recurringtask", name="caller")
     assert caller.post(url, TestForm.NEW).status_code == 403, "who may pause one may not make it another"
     assert "Kwargs" not in viewer.get(url).content.decode(), "arguments may be secret"
@@ -250,4 +239,4 @@ def test_who_may_only_look_cannot_act(clock: Clock) -> None:
     task.refresh_from_db()
     assert (task.enabled, StoredJob.objects.count(), OperatorAction.objects.count()) == (True, 0, 0)
     stranger = signed_in("view_job", name="stranger")
-    assert stranger.get(reverse("admin:leasequeue_recurringtask_changelist")).status_code == 403
+    assert stranger.get(admin_url("recurringtask_changelist")).status_code == 403

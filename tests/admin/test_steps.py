@@ -4,9 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.core.management import call_command
 from django.test import Client
-from django.urls import reverse
 
 from django_leasequeue import engine
 from django_leasequeue.engine.clock import Clock
@@ -18,9 +16,10 @@ from django_leasequeue.models import BulkOperation, Job, JobStep, OperatorAction
 from django_leasequeue.worker import JobControl
 from django_leasequeue.worker.control import Suspended
 from tests.admin.letters import NODE, bury, graves, start, states
-from tests.admin.pages import messages
+from tests.admin.pages import admin_url, told
 from tests.admin.people import signed_in
 from tests.engine.helpers import make
+from tests.support.commands import said
 
 pytestmark = pytest.mark.django_db
 
@@ -50,43 +49,38 @@ def boss() -> Client:
     )
 
 
-def url(name: str, *args: Any) -> str:
-    return reverse(f"admin:leasequeue_{name}", args=args)
-
-
 def test_from_the_page_of_a_job(boss: Client) -> None:
     (seq,) = dead()
-    page = boss.get(url("job_change", seq)).content.decode()
+    page = boss.get(admin_url("job_change", seq)).content.decode()
     assert 'aria-label="Run again from page#2"' in page
     form = {"action": "retry", "scope": "selection", "seq": seq, "confirmed": "1", "from_step": "page#2"}
-    boss.post(url("deadletters_act"), form)
+    boss.post(admin_url("deadletters_act"), form)
     assert (states([seq]), kept(seq)) == (["ready"], STEPS[:2])
     line = OperatorAction.objects.get()
     assert (line.username, line.seqs, line.detail) == ("boss", [seq], {"from_step": "page#2"})
-    assert "Run again from" not in boss.get(url("job_change", seq)).content.decode()
+    assert "Run again from" not in boss.get(admin_url("job_change", seq)).content.decode()
 
 
 def test_of_many(boss: Client) -> None:
     seqs = dead(3)
     (other,) = bury(1)
     form = {"action": "retry", "scope": "filter", "filter": ""}
-    page = boss.post(url("deadletters_act"), form)
+    page = boss.post(admin_url("deadletters_act"), form)
     assert "From the step" in page.content.decode()
     form |= {"at": page.context["at"], "confirmed": "1", "from_step": "page"}
-    boss.post(url("deadletters_act"), form)
+    boss.post(admin_url("deadletters_act"), form)
     made = BulkOperation.objects.get()
     engine.run(run_batch(made.pk))
     assert (states([*seqs, other]), [kept(seq) for seq in seqs]) == (["ready"] * 3 + ["dead"], [["charge"]] * 3)
     made.refresh_from_db()
     assert made.conflict_counts == {"no_step": 1}
-    assert "from the step page" in boss.get(url("bulkoperation_change", made.pk)).content.decode()
+    assert "from the step page" in boss.get(admin_url("bulkoperation_change", made.pk)).content.decode()
     assert OperatorAction.objects.get(action="retry").detail["from_step"] == "page"
 
 
-def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command() -> None:
     first, second = dead(2)
-    call_command("leasequeue_dlq", "retry", "--seq", str(first), "--from-step", "mail", "--yes", "--here")
-    assert "1 done" in capsys.readouterr().out
+    assert "1 done" in said("leasequeue_dlq", "retry", "--seq", str(first), "--from-step", "mail", "--yes", "--here")
     assert (states([first, second]), kept(first), kept(second)) == (["ready", "dead"], STEPS[:3], STEPS)
     assert OperatorAction.objects.get(action="retry").detail["from_step"] == "mail"
 
@@ -115,11 +109,6 @@ def suspended(*, event: str | None = None, queue: str = "work") -> int:
     return answer.seq
 
 
-def act(boss: Client, seq: int, **data: str) -> str:
-    answer = boss.post(url("job_act", seq), data, follow=True)
-    return messages(answer)
-
-
 def again(queue: str = "work") -> JobControl:
     (job,) = engine.run(engine.claim(queue, NODE))
     return JobControl(job, NODE)
@@ -127,31 +116,31 @@ def again(queue: str = "work") -> JobControl:
 
 def test_a_sleeper_is_woken(boss: Client, clock: Clock) -> None:
     seq = suspended()
-    assert "Wake now" in boss.get(url("job_change", seq)).content.decode()
-    assert "nap is over" in act(boss, seq, action="wake")
+    assert "Wake now" in boss.get(admin_url("job_change", seq)).content.decode()
+    assert "nap is over" in told(boss, "job_act", seq, action="wake")
     again().sleep("nap", hours=1)
     line = OperatorAction.objects.get()
     assert (line.action, line.username, line.seqs) == ("wake", "boss", [seq])
-    assert "neither sleeps nor waits" in act(boss, seq, action="wake")
-    assert "Wake now" not in boss.get(url("job_change", seq)).content.decode()
+    assert "neither sleeps nor waits" in told(boss, "job_act", seq, action="wake")
+    assert "Wake now" not in boss.get(admin_url("job_change", seq)).content.decode()
 
 
 def test_a_wait_is_timed_out(boss: Client, clock: Clock) -> None:
     seq = suspended(event="packed")
-    assert "Time out now" in boss.get(url("job_change", seq)).content.decode()
-    act(boss, seq, action="wake")
+    assert "Time out now" in boss.get(admin_url("job_change", seq)).content.decode()
+    told(boss, "job_act", seq, action="wake")
     with pytest.raises(EventTimeout):
         again().wait_for("packed")
 
 
 def test_what_it_waits_for_is_emitted(boss: Client, clock: Clock) -> None:
     seq = suspended(event="packed <7>")
-    assert "Payload of packed &lt;7&gt;" in boss.get(url("job_change", seq)).content.decode()
-    assert "not JSON" in act(boss, seq, action="emit", event="packed <7>", payload="{")
-    assert "reserved" in act(boss, seq, action="emit", event="$result:1")
+    assert "Payload of packed &lt;7&gt;" in boss.get(admin_url("job_change", seq)).content.decode()
+    assert "not JSON" in told(boss, "job_act", seq, action="emit", event="packed <7>", payload="{")
+    assert "reserved" in told(boss, "job_act", seq, action="emit", event="$result:1")
     assert not OperatorAction.objects.exists()
-    assert "was emitted" in act(boss, seq, action="emit", event="packed <7>", payload='{"parcel": 3}')
-    assert "emitted before" in act(boss, seq, action="emit", event="packed <7>")
+    assert "was emitted" in told(boss, "job_act", seq, action="emit", event="packed <7>", payload='{"parcel": 3}')
+    assert "emitted before" in told(boss, "job_act", seq, action="emit", event="packed <7>")
     line = OperatorAction.objects.get()
     assert (line.action, line.username, line.detail["event"]) == ("emit", "boss", "packed <7>")
     assert again().wait_for("packed <7>") == {"parcel": 3}
@@ -160,11 +149,11 @@ def test_what_it_waits_for_is_emitted(boss: Client, clock: Clock) -> None:
 def test_each_deed_needs_its_permission(clock: Clock) -> None:
     seq = suspended(event="packed")
     guest = signed_in("view_job")
-    page = guest.get(url("job_change", seq)).content.decode()
+    page = guest.get(admin_url("job_change", seq)).content.decode()
     assert "Time out now" not in page
     assert "Emit event" not in page
     for action in ("wake", "emit"):
-        assert guest.post(url("job_act", seq), {"action": action, "event": "packed"}).status_code == 403
+        assert guest.post(admin_url("job_act", seq), {"action": action, "event": "packed"}).status_code == 403
 
 
 def test_the_lists(boss: Client, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,11 +165,11 @@ def test_the_lists(boss: Client, clock: Clock, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("django_leasequeue.admin.job_list.LOOK", 2)
 
     def listed(**query: str) -> list[int]:
-        answer = boss.get(url("job_changelist"), query)
+        answer = boss.get(admin_url("job_changelist"), query)
         assert answer.status_code == 200
         found = [job.seq for job in answer.context["suspended"]]
         if answer.context["next"]:
-            following = boss.get(url("job_changelist") + answer.context["next"])
+            following = boss.get(admin_url("job_changelist") + answer.context["next"])
             found += [job.seq for job in following.context["suspended"]]
         return found
 
@@ -188,7 +177,7 @@ def test_the_lists(boss: Client, clock: Clock, monkeypatch: pytest.MonkeyPatch) 
     assert listed(state="sleeping", queue="other") == naps[1:]
     assert listed(state="sleeping", task="none") == []
     assert listed(state="waiting for an event") == [waiter]
-    assert "packed" in boss.get(url("job_changelist"), {"state": "waiting for an event"}).content.decode()
+    assert "packed" in boss.get(admin_url("job_changelist"), {"state": "waiting for an event"}).content.decode()
     Job.objects.filter(pk=naps[0]).cancel()
     assert listed(state="sleeping") == naps[1:]
 
@@ -212,7 +201,7 @@ def test_attempts_leave_the_sleep_out(boss: Client, clock: Clock) -> None:
     engine.run(engine.promote([Job.objects.get().queue_id]))
     (job,) = engine.run(engine.claim("work", NODE))
     engine.run(engine.finish([engine.Ending(job.seq, job.token, ran_ms=20)], NODE))
-    page = boss.get(url("job_change", seq))
+    page = boss.get(admin_url("job_change", seq))
     last, first = page.context["attempts"]
     assert (first.outcome, first.failing, last.outcome) == ("suspended", False, "completed")
     assert last.waited == timedelta(0)

@@ -8,7 +8,6 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from django.core.management import call_command
 from django.db import transaction
 from django.test import Client
 from hypothesis import HealthCheck, example, given, settings
@@ -22,6 +21,7 @@ from django_leasequeue.engine.dead.action import act
 from django_leasequeue.models import DeadLetter, LiveJob
 from tests.admin.letters import die, graves, store
 from tests.admin.people import signed_in
+from tests.support.commands import said
 
 pytestmark = pytest.mark.django_db
 
@@ -154,12 +154,11 @@ def look_everywhere(people: dict[str, Client], seqs: list[int], test: str) -> No
         *(["list", "--json", "--payload", test], ["export"], ["export", "--json"]),
         ["discard", "--reason", "x", "--payload", test, "--dry-run", "--json"],
     ):
-        out = io.StringIO()
-        call_command("leasequeue_dlq", *words, stdout=out)
+        out = said("leasequeue_dlq", *words)
         if "export" in words:
-            read("jsonl" if "--json" in words else "csv", out.getvalue(), len(seqs))
+            read("jsonl" if "--json" in words else "csv", out, len(seqs))
         elif "--json" in words:
-            strict(out.getvalue())
+            strict(out)
 
 
 def read(kind: str, text: str, count: int) -> None:

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.contrib.auth.models import User
 from django.test import Client
-from django.urls import reverse
 
 from django_leasequeue import engine
 from django_leasequeue.admin import deadaction
 from django_leasequeue.engine.dead.bulkoperation import run_batch
 from django_leasequeue.models import BulkOperation, LiveJob, OperatorAction, SavedFilter
+from tests.admin import people
 from tests.admin.letters import bury, failure, graves, start, states
+from tests.admin.pages import admin_url as url
 from tests.admin.people import signed_in
 from tests.engine.helpers import make
 from tests.support.rows import rows
@@ -28,15 +28,7 @@ pytestmark = pytest.mark.django_db
 client = partial(signed_in, name="ann")
 
 
-@pytest.fixture
-def boss() -> Client:
-    made = Client()
-    made.force_login(User.objects.create_superuser("boss"))
-    return made
-
-
-def url(name: str, *args: Any) -> str:
-    return reverse(f"admin:leasequeue_{name}", args=args)
+boss = pytest.fixture(people.boss)
 
 
 def confirmed(page: Any, **more: Any) -> dict[str, Any]:
@@ -53,7 +45,6 @@ def confirmed(page: Any, **more: Any) -> dict[str, Any]:
 
 class TestWhatIsShown:
     def test_groups(self, boss: Client) -> None:
-        graves("mail")
         bury(3, "mail", failure=failure("a", "no route", "shop.Timeout"))
         bury(1, "mail", failure=failure("b", "declined"))
         page = boss.get(url("deadletters"))
@@ -69,7 +60,6 @@ class TestWhatIsShown:
         assert "No dead letters" in boss.get(url("deadletters_list")).content.decode()
 
     def test_list_with_a_filter(self, boss: Client) -> None:
-        graves("mail")
         one, two = bury(1, "mail", key="k-one"), bury(1, "mail", key="k-two")
         page = boss.get(url("deadletters_list"), {"text": "k-one"})
         assert [letter["seq"] for letter in page.context_data["dead_letters"]] == one
@@ -78,7 +68,6 @@ class TestWhatIsShown:
         assert "Looked at 2 dead letters, found 1" in page.content.decode()
 
     def test_pages_go_on(self, boss: Client) -> None:
-        graves("mail")
         seqs = bury(60, "mail")
         page = boss.get(url("deadletters_list"), {"queue": "mail"})
         follow = boss.get(page.context_data["next_url"])
@@ -88,7 +77,6 @@ class TestWhatIsShown:
 
     @pytest.mark.parametrize("name", ["deadletters", "deadletters_list"])
     def test_a_filter_that_is_not_one(self, boss: Client, name: str) -> None:
-        graves()
         bury(1)
         page = boss.get(url(name), {"since": "yesterday", "text": "keep"})
         text = page.content.decode()
@@ -101,7 +89,6 @@ class TestWhatIsShown:
 
 class TestActions:
     def test_one_job_at_once(self, boss: Client) -> None:
-        graves()
         first, second = bury(2)
         back = url("deadletters_list") + "?queue=work"
         answer = boss.post(
@@ -120,7 +107,6 @@ class TestActions:
         assert ("already retried" in again.content.decode(), OperatorAction.objects.count()) == (True, 1)
 
     def test_a_group_by_an_operation(self, boss: Client) -> None:
-        graves()
         mine = bury(3, failure=failure("a"))
         bury(2, failure=failure("b"))
         form = {"action": "retry", "scope": "filter", "filter": "queue=work&fingerprint=a", "next": "/admin/"}
@@ -139,7 +125,6 @@ class TestActions:
         assert page.status_code == 200
 
     def test_a_redrive_needs_a_target_that_is_there(self, boss: Client) -> None:
-        graves()
         make("spare")
         bury(2)
         page = boss.post(url("deadletters_act"), {"action": "redrive", "scope": "filter", "filter": ""})
@@ -153,7 +138,6 @@ class TestActions:
         assert BulkOperation.objects.get().target == "spare"
 
     def test_a_discard_asks_for_a_reason(self, boss: Client) -> None:
-        graves()
         (seq,) = bury(1)
         page = boss.post(url("deadletters_act"), {"action": "discard", "scope": "selection", "seq": seq})
         assert boss.post(url("deadletters_act"), confirmed(page, reason=" ")).status_code == 400
@@ -163,7 +147,6 @@ class TestActions:
 
     def test_many_are_confirmed_by_typing(self, boss: Client, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(deadaction, "TYPED", 3)
-        graves()
         bury(4)
         page = boss.post(url("deadletters_act"), {"action": "retry", "scope": "filter", "filter": "queue=work"})
         assert page.context_data["phrase"] == "retry 4"
@@ -174,7 +157,6 @@ class TestActions:
         assert boss.post(url("deadletters_act"), confirmed(page, typed=" Retry  4 ")).status_code == 302
 
     def test_a_second_operation_leads_to_the_first(self, boss: Client) -> None:
-        graves()
         bury(2)
         made = start("retry")
         page = boss.post(url("deadletters_act"), {"action": "retry", "scope": "filter", "filter": "queue=work"})
@@ -199,7 +181,6 @@ class TestActions:
         assert boss.get(url("deadletters_act")).status_code == 405
 
     def test_nothing_matches_any_more(self, boss: Client) -> None:
-        graves()
         seqs = bury(2)
         page = boss.post(url("deadletters_act"), {"action": "retry", "scope": "filter", "filter": "queue=work"})
         for seq in seqs:
@@ -210,7 +191,6 @@ class TestActions:
 
 class TestOperationPage:
     def test_pause_resume_cancel_and_conflicts(self, boss: Client) -> None:
-        graves()
         seqs = bury(3)
         made = start("retry", seqs=[*seqs, 999_999], expected=4, rate=1)
         address = url("bulkoperation_change", made.pk)
@@ -237,7 +217,6 @@ class TestOperationPage:
 
 class TestEdit:
     def test_with_a_difference(self, boss: Client) -> None:
-        graves()
         (seq,) = bury(1, data={"args": [1, 2], "kwargs": {"customer": 17}})
         page = boss.get(url("deadletters_edit", seq))
         assert json.loads(page.context_data["text"]) == {"args": [1, 2], "kwargs": {"customer": 17}}
@@ -268,14 +247,12 @@ class TestEdit:
         ],
     )  # fmt: skip
     def test_what_is_refused(self, boss: Client, data: str, words: str) -> None:
-        graves()
         (seq,) = bury(1)
         page = boss.post(url("deadletters_edit", seq), {"data": data, "confirmed": "1"})
         assert (page.status_code, words in page.content.decode(), page.context_data["text"]) == (400, True, data)
         assert states([seq]) == ["dead"]
 
     def test_hidden_values_stay_as_they_are(self, boss: Client) -> None:
-        graves()
         real = {"args": [{"password": "s3cret"}], "kwargs": {"api_key": "k3y", "customer": 1}}
         (seq,) = bury(1, data=real)
         page = boss.get(url("deadletters_edit", seq))
@@ -291,7 +268,6 @@ class TestEdit:
         assert "s3cret" not in json.dumps(OperatorAction.objects.get().detail)
 
     def test_hidden_values_cannot_be_moved(self, boss: Client) -> None:
-        graves()
         (seq,) = bury(1, data={"kwargs": {"password": "s3cret"}})
         data = '{"kwargs": {"note": "[hidden]"}}'
         answer = boss.post(url("deadletters_edit", seq), {"data": data, "confirmed": "1"})
@@ -314,7 +290,6 @@ class TestEdit:
             rows = [{"who": one[0], "token": "[hidden]" if one[1] == "*" else one[1]} for one in text.split()]
             return {"kwargs": {"rows": rows}}
 
-        graves()
         (seq,) = bury(1, data=records(shown))
         answer = boss.post(url("deadletters_edit", seq), {"data": json.dumps(records(edited)), "confirmed": "1"})
         if made is None:
@@ -323,7 +298,6 @@ class TestEdit:
             assert LiveJob.objects.get().data == records(made)
 
     def test_arguments_that_the_task_does_not_take_are_refused(self, boss: Client) -> None:
-        graves()
         (seq,) = bury(1, name="tests.tasks.samples.add", data={"args": [1, 2], "kwargs": {}})
         answer = boss.post(url("deadletters_edit", seq), {"data": '{"kwargs": {"thrid": 3}}', "confirmed": "1"})
         assert (answer.status_code, "thrid" in answer.content.decode(), states([seq])) == (400, True, ["dead"])
@@ -356,7 +330,6 @@ class TestExport:
         return [json.loads(line) for line in b"".join(answer.streaming_content).decode().splitlines()]
 
     def test_json_lines_redacted(self) -> None:
-        graves()
         (seq,) = bury(1, data={"kwargs": {"password": "s3cret", "customer": 5}}, failure=failure("a", "oops"))
         bury(1, failure=failure("b"))
         query = {"fingerprint": "a", "format": "jsonl"}
@@ -369,7 +342,6 @@ class TestExport:
         assert OperatorAction.objects.filter(action="export", filters__contains="fingerprint=a").count() == 2
 
     def test_csv_that_no_spreadsheet_executes(self, boss: Client) -> None:
-        graves()
         bury(1, key="=cmd|calc", failure=failure("a", '@SUM(1)\n"quoted"'))
         bury(250)
         answer = boss.get(url("deadletters_export"), {"format": "csv"})
@@ -381,7 +353,6 @@ class TestExport:
         assert boss.get(url("deadletters_export"), {"since": "never"}).status_code == 302
 
     def test_the_audit(self, boss: Client) -> None:
-        graves()
         (seq,) = bury(1, data={"kwargs": {"a": 1}})
         boss.post(url("deadletters_edit", seq), {"data": '{"kwargs": {"a": 2}}', "confirmed": "1"})
         lines = self.rows(boss.get(url("operatoraction_export"), {"format": "jsonl", "action": "edit"}))
@@ -403,7 +374,6 @@ class TestExport:
 class TestPermissions:
     @pytest.fixture
     def facts(self) -> dict[str, Any]:
-        graves()
         make("spare")
         (seq,) = bury(1, key="k")
         return {"seq": seq, "operation": start("retry", "queue=other").pk}
@@ -446,9 +416,9 @@ def test_what_a_filter_tests_in_payloads_is_for_those_who_may_see_them(boss: Cli
     )
     stranger = client("view_operatoraction", "view_bulkoperation")
     pages = [
-        reverse("admin:leasequeue_operatoraction_changelist"),
-        f"{reverse('admin:leasequeue_operatoraction_export')}?format=csv",
-        reverse("admin:leasequeue_bulkoperation_change", args=[made.pk]),
+        url("operatoraction_changelist"),
+        f"{url('operatoraction_export')}?format=csv",
+        url("bulkoperation_change", made.pk),
     ]
     for page in pages:
         seen, hidden = (b"".join(who.get(page)) for who in (boss, stranger))

@@ -35,8 +35,6 @@ def walk(look: Callable[..., Any], *given: Any, **options: Any) -> Iterator[Any]
 
 class TestGroups:
     def test_one_a_queue_and_fingerprint_the_newest_first(self, clock: Clock) -> None:
-        graves("mail")
-        graves("shop")
         first = bury(3, "mail", failure=failure("a", "first"))
         start = clock.now
         clock.advance(minutes=30)
@@ -58,8 +56,6 @@ class TestGroups:
 
     def test_counts_are_exact_above_every_cap(self, clock: Clock, settings) -> None:
         settings.LEASEQUEUE = {"COUNT_CAP": 5}
-        graves("mail")
-        graves("shop")
         bury(1_300, "mail", failure=failure("many"))
         bury(700, "shop", failure=failure("many"))
         bury(1, "mail", failure=failure("one"))
@@ -86,7 +82,6 @@ class TestGroups:
     def test_beyond_what_is_counted_each_look_says_the_same(self, clock: Clock, settings, monkeypatch) -> None:
         settings.LEASEQUEUE = {"COUNT_CAP": 5}
         monkeypatch.setattr(triage, "MAX_COUNTED", 8)
-        graves()
         bury(7, failure=failure("many"))
         clock.advance(seconds=1)
         bury(2, failure=failure("few"))
@@ -98,7 +93,6 @@ class TestGroups:
             ]  # fmt: skip
 
     def test_counts_are_of_the_range_of_time(self, clock: Clock) -> None:
-        graves()
         bury(4, failure=failure("a"))
         clock.advance(hours=5)
         bury(3, failure=failure("a"))
@@ -115,7 +109,6 @@ class TestGroups:
         assert (len(found.groups), found.complete) == (3, False)
 
     def test_a_search_groups_what_it_finds(self, clock: Clock) -> None:
-        graves()
         bury(2, failure=failure("a", "no route to host"))
         clock.advance(seconds=1)
         bury(3, failure=failure("b", "card declined"))
@@ -136,7 +129,6 @@ class TestPages:
         assert seen == sorted(expected, key=lambda seq: (dead_at[seq], seq), reverse=True)
 
     def test_each_filter(self, clock: Clock) -> None:
-        graves("mail")
         graves("shop", project="acme")
         one = bury(1, "mail", name="a.b", tag="eu", failure=failure("x", "timed out"), key="order-77")
         two = bury(1, "shop", project="acme", data={"a": {"b": 5}, "list": [{"c": "v"}]})
@@ -151,7 +143,6 @@ class TestPages:
             assert [row.seq for row in page(query).rows] == expected, query
 
     def test_a_search_goes_on_where_it_stopped(self, clock: Clock, monkeypatch) -> None:
-        graves()
         seqs = bury(30)
         monkeypatch.setattr(search, "CHUNK", 4)
         monkeypatch.setattr(search, "PATIENCE", 0)
@@ -179,8 +170,6 @@ class TestPages:
 
 class TestPreview:
     def test_counts_parts_and_samples(self, clock: Clock) -> None:
-        graves("mail")
-        graves("shop")
         bury(3, "mail", failure=failure("a", kind="Timeout"))
         bury(1, "shop", name="other")
         found = engine.run(triage.preview(from_query("")))
@@ -189,13 +178,11 @@ class TestPreview:
         assert (dict(found.errors), len(found.samples)) == ({"Timeout": 3, "shop.Declined": 1}, 4)
 
     def test_a_selection(self, clock: Clock) -> None:
-        graves()
         seqs = bury(5)
         assert engine.run(triage.preview(DeadFilter(), seqs=[*seqs[:2], 12345])).matches == 2
 
     def test_caps(self, clock: Clock, settings, monkeypatch) -> None:
         settings.LEASEQUEUE = {"COUNT_CAP": 5}
-        graves()
         bury(7)
         found = engine.run(triage.preview(from_query("queue=work")))
         assert (found.matches, found.capped) == (5, True)

@@ -5,15 +5,15 @@ from uuid import UUID, uuid4
 
 import pytest
 from django.test import Client
-from django.urls import reverse
 
 from django_leasequeue import engine
 from django_leasequeue.admin import workflow_graph, workflows
 from django_leasequeue.engine import Ending, Failure, NewJob, Node, Release
 from django_leasequeue.engine.clock import Clock
 from django_leasequeue.models import OperatorAction, Workflow
+from tests.admin import pages
 from tests.admin.letters import graves
-from tests.admin.pages import Page, messages, read
+from tests.admin.pages import Page, admin_url, told
 from tests.admin.people import signed_in
 from tests.engine.helpers import NODE, claim
 
@@ -56,20 +56,18 @@ def finish(*jobs: engine.LeasedJob) -> None:
 
 
 def look(client: Client, uid: UUID, **query: Any) -> Page:
-    return read(client.get(reverse("admin:leasequeue_workflow", args=[uid]), query))
+    return pages.look(client, "workflow", uid, **query)
 
 
 def listed(client: Client, **query: Any) -> list[str]:
-    answer = client.get(reverse("admin:leasequeue_workflow_changelist"), query)
+    answer = client.get(admin_url("workflow_changelist"), query)
     assert answer.status_code == 200
     assert Page(answer.content.decode()).unnamed_fields() == []
     return [line.name for line in answer.context["looked"].workflows]
 
 
 def act(client: Client, uid: UUID, action: str) -> str:
-    answer = client.post(reverse("admin:leasequeue_workflow_act", args=[uid]), {"action": action}, follow=True)
-    assert answer.status_code == 200
-    return messages(answer)
+    return told(client, "workflow_act", uid, action=action)
 
 
 def state(uid: UUID) -> tuple[str, int, int, int]:
@@ -92,7 +90,7 @@ class TestOne:
         assert len({box["x"] for box in boxes}) == 3, "a column for each layer"
         assert sum(1 for tag, attrs in page.tags if tag == "path" and attrs.get("class") == "lq-edge") == 4
         links = {attrs["href"] for tag, attrs in page.tags if tag == "a"}
-        assert reverse("admin:leasequeue_job_change", args=[b.seq]) in links
+        assert admin_url("job_change", b.seq) in links
         assert f"shop.tasks.step work running a {a.seq}" in page.text
 
     def test_the_error_of_a_job_that_failed_shows_as_text(self, client: Client) -> None:
@@ -139,22 +137,20 @@ class TestOne:
         uid = diamond()
         (a,) = claim()
         finish(a)
-        address = reverse("admin:leasequeue_workflow", args=[uid])
+        address = admin_url("workflow", uid)
         for seq in (a.seq, a.seq + 3):
-            body = client.get(reverse("admin:leasequeue_job_change", args=[seq])).content.decode()
+            body = client.get(admin_url("job_change", seq)).content.decode()
             assert f'<dd><a href="{address}">report</a></dd>' in body
-        without = signed_in("view_job").get(reverse("admin:leasequeue_job_change", args=[a.seq])).content.decode()
+        without = signed_in("view_job").get(admin_url("job_change", a.seq)).content.decode()
         assert address not in without
         assert "report" in without
 
     def test_one_that_is_not_there(self, client: Client) -> None:
-        for name in ("leasequeue_workflow", "leasequeue_workflow_act"):
-            assert client.post(reverse(f"admin:{name}", args=[uuid4()]), {"action": "retry"}).status_code == 404
-        assert (
-            client.post(reverse("admin:leasequeue_workflow_act", args=[diamond()]), {"action": "x"}).status_code == 404
-        )
+        for name in ("workflow", "workflow_act"):
+            assert client.post(admin_url(name, uuid4()), {"action": "retry"}).status_code == 404
+        assert client.post(admin_url("workflow_act", diamond()), {"action": "x"}).status_code == 404
         for pk in (10**6, 10**30):
-            answer = client.get(reverse("admin:leasequeue_workflow_change", args=[pk]), follow=True)
+            answer = client.get(admin_url("workflow_change", pk), follow=True)
             assert "forgotten" in answer.content.decode()
 
 
@@ -202,8 +198,8 @@ class TestList:
 
     def test_its_id_leads_to_it(self, client: Client) -> None:
         uid = diamond()
-        answer = client.get(reverse("admin:leasequeue_workflow_changelist"), {"name": f" {uid} "})
-        assert (answer.status_code, answer["Location"]) == (302, reverse("admin:leasequeue_workflow", args=[uid]))
+        answer = client.get(admin_url("workflow_changelist"), {"name": f" {uid} "})
+        assert (answer.status_code, answer["Location"]) == (302, admin_url("workflow", uid))
 
     def test_pages_and_searches_go_on_where_the_one_before_ended(
         self, client: Client, monkeypatch: pytest.MonkeyPatch
@@ -216,7 +212,7 @@ class TestList:
         def walk(query: str) -> list[list[str]]:
             found: list[list[str]] = []
             while query:
-                answer = client.get(reverse("admin:leasequeue_workflow_changelist") + query)
+                answer = client.get(admin_url("workflow_changelist") + query)
                 found.append([line.name for line in answer.context["looked"].workflows])
                 query = answer.context["next"] or ""
             return found

@@ -13,7 +13,7 @@ from django.test import Client
 from django_leasequeue import conf, engine
 from django_leasequeue.engine import NewJob
 from django_leasequeue.http import payload
-from tests.admin.letters import bury, graves, store
+from tests.admin.letters import bury, store
 from tests.http.client import Api
 
 #: Deeper than any door takes, and as deep as Python itself still writes.
@@ -110,7 +110,6 @@ def test_metadata_of_old_does_no_harm(api: Api, v1: Callable[..., Any]) -> None:
 
 def test_the_limit_holds_where_a_dead_letter_is_edited(admin_client: Client, settings: Any) -> None:
     settings.LEASEQUEUE = {"API": {"MAX_DEPTH": 10}}
-    graves("mail")
     (seq,) = bury(1, "mail", name=None, data={"n": 1})
     address = f"/admin/leasequeue/deadletter/{seq}/edit/"
     for levels, status in ((10, 200), (11, 400), (DEEP, 400), (DEEPER, 400)):

@@ -11,7 +11,7 @@ from django.test import Client
 from django_leasequeue import engine
 from django_leasequeue.engine.clock import Clock, hold, now
 from django_leasequeue.http.access import create_key
-from tests.admin.letters import bury, graves
+from tests.admin.letters import bury
 from tests.engine.helpers import read_result
 from tests.http.client import Api
 from tests.http.servers import EventSource, Server, serving
@@ -107,7 +107,6 @@ class TestMessages:
 
 def test_dead_letters(storage: Path, settings: Any) -> None:
     settings.LEASEQUEUE = {**settings.LEASEQUEUE, "API": {"ACCESS": "keys", "KEY_CACHE_SECONDS": 0}}
-    graves("mail")
     [seq] = bury(1, "mail", data={"text": BIG})
     token = create_key("test", ["read"])[1]
     headers = {"authorization": f"Bearer {token}"}

@@ -18,7 +18,6 @@ def ask(settings: Any) -> Ask:
 
 
 def test_groups(ask: Ask) -> None:
-    graves("mail")
     bury(3, "mail", failure=failure("a", "no route", "shop.Timeout"))
     bury(1, "mail", failure=failure("b"))
     status, page = ask("/groups", {"page_size": 1})
@@ -32,7 +31,6 @@ def test_groups(ask: Ask) -> None:
 
 
 def test_letters(ask: Ask) -> None:
-    graves("mail")
     seqs = bury(3, "mail", data={"password": "s3cret", "n": 1})
     status, page = ask("", {"page_size": 2, "queue": "mail"})
     assert (status, [letter["seq"] for letter in page["dead_letters"]]) == (200, seqs[:0:-1])
@@ -44,7 +42,6 @@ def test_letters(ask: Ask) -> None:
 
 
 def test_one(ask: Ask) -> None:
-    graves("mail")
     (seq,) = bury(1, "mail", data={"n": 1})
     status, answer = ask(f"/{seq}")
     assert (status, answer["dead_letter"]["seq"], answer["dead_letter"]["data"]) == (200, seq, {"n": 1})
@@ -54,8 +51,6 @@ def test_one(ask: Ask) -> None:
 
 
 def test_a_key_sees_its_project_and_its_topics_only(ask: Ask) -> None:
-    graves("mail")
-    graves("shop")
     graves("mail", project="acme")
     (mine,), (other,), (theirs,) = bury(1, "mail"), bury(1, "shop"), bury(1, "mail", project="acme")
     _, page = ask("", topics=["mail"])

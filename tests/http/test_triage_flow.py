@@ -93,7 +93,6 @@ def test_m5_limits_and_what_waits_for_them(ask: Ask) -> None:
 
 
 def test_who_may_not_and_what_is_wrong(ask: Ask) -> None:
-    graves("mail")
     (seq,) = bury(1, "mail")
     every = create_key("all", ["read", "write", "delete", "admin"])[1]
     for path in (f"workflows/{uuid4()}", "limits", "dead-letters", "dead-letters/groups", f"dead-letters/{seq}"):
