@@ -32,63 +32,45 @@ def test_a_query_string_and_back(query: str) -> None:
     assert set(wanted.query().split("&")) == set(query.split("&"))
 
 
-def test_empty_values_mean_any() -> None:
+def test_what_is_no_filter_means_any() -> None:
     assert from_query("queue=&task=&since=&deliveries=&payload=&text=+") == DeadFilter()
     assert from_query("page=2&_changelist=x").empty
 
 
-def test_the_dash_stands_for_the_empty_project_and_fingerprint() -> None:
-    wanted = from_query("project=-&fingerprint=-&queue=-")
-    assert (wanted.project, wanted.fingerprint, wanted.queue) == ("", "", "-")
-
-
 @pytest.mark.parametrize(
-    ("text", "ago"),
+    ("query", "wanted"),
     [
-        ("90min", timedelta(minutes=90)), ("2h", timedelta(hours=2)), ("7d ago", timedelta(days=7)),
-        ("30 s", timedelta(seconds=30)),
+        ("project=-&fingerprint=-&queue=-", DeadFilter(project="", fingerprint="", queue="-")),
+        ("since=90min", DeadFilter(since=NOW - timedelta(minutes=90))),
+        ("since=2h", DeadFilter(since=NOW - timedelta(hours=2))),
+        ("since=7d ago", DeadFilter(since=NOW - timedelta(days=7))),
+        ("since=30 s", DeadFilter(since=NOW - timedelta(seconds=30))),
+        ("since=2029-12-31T10:00", DeadFilter(since=datetime(2029, 12, 31, 10, tzinfo=UTC))),  # UTC, where none is said
+        ("since=2029-12-31T10:00%2B02:00", DeadFilter(since=datetime(2029, 12, 31, 8, tzinfo=UTC))),
+        ("deliveries=3", DeadFilter(least=3, most=3)), ("deliveries=>=3", DeadFilter(least=3)),
+        ("deliveries=> 3", DeadFilter(least=4)), ("deliveries=<=5", DeadFilter(most=5)),
+        ("deliveries=<5", DeadFilter(most=4)), ("deliveries=3..5", DeadFilter(least=3, most=5)),
+        ("deliveries=3-5", DeadFilter(least=3, most=5)),
     ],
 )  # fmt: skip
-def test_times_ago(text: str, ago: timedelta) -> None:
-    assert from_query(f"since={text}").since == NOW - ago
-
-
-def test_a_time_without_an_offset_is_utc() -> None:
-    assert from_query("since=2029-12-31T10:00").since == datetime(2029, 12, 31, 10, tzinfo=UTC)
-    assert from_query("since=2029-12-31T10:00%2B02:00").since == datetime(2029, 12, 31, 8, tzinfo=UTC)
+def test_what_a_query_says(query: str, wanted: DeadFilter) -> None:
+    assert from_query(query) == wanted
 
 
 @pytest.mark.parametrize(
-    ("text", "bounds"),
+    ("text", "test", "as_json", "word"),
     [
-        ("3", (3, 3)), (">=3", (3, None)), ("> 3", (4, None)), ("<=5", (None, 5)), ("<5", (None, 4)), ("3..5", (3, 5)),
-        ("3-5", (3, 5)),
-    ],
-)  # fmt: skip
-def test_deliveries(text: str, bounds: tuple[int | None, int | None]) -> None:
-    wanted = DeadFilter(least=bounds[0], most=bounds[1])
-    assert from_query(f"deliveries={text}") == wanted
-
-
-@pytest.mark.parametrize(
-    ("text", "test"),
-    [
-        ("data.a.b = x", PayloadTest("data", ("a", "b"), True, "x")),
-        ("data.args.0=17", PayloadTest("data", ("args", "0"), True, "17")),
-        ('meta.region != "eu"', PayloadTest("meta", ("region",), False, '"eu"')),
-        ("tags.customer = 7", PayloadTest("tags", ("customer",), True, "7")),
-        ("data.note = a = b", PayloadTest("data", ("note",), True, "a = b")),
+        ("data.a.b = x", PayloadTest("data", ("a", "b"), True, "x"), '"x"', "x"),
+        ("data.args.0=17", PayloadTest("data", ("args", "0"), True, "17"), "17", "17"),
+        ('meta.region != "eu"', PayloadTest("meta", ("region",), False, '"eu"'), '"eu"', None),
+        ("tags.customer = 7", PayloadTest("tags", ("customer",), True, "7"), "7", "7"),
+        ("data.note = a = b", PayloadTest("data", ("note",), True, "a = b"), '"a = b"', "a = b"),
+        ('data.a = "17"', PayloadTest("data", ("a",), True, '"17"'), '"17"', None),
     ],
 )
-def test_tests_of_the_payload(text: str, test: PayloadTest) -> None:
-    assert PayloadTest.parse(text) == test
+def test_tests_of_the_payload(text: str, test: PayloadTest, as_json: str, word: str | None) -> None:
+    assert (PayloadTest.parse(text), test.as_json, test.word) == (test, as_json, word)
     assert PayloadTest.parse(str(test)) == test
-
-
-def test_values_of_tests() -> None:
-    assert (PayloadTest.parse("data.a = 17").as_json, PayloadTest.parse("data.a = 17").word) == ("17", "17")
-    assert (PayloadTest.parse("data.a = x y").as_json, PayloadTest.parse("data.a = x y").word) == ('"x y"', "x y")
-    assert (PayloadTest.parse('data.a = "17"').as_json, PayloadTest.parse('data.a = "17"').word) == ('"17"', None)
 
 
 @pytest.mark.parametrize(
