@@ -8,12 +8,11 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError
 from django.db import connection
 
 from django_leasequeue import Queue, engine
@@ -24,6 +23,7 @@ from django_leasequeue.engine.clock import Clock
 from django_leasequeue.exceptions import InvalidOption, QueueNotFound, StorageError
 from django_leasequeue.models import OperatorAction
 from tests.queue.processes import python, readline
+from tests.support.commands import said
 
 from .objectserver import ObjectServer, serve_objects
 
@@ -65,9 +65,7 @@ def keys(queue: str = "mail") -> list[str | None]:
 
 
 def command(url: str, *options: str, queue: str = "mail") -> list[str]:
-    out = StringIO()
-    call_command("leasequeue_import", "jqueue", url, queue, *options, stdout=out)
-    return out.getvalue().splitlines()
+    return said("leasequeue_import", "jqueue", url, queue, *options).splitlines()
 
 
 @pytest.mark.usefixtures("clock")

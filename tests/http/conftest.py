@@ -38,9 +38,20 @@ def servers(test_database_url: str) -> Iterator[list[Server]]:
     yield from serving(child_environment(test_database_url), 2)
 
 
+@pytest.fixture(scope="session")
+def patient(test_database_url: str) -> Iterator[list[Server]]:
+    """Two that never look again by themselves: what comes promptly, comes because it was told."""
+    yield from serving(child_environment(test_database_url), 2, application="tests.http.patient_asgi:application")
+
+
 @pytest.fixture
 def server(servers: list[Server]) -> Server:
     return servers[0]
+
+
+@pytest.fixture
+def other(servers: list[Server]) -> Server:
+    return servers[1]
 
 
 @pytest.fixture

@@ -9,13 +9,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 from django_leasequeue.engine.pool import connect
 from django_leasequeue.http.access import make_token
 from tests.http import contract
+from tests.support.ports import free_port
 
 START_SECONDS = 120.0
 
@@ -31,16 +32,10 @@ class Server:
     """
 
     def __init__(
-        self,
-        environment: Mapping[str, str],
-        *,
-        api: Mapping[str, Any] | None = None,
-        application: str = "testproject.asgi:application",
-        wsgi: bool = False,
-    ) -> None:
-        with socket.socket() as found:
-            found.bind(("127.0.0.1", 0))
-            self.port = int(found.getsockname()[1])
+        self, environment: Mapping[str, str], *,
+        api: Mapping[str, Any] | None = None, application: str = "testproject.asgi:application", wsgi: bool = False,
+    ) -> None:  # fmt: skip
+        self.port = free_port()
         self.log = Path(tempfile.mkstemp(prefix="leasequeue-server-", suffix=".log")[1])
         command = (
             [sys.executable, "-m", "tests.http.wsgi_server", str(self.port)]
@@ -95,17 +90,18 @@ class Server:
     ) -> tuple[int, Any]:
         """Make one request on a connection of its own; return status and JSON."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
-        try:
-            connection.request(
-                method, f"/v0/{path}", body=None if body is None else json.dumps(body),
-                headers={"content-type": "application/json", **(headers or {})},
-            )  # fmt: skip
+        sent = {"content-type": "application/json", **(headers or {})}
+        with contextlib.closing(connection):
+            connection.request(method, f"/v0/{path}", None if body is None else json.dumps(body), sent)
             response = connection.getresponse()
             answer = json.loads(response.read())
             contract.check(method, f"/v0/{path}", response.status, answer)
             return response.status, answer
-        finally:
-            connection.close()
+
+    def refusal(self, method: str, path: str, body: Any = None) -> tuple[int, str]:
+        """Make a request; return the status and the code of the error."""
+        status, answer = self.call(method, path, body)
+        return status, answer["error"]["code"]
 
     def post(self, path: str, body: Any, status: int = 200) -> dict[str, Any]:
         found, answer = self.call("POST", path, body)
@@ -140,20 +136,13 @@ class Event(dict[str, Any]):
 
 class EventSource:
     def __init__(
-        self,
-        server: Server,
-        path: str,
-        *,
-        headers: Mapping[str, str] | None = None,
-        accept: str | None = "text/event-stream",
-    ) -> None:
+        self, server: Server, path: str, *,
+        headers: Mapping[str, str] | None = None, accept: str | None = "text/event-stream",
+    ) -> None:  # fmt: skip
         self._socket = socket.create_connection(("127.0.0.1", server.port), 60)
-        lines = [
-            f"GET {path if path.startswith('/') else '/v0/' + path} HTTP/1.1",
-            "host: localhost",
-            *([] if accept is None else [f"accept: {accept}"]),
-        ]
-        lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
+        lines = [f"GET {path if path.startswith('/') else '/v0/' + path} HTTP/1.1", "host: localhost"]
+        more = {**({} if accept is None else {"accept": accept}), **(headers or {})}
+        lines += [f"{name}: {value}" for name, value in more.items()]
         self._socket.sendall(("\r\n".join(lines) + "\r\n\r\n").encode())
         self._buffer = b""
         self._body = b""
@@ -197,6 +186,11 @@ class EventSource:
         while len(self._buffer) < length:
             self._receive()
         return json.loads(self._buffer[:length])
+
+    @property
+    def refusal(self) -> tuple[int, str]:
+        """The status, and the code of the error that came instead of a stream."""
+        return self.status, self.json()["error"]["code"]
 
     def _chunk(self) -> None:
         size = int(self._read_until(b"\r\n"), 16)
@@ -271,13 +265,14 @@ def serving(environment: Mapping[str, str], count: int = 1, **options: Any) -> I
 def committed_key(*scopes: str, topics: Sequence[str] = ()) -> str:
     """Make an API key that servers see: beside the test's own transaction. Return its token."""
     token, prefix, digest = make_token()
-    connection = connect("default")
-    try:
-        connection.execute(
-            "INSERT INTO leasequeue_apikey (name, prefix, digest, scopes, topics, project, created_at)"
-            " VALUES ('test', %s, %s, %s, %s, '', now())",
-            [prefix, digest, list(scopes), list(topics)],
-        )
-    finally:
-        connection.close()
+    with connect("default") as connection:
+        insert_key(connection, prefix, digest, scopes, topics)
     return token
+
+
+def insert_key(connection: Any, prefix: str, digest: str, scopes: Iterable[str], topics: Iterable[str] = ()) -> None:
+    connection.execute(
+        "INSERT INTO leasequeue_apikey (name, prefix, digest, scopes, topics, project, created_at)"
+        " VALUES ('test', %s, %s, %s, %s, '', now())",
+        [prefix, digest, list(scopes), list(topics)],
+    )

@@ -15,6 +15,7 @@ import pytest
 from django_leasequeue.http.access import Access
 from tests.http.servers import EventSource, Server, committed_key
 from tests.support.documents import Block, blocks
+from tests.support.ports import free_port
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.django_db
@@ -65,9 +66,7 @@ def nginx(server: Server, tmp_path: Path) -> Iterator[SimpleNamespace]:
     """nginx with the page's configuration before a server, on a port of its own."""
     if shutil.which("nginx") is None:
         pytest.skip("nginx is not installed")
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
+    port = free_port()
     (block,) = [block for block in blocks("how-to/deploy-http.md") if block.language == "nginx"]
     folders = "".join(
         f"{word}_temp_path {tmp_path}/{word};" for word in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")

@@ -116,20 +116,15 @@ def drains(name: str, boss: Client, env: dict[str, str], tmp_path: Path, *comman
 
 
 @pytest.mark.slow
-def test_curl(boss: Client, queue: None, env: dict[str, str], tmp_path: Path) -> None:
-    need("curl", "jq")
-    drains("worker.sh", boss, env, tmp_path, "sh", graceful=False)
-
-
-@pytest.mark.slow
-def test_python(boss: Client, queue: None, env: dict[str, str], tmp_path: Path) -> None:
-    drains("worker.py", boss, env, tmp_path, sys.executable, graceful=True)
-
-
-@pytest.mark.slow
-def test_node(boss: Client, queue: None, env: dict[str, str], tmp_path: Path) -> None:
-    need("node")
-    drains("worker.mjs", boss, env, tmp_path, "node", graceful=True)
+@pytest.mark.parametrize(
+    ("name", "command", "needs"),
+    [("worker.sh", "sh", ("curl", "jq")), ("worker.py", sys.executable, ()), ("worker.mjs", "node", ("node",))],
+)
+def test_a_worker(
+    boss: Client, queue: None, env: dict[str, str], tmp_path: Path, name: str, command: str, needs: tuple[str, ...]
+) -> None:
+    need(*needs)
+    drains(name, boss, env, tmp_path, command, graceful=command != "sh")
 
 
 @pytest.mark.slow

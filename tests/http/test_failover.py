@@ -22,7 +22,7 @@ from pytest_django import DjangoDbBlocker
 
 from django_leasequeue.http.access import ALL_SCOPES, make_token
 from tests.conftest import HOME
-from tests.http.servers import EventSource, Server
+from tests.http.servers import EventSource, Server, insert_key
 from tests.support.environment import child_environment
 from tests.support.faults import Faulty, alias, faulty
 from tests.support.temporary_server import TemporaryServer
@@ -156,11 +156,7 @@ def database() -> Iterator[Faulty]:
 def token(database: Faulty) -> str:
     token, prefix, digest = make_token()
     with psycopg.connect(database.server.conninfo(), autocommit=True) as connection:
-        connection.execute(
-            "INSERT INTO leasequeue_apikey (name, prefix, digest, scopes, topics, project, created_at)"
-            " VALUES ('test', %s, %s, %s, '{}', '', now())",
-            [prefix, digest, sorted(ALL_SCOPES)],
-        )
+        insert_key(connection, prefix, digest, sorted(ALL_SCOPES))
     return token
 
 
@@ -180,20 +176,21 @@ def serving(database: Faulty, token: str, *, wsgi: bool) -> Iterator[Door]:
 
 
 @pytest.fixture(scope="module")
-def asgi(database: Faulty, token: str) -> Iterator[Door]:
-    yield from serving(database, token, wsgi=False)
+def doors(database: Faulty, token: str) -> Iterator[dict[str, Door]]:
+    with ExitStack() as stack:
+        start = contextmanager(serving)
+        yield {kind: stack.enter_context(start(database, token, wsgi=kind == "wsgi")) for kind in ("asgi", "wsgi")}
 
 
-@pytest.fixture(scope="module")
-def wsgi(database: Faulty, token: str) -> Iterator[Door]:
-    yield from serving(database, token, wsgi=True)
+@pytest.fixture
+def asgi(doors: dict[str, Door]) -> Door:
+    return doors["asgi"]
 
 
 @pytest.fixture(params=["asgi", "wsgi"])
-def door(request: pytest.FixtureRequest) -> Door:
-    found: Door = request.getfixturevalue(request.param)
-    eventually(found.works)
-    return found
+def door(request: pytest.FixtureRequest, doors: dict[str, Door]) -> Door:
+    eventually(doors[request.param].works)
+    return doors[request.param]
 
 
 # What can happen to a database.

@@ -1,7 +1,6 @@
 """Who may do what."""
 
 import base64
-import io
 import logging
 from collections.abc import Callable
 from datetime import timedelta
@@ -9,7 +8,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import Permission, User
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError
 from django.db import OperationalError, connection
 from django.test import Client
 from django.utils import timezone
@@ -27,6 +26,7 @@ from django_leasequeue.http.topics.base import NAMES_TOPIC
 from django_leasequeue.http.topics.catalog import ConfigBody
 from django_leasequeue.models import ApiKey
 from tests.http.client import Api
+from tests.support.commands import said
 
 KeyMaker = Callable[..., Api]
 
@@ -382,9 +382,7 @@ def test_g5_a_hosts_session_and_permissions(key: KeyMaker, settings: Any) -> Non
 
 
 def command(*words: str) -> str:
-    out = io.StringIO()
-    call_command("leasequeue_apikey", *words, stdout=out, stderr=io.StringIO())
-    return out.getvalue().strip()
+    return said("leasequeue_apikey", *words).strip()
 
 
 def test_g5_the_command(key: KeyMaker) -> None:

@@ -1,9 +1,9 @@
 """Reading without leasing: diff, delete, watch, between two server processes."""
 
 import http.client
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from typing import Any
 
@@ -16,20 +16,15 @@ from django_leasequeue.http.topics.watching import Position, decode_id, encode_i
 from tests.engine.helpers import open_transaction
 from tests.http.servers import Event, EventSource, Server, committed_key, serving
 from tests.support.environment import child_environment
+from tests.support.threads import ThreadResult
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("emptied")]
 
 
 @pytest.fixture(scope="module")
-def servers(test_database_url: str) -> Iterator[list[Server]]:
-    """These never look again by themselves: what a reader gets while it waits, it was told of."""
-    yield from serving(child_environment(test_database_url), 2, application="tests.http.patient_asgi:application")
-
-
-@pytest.fixture
-def other(servers: list[Server]) -> Server:
-    return servers[1]
+def servers(patient: list[Server]) -> list[Server]:
+    return patient
 
 
 @pytest.fixture
@@ -51,19 +46,6 @@ def uncommitted(topic: str, *data: Any) -> Iterator[tuple[ConnectionExecutor, li
     with open_transaction() as executor:
         answers = executor.run(engine.enqueue(topic, [NewJob(data=item) for item in data], create=False))
         yield executor, [answer.seq for answer in answers]
-
-
-def in_background(call: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, Any]]:
-    answers: list[dict[str, Any]] = []
-    thread = threading.Thread(target=lambda: answers.append(call()))
-    thread.start()
-
-    def wait() -> dict[str, Any]:
-        thread.join(60)
-        assert answers, "the call did not come back"
-        return answers[0]
-
-    return wait
 
 
 @pytest.mark.slow
@@ -162,28 +144,21 @@ def test_r1_a_page_is_bounded_in_bytes(server: Server, log: str) -> None:
 
 @pytest.mark.parametrize("kind", ["log", "queue"])
 def test_r1_a_long_poll_wakes_on_an_append(server: Server, other: Server, topic: str, kind: str) -> None:
-    log = topic
-    server.put(f"topics/{log}", {"type": kind})
-    begin = diff(server, log)["head_seq"]
-    wait = in_background(lambda: diff(server, log, from_seq=begin, wait_ms=30_000))
-    time.sleep(0.3)
-    written = other.write(log, "new")
-    answer = wait()
-    assert (seqs(answer), answer["caught_up"]) == (written, True)
-    empty = diff(server, log, from_seq=written[-1], wait_ms=50)
+    server.put(f"topics/{topic}", {"type": kind})
+    begin = diff(server, topic)["head_seq"]
+    with ThreadResult(lambda: diff(server, topic, from_seq=begin, wait_ms=30_000)) as poll:
+        time.sleep(0.3)
+        written = other.write(topic, "new")
+        assert (seqs(poll.value()), poll.value()["caught_up"]) == (written, True)
+    empty = diff(server, topic, from_seq=written[-1], wait_ms=50)
     assert (empty["records"], empty["next_from_seq"]) == ([], written[-1])
 
 
 def test_r1_a_long_poll_of_a_topic_that_is_deleted(server: Server, other: Server, log: str) -> None:
-    def poll() -> dict[str, Any]:
-        status, answer = server.call("POST", f"topics/{log}/diff", {"wait_ms": 30_000})
-        return {"status": status, **answer}
-
-    wait = in_background(poll)
-    time.sleep(0.3)
-    other.call("DELETE", f"topics/{log}")
-    answer = wait()
-    assert (answer["status"], answer["error"]["code"]) == (404, "topic_not_found")
+    with ThreadResult(lambda: server.refusal("POST", f"topics/{log}/diff", {"wait_ms": 30_000})) as poll:
+        time.sleep(0.3)
+        other.call("DELETE", f"topics/{log}")
+        assert poll.value() == (404, "topic_not_found")
 
 
 def test_r1_a_record_that_commits_late_is_never_skipped(server: Server, log: str) -> None:
@@ -194,20 +169,20 @@ def test_r1_a_record_that_commits_late_is_never_skipped(server: Server, log: str
         waiting = diff(server, log, from_seq=first[-1])
         assert waiting["records"] == []
         assert (waiting["caught_up"], waiting["head_seq"], waiting["next_from_seq"]) == (False, later[-1], first[-1])
-        poll = in_background(lambda: diff(server, log, from_seq=first[-1], wait_ms=30_000))
-        time.sleep(0.2)
-        executor.connection.commit()
-        assert seqs(poll()) == late + later
+        with ThreadResult(lambda: diff(server, log, from_seq=first[-1], wait_ms=30_000)) as poll:
+            time.sleep(0.2)
+            executor.connection.commit()
+            assert seqs(poll.value()) == late + later
     assert seqs(diff(server, log)) == first + late + later
 
 
 def test_r1_a_transaction_that_is_rolled_back_holds_nobody_up(server: Server, log: str) -> None:
     with uncommitted(log, "never") as (executor, _):
         later = server.write(log, "later")
-        poll = in_background(lambda: diff(server, log, wait_ms=30_000))
-        time.sleep(0.2)
-        executor.connection.rollback()
-        assert seqs(poll()) == later
+        with ThreadResult(lambda: diff(server, log, wait_ms=30_000)) as poll:
+            time.sleep(0.2)
+            executor.connection.rollback()
+            assert seqs(poll.value()) == later
 
 
 def test_r1_with_writers_at_work_nothing_is_lost_and_nothing_twice(server: Server, other: Server, log: str) -> None:
@@ -224,19 +199,18 @@ def test_r1_with_writers_at_work_nothing_is_lost_and_nothing_twice(server: Serve
                     executor.connection.commit()
                     written.extend(answer.seq for answer in answers)
 
-    threads = [threading.Thread(target=write, args=(number,)) for number in range(6)]
-    for thread in threads:
-        thread.start()
     found: list[int] = []
     cursor, turns = 0, 0
-    while True:
-        running = any(thread.is_alive() for thread in threads)
-        answer = diff((server, other)[turns % 2], log, from_seq=cursor, limit=7, wait_ms=50)
-        turns += 1
-        found += seqs(answer)
-        cursor = answer["next_from_seq"]
-        if not running and answer["caught_up"] and not answer["records"]:
-            break
+    with ThreadPoolExecutor(6) as pool:
+        writers = [pool.submit(write, number) for number in range(6)]
+        while True:
+            done = all(writer.done() for writer in writers)
+            answer = diff((server, other)[turns % 2], log, from_seq=cursor, limit=7, wait_ms=50)
+            turns += 1
+            found += seqs(answer)
+            cursor = answer["next_from_seq"]
+            if done and answer["caught_up"] and not answer["records"]:
+                break
     assert found == sorted(written)
 
 
@@ -264,9 +238,7 @@ def test_r2_what_expired(server: Server, topic: str) -> None:
 
 def write_tagged(server: Server, topic: str, *tags: str | None) -> list[int]:
     records = [{"data": n} | ({"tag": tag} if tag else {}) for n, tag in enumerate(tags)]
-    status, answer = server.call("POST", f"topics/{topic}", {"records": records})
-    assert status in (200, 201)
-    found: list[int] = answer["seqs"]
+    found: list[int] = server.post(f"topics/{topic}", {"records": records})["seqs"]
     return found
 
 
@@ -421,17 +393,17 @@ def test_r4_a_server_that_stops(test_database_url: str, topic: str) -> None:
 
 def test_r4_what_is_refused(server: Server, log: str) -> None:
     for topics in ({}, [], {log: -1}, {log: "0"}, {"-x": 0}, {f"t{n}": 0 for n in range(101)}, None):
-        status, answer = server.call("POST", "watch", {"topics": topics})
-        assert (status, answer["error"]["code"]) == (400, "invalid_request")
+        assert server.refusal("POST", "watch", {"topics": topics}) == (400, "invalid_request")
     status, answer = server.call("POST", "watch", {"topics": {log: 0, f"{log}.none": 0}})
     assert (status, answer["error"]["code"]) == (404, "topic_not_found")
     assert answer["error"]["detail"] == {"topic": f"{log}.none"}
-    for wid in ("nonsense", server.post("watch", {"topics": {log: 0}})["wid"] + "x"):
-        with EventSource(server, f"watch/{wid}") as stream:
-            assert (stream.status, stream.json()["error"]["code"]) == (404, "not_found")
     wid = server.post("watch", {"topics": {log: 0}})["wid"]
-    with EventSource(server, f"watch/{wid}", accept="application/json") as stream:
-        assert (stream.status, stream.json()["error"]["code"]) == (406, "not_acceptable")
+    for name, accept, refusal in (
+        ("nonsense", "text/event-stream", (404, "not_found")), (f"{wid}x", "text/event-stream", (404, "not_found")),
+        (wid, "application/json", (406, "not_acceptable")),
+    ):  # fmt: skip
+        with EventSource(server, f"watch/{name}", accept=accept) as stream:
+            assert stream.refusal == refusal
 
 
 def test_r4_the_id_of_a_frame() -> None:

@@ -34,12 +34,9 @@ def bearer(token: str) -> dict[str, str]:
 
 
 def change(token: str, what: str) -> None:
-    connection = connect("default")
-    try:
-        prefix = token.split("_")[1]
+    prefix = token.split("_")[1]
+    with connect("default") as connection:
         assert connection.execute(f"UPDATE leasequeue_apikey SET {what} WHERE prefix = %s", [prefix]).rowcount == 1
-    finally:
-        connection.close()
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """The health port of a worker: its own figures, and those of its database."""
 
 import signal
-import socket
 import sys
 import urllib.request
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ import pytest
 
 from django_leasequeue.metrics.worker import worker_page
 from tests.metrics.scraping import Samples, samples, value
+from tests.support.ports import free_port
 from tests.support.waiting import eventually
 from tests.worker.processes import Start, starting
 from tests.worker.support import enqueue, results
@@ -23,11 +23,7 @@ def start(subprocess_env: dict[str, str]) -> Iterator[Start]:
         yield function
 
 
-@pytest.fixture
-def port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
+port = pytest.fixture(free_port)
 
 
 def get(port: int, path: str) -> tuple[int, str]:

@@ -14,15 +14,10 @@ from pathlib import Path
 import pyspark
 
 from django_leasequeue.spark.session import java
+from tests.support.ports import free_port
 
 SPARK_HOME = Path(pyspark.__file__).parent
 _CONNECT = "org.apache.spark.sql.connect.service.SparkConnectServer"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def environment(**more: str) -> dict[str, str]:

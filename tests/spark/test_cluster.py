@@ -26,7 +26,8 @@ from django_leasequeue.models import JobEvent
 from django_leasequeue.spark.database import address, resolve
 from tests.spark.conftest import Source
 from tests.spark.helpers import many, work
-from tests.spark.servers import SPARK_HOME, environment, free_port, started, words
+from tests.spark.servers import SPARK_HOME, environment, started, words
+from tests.support.ports import free_port
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 

@@ -9,7 +9,6 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,12 +16,13 @@ from typing import Any
 import psycopg
 import pytest
 from django.conf import settings
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError
 
 from django_leasequeue import devdb
 from django_leasequeue.devdb import DATABASE, DevDBError, Server, account, config, database_from_url
 from django_leasequeue.devdb.account import is_alive
 from testproject import database
+from tests.support.commands import said
 from tests.support.temporary_server import TemporaryServer
 from tests.support.waiting import eventually
 
@@ -244,9 +244,7 @@ def test_a_server_whose_data_was_deleted_is_replaced(home: Path) -> None:
 
 
 def command(*arguments: str, data: Path) -> str:
-    output = StringIO()
-    call_command("leasequeue_devdb", *arguments, f"--data={data}", stdout=output)
-    return output.getvalue()
+    return said("leasequeue_devdb", *arguments, f"--data={data}")
 
 
 def test_the_command(server: Server) -> None:

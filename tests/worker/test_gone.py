@@ -1,17 +1,16 @@
 """A worker that was killed stops being shown as running when the lease of its row is over."""
 
-import io
 import json
 import os
 import signal
 
 import pytest
-from django.core.management import call_command
 
 from django_leasequeue.admin import reading
 from django_leasequeue.engine import clock
 from django_leasequeue.engine.limits import WORKER_LEASE
 from django_leasequeue.models import Worker
+from tests.support.commands import said
 from tests.support.waiting import eventually
 from tests.worker.processes import Start
 from tests.worker.support import enqueue
@@ -19,9 +18,8 @@ from tests.worker.support import enqueue
 
 def shown() -> list[tuple[str, str, int]]:
     """What the status command says of workers: node, state, jobs running."""
-    out = io.StringIO()
-    call_command("leasequeue_status", "--json", stdout=out)
-    return [(line["node"], line["state"], line["running"]) for line in json.loads(out.getvalue())["workers"]]
+    workers = json.loads(said("leasequeue_status", "--json"))["workers"]
+    return [(line["node"], line["state"], line["running"]) for line in workers]
 
 
 @pytest.mark.slow
@@ -42,7 +40,6 @@ def test_killed(work: str, start: Start) -> None:
         (gone,) = reading.read_workers()
         assert gone.gone is True
         assert shown() == [("here", "gone", 0)]
-        out = io.StringIO()
-        call_command("leasequeue_status", stdout=out)
-        assert "Worker here was not seen for 30.1 s." in out.getvalue()
-        assert "No worker listens" not in out.getvalue(), "no job is ready"
+        text = said("leasequeue_status")
+        assert "Worker here was not seen for 30.1 s." in text
+        assert "No worker listens" not in text, "no job is ready"

@@ -20,6 +20,7 @@ from django_leasequeue import engine
 from django_leasequeue.models import JobResult, LiveJob, Worker
 from django_leasequeue.worker import ExitCode
 from tests.support.environment import child_environment
+from tests.support.ports import free_port
 from tests.support.temporary_server import TemporaryServer
 from tests.support.waiting import eventually
 from tests.worker.handlers import lines
@@ -190,12 +191,6 @@ def test_postgresql_restarts_underneath(migrated_server: TemporaryServer, notes:
 
 def count(connection: Any, table: str) -> int:
     return int(connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def ask(port: int) -> tuple[int, dict[str, Any]]:
