@@ -26,6 +26,15 @@ if TYPE_CHECKING:  # it loads REST framework, which the admin's page of keys doe
 
 READ, WRITE, DELETE, ADMIN, PROJECTS, EMIT = (str(scope) for scope in ApiScope.values)
 ALL_SCOPES: frozenset[str] = frozenset(ApiScope.values)
+#: The Django permission that stands for a scope, for users whom the host has logged in. None stands for ``projects``: a
+#: superuser has every permission, and the right to act for all projects is given explicitly.
+PERMISSIONS = {
+    READ: "leasequeue.view_queue",
+    WRITE: "leasequeue.add_job",
+    DELETE: "leasequeue.delete_queue",
+    ADMIN: "leasequeue.change_queue",
+    EMIT: "leasequeue.emit_event",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,40 +54,34 @@ class Access:
 
     def __post_init__(self) -> None:
         if PROJECTS in self.scopes and self.prefixes:
-            raise ValueError(
-                "The scope 'projects' and prefixes exclude each other: prefixes are of one project's topics."
-            )
+            message = "The scope 'projects' and prefixes exclude each other: prefixes are of one project's topics."
+            raise ValueError(message)
 
     def missing(self, needed: Iterable[str]) -> list[str]:
-        """Return the scopes that are needed but not there."""
         return sorted(set(needed) - self.scopes)
 
     def sees(self, topic: str) -> bool:
-        """Return whether the topic is one of those it may touch."""
         return not self.prefixes or topic.startswith(self.prefixes)
 
 
 #: Everybody, where the API is open.
 OPEN = Access("everybody", ALL_SCOPES)
-
-
 CHALLENGE = {"WWW-Authenticate": 'Bearer realm="leasequeue"'}
 
 
 def unauthorized(why: str) -> ApiError:
     """Return the error for a request whose key is missing or not good."""
+    from .errors import ApiError
+
     how = (
         "Send a key as 'Authorization: Bearer <key>'. Keys are made with 'manage.py leasequeue_apikey create'. To open"
         " the API to everybody, set LEASEQUEUE['API']['ACCESS'] = 'open'."
     )
-    from .errors import ApiError
-
     return ApiError(401, "unauthorized", f"{why} {how}", headers=CHALLENGE)
 
 
 #: The prefix of every token: it sets ours apart from a host's own, and secret scanners find it.
 MARK = "lqk_"
-_PREFIX_BYTES = 6
 #: Seconds between two notes that a key was used.
 USED_EVERY = 60.0
 
@@ -89,7 +92,7 @@ def _digest(secret: str) -> str:
 
 def make_token() -> tuple[str, str, str]:
     """Return a new token, and what is stored of it: its prefix and the SHA-256 of its secret (256 random bits)."""
-    prefix, secret = secrets.token_hex(_PREFIX_BYTES), secrets.token_urlsafe(32)
+    prefix, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
     return f"{MARK}{prefix}_{secret}", prefix, _digest(secret)
 
 
@@ -171,10 +174,9 @@ class KeyRow(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """A key as it was read, and when (monotonic seconds)."""
-
     row: KeyRow
     access: Access
+    #: In monotonic seconds.
     read_at: float
 
 
@@ -198,8 +200,7 @@ def find(prefix: str) -> Steps[KeyRow | None]:
 class KeyRing:
     """The keys that this process has seen, each trusted for a moment (``KEY_CACHE_SECONDS``).
 
-    Looking a key up is split in two, so that sync and async callers share it: ``recall`` asks the memory; when it does
-    not know, run ``find`` and give the row to ``learn``.
+    Sync and async callers look a key up alike: they run ``find`` where ``recall`` does not know, for ``learn``.
     """
 
     def __init__(self) -> None:
@@ -208,9 +209,8 @@ class KeyRing:
     def recall(self, prefix: str) -> _Known | None:
         """Return what is remembered of a key, unless it is too old."""
         known = self._known.get(prefix)
-        if known is None or time.monotonic() - known.read_at > conf.settings.API.KEY_CACHE_SECONDS:
-            return None
-        return known
+        fresh = known is not None and time.monotonic() - known.read_at <= conf.settings.API.KEY_CACHE_SECONDS
+        return known if fresh else None
 
     def knows(self, prefix: str, secret: str) -> bool:
         """Return whether a key was seen with this secret, however long ago."""
@@ -218,7 +218,7 @@ class KeyRing:
         return known is not None and hmac.compare_digest(_digest(secret), known.row.digest)
 
     def learn(self, prefix: str, row: KeyRow | None) -> _Known | None:
-        """Remember a key as it was read; ``None`` if there is none."""
+        """Remember a key as it was read, or that there is none."""
         if row is None:
             self._known.pop(prefix, None)
             return None

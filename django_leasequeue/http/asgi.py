@@ -52,9 +52,8 @@ WATCH_AFTER = 0.02
 class ApiHandler(ASGIHandler):
     """Django's ASGI handler for the doors' views alone.
 
-    No middleware; the Host is checked all the same (``ALLOWED_HOSTS``). A client that goes away ends its request, as
-    with Django's own handler. A body of more than one message is read when the view asks for it, which has admitted
-    the client by then; what is not wanted is taken from the network and thrown away, so that the answer can be read.
+    No middleware; the Host is checked all the same (``ALLOWED_HOSTS``). A body of more than one message is read when
+    the view asks for it, which has admitted the client by then; the rest is thrown away, so that the answer is read.
     """
 
     def load_middleware(self, is_async: bool = False) -> None:
@@ -69,9 +68,7 @@ class ApiHandler(ASGIHandler):
         return found
 
     def resolve_request(self, request: Any) -> ResolverMatch:
-        """Return the view, which was found before the body was read."""
-        match: ResolverMatch = request.scope[MATCH]
-        request.resolver_match = match
+        request.resolver_match = match = cast(ResolverMatch, request.scope[MATCH])
         return match
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -166,21 +163,20 @@ class _Client:
     def watch(self) -> None:
         """Watch from now on: the body has been read."""
 
+        async def watch() -> None:
+            if (await self._receive())["type"] == "http.disconnect":
+                self._leaves()
+
         def begin() -> None:
-            self._watcher = asyncio.ensure_future(self._watch())
+            self._watcher = asyncio.ensure_future(watch())
 
         self._timer = asyncio.get_running_loop().call_later(WATCH_AFTER, begin)
-
-    async def _watch(self) -> None:
-        if (await self._receive())["type"] == "http.disconnect":
-            self._leaves()
 
     def _leaves(self) -> None:
         self.gone = True
         self.task.cancel()
 
     def close(self) -> None:
-        """Stop watching."""
         for watching in (self._timer, self._watcher):
             if watching is not None:
                 watching.cancel()
@@ -216,10 +212,9 @@ def _of_ours(scope: Scope, starts: tuple[str, ...]) -> ResolverMatch | None:
 def beside(django: Application | None, *prefixes: str) -> Application:
     """Return an ASGI application that serves the doors itself and leaves the rest to Django.
 
-    Only the doors' own views are served without the host's middleware, also where other views have addresses below a
-    prefix. It also speaks the ``lifespan`` protocol: views are imported when the server starts, connections closed when
-    it ends. ``django`` is what ``get_asgi_application()`` returned, ``None``: there is nothing here but the doors;
-    ``prefixes`` are where these are mounted in the host's URLs, for example ``"/v0/"``.
+    Other views with addresses below a prefix are left to Django, too. It speaks the ``lifespan`` protocol: views are
+    imported when the server starts, connections closed when it ends. ``django`` is what ``get_asgi_application()``
+    returned, ``None``: nothing is here but the doors; ``prefixes`` are where the host's URLs have them: ``"/v0/"``.
     """
     doors = ApiHandler()
 

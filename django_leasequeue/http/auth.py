@@ -8,7 +8,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
 from threading import Lock
 from time import monotonic
 from typing import Any
@@ -24,40 +23,22 @@ from rest_framework.request import Request
 
 from .. import conf, engine
 from ..conf import process
-from .access import (
-    ADMIN,
-    ALL_SCOPES,
-    CHALLENGE,
-    DELETE,
-    EMIT,
-    MARK,
-    OPEN,
-    READ,
-    WRITE,
-    Access,
-    find,
-    ring,
-    unauthorized,
-)
+from .access import ALL_SCOPES, CHALLENGE, MARK, OPEN, PERMISSIONS, Access, find, ring, unauthorized
 from .errors import ApiError
 from .running import RequestRunner
 from .streaming import advise_pace
 
 
 def bearer(request: Request, *, in_query: bool = False) -> str | None:
-    """Return the token that a request carries: in its header, or (event streams only) in its query.
-
-    ``X-Auth-Token``, the header of OpenStack's clients, counts with a key of ours only: other services use it as well.
-    """
+    """Return the token that a request carries: in its header, or (event streams only) in its query."""
     scheme, _, token = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
     if scheme.lower() == "bearer" and token.strip():
         return str(token.strip())
+    # The header of OpenStack's clients counts with a key of ours only: other services use it as well.
     token = request.META.get("HTTP_X_AUTH_TOKEN", "").strip()
     if split_token(token) is not None:
         return str(token)
-    if in_query and request.method == "GET":
-        return request.GET.get("token") or None
-    return None
+    return request.GET.get("token") or None if in_query and request.method == "GET" else None
 
 
 class ApiKeyAuthentication(BaseAuthentication):
@@ -90,34 +71,29 @@ def split_token(token: str) -> tuple[str, str] | None:
     return (prefix, secret) if found and 0 < len(prefix) <= 16 and len(token) <= 200 else None
 
 
-@cache
-def _imported(path: str) -> Any:
-    return import_string(path)
-
-
 async def authenticate(request: Request, runner: RequestRunner, *, in_query: bool = False) -> Access:
     """Return what a request may do, and set its ``user`` and ``auth``; 401 if it is not authenticated.
 
     Our keys come first, then the host's authentication classes, then openness (``ACCESS``).
     """
     token = bearer(request, in_query=in_query)
-    parts = split_token(token) if token is not None else None
+    parts = split_token(token or "")
     if parts is not None:
         prefix, secret = parts
         known = ring.recall(prefix)
         if known is None:
-            # The keys are in the default database, wherever the queues are.
             with looking_up(request, prefix, secret):
+                # The keys are in the default database, wherever the queues are.
                 known = ring.learn(prefix, await runner.on(conf.settings.DATABASE).run(find(prefix)))
         access = ring.check(known, secret)
         request.user, request.auth = AnonymousUser(), access
         return access
     for path in conf.settings.API.AUTHENTICATION_CLASSES:
-        found = await sync_to_async(_imported(path)().authenticate)(request)
+        found = await sync_to_async(import_string(path)().authenticate)(request)
         if found is not None:
             request.user, request.auth = found
             own = conf.settings.API.GRANTS
-            grants: Callable[[Request], Access | None] = default_grants if own is None else _imported(own)
+            grants: Callable[[Request], Access | None] = default_grants if own is None else import_string(own)
             return await sync_to_async(grants)(request) or Access("host", frozenset())
     if token is not None:
         raise unauthorized("This key is unknown.")
@@ -128,22 +104,10 @@ async def authenticate(request: Request, runner: RequestRunner, *, in_query: boo
     raise unauthorized("This API needs a key.")
 
 
-#: The Django permission that stands for a scope, for users whom the host has logged in. None stands for ``projects``: a
-#: superuser has every permission, and the right to act for all projects is given explicitly.
-PERMISSIONS = {
-    READ: "leasequeue.view_queue",
-    WRITE: "leasequeue.add_job",
-    DELETE: "leasequeue.delete_queue",
-    ADMIN: "leasequeue.change_queue",
-    EMIT: "leasequeue.emit_event",
-}
-
-
 def default_grants(request: Request) -> Access:
     """Return the rights of a request that the host authenticated.
 
-    OAuth scopes named ``leasequeue:read`` and so on, where the host's token has scopes; the user's Django permissions
-    otherwise (``PERMISSIONS``).
+    They are OAuth scopes such as ``leasequeue:read`` where the host's token has scopes, else Django's ``PERMISSIONS``.
     """
     who = f"user:{getattr(request.user, 'pk', None)}"
     given = getattr(request.auth, "scopes", None) or getattr(request.auth, "scope", None)
@@ -176,14 +140,10 @@ WINDOW = 1.0
 
 
 async def throttle(access: Access, limit: int) -> None:
-    """Count one request of a caller, of so many a second; answer 429 beyond.
-
-    Server processes count together when they share the cache (``THROTTLE_CACHE``).
-    """
+    """Count one request of a caller, of so many a second; answer 429 beyond. A shared cache counts for all servers."""
     now = time.time()
     window = int(now / WINDOW)
-    # memcached takes neither spaces nor long names.
-    digest = hashlib.sha256(access.who.encode(errors="surrogatepass")).hexdigest()
+    digest = hashlib.sha256(access.who.encode(errors="surrogatepass")).hexdigest()  # a name that memcached takes
     key = f"leasequeue:rate:{digest}:{window}"
     if await sync_to_async(_count)(caches[conf.settings.API.THROTTLE_CACHE], key) > limit:
         wait = (window + 1) * WINDOW - now
@@ -242,11 +202,9 @@ guesses = Guesses()
 
 def client_address(request: Request) -> str:
     """Return the address of a request's client, as far as ``PROXIES`` says whom to believe; of IPv6 its network."""
-    text = str(request.META.get("REMOTE_ADDR") or "")
     count = conf.settings.API.PROXIES
     hops = [hop.strip() for hop in request.META.get("HTTP_X_FORWARDED_FOR", "").split(",") if hop.strip()]
-    if count and len(hops) >= count:
-        text = hops[-count]
+    text = hops[-count] if count and len(hops) >= count else str(request.META.get("REMOTE_ADDR") or "")
     try:
         address = ipaddress.ip_address(text)
     except ValueError:  # a Unix socket, or not what a proxy sends
@@ -258,10 +216,7 @@ def client_address(request: Request) -> str:
 
 @contextmanager
 def looking_up(request: Request, prefix: str, secret: str) -> Iterator[None]:
-    """Count the look-up of a key as a guess of the client, unless this process knows the key or it proves to be one.
-
-    What is too much is answered 429 before anything is looked up.
-    """
+    """Count the look-up of a key as a guess of the client, unless it is or proves to be a key; 429 if too many."""
     if ring.knows(prefix, secret):
         yield
         return

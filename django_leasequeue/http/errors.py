@@ -19,22 +19,6 @@ from ..engine.outage import Outage, passes
 logger = logging.getLogger("django_leasequeue.http")
 
 
-class ApiError(Exception):
-    """An error with a status and a code of its own."""
-
-    def __init__(
-        self,
-        status: int,
-        code: str,
-        message: str,
-        *,
-        detail: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.answer = ErrorAnswer(status, code, message, dict(detail or {}), dict(headers or {}))
-
-
 class ErrorAnswer(NamedTuple):
     """What is answered: the status, the body's ``error`` object in parts, and headers."""
 
@@ -42,16 +26,23 @@ class ErrorAnswer(NamedTuple):
     code: str
     message: str
     # Shared defaults: never mutated.
-    detail: dict[str, Any] = {}
-    headers: dict[str, str] = {}
+    detail: Mapping[str, Any] = {}
+    headers: Mapping[str, str] = {}
 
     @property
     def body(self) -> dict[str, Any]:
-        """The body: ``{"error": {"code", "message"[, "detail"]}}``."""
-        error: dict[str, Any] = {"code": self.code, "message": self.message}
-        if self.detail:
-            error["detail"] = self.detail
+        error = {"code": self.code, "message": self.message, **({"detail": self.detail} if self.detail else {})}
         return {"error": error}
+
+
+class ApiError(Exception):
+    """An error with a status and a code of its own."""
+
+    def __init__(
+        self, status: int, code: str, message: str, *, detail: Mapping[str, Any] = {}, headers: Mapping[str, str] = {}
+    ) -> None:
+        super().__init__(message)
+        self.answer = ErrorAnswer(status, code, message, detail, headers)
 
 
 #: What errors are for clients, the most special first: status, code, and the message where it is not the error's own.
@@ -81,21 +72,10 @@ _KNOWN: list[tuple[type[Exception], int, str, str]] = [
     (SuspiciousOperation, 400, "invalid_request", "The request is malformed."),
 ]
 
-#: Codes that a validation error may carry; everything else is ``invalid_request``.
-_VALIDATION_CODES = ("batch_too_large", "record_too_large")
-
 #: Of an answer 503.
 RETRY = {"Retry-After": "1"}
 #: One line when requests begin to fail because of the database, one when they succeed again.
 outage = Outage(logger, "The database is away: requests are answered 503", "The database is back")
-
-
-def not_ready(error: Exception) -> bool:
-    """Whether an error is the database's that is away for a moment: the answer is 503. It is said once."""
-    if passes(error):
-        outage.begins("requests", error)
-        return True
-    return False
 
 
 def describe(error: Exception, topic: str | None = None) -> ErrorAnswer:
@@ -124,7 +104,8 @@ def describe(error: Exception, topic: str | None = None) -> ErrorAnswer:
     if isinstance(error, psycopg.DataError | DataError | psycopg.errors.StatementTooComplex):
         line = str(error).strip().split("\n", 1)[0].rstrip(".")
         return ErrorAnswer(400, "invalid_request", f"The database cannot store this: {line}.")
-    if not_ready(error):
+    if passes(error):
+        outage.begins("requests", error)
         message = "The database is not reachable or has no free connection. Try again."
         return ErrorAnswer(503, "not_ready", message, {}, RETRY)
     logger.error("A request failed", exc_info=error)
@@ -153,10 +134,10 @@ def _from_validation(error: drf.ValidationError) -> ErrorAnswer:
     code = "invalid_request"
     sentences = []
     for path, detail in _flatten(error.detail):
-        if detail.code in _VALIDATION_CODES:
+        if detail.code in ("batch_too_large", "record_too_large"):
             code = detail.code
-        # A sentence that names the field itself needs no prefix.
-        sentences.append(str(detail) if not path or str(detail).startswith(path) else f"{path}: {detail}")
+        named = not path or str(detail).startswith(path)
+        sentences.append(str(detail) if named else f"{path}: {detail}")
     return ErrorAnswer(400, code, " ".join(sentences))
 
 
@@ -164,8 +145,8 @@ def _flatten(detail: Any, path: str = "") -> list[tuple[str, drf.ErrorDetail]]:
     if isinstance(detail, dict):
         found = []
         for key, value in detail.items():
-            name = "" if key == "non_field_errors" else str(key)
-            found += _flatten(value, f"{path}.{name}" if path and name else path or name)
+            names = (path, "" if key == "non_field_errors" else str(key))
+            found += _flatten(value, ".".join(filter(None, names)))
         return found
     if isinstance(detail, list):
         return [item for value in detail for item in _flatten(value, path)]

@@ -27,13 +27,11 @@ OPTIONAL: dict[str, Any] = {"required": False, "allow_null": True}
 class Field(BaseField):
     """A field of a request's body: it reads, checks and describes its value."""
 
-    def json_schema(self) -> Json:
-        """Return its JSON schema; functions in it are called when the document is made."""
-        return {}
+    #: Its JSON schema; functions in it are called when the document is made.
+    schema: Json = {}
 
     def to_representation(self, value: Any) -> Any:
-        """Return a value as it is: answers are built by hand."""
-        return value
+        return value  # answers are built by hand
 
 
 def storable(text: str) -> int:
@@ -49,11 +47,14 @@ def storable(text: str) -> int:
 class Body(Serializer):
     """The body of a request; null is the same as absent, except where a field takes it."""
 
+    #: Whether it holds records or results: others are small.
+    bulk: ClassVar[bool] = False
+    #: Fields for which null is a value.
+    nulls: frozenset[str] = frozenset()
     _shared: dict[type[Body], Body] = {}
 
     @classmethod
     def validated(cls, data: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the valid fields of a body."""
         # One instance for all requests: validation keeps nothing in it, and making one costs more than validating.
         shared = Body._shared.get(cls)
         if shared is None:
@@ -69,11 +70,6 @@ class Body(Serializer):
     @classmethod
     def check_large(cls, fields: Mapping[str, Any]) -> None:
         """Check what a large body brings before it is written as JSON again, which would hold the process."""
-
-    #: Whether it holds records or results: others are small.
-    bulk: ClassVar[bool] = False
-    #: Fields for which null is a value.
-    nulls: frozenset[str] = frozenset()
 
 
 class Integer(Field):
@@ -94,16 +90,15 @@ class Integer(Field):
         **kwargs: Any,
     ) -> None:
         self.low, self.high, self.clamp, self.most = low, high, clamp, most
+        self.schema = {"type": "integer"} if clamp else {"type": "integer", "minimum": low}
         if clamp or most is not None:
             given = kwargs.get("help_text")
             kwargs["help_text"] = lazy(
                 lambda: f"{given + ' ' if given else ''}Cut to {f'{low}..{high}' if most is None else most()}.", str
             )()
+        else:
+            self.schema["maximum"] = high
         super().__init__(**kwargs)
-
-    def json_schema(self) -> Json:
-        low = {} if self.clamp else {"minimum": self.low}
-        return {"type": "integer", **low, **({} if self.clamp or self.most is not None else {"maximum": self.high})}
 
     def to_internal_value(self, data: Any) -> int:
         if isinstance(data, bool) or not isinstance(data, int):
@@ -119,9 +114,7 @@ class Boolean(Field):
     """``true`` or ``false``."""
 
     default_error_messages = {"type": "it must be true or false."}
-
-    def json_schema(self) -> Json:
-        return {"type": "boolean"}
+    schema = {"type": "boolean"}
 
     def to_internal_value(self, data: Any) -> bool:
         if not isinstance(data, bool):
@@ -136,11 +129,9 @@ class Text(Field):
 
     def __init__(self, *, high: int, low: int = 1, **kwargs: Any) -> None:
         self.low, self.high = low, high
+        size = {"minLength": 1 if low else 0, "maxLength": high}
+        self.schema = {"type": "string", **size, "description": f"At most {high} bytes of UTF-8."}
         super().__init__(**kwargs)
-
-    def json_schema(self) -> Json:
-        bytes_of_text = {"minLength": 1 if self.low else 0, "maxLength": self.high}
-        return {"type": "string", **bytes_of_text, "description": f"At most {self.high} bytes of UTF-8."}
 
     def to_internal_value(self, data: Any) -> str:
         if not isinstance(data, str) or not self.low <= storable(data) <= self.high:
@@ -164,10 +155,8 @@ class Word(Field):
 
     def __init__(self, words: tuple[str, ...], **kwargs: Any) -> None:
         self.words = words
+        self.schema = {"type": "string", "enum": [*words, None] if kwargs.get("allow_null") else list(words)}
         super().__init__(**kwargs)
-
-    def json_schema(self) -> Json:
-        return {"type": "string", "enum": [*self.words, None] if self.allow_null else list(self.words)}
 
     def to_internal_value(self, data: Any) -> str:
         if not isinstance(data, str) or data not in self.words:

@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import chain
 from threading import Lock
 from typing import Any, NoReturn, TypeVar
 
@@ -119,10 +120,7 @@ def _uncollected(work: Callable[[], T]) -> T:
 
 
 def inflate(body: bytes, limit: int) -> bytes | None:
-    """Return a gzip body inflated; ``None`` if that has more than ``limit`` bytes, of which no more is inflated.
-
-    A ``ValueError`` says that it is not gzip, is cut short, or has something after its end.
-    """
+    """Return a gzip body inflated, ``None`` if that has more than ``limit`` bytes; a ``ValueError`` says why not."""
     stream = zlib.decompressobj(wbits=31)
     try:
         found = stream.decompress(body, limit + 1)
@@ -136,16 +134,13 @@ def inflate(body: bytes, limit: int) -> bytes | None:
 
 
 def too_many(body: bytes) -> bool:
-    """Return whether a body has more values than one may have; it is not parsed for that."""
+    """Return whether a body has more values than one may have, without parsing it."""
     pieces = range(0, len(body), IN_PIECES)
     return sum(body.count(mark, at, at + IN_PIECES) for at in pieces for mark in b",[{") > MAX_VALUES
 
 
 def surely_longer(value: Any, limit: int) -> bool:
-    """Return whether a value has more than ``limit`` characters as JSON text, without writing it at one go.
-
-    Escapes are not counted: a value that is longer only by those is not found here.
-    """
+    """Return whether a value has more than ``limit`` characters as JSON (escapes not counted), without writing it."""
     size, left = 0, [value]
     while left and size <= limit:
         item = left.pop()
@@ -164,19 +159,12 @@ def surely_longer(value: Any, limit: int) -> bool:
 
 def too_deep(value: Any, limit: int) -> bool:
     """Return whether containers are nested deeper than ``limit``."""
-    level = [value] if isinstance(value, _CONTAINERS) else []
-    depth = 0
-    while level:
+    level, depth = [value] if isinstance(value, _CONTAINERS) else [], 0
+    while level and depth < limit:
         depth += 1
-        if depth > limit:
-            return True
-        level = [
-            child
-            for container in level
-            for child in (container.values() if isinstance(container, dict) else container)
-            if isinstance(child, _CONTAINERS)
-        ]
-    return False
+        children = chain.from_iterable(item.values() if isinstance(item, dict) else item for item in level)
+        level = [child for child in children if isinstance(child, _CONTAINERS)]
+    return bool(level)
 
 
 def check_depth(value: Any, written: bytes | str) -> None:
@@ -236,17 +224,18 @@ class PieceParser:
     """
 
     def __init__(self, body: bytes, decoder: json.JSONDecoder, max_depth: int) -> None:
-        self._text = _decode(body)
+        utf8 = codecs.getincrementaldecoder("utf-8")()
+        pieces = [utf8.decode(body[at : at + 8 * WINDOW]) for at in range(0, len(body), 8 * WINDOW)]
+        self._text = "".join([*pieces, utf8.decode(b"", final=True)])
         self._scan: Callable[[str, int], tuple[Any, int]] = decoder.scan_once  # type: ignore[attr-defined]  # not in typeshed
         self._max_depth = max_depth
 
     def parse(self) -> Any:
         """Return the value; a ``ValueError`` says where it is not JSON."""
-        text = self._text
         value, at = self._value(self._skip(0), 0)
         at = self._skip(at)
-        if at < len(text):
-            raise json.JSONDecodeError("Extra data", text, at)
+        if at < len(self._text):
+            self._fail("Extra data", at)
         return value
 
     def _skip(self, at: int) -> int:
@@ -329,10 +318,7 @@ class PieceParser:
                 return members, at
 
     def _next(self, at: int, end: str) -> tuple[str, int]:
-        """Return what follows an item, a comma or the end of its container, and where the next thing begins.
-
-        After an end nothing is skipped.
-        """
+        """Return what follows an item, a comma or the end of its container, and where the next thing begins."""
         found = _NEXT.match(self._text, at)
         if found is None or found[1] not in (",", end):
             self._fail("Expecting ',' delimiter", at)
@@ -340,10 +326,3 @@ class PieceParser:
 
     def _fail(self, message: str, at: int) -> NoReturn:
         raise json.JSONDecodeError(message, self._text, at)
-
-
-def _decode(body: bytes) -> str:
-    """Decode UTF-8 a piece at a time."""
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    pieces = [decoder.decode(body[at : at + 8 * WINDOW]) for at in range(0, len(body), 8 * WINDOW)]
-    return "".join([*pieces, decoder.decode(b"", final=True)])

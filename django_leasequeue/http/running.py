@@ -20,7 +20,6 @@ from . import payload
 
 T = TypeVar("T")
 
-#: For operations with large parameters.
 _threads = ThreadPoolExecutor(4, "leasequeue-large")
 
 #: Where the server notes in the ASGI scope when the request came in (``api.asgi``).
@@ -62,14 +61,13 @@ class RequestRunner:
             return value, (time.perf_counter() - ended) * 1000
 
     async def _in_thread(self, work: Work[T], *, flush: bool) -> tuple[T, float]:
-        """Run an operation in the request's thread; if it has none, in another, on a connection of its own."""
         steps = work.steps() if isinstance(work, Operation) else work
 
         def here() -> tuple[T, float]:
             with patiently(self.using):
                 return _carry_out(DjangoExecutor(self.using), steps, flush)
 
-        def aside() -> tuple[T, float]:
+        def aside() -> tuple[T, float]:  # (on a connection of its own)
             with closing(connect(self.using, patience=conf.settings.STATEMENT_TIMEOUT or None)) as connection:
                 return _carry_out(ConnectionExecutor(connection), _considerately(steps), flush)
 

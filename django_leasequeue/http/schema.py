@@ -1,28 +1,15 @@
 """Operations of the doors, each said once (``endpoint``), and OpenAPI through drf-spectacular when it is installed.
 
-A figure that a setting decides stands in a description as a function without parameters: it is called when the document
-is made, so the document says what is enforced.
+What a setting decides is described by functions, called when the document is made: it says what is enforced.
 """
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from types import UnionType
-from typing import (
-    Annotated,
-    Any,
-    NamedTuple,
-    NotRequired,
-    TypedDict,
-    TypeVar,
-    Union,
-    cast,
-    get_args,
-    get_origin,
-    get_type_hints,
-    is_typeddict,
-)
+from typing import Annotated, Any, NamedTuple, NotRequired, TypedDict, TypeVar, cast
 
 from rest_framework import serializers
 from rest_framework.schemas.inspectors import ViewInspector
@@ -56,13 +43,12 @@ _PLAIN: dict[Any, Json] = {
 
 
 def schema_of(kind: Any, envelope: Any = None) -> Json:
-    """Return the JSON schema of a type.
+    """Return the JSON schema of a ``TypedDict``, a list or a plain type, or of one of these or ``None``.
 
-    It is a ``TypedDict``, a list or a plain type, or one of these or ``None``. In ``Annotated`` stand a
-    description (a text, or a function) or more of the schema (a dict). ``envelope`` is a ``TypedDict`` of what every
+    In ``Annotated`` stand a description or more of the schema (a dict). ``envelope`` is a ``TypedDict`` of what every
     answer of the door has beside its own fields.
     """
-    origin, args = get_origin(kind), get_args(kind)
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
     if origin is Annotated:
         found = schema_of(args[0])
         for more in args[1:]:
@@ -72,13 +58,13 @@ def schema_of(kind: Any, envelope: Any = None) -> Json:
         return schema_of(args[0])
     if origin is list:
         return {"type": "array", "items": schema_of(args[0])}
-    if origin in (Union, UnionType):  # with None
+    if origin in (typing.Union, UnionType):
         found = schema_of(args[0])
         return {"oneOf": [found, {"type": "null"}]} if "required" in found else {"type": [found["type"], "null"]}
-    if not is_typeddict(kind):
+    if not typing.is_typeddict(kind):
         return dict(_PLAIN[origin or kind])
-    fields = get_type_hints(kind, include_extras=True)
-    optional = [name for name, hint in fields.items() if get_origin(hint) is NotRequired]
+    fields = typing.get_type_hints(kind, include_extras=True)
+    optional = [name for name, hint in fields.items() if typing.get_origin(hint) is NotRequired]
     required = [name for name in fields if name not in optional]
     found = {name: schema_of(hint) for name, hint in fields.items()}
     if envelope is not None:
@@ -161,7 +147,7 @@ else:
         match_subclasses = True
 
         def map_serializer_field(self, auto_schema: Any, direction: Any) -> Json:
-            found: Json = filled(self.target.json_schema())
+            found: Json = filled(self.target.schema)
             return found
 
     class _ShapeExtension(OpenApiSerializerExtension):  # type: ignore[no-untyped-call]
@@ -177,11 +163,8 @@ else:
         name = "apiKey"
 
         def get_security_definition(self, auto_schema: Any) -> Json:
-            return {
-                "type": "http",
-                "scheme": "bearer",
-                "description": "A key from `manage.py leasequeue_apikey create`.",
-            }
+            description = "A key from `manage.py leasequeue_apikey create`."
+            return {"type": "http", "scheme": "bearer", "description": description}
 
 
 class Parameter(NamedTuple):
@@ -211,15 +194,18 @@ def switch(name: str, default: bool, description: str) -> Parameter:
     return Parameter(name, {"type": "boolean", "default": default}, description)
 
 
+#: Where the next page of a list begins.
+CURSOR = Parameter("cursor", {"type": "string"}, "`next_cursor` of the page before.")
+
+
 class Answer(NamedTuple):
-    """One answer of an operation.
+    """One answer of an operation."""
 
-    ``shape`` describes its body, ``None`` for none; ``media`` is its media type, ``None`` for those of the view.
-    """
-
+    #: Of its body; ``None``: it has none.
     shape: type[Shape] | Json | None
     description: Words
     examples: Mapping[str, Any] = {}
+    #: ``None``: those of the view.
     media: str | None = None
 
 
@@ -234,7 +220,7 @@ def describe_operation(
     description: Words = "",
     body: type[serializers.BaseSerializer[Any]] | Json | None = None,
     parameters: Sequence[Parameter] = (),
-    examples: Mapping[str, Any] | None = None,
+    examples: Mapping[str, Any] = {},
 ) -> Callable[[F], F]:
     """Say of a handler what it needs (``scopes``), and describe its operation for the OpenAPI document.
 
@@ -242,41 +228,25 @@ def describe_operation(
     takes them in its new database.
     """
 
+    def response(answer: Answer) -> Any:
+        shown = [OpenApiExample(title, value=value, response_only=True) for title, value in answer.examples.items()]
+        return OpenApiResponse(answer.shape, description=cast(Any, answer.description), examples=shown)
+
+    def parameter(of: Parameter) -> Any:
+        where, required = getattr(OpenApiParameter, of.where.upper()), of.required or of.where == "path"
+        return OpenApiParameter(of.name, of.schema, where, required=required, description=cast(Any, of.description))
+
     def apply(method: F) -> F:
         if SCHEMA is not None:
             # Not the schema class that the host's REST_FRAMEWORK names: ours builds on drf-spectacular's.
             method.schema = SCHEMA  # type: ignore[attr-defined]  # read by extend_schema
-            # (descriptions may be functions: drf-spectacular types texts only, and passes on what it is given)
+            said: Any = {"operation_id": name, "summary": summary, "description": description, "tags": [tag]}
             method = extend_schema(
-                operation_id=name,
-                summary=summary,
-                description=cast(Any, description),
-                tags=[tag],
+                **said,
                 request={"application/json": body} if body is not None else None,
-                responses={
-                    (status, answer.media) if answer.media else status: OpenApiResponse(
-                        answer.shape,
-                        description=cast(Any, answer.description),
-                        examples=[
-                            OpenApiExample(title, value=value, response_only=True)
-                            for title, value in answer.examples.items()
-                        ],
-                    )
-                    for status, answer in answers.items()
-                },
-                parameters=[
-                    OpenApiParameter(
-                        parameter.name,
-                        parameter.schema,
-                        getattr(OpenApiParameter, parameter.where.upper()),
-                        required=parameter.required or parameter.where == "path",
-                        description=cast(Any, parameter.description),
-                    )
-                    for parameter in parameters
-                ],
-                examples=[
-                    OpenApiExample(title, value=value, request_only=True) for title, value in (examples or {}).items()
-                ],
+                responses={(at, it.media) if it.media else at: response(it) for at, it in answers.items()},
+                parameters=[parameter(of) for of in parameters],
+                examples=[OpenApiExample(title, value=value, request_only=True) for title, value in examples.items()],
             )(method)
         # Read by ``ApiView``.
         method.scopes, method.adds, method.body = frozenset(scopes), adds, body  # type: ignore[attr-defined]
@@ -293,7 +263,7 @@ def endpoint(
     answers: Mapping[int, Any],
     errors: Mapping[int, Iterable[str]],
     body: type[serializers.BaseSerializer[Any]] | None = None,
-    examples: Mapping[str, tuple[Any, Any]] | None = None,
+    examples: Mapping[str, tuple[Any, Any]] = {},
     **said: Any,
 ) -> Callable[[F], F]:
     """Say all of one operation of a door: the view checks its scopes, and the OpenAPI document is made of it.
@@ -302,19 +272,18 @@ def endpoint(
     one, a sentence in its place for an event stream; ``errors`` are codes by status, beside those that every operation
     may give; ``examples`` by title the request's body and the answer's. For the rest see ``describe_operation``.
     """
-    given = examples or {}
     found = {}
     for status, kind in answers.items():
         if isinstance(kind, str):
             found[status] = Answer({"type": "string"}, kind, media="text/event-stream")
             continue
-        shown = {title: answer for title, (_, answer) in given.items()}
+        shown = {title: answer for title, (_, answer) in examples.items()}
         found[status] = Answer(shape_of(kind, envelope), (kind.__doc__ or "").strip(), shown)
     codes: dict[int, tuple[str, ...]] = dict(_ALWAYS)
     for status, words in [*(_WITH_BODY.items() if body is not None else ()), *errors.items()]:
         codes[status] = tuple(dict.fromkeys((*codes.get(status, ()), *words)))
     found |= {status: _failure(status, words) for status, words in sorted(codes.items())}
-    requests = {title: request for title, (request, _) in given.items() if request is not None}
+    requests = {title: request for title, (request, _) in examples.items() if request is not None}
     return describe_operation(name, summary, answers=found, body=body, examples=requests, **said)
 
 

@@ -34,18 +34,18 @@ def stopping() -> asyncio.Event:
     for open connections, without a word to the application before these have ended.
     """
     global _chained
+
+    def both(before: Callable[[int, FrameType | None], Any], number: int, frame: FrameType | None) -> Any:
+        stop()
+        return before(number, frame)
+
     if not _chained and threading.current_thread() is threading.main_thread():
         _chained = True
         for number in (signal.SIGTERM, signal.SIGINT):
             before = signal.getsignal(number)
             if callable(before):
-                signal.signal(number, partial(_both, before))
+                signal.signal(number, partial(both, before))
     return _stops.get()
-
-
-def _both(before: Callable[[int, FrameType | None], Any], number: int, frame: FrameType | None) -> Any:
-    stop()
-    return before(number, frame)
 
 
 def stop() -> None:
@@ -80,6 +80,16 @@ def error_frame(code: int, message: str, frame_id: str | None = None) -> bytes:
     return frame("error", {"code": code, "message": message}, frame_id)
 
 
+async def within(seconds: float, waiting: Awaitable[Any]) -> bool:
+    """Wait so long at most; return whether what is waited for has come."""
+    try:
+        async with asyncio.timeout(seconds):
+            await waiting
+    except TimeoutError:
+        return False
+    return True
+
+
 def in_background(work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
     """Run something to its end although the request that began it is cancelled."""
     task = asyncio.ensure_future(work)
@@ -106,10 +116,10 @@ def _no_place(who: str) -> str | None:
     own = len(_open_streams[who]) if who in _open_streams else 0
     if taken >= limit:
         return f"This server process has {taken} streams open, which is its limit (MAX_STREAMS). Try another one."
+    free = f"{limit - taken} places that are free (of MAX_STREAMS)"
     if who != OPEN.who and own >= limit - taken:
         return (
-            f"This key has {own} streams open in this server process; the {limit - taken} places that"
-            " are free (of MAX_STREAMS) are for others. Try another process."
+            f"This key has {own} streams open in this server process; the {free} are for others. Try another process."
         )
     return None
 
@@ -130,13 +140,11 @@ def require_stream(request: HttpRequest, who: str) -> None:
     else:
         raise ApiError(406, "not_acceptable", "This is an event stream: send 'Accept: text/event-stream'.")
     if isinstance(request, WSGIRequest):
-        raise ApiError(
-            503,
-            "not_ready",
+        message = (
             "Event streams need an ASGI server, and this one speaks WSGI. Run the project's ASGI application, for"
-            " example with uvicorn; the other endpoints work here.",
-            headers={"Retry-After": "60"},
+            " example with uvicorn; the other endpoints work here."
         )
+        raise ApiError(503, "not_ready", message, headers={"Retry-After": "60"})
     why = _no_place(who)
     if why is not None:
         raise ApiError(503, "not_ready", why, headers={"Retry-After": "2"})
@@ -146,9 +154,8 @@ class EventStreamResponse(StreamingHttpResponse):
     """A response whose iterator is closed with it: the end of a connection is seen at once."""
 
     def __init__(self, source: AsyncIterator[bytes]) -> None:
-        super().__init__(
-            source, content_type="text/event-stream", headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        )
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        super().__init__(source, content_type="text/event-stream", headers=headers)
         self._source = source
 
     def __aiter__(self) -> AsyncIterator[bytes]:
@@ -159,8 +166,8 @@ class Stream:
     """One open stream: its source pushes frames; the client's speed decides when they leave.
 
     It is ``hungry`` when everything was taken and the client waits: only then it is worth to get more for it. A client
-    that does not read delays no other stream. ``recheck`` raises when the client may not go
-    on (its key was revoked); it is asked every ``RECHECK_SECONDS``.
+    that does not read delays no other stream. ``recheck`` raises when the client may not go on; it is asked every
+    ``RECHECK_SECONDS``.
     """
 
     def __init__(self, recheck: Callable[[], Awaitable[Any]]) -> None:
@@ -173,11 +180,9 @@ class Stream:
 
     @property
     def hungry(self) -> bool:
-        """Whether the client has taken everything and waits."""
         return self.waiting and not self._frames and not self._ended
 
     def push(self, data: bytes) -> None:
-        """Send a frame."""
         if not self._ended:
             self._frames.append(data)
             self._wake.set()
@@ -202,7 +207,6 @@ class Stream:
         """Clean up, once, at the end of the stream; what takes time goes on in the background."""
 
     def error(self, code: int, message: str) -> bytes:
-        """Return an error event of this stream."""
         return error_frame(code, message)
 
     async def frames(self, who: str) -> AsyncIterator[bytes]:
@@ -243,31 +247,21 @@ class Stream:
         self.waiting = True
         self.wants()
         try:
-            async with asyncio.timeout(conf.settings.API.HEARTBEAT_SECONDS):
-                await self._wake.wait()
-        except TimeoutError:
-            return False
+            return await within(conf.settings.API.HEARTBEAT_SECONDS, self._wake.wait())
         finally:
             self.waiting = False
-        return True
 
     async def _end_in_time(self) -> None:
         stop = stopping()
-        while True:
+        while not await within(conf.settings.API.RECHECK_SECONDS, stop.wait()):
             try:
-                async with asyncio.timeout(conf.settings.API.RECHECK_SECONDS):
-                    await stop.wait()
-            except TimeoutError:
-                try:
-                    await self._recheck()
-                except Exception as error:  # noqa: BLE001  (whatever refuses the client ends the stream)
-                    answer = describe(error)
-                    if answer.status < 500 and answer.status != 429:  # those say nothing of the key
-                        self.end(self.error(answer.status, answer.message))
-                        return
-            else:
-                self.end(self.error(503, "The server stops. Connect again."))
-                return
+                await self._recheck()
+            except Exception as error:  # noqa: BLE001  (whatever refuses the client ends the stream)
+                answer = describe(error)
+                if answer.status < 500 and answer.status != 429:  # those say nothing of the key
+                    self.end(self.error(answer.status, answer.message))
+                    return
+        self.end(self.error(503, "The server stops. Connect again."))
 
 
 # Tokens stay out of access logs: ``?token=`` is for browsers' event streams, and servers log the whole address.
@@ -286,37 +280,29 @@ ACCESS_LOGGERS = (
 _TOKEN = re.compile(r"((?:^|[?&])token=)[^&\s\"']+")
 
 
-def redact(text: str) -> str:
-    """Return an address or a log line without the token in its query."""
-    return _TOKEN.sub(r"\1[redacted]", text)
-
-
-def _plain(value: Any) -> Any:
-    return redact(value) if isinstance(value, str) else value
+def redact(value: Any) -> Any:
+    """Return an address or a log line without the token in its query; what is no text, as it is."""
+    return _TOKEN.sub(r"\1[redacted]", value) if isinstance(value, str) else value
 
 
 class _Redacted(dict[str, Any]):
-    """A server's own log atoms, their tokens masked.
-
-    Servers answer for names that they do not list (gunicorn: any header, and ``-`` for what is not there).
-    """
+    """A server's own log atoms, their tokens masked; gunicorn's answer for names that they do not list as well."""
 
     def __init__(self, atoms: Mapping[str, Any]) -> None:
-        super().__init__({name: _plain(value) for name, value in atoms.items()})
+        super().__init__({name: redact(value) for name, value in atoms.items()})
         self._atoms = atoms
 
     def __missing__(self, name: str) -> Any:
-        return _plain(self._atoms[name])
+        return redact(self._atoms[name])
 
 
 class RedactTokens(logging.Filter):
     """Takes tokens out of the arguments and the message of a record."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if isinstance(record.msg, str):
-            record.msg = redact(record.msg)
+        record.msg = redact(record.msg)
         if isinstance(record.args, tuple):
-            record.args = tuple(_plain(item) for item in record.args)
+            record.args = tuple(redact(item) for item in record.args)
         elif isinstance(record.args, Mapping) and not isinstance(record.args, _Redacted):
             record.args = _Redacted(record.args)
         return True

@@ -41,8 +41,8 @@ T = TypeVar("T")
 class ApiView(APIView):
     """A view of a door. Its handlers are coroutines; under WSGI Django runs them to their end.
 
-    It is a DRF view, so that a host's authentication classes, its schema generator and its tools know it. What DRF does
-    for each request is done here in the order that a door needs, natively async, and without what it does not need.
+    It is a DRF view for the host's authentication classes, schema generator and tools; but what DRF does for each
+    request is done here natively async, in the order that a door needs.
     """
 
     authentication_classes = [ApiKeyAuthentication]
@@ -84,7 +84,6 @@ class ApiView(APIView):
     async def dispatch(  # type: ignore[override]  # as Django's own async views do
         self, request: HttpRequest, *args: Any, **kwargs: Any
     ) -> HttpResponseBase:
-        """Answer one request."""
         scope = getattr(request, "scope", None)
         self.began = scope.get(RECEIVED) or time.perf_counter() if scope else time.perf_counter()
         self.args, self.kwargs, self.headers, self.warnings = args, kwargs, {}, []
@@ -122,7 +121,7 @@ class ApiView(APIView):
         self.runner = runner.on(routing.alias_of(self.project, topic, adding=getattr(self.handler, "adds", False)))
 
     def check_address(self, request: Request, topic: str | None) -> None:
-        """Check what a door asks of a request beside a key, and the name of the topic that the address names."""
+        """Check what a door asks of a request beside a key."""
         if topic is not None:
             presets.check_name(topic, "the name of a topic")
 
@@ -156,18 +155,13 @@ class ApiView(APIView):
             limit = min(limit, SMALL_BODY)
         raw = await self.read(limit)
         if raw is None:
-            raise ApiError(
-                413, "payload_too_large", f"The body has more than {limit} bytes: send fewer records at a time."
-            )
+            raise _too_large(f"{limit} bytes")
         if not raw:
             return kind.validated({})
-        request = self.request._request
-        if request.content_type != "application/json" and not (request.content_type or "").endswith("+json"):
-            raise ApiError(
-                415,
-                "unsupported_media_type",
-                f"The body must be JSON: send 'Content-Type: application/json' (it is {request.content_type!r}).",
-            )
+        media = self.request._request.content_type
+        if media != "application/json" and not (media or "").endswith("+json"):
+            message = f"The body must be JSON: send 'Content-Type: application/json' (it is {media!r})."
+            raise ApiError(415, "unsupported_media_type", message)
 
         def valid(data: Any) -> dict[str, Any]:
             if not isinstance(data, dict):
@@ -194,9 +188,8 @@ class ApiView(APIView):
         encoding = request.META.get("HTTP_CONTENT_ENCODING", "").strip().lower()
         if encoding not in ("", "identity"):
             if encoding not in ("gzip", "x-gzip"):
-                raise ApiError(
-                    415, "unsupported_media_type", f"Content-Encoding {encoding[:80]!r} is unknown: send gzip or none."
-                )
+                message = f"Content-Encoding {encoding[:80]!r} is unknown: send gzip or none."
+                raise ApiError(415, "unsupported_media_type", message)
             try:
                 if isinstance(request, WSGIRequest):
                     return payload.inflate(raw, limit)
@@ -210,10 +203,7 @@ class ApiView(APIView):
 
         def work() -> T:
             if len(raw) > payload.MAX_VALUES and payload.too_many(raw):
-                most = f"{payload.MAX_VALUES:,}"
-                raise ApiError(
-                    413, "payload_too_large", f"The body has more than {most} values: send fewer records at a time."
-                )
+                raise _too_large(f"{payload.MAX_VALUES:,} values")
             try:
                 data = payload.loads(raw)
             except ValueError as error:
@@ -249,18 +239,18 @@ class ApiView(APIView):
         return min(number, parameter.most())
 
     def answer(
-        self, content: Mapping[str, Any], *, status: int = 200, performance: Mapping[str, float] | None = None
+        self, content: Mapping[str, Any], *, status: int = 200, performance: Mapping[str, float] = {}
     ) -> HttpResponse:
         """Return a successful answer: the content and, measured last, what it took."""
         body = payload.dumps({**content, "warnings": self.warnings[:MAX_WARNINGS]} if self.warnings else content)
-        spent = {"server_total_ms": round((time.perf_counter() - self.began) * 1000, 3), **(performance or {})}
+        spent = {"server_total_ms": round((time.perf_counter() - self.began) * 1000, 3), **performance}
         tail = b'"performance":' + payload.dumps(spent) + b"}"
-        text = body[:-1] + (b"," if len(body) > 2 else b"") + tail
-        return json_response(text, status)
+        return json_response(body[:-1] + (b"," if len(body) > 2 else b"") + tail, status)
 
     def refuse(self, error: Exception, topic: str | None = None) -> HttpResponse:
         """Return the answer to a request that failed."""
-        return refusal(error, topic)
+        answer = describe(error, topic)
+        return json_response(answer.body, answer.status, answer.headers)
 
     async def recheck(self, topics: Iterable[str]) -> None:
         """Raise when the client may not go on (streams): its key was revoked, has expired, or lost a right."""
@@ -272,21 +262,19 @@ class ApiView(APIView):
             raise ApiError(403, "forbidden", "This key belongs to another project now.")
 
 
-def refusal(error: Exception, topic: str | None = None) -> HttpResponse:
-    """Return the answer to a request that failed."""
-    answer = describe(error, topic)
-    return json_response(answer.body, answer.status, answer.headers)
+def _too_large(size: str) -> ApiError:
+    return ApiError(413, "payload_too_large", f"The body has more than {size}: send fewer records at a time.")
 
 
-def json_response(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> HttpResponse:
+def json_response(content: Any, status: int = 200, headers: Mapping[str, str] = {}) -> HttpResponse:
     """Return an answer with a value as its body, or with JSON that is written already."""
     text = content if isinstance(content, bytes) else payload.dumps(content)
     # The length is a middleware's affair elsewhere in Django; here there may be none.
     length = {"Content-Length": str(len(text))}
-    return HttpResponse(text, status=status, content_type="application/json", headers={**(headers or {}), **length})
+    return HttpResponse(text, status=status, content_type="application/json", headers={**headers, **length})
 
 
 @csrf_exempt
 def not_found(request: HttpRequest, **_: str) -> HttpResponse:
     """Answer 404 below a door's prefix where there is no endpoint."""
-    return refusal(ApiError(404, "not_found", "There is no endpoint at this address: see the API's schema."))
+    return ApiView().refuse(ApiError(404, "not_found", "There is no endpoint at this address: see the API's schema."))

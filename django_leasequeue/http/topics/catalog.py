@@ -18,7 +18,7 @@ from ...enums import Durability, PriorityOrder
 from ...exceptions import InvalidOption, QueueNotFound
 from ..access import ADMIN, DELETE, READ
 from ..errors import ApiError
-from ..fields import OPTIONAL, Body, Boolean, Field, Integer, Json, Text, Word
+from ..fields import OPTIONAL, Body, Boolean, Field, Integer, Text, Word
 from ..schema import Parameter, page_size, switch
 from ..views import ApiView
 from .base import CONFIG_FIELDS, HTTP_DEFAULTS, Config, Count, TopicView, check_name, endpoint, milliseconds, to_config
@@ -130,8 +130,7 @@ ConfigBody._declared_fields = {
 class ConfigField(Field):
     """A configuration inside another body."""
 
-    def json_schema(self) -> Json:
-        return {"$ref": "#/components/schemas/ConfigBody"}
+    schema = {"$ref": "#/components/schemas/ConfigBody"}
 
     def to_internal_value(self, data: Any) -> dict[str, Any]:
         if not isinstance(data, dict):

@@ -56,18 +56,6 @@ def _batch(name: str, data: Any, what: str, *, least: int = 0, most: int = MAX_B
     return data
 
 
-class Records(Field):
-    """The records of a write, as jobs of the engine."""
-
-    def json_schema(self) -> Json:
-        return {"type": "array", "minItems": 1, "maxItems": conf.settings.MAX_ENQUEUE, "items": RECORD}
-
-    def to_internal_value(self, data: Any) -> list[NewJob]:
-        what = 'of at least one record: [{"data": ...}]'
-        records = _batch("records", data, what, least=1, most=conf.settings.MAX_ENQUEUE)
-        return [_record(number, item) for number, item in enumerate(records)]
-
-
 def _record(number: int, item: Any) -> NewJob:
     if not isinstance(item, dict):
         raise invalid(f"records[{number}] must be an object with data.")
@@ -171,11 +159,21 @@ RECORD: Json = {
 }
 
 
+class Records(Field):
+    """The records of a write, as jobs of the engine."""
+
+    schema = {"type": "array", "minItems": 1, "maxItems": lambda: conf.settings.MAX_ENQUEUE, "items": RECORD}
+
+    def to_internal_value(self, data: Any) -> list[NewJob]:
+        what = 'of at least one record: [{"data": ...}]'
+        records = _batch("records", data, what, least=1, most=conf.settings.MAX_ENQUEUE)
+        return [_record(number, item) for number, item in enumerate(records)]
+
+
 class JobSeqs(Field):
     """The numbers of jobs."""
 
-    def json_schema(self) -> Json:
-        return {"type": "array", "minItems": 1, "maxItems": MAX_BATCH, "items": SEQ}
+    schema = {"type": "array", "minItems": 1, "maxItems": MAX_BATCH, "items": SEQ}
 
     def to_internal_value(self, data: Any) -> list[int]:
         seqs = _batch("seqs", data, "of at least one number, as a claim gave them", least=1)
@@ -188,8 +186,7 @@ class JobSeqs(Field):
 class LeaseIds(Field):
     """Lease ids, as claims gave them, as (token, seq)."""
 
-    def json_schema(self) -> Json:
-        return {"type": "array", "minItems": 1, "maxItems": MAX_BATCH, "items": LEASE_ID}
+    schema = {"type": "array", "minItems": 1, "maxItems": MAX_BATCH, "items": LEASE_ID}
 
     def to_internal_value(self, data: Any) -> list[tuple[int, int]]:
         return [parse_lease(lease_id) for lease_id in _batch("lease_ids", data, "with one for each of the seqs")]
@@ -209,8 +206,7 @@ def parse_lease(lease_id: Any) -> tuple[int, int]:
 class LeaseId(Field):
     """One lease id, as (token, seq)."""
 
-    def json_schema(self) -> Json:
-        return LEASE_ID
+    schema = LEASE_ID
 
     def to_internal_value(self, data: Any) -> tuple[int, int]:
         return parse_lease(data)
@@ -219,9 +215,8 @@ class LeaseId(Field):
 class Results(Field):
     """Results of jobs: any JSON."""
 
-    def json_schema(self) -> Json:
-        item = {"description": f"At most {conf.settings.MAX_RESULT_BYTES:,} bytes of JSON."}
-        return {"type": "array", "minItems": 1, "maxItems": MAX_BATCH, "items": item}
+    _ITEM = {"description": lambda: f"At most {conf.settings.MAX_RESULT_BYTES:,} bytes of JSON."}
+    schema = {"type": "array", "minItems": 1, "maxItems": MAX_BATCH, "items": _ITEM}
 
     def to_internal_value(self, data: Any) -> list[Any]:
         if not isinstance(data, list):
@@ -232,8 +227,7 @@ class Results(Field):
 class Nodes(Field):
     """One node, or several."""
 
-    def json_schema(self) -> Json:
-        return {"oneOf": [NODE, {"type": "array", "maxItems": MAX_NODES, "items": NODE}]}
+    schema = {"oneOf": [NODE, {"type": "array", "maxItems": MAX_NODES, "items": NODE}]}
 
     def to_internal_value(self, data: Any) -> list[str]:
         nodes = [data] if isinstance(data, str) else data
@@ -245,14 +239,13 @@ class Nodes(Field):
 class Starts(Field):
     """Topics to watch, and where to begin."""
 
-    def json_schema(self) -> Json:
-        return {
-            "type": "object",
-            "minProperties": 1,
-            "maxProperties": conf.settings.API.MAX_WATCHED,
-            "propertyNames": {"pattern": NAME_PATTERN},
-            "additionalProperties": SEQ,
-        }
+    schema = {
+        "type": "object",
+        "minProperties": 1,
+        "maxProperties": lambda: conf.settings.API.MAX_WATCHED,
+        "propertyNames": {"pattern": NAME_PATTERN},
+        "additionalProperties": SEQ,
+    }
 
     def to_internal_value(self, data: Any) -> dict[str, int]:
         limit = conf.settings.API.MAX_WATCHED

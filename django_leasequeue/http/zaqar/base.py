@@ -24,9 +24,9 @@ _TITLES = {"invalid_request": "Invalid API request", "not_ready": "Service tempo
 
 
 class Refused(ApiError):
-    """A request that is answered with an error of this door's own."""
+    """An error of this door's own."""
 
-    def __init__(self, status: int, title: str, description: str, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(self, status: int, title: str, description: str, headers: Mapping[str, str] = {}) -> None:
         super().__init__(status, "refused", description, headers=headers)
         self.title = title
 
