@@ -92,4 +92,5 @@ def test_it_is_described() -> None:
     ]
     assert {operation["operationId"] for operation in operations} == {
         "listDeadLetters", "listDeadLetterGroups", "getDeadLetter", "redriveDeadLetter", "getWorkflow", "listLimits",
+        "listJobs",
     }  # fmt: skip

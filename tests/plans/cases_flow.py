@@ -8,6 +8,15 @@ from .regimes import Case
 
 #: The workflow with this number, and one that has ended long ago.
 UID = "00000000-0000-0000-0000-{:012d}"
+TAGGED = {
+    "tags": f'{{"customer": {FRESH + 7}}}',
+    "below": 2**62,
+    "project": "",
+    "queue": None,
+    "prefixes": None,
+    "state": None,
+    "size": 50,
+}
 NAMES = arrays.texts(f"limit-{n}" for n in range(1, 21))
 
 
@@ -58,6 +67,7 @@ CASES = [
     Case("workflow_log", {"workflow": 7, "seqs": arrays.integers([*range(DONE + 30, DONE + 35), HELD + 10_006])}, 6),
     Case("workflow_get", {"uid": UID.format(7), "project": ""}, 1),
     Case("workflow_nodes", {"workflow": 7, "after": 0, "size": 10, "results": True}, 10),
+    Case("tagged_jobs", TAGGED, 1, log=True),
     Case("workflow_queues", {"workflow": 7}, 6),
     Case("limit_list", {"project": None, "size": 20, "keys": 200, "cap": 200}, 20 * 200),
     Case("limit_busy", {"limit": 1, "after": "", "size": 200, "cap": 200, "most": 20}, 200),

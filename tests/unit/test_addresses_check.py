@@ -42,7 +42,7 @@ def test_what_stands_behind_them_is_not() -> None:
     assert hidden(TOPICS, path("v0/report", view), re_path(r"^v0/other$", view)) == ["v0/report", "v0/other$"]
     assert hidden(TOPICS, TRIAGE) == [
         "v0/dead-letters", "v0/dead-letters/groups", "v0/dead-letters/<str:seq>",
-        "v0/dead-letters/<str:seq>/redrive", "v0/workflows/<str:workflow>",
+        "v0/dead-letters/<str:seq>/redrive", "v0/jobs", "v0/workflows/<str:workflow>",
         "v0/limits",
     ]  # fmt: skip
     assert hidden(path("queues/", include([TOPICS, path("v0/report", view)]))) == ["queues/v0/report"]

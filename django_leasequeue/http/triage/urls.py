@@ -6,6 +6,7 @@ from django.urls import path
 
 from .deadletters import DeadLetterGroupsView, DeadLettersView, DeadLetterView, RedriveView
 from .flow import LimitsView, WorkflowView
+from .jobs import JobsView
 
 app_name = "leasequeue_triage"
 
@@ -14,6 +15,7 @@ urlpatterns = [
     path("dead-letters/groups", DeadLetterGroupsView.as_view(), name="dead-letter-groups"),
     path("dead-letters/<str:seq>", DeadLetterView.as_view(), name="dead-letter"),
     path("dead-letters/<str:seq>/redrive", RedriveView.as_view(), name="dead-letter-redrive"),
+    path("jobs", JobsView.as_view(), name="jobs"),
     path("workflows/<str:workflow>", WorkflowView.as_view(), name="workflow"),
     path("limits", LimitsView.as_view(), name="limits"),
 ]
