@@ -35,6 +35,8 @@ QUEUES = f"sure,swift,keyed,{HALTED},{FAR}"
 LOOK, PROGRESS = 1.0, 10.0
 #: So many jobs may wait before the producers hold on.
 BACKLOG = 1_500
+#: Seconds for which producers hold on at most.
+HELD = 30.0
 #: Seconds until all jobs have to have ended when nothing more goes wrong; longer while the last of them ended within
 #: so many seconds.
 DRAIN, STALLED = 180.0, 60.0
@@ -64,6 +66,8 @@ class Soak:
         self._witness = Witness(directory, MAKER)
         self._said_at = 0.0
         self._told = 0
+        #: Since when producers are held (monotonic), and how many jobs wait in vain.
+        self._held_at, self._stuck = 0.0, 0
         self._begin = time.monotonic()
         self._stopped = False
         #: Producers and readers have to be asked apart: the ones first, the others last.
@@ -196,11 +200,18 @@ class Soak:
     def _turn(self) -> bool:
         """Hear what is new, and judge it; return whether a promise is broken."""
         self._hear()
-        hold = self.directory / "hold"
-        if self._oracle.waiting > BACKLOG:
+        self._stuck = min(self._stuck, self._oracle.waiting)
+        hold, waiting, now = self.directory / "hold", self._oracle.waiting, time.monotonic()
+        if hold.exists():
+            self._oracle.held_until = time.monotonic_ns()
+            # What a lossy failover took waits for ever: what is still there after a while is counted off.
+            if now > self._held_at + HELD:
+                self._stuck = waiting
+            if waiting <= self._stuck + BACKLOG / 2:
+                hold.unlink()
+        elif waiting > self._stuck + BACKLOG:
+            self._held_at = now
             hold.touch()
-        elif self._oracle.waiting < BACKLOG / 2:
-            hold.unlink(missing_ok=True)
         self._oracle.judge(time.monotonic_ns())
         self._progress()
         for broken in self._oracle.broken[self._told :]:

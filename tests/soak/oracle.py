@@ -84,6 +84,8 @@ class Oracle:
         #: Claims that the lease log has to have, each with its time and that of its first start.
         self._claims: dict[int, tuple[int, int]] = {}
         self._known: set[str] = set()
+        #: Until when producers made no jobs, since too many waited (monotonic ns).
+        self.held_until = 0
 
     @property
     def waiting(self) -> int:
@@ -350,7 +352,7 @@ class Oracle:
             # Of one worker nothing is promised: others have the jobs.
             if back.role or (took is not None and took <= RECOVERY):
                 continue
-            if self.incidents.disturbed(back.at, back.at + RECOVERY):
+            if self.incidents.disturbed(back.at, back.at + RECOVERY) or back.at < self.held_until:
                 continue
             runs = [run for job in self._registry.jobs.values() for run in job.runs]
             if all_busy(back.at, runs, self.incidents.alive(self._workers, back.at, back.at + RECOVERY - SECOND)):
