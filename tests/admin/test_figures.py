@@ -1,5 +1,7 @@
 """The figures of the last hour are counted: every job, retry and failure, however many a statement changed at once."""
 
+from typing import Any
+
 import pytest
 from django.db import connection
 
@@ -80,9 +82,7 @@ class TestRates:
         assert lately(queue).of(None).waits == (2.0, 4.0, 4.0)
         assert tasks()[None].waits == (2.0, 4.0, 4.0)
 
-    def test_of_many_jobs_some_are_looked_at_and_of_a_rare_task_all(
-        self, clock: Clock, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_of_many_jobs_some_are_looked_at_and_of_a_rare_task_all(self, clock: Clock, monkeypatch: Any) -> None:
         monkeypatch.setattr(rates, "SAMPLED", 100)
         queue = make()
         for seconds in range(10):

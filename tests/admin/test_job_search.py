@@ -125,9 +125,7 @@ class TestEveryState:
 
 
 class TestBounds:
-    def test_it_stops_says_how_far_it_looked_and_goes_on(
-        self, clock: Clock, client: Client, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_it_stops_says_how_far_it_looked_and_goes_on(self, clock: Clock, client: Client, monkeypatch: Any) -> None:
         monkeypatch.setattr(job_search, "CHUNK", 10)
         monkeypatch.setattr(job_search, "MAX_LOOKED", 20)
         monkeypatch.setattr(job_search, "PATIENCE", 1e9)
@@ -146,9 +144,7 @@ class TestBounds:
         wanted = put(130)
         assert found(client, queue="work") == wanted[::-1]
 
-    def test_a_time_long_ago_is_found_without_looking_at_all_since(
-        self, clock: Clock, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_time_long_ago_is_found_without_looking_at_all_since(self, clock: Clock, monkeypatch: Any) -> None:
         monkeypatch.setattr(job_search, "CHUNK", 10)
         make()
         old = put(3)

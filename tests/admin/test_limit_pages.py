@@ -87,9 +87,7 @@ class TestPages:
         found = [[limit.name for limit in answer.context["cl"].result_list] for answer in answers]
         assert found == [["limit 0", "limit 1"], ["limit 2", "limit 3"], ["limit 4"]]
 
-    def test_many_keys_and_jobs_are_counted_up_to_a_bound(
-        self, client: Client, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_many_keys_and_jobs_are_counted_up_to_a_bound(self, client: Client, monkeypatch: Any) -> None:
         for name, value in (("MAX_KEYS", 2), ("CAP", 3), ("KEY_CAP", 3)):
             monkeypatch.setattr(f"django_leasequeue.engine.flow.figures.{name}", value)
         limit = customers()

@@ -2,6 +2,7 @@
 
 import re
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from django.test import Client
@@ -32,9 +33,7 @@ def body(client: Client, name: str, *args: object, **query: str) -> str:
 
 
 @pytest.mark.parametrize("as_list", [True, False])
-def test_breadcrumbs_are_as_the_installed_django_has_them(
-    client: Client, monkeypatch: pytest.MonkeyPatch, as_list: bool
-) -> None:
+def test_breadcrumbs_are_as_the_installed_django_has_them(client: Client, monkeypatch: Any, as_list: bool) -> None:
     monkeypatch.setattr(pages, "CRUMBS_ARE_A_LIST", as_list)
     page = Page(body(client, "queue_change", make()))
     (tag,) = [tag for tag, attrs in page.tags if attrs.get("class") == "breadcrumbs"]

@@ -99,9 +99,7 @@ class TestOne:
         claim()
         assert f"failed shop.Declined: card 17 {_NASTY}" in look(client, uid).text
 
-    def test_many_jobs_are_drawn_as_sums_by_layer_and_name(
-        self, client: Client, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_many_jobs_are_drawn_as_sums_by_layer_and_name(self, client: Client, monkeypatch: Any) -> None:
         monkeypatch.setattr(workflow_graph, "MAX_BOXES", 10)
         monkeypatch.setattr(workflows, "PAGE", 8)
         uid = start(*[("resize", ()) for _ in range(8)], *[(f"other {n}", ()) for n in range(9)], ("tell", (0, 1, 16)))
@@ -201,9 +199,7 @@ class TestList:
         answer = client.get(admin_url("workflow_changelist"), {"name": f" {uid} "})
         assert (answer.status_code, answer["Location"]) == (302, admin_url("workflow", uid))
 
-    def test_pages_and_searches_go_on_where_the_one_before_ended(
-        self, client: Client, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_pages_and_searches_go_on_where_the_one_before_ended(self, client: Client, monkeypatch: Any) -> None:
         monkeypatch.setattr(workflows, "LIST_PAGE", 2)
         monkeypatch.setattr(workflows, "MAX_LOOKED_AT", 4)
         for number in range(7):

@@ -131,9 +131,7 @@ def test_a_mode_that_fails_does_not_stop_the_others(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_run_reports_and_cleans_up(
-    number: signal.Signals, subprocess_env: dict[str, str], tmp_path: Path
-) -> None:
+def test_an_interrupted_run_reports_and_cleans_up(number: signal.Signals, subprocess_env: Any, tmp_path: Path) -> None:
     file = tmp_path / "report.json"
     command = [sys.executable, "-m", "django", "leasequeue_bench", "--yes", "--json", str(file)]
     with subprocess.Popen(

@@ -237,9 +237,7 @@ class TestAfterExecution:
             assert queue.enqueue_and_wait("id", ["b", "c"]) == ["a", "b", "c"]
 
     @pytest.mark.parametrize("wrong", [0, "soon"])
-    def test_one_that_raises_or_says_nonsense_changes_nothing(
-        self, wrong: Any, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_one_that_raises_or_says_nonsense_changes_nothing(self, wrong: Any, caplog: Any) -> None:
         def hook(context: AfterExecutionContext) -> None:
             context.result, context.ttl = "spoilt", wrong
 

@@ -206,9 +206,7 @@ def _killed(*args: Any, **kwargs: Any) -> Any:
 
 
 class TestOthers:
-    def test_a_write_in_between_is_seen(
-        self, write: Callable[..., str], monkeypatch: pytest.MonkeyPatch, clock: Clock
-    ) -> None:
+    def test_a_write_in_between_is_seen(self, write: Callable[..., str], monkeypatch: Any, clock: Clock) -> None:
         url = write(job(1))
         checked = jqueue_import._check
         writes = iter([content(job(1), job(2)), content(job(2), job(3))])
@@ -222,9 +220,7 @@ class TestOthers:
         command(url)
         assert keys() == ["id-2", "id-3"]
 
-    def test_writers_without_end(
-        self, write: Callable[..., str], monkeypatch: pytest.MonkeyPatch, clock: Clock
-    ) -> None:
+    def test_writers_without_end(self, write: Callable[..., str], monkeypatch: Any, clock: Clock) -> None:
         url = write(job(1))
         monkeypatch.setattr(LocalFile, "write", lambda *_: False)
         with pytest.raises(CommandError, match="stop them"):

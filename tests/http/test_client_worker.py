@@ -177,9 +177,7 @@ def test_a_handler_asks_for_another_time(client: Client, queue: str, stream: boo
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_leases_are_kept_while_a_job_runs(
-    client: Client, queue: str, stream: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_leases_are_kept_while_a_job_runs(client: Client, queue: str, stream: bool, monkeypatch: Any) -> None:
     monkeypatch.setattr(leases, "BEATS", 300)
     runs: list[int] = []
     go_on = threading.Event()

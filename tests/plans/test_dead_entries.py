@@ -1,6 +1,7 @@
 """Under a snapshot that somebody holds, dead index entries stay: the floor saves readers from walking over them."""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import psycopg
 import pytest
@@ -109,9 +110,7 @@ def test_a_claim_with_floors_does_not_walk_over_them(explaining: Explaining, siz
     assert without - read() > 300
 
 
-def test_a_claimer_that_looked_before_does_not_walk_over_them(
-    drained: None, django_db_blocker: DjangoDbBlocker
-) -> None:
+def test_a_claimer_that_looked_before_does_not_walk_over_them(drained: None, django_db_blocker: Any) -> None:
     """Its own looks tell it where live jobs begin, before the floors that all share are raised."""
     read = []
     with django_db_blocker.unblock(), clock.hold(clock.Clock(NOW)), connect("default") as connection:

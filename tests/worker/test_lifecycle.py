@@ -215,9 +215,7 @@ def test_a_claim_whose_answer_was_lost_is_given_back(monkeypatch: pytest.MonkeyP
     assert set(JobResult.objects.values_list("deliveries", flat=True)) == {1}, "what never started does not count"
 
 
-def test_a_part_that_breaks_stops_the_worker_and_gives_its_jobs_back(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_part_that_breaks_stops_the_worker_and_gives_its_jobs_back(monkeypatch: Any, caplog: Any) -> None:
     with working(poll=0.01) as threaded:
         monkeypatch.setattr(threaded.worker._fetcher, "_want", lambda: 1 / 0)
         assert threaded.join() is ExitCode.BROKEN

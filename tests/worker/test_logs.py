@@ -23,9 +23,7 @@ def failures(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
 
 
 @pytest.mark.parametrize("in_loop", [False, True], ids=["threads", "loop"])
-def test_a_try_that_failed_is_a_warning_and_the_last_one_an_error(
-    work: str, caplog: pytest.LogCaptureFixture, in_loop: bool
-) -> None:
+def test_a_try_that_failed_is_a_warning_and_the_last_one_an_error(work: str, caplog: Any, in_loop: bool) -> None:
     enqueue({"do": "raise", "message": "no route", "async": in_loop}, max_deliveries=2)
     burst()
     while len(failures(caplog)) < 2:

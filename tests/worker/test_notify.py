@@ -102,9 +102,7 @@ def test_a_job_of_a_transaction_that_began_before_the_wait_is_found(test_dsn: st
     assert len(jobs) == 1
 
 
-def test_looks_end_when_no_old_transaction_is_left(
-    test_dsn: str, other: psycopg.Connection[Any], queue_id: int
-) -> None:
+def test_looks_end_when_no_old_transaction_is_left(test_dsn: str, other: Any, queue_id: int) -> None:
     listener = get_listener()
     with psycopg.connect(test_dsn) as writer:
         writer.execute("SELECT pg_current_xact_id()")
@@ -117,9 +115,7 @@ def test_looks_end_when_no_old_transaction_is_left(
             assert not waiter.wait(0.3)
 
 
-def test_a_lost_connection_comes_back_and_wakes_everybody(
-    other: psycopg.Connection[Any], others: list[int], queue_id: int
-) -> None:
+def test_a_lost_connection_comes_back_and_wakes_everybody(other: Any, others: list[int], queue_id: int) -> None:
     heard: queue.Queue[str | None] = queue.Queue()
     listener = get_listener()
     subscription = listener.subscribe("news", heard.put)
@@ -138,9 +134,7 @@ def test_a_lost_connection_comes_back_and_wakes_everybody(
     subscription.close()
 
 
-def test_a_channel_is_heard_by_all_who_subscribed_until_they_close(
-    other: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_channel_is_heard_by_all_who_subscribed_until_they_close(other: Any, monkeypatch: Any) -> None:
     first: queue.Queue[str | None] = queue.Queue()
     second: queue.Queue[str | None] = queue.Queue()
     channel = reply_channel()
@@ -166,9 +160,7 @@ def test_a_channel_is_heard_by_all_who_subscribed_until_they_close(
     assert get_listener()._listening == {"another"}
 
 
-def test_a_callback_that_raises_does_not_silence_the_others(
-    other: psycopg.Connection[Any], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_callback_that_raises_does_not_silence_the_others(other: psycopg.Connection[Any], caplog: Any) -> None:
     heard: queue.Queue[str | None] = queue.Queue()
 
     def bad(_: str | None) -> None:

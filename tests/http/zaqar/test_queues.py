@@ -28,9 +28,7 @@ class TestBase:
     def test_health(self, zaqar: Zaqar, method: str) -> None:
         assert zaqar(method, "/v1/health").status_code == 204
 
-    def test_health_is_503_when_the_database_does_not_answer(
-        self, zaqar: Zaqar, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_health_is_503_when_the_database_does_not_answer(self, zaqar: Zaqar, monkeypatch: Any) -> None:
         async def fail(*_: object, **__: object) -> None:
             raise ConnectionError
 
