@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import Permission, User
+from django.core.cache import InvalidCacheKey
+from django.core.cache.backends.locmem import LocMemCache
+from django.core.cache.backends.memcached import BaseMemcachedCache
 from django.core.management import CommandError
 from django.db import OperationalError, connection
 from django.test import Client
@@ -19,7 +22,8 @@ from django_leasequeue import engine
 from django_leasequeue.conf import process
 from django_leasequeue.engine.clock import Clock
 from django_leasequeue.http.access import MARK, USED_EVERY, Access, create_key, find, make_token
-from django_leasequeue.http.auth import Guesses, split_token
+from django_leasequeue.http.auth import Guesses, split_token, throttle
+from django_leasequeue.http.errors import ApiError
 from django_leasequeue.http.fields import Text
 from django_leasequeue.http.streaming import redact
 from django_leasequeue.http.topics.base import NAMES_TOPIC
@@ -438,3 +442,42 @@ def test_g5_the_admin_shows_a_secret_once(key: KeyMaker, admin_client: Client) -
     assert Api(fresh).get("topics").status == 200
     admin_client.post("/admin/leasequeue/apikey/", {"action": "revoke", "_selected_action": made.pk})
     assert Api(fresh).get("topics").status == 401
+
+
+class AsMemcached(LocMemCache):
+    """A cache in memory that refuses the keys that Django's memcached backends refuse."""
+
+    validate_key = BaseMemcachedCache.validate_key
+
+
+@pytest.fixture
+def memcached(settings: Any) -> None:
+    settings.CACHES = {"default": {"BACKEND": f"{__name__}.AsMemcached", "LOCATION": "throttle"}}
+
+
+@pytest.mark.usefixtures("memcached")
+def test_the_stand_in_is_particular() -> None:
+    from django.core.cache import cache
+
+    for key in ("billing service", "tab\there", "k" * 251):
+        with pytest.raises(InvalidCacheKey):
+            cache.add(key, 1)
+
+
+@pytest.mark.usefixtures("memcached")
+@pytest.mark.django_db
+@pytest.mark.parametrize("name", ["billing service", "tab\there\x7f", "Zahlung für Müller", "n" * 128, "a:b"])
+def test_requests_are_counted_whatever_the_key_is_called(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, token = create_key(name, ["read"], rate_per_second=1)
+    monkeypatch.setattr("django_leasequeue.http.auth.time.time", lambda: 1_000.0)
+    assert [Api(token).get("topics").status for _ in range(3)] == [200, 429, 429]
+
+
+@pytest.mark.usefixtures("memcached")
+@pytest.mark.parametrize("who", ["n" * 400, "line\nbreak", "half a letter \ud800"])
+async def test_requests_of_callers_that_the_host_names_are_counted(who: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("django_leasequeue.http.auth.time.time", lambda: 1_000.0)
+    caller = Access(who, frozenset())
+    await throttle(caller, 1)
+    with pytest.raises(ApiError, match="1 requests a second"):
+        await throttle(caller, 1)

@@ -1,28 +1,49 @@
-"""Dead letters over HTTP, with the keys and scopes of the other doors."""
+"""Dead letters, workflows and limits over HTTP, with the keys and scopes of the other doors."""
 
+from collections.abc import Callable
 from typing import Any
+from uuid import UUID, uuid4
 
 import pytest
+from django.test import Client
 
+from django_leasequeue import engine
+from django_leasequeue.engine import Ending, Failure, Limited, LimitValues, NewJob, Node, Release
+from django_leasequeue.http.access import create_key
 from django_leasequeue.models import OperatorAction
 from tests.admin.letters import bury, failure, graves
+from tests.engine.helpers import NODE, claim
 from tests.http import contract
-from tests.http.asking import Ask, asking
 
 pytestmark = pytest.mark.django_db
 
 
+Ask = Callable[..., tuple[int, dict[str, Any]]]
+
+
 @pytest.fixture
 def ask(settings: Any) -> Ask:
-    return asking(settings, "/v0/dead-letters")
+    """A function that gets an address with a new key and holds the answer against the contract."""
+    settings.LEASEQUEUE = {"API": {"ACCESS": "keys", "KEY_CACHE_SECONDS": 0}}
+
+    def get(
+        path: str, query: Any = None, *, method: str = "get", scopes: tuple[str, ...] = ("read",), **rights: Any
+    ) -> tuple[int, dict[str, Any]]:
+        headers = {"authorization": f"Bearer {create_key('test', list(scopes), **rights)[1]}"}
+        how: dict[str, Any] = {} if method == "get" else {"content_type": "application/json"}
+        answer = getattr(Client(), method)(f"/v0/{path}", query, headers=headers, **how)
+        contract.check(method, f"/v0/{path}", answer.status_code, answer.json(), contract.TRIAGE)
+        return answer.status_code, answer.json()
+
+    return get
 
 
 def test_groups(ask: Ask) -> None:
     bury(3, "mail", failure=failure("a", "no route", "shop.Timeout"))
     bury(1, "mail", failure=failure("b"))
-    status, page = ask("/groups", {"page_size": 1})
+    status, page = ask("dead-letters/groups", {"page_size": 1})
     assert (status, [(group["fingerprint"], group["dead_letters"]) for group in page["groups"]]) == (200, [("b", 1)])
-    status, page = ask("/groups", {"page_size": 1, "cursor": page["next_cursor"]})
+    status, page = ask("dead-letters/groups", {"page_size": 1, "cursor": page["next_cursor"]})
     (group,) = page["groups"]
     assert (
         group["queue"], group["dead_letters"], group["error_type"], group["error"],
@@ -32,10 +53,13 @@ def test_groups(ask: Ask) -> None:
 
 def test_letters(ask: Ask) -> None:
     seqs = bury(3, "mail", data={"password": "s3cret", "n": 1})
-    status, page = ask("", {"page_size": 2, "queue": "mail"})
+    status, page = ask("dead-letters", {"page_size": 2, "queue": "mail"})
     assert (status, [letter["seq"] for letter in page["dead_letters"]]) == (200, seqs[:0:-1])
     assert (page["dead_letters"][0]["data"], page["dead_letters"][0]["errors"]) == (None, [])
-    _, page = ask("", {"queue": "mail", "cursor": page["next_cursor"], "with_payload": "true", "payload": "data.n = 1"})
+    _, page = ask(
+        "dead-letters",
+        {"queue": "mail", "cursor": page["next_cursor"], "with_payload": "true", "payload": "data.n = 1"},
+    )
     (letter,) = page["dead_letters"]
     assert letter["data"] == {"password": "[hidden]", "n": 1}
     assert letter["errors"][0]["message"] == "card 17 was declined"
@@ -43,26 +67,26 @@ def test_letters(ask: Ask) -> None:
 
 def test_one(ask: Ask) -> None:
     (seq,) = bury(1, "mail", data={"n": 1})
-    status, answer = ask(f"/{seq}")
+    status, answer = ask(f"dead-letters/{seq}")
     assert (status, answer["dead_letter"]["seq"], answer["dead_letter"]["data"]) == (200, seq, {"n": 1})
     for other in (seq + 1, 10**30, -1, 0, "x", "²"):
-        status, answer = ask(f"/{other}")
+        status, answer = ask(f"dead-letters/{other}")
         assert (status, answer["error"]["code"]) == (404, "not_found")
 
 
 def test_a_key_sees_its_project_and_its_topics_only(ask: Ask) -> None:
     graves("mail", project="acme")
     (mine,), (other,), (theirs,) = bury(1, "mail"), bury(1, "shop"), bury(1, "mail", project="acme")
-    _, page = ask("", topics=["mail"])
+    _, page = ask("dead-letters", topics=["mail"])
     assert [letter["seq"] for letter in page["dead_letters"]] == [mine]
-    _, page = ask("/groups", topics=["mail"])
+    _, page = ask("dead-letters/groups", topics=["mail"])
     assert [group["queue"] for group in page["groups"]] == ["mail"]
-    _, page = ask("", project="acme")
+    _, page = ask("dead-letters", project="acme")
     assert [letter["seq"] for letter in page["dead_letters"]] == [theirs]
-    _, page = ask("", {"project": "acme"})
+    _, page = ask("dead-letters", {"project": "acme"})
     assert [letter["seq"] for letter in page["dead_letters"]] == [other, mine]
-    assert ask("", {"queue": "shop"}, topics=["mail"])[0] == 403
-    assert [ask(f"/{seq}", topics=["mail"])[0] for seq in (mine, other, theirs)] == [200, 404, 404]
+    assert ask("dead-letters", {"queue": "shop"}, topics=["mail"])[0] == 403
+    assert [ask(f"dead-letters/{seq}", topics=["mail"])[0] for seq in (mine, other, theirs)] == [200, 404, 404]
 
 
 def test_redrive(ask: Ask) -> None:
@@ -71,7 +95,7 @@ def test_redrive(ask: Ask) -> None:
     home, moved, stepless, other = [bury(1, queue)[0] for queue in ("mail", "mail", "mail", "shop")]
 
     def post(seq: int, body: dict[str, Any], scopes: tuple[str, ...] = ("read", "write"), **rights: Any) -> Any:
-        return ask(f"/{seq}/redrive", body, method="post", scopes=scopes, **rights)
+        return ask(f"dead-letters/{seq}/redrive", body, method="post", scopes=scopes, **rights)
 
     assert post(home, {}, ("read",))[0] == 403
     assert post(other, {}, topics=["mail"])[0] == 404
@@ -94,3 +118,95 @@ def test_it_is_described() -> None:
         "listDeadLetters", "listDeadLetterGroups", "getDeadLetter", "redriveDeadLetter", "getWorkflow", "listLimits",
         "listJobs",
     }  # fmt: skip
+
+
+def start(*nodes: tuple[str, str, tuple[int, ...]], project: str = "", limit: Limited | None = None) -> UUID:
+    uid = uuid4()
+    made = [Node(queue, NewJob({}, name="shop.step"), parents, label=label) for label, queue, parents in nodes]
+    engine.run(engine.start_workflow(made, uid, name="report", project=project))
+    return uid
+
+
+def test_k7_the_status_of_a_workflow_and_its_jobs_by_the_page(ask: Ask) -> None:
+    graves("work")
+    uid = start(("a", "work", ()), ("b", "work", ()), ("c", "work", (0, 1)), ("d", "work", ()))
+    a, b, d = claim(3)
+    engine.run(engine.finish([Ending(a.seq, a.token, result={"secret": 1})], NODE))
+    engine.run(engine.release([Release(b.seq, b.token, failure=Failure("shop.Declined", "card 17"))], NODE))
+    assert claim(1) == []
+    status, page = ask(f"workflows/{uid}", {"page_size": 3})
+    assert status == 200
+    assert {name: page[name] for name in ("workflow", "name", "state", "ended_at")} == {
+        "workflow": str(uid), "name": "report", "state": "failed", "ended_at": None,
+    }  # fmt: skip
+    counts = ("total", "open", "completed", "failed", "cancelled")
+    assert [page[name] for name in counts] == [4, 1, 1, 1, 1]
+    assert page["jobs"][1] == {
+        "seq": b.seq, "key": None, "label": "b", "task": "shop.step", "queue": "work", "state": "failed", "parents": [],
+        "error_type": "shop.Declined", "error": "card 17",
+    }  # fmt: skip
+    assert [(job["state"], job["parents"]) for job in page["jobs"]] == [
+        ("completed", []), ("failed", []), ("cancelled", [a.seq, b.seq]),
+    ]  # fmt: skip
+    _, page = ask(f"workflows/{str(uid).upper()}", {"page_size": 3, "cursor": page["next_cursor"]})
+    assert ([job["seq"] for job in page["jobs"]], page["next_cursor"]) == ([d.seq], None)
+
+
+def test_a_key_sees_workflows_of_its_project_that_are_all_in_its_topics(ask: Ask) -> None:
+    graves("mail.out")
+    graves("shop")
+    graves("mail.out", project="acme")
+    mine = start(("a", "mail.out", ()), ("b", "mail.out", (0,)))
+    both = start(("a", "mail.out", ()), ("b", "shop", (0,)))
+    theirs = start(("a", "mail.out", ()), project="acme")
+    assert [ask(f"workflows/{uid}", topics=["mail."])[0] for uid in (mine, both, theirs)] == [200, 404, 404]
+    assert [ask(f"workflows/{uid}")[0] for uid in (mine, both, theirs)] == [200, 200, 404]
+    assert [ask(f"workflows/{uid}", project="acme")[0] for uid in (mine, theirs)] == [404, 200]
+
+
+def test_m5_limits_and_what_waits_for_them(ask: Ask) -> None:
+    graves("work")
+    one = LimitValues("customer", concurrency=1)
+    engine.run(engine.enqueue("work", [NewJob({}, limit=Limited(f"c{n % 2}", one)) for n in range(5)]))
+    engine.run(engine.set_limits([LimitValues("api", rate=100, per_ms=1_000)]))
+    engine.run(engine.set_limits([LimitValues("theirs", rate=100, per_ms=1_000)], project="acme"))
+    assert len(claim(10)) == 2
+    status, page = ask("limits", {"page_size": 1})
+    assert (status, [line["name"] for line in page["limits"]]) == (200, ["api"])
+    assert (page["limits"][0]["pinned"], page["limits"][0]["rate"]) == (True, 100)
+    _, page = ask("limits", {"page_size": 5, "cursor": page["next_cursor"]})
+    assert page["limits"] == [
+        {
+            "name": "customer", "concurrency": 1, "rate": None, "per_ms": None, "burst": 0, "fair": False,
+            "pinned": False, "keys": 2, "waiting": 3, "taken": 2, "capped": False,
+        }
+    ]  # fmt: skip
+    assert page["next_cursor"] is None
+    assert [line["name"] for line in ask("limits", project="acme")[1]["limits"]] == ["theirs"]
+    assert ask("limits", topics=["work"])[0] == 403
+    token = create_key("test", ["read"])[1]
+    topic = Client().get("/v0/topics/work", headers={"authorization": f"Bearer {token}"}).json()
+    contract.check("get", "/v0/topics/work", 200, topic)
+    assert topic["queue"] == {"ready": 0, "in_flight": 2, "dead_lettered": 0, "waiting": 3}
+
+
+def test_who_may_not_and_what_is_wrong(ask: Ask) -> None:
+    (seq,) = bury(1, "mail")
+    every = create_key("all", ["read", "write", "delete", "admin"])[1]
+    for path in (f"workflows/{uuid4()}", "limits", "dead-letters", "dead-letters/groups", f"dead-letters/{seq}"):
+        assert ask(path, scopes=("write", "delete", "admin"))[0] == 403
+        answer = Client().get(f"/v0/{path}")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (401, "unauthorized")
+        for method in ("post", "put", "delete"):
+            answer = getattr(Client(), method)(f"/v0/{path}", headers={"authorization": f"Bearer {every}"})
+            assert (answer.status_code, answer.json()["error"]["code"]) == (405, "method_not_allowed")
+        for name, value in (("cursor", "x"), ("page_size", "0")) if path != f"dead-letters/{seq}" else ():
+            status, answer = ask(path, {name: value})
+            assert (status, answer["error"]["code"]) == (400, "invalid_request")
+            assert name in answer["error"]["message"]
+    for name, value, words in (("since", "never", "how long ago"), ("deliveries", "x", ">=3")):
+        status, answer = ask("dead-letters", {name: value})
+        assert (status, words in answer["error"]["message"]) == (400, True)
+    for nothing in (uuid4(), "x", "9" * 300, "²"):
+        status, answer = ask(f"workflows/{nothing}")
+        assert (status, answer["error"]["code"]) == (404, "not_found")

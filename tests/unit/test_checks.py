@@ -1,8 +1,10 @@
-"""System checks: each is silent when all is right, and says what is wrong and what to do."""
+"""System checks, those of URLs as well: each is silent when all is right, and says what is wrong and what to do."""
 
+import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from types import ModuleType
 from typing import Any
 
 import django
@@ -11,11 +13,14 @@ from django.conf import settings as django_settings
 from django.core import checks as django_checks
 from django.core.management import call_command
 from django.db import connections
+from django.http import HttpRequest, HttpResponse
 from django.test import override_settings
+from django.urls import include, path, re_path
 
 from django_leasequeue import engine
 from django_leasequeue.checks import database
 from django_leasequeue.checks import settings as checks
+from django_leasequeue.checks.addresses import check_addresses
 from django_leasequeue.models import LeaseEvent, RecurringTask
 from django_leasequeue.reaper.recurring.schedule import parse
 from tests.support.databases import database_alias
@@ -39,6 +44,15 @@ def only(messages: list[django_checks.CheckMessage]) -> django_checks.CheckMessa
     (message,) = messages
     assert message.hint
     return message
+
+
+def tells(messages: list[django_checks.CheckMessage], identity: str, *says: str, hint: str = "") -> None:
+    """There is one message, of this check, which says this and what to do."""
+    message = only(messages)
+    assert message.id == f"leasequeue.{identity}"
+    for words in says:
+        assert words in message.msg
+    assert hint in str(message.hint)
 
 
 def test_all_is_right_as_it_is() -> None:
@@ -118,8 +132,7 @@ def sqlite() -> Iterator[None]:
 
 def test_psycopg2(monkeypatch) -> None:
     monkeypatch.setattr("django.db.backends.postgresql.psycopg_any.is_psycopg3", False)
-    message = only(checks.check_installation(None))
-    assert (message.id, "psycopg[binary,pool]" in str(message.hint)) == ("leasequeue.E006", True)
+    tells(checks.check_installation(None), "E006", hint="psycopg[binary,pool]")
 
 
 def test_pgtrigger_is_missing() -> None:
@@ -183,8 +196,7 @@ class Refuses:
 )
 def test_routers_that_split_the_tables(router, text) -> None:
     with override_settings(DATABASE_ROUTERS=[router()]):
-        message = only(found())
-        assert (message.id, text in message.msg) == ("leasequeue.E008", True)
+        tells(found(), "E008", text)
         assert found(ROUTER="tests.unit.test_checks.route") == [], "queues in several databases: theirs to decide"
 
 
@@ -199,17 +211,14 @@ def route(project: str, queue: str) -> str:
 def test_a_pool_that_is_smaller_than_the_concurrency(monkeypatch, pool, concurrency, size) -> None:
     options = {**django_settings.DATABASES["default"].get("OPTIONS", {}), "pool": pool}
     monkeypatch.setitem(django_settings.DATABASES["default"], "OPTIONS", options)
-    message = only(found(WORKER={"CONCURRENCY": concurrency}))
-    assert (message.id, f"runs {concurrency} jobs at once" in message.msg) == ("leasequeue.W009", True)
-    assert f"holds {size} connections" in message.msg
+    said = f"runs {concurrency} jobs at once", f"holds {size} connections"
+    tells(found(WORKER={"CONCURRENCY": concurrency}), "W009", *said)
     assert found(WORKER={"CONCURRENCY": size}) == []
 
 
 def test_runworker_is_anothers(monkeypatch) -> None:
     monkeypatch.setattr("django.core.management.get_commands", lambda: {"runworker": "channels"})
-    message = only(checks.check_installation(None))
-    assert (message.id, "the command of 'channels'" in message.msg) == ("leasequeue.W010", True)
-    assert "leasequeue_worker" in str(message.hint)
+    tells(checks.check_installation(None), "W010", "the command of 'channels'", hint="leasequeue_worker")
 
 
 def test_cronsim_is_missing(monkeypatch) -> None:
@@ -257,17 +266,14 @@ def test_a_pooler_without_its_option(monkeypatch) -> None:
 @pytest.mark.django_db
 def test_a_server_that_is_too_old(monkeypatch) -> None:
     monkeypatch.setattr(database, "OLDEST_SERVER", 990_000)
-    message = only(asked())
-    assert (message.id, "15 is the oldest" in message.msg) == ("leasequeue.E005", True)
+    tells(asked(), "E005", "15 is the oldest")
 
 
 @pytest.mark.django_db
 def test_events_in_the_default_partition() -> None:
-    rows(LeaseEvent).create(
-        id=10**12, txid=1, occurred_at="2030-01-01T00:00:00Z", queue_id=1, low=1, high=1, seqs=[1], kind=1
-    )
-    message = only(asked())
-    assert (message.id, "EVENT_PARTITIONS_AHEAD" in str(message.hint)) == ("leasequeue.W017", True)
+    at = "2030-01-01T00:00:00Z"
+    rows(LeaseEvent).create(id=10**12, txid=1, occurred_at=at, queue_id=1, low=1, high=1, seqs=[1], kind=1)
+    tells(asked(), "W017", hint="EVENT_PARTITIONS_AHEAD")
 
 
 @pytest.mark.django_db
@@ -277,10 +283,7 @@ def test_settings_and_database_with_different_options(settings) -> None:
     engine.run(engine.create("mail", preset="codeq", lease_ms=45_000))
     assert asked() == []
     engine.run(engine.configure("mail", preset="codeq", lease_ms=50_000, max_deliveries=9))
-    message = only(asked())
-    assert message.id == "leasequeue.W013"
-    assert "mail: max_deliveries 9 -> 5, lease_ms 50000 -> 45000" in message.msg
-    assert "leasequeue_queues sync" in str(message.hint)
+    tells(asked(), "W013", "mail: max_deliveries 9 -> 5, lease_ms 50000 -> 45000", hint="leasequeue_queues sync")
     settings.LEASEQUEUE = {"QUEUES": {"mail": {"lease_ms": 50_000}}}
     assert asked() == [], "what the settings do not name is the database's business"
     settings.LEASEQUEUE = {"QUEUES": {"mail": {"lease_ms": "x"}}}
@@ -289,11 +292,9 @@ def test_settings_and_database_with_different_options(settings) -> None:
 
 @pytest.mark.django_db
 def test_recurring_tasks_in_the_database_that_do_not_run() -> None:
-    for name, schedule in (("good", "@daily"), ("bad", "nonsense")):
-        RecurringTask.objects.create(name=name, schedule=schedule, task=REPORT)
-    RecurringTask.objects.create(name="off", schedule="nonsense", task=REPORT, enabled=False)
-    message = only(asked())
-    assert (message.id, "'bad'" in message.msg) == ("leasequeue.W018", True)
+    for name, schedule, enabled in (("good", "@daily", True), ("bad", "nonsense", True), ("off", "nonsense", False)):
+        RecurringTask.objects.create(name=name, schedule=schedule, task=REPORT, enabled=enabled)
+    tells(asked(), "W018", "'bad'")
 
 
 @pytest.mark.django_db
@@ -316,3 +317,56 @@ def test_the_backport_that_is_not_an_app(settings, backend: str) -> None:
     told = [message.id for message in checks.check_installation(None)]
     needed = django.VERSION < (6, 0) and backend.startswith("django_leasequeue.")
     assert told == (["leasequeue.W019"] if needed else [])
+
+
+def view(request: HttpRequest) -> HttpResponse:
+    return HttpResponse()
+
+
+TOPICS = path("v0/", include("django_leasequeue.http.topics.urls"))
+TRIAGE = path("v0/", include("django_leasequeue.http.triage.urls"))
+ZAQAR = path("v1/", include("django_leasequeue.http.zaqar.urls"))
+
+
+def hidden(*patterns: Any) -> Sequence[str]:
+    urls = ModuleType("urls_of_a_host")
+    urls.urlpatterns = list(patterns)  # type: ignore[attr-defined]  # what Django looks for
+    with override_settings(ROOT_URLCONF=urls):
+        found = check_addresses(None)
+    assert {message.id for message in found} <= {"leasequeue.W024"}
+    assert all(message.hint for message in found)
+    return [message.msg.split("'")[1] for message in found]
+
+
+def test_what_stands_before_the_topics_or_elsewhere_is_reached() -> None:
+    assert hidden(TRIAGE, path("v0/report", view), TOPICS, ZAQAR, path("v1/report", view), path("v01/", view)) == []
+
+
+def test_what_stands_behind_them_is_not() -> None:
+    assert hidden(TOPICS, path("v0/report", view), re_path(r"^v0/other$", view)) == ["v0/report", "v0/other$"]
+    assert hidden(TOPICS, TRIAGE) == [
+        "v0/dead-letters", "v0/dead-letters/groups", "v0/dead-letters/<str:seq>",
+        "v0/dead-letters/<str:seq>/redrive", "v0/jobs", "v0/workflows/<str:workflow>",
+        "v0/limits",
+    ]  # fmt: skip
+    assert hidden(path("queues/", include([TOPICS, path("v0/report", view)]))) == ["queues/v0/report"]
+
+
+def test_our_own_project_is_right() -> None:
+    assert check_addresses(None) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", ["addresses", "database", "settings"])
+def test_every_check_is_registered_when_django_has_started(module: str) -> None:
+    """In a process of its own: here the tests have imported them."""
+    script = (
+        "import django; django.setup();"
+        "from django.core.checks.registry import registry;"
+        "print({check.__module__ for check in registry.get_checks(include_deployment_checks=True)})"
+    )
+    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "testproject.settings"}
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert f"django_leasequeue.checks.{module}" in done.stdout, done.stderr

@@ -1,6 +1,9 @@
 """DATABASE_URL to DATABASES and back."""
 
+import os
+
 import pytest
+from django.conf import settings
 
 from django_leasequeue.devdb import InvalidDatabaseURL, database_from_url, url_from_database
 
@@ -73,3 +76,7 @@ def test_a_url_made_from_a_database_leads_back_to_it(entry: dict[str, object]) -
 def test_options_of_django_are_not_put_into_the_url() -> None:
     entry = database(NAME="jobs", OPTIONS={"pool": True, "isolation_level": 4, "connect_timeout": 3})
     assert url_from_database(entry) == "postgresql:///jobs?connect_timeout=3"
+
+
+def test_children_that_inherit_the_environment_never_find_another_database() -> None:
+    assert os.environ["DATABASE_URL"] not in {settings.DATABASE_URL, settings.EMBEDDED_DATABASE.url()}
