@@ -1,9 +1,10 @@
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, nullcontext
+from typing import Any
 
 import pytest
 
-from django_leasequeue.compat.jqueue import BrokerQueue, DirectQueue
+from django_leasequeue.compat.jqueue import BrokerQueue, DirectQueue, Job
 from django_leasequeue.notify import close_listeners
 
 
@@ -25,3 +26,17 @@ async def q(request: pytest.FixtureRequest) -> AsyncIterator[DirectQueue]:
     queue = request.param("jobs")
     async with queue if isinstance(queue, BrokerQueue) else nullcontext(queue) as opened:
         yield opened
+
+
+async def one_held(queue: DirectQueue) -> Job:
+    """A job that is enqueued and held."""
+    await queue.enqueue("task", b"1")
+    [job] = await queue.dequeue()
+    return job
+
+
+def hears(queue: Any, event: str) -> list[Any]:
+    """What a queue says of an event, as it says it."""
+    heard: list[Any] = []
+    queue.on(event, heard.append)
+    return heard

@@ -24,6 +24,7 @@ from django_leasequeue.compat.jobqueue import (
     create_json_serde,
 )
 from django_leasequeue.exceptions import InvalidOption, LeaseQueueError
+from tests.compat.conftest import hears
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("native")]
@@ -176,8 +177,7 @@ class TestEvents:
 
     def test_off(self) -> None:
         queue = Queue("jobs")
-        heard: list[str] = []
-        queue.on("enqueued", heard.append)
+        heard = hears(queue, "enqueued")
         with queue:
             queue.enqueue("1")
             queue.off("enqueued", heard.append)
@@ -197,16 +197,14 @@ class TestEvents:
     def test_a_failed_job_is_no_error_of_the_machinery(self) -> None:
         queue = Queue("jobs", max_retries=1)
         queue.execute(lambda job: 1 / 0)
-        heard: list[Any] = []
-        queue.on("error", heard.append)
+        heard = hears(queue, "error")
         with queue, pytest.raises(MaxRetriesError):
             queue.enqueue_and_wait("id")
         assert heard == []
 
     def test_errors_of_the_machinery(self, caplog: pytest.LogCaptureFixture) -> None:
         queue = Queue("jobs")
-        heard: list[BaseException] = []
-        queue.on("error", heard.append)
+        heard = hears(queue, "error")
         logger = logging.getLogger("django_leasequeue.worker")
         with queue:
             logger.warning("not an error")
@@ -231,8 +229,7 @@ class TestEvents:
 def test_nothing_is_left_of_a_start_that_fails() -> None:
     queue = Queue("jobs", concurrency=0)
     queue.execute(lambda job: None)
-    heard: list[str] = []
-    queue.on("enqueued", heard.append)
+    heard = hears(queue, "enqueued")
     with pytest.raises(InvalidOption, match="concurrency"):
         queue.start()
     queue.enqueue("id")

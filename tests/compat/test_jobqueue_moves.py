@@ -20,6 +20,7 @@ from django_leasequeue.compat.jobqueue import (
 )
 from django_leasequeue.exceptions import InvalidOption
 from django_leasequeue.tasks import FailForGood
+from tests.compat.conftest import hears
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("native")]
@@ -104,8 +105,7 @@ class TestHungHandlers:
                 release.wait(60)
             return f"run {job.attempts}"
 
-        stalled: list[str] = []
-        queue.on("stalled", stalled.append)
+        stalled = hears(queue, "stalled")
         with queue:
             assert queue.enqueue_and_wait("id", timeout=60) == "run 2"
             assert not release.is_set()
@@ -329,8 +329,7 @@ class TestEnds:
 
     def test_cancelling_a_failed_job_forgets_it(self) -> None:
         queue = Queue("jobs", max_retries=1)
-        heard: list[str] = []
-        queue.on("cancelled", heard.append)
+        heard = hears(queue, "cancelled")
         with queue:
             queue.enqueue("gave up")
             queue.queue.fail(queue.queue.claim()[0], "no use")

@@ -21,6 +21,7 @@ from django_leasequeue.compat.jqueue import (
 )
 from django_leasequeue.engine.clock import Clock
 from django_leasequeue.exceptions import InvalidOption
+from tests.compat.conftest import one_held
 from tests.support.waiting import aeventually
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("native", "closed_pools")]
@@ -28,8 +29,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 class TestExamples:
     async def test_error_handling(self, q: DirectQueue) -> None:
-        await q.enqueue("task", b"1")
-        [job] = await q.dequeue()
+        job = await one_held(q)
         await q.ack(job.id)
         with pytest.raises(JobNotFoundError) as caught:
             await q.ack(job.id)
@@ -67,8 +67,7 @@ class TestJobs:
 
 class TestLeases:
     async def test_an_id_as_text_is_the_lease_of_this_process(self, q: DirectQueue) -> None:
-        await q.enqueue("task", b"1")
-        [job] = await q.dequeue()
+        job = await one_held(q)
         await q.heartbeat(str(job.id))
         await q.nack(str(job.id))
         assert len((await q.read_state()).queued_jobs()) == 1
@@ -83,8 +82,7 @@ class TestLeases:
         assert (await q.read_state()).jobs == ()
 
     async def test_ids_are_copied_with_their_lease(self, q: DirectQueue) -> None:
-        await q.enqueue("task", b"1")
-        [job] = await q.dequeue()
+        job = await one_held(q)
         await q.ack(pickle.loads(pickle.dumps(job.id)))
 
 

@@ -13,6 +13,7 @@ from django_leasequeue.compat.jqueue_direct import LARGE_BYTES
 from django_leasequeue.compat.jqueue_values import MAX_PAYLOAD_BYTES
 from django_leasequeue.engine.clock import Clock
 from django_leasequeue.exceptions import PayloadTooLarge, QueueClosed
+from tests.compat.conftest import one_held
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("native", "closed_pools")]
 
@@ -114,8 +115,7 @@ class TestSnapshots:
 
     async def test_heartbeats_of_leases_of_any_length(self, clock: Clock) -> None:
         q, other = DirectQueue("jobs", stale_timeout=timedelta(days=3)), DirectQueue("jobs")
-        await q.enqueue("task", b"1")
-        [job] = await q.dequeue()
+        job = await one_held(q)
         assert (await other.read_state()).jobs[0].heartbeat_at == clock.now
         clock.advance(minutes=7)
         await q.heartbeat(job.id)

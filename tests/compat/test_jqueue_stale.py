@@ -12,6 +12,7 @@ from django_leasequeue.compat.jqueue import BrokerQueue, DirectQueue, JobNotFoun
 from django_leasequeue.engine.clock import Clock
 from django_leasequeue.exceptions import LeaseLost
 from django_leasequeue.queue.enqueue import CancelStatus
+from tests.compat.conftest import one_held
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("native", "closed_pools")]
 
@@ -34,8 +35,7 @@ both = pytest.mark.parametrize("kind", [DirectQueue, BrokerQueue])
 class TestStaleTimeout:
     async def test_a_brokers_own_counts_for_the_jobs_of_a_direct_queue(self, clock: Clock) -> None:
         direct = DirectQueue("jobs", stale_timeout=None)
-        await direct.enqueue("task", b"1")
-        [late] = await direct.dequeue()
+        late = await one_held(direct)
         async with BrokerQueue("jobs", stale_timeout=30 * SECOND) as broker:
             clock.advance(seconds=29)
             assert await broker.dequeue() == []
@@ -48,8 +48,7 @@ class TestStaleTimeout:
 
     async def test_a_heartbeat_makes_the_job_of_another_queue_young(self, clock: Clock) -> None:
         direct = DirectQueue("jobs", stale_timeout=HOUR)
-        await direct.enqueue("task", b"1")
-        [job] = await direct.dequeue()
+        job = await one_held(direct)
         async with BrokerQueue("jobs", stale_timeout=30 * SECOND) as broker:
             clock.advance(seconds=20)
             await direct.heartbeat(job.id)
@@ -60,8 +59,7 @@ class TestStaleTimeout:
 
     async def test_a_direct_queue_sweeps_nobody_elses_jobs(self, clock: Clock) -> None:
         async with BrokerQueue("jobs", stale_timeout=HOUR) as broker:
-            await broker.enqueue("task", b"1")
-            await broker.dequeue()
+            await one_held(broker)
         clock.advance(minutes=30)
         assert await DirectQueue("jobs", stale_timeout=MINUTE).dequeue() == []
 
@@ -69,8 +67,7 @@ class TestStaleTimeout:
     @pytest.mark.parametrize("days", [3, 400])
     async def test_days(self, kind: type[DirectQueue], days: int, clock: Clock) -> None:
         async with opened(kind, stale_timeout=days * DAY) as q:
-            await q.enqueue("task", b"1")
-            [job] = await q.dequeue()
+            job = await one_held(q)
             clock.advance(days=days, minutes=-1)
             assert await q.dequeue() == []
             await q.heartbeat(job.id)
@@ -81,8 +78,7 @@ class TestStaleTimeout:
 
     async def test_never(self, clock: Clock) -> None:
         q = DirectQueue("jobs", stale_timeout=None)
-        await q.enqueue("task", b"1")
-        await q.dequeue()
+        await one_held(q)
         clock.advance(days=4_000)
         assert await q.dequeue() == []
         assert await q.requeue_stale(5_000 * DAY) == 0
@@ -90,8 +86,7 @@ class TestStaleTimeout:
 
     async def test_nothing_at_all(self, clock: Clock) -> None:
         direct = DirectQueue("jobs")
-        await direct.enqueue("task", b"1")
-        await direct.dequeue()
+        await one_held(direct)
         async with BrokerQueue("jobs", stale_timeout=timedelta(0)) as broker:
             for _ in range(3):
                 clock.advance(milliseconds=1)
@@ -118,8 +113,7 @@ class TestLate:
     @both
     async def test_what_nobody_overtook_is_accepted(self, kind: type[DirectQueue], clock: Clock) -> None:
         async with opened(kind, stale_timeout=10 * SECOND) as q:
-            await q.enqueue("task", b"1")
-            [job] = await q.dequeue()
+            job = await one_held(q)
             clock.advance(minutes=1)
             await q.heartbeat(job.id)
             assert await q.dequeue() == []
@@ -130,8 +124,7 @@ class TestLate:
     @both
     async def test_also_when_the_job_is_queued_again(self, kind: type[DirectQueue], clock: Clock) -> None:
         async with opened(kind) as q:
-            await q.enqueue("task", b"1")
-            [job] = await q.dequeue()
+            job = await one_held(q)
             clock.advance(minutes=1)
             assert await q.requeue_stale(SECOND) == 1
             await q.heartbeat(job.id)
@@ -145,8 +138,7 @@ class TestLate:
     @pytest.mark.parametrize("text", [False, True], ids=["id", "text"])
     async def test_the_first_holder_never_ends_the_second(self, text: bool, clock: Clock) -> None:
         first, second = (DirectQueue("jobs", stale_timeout=10 * SECOND) for _ in range(2))
-        await first.enqueue("task", b"1")
-        [late] = await first.dequeue()
+        late = await one_held(first)
         clock.advance(seconds=11)
         [held] = await second.dequeue()
         job_id = str(late.id) if text else late.id

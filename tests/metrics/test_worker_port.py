@@ -1,6 +1,5 @@
 """The health port of a worker: its own figures, and those of its database."""
 
-import signal
 import sys
 import urllib.request
 from collections.abc import Iterator
@@ -70,8 +69,7 @@ def test_counts_of_processes_that_ended_stay(work: str, start: Start, port: int)
     eventually(lambda: outcome(port, "completed") == 20, "and counted")
     status, text = get(port, "/metrics/queues")
     assert (status, "--processes 1" in text) == (404, True)
-    worker.send(signal.SIGTERM)
-    assert worker.wait() == 0
+    worker.ends()
 
 
 def test_without_the_library_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,6 @@ import signal
 import threading
 import time
 import warnings
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -94,19 +93,10 @@ class ScriptHandler:
     def failed(self, job: LeasedJob, error: BaseException) -> tuple[Failure, Retry | GiveUp]:
         data: dict[str, Any] = job.data or {}
         kind = f"{type(error).__module__}.{type(error).__qualname__}"
-        return Failure(kind, str(error), "a traceback", kind), GiveUp() if data.get("give_up") else Retry(
-            data.get("delay")
-        )
+        then = GiveUp() if data.get("give_up") else Retry(data.get("delay"))
+        return Failure(kind, str(error), "a traceback", kind), then
 
-    def settled(
-        self,
-        job: LeasedJob,
-        ending: str,
-        *,
-        result_json: str | None = None,
-        failure: Failure | None = None,
-        available_at: datetime | None = None,
-    ) -> None:
+    def settled(self, job: LeasedJob, ending: str, **_: Any) -> None:
         self.told.append((ending, job.seq))
 
 

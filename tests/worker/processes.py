@@ -59,6 +59,11 @@ class WorkerProcess:
         self._reader.join(60)
         return code
 
+    def ends(self) -> None:
+        """It is asked to stop, and ends in order."""
+        self.send(signal.SIGTERM)
+        assert self.wait() == 0, self.text
+
     @property
     def running(self) -> bool:
         return self._process.poll() is None

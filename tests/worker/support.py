@@ -2,8 +2,6 @@
 
 import json
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from django.db import connection
@@ -16,7 +14,7 @@ from tests.worker.handlers import ScriptHandler
 
 
 class Threaded:
-    """A worker in a thread."""
+    """A worker in a thread: for the length of a block, whose end it does not wait for its jobs at."""
 
     def __init__(self, handler: Handler | None = None, **options: Any) -> None:
         self.worker = Worker(load_options(**{"reaper": False, **options}), handler=handler or ScriptHandler())
@@ -27,8 +25,13 @@ class Threaded:
     def _run(self) -> None:
         self.code = self.worker.run()
 
-    def start(self) -> None:
+    def __enter__(self) -> "Threaded":
         self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.state.ask_hurry("the test")
+        self.join()
 
     def join(self, timeout: float = 300) -> ExitCode:
         self._thread.join(timeout)
@@ -40,23 +43,14 @@ class Threaded:
         return self.join()
 
 
-@contextmanager
-def working(handler: Handler | None = None, **options: Any) -> Iterator[Threaded]:
-    """Run a worker for the length of the block, then stop it without waiting for its jobs."""
-    threaded = Threaded(handler, **options)
-    threaded.start()
-    try:
-        yield threaded
-    finally:
-        threaded.state.ask_hurry("the test")
-        threaded.join()
+#: A worker for the length of a block.
+working = Threaded
 
 
 def burst(handler: Handler | None = None, **options: Any) -> Threaded:
     """Run a worker until no job is ready."""
-    threaded = Threaded(handler, burst=True, **options)
-    threaded.start()
-    threaded.join()
+    with Threaded(handler, burst=True, **options) as threaded:
+        threaded.join()
     return threaded
 
 

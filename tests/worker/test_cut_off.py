@@ -97,11 +97,8 @@ def failures() -> list[str]:
 
 
 def lease_of(seconds: float) -> None:
-    engine.run(
-        engine.configure(
-            "work", preset="django", lease_ms=int(seconds * 1000), backoff="fixed", backoff_base_ms=20, max_deliveries=9
-        )
-    )
+    options = {"lease_ms": int(seconds * 1000), "backoff": "fixed", "backoff_base_ms": 20, "max_deliveries": 9}
+    engine.run(engine.configure("work", preset="django", **options))
 
 
 @pytest.fixture
@@ -207,11 +204,8 @@ def test_a_claim_whose_answer_comes_late_starts_nothing(test_dsn: str, monkeypat
         return answer
 
     monkeypatch.setattr(link, "attempt", keep)
-    threaded.start()
-    try:
+    with threaded:
         eventually(lambda: len(results()) == 2, "they come again")
-    finally:
-        threaded.stop()
     assert kept
     assert late(handler.starts, test_dsn) == []
     assert not {start.claim for start in handler.starts} & {job.token for job in kept}

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from contextlib import ExitStack
 from datetime import timedelta
 
 import pytest
@@ -221,8 +222,9 @@ def test_memory_of_what_is_held_is_bounded_when_settling_stalls(monkeypatch: pyt
     stall = threading.Event()
     threaded = Threaded(concurrency=1, prefetch=50)
     monkeypatch.setattr(threaded.worker._acknowledger, "_settle", lambda *_: stall.wait())
-    threaded.start()
-    try:
+    with ExitStack() as stack:
+        stack.enter_context(threaded)
+        stack.callback(stall.set)
         # A claim of the largest size, twice what is fetched ahead, a thread and a coroutine.
         most = 1_000 + 2 * 50 + 1 + 1
         eventually(lambda: len(threaded.state.held) >= 1_000, "it claimed what it may")
@@ -230,10 +232,6 @@ def test_memory_of_what_is_held_is_bounded_when_settling_stalls(monkeypatch: pyt
         assert len(threaded.state.held) <= most
         settling = 2 * threaded.state.options.ack_batch
         assert ready() >= 2_000 - most - settling
-    finally:
-        stall.set()
-        threaded.state.ask_hurry("the test")
-        threaded.join()
 
 
 def test_a_stop_gives_back_what_has_not_started_and_waits_for_what_has() -> None:
@@ -258,11 +256,9 @@ def test_a_claim_under_way_when_the_worker_stops_is_given_back() -> None:
     jobs = engine.run(engine.claim("work", threaded.state.node, 5))
     threaded.state.draining.set()
     threaded.worker._fetcher._dispatch(jobs, time.monotonic())
-    threaded.start()
-    assert threaded.stop() == 0
-    assert threaded.state.figures.returned == 5
-    assert ready() == 5
-    assert results() == {}
+    with threaded:
+        assert threaded.stop() == 0
+    assert (threaded.state.figures.returned, ready(), results()) == (5, 5, {})
 
 
 @pytest.mark.slow

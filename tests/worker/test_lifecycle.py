@@ -144,11 +144,9 @@ def test_a_burst_goes_on_with_jobs_that_jobs_enqueue() -> None:
 
 def test_max_jobs_are_run_and_no_more() -> None:
     enqueue(*({} for _ in range(100)))
-    threaded = Threaded(max_jobs=30)
-    threaded.start()
-    assert threaded.join() is ExitCode.OK
-    assert len(results()) == 30
-    assert LiveJob.objects.filter(state=0).count() == 70
+    with Threaded(max_jobs=30) as threaded:
+        assert threaded.join() is ExitCode.OK
+    assert (len(results()), LiveJob.objects.filter(state=0).count()) == (30, 70)
 
 
 def test_the_worker_s_row_says_what_it_does_and_goes_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,11 +204,8 @@ def test_a_claim_whose_answer_was_lost_is_given_back(monkeypatch: pytest.MonkeyP
         return answer
 
     monkeypatch.setattr(link, "attempt", lose)
-    threaded.start()
-    try:
+    with threaded:
         eventually(lambda: len(results()) == 20, "all are done")
-    finally:
-        threaded.stop()
     assert len(lost) >= 5
     assert set(JobResult.objects.values_list("deliveries", flat=True)) == {1}, "what never started does not count"
 

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import signal
 import sys
 import threading
 from typing import Any
@@ -72,8 +71,7 @@ def test_every_line_is_json(work: str, start: Start) -> None:
     worker = start("--json-logs", "--handler", "tests.worker.handlers.NoisyHandler")
     worker.says("Uncaught exception")
     worker.says("Job failed for good")
-    worker.send(signal.SIGTERM)
-    assert worker.wait() == 0
+    worker.ends()
     found = objects(worker.text)
     assert all({"time", "level", "logger", "message"} <= line.keys() for line in found)
     (failed,) = [line for line in found if line["logger"] == "django_leasequeue.jobs"]

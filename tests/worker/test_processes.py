@@ -108,8 +108,7 @@ def test_a_child_that_dies_is_started_again_whatever_its_exit_code(
     supervisor.says("Worker started", 3)
     now = set(children_of(supervisor.pid))
     assert (len(now), len(now & before)) == (2, 1)
-    supervisor.send(signal.SIGTERM)
-    assert supervisor.wait() == 0
+    supervisor.ends()
 
 
 @pytest.mark.slow
@@ -128,8 +127,7 @@ def test_max_jobs_replace_a_process(start: Start, notes: Path) -> None:
     sleeping(notes, 40, 0.001)
     supervisor = start("--processes", "2", "--max-jobs", "5")
     eventually(lambda: len(results()) == 40, "all are done")
-    supervisor.send(signal.SIGTERM)
-    assert supervisor.wait() == 0
+    supervisor.ends()
     runs = Counter(pid for _, word, pid in lines(notes) if word == "end")
     assert len(runs) >= 8
     assert max(runs.values()) <= 5
@@ -154,8 +152,7 @@ def test_a_job_that_does_not_end_costs_its_process_and_nothing_else(
     enqueue({"file": str(notes)}, queue="later")
     eventually(lambda: JobResult.objects.count() == 3, "the next one is done")
     worker.says("Worker started", times=3 if arguments else 2)
-    worker.send(signal.SIGTERM)
-    assert worker.wait() == 0
+    worker.ends()
 
 
 @pytest.mark.slow
@@ -183,8 +180,7 @@ def test_postgresql_restarts_underneath(migrated_server: TemporaryServer, notes:
             again = engine.ConnectionExecutor(after)
             again.run(engine.enqueue("work", [engine.NewJob(job, key="last")]))
             eventually(lambda: count(after, "leasequeue_jobresult") == 601, "the last one is done")
-        worker.send(signal.SIGTERM)
-        assert worker.wait() == 0
+        worker.ends()
     assert "Part of the worker broke" not in worker.text
     assert len({key for key, word, _ in lines(notes) if word == "end"}) == 601
 
@@ -222,8 +218,7 @@ def test_health(start: Start, tmp_path: Path, processes: int) -> None:
         eventually(lambda: ask(port)[0] == 200, "it is well again")
     eventually(file.exists, "the file is there")
     assert json.loads(file.read_text())["node"]
-    worker.send(signal.SIGTERM)
-    assert worker.wait() == 0
+    worker.ends()
     assert not file.exists()
 
 

@@ -1,6 +1,5 @@
 """``runworker --reload``: the worker of development starts anew when the code changes."""
 
-import signal
 import time
 from pathlib import Path
 
@@ -68,8 +67,7 @@ def test_a_change_starts_it_anew_and_a_signal_ends_it(work: str, start: Start, c
     assert old not in children_of(worker.pid)
     enqueue("long", notes, do="wait")
     eventually(lambda: "long start" in notes.read_text(), "it runs")
-    worker.send(signal.SIGTERM)
-    assert worker.wait() == 0
+    worker.ends()
     assert worker.text.count("Worker stopped") == worker.text.count("Worker started") >= 2
     assert not Worker.objects.exists()
     assert JobResult.objects.filter(state=1).count() == 2
@@ -89,8 +87,7 @@ def test_code_that_is_broken_is_waited_for(work: str, start: Start, tmp_path: Pa
     worker.says("Worker started")
     change(broken, "this is no Python", worker, said, 1)
     change(broken, good, worker, "Worker started", 2)
-    worker.send(signal.SIGTERM)
-    assert worker.wait() == 0
+    worker.ends()
 
 
 @pytest.mark.slow

@@ -297,6 +297,6 @@ def test_a_worker_that_ends_well_leaves_no_journal(work: str, tmp_path: Path) ->
     enqueue(*({} for _ in range(20)))
     threaded = Threaded(burst=True)
     assert len(journals(tmp_path)) == 1
-    threaded.start()
-    threaded.join()
+    with threaded:
+        threaded.join()
     assert journals(tmp_path) == []
