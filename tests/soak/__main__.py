@@ -42,11 +42,9 @@ HELD = 30.0
 DRAIN, STALLED = 180.0, 60.0
 #: Arguments of the workers beside what all have.
 WORKERS = {
-    "worker1": ("--concurrency", "4"),
-    "worker2": ("--concurrency", "3", "--processes", "2"),
-    "worker3": ("--concurrency", "4"),
-    "worker4": ("--concurrency", "4"),
-}
+    "worker1": ("--concurrency", "4"), "worker2": ("--concurrency", "3", "--processes", "2"),
+    "worker3": ("--concurrency", "4"), "worker4": ("--concurrency", "4"),
+}  # fmt: skip
 
 
 class Soak:
@@ -325,18 +323,14 @@ def main() -> int:
     parser.add_argument("--keep-going", action="store_true", help="go on to the end when a promise is broken")
     parser.add_argument("--plan", action="store_true", help="print the plan, and do nothing")
     parser.add_argument(
-        "--only",
-        action="append",
-        metavar="FAULT",
+        "--only", action="append", metavar="FAULT",
         help="choose from these faults (default: from all; in less than"
         f" {plan.WORLD_MINUTES:g} minutes without failovers, steps of the clock, cancelled statements, paused queues)",
-    )
+    )  # fmt: skip
     parser.add_argument(
-        "--drain",
-        type=float,
-        default=DRAIN,
+        "--drain", type=float, default=DRAIN,
         help="seconds for what is left at the end, longer while it gets less (default 180)",
-    )
+    )  # fmt: skip
     given = parser.parse_args()
     if unknown := set(given.only or ()) - {fault.name for track in plan.GAPS for fault in track}:
         parser.error(f"no such fault: {', '.join(sorted(unknown))}; --plan --minutes 10 shows them")

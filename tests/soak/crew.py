@@ -47,13 +47,9 @@ class Member:
         """Start the process."""
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
-                self._command,
-                env=self._environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
+                self._command, env=self._environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
                 start_new_session=True,
-            )
+            )  # fmt: skip
         resource.prlimit(self.process.pid, resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
         self.starts += 1
 

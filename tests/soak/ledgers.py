@@ -93,12 +93,10 @@ class Ledgers:
             self.read_records += 1
             if item in reading.items or seq <= reading.last:
                 yield Broken(
-                    REPEATED,
-                    at,
-                    "",
+                    REPEATED, at, "",
                     f"{reader} got record {seq} of {topic} (item {item}) after {reading.last}"
                     f" (item {item} had number {reading.items.get(item)})",
-                )
+                )  # fmt: skip
             if item in dropped:
                 yield Broken(TAKEN_BACK, at, "", f"{reader} got item {item} of {topic}, which was rolled back")
             for other in self._readers - {reader}:

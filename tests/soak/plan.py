@@ -28,49 +28,28 @@ class Fault(NamedTuple):
 
 
 SERVER = (
-    Fault("postmaster killed", (0.2, 3.0)),
-    Fault("backend killed"),
-    Fault("stopped immediately", (0.2, 4.0)),
-    Fault("restarted"),
-    Fault("disk full", (3.0, 6.0)),
-    Fault("connections exhausted", (3.0, 7.0)),
-    Fault("statement timeout", (3.0, 6.0)),
-    Fault("backends terminated"),
-    Fault("tables locked", (1.0, 7.0)),
-    Fault("snapshot held", (6.0, 12.0)),
-    Fault("transaction held open", (3.0, 7.0)),
-    Fault("read only", (2.0, 5.0)),
-)
+    Fault("postmaster killed", (0.2, 3.0)), Fault("backend killed"), Fault("stopped immediately", (0.2, 4.0)),
+    Fault("restarted"), Fault("disk full", (3.0, 6.0)), Fault("connections exhausted", (3.0, 7.0)),
+    Fault("statement timeout", (3.0, 6.0)), Fault("backends terminated"), Fault("tables locked", (1.0, 7.0)),
+    Fault("snapshot held", (6.0, 12.0)), Fault("transaction held open", (3.0, 7.0)), Fault("read only", (2.0, 5.0)),
+)  # fmt: skip
 CREW = (
-    Fault("worker killed", (0.1, 2.0), WORKERS),
-    Fault("worker stopped", (4.5, 8.0), WORKERS),
-    Fault("worker hung", (6.0, 9.0), BEHIND_PROXY),
-    Fault("worker refused", (3.0, 8.0), BEHIND_PROXY),
-    Fault("worker cut", (0.0, 0.0), BEHIND_PROXY),
-    Fault("worker asked to end", (0.0, 0.0), WORKERS),
-    Fault("task: exit", (1.0, 2.0)),
-    Fault("task: crash", (1.0, 2.0)),
-    Fault("task: strike", (1.0, 2.0)),
-    Fault("task: memory", (1.0, 2.0)),
-    Fault("task: deaf", (0.0, 0.0), WORKERS),
-    Fault("web worker killed", (0.1, 2.0), WEB_WORKERS),
-    Fault("web worker stopped", (4.5, 8.0), WEB_WORKERS),
-    Fault("web worker hung", (6.0, 9.0), ("web1",)),
-    Fault("web worker refused", (3.0, 7.0), ("web1",)),
-    Fault("web worker cut", (0.0, 0.0), ("web1",)),
-    Fault("web server killed", (0.1, 2.0), (WEB_SERVER,)),
+    Fault("worker killed", (0.1, 2.0), WORKERS), Fault("worker stopped", (4.5, 8.0), WORKERS),
+    Fault("worker hung", (6.0, 9.0), BEHIND_PROXY), Fault("worker refused", (3.0, 8.0), BEHIND_PROXY),
+    Fault("worker cut", (0.0, 0.0), BEHIND_PROXY), Fault("worker asked to end", (0.0, 0.0), WORKERS),
+    Fault("task: exit", (1.0, 2.0)), Fault("task: crash", (1.0, 2.0)), Fault("task: strike", (1.0, 2.0)),
+    Fault("task: memory", (1.0, 2.0)), Fault("task: deaf", (0.0, 0.0), WORKERS),
+    Fault("web worker killed", (0.1, 2.0), WEB_WORKERS), Fault("web worker stopped", (4.5, 8.0), WEB_WORKERS),
+    Fault("web worker hung", (6.0, 9.0), ("web1",)), Fault("web worker refused", (3.0, 7.0), ("web1",)),
+    Fault("web worker cut", (0.0, 0.0), ("web1",)), Fault("web server killed", (0.1, 2.0), (WEB_SERVER,)),
     Fault("web server asked to end", (0.0, 0.0), (WEB_SERVER,)),
-)
+)  # fmt: skip
 #: What changes the world around the queue; a track of its own, so that the plans of the others stay as they are.
 WORLD = (
-    Fault("clean failover"),
-    Fault("lossy failover", (0.2, 1.5)),
-    Fault("clock forward"),
-    Fault("clock back"),
-    Fault("statements cancelled", (3.0, 5.0)),
-    Fault("queue paused", (2.0, 5.0)),
+    Fault("clean failover"), Fault("lossy failover", (0.2, 1.5)), Fault("clock forward"), Fault("clock back"),
+    Fault("statements cancelled", (3.0, 5.0)), Fault("queue paused", (2.0, 5.0)),
     Fault("second server away", (0.2, 5.0)),
-)
+)  # fmt: skip
 #: Seconds between two faults of a track: the server gets time to be seen to come back.
 GAPS: dict[tuple[Fault, ...], Length] = {SERVER: (4.5, 6.5), CREW: (1.0, 3.0), WORLD: (3.0, 5.0)}
 #: Shorter runs have no such track.

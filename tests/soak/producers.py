@@ -90,10 +90,8 @@ def main(seed: int, url: str) -> None:
     producers += [FlowProducer(place, seed, flow, FLOW_PAUSE) for place in (8, 9)]
     producers += [FlowProducer(10, seed, {"halts": 1}, HALT_PAUSE)]
     producers += [
-        Producer(14, seed, {"far": 1}),
-        Producer(11, seed, {"wait": 1}),
-        Producer(12, seed, {"tardy": 1}, TARDY_PAUSE),
-    ]
+        Producer(14, seed, {"far": 1}), Producer(11, seed, {"wait": 1}), Producer(12, seed, {"tardy": 1}, TARDY_PAUSE),
+    ]  # fmt: skip
     producers += [DurableProducer(13, seed, {"durables": 1, "emits": 2})]
     with Client(url) as client:
         for producer in producers:

@@ -10,16 +10,9 @@ from .evidence import SECOND
 from .oracle import Oracle, Row
 
 HEAD = (
-    "fault",
-    "count",
-    "lost",
-    "run twice, and why",
-    "started late",
-    "overlaps without `lost`",
-    "more than a limit allows",
-    "out of turn",
-    "first job afterwards: p50, max",
-)
+    "fault", "count", "lost", "run twice, and why", "started late", "overlaps without `lost`",
+    "more than a limit allows", "out of turn", "first job afterwards: p50, max",
+)  # fmt: skip
 
 
 def table(oracle: Oracle, names: list[str], without: dict[str, str]) -> str:
@@ -31,17 +24,12 @@ def table(oracle: Oracle, names: list[str], without: dict[str, str]) -> str:
     every = list(oracle.rows.values())
     rows.append(
         (
-            "all",
-            str(sum(row.count for row in every)),
-            str(sum(row.lost for row in every)),
-            str(sum(row.again.total() for row in every)),
-            str(sum(row.late for row in every)),
-            str(sum(row.overlaps for row in every)),
-            str(sum(row.crowded for row in every)),
-            str(sum(row.early for row in every)),
-            _times([took for row in every for took in row.recoveries]),
+            "all", str(sum(row.count for row in every)), str(sum(row.lost for row in every)),
+            str(sum(row.again.total() for row in every)), str(sum(row.late for row in every)),
+            str(sum(row.overlaps for row in every)), str(sum(row.crowded for row in every)),
+            str(sum(row.early for row in every)), _times([took for row in every for took in row.recoveries]),
         )
-    )
+    )  # fmt: skip
     lines = [HEAD, tuple("---" for _ in HEAD), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
@@ -50,16 +38,10 @@ def _line(name: str, row: Row) -> tuple[str, ...]:
     total = row.again.total()
     why = ", ".join(f"{count} {reason}" for reason, count in row.again.most_common())
     return (
-        name or "(none)",
-        str(row.count),
-        str(row.lost),
-        f"{total}: {why}" if total else "0",
-        str(row.late),
-        str(row.overlaps),
-        str(row.crowded),
-        str(row.early),
+        name or "(none)", str(row.count), str(row.lost), f"{total}: {why}" if total else "0", str(row.late),
+        str(row.overlaps), str(row.crowded), str(row.early),
         _times(row.recoveries) + (f"; {row.busy} times all were busy with suspects" if row.busy else ""),
-    )
+    )  # fmt: skip
 
 
 def _times(recoveries: list[int]) -> str:

@@ -176,11 +176,9 @@ class Judge:
         first = runs[0]
         if job.undone and not job.committed:
             yield Broken(
-                ROLLED_BACK,
-                first.start,
-                self._incidents.explain(job.tried, first.start),
+                ROLLED_BACK, first.start, self._incidents.explain(job.tried, first.start),
                 f"job {number} was rolled back, and {said(first)}",
-            )
+            )  # fmt: skip
         elif not job.tried and not job.committed:
             yield Broken(UNKNOWN, first.start, "", f"nobody enqueued job {number}, and {said(first)}")
         # One that was lost with its server is enqueued again, where the producer did not hear of it.
@@ -188,11 +186,9 @@ class Judge:
         if (job.mode == "keyed" or job.mode in FLOW) and len(seqs) > 1:
             numbers = ", ".join(sorted(map(str, seqs)))
             yield Broken(
-                TWICE_QUEUED,
-                runs[-1].start,
-                self._incidents.explain(first.start, runs[-1].start),
+                TWICE_QUEUED, runs[-1].start, self._incidents.explain(first.start, runs[-1].start),
                 f"job {number} ({job.mode}) was enqueued as {numbers}",
-            )
+            )  # fmt: skip
 
     def _late(self, number: int, run: Run, runs: list[Run]) -> Broken | None:
         deadline = self._leases.deadline(run, run.start)

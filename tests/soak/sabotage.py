@@ -161,16 +161,8 @@ def run(sabotage: Sabotage, copy: Path, seed: int) -> Verdict:
         file = copy / PACKAGE / patch.file
         file.write_text(file.read_text().replace(patch.old, patch.new))
     command = [
-        sys.executable,
-        "-m",
-        "tests.soak",
-        "--seed",
-        str(seed),
-        "--minutes",
-        str(MINUTES),
-        "--drain",
-        str(DRAIN),
-    ]
+        sys.executable, "-m", "tests.soak", "--seed", str(seed), "--minutes", str(MINUTES), "--drain", str(DRAIN),
+    ]  # fmt: skip
     for fault in sabotage.faults:
         command += ["--only", fault]
     begin = time.monotonic()

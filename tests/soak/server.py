@@ -104,19 +104,8 @@ class Node(Server):
         if account:
             os.chown(self.data_dir, account.uid, account.gid)
         options = [
-            "-h",
-            primary.host,
-            "-p",
-            str(PORT),
-            "-U",
-            SUPERUSER,
-            "-D",
-            str(self.data_dir),
-            "-R",
-            "-N",
-            "-c",
-            "fast",
-        ]
+            "-h", primary.host, "-p", str(PORT), "-U", SUPERUSER, "-D", str(self.data_dir), "-R", "-N", "-c", "fast",
+        ]  # fmt: skip
         done = run([self.bin_dir / "pg_basebackup", *options], account, 120)
         if done.returncode:
             raise OSError(f"pg_basebackup: {done.stdout.strip()}")

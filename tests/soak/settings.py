@@ -15,13 +15,9 @@ ALLOWED_HOSTS = ["*"]
 DELIVERIES = 10
 
 _TASKS = {
-    "preset": "django",
-    "lease_ms": LEASE_MS,
-    "max_deliveries": DELIVERIES,
-    "backoff": "fixed",
-    "backoff_base_ms": 200,
+    "preset": "django", "lease_ms": LEASE_MS, "max_deliveries": DELIVERIES, "backoff": "fixed", "backoff_base_ms": 200,
     "result_ttl_ms": 120_000,
-}
+}  # fmt: skip
 _LOG = {"preset": "topics", "type": "log"}
 
 LEASEQUEUE = {
@@ -58,13 +54,11 @@ LEASEQUEUE = {
 DATABASES = {**DATABASES, FAR: database_from_url(os.environ["SOAK_FAR_URL"])}
 
 LOGGING = {
-    "version": 1,
-    "disable_existing_loggers": False,
+    "version": 1, "disable_existing_loggers": False,
     "formatters": {"timed": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"}},
     "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "timed"}},
-    "root": {"handlers": ["console"], "level": "WARNING"},
-    "loggers": {"django_leasequeue": {"level": "INFO"}},
-}
+    "root": {"handlers": ["console"], "level": "WARNING"}, "loggers": {"django_leasequeue": {"level": "INFO"}},
+}  # fmt: skip
 
 
 def route(project: str, queue: str) -> str:

@@ -72,17 +72,9 @@ def started(job: LeasedJob) -> int:
     """Write down that a job starts; return the soak's number of it."""
     number: int = job.data["args"][0]
     witness().say(
-        "start",
-        number,
-        job.seq,
-        job.deliveries,
-        job.token,
-        monotonic(job.claimed_at, job.queue),
-        lease(job.deadline, job.queue)[1],
-        threading.get_native_id(),
-        job.queue,
-        bool(job.flags & JobFlag.SUSPECT),
-    )
+        "start", number, job.seq, job.deliveries, job.token, monotonic(job.claimed_at, job.queue),
+        lease(job.deadline, job.queue)[1], threading.get_native_id(), job.queue, bool(job.flags & JobFlag.SUSPECT),
+    )  # fmt: skip
     return number
 
 

@@ -45,17 +45,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory, test_database_url: str) -> I
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         session = lake.session(
-            "tests",
-            master="local[2,3]",
-            memory="512m",
-            niceness=NICENESS,
+            "tests", master="local[2,3]", memory="512m", niceness=NICENESS,
             conf={
-                "spark.sql.shuffle.partitions": "1",
-                "spark.local.dir": str(tmp_path_factory.mktemp("spark")),
+                "spark.sql.shuffle.partitions": "1", "spark.local.dir": str(tmp_path_factory.mktemp("spark")),
                 "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
                 "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -Dderby.system.home=/nonexistent",
             },
-        )
+        )  # fmt: skip
     yield session
     session.stop()
 

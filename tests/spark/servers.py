@@ -23,12 +23,9 @@ _CONNECT = "org.apache.spark.sql.connect.service.SparkConnectServer"
 def environment(**more: str) -> dict[str, str]:
     """What a process of Spark's needs, and nothing that leads to this checkout or its settings."""
     return {
-        "PATH": os.environ["PATH"],
-        "SPARK_HOME": str(SPARK_HOME),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        **({"JAVA_HOME": home} if (home := java()) else {}),
-        **more,
-    }
+        "PATH": os.environ["PATH"], "SPARK_HOME": str(SPARK_HOME), "SPARK_LOCAL_IP": "127.0.0.1",
+        **({"JAVA_HOME": home} if (home := java()) else {}), **more,
+    }  # fmt: skip
 
 
 def words(values: dict[str, str]) -> list[str]:
@@ -62,14 +59,10 @@ def connect_server(cwd: Path, env: dict[str, str], master: str, conf: dict[str, 
     port = free_port()
     (cwd / "pyspark").symlink_to(SPARK_HOME)  # compiled, unlike Spark's zip of it
     values = {
-        "spark.connect.grpc.binding.address": "127.0.0.1",
-        "spark.connect.grpc.binding.port": str(port),
-        "spark.local.dir": str(cwd),
-        "spark.sql.shuffle.partitions": "1",
-        "spark.sql.warehouse.dir": str(cwd / "warehouse"),
-        "spark.ui.enabled": "false",
-        **(conf or {}),
-    }
+        "spark.connect.grpc.binding.address": "127.0.0.1", "spark.connect.grpc.binding.port": str(port),
+        "spark.local.dir": str(cwd), "spark.sql.shuffle.partitions": "1",
+        "spark.sql.warehouse.dir": str(cwd / "warehouse"), "spark.ui.enabled": "false", **(conf or {}),
+    }  # fmt: skip
     command = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", master, "--driver-memory", "512m"]
     with started([*command, "--class", _CONNECT, *words(values)], cwd / "connect.log", env, cwd, port):
         yield f"sc://127.0.0.1:{port}"

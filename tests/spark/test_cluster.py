@@ -36,13 +36,9 @@ PACKAGES = ("numpy", "psycopg", "psycopg-binary", "pyarrow", "typing-extensions"
 #: Processes of a few seconds.
 JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 CONF = {
-    "spark.driver.extraJavaOptions": JAVA,
-    "spark.executor.extraJavaOptions": JAVA,
-    "spark.executor.memory": "512m",
-    "spark.log.level": "WARN",
-    "spark.sql.shuffle.partitions": "1",
-    "spark.ui.enabled": "false",
-}
+    "spark.driver.extraJavaOptions": JAVA, "spark.executor.extraJavaOptions": JAVA, "spark.executor.memory": "512m",
+    "spark.log.level": "WARN", "spark.sql.shuffle.partitions": "1", "spark.ui.enabled": "false",
+}  # fmt: skip
 _READ = """
 import json, sys
 from pyspark.sql import SparkSession

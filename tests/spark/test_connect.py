@@ -65,10 +65,7 @@ def test_the_pipeline_and_the_sink_through_a_server(
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3_000:]
     assert json.loads(done.stdout.splitlines()[-1]) == {
-        "class": "pyspark.sql.connect.session",
-        "events": [before, 0],
-        "days": [1, 0],
-        "gold": [10, 8, 1],
+        "class": "pyspark.sql.connect.session", "events": [before, 0], "days": [1, 0], "gold": [10, 8, 1],
         "zone": "UTC",
-    }
+    }  # fmt: skip
     assert StoredJob.objects.filter(queue__name="back").count() == 20

@@ -384,14 +384,11 @@ def test_quality(both: Both, spark: SparkSession) -> None:
         (6, "completed", 1, noon, noon),
     ]
     wrong_attempts = [
-        *[(1, 1, "a", noon, noon, later, 1.0, 1.0)] * 2,
-        (1, 2, "a", noon, noon, None, None, None),
-        (2, 1, "a", noon, later, noon, None, None),
-        (3, 1, "a", later, noon, later, 1.0, 1.0),
-        (4, 1, None, noon, noon, later, 1.0, 1.0),
-        (5, 1, "a", noon, noon, later, 2.1, 1.0),
+        *[(1, 1, "a", noon, noon, later, 1.0, 1.0)] * 2, (1, 2, "a", noon, noon, None, None, None),
+        (2, 1, "a", noon, later, noon, None, None), (3, 1, "a", later, noon, later, 1.0, 1.0),
+        (4, 1, None, noon, noon, later, 1.0, 1.0), (5, 1, "a", noon, noon, later, 2.1, 1.0),
         (6, 1, "a", noon, noon, later, 1.9, 1.0),
-    ]
+    ]  # fmt: skip
     made = metrics.quality(
         spark.createDataFrame(
             wrong_attempts,
@@ -403,13 +400,9 @@ def test_quality(both: Both, spark: SparkSession) -> None:
         ),
     )
     assert {row.check: (row.rows, row.violations) for row in made.collect()} == {
-        "a job has one row": (8, 2),
-        "a job ends after it was enqueued": (8, 1),
-        "a job that is over has an end": (8, 2),
-        "a completed job was claimed": (8, 1),
-        "an attempt has one row": (8, 1),
-        "an attempt ends after its claim": (8, 1),
-        "an attempt is claimed after its job was enqueued": (8, 1),
-        "an attempt has a node": (8, 1),
+        "a job has one row": (8, 2), "a job ends after it was enqueued": (8, 1),
+        "a job that is over has an end": (8, 2), "a completed job was claimed": (8, 1),
+        "an attempt has one row": (8, 1), "an attempt ends after its claim": (8, 1),
+        "an attempt is claimed after its job was enqueued": (8, 1), "an attempt has a node": (8, 1),
         "a handler runs no longer than its lease is held": (8, 1),
-    }
+    }  # fmt: skip

@@ -151,10 +151,8 @@ def test_the_illness_of_a_node_that_was_mended_is_over(spark: SparkSession) -> N
             history.job(second, ("well", second + 1, second + 2, "acked"))
     (ill,) = metrics.node_health(metrics.attempts(history.frame(spark))).where("verdict = 'sick'").collect()
     assert (ill.node, ill.ill_since, ill.ill_until) == (
-        "ill",
-        at(4 * 3_600 + 1).replace(tzinfo=None),
-        at(6 * 3_600 + 29).replace(tzinfo=None),
-    )
+        "ill", at(4 * 3_600 + 1).replace(tzinfo=None), at(6 * 3_600 + 29).replace(tzinfo=None),
+    )  # fmt: skip
 
 
 def test_leases_that_one_node_lets_expire_are_not_the_queues_fault(spark: SparkSession) -> None:
@@ -164,10 +162,8 @@ def test_leases_that_one_node_lets_expire_are_not_the_queues_fault(spark: SparkS
         history.job(0, ("b", 1, 31 if number < 5 else 11, "expired" if number < 5 else "acked"))
     found = metrics.lease_advice(metrics.attempts(history.frame(spark))).orderBy(f.col("node").asc_nulls_first())
     assert rows(found, "node", "nodes", "expired", "advice") == [
-        (None, 2, 5, "node"),
-        ("a", 1, 0, "keep"),
-        ("b", 1, 5, "abandoned"),
-    ]
+        (None, 2, 5, "node"), ("a", 1, 0, "keep"), ("b", 1, 5, "abandoned"),
+    ]  # fmt: skip
 
 
 def test_an_empty_log_has_empty_tables(spark: SparkSession) -> None:

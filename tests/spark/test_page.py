@@ -90,8 +90,7 @@ def tables() -> dict[str, list[dict[str, Any]]]:
         "span": [{"first_at": HOUR - timedelta(days=16), "newest_at": NOW - timedelta(minutes=20)}],
         "throughput": counts,
         "backlog": [
-            place("mail", hour=HOUR - timedelta(hours=3), level=0),
-            place("mail", hour=HOUR, level=700),
+            place("mail", hour=HOUR - timedelta(hours=3), level=0), place("mail", hour=HOUR, level=700),
             place("images", hour=HOUR - timedelta(hours=2), level=0),
         ],
         "queue_latency": [
@@ -112,8 +111,7 @@ def tables() -> dict[str, list[dict[str, Any]]]:
             place("mail", node=None, n=1_000, lease=30.0, p99=28.0, near=90, expired=12, extended=0)
             | {"advice": "longer", "suggested": 84.0}
         ],
-        "workflows": [],
-        "critical_paths": [],
+        "workflows": [], "critical_paths": [],
         "objectives": [place("mail", wanted_wait=5.0, n=900, in_time=886, share=0.984, budget_left=-0.6)],
         "time_split": [place("mail", n=10, total=100.0, delay=50.0, ready=5.0, retry_wait=5.0, run=40.0)],
         "retry_cost": [place("mail", task="send", outcome="failed", error_type="E", n=3, seconds=90.0, share=0.2)],
@@ -128,19 +126,17 @@ def tables() -> dict[str, list[dict[str, Any]]]:
         "quality": [{"check": "a job has one row", "rows": 9, "violations": 0}],
         "capacity": [place("mail", hour_of_week=hour, arrivals=float(hour)) for hour in range(168)],
         "forecast": [*forecast, place("images", hour_of_week=3, expected=1.0, run=1.0, workers=1, wanted_wait=5.0)],
-    }
+    }  # fmt: skip
 
 
 def test_the_first_thing_is_what_to_do() -> None:
     links = Links("https://ops/admin/workers/", "https://ops/admin/dead/")
     page = Page(html(tables(), links=links, now=NOW))
     assert [item.split(":")[0] for item in page.items[:5]] == [
-        "Stop web 1/a",
-        "Mend resize of images, then redrive 10 dead jobs",
-        "Give mail more workers",
+        "Stop web 1/a", "Mend resize of images, then redrive 10 dead jobs", "Give mail more workers",
         "Plan at least 5 concurrent jobs for mail (Thursday 14",
         "Lengthen the leases of mail from 30 seconds to 84 seconds",
-    ]
+    ]  # fmt: skip
     assert "sick since Tuesday 12 March 2030, 09:05 UTC (2 days 2 hours)" in page.items[0]
     assert "33 %" in page.items[0]
     assert "4 were there in the last week" in page.items[3]
@@ -295,18 +291,15 @@ def test_the_path_of_a_slow_workflow_says_what_would_help() -> None:
     late = {
         **tables(),
         "workflows": [
-            workflow(1, "nightly", 5_000, 4_800, 1_000),
-            workflow(2, "nightly", 10, 5, 10),
-            workflow(3, "", 10, 5, 600),
+            workflow(1, "nightly", 5_000, 4_800, 1_000), workflow(2, "nightly", 10, 5, 10), workflow(3, "", 10, 5, 600),
             workflow(4, "held", 700, 5, 100),
         ],
         "critical_paths": [
             step(1, 3, "resize", "images", (4_800.0, 4_700.0, 400.0)),
-            step(1, 2, "split", "mail", (100.0, 90.0, 500.0)),
-            step(3, 1, "", "mail", (10.0, 5.0, 600.0)),
+            step(1, 2, "split", "mail", (100.0, 90.0, 500.0)), step(3, 1, "", "mail", (10.0, 5.0, 600.0)),
             step(4, 1, "call", "mail", (700.0, 5.0, 100.0)),
         ],
-    }
+    }  # fmt: skip
     page = Page(html(late, now=NOW))
     (action,) = [item for item in page.items if "workflow" in item]
     assert action.startswith(
@@ -359,12 +352,8 @@ def test_words() -> None:
     words = {0.25: "0.25 seconds", 42: "42 seconds", 90: "90 seconds", 3_600: "1 hour", 90_000: "1 day 1 hour"}
     assert {seconds: lasted(seconds) for seconds in words} == words
     changes = {
-        (5, 0): "new",
-        (0, 5): "-",
-        (1, 1): "as before",
-        (3, 4): "-25 %",
-        (9, 3): "3.0 times",
+        (5, 0): "new", (0, 5): "-", (1, 1): "as before", (3, 4): "-25 %", (9, 3): "3.0 times",
         (900, 1): "over 100 times",
-    }
+    }  # fmt: skip
     assert {pair: change(*pair) for pair in changes} == changes
     assert DAYS[NOW.weekday()] == "Thursday"

@@ -164,15 +164,12 @@ def test_a_replayed_stream_batch_adds_nothing(source: Source, tmp_path: Path) ->
     [
         ("select 1 as n", {"queue": None}, "Name the queue"),
         ("select 1 as n", {"queue": "missing"}, "There is no queue 'missing'"),
-        ("select '1' as priority", {}, "must be"),
-        ("select 1 as n, '{}' as data", {}, "would be lost"),
-        ("select 1 as n", {"visible": "parts"}, "needs a column 'key'"),
-        ("select '' as key", {}, "1 to 1024 bytes"),
-        ("select 'no json' as data", {}, "json"),
-        ("select 1 as n", {"replay": "jobs"}, "source_seq"),
+        ("select '1' as priority", {}, "must be"), ("select 1 as n, '{}' as data", {}, "would be lost"),
+        ("select 1 as n", {"visible": "parts"}, "needs a column 'key'"), ("select '' as key", {}, "1 to 1024 bytes"),
+        ("select 'no json' as data", {}, "json"), ("select 1 as n", {"replay": "jobs"}, "source_seq"),
         ("select unbase64('AAAA') as b", {}, "binary column"),
     ],
-)
+)  # fmt: skip
 def test_bad_input_says_what_to_do_and_adds_nothing(
     source: Source, sql: str, options: dict[str, Any], message: str
 ) -> None:

@@ -64,21 +64,15 @@ def test_a_row_of_the_log_is_an_event_a_job(source: Source, database: psycopg.Co
     rows = source.read(schema="id bigint, seq bigint, deliveries int, waited int, ran int").orderBy("id").collect()
 
     assert [tuple(row) for row in rows] == [
-        (7_168, 4, 3, 10, None),
-        (7_169, 9, 1, 20, None),
-        (8_192, 9, 1, None, None),
-        (8_193, 4, 1, None, 5),
-        (9_216, 4, None, None, None),
-        (9_217, 9, None, None, None),
-    ]
+        (7_168, 4, 3, 10, None), (7_169, 9, 1, 20, None), (8_192, 9, 1, None, None), (8_193, 4, 1, None, 5),
+        (9_216, 4, None, None, None), (9_217, 9, None, None, None),
+    ]  # fmt: skip
     view = database.execute("SELECT id, seq, deliveries, waited, ran FROM leasequeue_jobevent ORDER BY id").fetchall()
     assert view == [tuple(row) for row in rows]
     stored = source.read(batches=True).orderBy("id").collect()
     assert [(row.id, row.seqs, row.deliveries, row.waited, row.ran) for row in stored] == [
-        (7, [4, 9], [3, 1], [10, 20], None),
-        (8, [9, 4], None, None, [None, 5]),
-        (9, [4, 9], None, None, None),
-    ]
+        (7, [4, 9], [3, 1], [10, 20], None), (8, [9, 4], None, None, [None, 5]), (9, [4, 9], None, None, None),
+    ]  # fmt: skip
 
 
 def test_jobs_and_results_with_binary_payloads(source: Source) -> None:
@@ -160,18 +154,11 @@ def test_an_open_transaction_ends_the_read_before_it(
 @pytest.mark.parametrize(
     ("condition", "seqs"),
     [
-        ("seq = 2", [2]),
-        ("seq in (1, 3, 9)", [1, 3]),
-        ("not (seq = 2)", [1, 3]),
-        ("node = 'it''s %s {x}'", [1]),
-        ("node is null", [3]),
-        ("node is not null and seq > 1", [2]),
-        ("event = 'claimed'", [2]),
-        ("node like 'it%'", [1]),
-        ("node > 'a'", [1, 2]),
-        ("occurred_at >= timestamp '2030-01-01 12:00:01Z'", [2, 3]),
+        ("seq = 2", [2]), ("seq in (1, 3, 9)", [1, 3]), ("not (seq = 2)", [1, 3]), ("node = 'it''s %s {x}'", [1]),
+        ("node is null", [3]), ("node is not null and seq > 1", [2]), ("event = 'claimed'", [2]),
+        ("node like 'it%'", [1]), ("node > 'a'", [1, 2]), ("occurred_at >= timestamp '2030-01-01 12:00:01Z'", [2, 3]),
     ],
-)
+)  # fmt: skip
 def test_filters_mean_the_same_pushed_down_or_not(
     source: Source, database: psycopg.Connection[Any], condition: str, seqs: list[int]
 ) -> None:
@@ -191,11 +178,9 @@ def test_filters_and_columns_are_in_the_statement_and_the_plan(
     event(database)
     schema = "seq bigint, queue string, kind smallint, occurred_at timestamp"
     asked = [
-        EqualTo(("queue",), "work"),
-        In(("kind",), (2, 5)),
-        GreaterThanOrEqual(("occurred_at",), at(0)),
+        EqualTo(("queue",), "work"), In(("kind",), (2, 5)), GreaterThanOrEqual(("occurred_at",), at(0)),
         EqualTo(("deliveries",), 1),
-    ]
+    ]  # fmt: skip
     reader = LeaseQueueDataSource({**source.options, "pushdown": "true"}).reader(StructType.fromDDL(schema))
     assert list(reader.pushFilters(asked)) == asked[3:]
     (piece, *_) = reader.partitions()

@@ -153,10 +153,8 @@ def test_a_letter_whose_key_is_taken_stays_where_it_is(writer: Writer) -> None:
     writer.write("source_seq bigint,key string,data string", *rows, replay="jobs", writeId="w")
 
     assert {job.key: job.data for job in StoredJob.objects.filter(queue__name="work")} == {
-        "k0": 0,
-        "k1": "there",
-        "k2": 2,
-    }
+        "k0": 0, "k1": "there", "k2": 2,
+    }  # fmt: skip
     left = LiveJob.objects.get(queue__name="dead")
     assert (left.seq, left.key, left.state) == (seqs[1], "k1", JobState.DEAD)
     assert LakeWrite.objects.get().enqueued == 2

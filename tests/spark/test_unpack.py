@@ -23,13 +23,10 @@ ARRAYS: tuple[dict[str, Any], ...] = (
     {"seqs": [5, 2**62, 4], "deliveries": [1, None, 3], "waited": [None, 0, 2**31 - 1], "ran": [7, None, None]},
     {"seqs": [8, 9], "deliveries": [None, None], "ran": [0, -1], "node": "", "name": "ünïcode 😀", "claim": 2**62},
     {
-        "seqs": list(range(1, 1001)),
-        "waited": list(range(1000)),
-        "deadline": at(30.000001),
-        "queue": "q",
+        "seqs": list(range(1, 1001)), "waited": list(range(1000)), "deadline": at(30.000001), "queue": "q",
         "project": "p",
     },
-)
+)  # fmt: skip
 LINKS = (
     ([1], {"parents": [[]]}),
     ([2, 3], {"parents": [[], [1, 2**62]], "labels": ['ünïcode "quoted" \\ / 😀\n', ""]}),

@@ -64,10 +64,8 @@ class TestFromTheLog:
 
     def test_tags_are_those_of_the_enqueue(self, source: Source) -> None:
         jobs = [
-            NewJob(1, name="a", tags={"customer": 7, "eu": True}),
-            NewJob(2, name="a"),
-            NewJob(3, name="a", tags={}),
-        ]
+            NewJob(1, name="a", tags={"customer": 7, "eu": True}), NewJob(2, name="a"), NewJob(3, name="a", tags={}),
+        ]  # fmt: skip
         seqs = [answer.seq for answer in engine.run(engine.enqueue("work", jobs))]
         claim(10)
         found = {row.seq: row.tags for row in metrics.jobs(source.read()).collect()}

@@ -224,16 +224,11 @@ def _newest(place: Path) -> int:
 
 def table(counts: Counter[str], found: Compared) -> str:
     rows = [
-        *sorted(counts.items()),
-        ("events in the log", found.in_log),
-        ("events in the lake", found.in_lake),
-        ("missing", found.missing),
-        ("twice", found.twice),
-        ("not as they are in the log", found.other),
-        ("files of killed drivers that count for nothing", found.left),
-        ("jobs in silver", found.jobs),
+        *sorted(counts.items()), ("events in the log", found.in_log), ("events in the lake", found.in_lake),
+        ("missing", found.missing), ("twice", found.twice), ("not as they are in the log", found.other),
+        ("files of killed drivers that count for nothing", found.left), ("jobs in silver", found.jobs),
         ("of them missing, twice or in another state than their events say", found.wrong_jobs),
-    ]
+    ]  # fmt: skip
     return "\n".join(["| | |", "|---|---|", *(f"| {name} | {count:,} |" for name, count in rows)])
 
 

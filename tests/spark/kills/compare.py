@@ -96,15 +96,13 @@ def compare(lake: Path, url: str, scratch: Path) -> Compared:
         columns = ", ".join(_COLUMNS)
         in_lake = count("SELECT count(*) FROM bronze")
         return Compared(
-            in_log=count("SELECT count(*) FROM log"),
-            in_lake=in_lake,
+            in_log=count("SELECT count(*) FROM log"), in_lake=in_lake,
             missing=count("SELECT count(*) FROM log ANTI JOIN bronze USING (id)"),
             twice=in_lake - count("SELECT count(DISTINCT id) FROM bronze"),
             other=count(f"SELECT count(*) FROM (SELECT {columns} FROM bronze EXCEPT SELECT {columns} FROM log)"),
-            jobs=count("SELECT count(*) FROM jobs"),
-            wrong_jobs=sum(_one(database, _JOBS)),
+            jobs=count("SELECT count(*) FROM jobs"), wrong_jobs=sum(_one(database, _JOBS)),
             left=sum(1 for name in (lake / "bronze").rglob("*.parquet") if "_temporary" not in name.parts) - len(named),
-        )
+        )  # fmt: skip
 
 
 def listed(part: Path) -> list[str]:

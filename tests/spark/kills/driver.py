@@ -28,15 +28,12 @@ def main(path: str, way: str, classes: str, format: str) -> None:
     """Stream (``bronze``) or run the pipeline (``all``) until somebody ends this; ``once``: bronze and silver, once."""
     source = {name: str(value) for name, value in conninfo.conninfo_to_dict(os.environ["DATABASE_URL"]).items()}
     session = spark.session(
-        CONSUMER,
-        master="local[1]",
-        memory="512m",
-        niceness=0,
+        CONSUMER, master="local[1]", memory="512m", niceness=0,
         conf={
             "spark.sql.shuffle.partitions": "1",
             "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {classes}",
         },
-    )
+    )  # fmt: skip
     lake = Lake(session, path, format)
     print(BEGINS, flush=True)
     over = False
