@@ -1,11 +1,14 @@
 """A client that speaks to the views in this process and holds every answer against the OpenAPI document."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from django.test import Client
 
 from tests.http import contract
+
+Ask = Callable[..., tuple[int, dict[str, Any]]]
 
 
 class Answer:

@@ -3,10 +3,13 @@ from itertools import count
 from typing import Any
 
 import pytest
+from django.test import Client
 from pytest_django import DjangoDbBlocker
 
 from django_leasequeue.conf import process
-from tests.http.client import Api
+from django_leasequeue.http.access import create_key
+from tests.http import contract
+from tests.http.client import Api, Ask
 from tests.http.servers import Server, serving
 from tests.support.databases import empty_tables
 from tests.support.environment import child_environment
@@ -66,3 +69,20 @@ def emptied(servers: list[Server], django_db_blocker: DjangoDbBlocker) -> Iterat
     yield
     with django_db_blocker.unblock():
         empty_tables("default")
+
+
+@pytest.fixture
+def ask(settings: Any) -> Ask:
+    """A function that gets an address with a new key and holds the answer against the contract."""
+    settings.LEASEQUEUE = {"API": {"ACCESS": "keys", "KEY_CACHE_SECONDS": 0}}
+
+    def get(
+        path: str, query: Any = None, *, method: str = "get", scopes: tuple[str, ...] = ("read",), **rights: Any
+    ) -> tuple[int, dict[str, Any]]:
+        headers = {"authorization": f"Bearer {create_key('test', list(scopes), **rights)[1]}"}
+        how: dict[str, Any] = {} if method == "get" else {"content_type": "application/json"}
+        answer = getattr(Client(), method)(f"/v0/{path}", query, headers=headers, **how)
+        contract.check(method, f"/v0/{path}", answer.status_code, answer.json(), contract.TRIAGE)
+        return answer.status_code, answer.json()
+
+    return get

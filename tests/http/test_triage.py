@@ -1,6 +1,5 @@
 """Dead letters, workflows and limits over HTTP, with the keys and scopes of the other doors."""
 
-from collections.abc import Callable
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -14,28 +13,9 @@ from django_leasequeue.models import OperatorAction
 from tests.admin.letters import bury, failure, graves
 from tests.engine.helpers import NODE, claim
 from tests.http import contract
+from tests.http.client import Ask
 
 pytestmark = pytest.mark.django_db
-
-
-Ask = Callable[..., tuple[int, dict[str, Any]]]
-
-
-@pytest.fixture
-def ask(settings: Any) -> Ask:
-    """A function that gets an address with a new key and holds the answer against the contract."""
-    settings.LEASEQUEUE = {"API": {"ACCESS": "keys", "KEY_CACHE_SECONDS": 0}}
-
-    def get(
-        path: str, query: Any = None, *, method: str = "get", scopes: tuple[str, ...] = ("read",), **rights: Any
-    ) -> tuple[int, dict[str, Any]]:
-        headers = {"authorization": f"Bearer {create_key('test', list(scopes), **rights)[1]}"}
-        how: dict[str, Any] = {} if method == "get" else {"content_type": "application/json"}
-        answer = getattr(Client(), method)(f"/v0/{path}", query, headers=headers, **how)
-        contract.check(method, f"/v0/{path}", answer.status_code, answer.json(), contract.TRIAGE)
-        return answer.status_code, answer.json()
-
-    return get
 
 
 def test_groups(ask: Ask) -> None:

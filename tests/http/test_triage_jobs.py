@@ -9,14 +9,9 @@ from django_leasequeue.engine import Failure, NewJob, Release
 from django_leasequeue.models import Job
 from tests.admin.letters import graves
 from tests.engine.helpers import NODE, claim, enqueue, seqs
-from tests.http.asking import Ask, asking
+from tests.http.client import Ask
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def ask(settings: Any) -> Ask:
-    return asking(settings, "/v0/")
 
 
 def put(queue: str, *tags: dict[str, Any] | None, project: str = "") -> list[int]:
