@@ -152,7 +152,8 @@ class Sink:
             executor = ConnectionExecutor(connection)
             taken = []
             if self.replay != "none":
-                taken = executor.run(lock_replayed(self.replay, names, low, high, project=self.project))
+                results = self.replay == "results"
+                taken = executor.run(lock_replayed(names, low, high, results=results, project=self.project))
             self._check_queues(connection, names)
             added = self._enqueue(connection, names, low, high)
             executor.run(remove_replayed(taken))

@@ -20,6 +20,7 @@ DEATH_PLACES = ((DEAD, "morgue"), (LETTERS, "letters"), (PARKED, "parked"))
 #: Since when half of the log's rows were written.
 HOUR = NOW - timedelta(hours=1)
 PART = "{00000000-0000-0000-0000-000000000007}"
+REPLAY = {"parts": PART, "low": 0, "high": 10**6, "project": ""}
 
 CASES = [
     Case("dead_queues", {"project": None, "queue": None, "prefixes": "{}", "size": 50}, 312),
@@ -106,10 +107,8 @@ CASES = [
     Case("stage_jobs", {"parts": PART, "low": 0, "high": 10**6, "ids": None}, 100),
     Case("lake/stage_missing", {"parts": PART, "project": ""}, 1),
     Case("lake/stage_drop", {"parts": PART}, 100),
-    Case("replay_results", {"parts": PART, "low": 0, "high": 10**6, "project": ""}, 100),
-    Case("replay_jobs", {"parts": PART, "low": 0, "high": 10**6, "project": ""}, 100),
-    Case("replay_jobs_done", {"parts": PART, "low": 0, "high": 10**6, "project": "", "freed": "{}"}, 100),
-    Case("replay_results_done", {"parts": PART, "low": 0, "high": 10**6, "project": "", "freed": "{}"}, 100),
+    *(Case("replay", {**REPLAY, "results": results}, 100) for results in (True, False)),
+    *(Case("replay_done", {**REPLAY, "results": results, "freed": "{}"}, 100) for results in (True, False)),
     Case("large_link", {"ids": numbers(10, 100, 10), "seqs": numbers(FRESH, 100)}, 100),
     Case("large_unused", {"grace": 3_600.0, "after": 0, "size": 100}, 100),
     Case("large_left", {"after": 0, "size": 1_000}, 1_000),

@@ -18,24 +18,26 @@ REPLAYED = 1_000
 class Replayed(NamedTuple):
     """A range of the stage that replays dead letters (or jobs that failed for good), which are locked."""
 
-    kind: str
     place: dict[str, Any]
     #: The jobs that have let go of their keys.
     freed: str
 
 
 @operation
-def lock_replayed(kind: str, parts: Sequence[str], low: int, high: int, *, project: str = "") -> Steps[list[Replayed]]:
-    """Lock ``jobs`` (dead letters) or ``results`` that a range of the stage replays, in the caller's transaction."""
+def lock_replayed(
+    parts: Sequence[str], low: int, high: int, *, results: bool, project: str = ""
+) -> Steps[list[Replayed]]:
+    """Lock the dead letters (or failed jobs) that a range of the stage replays, in the caller's transaction."""
     taken = []
     named = "{" + ",".join(parts) + "}"
     for start in range(low, high, REPLAYED):
-        place = {"parts": named, "low": start, "high": min(start + REPLAYED, high), "project": project}
-        found = yield f"replay_{kind}", place
+        until = min(start + REPLAYED, high)
+        place = {"parts": named, "low": start, "high": until, "project": project, "results": results}
+        found = yield "replay", place
         for seq, homeless, _ in found:
             if homeless:
                 raise QueueNotFound(f"the queue that dead letter {seq} came from", project)
-        taken.append(Replayed(kind, place, arrays.integers(seq for seq, _, freed in found if freed)))
+        taken.append(Replayed(place, arrays.integers(seq for seq, _, freed in found if freed)))
     return taken
 
 
@@ -43,7 +45,7 @@ def lock_replayed(kind: str, parts: Sequence[str], low: int, high: int, *, proje
 def remove_replayed(taken: Sequence[Replayed]) -> Steps[None]:
     """Remove what ``lock_replayed`` has locked, once its replays are enqueued."""
     for one in taken:
-        yield f"replay_{one.kind}_done", {**one.place, "freed": one.freed}
+        yield "replay_done", {**one.place, "freed": one.freed}
 
 
 class _Staged(NamedTuple):

@@ -1,23 +1,30 @@
--- Purpose: staged replays of dead jobs, first part: lock each dead letter where it stands, and forget the staged rows of those that
---   are not dead any more (replayed before, redriven, cancelled) or that another session has locked. A row without a queue goes where the
---   letter came from; meta keeps what the producer wrote and says where the job came from. A letter that goes back to its own queue
---   lets go of its key, by the word that its key is generated: see replay_jobs_done, which takes out what was enqueued.
--- Parameters: parts, low (exclusive), high (numbers of the stage's rows, at most some thousands), project.
--- Index: leasequeue_lakestage_pkey, leasequeue_deadletter_pkey, leasequeue_job_pkey, leasequeue_ready_pkey,
+-- Purpose: staged replays, first part: lock each dead letter where it stands, or each job that failed for good (results), and forget
+--   the staged rows of those that are not there any more (replayed before, redriven, cancelled, expired) or that another session has
+--   locked. A row without a queue goes where the letter came from, or to the job's own; meta keeps what the producer wrote and says where
+--   the job came from. A job that goes back to its own queue lets go of its key, by the word that its key is generated: see replay_done,
+--   which takes out what was enqueued.
+-- Parameters: parts, low (exclusive), high (numbers of the stage's rows, at most some thousands), project, results.
+-- Index: leasequeue_lakestage_pkey, leasequeue_deadletter_pkey, leasequeue_jobresult_pkey, leasequeue_job_pkey, leasequeue_ready_pkey,
 --   leasequeue_record_pkey, leasequeue_queue_pkey.
 -- Pages: 20 + 60 a row
--- Returns: seq of each letter, whether it is not known where to, whether it let go of its key.
+-- Returns: seq of each job, whether it is not known where to, whether it let go of its key.
 WITH s AS MATERIALIZED (
     SELECT id, source_seq, queue, meta FROM leasequeue_lakestage
     WHERE id > %(low)s::bigint AND id <= %(high)s::bigint AND ARRAY[part] <@ %(parts)s::uuid[]
 ), d AS MATERIALIZED (
-    SELECT x.seq, x.queue_id, x.in_place, x.deliveries, NULLIF(x.fingerprint, '') AS fingerprint, q.name AS queue, j.*
-    FROM leasequeue_deadletter x CROSS JOIN LATERAL (SELECT * FROM leasequeue_queue q WHERE q.id = x.queue_id OFFSET 0) q
+    SELECT o.*, NULLIF(o.print, '') AS fingerprint, q.name AS queue, j.*
+    FROM (
+        SELECT * FROM (SELECT x.seq, x.queue_id, x.in_place, x.deliveries, x.fingerprint AS print FROM leasequeue_deadletter x
+            WHERE NOT %(results)s::bool AND x.seq = ANY (ARRAY(SELECT source_seq FROM s)) ORDER BY x.seq FOR UPDATE SKIP LOCKED) x
+        UNION ALL
+        SELECT * FROM (SELECT r.seq, r.queue_id, true, r.deliveries, r.fingerprint FROM leasequeue_jobresult r
+            WHERE %(results)s::bool AND r.seq = ANY (ARRAY(SELECT source_seq FROM s)) AND r.state = 2
+            ORDER BY r.seq FOR UPDATE SKIP LOCKED) r) o
+    CROSS JOIN LATERAL (SELECT * FROM leasequeue_queue q WHERE q.id = o.queue_id OFFSET 0) q
     CROSS JOIN LATERAL (
         SELECT rank, COALESCE(position, seq) AS position, source_queue, key IS NOT NULL AND NOT generated AS keyed, meta
-        FROM leasequeue_job WHERE seq = x.seq OFFSET 0) j
-    WHERE x.seq = ANY (ARRAY(SELECT source_seq FROM s)) AND q.project = %(project)s::text
-    ORDER BY x.seq FOR UPDATE OF x SKIP LOCKED
+        FROM leasequeue_job WHERE seq = o.seq OFFSET 0) j
+    WHERE q.project = %(project)s::text
 ), g AS MATERIALIZED (
     SELECT d.*, CASE WHEN d.in_place THEN d.queue ELSE (
         SELECT h.name FROM leasequeue_queue h WHERE h.id = d.source_queue AND h.type = 'queue') END AS home

@@ -1,11 +1,11 @@
--- Purpose: staged replays of dead jobs, second part: take out the dead letters whose jobs were enqueued in this transaction, and
---   leave the others as they were: those whose key is taken in the queue that they were to go to.
--- Parameters: parts, low (exclusive), high (numbers of the stage's rows, at most some thousands), project, freed (letters that let
---   go of their keys).
--- Index: leasequeue_lakestage_pkey, leasequeue_job_key, leasequeue_deadletter_pkey, leasequeue_job_pkey, leasequeue_ready_pkey,
---   leasequeue_record_pkey, leasequeue_attempt_job, leasequeue_floor_place.
+-- Purpose: staged replays, second part: take out the dead letters, or the jobs that failed for good with their results, whose jobs were
+--   enqueued in this transaction, and leave the others as they were: those whose key is taken in the queue that they were to go to.
+-- Parameters: parts, low (exclusive), high (numbers of the stage's rows, at most some thousands), project, results (else dead letters),
+--   freed (jobs that let go of their keys).
+-- Index: leasequeue_lakestage_pkey, leasequeue_job_key, leasequeue_deadletter_pkey, leasequeue_jobresult_pkey, leasequeue_job_pkey,
+--   leasequeue_ready_pkey, leasequeue_record_pkey, leasequeue_attempt_job, leasequeue_floor_place.
 -- Pages: 20 + 60 a row
--- Returns: how many letters stayed.
+-- Returns: how many stayed.
 WITH t AS MATERIALIZED (
     SELECT clock_timestamp() AS now, pg_current_xact_id()::text::bigint AS txid
 ), s AS MATERIALIZED (
@@ -16,10 +16,14 @@ WITH t AS MATERIALIZED (
     FROM leasequeue_lakestage s
     WHERE s.id > %(low)s::bigint AND s.id <= %(high)s::bigint AND ARRAY[s.part] <@ %(parts)s::uuid[]
 ), d AS MATERIALIZED (
-    SELECT x.seq, x.queue_id, x.in_place, j.rank, j.position, j.name
-    FROM leasequeue_deadletter x CROSS JOIN LATERAL (
-        SELECT rank, COALESCE(position, seq) AS position, name FROM leasequeue_job WHERE seq = x.seq OFFSET 0) j
-    WHERE x.seq = ANY (ARRAY(SELECT source_seq FROM s WHERE added))
+    SELECT o.seq, o.queue_id, o.in_place, j.rank, j.position, j.name
+    FROM (
+        SELECT x.seq, x.queue_id, x.in_place FROM leasequeue_deadletter x
+        WHERE NOT %(results)s::bool AND x.seq = ANY (ARRAY(SELECT source_seq FROM s WHERE added))
+        UNION ALL
+        SELECT r.seq, r.queue_id, true FROM leasequeue_jobresult r
+        WHERE %(results)s::bool AND r.seq = ANY (ARRAY(SELECT source_seq FROM s WHERE added))) o
+    CROSS JOIN LATERAL (SELECT rank, COALESCE(position, seq) AS position, name FROM leasequeue_job WHERE seq = o.seq OFFSET 0) j
 ), ready AS (
     DELETE FROM leasequeue_ready WHERE ctid = ANY (ARRAY(
         SELECT a.place FROM d CROSS JOIN (VALUES (2::smallint), (1::smallint)) AS v(lane) CROSS JOIN LATERAL (
@@ -33,6 +37,8 @@ WITH t AS MATERIALIZED (
         WHERE NOT d.in_place))
 ), letters AS (
     DELETE FROM leasequeue_deadletter WHERE seq = ANY (ARRAY(SELECT seq FROM d))
+), results AS (
+    DELETE FROM leasequeue_jobresult WHERE %(results)s::bool AND seq = ANY (ARRAY(SELECT seq FROM d))
 ), jobs AS (
     DELETE FROM leasequeue_job WHERE seq = ANY (ARRAY(SELECT seq FROM d))
         AND (SELECT set_config('leasequeue.removes', statement_timestamp()::text, true)) IS NOT NULL
