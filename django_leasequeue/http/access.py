@@ -112,16 +112,8 @@ def create_key(
     ``topics`` are beginnings of names, none for all; ``expires_at`` is aware. ``ValidationError`` says what cannot be.
     """
     token, prefix, digest = make_token()
-    key = ApiKey(
-        name=name,
-        prefix=prefix,
-        digest=digest,
-        scopes=list(scopes),
-        topics=list(topics),
-        project=project,
-        expires_at=expires_at,
-        rate_per_second=rate_per_second,
-    )
+    key = ApiKey(name=name, prefix=prefix, digest=digest, scopes=list(scopes), topics=list(topics), project=project)
+    key.expires_at, key.rate_per_second = expires_at, rate_per_second
     key.full_clean()
     using = using or conf.settings.DATABASE
     with transaction.atomic(using=using):
@@ -198,10 +190,7 @@ def find(prefix: str) -> Steps[KeyRow | None]:
 
 
 class KeyRing:
-    """The keys that this process has seen, each trusted for a moment (``KEY_CACHE_SECONDS``).
-
-    Sync and async callers look a key up alike: they run ``find`` where ``recall`` does not know, for ``learn``.
-    """
+    """The keys that this process has seen, each trusted for a moment: ``recall`` one, or ``find`` and ``learn``."""
 
     def __init__(self) -> None:
         self._known: process.Memory[str, _Known] = process.Memory()

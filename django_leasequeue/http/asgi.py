@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import io
-import logging
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -28,11 +27,10 @@ from django.urls import Resolver404, ResolverMatch, get_resolver, set_script_pre
 from .. import conf
 from ..engine.pool import close_pools
 from ..notify import close_listeners
+from .errors import logger
 from .payload import in_thread
 from .running import RECEIVED, UNREAD
 from .streaming import finish_background, stop
-
-logger = logging.getLogger("django_leasequeue.http")
 
 Scope = dict[str, Any]
 Message = Mapping[str, Any]
@@ -42,7 +40,6 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 #: Where ``beside`` notes the view in the ASGI scope.
 MATCH = "leasequeue.match"
-
 #: Bytes of a body that are kept in memory while it comes: Django's usual size.
 IN_MEMORY = 2_621_440
 #: Seconds that a request may take before its connection is watched: most are done by then.
@@ -113,10 +110,7 @@ class ApiHandler(ASGIHandler):
 
 
 class _Client:
-    """The client of a request: its body, of which the first message is there, and whether it goes away.
-
-    From the body's end on it is watched: when it goes away the request's task is cancelled.
-    """
+    """The client of a request: its body, from whose end on the request is cancelled when the client leaves."""
 
     def __init__(self, receive: Receive, first: Message) -> None:
         self._receive = receive

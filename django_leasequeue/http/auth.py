@@ -72,10 +72,7 @@ def split_token(token: str) -> tuple[str, str] | None:
 
 
 async def authenticate(request: Request, runner: RequestRunner, *, in_query: bool = False) -> Access:
-    """Return what a request may do, and set its ``user`` and ``auth``; 401 if it is not authenticated.
-
-    Our keys come first, then the host's authentication classes, then openness (``ACCESS``).
-    """
+    """Return what a request may do by our key, the host's classes or openness (``ACCESS``); set ``user``, ``auth``."""
     token = bearer(request, in_query=in_query)
     parts = split_token(token or "")
     if parts is not None:

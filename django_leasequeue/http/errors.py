@@ -25,7 +25,6 @@ class ErrorAnswer(NamedTuple):
     status: int
     code: str
     message: str
-    # Shared defaults: never mutated.
     detail: Mapping[str, Any] = {}
     headers: Mapping[str, str] = {}
 
@@ -45,22 +44,14 @@ class ApiError(Exception):
         self.answer = ErrorAnswer(status, code, message, detail, headers)
 
 
+_NO_TOPIC = "There is no topic {about!r}. Create it with PUT, or by its first write."
+_NO_QUEUE = "{about!r} is a log, not a queue: read it with diff or watch. Jobs are leased from queues only."
 #: What errors are for clients, the most special first: status, code, and the message where it is not the error's own.
 _KNOWN: list[tuple[type[Exception], int, str, str]] = [
     (ours.BatchTooLarge, 400, "batch_too_large", ""),
     (ours.PayloadTooLarge, 400, "record_too_large", ""),
-    (
-        ours.QueueNotFound,
-        404,
-        "topic_not_found",
-        "There is no topic {about!r}. Create it with PUT, or by its first write.",
-    ),
-    (
-        ours.NotAQueue,
-        409,
-        "not_a_queue",
-        "{about!r} is a log, not a queue: read it with diff or watch. Jobs are leased from queues only.",
-    ),
+    (ours.QueueNotFound, 404, "topic_not_found", _NO_TOPIC),
+    (ours.NotAQueue, 409, "not_a_queue", _NO_QUEUE),
     (ours.LogTruncated, 409, "log_truncated", ""),
     (ours.LeaseLost, 409, "lease_lost", ""),
     (ours.QueueConflict, 409, "topic_exists_incompatible", ""),

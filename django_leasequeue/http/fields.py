@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from django.utils.functional import lazy
 from rest_framework import serializers
 
-from ..engine.limits import MAX_NODE_BYTES
-
-if TYPE_CHECKING:
-    # Generic for the type checker only.
-    BaseField = serializers.Field[Any, Any, Any, Any]
-    Serializer = serializers.Serializer[Any]
-else:
-    BaseField = serializers.Field
-    Serializer = serializers.Serializer
-
+from ..engine.limits import MAX_NODE_BYTES, MAX_SEQ
 
 Json = dict[str, Any]
 #: Of a field that may be left out or null.
 OPTIONAL: dict[str, Any] = {"required": False, "allow_null": True}
 
 
-class Field(BaseField):
+class Field(serializers.Field):  # type: ignore[type-arg]  # generic for the type checker only
     """A field of a request's body: it reads, checks and describes its value."""
 
     #: Its JSON schema; functions in it are called when the document is made.
@@ -44,7 +35,7 @@ def storable(text: str) -> int:
         return -1
 
 
-class Body(Serializer):
+class Body(serializers.Serializer):  # type: ignore[type-arg]
     """The body of a request; null is the same as absent, except where a field takes it."""
 
     #: Whether it holds records or results: others are small.
@@ -73,10 +64,7 @@ class Body(Serializer):
 
 
 class Integer(Field):
-    """An integer: neither ``true`` nor text nor 1.0.
-
-    Out of range it is refused, or cut to the range (``clamp``), or cut above to what ``most`` returns at the moment.
-    """
+    """An integer: out of range refused, or cut (``clamp``), or cut above to what ``most`` returns at the moment."""
 
     default_error_messages = {"type": "it must be an integer.", "range": "it must be from {low} to {high}."}
 
@@ -84,21 +72,21 @@ class Integer(Field):
         self,
         *,
         low: int = 0,
-        high: int = 2**63 - 1,
+        high: int = MAX_SEQ,
         clamp: bool = False,
         most: Callable[[], int] | None = None,
-        **kwargs: Any,
+        **said: Any,
     ) -> None:
         self.low, self.high, self.clamp, self.most = low, high, clamp, most
         self.schema = {"type": "integer"} if clamp else {"type": "integer", "minimum": low}
         if clamp or most is not None:
-            given = kwargs.get("help_text")
-            kwargs["help_text"] = lazy(
+            given = said.get("help_text")
+            said["help_text"] = lazy(
                 lambda: f"{given + ' ' if given else ''}Cut to {f'{low}..{high}' if most is None else most()}.", str
             )()
         else:
             self.schema["maximum"] = high
-        super().__init__(**kwargs)
+        super().__init__(**said)
 
     def to_internal_value(self, data: Any) -> int:
         if isinstance(data, bool) or not isinstance(data, int):
@@ -127,11 +115,11 @@ class Text(Field):
 
     default_error_messages = {"text": "it must be {low} to {high} bytes of text without NUL."}
 
-    def __init__(self, *, high: int, low: int = 1, **kwargs: Any) -> None:
+    def __init__(self, *, high: int, low: int = 1, **said: Any) -> None:
         self.low, self.high = low, high
         size = {"minLength": 1 if low else 0, "maxLength": high}
         self.schema = {"type": "string", **size, "description": f"At most {high} bytes of UTF-8."}
-        super().__init__(**kwargs)
+        super().__init__(**said)
 
     def to_internal_value(self, data: Any) -> str:
         if not isinstance(data, str) or not self.low <= storable(data) <= self.high:
@@ -144,8 +132,8 @@ class NodeName(Text):
 
     default_error_messages = {"required": "it is missing: the worker's name, 1 to 128 bytes of text."}
 
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(high=MAX_NODE_BYTES, help_text="The worker's name.", **kwargs)
+    def __init__(self, **said: Any) -> None:
+        super().__init__(high=MAX_NODE_BYTES, help_text="The worker's name.", **said)
 
 
 class Word(Field):
@@ -153,10 +141,10 @@ class Word(Field):
 
     default_error_messages = {"word": "it must be one of {words}."}
 
-    def __init__(self, words: tuple[str, ...], **kwargs: Any) -> None:
+    def __init__(self, words: tuple[str, ...], **said: Any) -> None:
         self.words = words
-        self.schema = {"type": "string", "enum": [*words, None] if kwargs.get("allow_null") else list(words)}
-        super().__init__(**kwargs)
+        self.schema = {"type": "string", "enum": [*words, None] if said.get("allow_null") else list(words)}
+        super().__init__(**said)
 
     def to_internal_value(self, data: Any) -> str:
         if not isinstance(data, str) or data not in self.words:
@@ -167,8 +155,8 @@ class Word(Field):
 class Anything(Field):
     """Any JSON value, null as well."""
 
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(allow_null=True, **kwargs)
+    def __init__(self, **said: Any) -> None:
+        super().__init__(allow_null=True, **said)
 
     def to_internal_value(self, data: Any) -> Any:
         return data

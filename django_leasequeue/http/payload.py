@@ -207,7 +207,6 @@ scanstring: Callable[[str, int, bool], tuple[str, int]] = json.decoder.scanstrin
 WINDOW = 131_072
 #: Seconds of rest after each window: a thread that waits for the interpreter gets it.
 REST = 0.0001
-
 _SPACE = re.compile(r"[ \t\n\r]*")
 _COLON = re.compile(r"[ \t\n\r]*:[ \t\n\r]*")
 _NEXT = re.compile(r"[ \t\n\r]*([,\]}])[ \t\n\r]*")

@@ -36,7 +36,6 @@ class RequestRunner:
         self.threaded = threaded or in_thread()
 
     def on(self, using: str) -> RequestRunner:
-        """Return the request's runner for a database."""
         return self if using == self.using else RequestRunner(using, threaded=self.threaded)
 
     async def run(self, work: Work[T], *, large: bool = False) -> T:
@@ -47,10 +46,7 @@ class RequestRunner:
             return await AsyncConnectionExecutor(connection).run(work)
 
     async def run_flushed(self, work: Work[T], *, large: bool = False) -> tuple[T, float]:
-        """Run an operation in a transaction of its own and return its value and the milliseconds that the commit took.
-
-        On a topic with durability ``fsync`` that is the flush: the statements themselves do not wait for the disk.
-        """
+        """Run an operation in a transaction of its own; return its value and the milliseconds of its commit."""
         if self.threaded or large:
             return await self._in_thread(work, flush=True)
         async with borrow(self.using) as connection:

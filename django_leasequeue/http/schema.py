@@ -93,9 +93,7 @@ class ErrorObject(TypedDict):
 
     code: Annotated[str, {"pattern": "^[a-z_]+$"}, "Lower snake_case, for programs."]
     message: Annotated[str, "A sentence for people: what is wrong, what to do."]
-    detail: NotRequired[
-        Annotated[dict[str, Any], {"properties": {"topic": {"type": "string"}}}, "`topic` in 404 and 409."]
-    ]
+    detail: NotRequired[Annotated[dict[str, Any], {"properties": {"topic": _PLAIN[str]}}, "`topic` in 404 and 409."]]
 
 
 class Error(TypedDict):
@@ -105,7 +103,7 @@ class Error(TypedDict):
 
 
 #: What each status means, as it stands in the description of an operation.
-_STATUS: dict[int, Words] = {
+STATUS: dict[int, Words] = {
     400: "The request is not valid.",
     401: "No key, or one that is unknown, expired or revoked.",
     403: "The key lacks a scope, or may not see this topic.",
@@ -120,8 +118,15 @@ _STATUS: dict[int, Words] = {
     500: "An error of the server.",
     503: "The database is not reachable, or this server cannot stream; `Retry-After` says when to come again.",
 }
-_ALWAYS = {401: ("unauthorized",), 403: ("forbidden",), 429: ("throttled",), 500: ("internal",), 503: ("not_ready",)}
-_WITH_BODY = {400: ("invalid_request",), 413: ("payload_too_large",), 415: ("unsupported_media_type",)}
+_ALWAYS = {
+    400: "invalid_request",
+    401: "unauthorized",
+    403: "forbidden",
+    429: "throttled",
+    500: "internal",
+    503: "not_ready",
+}
+_WITH_BODY = {413: "payload_too_large", 415: "unsupported_media_type"}
 
 try:
     from drf_spectacular.extensions import (
@@ -261,7 +266,7 @@ def endpoint(
     *,
     envelope: Any,
     answers: Mapping[int, Any],
-    errors: Mapping[int, Iterable[str]],
+    errors: Mapping[int, Iterable[str]] = {},
     body: type[serializers.BaseSerializer[Any]] | None = None,
     examples: Mapping[str, tuple[Any, Any]] = {},
     **said: Any,
@@ -279,8 +284,9 @@ def endpoint(
             continue
         shown = {title: answer for title, (_, answer) in examples.items()}
         found[status] = Answer(shape_of(kind, envelope), (kind.__doc__ or "").strip(), shown)
-    codes: dict[int, tuple[str, ...]] = dict(_ALWAYS)
-    for status, words in [*(_WITH_BODY.items() if body is not None else ()), *errors.items()]:
+    usual = _ALWAYS if body is None else _ALWAYS | _WITH_BODY
+    codes: dict[int, tuple[str, ...]] = {status: (word,) for status, word in usual.items()}
+    for status, words in errors.items():
         codes[status] = tuple(dict.fromkeys((*codes.get(status, ()), *words)))
     found |= {status: _failure(status, words) for status, words in sorted(codes.items())}
     requests = {title: request for title, (request, _) in examples.items() if request is not None}
@@ -291,5 +297,5 @@ _ERROR = shape_of(Error)
 
 
 def _failure(status: int, codes: Iterable[str]) -> Answer:
-    words, means = ", ".join(f"`{code}`" for code in codes), _STATUS[status]
+    words, means = ", ".join(f"`{code}`" for code in codes), STATUS[status]
     return Answer(_ERROR, lambda: f"{words}. {filled(means)}", media="application/json")

@@ -21,7 +21,7 @@ from .. import conf
 from ..conf import process
 from ..engine.outage import Outage
 from . import payload
-from .errors import ApiError, describe
+from .errors import ApiError, describe, logger
 
 _stops: process.PerLoop[asyncio.Event] = process.PerLoop(asyncio.Event)
 _chained = False
@@ -54,8 +54,6 @@ def stop() -> None:
         with suppress(RuntimeError):  # the loop is closed, and its streams with it
             loop.call_soon_threadsafe(event.set)
 
-
-logger = logging.getLogger("django_leasequeue.http")
 
 HEARTBEAT = b": hb\n\n"
 #: What every stream begins with: how long to wait before connecting again, and a sign of life.
@@ -116,11 +114,9 @@ def _no_place(who: str) -> str | None:
     own = len(_open_streams[who]) if who in _open_streams else 0
     if taken >= limit:
         return f"This server process has {taken} streams open, which is its limit (MAX_STREAMS). Try another one."
-    free = f"{limit - taken} places that are free (of MAX_STREAMS)"
+    free = f"the {limit - taken} places that are free (of MAX_STREAMS)"
     if who != OPEN.who and own >= limit - taken:
-        return (
-            f"This key has {own} streams open in this server process; the {free} are for others. Try another process."
-        )
+        return f"This key has {own} streams open in this server process; {free} are for others. Try another process."
     return None
 
 
@@ -165,9 +161,8 @@ class EventStreamResponse(StreamingHttpResponse):
 class Stream:
     """One open stream: its source pushes frames; the client's speed decides when they leave.
 
-    It is ``hungry`` when everything was taken and the client waits: only then it is worth to get more for it. A client
-    that does not read delays no other stream. ``recheck`` raises when the client may not go on; it is asked every
-    ``RECHECK_SECONDS``.
+    It is ``hungry`` when everything was taken and the client waits: only then it is worth to get more for it.
+    ``recheck``, asked every ``RECHECK_SECONDS``, raises when the client may not go on.
     """
 
     def __init__(self, recheck: Callable[[], Awaitable[Any]]) -> None:
@@ -188,7 +183,6 @@ class Stream:
             self._wake.set()
 
     def end(self, data: bytes | None = None) -> None:
-        """Send a last frame and end."""
         if data is not None:
             self.push(data)
         self._ended = True

@@ -130,10 +130,7 @@ class ApiView(APIView):
         return await self.runner.run(work)
 
     async def list_queues(self, size: int, **options: Any) -> tuple[list[QueueLine], int]:
-        """Return queues of all databases by name, those that the key may see; and how many databases are away.
-
-        If all are away, the error of the last is raised.
-        """
+        """Return queues of all databases by name, of those that the key may see, and how many databases are away."""
         operation = engine.list_queues(project=self.project, prefixes=self.access.prefixes, size=size, **options)
         found: list[QueueLine] = []
         aliases, away = routing.aliases(), 0
@@ -218,9 +215,7 @@ class ApiView(APIView):
 
     def flag(self, parameter: Parameter) -> bool:
         """Return a switch of the query: ``true``, ``false``, ``1`` or ``0``."""
-        value = self.request.GET.get(parameter.name)
-        if value is None:
-            return bool(parameter.schema["default"])
+        value = self.request.GET.get(parameter.name, str(parameter.schema["default"]))
         if value.lower() not in ("true", "false", "1", "0"):
             raise ApiError(400, "invalid_request", f"{parameter.name} must be true or false; it is {value[:80]!r}.")
         return value.lower() in ("true", "1")
@@ -248,7 +243,6 @@ class ApiView(APIView):
         return json_response(body[:-1] + (b"," if len(body) > 2 else b"") + tail, status)
 
     def refuse(self, error: Exception, topic: str | None = None) -> HttpResponse:
-        """Return the answer to a request that failed."""
         answer = describe(error, topic)
         return json_response(answer.body, answer.status, answer.headers)
 

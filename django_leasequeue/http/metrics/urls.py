@@ -19,17 +19,13 @@ from ..views import ApiView
 
 
 class MetricsView(ApiView):
-    """Figures of the queues that a key may see.
-
-    It needs the scope ``read``. A key sees the queues of its project, with the scope ``projects`` those of all.
-    """
+    """Figures of the queues of a key's project; with the scope ``projects`` of all."""
 
     http_method_names = ["get", "head"]
     #: It answers no JSON: it is not in the OpenAPI document.
     schema = None  # type: ignore[assignment]  # as DRF's documentation says
 
     async def get(self, request: Request) -> HttpResponse:
-        """Answer with the figures, as text or OpenMetrics."""
         try:
             load_extra("prometheus_client", "prometheus")
         except ImproperlyConfigured as error:
@@ -58,9 +54,8 @@ class MetricsView(ApiView):
     head = get
 
     async def _look(self, alias: str) -> DatabaseLook:
-        memory = last_look(alias)
-        found = memory.recall()
-        return found or memory.keep(await self.runner.on(alias).run(look(memory.log, conf.settings.METRICS.MAX_QUEUES)))
+        memory, most = last_look(alias), conf.settings.METRICS.MAX_QUEUES
+        return memory.recall() or memory.keep(await self.runner.on(alias).run(look(memory.log, most)))
 
 
 app_name = "leasequeue_metrics"

@@ -15,7 +15,7 @@ from rest_framework.request import Request
 
 from ... import conf
 from ...conf import process
-from ...conf.queue_options import OPTIONS, QueueOption
+from ...conf.queue_options import OPTIONS
 from ...engine import LeasedJob, Operation, make_lease_id
 from ...engine.limits import MAX_NODE_BYTES
 from ...engine.queues import stats
@@ -40,15 +40,14 @@ FACTOR = 20.0
 class TopicFigures:
     """Counters of a topic after a call; until when (monotonic) they are kept, and whether they are counted now."""
 
-    ready: int = 0
-    in_flight: int = 0
-    count: int = 0
-    until: float = 0.0
+    ready: int
+    in_flight: int
+    count: int
+    until: float
     counting: bool = False
 
 
 _kept: process.Memory[tuple[str, str, str], TopicFigures] = process.Memory()
-
 
 #: A name of a topic; other doors allow more.
 NAME_PATTERN = "^[A-Za-z0-9][A-Za-z0-9._:-]{0,254}$"
@@ -58,13 +57,10 @@ _NAME = re.compile(NAME_PATTERN.removesuffix("$") + r"\Z")
 _SAME = tuple(name for name, option in OPTIONS.items() if option.http)
 #: Defaults that are others than those of a queue.
 HTTP_DEFAULTS = {"type": "log"}
-
 #: Fields that the protocol does not have: shown where they are not as the protocol is without them.
 _EXTENSIONS = {"priority_order": "none"}
-
 #: Every field of a configuration, in the order in which the documents show them.
 CONFIG_FIELDS = (*_SAME, "durable", *_EXTENSIONS)
-
 #: The fields that name another topic: a key with prefixes may name those alone that it may use.
 NAMES_TOPIC = ("dead_letter",)
 
@@ -81,20 +77,16 @@ def check_name(name: str, what: str = "The name of a topic") -> str:
 
 def to_config(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the configuration of a topic with these options, every field of it."""
-    config = {name: options[name] for name in _SAME}
-    config["durable"] = options["durability"] == Durability.FSYNC
+    config = {name: options[name] for name in _SAME} | {"durable": options["durability"] == Durability.FSYNC}
     return config | {name: options[name] for name, usual in _EXTENSIONS.items() if options[name] != usual}
 
 
-#: Seconds that a topic's options are taken as known. They only decide whether a commit is measured, and what an answer
-#: warns of.
+#: Seconds that a topic's options are taken as known: for whether a commit is measured, and what an answer warns of.
 _FRESH = 5.0
 _seen: process.Memory[tuple[str, str, str], tuple[TopicLook, float]] = process.Memory()
 
 
 class TopicView(ApiView):
-    """A view of one topic."""
-
     def check_address(self, request: Request, topic: str | None) -> None:
         check_name(topic or "")
 
@@ -107,21 +99,17 @@ class TopicView(ApiView):
         return node
 
     def queue_options(self, config: Mapping[str, Any], topic: str) -> dict[str, Any]:
-        """Return the queue options that a valid configuration of the topic stands for.
-
-        ``durability`` wins; without it ``durable`` means ``fsync``.
-        """
+        """Return the queue options that a valid configuration of the topic stands for."""
         for name in NAMES_TOPIC:
             require(self.access, frozenset(), config.get(name))
         if config.get("dead_letter") == topic:
             raise InvalidOption("dead_letter must be another topic than the topic itself.")
         options = {name: config[name] for name in (*_SAME, *_EXTENSIONS) if name in config}
-        if options.get("durability") is None:
+        if options.get("durability") is None:  # (which wins)
             options["durability"] = str(Durability.FSYNC if config.get("durable") else Durability.DISK)
         return options
 
     async def look(self, topic: str, *, leases: bool = False) -> TopicLook:
-        """Return what a call has to know of the topic."""
         found = await self.run(look(topic, project=self.project, leases=leases))
         _seen[self.runner.using, self.project, topic] = (found, time.monotonic())
         return found
@@ -141,17 +129,12 @@ class TopicView(ApiView):
             return None
 
     async def warn(self, topic: str, of: Callable[[TopicLook], str | None]) -> None:
-        """Add to the answer what ``of`` says of the topic, if anything.
-
-        What is known of the topic decides whether there is something to say; before it is said, the topic is looked at.
-        """
+        """Add to the answer what ``of`` says of the topic, if anything: it is looked at before something is said."""
         known = await self.recent_look(topic)
         if known is None or of(known) is None:
             return
         with suppress(QueueNotFound):  # deleted meanwhile
-            warning = of(await self.look(topic))
-            if warning is not None:
-                self.warnings.append(warning)
+            self.warnings += filter(None, [of(await self.look(topic))])
 
     async def run_durably(self, topic: str, operation: Operation[T]) -> tuple[T, float]:
         """Run an operation whose commit follows the topic's durability; return its value and the flush's time."""
@@ -166,10 +149,9 @@ class TopicView(ApiView):
     ) -> TopicFigures:
         """Return the topic's counters after this call, which changed them by the given numbers.
 
-        A count costs as much as there is to count. A cheap one is made for every answer; an expensive one is kept for a
-        moment (``FACTOR`` times what it took, ``COUNT_SECONDS`` at most), and what this process does meanwhile is added
-        to it. ``drained``: the call took all that it could, so what is kept as ready beyond that is elsewhere (dead,
-        for example).
+        A cheap count is made for every answer; an expensive one is kept for a moment (``FACTOR`` times what it took,
+        ``COUNT_SECONDS`` at most), and what this process does meanwhile is added to it. ``drained``: the call took all
+        that it could, so what is kept as ready beyond that is elsewhere (dead, for example).
         """
         place = (self.runner.using, self.project, topic)
         kept = _kept.get(place)
@@ -200,8 +182,6 @@ class TopicView(ApiView):
         return figures
 
 
-# What answers hold, as they describe themselves.
-
 Count = Annotated[int, {"minimum": 0}]
 Time = Annotated[int, "Milliseconds since the epoch."]
 Seqs = list[Count]
@@ -209,8 +189,6 @@ Duration = Annotated[float, {"minimum": 0}]
 
 
 class Performance(TypedDict):
-    """What an answer took."""
-
     server_total_ms: Annotated[Duration, "From the request's arrival to this answer."]
     fsync_ms: NotRequired[Annotated[Duration, "Waiting for the disk; 0 where nothing waited."]]
     throttle_wait_ms: NotRequired[Annotated[Duration, "Always 0: too many requests get a 429."]]
@@ -230,14 +208,11 @@ class Envelope(TypedDict):
 
 
 def endpoint(name: str, summary: str, *, parameters: Sequence[Parameter] = (), **said: Any) -> Callable[[F], F]:
-    """Say all of one operation of this door (``schema.endpoint``).
-
-    The topic that a handler takes is a parameter. Operations of a module are a group, unless a ``tag`` says another.
-    """
+    """Say all of one operation of this door (``schema.endpoint``): its topic is a parameter, its module its ``tag``."""
 
     def apply(method: F) -> F:
         given = [TOPIC, *parameters] if "topic" in signature(method).parameters else parameters
-        said.setdefault("tag", method.__module__.rpartition(".")[2])
+        said.setdefault("tag", method.__module__.rpartition(".")[2].replace("catalog", "topics"))
         return schema.endpoint(name, summary, envelope=Envelope, parameters=given, **said)(method)
 
     return apply
@@ -252,18 +227,15 @@ NODE = Parameter(
 TOKEN = Parameter("token", {"type": "string"}, "The key, for browsers only: addresses end up in logs.")
 
 
-def _option(option: QueueOption) -> Json:
-    if option.choices is not None:
-        return {"type": "string", "enum": option.choices.values}
-    kinds: dict[str, Json] = {
-        "integer": {"type": "integer", "minimum": 0},
-        "boolean": {"type": "boolean"},
-        "topic": {"type": ["string", "null"]},
-    }
-    return kinds[option.kind]
-
-
-_CONFIG: Json = {**{name: _option(OPTIONS[name]) for name in _SAME}, "durable": {"type": "boolean"}}
+#: Of the kinds of options, and of choices by their names.
+_SCHEMAS: dict[str, Json] = {
+    "integer": {"type": "integer", "minimum": 0},
+    "boolean": {"type": "boolean"},
+    "topic": {"type": ["string", "null"]},
+    **{name: {"type": "string", "enum": option.choices.values} for name, option in OPTIONS.items() if option.choices},
+}
+_CONFIG: Json = {name: _SCHEMAS.get(name) or _SCHEMAS[OPTIONS[name].kind] for name in _SAME}
+_CONFIG["durable"] = _SCHEMAS["boolean"]
 _ORDER: Json = {"type": "string", "enum": ["desc", "asc"], "description": "Left out where it is `none`."}
 Config = Annotated[dict[str, Any], {"required": [*_CONFIG], "properties": {**_CONFIG, "priority_order": _ORDER}}]
 Record = TypedDict(
@@ -341,5 +313,5 @@ def record(row: TopicRecord, *, tags: bool = True, meta: bool = True) -> Record:
 
 
 def tombstone(gap: Gap) -> Tombstone:
-    """Return what a reader missed."""
+    """Return a gap as diff and watch tell it."""
     return {"gap_from": gap.start, "gap_to": gap.end, "reason": gap.reason, "missed_estimate": gap.missed}

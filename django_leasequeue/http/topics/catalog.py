@@ -19,22 +19,18 @@ from ...exceptions import InvalidOption, QueueNotFound
 from ..access import ADMIN, DELETE, READ
 from ..errors import ApiError
 from ..fields import OPTIONAL, Body, Boolean, Field, Integer, Text, Word
-from ..schema import Parameter, page_size, switch
+from ..schema import CURSOR, Parameter, page_size, switch
 from ..views import ApiView
 from .base import CONFIG_FIELDS, HTTP_DEFAULTS, Config, Count, TopicView, check_name, endpoint, milliseconds, to_config
 from .fields import invalid
 
-_TAG = "topics"
 _PAGE_SIZE = page_size(100)
 _IF_EMPTY = switch("if_empty", False, "Refuse while it has records.")
-
 
 TopicType = Annotated[str, {"enum": ["log", "queue"]}]
 
 
 class TopicLine(TypedDict):
-    """A topic of a list."""
-
     topic: str
     type: TopicType
 
@@ -47,20 +43,16 @@ class TopicList(TypedDict):
 
 
 class TopicsView(ApiView):
-    """All topics."""
-
     @endpoint(
         "listTopics",
         "List topics by name",
-        tag=_TAG,
         scopes=[READ],
         description="Only those that the key may see.",
         answers={200: TopicList},
-        errors={400: ["invalid_request"]},
         parameters=[
             Parameter("prefix", {"type": "string", "maxLength": MAX_QUEUE_BYTES}, "Only names that begin so."),
             _PAGE_SIZE,
-            Parameter("cursor", {"type": "string"}, "`next_cursor` of the page before."),
+            CURSOR,
         ],
     )
     async def get(self, request: Request) -> HttpResponse:
@@ -114,12 +106,12 @@ class ConfigBody(Body):
 
 
 def _option_field(name: str, option: QueueOption) -> Field:
+    said = {"default": HTTP_DEFAULTS.get(name, option.default), "help_text": option.help}
     if option.choices is not None:
-        default = HTTP_DEFAULTS.get(name, option.default)
-        return Word(tuple(option.choices.values), default=default, help_text=option.help)
+        return Word(tuple(option.choices.values), **said)
     if option.kind == "boolean":
-        return Boolean(default=option.default, help_text=option.help)
-    return Integer(low=option.low, high=option.high, clamp=option.clamp, default=option.default, help_text=option.help)
+        return Boolean(**said)
+    return Integer(low=option.low, high=option.high, clamp=option.clamp, **said)
 
 
 ConfigBody._declared_fields = {
@@ -128,8 +120,6 @@ ConfigBody._declared_fields = {
 
 
 class ConfigField(Field):
-    """A configuration inside another body."""
-
     schema = {"$ref": "#/components/schemas/ConfigBody"}
 
     def to_internal_value(self, data: Any) -> dict[str, Any]:
@@ -139,12 +129,13 @@ class ConfigField(Field):
 
 
 class QueueFigures(TypedDict):
-    """Counters of a queue."""
-
     ready: Count
     in_flight: Count
     dead_lettered: Count
     waiting: NotRequired[Count]
+
+
+_OfQueue = Annotated[QueueFigures, "Only of a queue; `waiting` only while jobs wait for a limit or a workflow."]
 
 
 class TopicState(TypedDict):
@@ -159,9 +150,7 @@ class TopicState(TypedDict):
     bytes: Annotated[Count, "Size of data and meta as JSON text."]
     config: Config
     last_write_ts: Annotated[int | None, "Milliseconds since the epoch; null: never."]
-    queue: NotRequired[
-        Annotated[QueueFigures, "Only of a queue; `waiting` only while jobs wait for a limit or a workflow."]
-    ]
+    queue: NotRequired[_OfQueue]
 
 
 class TopicCreated(TypedDict):
@@ -185,10 +174,9 @@ class TopicItemView(TopicView):
     @endpoint(
         "getTopic",
         "Look at a topic",
-        tag=_TAG,
         scopes=[READ],
         answers={200: TopicState},
-        errors={400: ["invalid_request"], 404: ["topic_not_found"]},
+        errors={404: ["topic_not_found"]},
     )
     async def get(self, request: Request, topic: str) -> HttpResponse:
         found = await self.run(state(topic, project=self.project))
@@ -206,19 +194,13 @@ class TopicItemView(TopicView):
             "last_write_ts": None if found.last_write_at is None else milliseconds(found.last_write_at),
         }
         if info.type == "queue":
-            answer["queue"] = {
-                "ready": counts.ready,
-                "in_flight": counts.in_flight,
-                "dead_lettered": counts.dead_lettered,
-            }
-            if counts.waiting:
-                answer["queue"]["waiting"] = counts.waiting
+            figures = QueueFigures(ready=counts.ready, in_flight=counts.in_flight, dead_lettered=counts.dead_lettered)
+            answer["queue"] = figures | ({"waiting": counts.waiting} if counts.waiting else {})
         return self.answer(answer)
 
     @endpoint(
         "putTopic",
         "Create or configure a topic",
-        tag=_TAG,
         description="The configuration is replaced as a whole: what is left out has its default. `type` never changes.",
         scopes=[ADMIN],
         body=ConfigBody,
@@ -238,10 +220,9 @@ class TopicItemView(TopicView):
     @endpoint(
         "deleteTopic",
         "Delete a topic with its records",
-        tag=_TAG,
         scopes=[DELETE],
         answers={200: TopicDeleted},
-        errors={400: ["invalid_request"], 409: ["topic_not_empty"]},
+        errors={409: ["topic_not_empty"]},
         parameters=[_IF_EMPTY],
     )
     async def delete(self, request: Request, topic: str) -> HttpResponse:

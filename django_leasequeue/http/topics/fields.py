@@ -21,7 +21,6 @@ from .. import payload
 from ..fields import Field, Json, storable
 from .base import NAME_PATTERN, check_name
 
-#: Limits of one record.
 MAX_META_BYTES = 16_384
 MAX_META_KEYS = 64
 MAX_PRIORITY = 32_767
@@ -61,12 +60,11 @@ def _record(number: int, item: Any) -> NewJob:
         raise invalid(f"records[{number}] must be an object with data.")
     if "data" not in item:
         raise invalid(f"records[{number}].data is missing (null is a value).")
-    found = {}
-    for name, (_, check) in _OPTIONAL.items():
-        value = item.get(name)
-        found["origin" if name == "node" else name] = (
-            None if value is None else check(f"records[{number}].{name}", value)
-        )
+    found = {
+        "origin" if name == "node" else name: check(f"records[{number}].{name}", item[name])
+        for name, (_, check) in _OPTIONAL.items()
+        if item.get(name) is not None
+    }
     return NewJob(data=item["data"], **found)
 
 
@@ -108,10 +106,12 @@ def _text(high: int, **about: str) -> tuple[Json, Callable[[str, Any], Any]]:
     return {"type": ["string", "null"], "minLength": 1, "maxLength": high, **about}, partial(_short, high=high)
 
 
-def _integer(low: int, high: int, **about: str) -> tuple[Json, Callable[[str, Any], Any]]:
-    return {"type": ["integer", "null"], "minimum": low, "maximum": high, **about}, partial(_whole, low=low, high=high)
+def _number(low: int, high: int, said: str) -> tuple[Json, Callable[[str, Any], Any]]:
+    schema: Json = {"type": ["integer", "null"], "minimum": low, "maximum": high, "description": said}
+    return schema, partial(_whole, low=low, high=high)
 
 
+_TAG_VALUE: Json = {"type": ["string", "integer", "boolean"], "minLength": 1, "maxLength": MAX_TAG_BYTES}
 #: The fields of a record beside its data: their schemas, and what checks them.
 _OPTIONAL: dict[str, tuple[Json, Callable[[str, Any], Any]]] = {
     "tag": _text(MAX_TAG_BYTES),
@@ -120,11 +120,7 @@ _OPTIONAL: dict[str, tuple[Json, Callable[[str, Any], Any]]] = {
             "type": ["object", "null"],
             "maxProperties": MAX_TAGS,
             "propertyNames": {"pattern": TAG_NAME},
-            "additionalProperties": {
-                "type": ["string", "integer", "boolean"],
-                "minLength": 1,
-                "maxLength": MAX_TAG_BYTES,
-            },
+            "additionalProperties": _TAG_VALUE,
             "description": "Names and values to find the job by; it has them as `$tags` in its `meta`. An extension.",
         },
         _tags,
@@ -139,24 +135,15 @@ _OPTIONAL: dict[str, tuple[Json, Callable[[str, Any], Any]]] = {
         },
         _meta,
     ),
-    "priority": _integer(
-        -MAX_PRIORITY, MAX_PRIORITY, description="Of a job, where the topic has a `priority_order`. An extension."
-    ),
-    "delay_ms": _integer(
-        0, MAX_SPAN_MS, description="How long a job is held back before it can be claimed. An extension."
-    ),
+    "priority": _number(-MAX_PRIORITY, MAX_PRIORITY, "Of a job, where the topic has a `priority_order`. An extension."),
+    "delay_ms": _number(0, MAX_SPAN_MS, "How long a job is held back before it can be claimed. An extension."),
 }
-RECORD_FIELDS = frozenset({"data", *_OPTIONAL})
-RECORD: Json = {
-    "type": "object",
-    "required": ["data"],
-    "properties": {
-        "data": {
-            "description": lambda: f"Any JSON, at most {conf.settings.MAX_PAYLOAD_BYTES:,} bytes together with meta."
-        },
-        **{name: schema for name, (schema, _) in _OPTIONAL.items()},
-    },
+_DATA: Json = {
+    "description": lambda: f"Any JSON, at most {conf.settings.MAX_PAYLOAD_BYTES:,} bytes together with meta."
 }
+_FIELDS: Json = {"data": _DATA, **{name: schema for name, (schema, _) in _OPTIONAL.items()}}
+RECORD_FIELDS = frozenset(_FIELDS)
+RECORD: Json = {"type": "object", "required": ["data"], "properties": _FIELDS}
 
 
 class Records(Field):
@@ -171,8 +158,6 @@ class Records(Field):
 
 
 class JobSeqs(Field):
-    """The numbers of jobs."""
-
     schema = {"type": "array", "minItems": 1, "maxItems": MAX_BATCH, "items": SEQ}
 
     def to_internal_value(self, data: Any) -> list[int]:
@@ -213,8 +198,6 @@ class LeaseId(Field):
 
 
 class Results(Field):
-    """Results of jobs: any JSON."""
-
     _ITEM = {"description": lambda: f"At most {conf.settings.MAX_RESULT_BYTES:,} bytes of JSON."}
     schema = {"type": "array", "minItems": 1, "maxItems": MAX_BATCH, "items": _ITEM}
 
@@ -225,8 +208,6 @@ class Results(Field):
 
 
 class Nodes(Field):
-    """One node, or several."""
-
     schema = {"oneOf": [NODE, {"type": "array", "maxItems": MAX_NODES, "items": NODE}]}
 
     def to_internal_value(self, data: Any) -> list[str]:

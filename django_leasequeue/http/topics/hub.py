@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
@@ -24,15 +23,14 @@ from ...engine.topics.topics import TopicLook, look
 from ...exceptions import NotAQueue, QueueNotFound
 from ...models import JobFlag
 from ...notify import Watch, get_listener
+from ..errors import logger
 from ..running import RequestRunner
-from ..streaming import Stream, frame, in_background, outage
+from ..streaming import Stream, frame, in_background, outage, within
 from .base import leased
 from .waiting import claim_together, load_large
 
 if TYPE_CHECKING:
     from .streams import StreamRegistry
-
-logger = logging.getLogger("django_leasequeue.http")
 
 #: Seconds between looks at all leases: what removes a leased job without a word (a cap, a purge) frees its place then.
 BACKSTOP = 5.0
@@ -70,7 +68,6 @@ class WorkStream(Stream):
 
     @property
     def free(self) -> int:
-        """Places that are free."""
         return self.claimer.size - len(self.held)
 
     @property
@@ -95,7 +92,6 @@ class WorkStream(Stream):
         return self._hub.leave(self)
 
     def give(self, topic: str, jobs: Iterable[LeasedJob]) -> None:
-        """Send jobs."""
         now = time.monotonic()
         for job in jobs:
             self.held[job.seq] = job.token
@@ -125,12 +121,8 @@ class WorkHub:
     def __init__(
         self, registry: StreamRegistry, runner: RequestRunner, project: str, topic: str, found: TopicLook
     ) -> None:
-        self.channel = registry.channel
-        self.queue_id = found.id
-        self._registry = registry
-        self._runner = runner
-        self._project = project
-        self._topic = topic
+        self.channel, self.queue_id = registry.channel, found.id
+        self._registry, self._runner, self._project, self._topic = registry, runner, project, topic
         self._streams: dict[int, WorkStream] = {}
         self._event = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -168,18 +160,18 @@ class WorkHub:
         return in_background(self._release(stream.claimer.node, stream.held, unstarted=False))
 
     def wake(self) -> None:
-        """Let the task look."""
         self._event.set()
 
     def jobs_may_be_there(self) -> None:
         """A job may be ready. Called by the listener's thread."""
-        with suppress(RuntimeError):  # the loop is closed, and its streams with it
-            self._loop.call_soon_threadsafe(self._news_came)
 
-    def _news_came(self) -> None:
-        self._more = True
-        self._news += 1
-        self._event.set()
+        def news() -> None:
+            self._more = True
+            self._news += 1
+            self._event.set()
+
+        with suppress(RuntimeError):  # the loop is closed, and its streams with it
+            self._loop.call_soon_threadsafe(news)
 
     def settled(self, number: int | None) -> None:
         """A job of a stream was settled (``None``: of any stream)."""
@@ -227,9 +219,7 @@ class WorkHub:
                 except Exception as error:  # noqa: BLE001  (whatever it is, it may pass)
                     self._failed(error)
                     pause = 1.0
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(pause):
-                        await self._event.wait()
+                await within(pause, self._event.wait())
         finally:
             self._task = None
             self._stop_watching()
@@ -245,9 +235,8 @@ class WorkHub:
         await self._check_leases(now)
         if self._due_at is not None and now >= self._due_at:
             self._due_at, self._more = None, True
-        takers = [
-            stream for stream in self._streams.values() if stream.hungry and stream.free > 0 and not stream.joining
-        ]
+        streams = self._streams.values()
+        takers = [stream for stream in streams if stream.hungry and stream.free > 0 and not stream.joining]
         if takers:
             self._idle_since = now
             if now - self._dealt_at >= (LOOK if self._watch is None or self._watch.live else POLL):
@@ -281,17 +270,13 @@ class WorkHub:
     def _backstop(self) -> float:
         """Seconds between looks at all leases: short while cancels are not heard and could concern them."""
         hears = all(subscription.live for subscription in self._registry.subscriptions)
-        if hears or not any(stream.members for stream in self._streams.values()):
-            return BACKSTOP
-        return POLL
+        return BACKSTOP if hears or not any(stream.members for stream in self._streams.values()) else POLL
 
     async def _check_leases(self, now: float) -> None:
         again = self._look_again_at is not None and now >= self._look_again_at
         every = again or now - self._look_at >= self._backstop()
-        if every:
-            self._look_at = now
-        if again:
-            self._look_again_at = None
+        self._look_at = now if every else self._look_at
+        self._look_again_at = None if again else self._look_again_at
         checked = [
             stream
             for stream in self._streams.values()

@@ -15,7 +15,6 @@ from ...engine.leases.cohort import Claimer
 from ...engine.leases.settle import result_too_large
 from ...engine.limits import MAX_BATCH, MAX_DELAY_MS, MAX_LEASE_MS, MAX_SPAN_MS, MAX_TAG_BYTES, MIN_LEASE_MS
 from ...engine.payloads import result_limit
-from ...engine.topics.topics import TopicLook
 from .. import payload
 from ..access import READ, WRITE
 from ..fields import OPTIONAL, Body, Integer, NodeName, Text
@@ -25,7 +24,7 @@ from .fields import NO_TOKEN, JobSeqs, LeaseIds, Results, one_each
 from .waiting import claim_together
 
 _ERRORS: dict[int, list[str]] = {404: ["topic_not_found"], 409: ["not_a_queue"]}
-_BATCH_ERRORS: dict[int, list[str]] = {400: ["batch_too_large"], **_ERRORS}
+_BATCH_ERRORS = {400: ["batch_too_large"], **_ERRORS}
 
 
 class ClaimBody(Body):
@@ -47,8 +46,6 @@ class Claimed(TypedDict):
 
 
 class ClaimView(TopicView):
-    """Lease jobs."""
-
     @endpoint(
         "claimJobs",
         "Lease jobs to a worker",
@@ -89,31 +86,20 @@ class ClaimView(TopicView):
         # One statement while there are jobs. Only a claim that brings nothing looks why: an empty queue, one whose
         # claims gather in a window, or no queue at all. What is dealt after a window has any tag: a claim of one tag
         # does not wait for it.
-        tag = body.get("tag")
-        jobs = await self.run(
-            claim_steps(
-                topic,
-                node,
-                size,
-                project=self.project,
-                lease_ms=lease_ms,
-                tag=tag,
-                skip_coalesced=tag is None,
-                strict=False,
-            )
+        tag, untagged = body.get("tag"), body.get("tag") is None
+        steps = claim_steps(
+            topic, node, size, project=self.project, lease_ms=lease_ms, tag=tag, skip_coalesced=untagged, strict=False
         )
+        jobs = await self.run(steps)
         if not jobs:
             found = await self.look(topic, leases=True)
-            if found.claim_jitter_ms and tag is None:
+            if found.claim_jitter_ms and untagged:
                 claimers = [Claimer(node, size, lease_ms)]
                 (jobs,) = await claim_together(self.runner, self.project, topic, found, claimers)
-        figures = await self.figures(
-            topic, ready=-len(jobs), in_flight=len(jobs), drained=tag is None and len(jobs) < size
-        )
-        return self.answer(
-            Claimed(topic=topic, claimed=[leased(job) for job in jobs], count=len(jobs), ready=figures.ready),
-            performance={"throttle_wait_ms": 0.0},
-        )
+        count = len(jobs)
+        figures = await self.figures(topic, ready=-count, in_flight=count, drained=untagged and count < size)
+        answer = Claimed(topic=topic, claimed=[leased(job) for job in jobs], count=count, ready=figures.ready)
+        return self.answer(answer, performance={"throttle_wait_ms": 0.0})
 
 
 class SettleBody(Body):
@@ -127,9 +113,8 @@ class SettleBody(Body):
         leases = one_each(attrs, "lease_ids")
         if leases is not None:
             # The lease id of another job counts as a stale one: no lease of this job has it.
-            attrs["tokens"] = [
-                token if seq == asked else NO_TOKEN for (token, seq), asked in zip(leases, attrs["seqs"], strict=True)
-            ]
+            pairs = zip(leases, attrs["seqs"], strict=True)
+            attrs["tokens"] = [token if seq == asked else NO_TOKEN for (token, seq), asked in pairs]
         return attrs
 
 
@@ -167,13 +152,9 @@ class Extended(TypedDict):
 
 
 class SettleView(TopicView):
-    """What ack, nack and extend share."""
-
-    async def settle(
-        self, topic: str, operation: Operation[Settled], *, durably: bool = False
-    ) -> tuple[Settled, float]:
+    async def settle(self, topic: str, work: Operation[Settled], *, durably: bool = False) -> tuple[Settled, float]:
         """Run a settle operation; where nothing was settled, raise if the topic is missing or a log."""
-        settled, fsync_ms = await self.run_durably(topic, operation) if durably else (await self.run(operation), 0.0)
+        settled, fsync_ms = await self.run_durably(topic, work) if durably else (await self.run(work), 0.0)
         if not settled.ok:
             await self.look(topic, leases=True)
         return settled, fsync_ms
@@ -199,9 +180,12 @@ class AckBody(SettleBody):
         return super().validate(attrs)
 
 
-class AckView(SettleView):
-    """Complete jobs."""
+_NOT_KEPT = (
+    "This topic keeps no results: who waits for one gets it, the others are gone. Send result_ttl_ms to keep them."
+)
 
+
+class AckView(SettleView):
     @endpoint(
         "ackJobs",
         "Complete jobs: they are deleted",
@@ -223,23 +207,12 @@ class AckView(SettleView):
         ]
         operation = engine.finish(endings, body["node"], project=self.project, queue=topic)
         settled, fsync_ms = await self.settle(topic, operation, durably=True)
-        acked = len(settled.ok)
+        acked, skipped = len(settled.ok), settled.skipped
         if results and ttl_ms is None:
-            await self.warn(topic, _kept)
-        figures = await self.figures(topic, in_flight=-acked, count=-acked)
-        return self.answer(
-            Acked(topic=topic, acked=acked, skipped=settled.skipped, ready=figures.ready, in_flight=figures.in_flight),
-            performance={"fsync_ms": fsync_ms},
-        )
-
-
-def _kept(found: TopicLook) -> str | None:
-    """Say that a topic keeps no results, ``None`` if it does."""
-    if found.result_ttl_ms:
-        return None
-    return (
-        "This topic keeps no results: who waits for one gets it, the others are gone. Send result_ttl_ms to keep them."
-    )
+            await self.warn(topic, lambda found: None if found.result_ttl_ms else _NOT_KEPT)
+        now = await self.figures(topic, in_flight=-acked, count=-acked)
+        answer = Acked(topic=topic, acked=acked, skipped=skipped, ready=now.ready, in_flight=now.in_flight)
+        return self.answer(answer, performance={"fsync_ms": fsync_ms})
 
 
 class NackBody(SettleBody):
@@ -249,8 +222,6 @@ class NackBody(SettleBody):
 
 
 class NackView(SettleView):
-    """Give jobs back."""
-
     @endpoint(
         "nackJobs",
         "Give jobs back, at once or after a delay",
@@ -262,22 +233,13 @@ class NackView(SettleView):
     )
     async def post(self, request: Request, topic: str) -> HttpResponse:
         body = await self.body()
-        operation = engine.nack(
-            body["seqs"],
-            body["node"],
-            delay_ms=body["delay_ms"],
-            tokens=body.get("tokens"),
-            project=self.project,
-            queue=topic,
-        )
+        seqs, node, tokens, delay_ms = body["seqs"], body["node"], body.get("tokens"), body["delay_ms"]
+        operation = engine.nack(seqs, node, delay_ms=delay_ms, tokens=tokens, project=self.project, queue=topic)
         settled, _ = await self.settle(topic, operation)
-        nacked = len(settled.ok)
-        figures = await self.figures(topic, ready=0 if body["delay_ms"] else nacked, in_flight=-nacked)
-        return self.answer(
-            Nacked(
-                topic=topic, nacked=nacked, skipped=settled.skipped, ready=figures.ready, in_flight=figures.in_flight
-            )
-        )
+        nacked, skipped = len(settled.ok), settled.skipped
+        now = await self.figures(topic, ready=0 if delay_ms else nacked, in_flight=-nacked)
+        answer = Nacked(topic=topic, nacked=nacked, skipped=skipped, ready=now.ready, in_flight=now.in_flight)
+        return self.answer(answer)
 
 
 class ExtendBody(SettleBody):
@@ -287,8 +249,6 @@ class ExtendBody(SettleBody):
 
 
 class ExtendView(SettleView):
-    """Set new deadlines."""
-
     @endpoint(
         "extendLeases",
         "Set the deadline of held leases to now + lease_ms",
@@ -303,16 +263,12 @@ class ExtendView(SettleView):
     )
     async def post(self, request: Request, topic: str) -> HttpResponse:
         body = await self.body()
-        operation = engine.extend(
-            body["seqs"], body["node"], body["lease_ms"], tokens=body.get("tokens"), project=self.project, queue=topic
-        )
+        seqs, node, tokens = body["seqs"], body["node"], body.get("tokens")
+        operation = engine.extend(seqs, node, body["lease_ms"], tokens=tokens, project=self.project, queue=topic)
         settled, _ = await self.settle(topic, operation)
-        answer: Extended = {
-            "topic": topic,
-            "extended": len(settled.deadlines),
-            "skipped": [seq for seq in settled.skipped if seq not in settled.deadlines],
-            "deadlines": {str(seq): milliseconds(at) for seq, at in settled.deadlines.items()},
-        }
+        skipped = [seq for seq in settled.skipped if seq not in settled.deadlines]
+        deadlines = {str(seq): milliseconds(at) for seq, at in settled.deadlines.items()}
+        answer = Extended(topic=topic, extended=len(deadlines), skipped=skipped, deadlines=deadlines)
         cancelled = [seq for seq, outcome in settled.outcomes.items() if outcome is Outcome.CANCELLED]
         if cancelled:
             answer["cancelled"] = cancelled

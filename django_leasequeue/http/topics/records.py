@@ -27,9 +27,10 @@ from .fields import RECORD_FIELDS, Nodes, Records, invalid
 from .waiting import read_page
 
 _RETURN_SEQS = switch("return_seqs", True, "Whether `seqs` is wanted.")
+_KEY = Parameter("Idempotency-Key", {"type": "string", "maxLength": MAX_KEY_BYTES}, "As in the body.", where="header")
 #: The longest wait of a long-poll; records of one read, where MAX_PAGE allows so many.
 MAX_WAIT_MS, MAX_READ = 30_000, 1_000
-_DIFF_ERRORS = {404: ["topic_not_found"]}
+_ERRORS = {404: ["topic_not_found"]}
 
 
 class WriteBody(Body):
@@ -37,9 +38,8 @@ class WriteBody(Body):
 
     bulk = True
     records = Records()
-    create = Boolean(  # type: ignore[assignment]  # the metaclass takes fields out: the method stays
-        default=True, help_text="Whether the first write makes the topic."
-    )
+    # (the metaclass takes fields out: the method stays)
+    create = Boolean(default=True, help_text="Whether the first write makes the topic.")  # type: ignore[assignment]
     config = ConfigField(help_text="The topic's configuration, if this write makes it.", **OPTIONAL)
     idempotency_key = Text(
         high=MAX_KEY_BYTES,
@@ -95,12 +95,7 @@ class TopicAddressView(TopicItemView):
             409: ["topic_exists_incompatible"],
             422: ["topic_full"],
         },
-        parameters=[
-            _RETURN_SEQS,
-            Parameter(
-                "Idempotency-Key", {"type": "string", "maxLength": MAX_KEY_BYTES}, "As in the body.", where="header"
-            ),
-        ],
+        parameters=[_RETURN_SEQS, _KEY],
         examples={
             "A job": (
                 {"records": [{"data": {"type": "resize", "id": 7}, "tag": "img-7"}]},
@@ -122,26 +117,25 @@ class TopicAddressView(TopicItemView):
         body = await self.body()
         return_seqs = self.flag(_RETURN_SEQS)
         options = self.queue_options(body.get("config", {"type": "log"}), topic) if body["create"] else None
-        operation = write(topic, body["records"], project=self.project, key=_key(request, body), create=options)
+        key: str | None = body.get("idempotency_key") or request.META.get("HTTP_IDEMPOTENCY_KEY")
+        if key is not None and not 0 < storable(key) <= MAX_KEY_BYTES:
+            raise ApiError(400, "invalid_request", f"Idempotency-Key must be 1 to {MAX_KEY_BYTES} bytes of text.")
+        operation = write(topic, body["records"], project=self.project, key=key, create=options)
         written, fsync_ms = await self.run_durably(topic, operation)
         special = [record for record in body["records"] if record.delay_ms or record.priority is not None]
         if special:
             await self.warn(topic, partial(_unheeded, topic, special))
-        added = 0 if written.deduped else len(written.seqs)
-        delayed = 0 if written.deduped else sum(1 for record in special if record.delay_ms)
-        figures = await self.figures(topic, ready=added - delayed, count=added)
-        answer: Written = {
-            "topic": topic,
-            "first_seq": written.seqs[0],
-            "last_seq": written.seqs[-1],
-            "head_seq": written.seqs[-1],
-            "count": figures.count,
-            "created": written.created,
-            "deduped": written.deduped,
-        }
+        created, deduped, seqs = written.created, written.deduped, written.seqs
+        added = 0 if deduped else len(seqs)
+        delayed = 0 if deduped else sum(1 for record in special if record.delay_ms)
+        count = (await self.figures(topic, ready=added - delayed, count=added)).count
+        first, last = seqs[0], seqs[-1]
+        answer = Written(
+            topic=topic, first_seq=first, last_seq=last, head_seq=last, count=count, created=created, deduped=deduped
+        )
         if return_seqs:
-            answer["seqs"] = written.seqs
-        return self.answer(answer, status=201 if written.created else 200, performance={"fsync_ms": fsync_ms})
+            answer["seqs"] = seqs
+        return self.answer(answer, status=201 if created else 200, performance={"fsync_ms": fsync_ms})
 
 
 def _unheeded(topic: str, records: Sequence[NewJob], found: TopicLook) -> str | None:
@@ -155,16 +149,6 @@ def _unheeded(topic: str, records: Sequence[NewJob], found: TopicLook) -> str | 
     if priorities and not low <= min(priorities) <= max(priorities) <= high:
         return f"{topic!r} has priorities from {low} to {high}: others were cut to that range."
     return None
-
-
-def _key(request: Request, body: dict[str, Any]) -> str | None:
-    """The idempotency key of a write: the body's, or the header's."""
-    key: str | None = body.get("idempotency_key") or request.META.get("HTTP_IDEMPOTENCY_KEY")
-    if key is None:
-        return None
-    if not 0 < storable(key) <= MAX_KEY_BYTES:
-        raise ApiError(400, "invalid_request", f"Idempotency-Key must be 1 to {MAX_KEY_BYTES} bytes of text.")
-    return key
 
 
 class DiffBody(Body):
@@ -195,8 +179,6 @@ class Diff(TypedDict):
 
 
 class DiffView(TopicView):
-    """Read on from a number."""
-
     @endpoint(
         "readRecords",
         "Read records without leasing them",
@@ -204,7 +186,7 @@ class DiffView(TopicView):
         description="In order of their numbers, also of a queue. No record is skipped because it was committed late.",
         body=DiffBody,
         answers={200: Diff},
-        errors={**_DIFF_ERRORS, 409: ["log_truncated"]},
+        errors={**_ERRORS, 409: ["log_truncated"]},
     )
     async def post(self, request: Request, topic: str) -> HttpResponse:
         body = await self.body()
@@ -251,8 +233,6 @@ class Dropped(TypedDict):
 
 
 class DropView(TopicView):
-    """Delete records."""
-
     @endpoint(
         "deleteRecords",
         "Delete records by number or tag",
@@ -260,21 +240,15 @@ class DropView(TopicView):
         description="Leased jobs too: their acks are skipped afterwards.",
         body=DropBody,
         answers={200: Dropped},
-        errors=_DIFF_ERRORS,
+        errors=_ERRORS,
     )
     async def post(self, request: Request, topic: str) -> HttpResponse:
         body = await self.body()
-        match = body.get("match")
-        by_prefix = match is not None and match.endswith("*")
-        operation = drop(
-            topic,
-            project=self.project,
-            before=body.get("before_seq"),
-            tag=None if by_prefix else match,
-            tag_prefix=match[:-1] if match is not None and by_prefix else None,
-        )
+        tag: str | None = body.get("match")
+        prefix = None
+        if tag is not None and tag.endswith("*"):
+            prefix, tag = tag[:-1], None
+        operation = drop(topic, project=self.project, before=body.get("before_seq"), tag=tag, tag_prefix=prefix)
         deleted, fsync_ms = await self.run_durably(topic, operation)
-        figures = await self.figures(topic, count=-deleted)
-        return self.answer(
-            Dropped(topic=topic, deleted=deleted, count=figures.count), performance={"fsync_ms": fsync_ms}
-        )
+        count = (await self.figures(topic, count=-deleted)).count
+        return self.answer(Dropped(topic=topic, deleted=deleted, count=count), performance={"fsync_ms": fsync_ms})

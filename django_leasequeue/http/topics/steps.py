@@ -9,19 +9,7 @@ from django.http import HttpResponse
 from rest_framework.request import Request
 
 from ...engine import Operation, codec
-from ...engine.jobs.steps import (
-    MAX_EVENT_NAME,
-    Lease,
-    check_event_name,
-    check_step_name,
-    emit,
-    event_step,
-    record_step,
-    step_page,
-    step_text,
-    suspend_job,
-    wake_waiting,
-)
+from ...engine.jobs import steps as job_steps
 from ...engine.limits import MAX_KEPT_NAME_BYTES, MAX_SPAN_MS, check_seqs
 from ...engine.queues import routing
 from ...exceptions import LeaseLost
@@ -36,9 +24,9 @@ from .fields import LEASE_ID, NO_TOKEN, SEQ, LeaseId, invalid, parse_lease
 MAX_TIME_MS = 253_402_300_799_999
 _ERRORS: dict[int, list[str]] = {404: ["topic_not_found"], 409: ["not_a_queue", "lease_lost"]}
 _SEQ = Parameter("seq", SEQ, "The job.", where="path")
-_AFTER = Parameter(
-    "after", {"type": "integer", "minimum": 0, "default": 0}, "`next` of the page before.", most=lambda: 2**31 - 1
-)
+_INDEX = {"type": "integer", "minimum": 0, "default": 0}
+_AFTER = Parameter("after", _INDEX, "`next` of the page before.", most=lambda: 2**31 - 1)
+_EVENT = Parameter("event", {"type": "string", "minLength": 1, "maxLength": 512}, "Its name, not `$...`.", where="path")
 _NAME = Parameter(
     "name",
     {"type": "string", "pattern": "^[^#]{1,200}(#[1-9][0-9]{0,4})?$"},
@@ -48,12 +36,10 @@ _NAME = Parameter(
 
 
 class LeasedJobView(TopicView):
-    """What is asked about one job under its lease."""
-
-    def lease(self, topic: str, seq: int, node: str, lease_id: tuple[int, int]) -> Lease:
+    def lease(self, topic: str, seq: int, node: str, lease_id: tuple[int, int]) -> job_steps.Lease:
         check_seqs([seq])
         token, of = lease_id
-        return Lease(topic, seq, token if of == seq else NO_TOKEN, node, self.project)
+        return job_steps.Lease(topic, seq, token if of == seq else NO_TOKEN, node, self.project)
 
     async def held(self, topic: str, operation: Operation[T]) -> T:
         """Run an operation under a lease; where that is lost, raise if the topic is missing or a log."""
@@ -69,8 +55,6 @@ _Value = Annotated[Any, "What it returned: any JSON."]
 
 
 class StepValue(TypedDict):
-    """A step and its value."""
-
     name: _Name
     value: _Value
 
@@ -85,39 +69,35 @@ class JobSteps(TypedDict):
 
 
 class StepsView(LeasedJobView):
-    """What a job has done."""
-
     @endpoint(
         "readSteps",
         "What the steps of a leased job have returned",
         scopes=[READ, WRITE],
         description="Read once at the beginning of a delivery: what is there is not done again.",
         answers={200: JobSteps},
-        errors={**_ERRORS, 400: ["invalid_request"]},
+        errors=_ERRORS,
         parameters=[_SEQ, NODE, Parameter("lease_id", LEASE_ID, "As the claim gave it.", required=True), _AFTER],
     )
     async def get(self, request: Request, topic: str, seq: int) -> HttpResponse:
         lease = self.lease(topic, seq, self.node, parse_lease(request.GET.get("lease_id")))
-        steps, after = await self.held(topic, step_page(lease, self.number(_AFTER)))
-        found: JobSteps = {
-            "topic": topic,
-            "seq": seq,
-            "steps": [StepValue(name=step.name, value=codec.loads(step.value)) for step in steps],
-        }
+        steps, after = await self.held(topic, job_steps.step_page(lease, self.number(_AFTER)))
+        values = [StepValue(name=step.name, value=codec.loads(step.value)) for step in steps]
+        found = JobSteps(topic=topic, seq=seq, steps=values)
         if after is not None:
             found["next"] = after
         return self.answer(found)
 
 
-class StepBody(Body):
-    """What a step has returned, and the lease under which it ran."""
-
+class LeaseBody(Body):
     node = NodeName()
     lease_id = LeaseId(help_text="As the claim gave it.")
-    value = Anything(help_text="Any JSON, as large as a result may be; null is a value.")
 
-    bulk = True
-    nulls = frozenset({"value"})
+
+class StepBody(LeaseBody):
+    """What a step has returned, and the lease under which it ran."""
+
+    bulk, nulls = True, frozenset({"value"})
+    value = Anything(help_text="Any JSON, as large as a result may be; null is a value.")
 
 
 class StepRecorded(TypedDict):
@@ -130,8 +110,6 @@ class StepRecorded(TypedDict):
 
 
 class StepView(LeasedJobView):
-    """One step of a job."""
-
     @endpoint(
         "recordStep",
         "Keep what a step of a leased job has returned",
@@ -143,25 +121,24 @@ class StepView(LeasedJobView):
         parameters=[_SEQ, _NAME],
     )
     async def put(self, request: Request, topic: str, seq: int, name: str) -> HttpResponse:
-        check_step_name(name)
+        job_steps.check_step_name(name)
         body = await self.body()
-        text = step_text(name, body["value"])
-        kept = await self.held(topic, record_step(self.lease(topic, seq, body["node"], body["lease_id"]), name, text))
+        text = job_steps.step_text(name, body["value"])
+        lease = self.lease(topic, seq, body["node"], body["lease_id"])
+        kept = await self.held(topic, job_steps.record_step(lease, name, text))
         content = StepRecorded(topic=topic, seq=seq, name=name, value=codec.loads(kept.value))
         return self.answer(content, status=201 if kept.new else 200)
 
 
-class SuspendBody(Body):
+class SuspendBody(LeaseBody):
     """How long a job sleeps, or what it waits for; and its lease."""
 
-    node = NodeName()
-    lease_id = LeaseId(help_text="As the claim gave it.")
     name = Text(
         high=MAX_KEPT_NAME_BYTES, help_text="Of the sleep or the wait, as of a step. Default: of its event.", **OPTIONAL
     )
     sleep_ms = Integer(high=MAX_SPAN_MS, help_text="It sleeps so long.", **OPTIONAL)
     until = Integer(high=MAX_TIME_MS, help_text="Or until this time, milliseconds since the epoch.", **OPTIONAL)
-    event = Text(high=MAX_EVENT_NAME, help_text="Or it waits for this event.", **OPTIONAL)
+    event = Text(high=job_steps.MAX_EVENT_NAME, help_text="Or it waits for this event.", **OPTIONAL)
     timeout_ms = Integer(high=MAX_SPAN_MS, help_text="So long at most. Default: 100 years.", **OPTIONAL)
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
@@ -188,8 +165,6 @@ class JobSuspended(TypedDict):
 
 
 class SuspendView(LeasedJobView):
-    """Sleep, or wait for an event."""
-
     @endpoint(
         "suspendJob",
         "Give a leased job back until its time or its event has come",
@@ -207,24 +182,18 @@ class SuspendView(LeasedJobView):
         body = await self.body()
         event, delay_ms, until = body.get("event"), body.get("sleep_ms"), body.get("until")
         if event is not None:
-            check_event_name(event)
+            job_steps.check_event_name(event)
             delay_ms = body.get("timeout_ms", MAX_SPAN_MS)
-        name = body.get("name") or event_step(event or "")
-        waited = await self.held(
-            topic,
-            suspend_job(
-                self.lease(topic, seq, body["node"], body["lease_id"]),
-                name,
-                event=event,
-                delay_ms=delay_ms,
-                until=None if until is None else datetime.fromtimestamp(until / 1_000, UTC),
-            ),
-        )
+        name = body.get("name") or job_steps.event_step(event or "")
+        lease = self.lease(topic, seq, body["node"], body["lease_id"])
+        ends = None if until is None else datetime.fromtimestamp(until / 1_000, UTC)
+        operation = job_steps.suspend_job(lease, name, event=event, delay_ms=delay_ms, until=ends)
+        waited = await self.held(topic, operation)
         content = JobSuspended(topic=topic, seq=seq, name=name, suspended=waited.value is None)
         if waited.value is None:
             content["left_ms"] = max(waited.left_ms, 0)
             if event is not None:
-                await self.run(wake_waiting([seq]))
+                await self.run(job_steps.wake_waiting([seq]))
         elif event is not None:
             found = codec.loads(waited.value)
             came = isinstance(found, dict) and "payload" in found
@@ -239,9 +208,7 @@ class EmitBody(Body):
 
     payload = Anything(required=False, default=None, help_text="Any JSON, as large as a job's payload may be.")
     retention_ms = Integer(low=1, high=MAX_SPAN_MS, default=604_800_000, help_text="So long it is kept.")
-
-    bulk = True
-    nulls = frozenset({"payload"})
+    bulk, nulls = True, frozenset({"payload"})
 
 
 class EventEmitted(TypedDict):
@@ -252,8 +219,6 @@ class EventEmitted(TypedDict):
 
 
 class EventView(ApiView):
-    """Events that jobs wait for."""
-
     @endpoint(
         "emitEvent",
         "Say that an event has happened: jobs that wait for it go on",
@@ -265,15 +230,11 @@ class EventView(ApiView):
         body=EmitBody,
         answers={200: EventEmitted, 201: EventEmitted},
         errors={400: ["record_too_large"]},
-        parameters=[
-            Parameter(
-                "event", {"type": "string", "minLength": 1, "maxLength": 512}, "Its name, not `$...`.", where="path"
-            )
-        ],
+        parameters=[_EVENT],
     )
     async def post(self, request: Request, event: str) -> HttpResponse:
         body = await self.body()
-        operation = emit(event, body["payload"], project=self.project, retention=body["retention_ms"] / 1_000)
+        operation = job_steps.emit(event, body["payload"], project=self.project, retention=body["retention_ms"] / 1_000)
         # In each database: the jobs that wait for it may be anywhere. Safe to repeat where one of them is away.
         first = False
         for alias in routing.aliases():

@@ -24,7 +24,7 @@ from ...notify.session import JOBS
 from ..access import READ, WRITE
 from ..auth import require
 from ..errors import ApiError
-from ..fields import Body, Boolean
+from ..fields import Body, Boolean, Json
 from ..running import RequestRunner
 from ..schema import Parameter
 from ..streaming import EventStreamResponse, require_stream
@@ -49,15 +49,13 @@ class StreamRegistry:
         self._loop = asyncio.get_running_loop()
 
     async def hub(self, project: str, topic: str, found: TopicLook) -> WorkHub:
-        """Return what feeds the streams of a queue."""
         if not self.subscriptions:  # from the first stream on, for as long as the process lives
-            listener = get_listener(self._using)
-            for channel, callback, prefix in (
-                (self.channel, self._settled, ""),
-                (TOPICS_CHANNEL, self._deleted, ""),
-                (JOBS, self._taken, "l"),
-            ):
-                self.subscriptions.append(listener.subscribe(channel, partial(self._in_loop, callback, prefix)))
+            subscribe = get_listener(self._using).subscribe
+            self.subscriptions = [
+                subscribe(self.channel, partial(self._in_loop, self._settled, "")),
+                subscribe(TOPICS_CHANNEL, partial(self._in_loop, self._deleted, "")),
+                subscribe(JOBS, partial(self._in_loop, self._taken, "l")),
+            ]
             for subscription in self.subscriptions:
                 await subscription.async_ready()
         hub = self.hubs.get((project, topic))
@@ -95,21 +93,14 @@ class StreamRegistry:
 
 _registries: process.PerLoop[dict[str, StreamRegistry]] = process.PerLoop(dict)
 
-
-_MAX = Parameter(
-    "max",
-    {"type": "integer", "minimum": 1, "default": 1},
-    f"Jobs at once, at most {MAX_BATCH:,}.",
-    most=lambda: MAX_BATCH,
-)
+_PLACES: Json = {"type": "integer", "minimum": 1, "default": 1}
+_MAX = Parameter("max", _PLACES, f"Jobs at once, at most {MAX_BATCH:,}.", most=lambda: MAX_BATCH)
 _LEASE_MS = Parameter(
     "lease_ms", {"type": "integer"}, "Length of the leases; default: the topic's.", most=lambda: MAX_LEASE_MS
 )
 
 
 class WorkView(TopicView):
-    """Jobs as they come, as many at once as the worker takes."""
-
     token_in_query = True
     http_method_names = ["get"]
 
@@ -126,7 +117,7 @@ class WorkView(TopicView):
             "drops, all that it was given and has not settled is released at once."
         ),
         answers={200: "`retry: 2000`, a heartbeat, then events: `job`, `cancel`, `error`."},
-        errors={400: ["invalid_request"], 404: ["topic_not_found"], 406: ["not_acceptable"], 409: ["not_a_queue"]},
+        errors={404: ["topic_not_found"], 406: ["not_acceptable"], 409: ["not_a_queue"]},
         parameters=[NODE, _MAX, _LEASE_MS, TOKEN],
     )
     async def get(self, request: Request, topic: str) -> StreamingHttpResponse:
@@ -202,8 +193,6 @@ class WatchesView(ApiView):
 
 
 class WatchStreamView(ApiView):
-    """The event stream of a watch."""
-
     token_in_query = True
     http_method_names = ["get"]
 
@@ -219,7 +208,7 @@ class WatchStreamView(ApiView):
             "the stream ends). Every event has an `id`; sent back as `Last-Event-ID` the stream goes on behind it."
         ),
         answers={200: "`retry: 2000`, a heartbeat, then events."},
-        errors={400: ["invalid_request"], 404: ["not_found"], 406: ["not_acceptable"]},
+        errors={404: ["not_found"], 406: ["not_acceptable"]},
         parameters=[
             Parameter("wid", {"type": "string", "maxLength": MAX_WID}, "From `POST /watch`.", where="path"),
             Parameter("Last-Event-ID", {"type": "string"}, "Where to go on.", where="header"),

@@ -20,9 +20,7 @@ app_name = "leasequeue_topics"
 
 
 class TextConverter(StringConverter):
-    """Any text, slashes and line ends included."""
-
-    regex = "(?s:.+)"
+    regex = "(?s:.+)"  # any text, slashes and line ends included
 
 
 register_converter(TextConverter, "leasequeue_text")

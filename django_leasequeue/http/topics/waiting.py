@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
-import logging
 import time
 from collections.abc import Callable, Sequence
 
@@ -16,10 +15,9 @@ from ...engine.leases.cohort import Claimer, deal_cohort, join, leave, take
 from ...engine.topics.log import LogPage, seal, sealer
 from ...engine.topics.topics import TopicLook
 from ...notify import AsyncWaiter, get_listener
+from ..errors import logger
 from ..running import RequestRunner
-from ..streaming import in_background
-
-logger = logging.getLogger("django_leasequeue.http")
+from ..streaming import in_background, within
 
 #: Where deleted topics are announced.
 TOPICS_CHANNEL = "leasequeue_topics"
@@ -57,9 +55,7 @@ class SealWatcher:
                 if sealed > before:
                     step = FIRST_LOOK
                 while self._waiting and (self._waiting[0][0] <= sealed or self._waiting[0][2].done()):
-                    future = heapq.heappop(self._waiting)[2]
-                    if not future.done():
-                        future.set_result(None)
+                    _done(heapq.heappop(self._waiting)[2])
         except Exception as error:  # noqa: BLE001  (most often the database is gone: its stack says nothing more)
             reason = " ".join(str(error).split())
             logger.warning("Looking for sealed numbers ended; readers look themselves, and begin it anew: %s", reason)
@@ -67,9 +63,13 @@ class SealWatcher:
             self._running = False
             # If this ends because the database is gone: those that wait read, and get the error.
             for _, _, future in self._waiting:
-                if not future.done():
-                    future.set_result(None)
+                _done(future)
             self._waiting.clear()
+
+
+def _done(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 _watchers: process.PerLoop[dict[tuple[str, bool], SealWatcher]] = process.PerLoop(dict)
@@ -126,10 +126,7 @@ async def read_page(
 async def _wait_for_seal(runner: RequestRunner, number: int, timeout: float) -> None:  # noqa: ASYNC109  (how patient the caller is)
     future = seal_watcher(runner).when(number)
     try:
-        async with asyncio.timeout(timeout):
-            await future
-    except TimeoutError:
-        pass
+        await within(timeout, future)
     finally:
         future.cancel()
 
@@ -137,33 +134,33 @@ async def _wait_for_seal(runner: RequestRunner, number: int, timeout: float) -> 
 _locks: process.PerLoop[dict[tuple[str, int], asyncio.Lock]] = process.PerLoop(dict)
 
 
-def _lock(using: str, queue_id: int) -> asyncio.Lock:
-    """One dealer of this process at a time: the others would only hold connections while they wait."""
-    locks = _locks.get()
-    if len(locks) > 10_000:
-        locks.clear()
-    return locks.setdefault((using, queue_id), asyncio.Lock())
-
-
 async def claim_together(
     runner: RequestRunner, project: str, topic: str, found: TopicLook, claimers: Sequence[Claimer]
 ) -> list[list[LeasedJob]]:
-    """Join the cohort of a queue, wait until its window closes, and return what each claimer was dealt.
-
-    Cancelled meanwhile (the client went away), nothing stays leased.
-    """
+    """Join the cohort of a queue, wait until its window closes, and return what each claimer was dealt."""
     joined = await runner.run(join(found.id, found.claim_jitter_ms, claimers))
     waiters = joined.waiters
+
+    async def give_back() -> None:
+        try:
+            await runner.run(leave(waiters, project=project))
+        except Exception as error:  # noqa: BLE001  (most often the database is gone: its stack says nothing more)
+            reason = " ".join(str(error).split())
+            logger.warning("A cohort could not be left; what it was dealt comes back when its leases end: %s", reason)
+
     try:
         await asyncio.sleep(joined.wait_ms / 1000)
-        async with _lock(runner.using, found.id):
+        locks = _locks.get()
+        if len(locks) > 10_000:
+            locks.clear()
+        # One dealer of this process at a time: the others would only hold connections while they wait.
+        async with locks.setdefault((runner.using, found.id), asyncio.Lock()):
             dealt = await runner.run(take(waiters))
             missing = [waiter for waiter in waiters if waiter not in dealt]
             if missing:
-                rest = await runner.run(deal_cohort(topic, found, missing, project=project))
-                dealt = {**dealt, **rest}
-    except BaseException:
-        in_background(_leave(runner, waiters, project))
+                dealt = dealt | await runner.run(deal_cohort(topic, found, missing, project=project))
+    except BaseException:  # (the client went away: nothing stays leased)
+        in_background(give_back())
         raise
     hands = [dealt.get(waiter, []) for waiter in waiters]
     return await load_large(runner, project, claimers, hands)
@@ -176,11 +173,3 @@ async def load_large(
     if all(job.is_loaded for jobs in hands for job in jobs):
         return hands
     return await runner.run(load_hands(hands, [claimer.node for claimer in claimers], project=project))
-
-
-async def _leave(runner: RequestRunner, waiters: Sequence[int], project: str) -> None:
-    try:
-        await runner.run(leave(waiters, project=project))
-    except Exception as error:  # noqa: BLE001  (most often the database is gone: its stack says nothing more)
-        reason = " ".join(str(error).split())
-        logger.warning("A cohort could not be left; what it was dealt comes back when its leases end: %s", reason)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -15,12 +14,11 @@ from ...engine.outage import passes
 from ...engine.topics.log import LogPage, read, sealer
 from ...exceptions import LogTruncated, QueueNotFound
 from ...notify import Subscription, Watch, get_listener
+from ..errors import logger
 from ..running import RequestRunner
-from ..streaming import Stream, error_frame, frame, in_background, outage
+from ..streaming import Stream, error_frame, frame, in_background, outage, within
 from .base import record, tombstone
 from .waiting import TOPICS_CHANNEL, seal_watcher, unsealed
-
-logger = logging.getLogger("django_leasequeue.http")
 
 #: Records that are read at once.
 PAGE = 256
@@ -45,11 +43,9 @@ def _encode(number: int) -> str:
 
 
 class Position(NamedTuple):
-    """Where a reader stands in a topic: the last number it read, and the server's timeline then, if it is known.
+    """Where a reader stands in a topic: the last number it read, and the server's timeline then, if it is known."""
 
-    Without a number the topic is known to be gone.
-    """
-
+    #: ``None``: the topic is known to be gone.
     seq: int | None
     timeline: int | None = None
 
@@ -69,9 +65,8 @@ def encode_id(positions: Mapping[str, Position]) -> str:
 def decode_id(frame_id: str, topics: Mapping[str, int]) -> dict[str, Position]:
     """Return where a reader stood; where it began if the id is not one of this watch's."""
     parts = [_POSITION.fullmatch(part) for part in frame_id.split(".")]
-    positions = [
-        Position(*(None if digits is None else int(digits, 36) for digits in part.groups())) for part in parts if part
-    ]
+    digits = [part.groups() for part in parts if part]
+    positions = [Position(*(None if number is None else int(number, 36) for number in pair)) for pair in digits]
     if len(positions) != len(topics) or any((seq or 0) > MAX_SEQ for seq, _ in positions):
         return {topic: Position(seq) for topic, seq in topics.items()}
     return dict(zip(sorted(topics), positions, strict=True))
@@ -98,10 +93,7 @@ async def shared_read(runner: RequestRunner, project: str, topic: str, position:
 
 
 class WatchStream(Stream):
-    """One reader of some topics.
-
-    With ``reset`` it goes on from what is kept where a failover may have lost records; else it ends there.
-    """
+    """One reader of some topics; where a failover may have lost records it ends, or with ``reset`` goes on."""
 
     def __init__(
         self,
@@ -159,13 +151,9 @@ class WatchStream(Stream):
                 self._event.clear()
                 while self._fresh and self.hungry:
                     await self._look_in_time(self._fresh.pop())
-                with suppress(TimeoutError):
-                    live = all(watch.live for watch in self._watches.values())
-                    async with asyncio.timeout(BACKSTOP if live else POLL):
-                        await self._event.wait()
-                        continue
+                live = all(watch.live for watch in self._watches.values())
                 # No notification came: read everything, unless the client does not keep up.
-                if self.hungry:
+                if not await within(BACKSTOP if live else POLL, self._event.wait()) and self.hungry:
                     self._fresh |= self._there()
             self.end()
         except LogTruncated as error:
@@ -175,7 +163,6 @@ class WatchStream(Stream):
             self.end(self.error(500, "An error of the server. Connect again."))
 
     async def _look_in_time(self, topic: str) -> None:
-        """Look at a topic; while the database is away, wait."""
         try:
             await self._look(topic)
         except Exception as error:
@@ -208,11 +195,9 @@ class WatchStream(Stream):
         self._tell(topic, page)
         if page.more:
             self._fresh.add(topic)
-            return
-        if topic not in self._watches:
+        elif topic not in self._watches:
             await self._listen(topic, page.queue_id)
-            return
-        if unsealed(page, after) or (not page.sealed and page.head_seq > page.cursor):
+        elif unsealed(page, after) or (not page.sealed and page.head_seq > page.cursor):
             self._wait_for_seal(topic, page.head_seq)
         elif topic not in self._told:
             self._told.add(topic)

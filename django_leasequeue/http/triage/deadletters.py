@@ -26,14 +26,13 @@ from .. import schema
 from ..access import READ, WRITE
 from ..auth import require
 from ..errors import ApiError
-from ..fields import OPTIONAL, Body, Text
-from ..schema import F, Parameter, page_size, switch
+from ..fields import OPTIONAL, Body, Json, Text
+from ..schema import CURSOR, F, Parameter, page_size, switch
 from ..views import ApiView
 
-_TAG = "dead letters"
 _PAGE_SIZE, _GROUPS_PAGE = page_size(50), page_size(25, MAX_GROUP_PAGE)
 _WITH_PAYLOAD = switch("with_payload", False, "With data, meta and errors.")
-_ERRORS = {400: ["invalid_request", "invalid_topic"], 404: ["not_found"]}
+_ERRORS = {400: ["invalid_topic"], 404: ["not_found"]}
 _SEQ = Parameter("seq", {"type": "integer"}, "The job's number.", where="path")
 _QUEUE = Parameter("queue", {"type": "string"}, "Its queue, where queues are in several databases.")
 
@@ -49,7 +48,7 @@ class Envelope(TypedDict):
 
 def endpoint(name: str, summary: str, **said: Any) -> Callable[[F], F]:
     """Say all of one operation of this door; see ``schema.endpoint``."""
-    return schema.endpoint(name, summary, envelope=Envelope, **said)
+    return schema.endpoint(name, summary, envelope=Envelope, **{"tag": "dead letters", **said})
 
 
 def shown(kind: Any, row: Any, **others: Any) -> dict[str, Any]:
@@ -58,23 +57,24 @@ def shown(kind: Any, row: Any, **others: Any) -> dict[str, Any]:
     return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in found.items()}
 
 
-CURSOR = Parameter("cursor", {"type": "string"}, "`next_cursor` of the page before.")
-
-
 class ReadView(ApiView):
-    """Base of the views that operators read: GET with a cursor."""
-
     http_method_names = ["get", "head"]
 
     @property
     def cursor(self) -> str | None:
-        """The cursor of the query."""
         return self.request.GET.get("cursor") or None
 
 
-class DeadLetterRow(TypedDict):
-    """A dead letter."""
+class OfQueueView(ReadView):
+    """Base of the views whose ``queue`` in the query says in which database to look."""
 
+    def check_address(self, request: Request, topic: str | None) -> None:
+        super().check_address(request, topic)
+        if queue := request.GET.get("queue"):
+            self.runner = self.runner.on(routing.alias_of(self.project, presets.check_name(queue)))
+
+
+class DeadLetterRow(TypedDict):
     seq: Annotated[int, "The job's number."]
     project: NotRequired[Annotated[str, "The tenant."]]
     queue: Annotated[str, "The queue or dead-letter topic where it is."]
@@ -152,38 +152,26 @@ class DeadLetterRedriven(TypedDict):
     queue: Annotated[str, "The queue that it is in now."]
 
 
-#: The filter of dead letters.
+_TEXTS = {
+    "queue": "Only of this queue or dead-letter topic.",
+    "task": "Only of this task.",
+    "fingerprint": "Only of this group; `-` for those without one.",
+    "tag": "Only with this tag.",
+    "since": "Died since then: ISO 8601, or how long ago (`2h`).",
+    "until": "Died until then.",
+    "deliveries": "`3`, `>=3`, `3..5`.",
+    "text": "A part of the error, the task or the key, in any case.",
+}
+_PAYLOAD: Json = {"type": "array", "items": {"type": "string"}, "maxItems": 5}
 _FILTER = [
-    *(
-        Parameter(name, {"type": "string"}, description)
-        for name, description in {
-            "queue": "Only of this queue or dead-letter topic.",
-            "task": "Only of this task.",
-            "fingerprint": "Only of this group; `-` for those without one.",
-            "tag": "Only with this tag.",
-            "since": "Died since then: ISO 8601, or how long ago (`2h`).",
-            "until": "Died until then.",
-            "deliveries": "`3`, `>=3`, `3..5`.",
-            "text": "A part of the error, the task or the key, in any case.",
-        }.items()
-    ),
-    Parameter(
-        "payload", {"type": "array", "items": {"type": "string"}, "maxItems": 5}, "Such as `data.kwargs.customer = 17`."
-    ),
+    *(Parameter(name, {"type": "string"}, description) for name, description in _TEXTS.items()),
+    Parameter("payload", _PAYLOAD, "Such as `data.kwargs.customer = 17`."),
     CURSOR,
 ]
 
 
-class TriageView(ReadView):
-    """Base of the views of dead letters: the filter, bounded by what the key may see.
-
-    Where queues are in several databases the ``queue`` of the query says in which one.
-    """
-
-    def check_address(self, request: Request, topic: str | None) -> None:
-        super().check_address(request, topic)
-        if queue := request.GET.get("queue"):
-            self.runner = self.runner.on(routing.alias_of(self.project, presets.check_name(queue)))
+class TriageView(OfQueueView):
+    """Base of the views of dead letters: the filter, bounded by what the key may see."""
 
     def wanted(self) -> DeadFilter:
         """Return the filter of the query: of the key's project, and of the topics that it may see."""
@@ -193,23 +181,18 @@ class TriageView(ReadView):
         return replace(found, project=self.project, prefixes=self.access.prefixes)
 
     async def letter(self, seq: str, *, payload: bool) -> DeadRow:
-        """Return one dead letter that the key may see."""
         number = seq_of(seq) or 0
         rows = await self.run(dead_rows([min(number, 2**63 - 1)], payload=payload)) if number else []
         if not rows or rows[0].project != self.project or not self.access.sees(rows[0].queue):
-            raise ApiError(
-                404, "not_found", f"There is no dead letter {seq[:80]}: it was retried, discarded, or never was."
-            )
+            message = f"There is no dead letter {seq[:80]}: it was retried, discarded, or never was."
+            raise ApiError(404, "not_found", message)
         return rows[0]
 
 
 class DeadLettersView(TriageView):
-    """Dead letters one by one."""
-
     @endpoint(
         "listDeadLetters",
         "List dead letters",
-        tag=_TAG,
         scopes=[READ],
         description="The newest death first. A search looks for a bounded time: its page may be short and have a next.",
         answers={200: DeadLetters},
@@ -217,20 +200,16 @@ class DeadLettersView(TriageView):
         parameters=[*_FILTER, _PAGE_SIZE, _WITH_PAYLOAD],
     )
     async def get(self, request: Request) -> HttpResponse:
-        size = self.number(_PAGE_SIZE)
-        payload = self.flag(_WITH_PAYLOAD)
+        size, payload = self.number(_PAGE_SIZE), self.flag(_WITH_PAYLOAD)
         found = await self.run(dead_page(self.wanted(), after=self.cursor, size=size, payload=payload))
         rows = [redaction.row(row, values=True) for row in found.rows]
         return self.answer(shown(DeadLetters, found, dead_letters=rows, next_cursor=found.next))
 
 
 class DeadLetterGroupsView(TriageView):
-    """Dead letters by cause."""
-
     @endpoint(
         "listDeadLetterGroups",
         "List groups of dead letters",
-        tag=_TAG,
         scopes=[READ],
         description="A group is a queue and a fingerprint.",
         answers={200: DeadGroups},
@@ -245,12 +224,9 @@ class DeadLetterGroupsView(TriageView):
 
 
 class DeadLetterView(TriageView):
-    """One dead letter."""
-
     @endpoint(
         "getDeadLetter",
         "Look at one dead letter",
-        tag=_TAG,
         scopes=[READ],
         description="With its payload, redacted, and the errors of its attempts.",
         answers={200: DeadLetter},
@@ -262,14 +238,11 @@ class DeadLetterView(TriageView):
 
 
 class RedriveView(TriageView):
-    """One dead letter, put back into a queue."""
-
     http_method_names = ["post"]
 
     @endpoint(
         "redriveDeadLetter",
         "Put a dead letter back into its queue or another one",
-        tag=_TAG,
         scopes=[READ, WRITE],
         description="Its deliveries start again at 0. The audit says which key did it.",
         body=RedriveBody,
@@ -281,12 +254,13 @@ class RedriveView(TriageView):
         body = await self.body()
         letter = await self.letter(seq, payload=False)
         to, step = body.get("to"), body.get("from_step")
-        require(self.access, frozenset(), to or letter.home or letter.queue)
+        target = to or letter.home or letter.queue
+        require(self.access, frozenset(), target)
         acted = await sync_to_async(self._redrive)(letter, to, step)
         if not acted.done:
             reason = CONFLICTS[acted.conflicts[0][1] if acted.conflicts else "gone"]
             raise ApiError(409, "not_redriven", f"The dead letter {letter.seq} was left as it is: {reason}.")
-        return self.answer(DeadLetterRedriven(seq=letter.seq, queue=to or letter.home or letter.queue))
+        return self.answer(DeadLetterRedriven(seq=letter.seq, queue=target))
 
     def _redrive(self, letter: DeadRow, to: str | None, step: str | None) -> Acted:
         using = self.runner.using

@@ -14,15 +14,13 @@ from ...engine.codec import decode_cursor, encode_cursor
 from ...engine.flow.figures import CAP, MAX_KEYS, MAX_LIMITS, MAX_PAGE, list_limits, workflow_queues
 from ..access import READ
 from ..errors import ApiError
-from ..schema import Parameter, page_size
-from .deadletters import CURSOR, Moment, Next, ReadView, endpoint, shown
+from ..schema import CURSOR, Parameter, page_size
+from .deadletters import Moment, Next, ReadView, endpoint, shown
 
 _WORKFLOW_PAGE, _LIMITS_PAGE = page_size(100, MAX_PAGE), page_size(50, MAX_LIMITS)
 
 
 class WorkflowJob(TypedDict):
-    """A job of a workflow."""
-
     seq: Annotated[int, "The job's number."]
     key: Annotated[str | None, "The client's id of the job; of a task the id of its result."]
     label: Annotated[str, "What it is called in the workflow; empty if nothing."]
@@ -79,8 +77,6 @@ class Limits(TypedDict):
 
 
 class WorkflowView(ReadView):
-    """One workflow with its jobs."""
-
     @endpoint(
         "getWorkflow",
         "Look at a workflow",
@@ -91,7 +87,7 @@ class WorkflowView(ReadView):
             " prefixes sees the workflows whose jobs are all in its topics."
         ),
         answers={200: Workflow},
-        errors={400: ["invalid_request"], 404: ["not_found"]},
+        errors={404: ["not_found"]},
         parameters=[
             Parameter("workflow", {"type": "string", "format": "uuid"}, "The workflow's id.", where="path"),
             _WORKFLOW_PAGE,
@@ -103,16 +99,10 @@ class WorkflowView(ReadView):
         (after,) = decode_cursor(self.cursor, (int,)) or [0]
         found = await self._find(workflow)
         nodes = await self.run(engine.workflow_nodes(found.id, after=after, size=size, results=False))
-        return self.answer(
-            shown(
-                Workflow,
-                found,
-                workflow=workflow.lower(),
-                state=found.label,
-                jobs=[shown(WorkflowJob, node, parents=node.parents or []) for node in nodes],
-                next_cursor=encode_cursor(nodes[-1].seq) if len(nodes) == size else None,
-            )
-        )
+        jobs = [shown(WorkflowJob, node, parents=node.parents or []) for node in nodes]
+        cursor = encode_cursor(nodes[-1].seq) if len(nodes) == size else None
+        said = {"workflow": workflow.lower(), "state": found.label, "jobs": jobs, "next_cursor": cursor}
+        return self.answer(shown(Workflow, found, **said))
 
     async def _find(self, text: str) -> WorkflowStatus:
         try:
@@ -127,15 +117,12 @@ class WorkflowView(ReadView):
             if not all(queue is not None and self.access.sees(queue) for queue in queues):
                 found = None
         if found is None:
-            raise ApiError(
-                404, "not_found", f"There is no workflow {text[:80]}: it ended more than a day ago, or never was."
-            )
+            message = f"There is no workflow {text[:80]}: it ended more than a day ago, or never was."
+            raise ApiError(404, "not_found", message)
         return found
 
 
 class LimitsView(ReadView):
-    """The limits of a project."""
-
     @endpoint(
         "listLimits",
         "List limits",
@@ -143,7 +130,6 @@ class LimitsView(ReadView):
         scopes=[READ],
         description="By name, with what waits for them. Limits belong to no topic: not for keys with prefixes.",
         answers={200: Limits},
-        errors={400: ["invalid_request"]},
         parameters=[_LIMITS_PAGE, CURSOR],
     )
     async def get(self, request: Request) -> HttpResponse:
@@ -152,17 +138,10 @@ class LimitsView(ReadView):
         size = self.number(_LIMITS_PAGE)
         (after,) = decode_cursor(self.cursor, (str,)) or [""]
         found = await self.run(list_limits(project=self.project, after=(self.project, after), size=size))
-        rows = [
-            shown(
-                LimitRow,
-                line,
-                keys=min(line.keys, MAX_KEYS),
-                waiting=min(line.waiting, CAP),
-                taken=min(line.taken, CAP),
-                capped=line.keys > MAX_KEYS or max(line.waiting, line.taken) > CAP,
-            )
-            for line in found
-        ]
-        return self.answer(
-            {"limits": rows, "next_cursor": encode_cursor(found[-1].name) if len(found) == size else None}
-        )
+        rows = []
+        for line in found:
+            capped = line.keys > MAX_KEYS or max(line.waiting, line.taken) > CAP
+            keys, waiting, taken = min(line.keys, MAX_KEYS), min(line.waiting, CAP), min(line.taken, CAP)
+            rows.append(shown(LimitRow, line, keys=keys, waiting=waiting, taken=taken, capped=capped))
+        cursor = encode_cursor(found[-1].name) if len(found) == size else None
+        return self.answer({"limits": rows, "next_cursor": cursor})

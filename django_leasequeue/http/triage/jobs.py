@@ -10,13 +10,12 @@ from rest_framework.request import Request
 from ...engine.codec import decode_cursor, encode_cursor
 from ...engine.jobs.tagged import MAX_PAGE, parse_tags, tagged_jobs
 from ...engine.operation import steady
-from ...engine.queues import presets, routing
 from ...engine.tags import MAX_TAGS
 from ...models.job import JobStatus
 from ..access import READ
 from ..auth import require
-from ..schema import Parameter, page_size
-from .deadletters import CURSOR, Moment, Next, ReadView, endpoint, shown
+from ..schema import CURSOR, Parameter, page_size
+from .deadletters import Moment, Next, OfQueueView, endpoint, shown
 
 _PAGE = page_size(50, MAX_PAGE)
 _TAGS = Parameter(
@@ -30,8 +29,6 @@ _QUEUE = Parameter("queue", {"type": "string"}, "Only of this queue.")
 
 
 class JobRow(TypedDict):
-    """A job."""
-
     seq: Annotated[int, "The job's number."]
     key: Annotated[str | None, "The client's id of the job; of a task the id of its result."]
     queue: Annotated[str, "The topic that it is in."]
@@ -58,14 +55,7 @@ class Jobs(TypedDict):
     next_cursor: Next
 
 
-class JobsView(ReadView):
-    """Jobs of all states, by their tags."""
-
-    def check_address(self, request: Request, topic: str | None) -> None:
-        super().check_address(request, topic)
-        if queue := request.GET.get("queue"):
-            self.runner = self.runner.on(routing.alias_of(self.project, presets.check_name(queue)))
-
+class JobsView(OfQueueView):
     @endpoint(
         "listJobs",
         "Find jobs by their tags",
@@ -77,7 +67,7 @@ class JobsView(ReadView):
             " with prefixes sees those of its topics."
         ),
         answers={200: Jobs},
-        errors={400: ["invalid_request", "invalid_topic"]},
+        errors={400: ["invalid_topic"]},
         parameters=[_TAGS, _STATE, _QUEUE, _PAGE, CURSOR],
     )
     async def get(self, request: Request) -> HttpResponse:
@@ -85,19 +75,11 @@ class JobsView(ReadView):
         if queue is not None:
             require(self.access, frozenset(), queue)
         (below,) = decode_cursor(self.cursor, (int,)) or [None]
+        tags, state = parse_tags(request.GET.getlist("tags")), request.GET.get("state") or None
+        prefixes, size = tuple(self.access.prefixes), self.number(_PAGE)
         search = tagged_jobs(
-            parse_tags(request.GET.getlist("tags")),
-            project=self.project,
-            queue=queue,
-            prefixes=tuple(self.access.prefixes),
-            state=request.GET.get("state") or None,
-            below=below,
-            size=self.number(_PAGE),
+            tags, project=self.project, queue=queue, prefixes=prefixes, state=state, below=below, size=size
         )
         jobs, below = await self.run(steady(search, log=True))
-        return self.answer(
-            {
-                "jobs": [shown(JobRow, job) for job in jobs],
-                "next_cursor": None if below is None else encode_cursor(below),
-            }
-        )
+        cursor = None if below is None else encode_cursor(below)
+        return self.answer({"jobs": [shown(JobRow, job) for job in jobs], "next_cursor": cursor})

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, ClassVar, NamedTuple, TypedDict
 
 from django.http import HttpRequest, HttpResponse
@@ -16,7 +17,7 @@ from ...exceptions import NotAQueue, QueueNotFound
 from ..access import PROJECTS
 from ..errors import ApiError, describe
 from ..fields import Json
-from ..schema import Answer, F, Parameter, Words, describe_operation, schema_of
+from ..schema import STATUS, Answer, F, Parameter, Words, describe_operation, schema_of
 from ..views import ApiView, json_response
 
 #: Titles of errors by their code; where there is none, the code in words.
@@ -31,18 +32,16 @@ class Refused(ApiError):
         self.title = title
 
 
+missing = partial(Refused, 404, "Not found")
+
+
 def bad(description: str, title: str = _TITLES["invalid_request"]) -> Refused:
-    """A request that is wrong: 400."""
+    """Return the refusal of a request that is wrong."""
     return Refused(400, title, description)
 
 
-def missing(what: str) -> Refused:
-    """Something that is not there: 404."""
-    return Refused(404, "Not found", what)
-
-
 def forbidden(description: str, title: str = "Forbidden") -> Refused:
-    """Something that the caller may not do: 403."""
+    """Return the refusal of something that the caller may not do."""
     return Refused(403, title, description)
 
 
@@ -60,7 +59,6 @@ class Seconds(NamedTuple):
 
     @property
     def schema(self) -> Json:
-        """Its JSON schema."""
         return {"type": "integer", "minimum": limit_of(self.low), "maximum": limit_of(self.high)}
 
     def milliseconds(self, document: dict[str, Any]) -> int:
@@ -73,25 +71,16 @@ class Seconds(NamedTuple):
         return value * 1_000
 
 
-MESSAGE_TTL = Seconds("ttl", "MIN_MESSAGE_TTL", "MAX_MESSAGE_TTL")
-CLAIM_TTL = Seconds("ttl", "MIN_CLAIM_TTL", "MAX_CLAIM_TTL")
-CLAIM_GRACE = Seconds("grace", "MIN_CLAIM_GRACE", "MAX_CLAIM_GRACE")
-
-
 class Error(TypedDict):
-    """An error of this door."""
-
     title: str
     description: str
 
 
 _STATUS = {
-    400: "The request is not valid.",
-    401: "No key, or one that is unknown, expired or revoked.",
+    **STATUS,
     403: "The key lacks a scope or may not act for the project, or the message is held, and not by the claim named.",
     404: "It is not there.",
     406: "`Accept` takes no JSON.",
-    429: "Too many requests of this key; `Retry-After` says when to come again.",
     503: "The database cannot be reached; `Retry-After` says when to come again.",
 }
 _ALWAYS = (400, 401, 403, 406, 429, 503)
@@ -99,32 +88,16 @@ _ALWAYS = (400, 401, 403, 406, 429, 503)
 #: Schemas of what stands in addresses.
 BOOLEAN: Json = {"type": "string", "enum": ["true", "false", "True", "False"]}
 MARKER: tuple[Json, Words] = {"type": "string"}, "From the next link of the page before."
-IDS: tuple[Json, Words] = (
-    {"type": "string"},
-    lambda: f"Comma-separated or repeated, at most {limit_of('MAX_MESSAGES_PER_PAGE')():,}.",
-)
-LINKS: Json = {
-    "type": "array",
-    "minItems": 1,
-    "maxItems": 1,
-    "items": {
-        "type": "object",
-        "properties": {"rel": {"type": "string", "enum": ["next"]}, "href": {"type": "string"}},
-        "required": ["rel", "href"],
-    },
-}
+_LINK: Json = {"rel": {"type": "string", "enum": ["next"]}, "href": {"type": "string"}}
+_NEXT: Json = {"type": "object", "properties": _LINK, "required": ["rel", "href"]}
+LINKS: Json = {"type": "array", "minItems": 1, "maxItems": 1, "items": _NEXT}
 
 
 def limit(highest: str) -> tuple[Json, Words]:
     """Return the description of ``limit``, whose highest value is one of the limits of this door."""
     most = limit_of(highest)
-    schema = {
-        "type": "integer",
-        "minimum": 1,
-        "maximum": most,
-        "default": lambda: min(conf.settings.API.ZAQAR.DEFAULT_PAGE, most()),
-    }
-    return schema, "How many at most."
+    usual = {"default": lambda: min(conf.settings.API.ZAQAR.DEFAULT_PAGE, most())}
+    return {"type": "integer", "minimum": 1, "maximum": most, **usual}, "How many at most."
 
 
 def endpoint(
@@ -132,13 +105,10 @@ def endpoint(
     summary: str,
     *,
     answers: Mapping[int, Any],
-    scopes: Iterable[str] = (),
-    adds: bool = False,
-    description: Words = "",
-    body: Json | None = None,
     errors: tuple[int, ...] = (),
-    query: Mapping[str, tuple[Json, Words]] | None = None,
+    query: Mapping[str, tuple[Json, Words]] = {},
     client: bool = False,
+    **said: Any,
 ) -> Callable[[F], F]:
     """Say all of one operation of this door; see ``schema.endpoint``.
 
@@ -148,24 +118,14 @@ def endpoint(
     shapes = {
         status: kind if kind is None or isinstance(kind, dict) else schema_of(kind) for status, kind in answers.items()
     }
-    return describe_operation(
-        f"zaqar_{name}",
-        summary,
-        tag="Zaqar v1",
-        scopes=scopes,
-        adds=adds,
-        description=description,
-        body=body,
-        answers={
-            **{status: Answer(shape, "Done." if shape else "No body.") for status, shape in shapes.items()},
-            **{status: Answer(schema_of(Error), _STATUS[status]) for status in sorted({*_ALWAYS, *errors})},
-        },
-        parameters=[
-            Parameter("X-Project-Id", {"type": "string", "minLength": 1, "maxLength": 256}, where="header"),
-            Parameter("Client-ID", {"type": "string", "format": "uuid"}, where="header", required=client),
-            *(Parameter(key, shape, text) for key, (shape, text) in (query or {}).items()),
-        ],
-    )
+    found = {status: Answer(shape, "Done." if shape else "No body.") for status, shape in shapes.items()}
+    found |= {status: Answer(schema_of(Error), _STATUS[status]) for status in sorted({*_ALWAYS, *errors})}
+    parameters = [
+        Parameter("X-Project-Id", {"type": "string", "minLength": 1, "maxLength": 256}, where="header"),
+        Parameter("Client-ID", {"type": "string", "format": "uuid"}, where="header", required=client),
+        *(Parameter(key, shape, text) for key, (shape, text) in query.items()),
+    ]
+    return describe_operation(f"zaqar_{name}", summary, tag="Zaqar v1", answers=found, parameters=parameters, **said)
 
 
 #: The default content type of HTTP clients: never JSON on purpose.
@@ -184,7 +144,6 @@ class ZaqarView(ApiView):
 
     @property
     def limits(self) -> ZaqarLimits:
-        """The limits in force."""
         return conf.settings.API.ZAQAR
 
     async def _admit(self, request: Request, topic: str | None) -> None:
@@ -199,10 +158,8 @@ class ZaqarView(ApiView):
             raise bad("X-Project-Id must be 1 to 256 characters; leave the header out for the project without a name.")
         if not self.public and given is not None and given != self.project:
             if PROJECTS not in self.access.scopes:
-                raise forbidden(
-                    "This key acts for its own project only: leave X-Project-Id out, or use a key with the scope "
-                    "projects."
-                )
+                how = "leave X-Project-Id out, or use a key with the scope projects."
+                raise forbidden(f"This key acts for its own project only: {how}")
             self.project = given
         client: str | None = request.headers.get("Client-ID")
         if client is None and self.client_required:
@@ -217,8 +174,6 @@ class ZaqarView(ApiView):
             raise bad(f"The name of a queue must be 1 to {self.limits.MAX_QUEUE_NAME_BYTES} bytes long.")
         if not all(letter.isascii() and (letter.isalnum() or letter in "_-") for letter in topic):
             raise bad("The name of a queue must be ASCII letters, digits, underscores and hyphens.")
-
-    # Requests
 
     async def document(self, limit: int) -> Any:
         """Return the JSON of the body, at most ``limit`` characters, of any Content-Type but a form's."""
@@ -236,6 +191,13 @@ class ZaqarView(ApiView):
             raise bad("The body is empty; it must be JSON.")
         return await self.parse(raw, lambda data: data)
 
+    async def fields(self, otherwise: str) -> dict[str, Any]:
+        """Return the body, which must be an object; ``otherwise`` is said where it is none."""
+        document = await self.document(self.limits.MAX_METADATA_SIZE)
+        if not isinstance(document, dict):
+            raise bad(otherwise)
+        return document
+
     def page(self, highest: int) -> int:
         """Return the query's ``limit``, from 1 to ``highest``."""
         given = self.request.GET.get("limit")
@@ -252,8 +214,6 @@ class ZaqarView(ApiView):
             raise bad(f"{name} must be true or false; it is {given!r}.")
         return given.lower() == "true"
 
-    # The engine
-
     async def queue(self, name: str) -> QueueInfo:
         """Return the queue, or answer 404."""
         info = await self.find(name)
@@ -266,23 +226,17 @@ class ZaqarView(ApiView):
         info = await self.run(engine.get(name, project=self.project))
         return info if info is not None and info.type == "queue" else None
 
-    # Answers
-
-    def empty(self, status: int = 204, headers: Mapping[str, str] | None = None) -> HttpResponse:
-        """Return a successful answer without a body."""
-        response = HttpResponse(status=status, headers=dict(headers or {}))
+    def empty(self, status: int = 204, headers: Mapping[str, str] = {}) -> HttpResponse:
+        response = HttpResponse(status=status, headers=dict(headers))
         del response["Content-Type"]
         if status != 204:  # which never has a length
             response["Content-Length"] = "0"
         return response
 
     def refuse(self, error: Exception, topic: str | None = None) -> HttpResponse:
-        """Return the answer to a request that failed."""
         if isinstance(error, QueueNotFound | NotAQueue):  # deleted, or another one, since the request looked
             error = missing("There is no such queue in this project.")
         answer = describe(error)
-        if isinstance(error, Refused):
-            title = error.title
-        else:
-            title = _TITLES.get(answer.code) or answer.code.replace("_", " ").capitalize()
+        usual = _TITLES.get(answer.code) or answer.code.replace("_", " ").capitalize()
+        title = error.title if isinstance(error, Refused) else usual
         return json_response({"title": title, "description": answer.message}, answer.status, answer.headers)

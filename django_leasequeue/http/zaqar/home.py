@@ -16,8 +16,6 @@ from .base import Refused, ZaqarView, endpoint
 
 
 class HomeRenderer(BaseRenderer):
-    """The media type of the home document, for what a client accepts."""
-
     media_type = "application/json-home"
     format = "json-home"
 
@@ -57,8 +55,6 @@ def document(root: str) -> dict[str, Any]:
 
 
 class HomeView(ZaqarView):
-    """``GET /v1``: everything that this door offers."""
-
     authentication_classes = []
     renderer_classes = [HomeRenderer, JSONRenderer]
     public = True
@@ -66,16 +62,12 @@ class HomeView(ZaqarView):
     @endpoint("home", "What this door offers.", answers={200: dict[str, Any]})
     async def get(self, request: Request) -> HttpResponse:
         """Return the home document, cacheable."""
-        return HttpResponse(
-            payload.dumps(document(request.path.rstrip("/"))),
-            content_type=HomeRenderer.media_type,
-            headers={"Cache-Control": f"max-age={self.limits.HOME_MAX_AGE}"},
-        )
+        found = payload.dumps(document(request.path.rstrip("/")))
+        headers = {"Cache-Control": f"max-age={self.limits.HOME_MAX_AGE}"}
+        return HttpResponse(found, content_type=HomeRenderer.media_type, headers=headers)
 
 
 class HealthView(ZaqarView):
-    """``GET /v1/health``: 204, or 503 when the database cannot be reached."""
-
     authentication_classes = []
     public = True
 

@@ -1,7 +1,7 @@
 """Opaque ids and the links made of them (always paths): messages, claims and markers as strings that reveal nothing.
 
-A number is enciphered with a key made of ``SECRET_KEY``, what it stands for and the queue; the rest of the string
-proves that it is ours. So an id tells neither how many there are nor anything of another queue, and cannot be guessed.
+A number is enciphered with a key made of ``SECRET_KEY``, what it stands for and the queue; the rest proves that it is
+ours. So an id tells neither how many there are nor anything of another queue, and cannot be guessed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from django.urls import reverse
 
 _HALF = 0xFFFFFFFF
 _PROOF_BYTES = 4
-_LENGTH = 2 * (8 + _PROOF_BYTES)
 
 
 @lru_cache(maxsize=1024)
@@ -25,9 +24,8 @@ def _key(secret: str, kind: str, queue_id: int) -> bytes:
 
 
 def _round(key: bytes, number: int, half: int) -> int:
-    return int.from_bytes(
-        hashlib.blake2s(half.to_bytes(4, "big"), key=key, salt=bytes([number]) * 8, digest_size=4).digest()
-    )
+    salt = bytes([number]) * 8
+    return int.from_bytes(hashlib.blake2s(half.to_bytes(4, "big"), key=key, salt=salt, digest_size=4).digest())
 
 
 def _encipher(key: bytes, value: int) -> int:
@@ -57,7 +55,7 @@ def encode_id(kind: str, queue_id: int, number: int) -> str:
 
 def decode_id(kind: str, queue_id: int, text: str) -> int | None:
     """Return the number behind an opaque form, ``None`` if it is not one of ours (``SECRET_KEY_FALLBACKS`` count)."""
-    if len(text) != _LENGTH or not text.isalnum():
+    if len(text) != 2 * (8 + _PROOF_BYTES) or not text.isalnum():
         return None
     try:
         value = int.from_bytes(bytes.fromhex(text[:16]))
@@ -93,5 +91,4 @@ def claim_path(name: str, queue_id: int, claim: int) -> str:
 
 def next_link(path: str, query: dict[str, str], marker: str) -> list[dict[str, str]]:
     """Return the one ``next`` link of a list: the query as it was, the marker moved on."""
-    kept = {**query, "marker": marker}
-    return [{"rel": "next", "href": f"{quote(path)}?{urlencode(kept)}"}]
+    return [{"rel": "next", "href": f"{quote(path)}?{urlencode({**query, 'marker': marker})}"}]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from typing import Annotated, Any, TypedDict
 
 from django.http import HttpResponse
@@ -17,33 +18,25 @@ from .. import payload
 from ..access import DELETE, READ, WRITE
 from ..auth import require
 from ..fields import Json
-from ..schema import schema_of
+from ..schema import Words, schema_of
 from ..views import json_response
-from .base import (
-    BOOLEAN,
-    CLAIM_GRACE,
-    CLAIM_TTL,
-    IDS,
-    LINKS,
-    MARKER,
-    MESSAGE_TTL,
-    ZaqarView,
-    bad,
-    endpoint,
-    forbidden,
-    limit,
-    limit_of,
-    missing,
-)
+from .base import BOOLEAN, LINKS, MARKER, Seconds, ZaqarView, bad, endpoint, forbidden, limit, limit_of, missing
 from .ids import claim_path, decode_id, encode_id, message_path, messages_path, next_link
 
+MESSAGE_TTL = Seconds("ttl", "MIN_MESSAGE_TTL", "MAX_MESSAGE_TTL")
+CLAIM_TTL = Seconds("ttl", "MIN_CLAIM_TTL", "MAX_CLAIM_TTL")
+CLAIM_GRACE = Seconds("grace", "MIN_CLAIM_GRACE", "MAX_CLAIM_GRACE")
+IDS: tuple[Json, Words] = (
+    {"type": "string"},
+    lambda: f"Comma-separated or repeated, at most {limit_of('MAX_MESSAGES_PER_PAGE')():,}.",
+)
 #: Title of the errors of a delete.
 UNDELETED = "Unable to delete"
+#: Who claims when the request names no client: the claim's id alone tells holders apart at this door.
+NO_CLIENT = "zaqar"
 
 
 class ListedMessage(TypedDict):
-    """A message as the page has it."""
-
     href: str
     ttl: Annotated[int, "Seconds that it lives in all."]
     age: Annotated[int, "Seconds since it was posted."]
@@ -51,15 +44,11 @@ class ListedMessage(TypedDict):
 
 
 class Listing(TypedDict):
-    """A page of messages."""
-
     links: Annotated[Any, LINKS]
     messages: list[ListedMessage]
 
 
 class Posted(TypedDict):
-    """The paths of new messages."""
-
     resources: list[str]
     partial: Annotated[bool, {"enum": [False]}]
 
@@ -85,9 +74,10 @@ def show(message: Message, queue: QueueInfo, claim: int | None = None) -> Listed
     }
 
 
-class MessagesView(ZaqarView):
-    """``/v1/queues/{queue_name}/messages``."""
+for_client = partial(endpoint, client=True)
 
+
+class MessagesView(ZaqarView):
     client_required = True
 
     def _ids(self, request: Request, queue: QueueInfo | None) -> list[int]:
@@ -101,10 +91,9 @@ class MessagesView(ZaqarView):
         numbers = (decode_id("message", queue.id, text) for text in texts)
         return list(dict.fromkeys(number for number in numbers if number is not None))
 
-    @endpoint(
+    @for_client(
         "list_messages",
         "List messages, or read those named by ids.",
-        client=True,
         scopes=[READ],
         answers={200: {"oneOf": [schema_of(Listing), schema_of(list[ListedMessage])]}, 204: None},
         query={
@@ -125,31 +114,25 @@ class MessagesView(ZaqarView):
                 return self.empty()
             return json_response([show(message, info) for message in found], headers=where)
         size = self.page(self.limits.MAX_MESSAGES_PER_PAGE)
-        echo = self.switched_on("echo")
-        leased = self.switched_on("include_claimed")
+        echo, leased = self.switched_on("echo"), self.switched_on("include_claimed")
         if info is None:
             return self.empty()
         given = request.GET.get("marker")
         after = decode_id("marker", info.id, given) if given else 0
         if after is None:  # nothing comes after a place that is none
             return self.empty()
-        found = await self.run(
-            store.list_messages(info.id, after=after, size=size, without=None if echo else self.client, leased=leased)
-        )
+        without = None if echo else self.client
+        found = await self.run(store.list_messages(info.id, after=after, size=size, without=without, leased=leased))
         if not found:
             return self.empty()
         kept = {"limit": str(size), "echo": str(echo).lower(), "include_claimed": str(leased).lower()}
-        marker = encode_id("marker", info.id, found[-1].position)
-        return json_response(
-            Listing(links=next_link(request.path, kept, marker), messages=[show(message, info) for message in found]),
-            headers=where,
-        )
+        links = next_link(request.path, kept, encode_id("marker", info.id, found[-1].position))
+        return json_response(Listing(links=links, messages=[show(message, info) for message in found]), headers=where)
 
-    @endpoint(
+    @for_client(
         "post_messages",
         "Post messages: all or none.",
         description=lambda: f"The body has at most {limit_of('MAX_MESSAGES_SIZE')():,} characters.",
-        client=True,
         adds=True,
         body=NEW_MESSAGES,
         scopes=[WRITE],
@@ -157,7 +140,6 @@ class MessagesView(ZaqarView):
         errors=(404,),
     )
     async def post(self, request: Request, queue: str) -> HttpResponse:
-        """Enqueue messages: all or none."""
         document = await self.document(self.limits.MAX_MESSAGES_SIZE)
         highest = self.limits.MAX_MESSAGES_PER_PAGE
         if not isinstance(document, list) or not 1 <= len(document) <= highest:
@@ -172,16 +154,12 @@ class MessagesView(ZaqarView):
         info = await self.queue(queue)
         answers = await self.run(engine.enqueue(queue, jobs, project=self.project, origin=self.client, create=False))
         seqs = [answer.seq for answer in answers]
-        return json_response(
-            Posted(resources=[message_path(queue, info.id, seq) for seq in seqs], partial=False),
-            status=201,
-            headers={"Location": messages_path(queue, info.id, seqs)},
-        )
+        posted = Posted(resources=[message_path(queue, info.id, seq) for seq in seqs], partial=False)
+        return json_response(posted, 201, {"Location": messages_path(queue, info.id, seqs)})
 
-    @endpoint(
+    @for_client(
         "delete_messages",
         "Delete free messages by ids.",
-        client=True,
         scopes=[DELETE],
         answers={204: None},
         query={"ids": IDS},
@@ -198,13 +176,9 @@ class MessagesView(ZaqarView):
 
 
 class MessageView(ZaqarView):
-    """``/v1/queues/{queue_name}/messages/{message_id}``."""
-
     client_required = True
 
-    @endpoint(
-        "get_message", "Read one message.", client=True, scopes=[READ], answers={200: ListedMessage}, errors=(404,)
-    )
+    @for_client("get_message", "Read one message.", scopes=[READ], answers={200: ListedMessage}, errors=(404,))
     async def get(self, request: Request, queue: str, message: str) -> HttpResponse:
         """Return one message, also a claimed one and the client's own."""
         info = await self.queue(queue)
@@ -214,10 +188,9 @@ class MessageView(ZaqarView):
             raise missing("There is no such message.")
         return json_response(show(found[0], info), headers={"Content-Location": request.get_full_path()})
 
-    @endpoint(
+    @for_client(
         "delete_message",
         "Delete one message: a held one with its claim.",
-        client=True,
         scopes=[WRITE],
         answers={204: None},
         query={"claim_id": ({"type": "string"}, "The claim that holds it.")},
@@ -241,10 +214,8 @@ class MessageView(ZaqarView):
         claim = decode_id("claim", queue.id, request.GET["claim_id"])
         live = None if claim is None else await self.run(store.get_claim(queue.id, claim))
         if live is not None:
-            settled = await self.run(
-                engine.finish([Ending(seq, live.id)], live.node, project=self.project, queue=queue.name)
-            )
-            if settled.outcomes[seq] is Outcome.OK:
+            ending = engine.finish([Ending(seq, live.id)], live.node, project=self.project, queue=queue.name)
+            if (await self.run(ending)).outcomes[seq] is Outcome.OK:
                 return self.empty()
         found = await self.run(store.get_messages(queue.id, [seq]))
         if not found:
@@ -256,18 +227,12 @@ class MessageView(ZaqarView):
         raise forbidden("Another claim holds the message than the one that claim_id names.", UNDELETED)
 
 
-#: Who claims when the request names no client: the claim's id alone tells holders apart at this door.
-NO_CLIENT = "zaqar"
-
-
 _CLAIM: Json = {"ttl": CLAIM_TTL.schema, "grace": CLAIM_GRACE.schema}
 NEW_CLAIM: Json = {"type": "object", "required": ["ttl", "grace"], "properties": _CLAIM}
 RENEWAL: Json = {"type": "object", "required": ["ttl"], "properties": _CLAIM}
 
 
 class ClaimState(TypedDict):
-    """A claim and what it still holds."""
-
     href: str
     ttl: int
     age: int
@@ -275,8 +240,6 @@ class ClaimState(TypedDict):
 
 
 class ClaimsView(ZaqarView):
-    """``POST /v1/queues/{queue_name}/claims``."""
-
     @endpoint(
         "claim_messages",
         "Claim messages, oldest first.",
@@ -288,17 +251,14 @@ class ClaimsView(ZaqarView):
     async def post(self, request: Request, queue: str) -> HttpResponse:
         """Claim messages, oldest first."""
         size = self.page(self.limits.MAX_MESSAGES_PER_CLAIM)
-        document = await self.document(self.limits.MAX_METADATA_SIZE)
-        if not isinstance(document, dict):
-            raise bad("The body must be an object with the fields 'ttl' and 'grace'.")
+        document = await self.fields("The body must be an object with the fields 'ttl' and 'grace'.")
         lease_ms, grace_ms = CLAIM_TTL.milliseconds(document), CLAIM_GRACE.milliseconds(document)
         info = await self.find(queue)
         if info is None:
             return self.empty()
         node = self.client or NO_CLIENT
-        jobs = await self.run(
-            engine.claim(queue, node, size, project=self.project, lease_ms=lease_ms, grace_ms=grace_ms)
-        )
+        claim = engine.claim(queue, node, size, project=self.project, lease_ms=lease_ms, grace_ms=grace_ms)
+        jobs = await self.run(claim)
         if not jobs:
             return self.empty()
         held = jobs[0].token
@@ -309,16 +269,11 @@ class ClaimsView(ZaqarView):
         live = await self.run(store.get_claim(info.id, held))
         if live is None:
             return self.empty()
-        return json_response(
-            [show(message, info, held) for message in live.messages],
-            status=201,
-            headers={"Location": claim_path(queue, info.id, held)},
-        )
+        messages = [show(message, info, held) for message in live.messages]
+        return json_response(messages, 201, {"Location": claim_path(queue, info.id, held)})
 
 
 class ClaimView(ZaqarView):
-    """``/v1/queues/{queue_name}/claims/{claim_id}``."""
-
     async def _live(self, queue: str, claim: str) -> tuple[QueueInfo, LiveClaim]:
         info = await self.queue(queue)
         number = decode_id("claim", info.id, claim)
@@ -331,22 +286,15 @@ class ClaimView(ZaqarView):
     async def get(self, request: Request, queue: str, claim: str) -> HttpResponse:
         """Return a claim with the messages that it still holds."""
         info, live = await self._live(queue, claim)
-        return json_response(
-            ClaimState(
-                href=claim_path(queue, info.id, live.id),
-                ttl=live.ttl_ms // 1_000,
-                age=live.age,
-                messages=[show(message, info, live.id) for message in live.messages],
-            ),
-            headers={"Content-Location": request.path},
-        )
+        messages = [show(message, info, live.id) for message in live.messages]
+        path, ttl = claim_path(queue, info.id, live.id), live.ttl_ms // 1_000
+        state = ClaimState(href=path, ttl=ttl, age=live.age, messages=messages)
+        return json_response(state, headers={"Content-Location": request.path})
 
     @endpoint("renew_claim", "Renew a claim.", body=RENEWAL, scopes=[WRITE], answers={204: None}, errors=(404,))
     async def patch(self, request: Request, queue: str, claim: str) -> HttpResponse:
         """Renew a claim: its age starts again."""
-        document = await self.document(self.limits.MAX_METADATA_SIZE)
-        if not isinstance(document, dict):
-            raise bad("The body must be an object with the field 'ttl'.")
+        document = await self.fields("The body must be an object with the field 'ttl'.")
         lease_ms = CLAIM_TTL.milliseconds(document)
         grace_ms = CLAIM_GRACE.milliseconds(document) if "grace" in document else None
         info, live = await self._live(queue, claim)

@@ -18,31 +18,23 @@ from .ids import message_path, next_link, queue_path
 
 
 class ListedQueue(TypedDict):
-    """A queue of a list."""
-
     name: str
     href: str
     metadata: NotRequired[dict[str, Any]]
 
 
 class Queues(TypedDict):
-    """A page of queues."""
-
     links: Annotated[Any, LINKS]
     queues: list[ListedQueue]
 
 
 class End(TypedDict):
-    """The oldest or the newest message."""
-
     href: NotRequired[str]
     age: NotRequired[int]
     created: NotRequired[Annotated[str, {"format": "date-time"}]]
 
 
 class Counters(TypedDict):
-    """How many messages there are."""
-
     free: int
     claimed: int
     total: int
@@ -51,14 +43,10 @@ class Counters(TypedDict):
 
 
 class Stats(TypedDict):
-    """The counters of a queue."""
-
     messages: Counters
 
 
 class QueuesView(ZaqarView):
-    """``GET /v1/queues``."""
-
     @endpoint(
         "list_queues",
         "List queues by name.",
@@ -68,8 +56,7 @@ class QueuesView(ZaqarView):
     )
     async def get(self, request: Request) -> HttpResponse:
         """List queues by name."""
-        size = self.page(self.limits.MAX_QUEUES_PER_PAGE)
-        detailed = self.switched_on("detailed")
+        size, detailed = self.page(self.limits.MAX_QUEUES_PER_PAGE), self.switched_on("detailed")
         after = request.GET.get("marker", "")
         if "\x00" in after or len(after) > self.limits.MAX_QUEUE_NAME_BYTES:
             raise bad("The marker must be the one that the list before this gave.")
@@ -82,16 +69,12 @@ class QueuesView(ZaqarView):
             {"name": line.name, "href": queue_path(line.name), **({"metadata": line.metadata} if detailed else {})}
             for line in lines
         ]
-        kept = {"limit": str(size), "detailed": str(detailed).lower()}
-        return json_response(
-            Queues(links=next_link(request.path, kept, lines[-1].name), queues=found),
-            headers={"Content-Location": request.get_full_path()},
-        )
+        links = next_link(request.path, {"limit": str(size), "detailed": str(detailed).lower()}, lines[-1].name)
+        where = {"Content-Location": request.get_full_path()}
+        return json_response(Queues(links=links, queues=found), headers=where)
 
 
 class QueueView(ZaqarView):
-    """``/v1/queues/{queue_name}``."""
-
     @endpoint(
         "create_queue",
         "Create a queue.",
@@ -102,7 +85,6 @@ class QueueView(ZaqarView):
         answers={201: None, 204: None},
     )
     async def put(self, request: Request, queue: str) -> HttpResponse:
-        """Create a queue; one that is there stays as it is."""
         created = await self.run(ensure(queue, project=self.project, preset="zaqar"))
         if not created:
             await self.queue(queue)
@@ -125,8 +107,6 @@ class QueueView(ZaqarView):
 
 
 class MetadataView(ZaqarView):
-    """``/v1/queues/{queue_name}/metadata``."""
-
     @endpoint("get_metadata", "Read the metadata.", scopes=[READ], answers={200: dict[str, Any]}, errors=(404,))
     async def get(self, request: Request, queue: str) -> HttpResponse:
         """Return the metadata as it was put."""
@@ -143,11 +123,8 @@ class MetadataView(ZaqarView):
         errors=(404,),
     )
     async def put(self, request: Request, queue: str) -> HttpResponse:
-        """Replace the metadata."""
         await self.queue(queue)
-        document = await self.document(self.limits.MAX_METADATA_SIZE)
-        if not isinstance(document, dict):
-            raise bad("The metadata must be a JSON object.")
+        document = await self.fields("The metadata must be a JSON object.")
         reserved = [name for name in document if name.startswith("_")]
         if reserved:
             raise bad(f"Names in the metadata that begin with '_' are reserved; there is {reserved[0][:80]!r}.")
@@ -156,24 +133,16 @@ class MetadataView(ZaqarView):
 
 
 class StatsView(ZaqarView):
-    """``GET /v1/queues/{queue_name}/stats``."""
-
     @endpoint("queue_stats", "Count messages.", scopes=[READ], answers={200: Stats}, errors=(404,))
     async def get(self, request: Request, queue: str) -> HttpResponse:
         """Count free and claimed messages as they are now, whether or not expired claims were swept."""
         info = await self.queue(queue)
         counted = await self.run(engine.counts(queue, project=self.project))
-        stats: dict[str, Any] = {
-            "free": counted.ready,
-            "claimed": counted.in_flight,
-            "total": counted.ready + counted.in_flight,
-        }
-        ends = await self.run(messages.get_ends(info.id)) if stats["total"] else None
+        total = counted.ready + counted.in_flight
+        stats: dict[str, Any] = {"free": counted.ready, "claimed": counted.in_flight, "total": total}
+        ends = await self.run(messages.get_ends(info.id)) if total else None
         if ends is not None:
             for name, end in zip(("oldest", "newest"), ends, strict=True):
-                stats[name] = {
-                    "href": message_path(queue, info.id, end.seq),
-                    "age": end.age,
-                    "created": end.created_at.strftime("%Y-%m-%dT%H:%M:%SZ"),
-                }
+                created = end.created_at.strftime("%Y-%m-%dT%H:%M:%SZ")
+                stats[name] = {"href": message_path(queue, info.id, end.seq), "age": end.age, "created": created}
         return json_response({"messages": stats}, headers={"Content-Location": request.path})

@@ -1,7 +1,4 @@
-"""Addresses of the door: ``path("v1/", include("django_leasequeue.http.zaqar.urls"))``.
-
-A trailing slash is as good as none.
-"""
+"""The addresses, with or without a last slash: ``path("v1/", include("django_leasequeue.http.zaqar.urls"))``."""
 
 from __future__ import annotations
 
