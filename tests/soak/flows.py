@@ -270,7 +270,8 @@ class Flows:
             yield from self._limits.started(number, run)
             yield from self._graphs.started(number, run)
             yield from self.acks.started(number, run)
-            if any(begin + SETTLING < run.claimed < end for begin, end in self._pauses.get(run.queue, ())):
+            pauses = () if self._incidents.shown_twice(run.claimed) else self._pauses.get(run.queue, ())
+            if any(begin + SETTLING < run.claimed < end for begin, end in pauses):
                 text = f"job {number}: {said(run)}, claimed while {run.queue} was paused"
                 yield Broken(PAUSED, run.start, self._incidents.explain(run.claimed, run.start), text)
         yield from self._graphs.judge(known)

@@ -61,6 +61,8 @@ class Incidents:
         self.crashes: list[int] = []
         #: When the server's clock was moved forward by more than any lease.
         self.jumps: list[int] = []
+        #: Since when the server's clock, moved back, showed times that it had shown, and until when.
+        self.repeated: list[tuple[int, int]] = []
         #: Failovers to a server that had not seen all: up to when it had, and when the other one had ended.
         self.losses: list[tuple[int, int]] = []
         self._by_pid: dict[int, str] = {}
@@ -150,6 +152,10 @@ class Incidents:
     def jumped(self, begin: int, end: int) -> bool:
         """Whether the server's clock went forward between two moments, so that every lease ended."""
         return any(begin <= at <= end for at in self.jumps)
+
+    def shown_twice(self, at: int) -> bool:
+        """Whether the server's clock showed the time of this moment before, too: then it may have been that one."""
+        return any(begin <= at <= end for begin, end in self.repeated)
 
     def may_be_lost(self, tried: int, answered: int) -> bool:
         """Whether what was tried and answered at these times may have gone with a server."""

@@ -249,6 +249,8 @@ class Oracle:
     def _stepped(self, at: int, who: str, by: int) -> None:
         if by > 0:
             self.incidents.jumps.append(at)
+        else:
+            self.incidents.repeated.append((at, at - by))
 
     def _cancelled(self, at: int, who: str, statements: int) -> None:
         self.counts["cancelled"] += statements
