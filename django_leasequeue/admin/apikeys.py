@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django import forms
 from django.contrib import admin, messages
@@ -18,13 +18,8 @@ from ..models import ApiKey, ApiScope
 from .audit import actor
 from .pages import FramedAdmin
 
-if TYPE_CHECKING:  # generic for the type checker only
-    KeyModelForm = forms.ModelForm[ApiKey]
-else:
-    KeyModelForm = forms.ModelForm
 
-
-class ApiKeyForm(KeyModelForm):
+class ApiKeyForm(forms.ModelForm):
     """What a person may say about a key."""
 
     scopes = forms.MultipleChoiceField(
@@ -55,7 +50,6 @@ class ApiKeyAdmin(FramedAdmin[ApiKey]):
 
     @admin.display(description="state")
     def state(self, key: ApiKey) -> str:
-        """Whether it works now."""
         if key.revoked_at is not None:
             return "revoked"
         return "expired" if key.expires_at is not None and key.expires_at <= timezone.now() else "active"
@@ -94,7 +88,6 @@ class ApiKeyAdmin(FramedAdmin[ApiKey]):
 
     @admin.action(description="Revoke the selected keys for good", permissions=["change"])
     def revoke(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> None:
-        """Make keys useless."""
         count = 0
         with transaction.atomic(using=queryset.db):
             for key in queryset.order_by("pk"):
@@ -105,7 +98,6 @@ class ApiKeyAdmin(FramedAdmin[ApiKey]):
 
     @admin.action(description="Give the selected key a new secret", permissions=["change"])
     def rotate(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> HttpResponse | None:
-        """Replace the secret of one key and show the new one."""
         keys = list(queryset[:2])
         if len(keys) != 1 or keys[0].revoked_at is not None:
             self.message_user(request, "Select one key that is not revoked.", messages.ERROR)

@@ -39,7 +39,6 @@ class Asked(NamedTuple):
 
     @property
     def how(self) -> dict[str, Any]:
-        """Arguments that an action and an operation both take."""
         return {"to": self.to, "reason": self.reason, "jitter_ms": self.jitter_ms, "from_step": self.from_step}
 
     def record(self, request: HttpRequest, detail: dict[str, Any], **facts: Any) -> None:
@@ -120,14 +119,12 @@ def phrase(kind: str, found: Preview) -> str | None:
 
 
 def _confirm(request: HttpRequest, site: AdminSite, asked: Asked, errors: list[str]) -> HttpResponse:
-    found = engine.run(preview(asked.wanted, seqs=asked.seqs), reading.alias())
+    found = reading.run(preview(asked.wanted, seqs=asked.seqs))
     frozen = asked.wanted.frozen(found.at)
-    names: list[str] = []
+    lines = []
     if asked.kind == REDRIVE:
-        lines = engine.run(
-            engine.list_queues(project=asked.wanted.project or "", size=filters.MAX_NAMES), reading.alias()
-        )
-        names = [line.name for line in lines if line.type == "queue"]
+        lines = reading.run(engine.list_queues(project=asked.wanted.project or "", size=filters.MAX_NAMES))
+    typed = ("to", "rate", "jitter", "reason", "from_step", "typed")
     context: dict[str, Any] = {
         "asked": asked,
         "found": found,
@@ -137,10 +134,8 @@ def _confirm(request: HttpRequest, site: AdminSite, asked: Asked, errors: list[s
         "filter_query": asked.wanted.query(),
         "at": found.at.isoformat(),
         "phrase": phrase(asked.kind, found),
-        "targets": names,
-        "values": {
-            name: request.POST.get(name, "") for name in ("to", "rate", "jitter", "reason", "from_step", "typed")
-        },
+        "targets": [line.name for line in lines if line.type == "queue"],
+        "values": {name: request.POST.get(name, "") for name in typed},
         "needs_reason": asked.kind == DISCARD,
         "errors": errors,
         "next": filters.safe_next(request, site),
@@ -165,7 +160,7 @@ def _one(request: HttpRequest, site: AdminSite, asked: Asked) -> HttpResponse:
     assert asked.seqs is not None
     (seq,) = asked.seqs
     with transaction.atomic(using=reading.alias()):
-        done = engine.run(act_at_once(asked.kind, [seq], until=asked.at, **asked.how), reading.alias())
+        done = reading.run(act_at_once(asked.kind, [seq], until=asked.at, **asked.how))
         if not done.conflicts:
             asked.record(request, {"to": asked.to} if asked.to else {}, seqs=[seq], counts={"done": done.done})
     if done.conflicts:
@@ -180,7 +175,7 @@ def _start(request: HttpRequest, site: AdminSite, asked: Asked) -> HttpResponse:
     """Start a bulk operation over what the confirmation page showed."""
     if asked.at is None:
         raise InvalidOption("The time of the confirmation page is missing: look at it again.")
-    found = engine.run(preview(asked.wanted.frozen(asked.at), seqs=asked.seqs), reading.alias())
+    found = reading.run(preview(asked.wanted.frozen(asked.at), seqs=asked.seqs))
     if not found.matches and not found.capped:
         raise InvalidOption("Nothing matches any more.")
     if phrase(asked.kind, found) is not None:
@@ -202,7 +197,7 @@ def _start(request: HttpRequest, site: AdminSite, asked: Asked) -> HttpResponse:
         expected_capped=found.capped,
     )
     with transaction.atomic(using=reading.alias()):
-        number = engine.run(start, reading.alias())
+        number = reading.run(start)
         asked.record(
             request,
             {"to": asked.to, "rate": asked.rate, "jitter_ms": asked.jitter_ms},

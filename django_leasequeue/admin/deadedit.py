@@ -12,7 +12,7 @@ from django.contrib.admin import AdminSite
 from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 
-from .. import conf, engine
+from .. import conf
 from ..engine import codec
 from ..engine.dead.action import CONFLICTS, MAX_REASON, edit_and_retry
 from ..engine.dead.filter import moment
@@ -105,18 +105,13 @@ def check_data(text: str, dead_letter: DeadRow, real: Any, shown: Any) -> Any:
     if HIDDEN in codec.dumps(made) and HIDDEN not in (dead_letter.data_json or ""):
         raise InvalidOption(f"Leave {HIDDEN} where it is, or put a value in its place: a hidden value cannot be moved.")
     if dead_letter.name and isinstance(real, dict) and real and set(real) <= {"args", "kwargs"}:
-        right = (
-            isinstance(made, dict)
-            and set(made) <= {"args", "kwargs"}
-            and isinstance(made.get("args", []), list)
-            and isinstance(made.get("kwargs", {}), dict)
-        )
-        if not right:
+        args, kwargs = (made.get("args", []), made.get("kwargs", {})) if isinstance(made, dict) else (None, None)
+        if not (isinstance(args, list) and isinstance(kwargs, dict) and set(made) <= {"args", "kwargs"}):
             raise InvalidOption('The data of a task is {"args": [...], "kwargs": {...}}: nothing else can be edited.')
         with suppress(TaskNotFound):  # it may be declared elsewhere
             task = find_task(dead_letter.name)
             try:
-                check_arguments(task, made.get("args", []), made.get("kwargs", {}))
+                check_arguments(task, args, kwargs)
             except TypeError as error:
                 raise InvalidOption(str(error)) from error
     return made
@@ -133,7 +128,7 @@ def _real(text: str | None) -> Any:
 def edit(request: HttpRequest, seq: int, site: AdminSite) -> HttpResponse:
     """Show the data of a dead letter to be edited, the difference, and retry it (POST with ``confirmed``)."""
     pages.require(request, "view_job", "view_payload", "edit_job")
-    rows = engine.run(dead_rows([seq], payload=True), reading.alias())
+    rows = reading.run(dead_rows([seq], payload=True))
     if not rows:
         raise Http404(f"Job {seq} is no dead letter.")
     dead_letter = rows[0]
@@ -154,24 +149,25 @@ def edit(request: HttpRequest, seq: int, site: AdminSite) -> HttpResponse:
             error = str(problem)
             if isinstance(problem, _NotJson):
                 line, at = problem.line, problem.at
+    context = {
+        "dead_letter": dead_letter,
+        "job_url": pages.url_or_none(site, "leasequeue_job_change", seq),
+        "text": text,
+        "error": error,
+        "error_line": line,
+        "error_at": at,
+        "lines": lines,
+        "checked": request.method == "POST" and not error,
+        "dead_at": dead_letter.dead_at.isoformat(),
+        "reason": reason,
+        "has_body": dead_letter.data_json is None,
+        "next": filters.safe_next(request, site),
+    }
     return pages.page(
         request,
         site,
         "deadletters/edit.html",
-        {
-            "dead_letter": dead_letter,
-            "job_url": pages.url_or_none(site, "leasequeue_job_change", seq),
-            "text": text,
-            "error": error,
-            "error_line": line,
-            "error_at": at,
-            "lines": lines,
-            "checked": request.method == "POST" and not error,
-            "dead_at": dead_letter.dead_at.isoformat(),
-            "reason": reason,
-            "has_body": dead_letter.data_json is None,
-            "next": filters.safe_next(request, site),
-        },
+        context,
         title=f"Edit and retry job {seq}",
         crumbs=[pages.Crumb("Dead letters", pages.url(site, "leasequeue_deadletters"))],
         status=400 if error else 200,
@@ -187,7 +183,7 @@ def _retry(
     )
     told = [f"{line.sign}{line.text}" for line in lines][:200]
     with transaction.atomic(using=reading.alias()):
-        done = engine.run(edited, reading.alias())
+        done = reading.run(edited)
         if done.seq is None:
             raise InvalidOption(f"Nothing was done: {CONFLICTS[done.conflict or 'gone']}.")
         audit.record(

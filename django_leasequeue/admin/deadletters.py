@@ -33,6 +33,7 @@ class DeadLetterAdmin(ReadOnlyAdmin[DeadLetter]):
 
     def get_urls(self) -> list[URLPattern]:
         site = self.admin_site
+        saving = partial(filters.change_saved, site=site)
         return [
             path("", self.view(self.groups), name="leasequeue_deadletters"),
             # The name that the admin's start page looks for.
@@ -40,48 +41,38 @@ class DeadLetterAdmin(ReadOnlyAdmin[DeadLetter]):
             path("list/", self.view(self.dead_letters), name="leasequeue_deadletters_list"),
             path("act/", self.act_view(partial(deadaction.act, site=site)), name="leasequeue_deadletters_act"),
             path("export/", self.view(self.export), name="leasequeue_deadletters_export"),
-            path(
-                "filters/",
-                self.act_view(partial(filters.change_saved, site=site)),
-                name="leasequeue_deadletters_filters",
-            ),
+            path("filters/", self.act_view(saving), name="leasequeue_deadletters_filters"),
             path("<int:seq>/edit/", self.view(partial(deadedit.edit, site=site)), name="leasequeue_deadletters_edit"),
         ]
 
     def groups(self, request: HttpRequest) -> HttpResponse:
-        """The main page: one line for each cause."""
         pages.require(request, "view_job")
         wanted, error = filters.read(request)
         largest = request.GET.get("sort") == "largest"
         sorting = {"sort": "largest"} if largest else {}
         try:
             after = request.GET.get("after") or None
-            found = engine.run(dead_groups(wanted, after=after, size=GROUPS_PAGE, largest=largest), reading.alias())
+            found = reading.run(dead_groups(wanted, after=after, size=GROUPS_PAGE, largest=largest))
         except InvalidOption as problem:  # the cursor
             messages.error(request, str(problem))
             return HttpResponseRedirect(filters.with_query(request.path, wanted.query()))
-        return pages.page(
-            request,
-            self.admin_site,
-            "deadletters/groups.html",
-            {
-                **self._shared(request, wanted, error),
-                "groups": [self._group(request, wanted, group) for group in found.groups],
-                "found": found,
-                "largest": largest,
-                "largest_url": filters.with_query(request.path, wanted.query(), sort="largest"),
-                "newest_url": filters.with_query(request.path, wanted.query()),
-                "most_counted": MAX_COUNTED,
-                "next_url": self._after(request, wanted, found.next, **sorting),
-                "search": not wanted.indexed,
-            },
-            title="Dead letters",
-        )
+        context = {
+            **self._shared(request, wanted, error),
+            "groups": [self._group(request, wanted, group) for group in found.groups],
+            "found": found,
+            "largest": largest,
+            "largest_url": filters.with_query(request.path, wanted.query(), sort="largest"),
+            "newest_url": filters.with_query(request.path, wanted.query()),
+            "most_counted": MAX_COUNTED,
+            "next_url": self._after(request, wanted, found.next, **sorting),
+            "search": not wanted.indexed,
+        }
+        return pages.page(request, self.admin_site, "deadletters/groups.html", context, title="Dead letters")
 
     def _group(self, request: HttpRequest, wanted: DeadFilter, group: DeadGroup) -> dict[str, Any]:
         query = wanted.query(project=group.project, queue=group.queue, fingerprint=group.fingerprint)
-        count = f"{group.dead_letters:,}{'+' if group.capped else ''}"
-        clipped = " or more" if max(group.bars, default=0) > BUCKET_CAP else ""
+        count, most = f"{group.dead_letters:,}{'+' if group.capped else ''}", max(group.bars, default=0)
+        title = f"{count} dead letters over time, at most {most:,}{' or more' if most > BUCKET_CAP else ''} a bar"
         return {
             **group._asdict(),
             "count": count,
@@ -89,45 +80,37 @@ class DeadLetterAdmin(ReadOnlyAdmin[DeadLetter]):
             "query": query,
             "url": filters.with_query(pages.url(self.admin_site, "leasequeue_deadletters_list"), query),
             "sample_url": self._job_url(group.sample_seq),
-            "spark": charts.sparkline(
-                group.bars, f"{count} dead letters over time, at most {max(group.bars, default=0):,}{clipped} a bar"
-            ),
+            "spark": charts.sparkline(group.bars, title),
         }
 
     def dead_letters(self, request: HttpRequest) -> HttpResponse:
-        """Dead letters one by one, the newest death first."""
         pages.require(request, "view_job")
         wanted, error = filters.read(request)
         try:
-            found = engine.run(
-                dead_page(wanted, after=request.GET.get("after") or None, size=LIST_PAGE), reading.alias()
-            )
+            found = reading.run(dead_page(wanted, after=request.GET.get("after") or None, size=LIST_PAGE))
         except InvalidOption as problem:
             messages.error(request, str(problem))
             return HttpResponseRedirect(filters.with_query(request.path, wanted.query()))
+        context = {
+            **self._shared(request, wanted, error),
+            "dead_letters": [self._dead_letter(row) for row in found.rows],
+            "found": found,
+            "next_url": self._after(request, wanted, found.next),
+            "search": not wanted.indexed,
+            "may_edit": pages.allowed(request, "edit_job", "view_payload"),
+        }
         return pages.page(
             request,
             self.admin_site,
             "deadletters/list.html",
-            {
-                **self._shared(request, wanted, error),
-                "dead_letters": [self._dead_letter(row) for row in found.rows],
-                "found": found,
-                "next_url": self._after(request, wanted, found.next),
-                "search": not wanted.indexed,
-                "may_edit": pages.allowed(request, "edit_job", "view_payload"),
-            },
+            context,
             title="List of dead letters",
             crumbs=[pages.Crumb("Dead letters", pages.url(self.admin_site, "leasequeue_deadletters"))],
         )
 
     def _dead_letter(self, row: DeadRow) -> dict[str, Any]:
-        return {
-            **row._asdict(),
-            "state": row.state,
-            "url": self._job_url(row.seq),
-            "edit_url": pages.url(self.admin_site, "leasequeue_deadletters_edit", row.seq),
-        }
+        edit = pages.url(self.admin_site, "leasequeue_deadletters_edit", row.seq)
+        return {**row._asdict(), "state": row.state, "url": self._job_url(row.seq), "edit_url": edit}
 
     def _job_url(self, seq: int | None) -> str | None:
         return None if seq is None else pages.url_or_none(self.admin_site, "leasequeue_job_change", seq)
@@ -171,14 +154,8 @@ class DeadLetterAdmin(ReadOnlyAdmin[DeadLetter]):
         except InvalidOption as problem:
             raise Http404(str(problem)) from problem
         frozen = wanted.frozen(engine.clock.now())
-        audit.record(
-            request,
-            "export",
-            project=wanted.project or "",
-            queue=wanted.queue or "",
-            filters=frozen.query(),
-            detail={"format": kind},
-        )
+        project, queue = wanted.project or "", wanted.queue or ""
+        audit.record(request, "export", project=project, queue=queue, filters=frozen.query(), detail={"format": kind})
         values = pages.allowed(request, "view_payload")
         rows = exporting.dead_letters(frozen, values=values, using=reading.alias())
         return audit.download(lambda: exporting.lines(rows, exporting.COLUMNS, kind), kind, "dead-letters")

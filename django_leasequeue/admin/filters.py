@@ -80,7 +80,7 @@ def form(request: HttpRequest, wanted: DeadFilter, error: str) -> dict[str, Any]
         own = getattr(wanted, name)
         return value(name, "" if own is None else own.isoformat().replace("+00:00", "Z")) if error or own else ""
 
-    listed = engine.run(engine.list_queues(project=wanted.project or "", size=MAX_NAMES), reading.alias())
+    listed = reading.run(engine.list_queues(project=wanted.project or "", size=MAX_NAMES))
     tasks = reading.read_log(rates.read_tasks(seconds=86_400, size=_TASK_ROWS)).tasks
     names = [task.name for task in tasks if task.name]
     fields = [
@@ -91,25 +91,19 @@ def form(request: HttpRequest, wanted: DeadFilter, error: str) -> dict[str, Any]
     rare = [
         FormField("since", "Died since", at("since"), "2h, 7d, 2026-11-20T18:30"),
         FormField("until", "Died until", at("until"), "30min"),
-        FormField(
-            "deliveries",
-            "Deliveries",
-            value("deliveries", wanted.deliveries) if error or wanted.deliveries else "",
-            "3, >=3",
-        ),
+        FormField("deliveries", "Deliveries", value("deliveries", wanted.deliveries or None), "3, >=3"),
         FormField("tag", "Tag", value("tag", wanted.tag), ""),
         FormField("fingerprint", "Fingerprint", value("fingerprint", wanted.fingerprint), ""),
         FormField("project", "Project", value("project", wanted.project), "- for none"),
     ]
     tests = given.get("payload", []) if error else [str(test) for test in wanted.payload]
+    more = tests if len(tests) >= MAX_TESTS else [*tests, ""]
     return {
         "fields": fields,
         "rare": rare,
         "rare_used": any(field.value for field in rare if field.name != "since") or bool(tests),
         "ranges": _ranges(request, wanted),
-        "payload": [*tests, *([""] if len(tests) < MAX_TESTS else [])]
-        if pages.allowed(request, "view_payload")
-        else [],
+        "payload": more if pages.allowed(request, "view_payload") else [],
         "error": error,
         "query": "" if error else wanted.query(),
         "empty": wanted.empty and not error,
@@ -148,10 +142,10 @@ def change_saved(request: HttpRequest, site: AdminSite) -> HttpResponse:
         gone = SavedFilter.objects.filter(pk=seq_of(request.POST["forget"]) or 0)
         if not request.user.is_superuser:
             gone = gone.filter(owner=owner)
-        count, _ = gone.delete()
-        messages.success(request, "The filter is forgotten.") if count else messages.error(
-            request, "That filter is not yours, or gone already."
-        )
+        if gone.delete()[0]:
+            messages.success(request, "The filter is forgotten.")
+        else:
+            messages.error(request, "That filter is not yours, or gone already.")
         return HttpResponseRedirect(back)
     name = request.POST.get("name", "").strip()
     wanted, error = read(request, request.POST.get("filter", ""))
@@ -163,15 +157,9 @@ def change_saved(request: HttpRequest, site: AdminSite) -> HttpResponse:
     if error:
         messages.error(request, error)
         return HttpResponseRedirect(back)
-    SavedFilter.objects.update_or_create(
-        owner=owner,
-        name=name,
-        defaults={
-            "query": wanted.query(),
-            "shared": request.POST.get("shared") == "1",
-            "owner_name": request.user.get_username()[:255],
-        },
-    )
+    shared, owner_name = request.POST.get("shared") == "1", request.user.get_username()[:255]
+    values = {"query": wanted.query(), "shared": shared, "owner_name": owner_name}
+    SavedFilter.objects.update_or_create(owner=owner, name=name, defaults=values)
     messages.success(request, f"Saved the filter {name!r}.")
     return HttpResponseRedirect(back)
 

@@ -80,17 +80,9 @@ def _from_events(events: Iterable[JobEvent]) -> list[AttemptLine]:
     found: list[AttemptLine] = []
     for event in events:
         if event.kind == EventKind.CLAIMED:
-            found.append(
-                AttemptLine(
-                    0,
-                    event.deliveries,
-                    event.claim,
-                    event.node,
-                    started_at=event.occurred_at,
-                    deadline=event.deadline,
-                    waited=_span(event.waited),
-                )
-            )
+            claimed = AttemptLine(0, event.deliveries, event.claim, event.node, started_at=event.occurred_at)
+            claimed.deadline, claimed.waited = event.deadline, _span(event.waited)
+            found.append(claimed)
             continue
         if event.kind == EventKind.DEAD_LETTERED and found:
             found[-1].dead = True

@@ -28,6 +28,8 @@ PAGE = 50
 #: Queues that the form offers, and the newest rows of the lease log that the tasks on offer are taken from.
 _QUEUES, _TASK_ROWS = 1_000, 2_000
 
+#: States whose figures the list shows, and the names of those.
+_FIGURES = {"ready": "ready", "delayed": "delayed", "leased": "in_flight", "dead": "dead", "record": "records"}
 #: The words of the list for them.
 SLEEPING, WAITING = SUSPENDED = ("sleeping", "waiting for an event")
 #: Steps that one page looks at.
@@ -69,11 +71,10 @@ def _suspended_page(request: HttpRequest, queue: Queue | None, state: str) -> di
     jobs, after = reading.read(read_suspended(state == WAITING, request.GET.get("after")))
     task = request.GET.get("task", "").strip()
     base = {"queue": request.GET.get("queue", ""), "state": state, "task": task}
+    listed = [job for job in jobs if (queue is None or job.queue_id == queue.pk) and (not task or job.name == task)]
     return {
         "state": state,
-        "suspended": [
-            job for job in jobs if (queue is None or job.queue_id == queue.pk) and (not task or job.name == task)
-        ],
+        "suspended": listed,
         "first": f"?{urlencode(base)}" if request.GET.get("after") else None,
         "next": f"?{urlencode({**base, 'after': after})}" if after else None,
     }
@@ -177,21 +178,15 @@ def _search(request: HttpRequest, wanted: job_search.JobFilter) -> dict[str, Any
 
 def _by_index(request: HttpRequest, queue: Queue, state: str) -> dict[str, Any]:
     counts = reading.read(counts_by_id([queue.pk])).get(queue.pk)
-    figures = [] if counts is None else [
-        ("ready", capped(counts.ready, counts.cap)),
-        ("delayed", capped(counts.delayed, counts.cap)),
-        ("leased", capped(counts.in_flight, counts.cap)),
-        ("dead", capped(counts.dead, counts.cap)),
-        ("record", capped(counts.records, counts.cap)),
-    ]  # fmt: skip
+    figures = (
+        [] if counts is None else [(name, capped(getattr(counts, of), counts.cap)) for name, of in _FIGURES.items()]
+    )
     if not state:
         state = next((name for name, count in figures if count != "0"), "record" if queue.type == "log" else "ready")
     try:
-        page = reading.read(
-            engine.list_jobs(
-                queue.name, state, project=queue.project, after=request.GET.get("after"), size=PAGE, payload=False
-            )
-        )
+        after, project = request.GET.get("after"), queue.project
+        listed = engine.list_jobs(queue.name, state, project=project, after=after, size=PAGE, payload=False)
+        page = reading.read(listed)
     except LeaseQueueError as error:
         messages.error(request, str(error))
         page = engine.Page([], None)

@@ -43,39 +43,32 @@ def job_page(request: HttpRequest, site: AdminSite, seq: int) -> HttpResponse:
     values = pages.allowed(request, "view_payload")
     steps = reading.read_steps(seq) if job is not None else []
     running = job is not None and job.live
-    return pages.page(
-        request,
-        site,
-        "job.html",
-        {
-            "seen": job,
-            "job": job and job.job,
-            "seq": seq,
-            "state": job.state if job else events[-1].get_kind_display(),
-            "task": job.job.task if job else events[-1].name,
-            "running": running,
-            "member": member,
-            "workflow_url": pages.url_or_none(site, "leasequeue_workflow", member.workflow)
-            if member is not None and member.workflow and pages.allowed(request, "view_workflow")
-            else None,
-            "attempts": attempts_of(
-                events, job.errors if job else [], {worker.node: worker.host for worker in workers}
-            )[::-1],
-            "drawing": draw(events, clock.now(), open_end=running),
-            "lines": table_of(events)[::-1],
-            "capped": len(events) == reading.MAX_EVENTS,
-            "parts": _parts(job, values) if job else [],
-            "values": values,
-            "steps": [_step(job, step, values) for step in steps] if job else [],
-            "most_steps": reading.MAX_STEPS,
-            **_suspension(request, job, steps),
-            "links": _links(request, site, job, events, workers),
-            **_buttons(request, site, job),
-            "every": 5 if running else 0,
-        },
-        title=f"Job {seq}",
-        crumbs=[pages.Crumb("Jobs", pages.url(site, "leasequeue_job_changelist"))],
-    )
+    hosts = {worker.node: worker.host for worker in workers}
+    workflow = member.workflow if member is not None and pages.allowed(request, "view_workflow") else None
+    context = {
+        "seen": job,
+        "job": job and job.job,
+        "seq": seq,
+        "state": job.state if job else events[-1].get_kind_display(),
+        "task": job.job.task if job else events[-1].name,
+        "running": running,
+        "member": member,
+        "workflow_url": pages.url_or_none(site, "leasequeue_workflow", workflow) if workflow else None,
+        "attempts": attempts_of(events, job.errors if job else [], hosts)[::-1],
+        "drawing": draw(events, clock.now(), open_end=running),
+        "lines": table_of(events)[::-1],
+        "capped": len(events) == reading.MAX_EVENTS,
+        "parts": _parts(job, values) if job else [],
+        "values": values,
+        "steps": [_step(job, step, values) for step in steps] if job else [],
+        "most_steps": reading.MAX_STEPS,
+        **_suspension(request, job, steps),
+        "links": _links(request, site, job, events, workers),
+        **_buttons(request, site, job),
+        "every": 5 if running else 0,
+    }
+    crumbs = [pages.Crumb("Jobs", pages.url(site, "leasequeue_job_changelist"))]
+    return pages.page(request, site, "job.html", context, title=f"Job {seq}", crumbs=crumbs)
 
 
 def describe(job: reading.SeenJob) -> str:
@@ -86,10 +79,11 @@ def describe(job: reading.SeenJob) -> str:
 def _parts(job: reading.SeenJob, values: bool) -> list[tuple[str, SafeString]]:
     """Return the label of each value, and its tree or how large it is."""
     found = [(part.label, _shown(job, part, part.label, values)) for part in job.parts if part.size is not None]
-    bodies = [("result body" if part.label == "result" else "body", part.body) for part in job.parts]
-    return found + [
-        (label, format_html("<p>binary, {} bytes</p>", f"{size:,}")) for label, size in bodies if size is not None
-    ]
+    for part in job.parts:
+        if part.body is not None:
+            label = "result body" if part.label == "result" else "body"
+            found.append((label, format_html("<p>binary, {} bytes</p>", f"{part.body:,}")))
+    return found
 
 
 def _shown(job: reading.SeenJob, part: reading.Part, kind: str, values: bool) -> SafeString:
@@ -141,9 +135,8 @@ def _leaf(value: Any) -> SafeString:
         return format_html('<span class="lq-hidden">{}</span>', HIDDEN)
     text = json.dumps(value, ensure_ascii=False)
     if len(text) > MAX_TEXT:
-        return format_html(
-            '<code>{}</code> <span class="lq-hidden">... {} characters in all</span>', text[:MAX_TEXT], f"{len(text):,}"
-        )
+        rest = format_html(' <span class="lq-hidden">... {} characters in all</span>', f"{len(text):,}")
+        return format_html("<code>{}</code>{}", text[:MAX_TEXT], rest)
     return format_html("<code>{}</code>", text)
 
 
@@ -173,7 +166,7 @@ def _links(
     site: AdminSite,
     job: reading.SeenJob | None,
     events: Sequence[JobEvent],
-    workers: Sequence[Worker],
+    workers: list[Worker],
 ) -> list[PageLink]:
     links = []
     if job is not None and job.failure.fingerprint:

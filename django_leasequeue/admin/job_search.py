@@ -79,7 +79,6 @@ class JobHit(NamedTuple):
 
     @property
     def state(self) -> str:
-        """Its state in a word."""
         return state_label(self.state_number)
 
 

@@ -47,12 +47,10 @@ class JobAdmin(PageAdmin[Job]):
         ]
 
     def changelist(self, request: HttpRequest) -> HttpResponse:
-        """The jobs of a queue in one state, and the search."""
         pages.require(request, "view_job")
         return job_list(request, self.admin_site)
 
     def change(self, request: HttpRequest, seq: int) -> HttpResponse:
-        """One job."""
         pages.require(request, "view_job")
         return job_page(request, self.admin_site, _number(seq))
 
@@ -81,7 +79,7 @@ class JobAdmin(PageAdmin[Job]):
         return HttpResponseRedirect(pages.url(self.admin_site, "leasequeue_job_change", to))
 
     def _copy(self, request: HttpRequest, job: reading.SeenJob) -> tuple[bool, str] | tuple[bool, str, int]:
-        made = engine.run(copy_job(job.seq, f"admin:{request.user.get_username()}"), using=reading.alias())
+        made = reading.run(copy_job(job.seq, f"admin:{request.user.get_username()}"))
         if made is None:
             return False, f"{describe(job)} was not copied: nothing is left of it."
         return True, f"This is a copy of job {job.seq}.", made
@@ -92,7 +90,7 @@ class JobAdmin(PageAdmin[Job]):
         return False, f"{describe(job)} is not delayed any more."
 
     def _wake(self, request: HttpRequest, job: reading.SeenJob) -> tuple[bool, str]:
-        over = engine.run(rouse_job(job.seq), using=reading.alias())
+        over = reading.run(rouse_job(job.seq))
         if over:
             return True, f"{describe(job)} goes on: {', '.join(name for name, _ in over)} is over."
         return False, f"{describe(job)} neither sleeps nor waits any more."
@@ -103,12 +101,12 @@ class JobAdmin(PageAdmin[Job]):
             payload = None if not text else codec.loads(text)
         except ValueError as error:
             return False, f"The payload of the event is not JSON: {error}."
-        if engine.run(emit(event, payload, project=job.queue.project), using=reading.alias()):
+        if reading.run(emit(event, payload, project=job.queue.project)):
             return True, f"The event {event} was emitted: jobs that wait for it go on."
         return False, f"The event {event} had been emitted before: its first payload stays."
 
     def _cancel(self, request: HttpRequest, job: reading.SeenJob) -> tuple[bool, str]:
-        gone = engine.run(engine.cancel(job.queue.name, seqs=[job.seq], project=job.queue.project), reading.alias())
+        gone = reading.run(engine.cancel(job.queue.name, seqs=[job.seq], project=job.queue.project))
         if gone:
             return True, f"{describe(job)} was cancelled."
         return False, f"{describe(job)} was not cancelled: it has started, or it has ended."
@@ -119,7 +117,7 @@ class JobAdmin(PageAdmin[Job]):
         if job.state != "leased" or node is None or claim != str(job.job.claim):
             return False, f"{describe(job)} was not released: the lease that you saw has ended."
         asked = engine.Release(job.seq, job.job.claim, delay_ms=0)
-        settled = engine.run(engine.release([asked], node, project=job.queue.project), reading.alias())
+        settled = reading.run(engine.release([asked], node, project=job.queue.project))
         if job.seq in settled.released:
             return True, f"{describe(job)} was taken from {node} and is {settled.released[job.seq].state}."
         return False, f"{describe(job)} was not released: {settled.outcomes[job.seq].value.replace('_', ' ')}."

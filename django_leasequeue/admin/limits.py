@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlencode
 
 from django import forms
@@ -22,16 +22,11 @@ from . import pages, reading
 from .audit import record
 from .pages import ListAdmin, column, moment_of
 
-if TYPE_CHECKING:  # generic for the type checker only
-    LimitModelForm = forms.ModelForm[Limit]
-else:
-    LimitModelForm = forms.ModelForm
-
 #: Keys of a limit that its page shows.
 MAX_BUSY = 20
 
 
-class LimitForm(LimitModelForm):
+class LimitForm(forms.ModelForm):
     """The values of a limit, checked together as ``engine.set_limits`` does."""
 
     per = forms.DecimalField(
@@ -157,13 +152,12 @@ class LimitAdmin(ListAdmin[Limit]):
 
     @admin.action(description="Give the selected limits back to the code", permissions=["change"])
     def reset(self, request: HttpRequest, queryset: QuerySet[Limit]) -> None:
-        """Let the next calls that name them set them."""
         for limit in queryset:
             self._set(request, limit, LimitValues.of(limit), LimitValues.of(limit), pin=False)
 
     def _set(self, request: HttpRequest, limit: Limit, before: LimitValues, after: LimitValues, *, pin: bool) -> None:
         with transaction.atomic(using=reading.alias()):
-            done = engine.run(engine.set_limits([after], project=limit.project, pin=pin), using=reading.alias())
+            done = reading.run(engine.set_limits([after], project=limit.project, pin=pin))
             if done:
                 detail = {"limit": limit.name, "changed": changed(before, after)}
                 record(request, "set_limit" if pin else "reset_limit", obj=limit, project=limit.project, detail=detail)

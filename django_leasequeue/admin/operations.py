@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from django.contrib import admin, messages
@@ -30,8 +31,7 @@ from .pages import ListAdmin, column, count_of, moment_of
 #: Conflicts that the page of an operation shows one by one.
 SHOWN_CONFLICTS = 100
 _BUTTONS = {
-    OperationState.PENDING: (("pause", "Pause"), ("cancel", "Cancel")),
-    OperationState.RUNNING: (("pause", "Pause"), ("cancel", "Cancel")),
+    **dict.fromkeys((OperationState.PENDING, OperationState.RUNNING), (("pause", "Pause"), ("cancel", "Cancel"))),
     OperationState.PAUSED: (("resume", "Resume"), ("cancel", "Cancel")),
 }
 
@@ -105,10 +105,7 @@ class BulkOperationAdmin(ListAdmin[BulkOperation]):
             **_progress(made),
             "no_reaper": not leaders,
             "words": _words(request, made),
-            "whys": [
-                (CONFLICTS.get(why, why), count)
-                for why, count in sorted(made.conflict_counts.items(), key=lambda i: -i[1])
-            ],
+            "whys": [(CONFLICTS.get(why, why), count) for why, count in Counter(made.conflict_counts).most_common()],
             "sample": [
                 (seq, CONFLICTS.get(why, why), pages.url_or_none(self.admin_site, "leasequeue_job_change", seq))
                 for seq, why in made.conflict_sample[:SHOWN_CONFLICTS]
@@ -130,17 +127,11 @@ class BulkOperationAdmin(ListAdmin[BulkOperation]):
         change = request.POST.get("change", "")
         try:
             with transaction.atomic(using=reading.alias()):
-                done = engine.run(change_operation(made.pk, change), reading.alias())
+                done = reading.run(change_operation(made.pk, change))
                 if done is not None:
-                    audit.record(
-                        request,
-                        f"{made.kind}.{change}",
-                        obj=made,
-                        project=made.project or "",
-                        queue=made.queue or "",
-                        counts={"done": done.done, "conflicts": done.conflicts},
-                        operation=made,
-                    )
+                    facts: Any = {"project": made.project or "", "queue": made.queue or "", "operation": made}
+                    counts = {"done": done.done, "conflicts": done.conflicts}
+                    audit.record(request, f"{made.kind}.{change}", obj=made, counts=counts, **facts)
         except InvalidOption as error:
             messages.error(request, str(error))
             return HttpResponseRedirect(request.get_full_path())

@@ -21,7 +21,7 @@ from ..engine.clock import span
 from ..engine.queues.stats import Counts, Totals, counts_by_id
 from ..reaper import concerns
 from . import pages, rates, reading
-from .pages import ReadOnlyAdmin
+from .pages import M, ReadOnlyAdmin
 from .queues import COUNTED, PAGE, errors_first
 from .rates import TaskRate
 
@@ -114,40 +114,46 @@ def _words(times: tuple[float, float, float] | None) -> list[str]:
 _APART = Apps()
 
 
+class _Meta:
+    apps = _APART
+    app_label = "leasequeue"
+    managed = False
+
+
 class Overview(models.Model):  # noqa: DJ008  (there are no instances)
     """Stands for the overview."""
 
-    class Meta:
-        apps = _APART
-        app_label = "leasequeue"
-        managed = False
+    class Meta(_Meta):
         verbose_name_plural = "overview"
 
 
 class Task(models.Model):  # noqa: DJ008  (there are no instances)
     """Stands for the list of tasks."""
 
-    class Meta:
-        apps = _APART
-        app_label = "leasequeue"
-        managed = False
+    class Meta(_Meta):
         verbose_name_plural = "tasks"
 
 
+class OnePageAdmin(ReadOnlyAdmin[M]):
+    """What is one page: its address has the name that other pages use, and that of the admin's start page."""
+
+    names: tuple[str, str]
+
+    def get_urls(self) -> list[URLPattern]:
+        return [path("", self.view(self.page), name=f"leasequeue_{name}") for name in self.names]
+
+    def page(self, request: HttpRequest) -> HttpResponse:
+        raise NotImplementedError
+
+
 @admin.register(Overview)
-class OverviewAdmin(ReadOnlyAdmin[Overview]):
+class OverviewAdmin(OnePageAdmin[Overview]):
     """All queues and workers on one page."""
 
     permission = "view_queue"
-
-    def get_urls(self) -> list[URLPattern]:
-        return [
-            path("", self.view(self.page), name="leasequeue_overview"),
-            path("", self.view(self.page), name="leasequeue_overview_changelist"),
-        ]
+    names = ("overview", "overview_changelist")
 
     def page(self, request: HttpRequest) -> HttpResponse:
-        """Answer with the overview."""
         pages.require(request, self.permission)
         now = clock.now()
         chosen = rates.chosen(request)
@@ -182,19 +188,13 @@ class OverviewAdmin(ReadOnlyAdmin[Overview]):
 
 
 @admin.register(Task)
-class TaskAdmin(ReadOnlyAdmin[Task]):
+class TaskAdmin(OnePageAdmin[Task]):
     """The runs of each task."""
 
     permission = "view_job"
-
-    def get_urls(self) -> list[URLPattern]:
-        return [
-            path("", self.view(self.page), name="leasequeue_tasks"),
-            path("", self.view(self.page), name="leasequeue_task_changelist"),
-        ]
+    names = ("tasks", "task_changelist")
 
     def page(self, request: HttpRequest) -> HttpResponse:
-        """Answer with the list of tasks."""
         pages.require(request, self.permission)
         chosen = request.GET.get("range", _DEFAULT)
         chosen = chosen if chosen in rates.RANGES else _DEFAULT

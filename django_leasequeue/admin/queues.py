@@ -71,7 +71,6 @@ class QueueForm(forms.Form):
                     self.fields[name].help_text = f"{option.help.rstrip('.')}. Now {span(config[name] / 1_000)}."
 
     def groups(self) -> Iterator[FieldGroup]:
-        """The fields by what they are about."""
         grouped = [name for name, option in OPTIONS.items() if option.group]
         for heading, names in groupby(grouped, lambda name: OPTIONS[name].group):
             yield FieldGroup(heading, [self[name] for name in names])
@@ -98,7 +97,6 @@ class QueueForm(forms.Form):
         return cleaned
 
     def changed(self) -> dict[str, list[Any]]:
-        """Return what the form changes: option, from, to."""
         wanted = presets.check_options(
             {name: self.cleaned_data[name] for name in self.config if name in self.cleaned_data}
         )
@@ -156,20 +154,12 @@ def _depths(queue: Queue, now: datetime, seconds: int) -> SafeString | str:
         while left and left[0].sampled_at <= at:
             last = left.pop(0)
         rows.append(last)
-    return charts.lines(
-        "depths",
-        "Depth as sampled, jobs",
-        times,
-        [
-            charts.Series("ready", [None if row is None else row.ready for row in rows]),
-            charts.Series("delayed", [None if row is None else row.delayed for row in rows]),
-            charts.Series("in flight", [None if row is None else row.leased for row in rows]),
-            charts.Series("dead", [None if row is None else row.dead for row in rows]),
-        ],
-        unit="jobs",
-    )
+    kinds = {"ready": "ready", "delayed": "delayed", "in flight": "leased", "dead": "dead"}
+    series = [charts.Series(label, [getattr(row, name, None) for row in rows]) for label, name in kinds.items()]
+    return charts.lines("depths", "Depth as sampled, jobs", times, series, unit="jobs")
 
 
+_COUNTED = ("ready", "delayed", "in_flight", "dead", "records")
 #: What can be purged, in words.
 PURGEABLE = ("ready", "delayed", "dead")
 #: Jobs of one batch of a purge, and seconds after which it stops and says how far it came.
@@ -193,7 +183,6 @@ class QueueAdmin(PageAdmin[Queue]):
         ]
 
     def changelist(self, request: HttpRequest) -> HttpResponse:
-        """The queues by name."""
         pages.require(request, "view_queue")
         prefix = request.GET.get("q", "").strip()[:255].replace("\x00", "")
         after = (request.GET.get("after_project", ""), request.GET["after"]) if request.GET.get("after") else None
@@ -217,7 +206,6 @@ class QueueAdmin(PageAdmin[Queue]):
         return pages.page(request, self.admin_site, "queues.html", context, title="Queues")
 
     def change(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """One queue."""
         pages.require(request, "view_queue")
         queue = _find(pk)
         counts = reading.read(counts_by_id([queue.pk])).get(queue.pk)
@@ -229,16 +217,11 @@ class QueueAdmin(PageAdmin[Queue]):
         server = reading.read(reading.read_server())
         chosen = rates.chosen(request)
         found = reading.read_log(rates.read_rates(queue.pk, seconds=chosen.seconds, bucket=chosen.bucket))
-        dead_letters = pages.url_or_none(self.admin_site, "leasequeue_deadletters")
         context: dict[str, Any] = {
             "queue": queue,
             "counts": counts,
-            "ready": capped(counts.ready, counts.cap),
-            "delayed": capped(counts.delayed, counts.cap),
+            **{name: capped(getattr(counts, name), counts.cap) for name in _COUNTED},
             "waiting": capped(counts.waiting, counts.cap) if counts.waiting else "",
-            "in_flight": capped(counts.in_flight, counts.cap),
-            "dead": capped(counts.dead, counts.cap),
-            "records": capped(counts.records, counts.cap),
             "concerns": errors_first(
                 [
                     *concerns.of_queue(counts, health, now),
@@ -256,7 +239,7 @@ class QueueAdmin(PageAdmin[Queue]):
                 for name, option in OPTIONS.items()
                 if option.group and info.config[name] != option.default
             ],
-            "dead_letters_url": dead_letters,
+            "dead_letters_url": pages.url_or_none(self.admin_site, "leasequeue_deadletters"),
             "can_pause": pages.allowed(request, "pause_queue"),
             "can_change": pages.allowed(request, "change_queue"),
             "can_purge": pages.allowed(request, "purge_queue"),
@@ -265,7 +248,6 @@ class QueueAdmin(PageAdmin[Queue]):
         return pages.page(request, self.admin_site, "queue.html", context, title=f"Queue {queue}", crumbs=crumbs)
 
     def options(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """The form of its options."""
         pages.require(request, "view_queue", "change_queue")
         queue = _find(pk)
         info = reading.read(engine.get(queue.name, project=queue.project))
@@ -277,7 +259,7 @@ class QueueAdmin(PageAdmin[Queue]):
             with transaction.atomic(using=reading.alias()):
                 if changed:
                     options = {name: form.cleaned_data[name] for name in form.config if name in form.cleaned_data}
-                    engine.run(engine.configure(queue.name, project=queue.project, **options), using=reading.alias())
+                    reading.run(engine.configure(queue.name, project=queue.project, **options))
                     _record(request, "edit_queue", queue, detail={"changed": changed})
             messages.success(request, f"Changed: {', '.join(changed)}." if changed else "Nothing was changed.")
             return HttpResponseRedirect(pages.url(self.admin_site, "leasequeue_queue_change", pk))
@@ -285,10 +267,8 @@ class QueueAdmin(PageAdmin[Queue]):
             pages.Crumb("Queues", pages.url(self.admin_site, "leasequeue_queue_changelist")),
             pages.Crumb(str(queue), pages.url(self.admin_site, "leasequeue_queue_change", pk)),
         ]
-        context = {"queue": queue, "form": form}
-        return pages.page(
-            request, self.admin_site, "queue_options.html", context, title=f"Options of {queue}", crumbs=crumbs
-        )
+        context, title = {"queue": queue, "form": form}, f"Options of {queue}"
+        return pages.page(request, self.admin_site, "queue_options.html", context, title=title, crumbs=crumbs)
 
     def act(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Pause, resume or purge: a POST with ``action``; a purge also with ``states`` and the name typed."""
@@ -304,11 +284,11 @@ class QueueAdmin(PageAdmin[Queue]):
         return HttpResponseRedirect(pages.url(self.admin_site, "leasequeue_queue_change", pk))
 
     def _pause(self, request: HttpRequest, queue: Queue, action: str) -> None:
+        paused = action == "pause"
         with transaction.atomic(using=reading.alias()):
-            paused = action == "pause"
-            engine.run(engine.pause(queue.name, paused=paused, project=queue.project), using=reading.alias())
+            reading.run(engine.pause(queue.name, paused=paused, project=queue.project))
             _record(request, action, queue)
-        after = "nothing is claimed from it" if action == "pause" else "its jobs are claimed again"
+        after = "nothing is claimed from it" if paused else "its jobs are claimed again"
         messages.success(request, f"{queue} is {action}d: {after}.")
 
     def _purge(self, request: HttpRequest, queue: Queue) -> None:
@@ -322,14 +302,13 @@ class QueueAdmin(PageAdmin[Queue]):
         while left and time.monotonic() - since < _SECONDS:
             purge = engine.purge(queue.name, states=states, project=queue.project, size=_BATCH)
             with transaction.atomic(using=reading.alias()):
-                if left := bool(removed := engine.run(purge, using=reading.alias())):
+                if left := bool(removed := reading.run(purge)):
                     # A line for each batch: what is removed and its line stand together, whatever happens next.
                     _record(request, "purge", queue, counts={"removed": removed}, detail=detail)
             gone += removed
         rest = " There is more: the time for one request was over. Purge again to go on." if left else ""
-        messages.add_message(
-            request, messages.WARNING if left else messages.SUCCESS, f"{gone:,} jobs of {queue} were removed.{rest}"
-        )
+        say = messages.warning if left else messages.success
+        say(request, f"{gone:,} jobs of {queue} were removed.{rest}")
 
 
 def _find(pk: int) -> Queue:

@@ -166,10 +166,8 @@ def read_tasks(*, seconds: int, size: int = MAX_ROWS) -> Steps[Tasks]:
 
 def _task(row: Sequence[Any]) -> TaskRate:
     name, runs, completed, failed, retried, ended, waits, ran, one_of, slowest, *rest = row
-    longest = None if slowest is None else slowest / 1_000
-    return TaskRate(
-        name, runs, completed, failed, retried, ended, _seconds(waits), _seconds(ran), one_of, longest, *rest
-    )
+    longest, waited, took = None if slowest is None else slowest / 1_000, _seconds(waits), _seconds(ran)
+    return TaskRate(name, runs, completed, failed, retried, ended, waited, took, one_of, longest, *rest)
 
 
 def _seconds(values: Sequence[int | None] | None) -> tuple[float, float, float] | None:
@@ -239,32 +237,16 @@ def show(found: Rates, queue_id: int | None, span: Span = HOUR) -> Shown:
         return charts.Series(label, [None if row is None else row[place] for row in rows])
 
     sampled = f"Of {whole.one_of:,} claims one was looked at." if whole.waits and whole.one_of > 1 else ""
-    return Shown(
-        charts.bars(
-            "throughput",
-            "Throughput, jobs a minute",
-            times,
-            [
-                series("completed", lambda rate: rate.completed),
-                series("failed, to be retried", lambda rate: rate.retried),
-                series("failed for good", lambda rate: rate.ended),
-            ],
-            unit="jobs a minute",
-            note=reach.note,
-        ),
-        charts.lines(
-            "waits",
-            "Wait from ready to claimed, seconds",
-            times,
-            [waits("p50", 0), waits("p95", 1), waits("p99", 2)],
-            unit="seconds",
-            note=sampled,
-        ),
-        whole,
-        reach.words,
-        wait_text(whole),
-        reach.note,
-    )
+    ended = [
+        series("completed", lambda rate: rate.completed),
+        series("failed, to be retried", lambda rate: rate.retried),
+        series("failed for good", lambda rate: rate.ended),
+    ]
+    unit, waited = "jobs a minute", [waits("p50", 0), waits("p95", 1), waits("p99", 2)]
+    throughput = charts.bars("throughput", f"Throughput, {unit}", times, ended, unit=unit, note=reach.note)
+    title = "Wait from ready to claimed, seconds"
+    drawn = charts.lines("waits", title, times, waited, unit="seconds", note=sampled)
+    return Shown(throughput, drawn, whole, reach.words, wait_text(whole), reach.note)
 
 
 def spark(found: Rates, queue_id: int, span: Span = HOUR) -> SafeString:

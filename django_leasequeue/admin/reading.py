@@ -91,7 +91,6 @@ class SeenJob(NamedTuple):
 
     @property
     def live(self) -> bool:
-        """Whether it has not ended."""
         return self.state not in FINISHED or self.job.finished_at is None
 
     @property
@@ -157,14 +156,19 @@ def instance(model: type[M], pk: int) -> M | None:
     return model._default_manager.using(alias()).filter(pk=pk).first() if pk <= MAX_SEQ else None
 
 
+def run(work: Operation[T]) -> T:
+    """Run an operation on the database of the queues."""
+    return engine.run(work, using=alias())
+
+
 def read(inner: Operation[T]) -> T:
-    """Run an operation that only reads, steadily, on the database of the queues."""
-    return engine.run(steady(inner), using=alias())
+    """Run an operation that only reads, steadily."""
+    return run(steady(inner))
 
 
 def read_log(inner: Operation[T]) -> T:
-    """Run an operation that only reads the lease log, steadily, on the database of the queues."""
-    return engine.run(steady(inner, log=True), using=alias())
+    """Run an operation that only reads the lease log, steadily."""
+    return run(steady(inner, log=True))
 
 
 @contextmanager

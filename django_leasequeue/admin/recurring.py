@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
@@ -31,11 +31,6 @@ from ..templatetags.leasequeue_admin import ago, moment
 from . import pages, reading
 from .audit import record
 from .pages import JsonField, ListAdmin, column
-
-if TYPE_CHECKING:  # generic for the type checker only
-    RecurringModelForm = forms.ModelForm[RecurringTask]
-else:
-    RecurringModelForm = forms.ModelForm
 
 #: Next times that a page shows.
 TIMES = 10
@@ -68,7 +63,7 @@ def is_declared(task: RecurringTask) -> bool:
     return task.from_settings or (isinstance(declared, Mapping) and declared.get("task") == task.task)
 
 
-class RecurringForm(RecurringModelForm):
+class RecurringForm(forms.ModelForm):
     """A recurring task of the database, checked as the settings' are, and its arguments against the function."""
 
     class Meta:
@@ -273,17 +268,14 @@ class RecurringTaskAdmin(ListAdmin[RecurringTask]):
 
     @admin.action(description="Run the selected tasks now", permissions=["operate"])
     def run(self, request: HttpRequest, queryset: QuerySet[RecurringTask]) -> None:
-        """Enqueue each once; its next tick stays."""
         self._each(request, "run", queryset)
 
     @admin.action(description="Pause the selected tasks", permissions=["operate"])
     def pause(self, request: HttpRequest, queryset: QuerySet[RecurringTask]) -> None:
-        """Enqueue no tick of them until they go on."""
         self._each(request, "pause", queryset)
 
     @admin.action(description="Let the selected tasks go on", permissions=["operate"])
     def resume(self, request: HttpRequest, queryset: QuerySet[RecurringTask]) -> None:
-        """Go on with their next ticks."""
         self._each(request, "resume", queryset)
 
     def _each(self, request: HttpRequest, action: str, tasks: QuerySet[RecurringTask]) -> None:

@@ -12,7 +12,6 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.text import Truncator
 
-from .. import engine
 from ..engine.clock import span
 from ..models import Worker
 from ..reaper.status import seen
@@ -63,7 +62,6 @@ class WorkerAdmin(ListAdmin[Worker]):
         return seen(super().get_queryset(request))
 
     def has_stop_permission(self, request: HttpRequest) -> bool:
-        """Whether this user may ask workers to stop."""
         return pages.allowed(request, "stop_worker")
 
     @admin.display(description="running")
@@ -86,11 +84,10 @@ class WorkerAdmin(ListAdmin[Worker]):
 
     @admin.action(description="Ask the selected workers to stop", permissions=["stop"])
     def stop(self, request: HttpRequest, queryset: QuerySet[Worker]) -> None:
-        """Ask them: each hears it with its next sign of life."""
         asked = 0
         for worker in queryset:
             with transaction.atomic(using=reading.alias()):
-                found = engine.run(reading.ask_worker_to_stop(worker.pk), using=reading.alias())
+                found = reading.run(reading.ask_worker_to_stop(worker.pk))
                 if found is not None and not found[1]:
                     record(request, "stop_worker", obj=worker, detail={"node": worker.node})
                     asked += 1

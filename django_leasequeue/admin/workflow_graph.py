@@ -44,7 +44,6 @@ class Box:
 
     @property
     def states(self) -> list[str]:
-        """The states of its jobs."""
         return [state for state in TONES if self.counts[state]]
 
     @property
@@ -55,7 +54,6 @@ class Box:
 
     @property
     def height(self) -> int:
-        """Its height in the drawing."""
         return 23 + _LINE * len(self.states)
 
 

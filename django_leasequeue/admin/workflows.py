@@ -83,6 +83,7 @@ def _lines(nodes: Sequence[NodeRow], known: Mapping[int, NodeRow]) -> list[JobLi
     return found
 
 
+_LIST = "leasequeue_workflow_changelist"
 #: What is done to a workflow, and the permission that it needs.
 _ACTIONS = {"cancel": "cancel_job", "retry": "retry_job"}
 
@@ -93,7 +94,7 @@ class WorkflowAdmin(PageAdmin[Workflow]):
 
     def get_urls(self) -> list[URLPattern]:
         return [
-            path("", self.view(self.changelist), name="leasequeue_workflow_changelist"),
+            path("", self.view(self.changelist), name=_LIST),
             path("<uuid:uid>/", self.view(self.one), name="leasequeue_workflow"),
             path("<uuid:uid>/act/", self.act_view(self.act), name="leasequeue_workflow_act"),
             # The name that Django's own log looks for.
@@ -101,7 +102,6 @@ class WorkflowAdmin(PageAdmin[Workflow]):
         ]
 
     def changelist(self, request: HttpRequest) -> HttpResponse:
-        """The workflows, the newest first."""
         pages.require(request, "view_workflow")
         state, name = request.GET.get("state", ""), request.GET.get("name", "").replace("\x00", "").strip()[:255]
         try:
@@ -124,7 +124,6 @@ class WorkflowAdmin(PageAdmin[Workflow]):
         return pages.page(request, self.admin_site, "workflows.html", context, title="Workflows")
 
     def one(self, request: HttpRequest, uid: UUID) -> HttpResponse:
-        """One workflow and its jobs."""
         pages.require(request, "view_workflow", "view_job")
         workflow = _find(uid)
         nodes = reading.read(every_node(workflow.pk))
@@ -158,10 +157,8 @@ class WorkflowAdmin(PageAdmin[Workflow]):
             "can_cancel": running and pages.allowed(request, "cancel_job"),
             "can_retry": workflow.failed and pages.allowed(request, "retry_job"),
         }
-        crumbs = [pages.Crumb("Workflows", pages.url(self.admin_site, "leasequeue_workflow_changelist"))]
-        return pages.page(
-            request, self.admin_site, "workflow.html", context, title=f"Workflow {workflow}", crumbs=crumbs
-        )
+        crumbs, title = [pages.Crumb("Workflows", pages.url(self.admin_site, _LIST))], f"Workflow {workflow}"
+        return pages.page(request, self.admin_site, "workflow.html", context, title=title, crumbs=crumbs)
 
     def moved(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Lead from Django's log to the workflow."""
@@ -169,7 +166,7 @@ class WorkflowAdmin(PageAdmin[Workflow]):
         workflow = reading.instance(Workflow, pk)
         if workflow is None:
             messages.warning(request, "This workflow is forgotten: its jobs ended more than a day ago.")
-            return HttpResponseRedirect(pages.url(self.admin_site, "leasequeue_workflow_changelist"))
+            return HttpResponseRedirect(pages.url(self.admin_site, _LIST))
         return HttpResponseRedirect(pages.url(self.admin_site, "leasequeue_workflow", workflow.uid))
 
     def act(self, request: HttpRequest, uid: UUID) -> HttpResponse:
@@ -192,7 +189,7 @@ def _find(uid: UUID) -> Workflow:
 
 def _cancel(request: HttpRequest, workflow: Workflow) -> None:
     with transaction.atomic(using=reading.alias()):
-        removed = engine.run(engine.cancel_workflow(workflow.uid, project=workflow.project), using=reading.alias())
+        removed = reading.run(engine.cancel_workflow(workflow.uid, project=workflow.project))
         if removed is not None:
             _record(request, "cancel_workflow", workflow, {"removed": removed})
     if removed is None:
@@ -209,7 +206,7 @@ def _retry(request: HttpRequest, workflow: Workflow) -> None:
         batch = seqs[start : start + MAX_BATCH]
         # A line for each batch: what is retried and its line stand together, whatever happens next.
         with transaction.atomic(using=reading.alias()):
-            acted = engine.run(act_on_dead(RETRY, batch), using=reading.alias())
+            acted = reading.run(act_on_dead(RETRY, batch))
             if acted.done:
                 _record(request, "retry_workflow", workflow, {"done": acted.done}, batch)
         done, left = done + acted.done, left + len(acted.conflicts)
