@@ -1,19 +1,32 @@
 """What ``beside`` serves itself: the doors' own views, for the hosts that the site allows, and nothing else."""
 
+from __future__ import annotations
+
 import asyncio
 import gc
 import http.client
 import io
+import json
+import sys
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import settings as django_settings
+from django.contrib.auth.models import User
+from django.test import override_settings
+from rest_framework.authentication import BaseAuthentication
+from rest_framework.request import Request
 
+from django_leasequeue.engine.queues import routing
 from django_leasequeue.http import payload
-from django_leasequeue.http.asgi import Application, Message, beside
+from django_leasequeue.http.asgi import Application, Message, _Client, beside
+from tests.http.client import Api
 from tests.http.servers import Server
+from tests.support.databases import database_alias
 from tests.support.environment import child_environment
 
 
@@ -24,11 +37,13 @@ async def host_application(scope: Any, receive: Any, send: Any) -> None:
 
 
 async def get(
-    application: Application, path: str, host: str = "testserver", root: str = "", body: Iterable[bytes] = (b"",)
-) -> tuple[int, bytes]:
-    """Return status and body of a GET, or of a POST with a body in some messages."""
+    application: Application, path: str, host: str = "testserver", root: str = "", body: Iterable[bytes] = (b"",),
+    method: str = "", **headers: str,
+) -> tuple[int, bytes]:  # fmt: skip
+    """Return status and body of a GET, or of a POST with a body in some messages, each sent when it is asked for."""
     messages: list[Message] = []
     pieces = list(body)
+    sent = {"host": host, "content-type": "application/json", **headers}
 
     async def receive() -> Message:
         piece = pieces.pop(0)
@@ -38,8 +53,8 @@ async def get(
         messages.append(message)
 
     scope = {
-        "type": "http", "method": "POST" if any(pieces) else "GET", "path": path, "root_path": root,
-        "query_string": b"", "headers": [(b"host", host.encode()), (b"content-type", b"application/json")],
+        "type": "http", "method": method or ("POST" if any(pieces) else "GET"), "path": path, "root_path": root,
+        "query_string": b"", "headers": [(name.encode(), value.encode()) for name, value in sent.items()],
     }  # fmt: skip
     await application(scope, receive, send)
     return messages[0]["status"], b"".join(message.get("body", b"") for message in messages[1:])
@@ -178,3 +193,69 @@ def test_a_server_that_has_the_doors_only(alone: Server) -> None:
     assert ask("/v0/topics", "evil.example")[0] == 400
     for path in ("/admin/", "/admin/login/", "/schema/", "/v0/../admin/", "/"):
         assert ask(path, "jobs.example.com")[0] == 404, path
+
+
+class Signed(BaseAuthentication):
+    """A host's class that knows its clients by their bodies."""
+
+    def authenticate(self, request: Request) -> tuple[User, Any] | None:
+        if request.META.get("HTTP_X_SIGNED") is None:
+            return None
+        read = request._request.body if request.META["HTTP_X_SIGNED"] == "body" else request._request.read()
+        assert json.loads(read)["type"] == "queue"
+        return User(username="signed", is_superuser=True), None
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_a_hosts_class_may_read_the_body_and_so_may_the_view(settings: Any, monkeypatch: Any) -> None:
+    read: list[int] = []
+    original = _Client.read
+
+    async def noting(self: _Client, limit: int) -> bytes | None:
+        read.append(limit)
+        return await original(self, limit)
+
+    async def put(name: str, body: Any, **headers: str) -> tuple[int, bytes]:
+        raw = json.dumps(body).encode()
+        sent = {"body": (raw[:5], raw[5:]), "content-length": str(len(raw)), **headers}
+        return await get(beside(None, "/v0/"), f"/v0/topics/{name}", method="PUT", **sent)
+
+    monkeypatch.setattr(_Client, "read", noting)
+    settings.LEASEQUEUE = {"API": {"AUTHENTICATION_CLASSES": [f"{__name__}.Signed"]}}
+    assert ((await put("signed", {"type": "queue"}))[0], read) == (401, [])  # a stranger's body is thrown away
+    for number, way in enumerate(("body", "read"), 1):
+        status, answer = await put(f"signed-{way}", {"type": "queue", "lease_ms": 70_000}, **{"x-signed": way})
+        assert (status, json.loads(answer)["config"]["lease_ms"]) == (201, 70_000)
+        assert len(read) == 2 * number  # by the class and by the view
+    settings.LEASEQUEUE = {"API": {"AUTHENTICATION_CLASSES": [f"{__name__}.Signed"], "MAX_BODY_BYTES": 1_024}}
+    assert (await put("signed", {"type": "queue", "more": "x" * 2_000}, **{"x-signed": "body"}))[0] == 413
+
+
+@pytest.mark.parametrize(("text", "answer"), [("urlpatterns = []", "complete"), ("import nowhere", "failed")])
+async def test_the_views_are_imported_when_the_server_starts(
+    text: str, answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"urls_{answer}"
+    (tmp_path / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    sent: asyncio.Queue[Message] = asyncio.Queue()
+    asked: asyncio.Queue[Message] = asyncio.Queue()
+    asked.put_nowait({"type": "lifespan.startup"})
+    with override_settings(ROOT_URLCONF=name):
+        task = asyncio.ensure_future(beside(None, "/v0/")({"type": "lifespan"}, asked.get, sent.put))
+        assert (await sent.get())["type"] == f"lifespan.startup.{answer}"
+    assert (name in sys.modules) is (answer == "complete")
+    task.cancel()
+
+
+def test_a_list_shows_what_can_be_reached_and_says_that_a_part_is_missing(api: Api, django_db_blocker: Any) -> None:
+    api.put("topics/here", {})
+    gone = {**django_settings.DATABASES["default"], "HOST": "127.0.0.1", "PORT": "1"}
+    spread = {"DATABASES": ["default", "gone"], "API": {"ACCESS": "open"}}
+    with database_alias("gone", gone), django_db_blocker.unblock(), override_settings(LEASEQUEUE=spread):
+        routing.routes().forget()
+        answer = api.get("topics?prefix=here", status=200).json
+        assert [topic["topic"] for topic in answer["topics"]] == ["here"]
+        assert answer["warnings"] == ["Topics are missing: 1 of the databases that hold them cannot be reached."]
+        assert api.client.get("/v1/queues").status_code == 503
+    routing.routes().forget()

@@ -61,7 +61,8 @@ ENDING = {"bodies": "{}", "tracebacks": "{}"}
 FAILURE = {"error_types": "{}", "errors": "{}", "fingerprints": "{}", "rans": "{}"}
 CLAIM = {"queue": BUSY, "ranks": "{-2,-1,0}", "lows": arrays.integers([FRESH] * 3), "node": "n", "size": 100}
 CLAIM |= {"grace_ms": 0, "slots": False}
-ONE = {"project": "", "queue": "busy", "name": "app.task", "data": "{}", "flags": 0}
+PLACE = {"project": "", "queue": "busy"}
+ONE = {**PLACE, "name": "app.task", "data": "{}", "flags": 0}
 
 STEP = {"seq": LEASED, "token": LEASED, "node": "n0", "name": "new", "number": 1, "delivery": 1}
 
@@ -72,14 +73,10 @@ CASES = [
     Case("enqueue", new_jobs(200, names=arrays.texts(["x"] * 200)), 200),
     Case("enqueue", new_jobs(200, keys=keys("busy", FRESH, 200)), 200),
     Case("enqueue", new_jobs(200, queue="letters"), 200),
-    Case("key_taken", {"project": "", "queue": "busy", "keys": keys("busy", FRESH, 50)}, 50),
-    Case("key_taken", {"project": "", "queue": "busy", "keys": keys("busy", DONE, 50)}, 50),
-    Case("key_taken", {"project": "", "queue": "busy", "keys": keys("busy", LEASED, 50)}, 50),
-    Case("unique_look", {"project": "", "queue": "busy", "keys": keys("busy", FRESH, 50), "free": False}, 50),
-    Case("unique_look", {"project": "", "queue": "busy", "keys": keys("busy", DONE, 50), "free": True}, 50),
-    Case("unique_look", {"project": "", "queue": "busy", "keys": keys("busy", LEASED, 50), "free": False}, 50),
-    Case("unique_take", {"project": "", "queue": "busy", "keys": keys("busy", FRESH, 50)}, 50),
-    Case("unique_take", {"project": "", "queue": "busy", "keys": keys("new", FRESH, 50)}, 50),
+    *(Case("key_taken", {**PLACE, "keys": keys("busy", first, 50)}, 50) for first in (FRESH, DONE, LEASED)),
+    *(Case("unique_look", {**PLACE, "keys": keys("busy", first, 50), "free": first == DONE}, 50)
+      for first in (FRESH, DONE, LEASED)),
+    *(Case("unique_take", {**PLACE, "keys": keys(name, FRESH, 50)}, 50) for name in ("busy", "new")),
     Case("step_put", {**STEP, "value": "1"}, 1),
     Case("step_held", {"seq": LEASED, "token": LEASED, "node": "n0"}, 1),
     Case("step_wait", {**STEP, "event": None, "until": None, "delay": 1_000}, 1),
@@ -133,23 +130,16 @@ CASES = [
     Case("sweep", {"queues": arrays.integers([BUSY]), "size": 10, "jobs": 1_000}),
     Case("promote", {"queues": EVERY, "size": 100}, 100),
     Case("promote", {"queues": arrays.integers([IDS["later"]]), "size": 100}),
-    Case("due_leases", {}, len(IDS) + IDLE),
-    Case("due_delayed", {}, len(IDS) + IDLE),
-    Case("due_expired", {}, len(IDS) + IDLE),
+    *(Case(f"due_{what}", {}, len(IDS) + IDLE) for what in ("leases", "delayed", "expired")),
     Case("overdue", {"queue": BUSY, "idle": 10_000_000, "size": 10}, 10),
     Case("expire", {"queues": EVERY, "size": 100}, 100),
     Case("expire_results", {"size": 100}, 100),
     Case("heads", {"look": 1_000}, 1_000),
-    Case("purge", {"queue": IDS["other"], "states": "{0}", "before": 10**9, "size": 100}, 100),
+    *(Case("purge", {"queue": IDS[queue], "states": f"{{{state}}}", "before": 10**9, "size": 100}, 100)
+      for queue, state in (("other", 0), ("later", 1), ("morgue", 3), ("letters", 4))),
     Case("purge", {"queue": BUSY, "states": "{0}", "tag": "rare", "before": 10**9, "size": 100}, 100),
-    Case("purge", {"queue": IDS["later"], "states": "{1}", "before": 10**9, "size": 100}, 100),
-    Case("purge", {"queue": IDS["morgue"], "states": "{3}", "before": 10**9, "size": 100}, 100),
-    Case("purge", {"queue": IDS["letters"], "states": "{4}", "before": 10**9, "size": 100}, 100),
-    removal("busy", FRESH, 100, 0),
-    removal("later", LATER, 100, 1),
-    removal("over", OVER, 100, 2),
-    removal("morgue", DEAD, 100, 3),
-    removal("letters", RECORDS, 100, 4),
+    *(removal(queue, first, 100, state) for state, (queue, first) in enumerate(
+        (("busy", FRESH), ("later", LATER), ("over", OVER), ("morgue", DEAD), ("letters", RECORDS)))),
     removal("stale", STALE, 100, 0, expired=True),
     Case("floor_mend", {}, 3 * (len(IDS) + IDLE)),
     Case("floor", {"ids": "{}", "kinds": "{}", "ranks": "{}", "lows": "{}", "marks": "{}"}, 3 * (len(IDS) + IDLE)),

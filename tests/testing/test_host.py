@@ -143,17 +143,13 @@ def run(host: tuple[Path, dict[str, str]], *arguments: str) -> subprocess.Comple
 
 
 @pytest.mark.slow
-def test_with_pytest(host: tuple[Path, dict[str, str]]) -> None:
-    found = run(host, "pytest", "-q")
+@pytest.mark.parametrize(
+    ("command", "says"), [("pytest -q", "5 passed"), ("django test test_shop --noinput", "Ran 2 tests")]
+)
+def test_with_pytest_and_with_djangos_runner(host: tuple[Path, dict[str, str]], command: str, says: str) -> None:
+    found = run(host, *command.split())
     assert found.returncode == 0, found.stdout + found.stderr
-    assert "5 passed" in found.stdout
-
-
-@pytest.mark.slow
-def test_with_djangos_runner(host: tuple[Path, dict[str, str]]) -> None:
-    found = run(host, "django", "test", "test_shop", "--noinput")
-    assert found.returncode == 0, found.stdout + found.stderr
-    assert "Ran 2 tests" in found.stderr
+    assert says in found.stdout + found.stderr
 
 
 @pytest.mark.slow

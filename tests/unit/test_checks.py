@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import django
@@ -149,9 +149,9 @@ def test_pgtrigger_is_missing() -> None:
 
 
 def test_jobs_in_another_database_than_the_data() -> None:
+    to_jobs: Any = lambda model, **_: "jobs" if ours(model._meta.app_label) else None  # noqa: E731
     with database_alias("jobs", django_settings.DATABASES["default"]):
-        routed = {"DATABASE_ROUTERS": ["tests.unit.test_checks.ToJobs"]}
-        with override_settings(**routed):
+        with override_settings(DATABASE_ROUTERS=[SimpleNamespace(db_for_read=to_jobs, db_for_write=to_jobs)]):
             message = only(found(DATABASE="jobs"))
             assert message.id == "leasequeue.W022"
             assert message.msg.startswith("Jobs are in 'jobs', your data in 'default': tasks wait for the commit of")
@@ -164,44 +164,26 @@ def test_jobs_in_another_database_than_the_data() -> None:
         assert ids(found(ENQUEUE_AFTER_COMMIT_OF="gone")) == ["leasequeue.E003"]
 
 
-class ToJobs:
-    """Sends our tables to another database."""
-
-    def db_for_write(self, model: Any, **hints: Any) -> str | None:
-        return "jobs" if model._meta.app_label == "leasequeue" else None
-
-    db_for_read = db_for_write
-
-
-class ToElsewhere:
-    """Sends the event log to another database."""
-
-    def db_for_write(self, model: Any, **hints: Any) -> str | None:
-        return "elsewhere" if model is LeaseEvent else None
-
-
-class ReadsFromReplica:
-    def db_for_read(self, model: Any, **hints: Any) -> str | None:
-        return "replica" if model._meta.app_label == "leasequeue" else None
-
-
-class Refuses:
-    def allow_migrate(self, db: str, app_label: str, **hints: Any) -> bool | None:
-        return False if app_label == "leasequeue" else None
-
-
 @pytest.mark.parametrize(
-    ("router", "text"),
-    [(ToElsewhere, "LeaseEvent in 'elsewhere'"), (ReadsFromReplica, "in 'replica'"), (Refuses, "no migration of")],
+    ("asked", "answer", "text"),
+    [
+        ("db_for_write", lambda model, **_: "elsewhere" if model is LeaseEvent else None, "LeaseEvent in 'elsewhere'"),
+        ("db_for_read", lambda model, **_: "replica" if ours(model._meta.app_label) else None, "in 'replica'"),
+        ("allow_migrate", lambda db, label, **_: False if ours(label) else None, "no migration of"),
+    ],
 )
-def test_routers_that_split_the_tables(router, text) -> None:
-    with override_settings(DATABASE_ROUTERS=[router()]):
+def test_routers_that_split_the_tables(asked: str, answer: Any, text: str) -> None:
+    with override_settings(DATABASE_ROUTERS=[SimpleNamespace(**{asked: answer})]):
         tells(found(), "E008", text)
         assert found(ROUTER="tests.unit.test_checks.route") == [], "queues in several databases: theirs to decide"
 
 
 def route(project: str, queue: str) -> str:
     return "default"
+
+
+def ours(label: str) -> bool:
+    return label == "leasequeue"
 
 
 @pytest.mark.parametrize(

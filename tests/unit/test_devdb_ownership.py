@@ -25,47 +25,31 @@ def directory() -> Iterator[Path]:
         yield Path(made)
 
 
-def of_another(data: Path) -> None:
-    data.mkdir(mode=0o700)
-    os.chown(data, OTHER, OTHER)
-
-
-def of_another_with_data(data: Path) -> None:
-    of_another(data)
-    (data / "PG_VERSION").write_text("18\n")
-
-
-def open_to_others(data: Path) -> None:
-    data.mkdir()
-    data.chmod(0o755)
-
-
-def a_link(data: Path) -> None:
-    (data.parent / "elsewhere").mkdir(mode=0o700)
-    data.symlink_to(data.parent / "elsewhere")
-
-
-def a_file(data: Path) -> None:
-    data.write_text("x")
-
-
 @as_root
 @pytest.mark.parametrize(
-    ("prepare", "says"),
+    ("kind", "says"),
     [
-        (of_another, "belongs to the account 12345, and root uses no data of others. Run this as 12345"),
-        (of_another_with_data, "belongs to the account 12345"),
-        (open_to_others, r"open to other accounts \(mode 755\): close it \(chmod 700 "),
-        (a_link, "is a symbolic link: name the directory that it leads to, "),
-        (a_file, "is no directory"),
+        ("another's", "belongs to the account 12345, and root uses no data of others. Run this as 12345"),
+        ("another's, with data", "belongs to the account 12345"),
+        ("open", r"open to other accounts \(mode 755\): close it \(chmod 700 "),
+        ("a link", "is a symbolic link: name the directory that it leads to, "), ("a file", "is no directory"),
     ],
-)
-def test_what_is_not_roots_own_is_refused_and_left_as_it_is(
-    directory: Path, prepare: Callable[[Path], None], says: str
-) -> None:
+)  # fmt: skip
+def test_what_is_not_roots_own_is_refused_and_left_as_it_is(directory: Path, kind: str, says: str) -> None:
     (directory / "project").mkdir()
     data = directory / "project" / "pg"
-    prepare(data)
+    if kind == "a file":
+        data.write_text("x")
+    elif kind == "a link":
+        (data.parent / "elsewhere").mkdir(mode=0o700)
+        data.symlink_to(data.parent / "elsewhere")
+    else:
+        data.mkdir()
+        data.chmod(0o755 if kind == "open" else 0o700)
+        if kind == "another's, with data":
+            (data / "PG_VERSION").write_text("18\n")
+        if kind != "open":
+            os.chown(data, OTHER, OTHER)
     before = everything(directory)
     server = Server(data)
     for act in (server.start, server.stop):
