@@ -40,12 +40,7 @@ axe.run(document, {resultTypes: ["violations"]})
 
 
 class Person:
-    """Drives a browser by keyboard.
-
-    Args:
-        driver: the browser.
-        address: of the server.
-    """
+    """Drives a browser by keyboard."""
 
     def __init__(self, driver: Chrome, address: str) -> None:
         self.driver = driver

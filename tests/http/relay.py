@@ -8,11 +8,7 @@ from tests.support.proxy import Proxy
 
 
 class Relay(Proxy):
-    """Listens on a port of its own and passes everything on to another one.
-
-    Args:
-        target: the server's port.
-    """
+    """Listens on a port of its own and passes everything on to another one."""
 
     def __init__(self, target: int) -> None:
         super().__init__("127.0.0.1", target)

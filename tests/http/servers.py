@@ -22,14 +22,7 @@ START_SECONDS = 120.0
 
 
 class Server:
-    """One server process.
-
-    Args:
-        environment: of the process; its ``DATABASE_URL`` names the test database.
-        api: keys of ``LEASEQUEUE["API"]``.
-        application: the ASGI application.
-        wsgi: serve WSGI with the standard library's server instead.
-    """
+    """A server process: of uvicorn, or of the standard library where it speaks WSGI; ``api`` are its settings."""
 
     def __init__(
         self, environment: Mapping[str, str], *,
@@ -203,12 +196,7 @@ class EventSource:
             raise EOFError
 
     def block(self, timeout: float = 60.0) -> list[str]:
-        """The lines of the next block.
-
-        Raises:
-            TimeoutError: nothing came.
-            EOFError: the stream ended.
-        """
+        """The lines of the next block; ``TimeoutError`` where nothing comes, ``EOFError`` where the stream ended."""
         self._socket.settimeout(timeout)
         while b"\n\n" not in self._body:
             self._chunk()

@@ -95,13 +95,7 @@ def requests(wid: str) -> list[Sent]:
 
 
 class Door:
-    """A server process behind whose back the database fails.
-
-    Args:
-        faulty: the database.
-        token: a key.
-        wsgi: whether it speaks WSGI.
-    """
+    """A server process behind whose back the database fails."""
 
     def __init__(self, faulty: Faulty, token: str, *, wsgi: bool = False) -> None:
         environment = {

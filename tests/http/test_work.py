@@ -1,7 +1,4 @@
-"""Jobs pushed over server-sent events, on real sockets, between two server processes.
-
-These servers never look again by themselves (``patient_asgi``): what comes promptly, comes because it was told.
-"""
+"""Jobs pushed over server-sent events, on real sockets, between two server processes that never look by themselves."""
 
 import threading
 from contextlib import ExitStack

@@ -98,10 +98,7 @@ def test_events_are_counted_exactly_and_go_on_from_scrape_to_scrape(work: str) -
 
 
 def test_a_process_that_begins_later_says_the_same(work: str) -> None:
-    """Behind a load balancer each scrape meets another process: counters must not depend on which.
-
-    They begin anew with the hour.
-    """
+    """Each scrape may meet another process: counters must not depend on which. They begin anew with the hour."""
     enqueue(10)
     scrape()
     end(claim(4), ran_ms=20)

@@ -75,10 +75,7 @@ class Plan:
 
 
 class Explaining(ConnectionExecutor):
-    """Runs operations for real, and explains each statement just before it is run: with its parameters, in its place.
-
-    The caller has a transaction open and rolls it back.
-    """
+    """Runs operations for real, in the caller's transaction, and explains each statement just before it is run."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         super().__init__(connection)

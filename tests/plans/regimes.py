@@ -165,10 +165,7 @@ def keepers(cases: Iterable[Case]) -> Iterator[dict[str, Keeper]]:
 
 
 def measure_all(cases: list[Case]) -> Iterator[Measure]:
-    """Fill the empty tables and run every case under every regime.
-
-    The plans that are kept come first: an analyze would end them.
-    """
+    """Fill the empty tables and run every case under every regime, kept plans first: an analyze would end them."""
     with connect("default") as filler:
         fill_queues(filler)
         filler.execute("VACUUM (ANALYZE)")

@@ -1,7 +1,4 @@
-"""The operations that jobs pass through, batch by batch: nothing is read whole, and no batch is compared with itself.
-
-What the statements read is held by ``test_regimes``; here they run through the operations, with every size of batch.
-"""
+"""The operations that jobs pass through, with every size of batch: nothing is read whole, none compared with itself."""
 
 from collections.abc import Iterator
 from datetime import timedelta

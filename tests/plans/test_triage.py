@@ -1,7 +1,4 @@
-"""Triage of 25,000 dead letters looks at pieces: one chunk after the other, on from where it was.
-
-What each of its statements reads at most is held by ``test_regimes``.
-"""
+"""Triage of 25,000 dead letters looks at pieces: one chunk after the other, on from where it was."""
 
 from datetime import timedelta
 

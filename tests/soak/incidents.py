@@ -187,10 +187,7 @@ class Incidents:
         self.crashes.append(at)
 
     def explain(self, begin: int, end: int, who: str = "") -> str:
-        """Return the name of the fault that explains what happened between two moments; "" if there is none.
-
-        What was done to the process itself comes first, then what was done to the server, the latest first.
-        """
+        """Return the name of the fault, the nearest first, that explains what happened between two moments, or ""."""
         death = self.death(who)
         if death is not None and death.sure and death.cause and begin <= death.at <= end:
             return death.cause

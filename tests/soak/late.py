@@ -1,7 +1,4 @@
-"""Consumers that take their time: ``python -m tests.soak.late SEED``. They ack late, and settle what is not theirs.
-
-Their queue accepts late acks, so that it matters who has the job by then.
-"""
+"""``python -m tests.soak.late SEED``: consumers that ack late where that is accepted, and settle what is not theirs."""
 
 from __future__ import annotations
 

@@ -59,10 +59,7 @@ class Returns:
 
 
 def all_busy(at: int, runs: Iterable[Run], alive: set[str]) -> bool:
-    """Whether no worker could start a job in time: each was in the middle of a run since a moment.
-
-    Some of these must be of suspects, which have nothing beside them; else others would have been started.
-    """
+    """Whether each worker was in the middle of a run since a moment, some of them of suspects, which run alone."""
     until = at + RECOVERY - SECOND
     running = [run for run in runs if run.start <= at and (run.end is None or run.end >= until)]
     alone = {run.who for run in running if run.alone}

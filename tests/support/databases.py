@@ -15,14 +15,7 @@ from django_leasequeue.devdb import url_from_database
 
 
 class OwnDatabase:
-    """Reserves a database name for one test run and drops the databases of runs that were killed.
-
-    The name's owner holds an advisory lock on it for as long as its process lives; a name that can be locked has lost
-    its owner.
-
-    Args:
-        database: the entry of ``DATABASES`` to make the name from.
-    """
+    """Reserves a database name by a lock that ends with its owner, and drops the databases of runs that were killed."""
 
     def __init__(self, database: Mapping[str, Any]) -> None:
         self._database = database

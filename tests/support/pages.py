@@ -11,13 +11,7 @@ from tests.support.documents import blocks
 
 
 def run_page(page: str, monkeypatch: pytest.MonkeyPatch, edit: Callable[[str], str] = str) -> dict[str, Any]:
-    """Run the blocks of a page, those with ``file=a/b.py`` as that module; return the names of the others.
-
-    Args:
-        page: below ``docs/``.
-        monkeypatch: takes the modules away afterwards.
-        edit: changes the text of a block.
-    """
+    """Run the blocks of a page, those with ``file=a/b.py`` as that module; return the names of the others."""
     names: dict[str, Any] = {}
     for block in blocks(page):
         assert block.language == "python"

@@ -23,11 +23,7 @@ from tests.support.documents import blocks
 
 @contextmanager
 def shop(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """Install the files of a page as the app ``shop``; its admin, if there is one, is at ``/admin/``.
-
-    Returns:
-        The module of its tests, or the one named ``orders``.
-    """
+    """Install the files of a page as the app ``shop``; yield the module of its tests, or the one named ``orders``."""
     tests = "shop.orders"
     for block in blocks(page):
         if block.word:

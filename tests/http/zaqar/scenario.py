@@ -1,7 +1,4 @@
-"""An ordinary user's day with python-zaqarclient 3.0.1 against a server of ours; run in the client's own environment.
-
-Usage: python scenario.py http://127.0.0.1:8000
-"""
+"""An ordinary user's day with python-zaqarclient 3.0.1, in its own environment: ``python scenario.py URL``."""
 
 import sys
 

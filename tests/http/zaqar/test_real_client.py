@@ -1,7 +1,4 @@
-"""The real client, python-zaqarclient 3.0.1, against our server: an ordinary user's whole scenario.
-
-The client pins old libraries, so it lives in an environment of its own, ``.venv-zaqarclient``; ``.ci/run`` makes it.
-"""
+"""The real client, python-zaqarclient 3.0.1, in ``.venv-zaqarclient``, as it pins old libraries: a whole scenario."""
 
 import os
 import subprocess

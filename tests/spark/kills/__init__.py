@@ -1,4 +1,1 @@
-"""Kills of the driver and crashes of PostgreSQL under a lake, and the lake compared with the log, row by row.
-
-Run ``python -m tests.spark.kills --help``.
-"""
+"""Kills of the driver and crashes of PostgreSQL under a lake, and the lake compared with the log, row by row."""

@@ -1,7 +1,4 @@
-"""``python -m tests.spark.kills``: a lake is filled while its driver is killed and PostgreSQL crashes.
-
-At the end the lake is compared with the log; 1 where an event is missing, came twice, or is not as it was.
-"""
+"""``python -m tests.spark.kills``: a lake is filled under kills and crashes; 1 where it is not as the log."""
 
 from __future__ import annotations
 

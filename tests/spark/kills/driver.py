@@ -1,7 +1,4 @@
-"""The driver that is killed: a small Spark that streams the log into bronze, or runs the pipeline, again and again.
-
-It imports no Django, so that it begins soon. ``DATABASE_URL`` says where the events are.
-"""
+"""The driver that is killed: a small Spark without Django that streams the log into bronze, or runs the pipeline."""
 
 from __future__ import annotations
 
