@@ -9,14 +9,9 @@ from .regimes import Case
 #: The workflow with this number, and one that has ended long ago.
 UID = "00000000-0000-0000-0000-{:012d}"
 TAGGED = {
-    "tags": f'{{"customer": {FRESH + 7}}}',
-    "below": 2**62,
-    "project": "",
-    "queue": None,
-    "prefixes": None,
-    "state": None,
-    "size": 50,
-}
+    "tags": f'{{"customer": {FRESH + 7}}}', "below": 2**62, "project": "", "queue": None, "prefixes": None,
+    "state": None, "size": 50,
+}  # fmt: skip
 NAMES = arrays.texts(f"limit-{n}" for n in range(1, 21))
 
 
@@ -26,10 +21,8 @@ def repeated(value: str, count: int = 20) -> str:
 
 CASES = [
     Case("turn_add", {"project": "", "queue": "busy", "kind": 1, "seqs": numbers(HELD, 20), "detail": "{}"}, 1),
-    Case("turn_take", {"queues": EVERY, "size": 10, "starts": True}, 10 * 10),
-    Case("turn_mend", {}, len(IDS) + IDLE),
-    Case("flow_return", {"seqs": numbers(1, 20), "wait": 50}, 20),
-    Case("due_turns", {}, len(IDS) + IDLE),
+    Case("turn_take", {"queues": EVERY, "size": 10, "starts": True}, 10 * 10), Case("turn_mend", {}, len(IDS) + IDLE),
+    Case("flow_return", {"seqs": numbers(1, 20), "wait": 50}, 20), Case("due_turns", {}, len(IDS) + IDLE),
     Case("limit_set", {"project": "", "names": NAMES, "concurrencies": repeated("7"), "rates": repeated("NULL"),
         "pers": repeated("NULL"), "bursts": repeated("0"), "fairs": repeated("f"), "pin": False, "unpin": False},
         20),
@@ -58,8 +51,7 @@ CASES = [
         "parents": repeated("NULL"), "children": repeated("NULL"), "failures": "{}", "delays": "{}", "starts": "{}"},
         20),
     Case("flow_delay", {"seqs": numbers(HELD + 10_000, 20)}, 20),
-    Case("flow_needless", {"seqs": numbers(HELD + 10_000, 20)}, 20),
-    Case("member_workflow", {"seq": HELD + 10_000}, 1),
+    Case("flow_needless", {"seqs": numbers(HELD + 10_000, 20)}, 20), Case("member_workflow", {"seq": HELD + 10_000}, 1),
     Case("workflow_open", {"uid": UID.format(7), "project": "", "known": numbers(HELD + 10_000, 20)}, 20),
     Case("workflow_extend", {"workflow": 7, "project": "", "queue": "busy", "seqs": numbers(DONE, 20), "edges": 5}, 1),
     Case("workflow_link", {"workflow": 7, "seqs": numbers(HELD + 10_000, 20), "edges": 5}, 120),
@@ -67,13 +59,10 @@ CASES = [
     Case("workflow_log", {"workflow": 7, "seqs": arrays.integers([*range(DONE + 30, DONE + 35), HELD + 10_006])}, 6),
     Case("workflow_get", {"uid": UID.format(7), "project": ""}, 1),
     Case("workflow_nodes", {"workflow": 7, "after": 0, "size": 10, "results": True}, 10),
-    Case("tagged_jobs", TAGGED, 1, log=True),
-    Case("workflow_queues", {"workflow": 7}, 6),
+    Case("tagged_jobs", TAGGED, 1, log=True), Case("workflow_queues", {"workflow": 7}, 6),
     Case("limit_list", {"project": None, "size": 20, "keys": 200, "cap": 200}, 20 * 200),
     Case("limit_busy", {"limit": 1, "after": "", "size": 200, "cap": 200, "most": 20}, 200),
-    Case("step_replacements", {"seqs": numbers(DONE, 20)}, 20),
-    Case("member_get", {"seq": HELD}, 1),
-    Case("member_inputs", {"seq": HELD + 10_000}, 5),
-    Case("workflow_cancel", {"uid": UID.format(7), "project": ""}, 6),
+    Case("step_replacements", {"seqs": numbers(DONE, 20)}, 20), Case("member_get", {"seq": HELD}, 1),
+    Case("member_inputs", {"seq": HELD + 10_000}, 5), Case("workflow_cancel", {"uid": UID.format(7), "project": ""}, 6),
     Case("workflow_expire", {"size": 5}, 30),
 ]  # fmt: skip
