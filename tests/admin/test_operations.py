@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import psycopg
 import pytest
 
-from django_leasequeue import engine
+from django_leasequeue import engine, models
 from django_leasequeue.engine import NewJob
 from django_leasequeue.engine.clock import Clock
 from django_leasequeue.engine.dead import action, bulkoperation
@@ -16,16 +16,6 @@ from django_leasequeue.engine.dead.action import act, edit_and_retry
 from django_leasequeue.engine.dead.bulkoperation import change_operation, run_batch, start_operation
 from django_leasequeue.engine.dead.filter import DeadFilter, from_query
 from django_leasequeue.exceptions import InvalidOption, OperationActive, QueueNotFound
-from django_leasequeue.models import (
-    Attempt,
-    BulkOperation,
-    EventKind,
-    JobEvent,
-    JobResult,
-    LiveJob,
-    OperatorAction,
-    StoredJob,
-)
 from django_leasequeue.reaper import Reaper
 from django_leasequeue.reaper.duty import Duty
 from django_leasequeue.reaper.upkeep import operations
@@ -43,7 +33,7 @@ def reaper(transactional_db: None, clock: Clock) -> Iterator[Reaper]:
     made.resign()
 
 
-def tick(reaper: Reaper, clock: Clock, seconds: float = 0.5, made: BulkOperation | None = None) -> None:
+def tick(reaper: Reaper, clock: Clock, seconds: float = 0.5, made: models.BulkOperation | None = None) -> None:
     clock.advance(seconds=seconds)
     assert reaper.tick() == ["operations"]
     if made is not None:
@@ -59,7 +49,7 @@ class TestCarriedOut:
         tick(reaper, clock, made=made)
         assert (made.state, made.done, made.conflicts, made.looked_at) == ("done", 5, 0, 5)
         assert (made.finished_at, states(mine), states(others)) == (clock.now, ["ready"] * 5, ["dead"] * 3)
-        line = OperatorAction.objects.get()
+        line = models.OperatorAction.objects.get()
         assert (line.action, line.username, line.user_id, line.source) == ("retry.done", "ann", "7", "reaper")
         assert (line.counts, line.operation_id) == ({"done": 5, "conflicts": 0, "looked_at": 5}, made.pk)
 
@@ -95,7 +85,7 @@ class TestCarriedOut:
         made = start("redrive", "queue=work", to="spare", jitter_ms=60_000)
         tick(reaper, clock, made=made)
         assert made.done == 20
-        moved = LiveJob.objects.filter(queue__name="spare")
+        moved = models.LiveJob.objects.filter(queue__name="spare")
         waits = {(job.available_at - clock.now).total_seconds() for job in moved if job.available_at}
         assert len(waits) > 10
         assert max(waits) <= 60
@@ -118,9 +108,9 @@ class TestCarriedOut:
         (seq,) = bury(1, key="order-1")
         start("discard", reason="test order")
         tick(reaper, clock)
-        result = JobResult.objects.get(seq=seq)
+        result = models.JobResult.objects.get(seq=seq)
         assert (result.get_state_display(), result.error) == ("failed", "card 17 was declined")
-        assert StoredJob.objects.get(pk=seq).key == "order-1"
+        assert models.StoredJob.objects.get(pk=seq).key == "order-1"
         assert last_event(seq).detail == {"reason": "discarded", "words": "test order"}
         assert kinds(seq)[-1] == "cancelled"
 
@@ -213,7 +203,7 @@ class TestPauseCancelRestart:
         second.refresh_from_db()
         assert (made.state, made.error) == ("failed", "The database refused a batch: no such thing")
         assert (second.state, second.done) == ("done", 2)
-        assert OperatorAction.objects.filter(action="retry.failed").count() == 1
+        assert models.OperatorAction.objects.filter(action="retry.failed").count() == 1
 
     def test_two_at_a_time_do_one_batch(self, reaper: Reaper, clock: Clock, test_dsn: str) -> None:
         bury(3)
@@ -231,18 +221,18 @@ def test_a_killed_process_leaves_each_job_retried_once(subprocess_env: dict[str,
     command = [sys.executable, "-m", "django", "leasequeue_dlq", "retry", "--yes", "--here", "--rate", "500"]
     with subprocess.Popen(command, env=subprocess_env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
         try:
-            made = eventually(lambda: BulkOperation.objects.filter(done__gt=1, done__lt=2_000).first())
+            made = eventually(lambda: models.BulkOperation.objects.filter(done__gt=1, done__lt=2_000).first())
         finally:
             process.kill()
     made.refresh_from_db()
     assert made.is_active
     assert states(found).count("ready") == made.done
-    rows(BulkOperation).update(rate=None)
+    rows(models.BulkOperation).update(rate=None)
     while engine.run(run_batch(made.pk)):
         pass
     made.refresh_from_db()
     assert (made.state, made.done, made.conflicts, states(found)) == ("done", 2_000, 0, ["ready"] * 2_000)
-    assert JobEvent.objects.filter(kind=EventKind.REDRIVEN).count() == 2_000
+    assert models.JobEvent.objects.filter(kind=models.EventKind.REDRIVEN).count() == 2_000
 
 
 class TestConflicts:
@@ -316,12 +306,12 @@ class TestStart:
                 start(kind, **options)
         with pytest.raises(QueueNotFound):
             start("redrive", to="nowhere")
-        assert not BulkOperation.objects.exists()
+        assert not models.BulkOperation.objects.exists()
 
     def test_a_time_in_the_future_is_now(self, clock: Clock) -> None:
         later = datetime(2040, 1, 1, tzinfo=UTC)
         number = engine.run(start_operation("retry", DeadFilter(), frozen_at=later))
-        assert BulkOperation.objects.get(pk=number).frozen_at == clock.now
+        assert models.BulkOperation.objects.get(pk=number).frozen_at == clock.now
 
     def test_the_filter_is_kept_as_it_was(self, clock: Clock) -> None:
         made = start("retry", "since=1h&payload=data.a = 1&queue=a")
@@ -332,20 +322,20 @@ class TestStart:
 @pytest.mark.django_db
 class TestEdit:
     def edit(self, seq: int, data, **options):
-        dead_at = LiveJob.objects.get(pk=seq).dead_at
+        dead_at = models.LiveJob.objects.get(pk=seq).dead_at
         return engine.run(edit_and_retry(options.pop("queue", "work"), seq, data=data, dead_at=dead_at, **options))
 
     def test_a_new_job_takes_its_place(self) -> None:
         (old,) = bury(1, key="order-1", tag="eu", meta={"timeout": 5}, data={"args": [1]})
         done = self.edit(old, {"args": [2]})
         assert done.queue == "work"
-        new = LiveJob.objects.get(pk=done.seq)
+        new = models.LiveJob.objects.get(pk=done.seq)
         assert (new.data, new.key, new.tag, new.name, new.meta) == (
             {"args": [2]}, "order-1", "eu", "shop.tasks.charge", {"timeout": 5},
         )  # fmt: skip
         assert (new.source_seq, new.deliveries, new.error_type) == (old, 0, "shop.Declined")
-        assert [Attempt.objects.filter(seq=seq).count() for seq in (old, done.seq)] == [1, 1]
-        kept, before = JobResult.objects.get(seq=old), StoredJob.objects.get(pk=old)
+        assert [models.Attempt.objects.filter(seq=seq).count() for seq in (old, done.seq)] == [1, 1]
+        kept, before = models.JobResult.objects.get(seq=old), models.StoredJob.objects.get(pk=old)
         assert (kept.result, kept.get_state_display()) == ({"edited_into": done.seq}, "cancelled")
         assert (before.data, before.key) == ({"args": [1]}, None)
         assert last_event(old).detail == {"to": "work", "to_seq": done.seq, "edited": True}
@@ -355,22 +345,22 @@ class TestEdit:
     def test_a_letter_of_a_dead_letter_topic_goes_home(self) -> None:
         graves(dead_letter="letters")
         bury(1, data=1)
-        letter = LiveJob.objects.get(queue__name="letters")
+        letter = models.LiveJob.objects.get(queue__name="letters")
         done = self.edit(letter.pk, 2, queue="letters")
-        assert (done.queue, StoredJob.objects.get(pk=done.seq).data) == ("work", 2)
+        assert (done.queue, models.StoredJob.objects.get(pk=done.seq).data) == ("work", 2)
 
     def test_another_death_is_a_conflict(self) -> None:
         (seq,) = bury(1)
-        dead_at = LiveJob.objects.get(pk=seq).dead_at
+        dead_at = models.LiveJob.objects.get(pk=seq).dead_at
         engine.run(act("retry", [seq]))
         die([seq])
         assert engine.run(edit_and_retry("work", seq, data=1, dead_at=dead_at)).conflict == "gone"
-        assert StoredJob.objects.get(pk=seq).data != 1
+        assert models.StoredJob.objects.get(pk=seq).data != 1
 
     def test_a_home_that_is_gone_and_a_key_that_is_taken(self) -> None:
         graves(dead_letter="letters")
         bury(1, key="k")
-        letter = LiveJob.objects.get(queue__name="letters")
+        letter = models.LiveJob.objects.get(queue__name="letters")
         enqueue(NewJob(key="k"))
         assert self.edit(letter.pk, 2, queue="letters").conflict == "key_taken"
         engine.run(engine.delete("work"))

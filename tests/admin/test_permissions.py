@@ -9,20 +9,8 @@ from django.db.models import Model
 from django.test import Client
 from django.urls import reverse
 
-from django_leasequeue import engine
+from django_leasequeue import engine, models
 from django_leasequeue.engine import LimitValues, NewJob, Node, clock
-from django_leasequeue.models import (
-    BulkOperation,
-    Limit,
-    LiveJob,
-    OperatorAction,
-    Queue,
-    RecurringTask,
-    SavedFilter,
-    StoredJob,
-    Worker,
-    Workflow,
-)
 from tests.admin.letters import bury, graves, start
 from tests.admin.pages import admin_url
 from tests.admin.people import VIEWS, person, signed_in
@@ -31,10 +19,8 @@ from tests.support.rows import rows
 
 pytestmark = pytest.mark.django_db
 
-TABLES: tuple[type[Model], ...] = (
-    Queue, LiveJob, StoredJob, Worker, BulkOperation, SavedFilter, Limit, RecurringTask, Workflow, OperatorAction,
-    LogEntry,
-)  # fmt: skip
+_NAMES = "Queue LiveJob StoredJob Worker BulkOperation SavedFilter Limit RecurringTask Workflow OperatorAction"
+TABLES: tuple[type[Model], ...] = (*(getattr(models, name) for name in _NAMES.split()), LogEntry)
 WORKFLOW = UUID(int=7)
 REPORT = "tests.reaper.recurring.tasks.report"
 
@@ -48,15 +34,15 @@ def place() -> dict[str, Any]:
     leased, ready = put(2)
     claim = one().token
     at = clock.now()
-    worker = rows(Worker).create(
+    worker = rows(models.Worker).create(
         node="worker-1", host="h", pid=1, queues=["work"], concurrency=1, started_at=at, seen_at=at
     )
     engine.run(engine.start_workflow([Node("work", NewJob({}, name="step"))], WORKFLOW))
     engine.run(engine.set_limits([LimitValues("api", concurrency=1)]))
-    recurring = RecurringTask.objects.create(name="report", schedule="0 * * * *", task=REPORT, args=["report"])
+    recurring = models.RecurringTask.objects.create(name="report", schedule="0 * * * *", task=REPORT, args=["report"])
     return {
         "QUEUE": queue, "LETTER": letter, "LEASED": leased, "READY": ready, "CLAIM": claim, "WORKER": worker.pk,
-        "WORKFLOW": WORKFLOW, "LIMIT": Limit.objects.get().pk, "RECURRING": recurring.pk,
+        "WORKFLOW": WORKFLOW, "LIMIT": models.Limit.objects.get().pk, "RECURRING": recurring.pk,
         "OPERATION": start("retry", "queue=other").pk,
     }  # fmt: skip
 
@@ -161,7 +147,7 @@ def test_with_them_it_is_and_not_by_a_link_or_a_form_of_another_site(place: dict
     if need.data is None:
         assert "no-store" in answer["Cache-Control"]
     else:
-        assert LogEntry.objects.count() == OperatorAction.objects.count()
+        assert LogEntry.objects.count() == models.OperatorAction.objects.count()
 
 
 def test_a_viewer_sees_no_button(place: dict[str, Any]) -> None:

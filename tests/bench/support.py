@@ -2,31 +2,19 @@
 
 from django.db import connection
 
-from django_leasequeue.models import (
-    Attempt,
-    Claim,
-    DeadLetter,
-    Delayed,
-    EmittedEvent,
-    JobResult,
-    JobStep,
-    LeaseEvent,
-    Queue,
-    QueueFloor,
-    QueueRank,
-    Ready,
-    Record,
-    StoredJob,
-    TopicState,
-    Worker,
-)
+from django_leasequeue import models
 from testproject.bench.options import PROJECT
+
+#: Tables in which nothing may be left.
+_EMPTY = (
+    "StoredJob Ready Delayed Claim DeadLetter Record JobResult Attempt LeaseEvent QueueFloor QueueRank TopicState"
+    " JobStep EmittedEvent"
+)
 
 
 def assert_nothing_left() -> None:
-    assert not Queue.objects.filter(project=PROJECT).exists()
-    assert not Worker.objects.filter(project=PROJECT).exists()
-    places = (Ready, Delayed, Claim, DeadLetter, Record, JobResult)
-    for model in (StoredJob, *places, Attempt, LeaseEvent, QueueFloor, QueueRank, TopicState, JobStep, EmittedEvent):
-        assert not model.objects.exists()
+    assert not models.Queue.objects.filter(project=PROJECT).exists()
+    assert not models.Worker.objects.filter(project=PROJECT).exists()
+    for name in _EMPTY.split():
+        assert not getattr(models, name).objects.exists(), name
     assert [name for name in connection.introspection.table_names() if name.startswith("leasequeue_bench")] == []

@@ -11,12 +11,7 @@ from hypothesis import strategies as st
 from schemathesis import Case, openapi
 from schemathesis.checks import not_a_server_error
 from schemathesis.generation import GenerationMode
-from schemathesis.specs.openapi.checks import (
-    content_type_conformance,
-    response_headers_conformance,
-    response_schema_conformance,
-    status_code_conformance,
-)
+from schemathesis.specs.openapi import checks
 
 from django_leasequeue.client import Client, ClientJob, Record
 from tests.http.contract import document
@@ -26,8 +21,8 @@ from tests.support.environment import child_environment
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("emptied")]
 
 CHECKS = [
-    not_a_server_error, status_code_conformance, content_type_conformance, response_headers_conformance,
-    response_schema_conformance,
+    not_a_server_error, checks.status_code_conformance, checks.content_type_conformance,
+    checks.response_headers_conformance, checks.response_schema_conformance,
 ]  # fmt: skip
 # A copy: it is changed while it is read.
 SCHEMA = openapi.from_dict(deepcopy(document()))

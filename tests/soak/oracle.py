@@ -7,29 +7,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from . import promises
 from .durables import Durables
 from .evidence import SECOND, Entry
 from .flows import Flows
 from .incidents import Incidents
 from .ledgers import Event, Ledgers
-from .promises import (
-    AGAIN,
-    CROWDED,
-    EARLY,
-    INCONSISTENT,
-    INNOCENT,
-    LATE,
-    LOST,
-    ORDER,
-    OVERLAP,
-    PAUSED,
-    RATE,
-    RECALLED,
-    RECOVERY,
-    SLOW,
-    WRONG,
-    Broken,
-)
 from .returns import QUIET, Returns, all_busy
 from .runs import DEADLY, FAILED, FLOW, LATE_ACKS, MEMORY, Job, Judge, Leases, Registry, Run, said
 
@@ -67,7 +50,7 @@ class Oracle:
     ) -> None:
         self.incidents = Incidents()
         self.ledgers = Ledgers(frozenset(sure), frozenset(readers), self.incidents)
-        self.broken: list[Broken] = []
+        self.broken: list[promises.Broken] = []
         self.rows: dict[str, Row] = {}
         self.counts: Counter[str] = Counter()
         #: The most deliveries that a job took which harms nobody.
@@ -132,7 +115,11 @@ class Oracle:
     def _answer(self, at: int, who: str, number: int, right: bool) -> None:
         self.counts["answers"] += 1
         if not right:
-            self._break(Broken(WRONG, at, self.incidents.explain(at, at), f"the answer of job {number} is another's"))
+            self._break(
+                promises.Broken(
+                    promises.WRONG, at, self.incidents.explain(at, at), f"the answer of job {number} is another's"
+                )
+            )
 
     # What handlers say
 
@@ -269,17 +256,21 @@ class Oracle:
         job.dead = at
         if job.mode not in DEADLY:
             fault = self.incidents.explain(job.runs[-1].start, at, job.runs[-1].who) if job.runs else ""
-            self._break(Broken(INNOCENT, at, fault, f"job {number} of {job.queue} is dead after {len(job.runs)} runs"))
+            self._break(
+                promises.Broken(
+                    promises.INNOCENT, at, fault, f"job {number} of {job.queue} is dead after {len(job.runs)} runs"
+                )
+            )
 
     def _there(self, at: int, who: str, topic: str, pairs: list[tuple[int, int]]) -> None:
         self.ledgers.there(topic, pairs)
 
     def _differs(self, at: int, who: str, text: str) -> None:
-        self._break(Broken(INCONSISTENT, at, "", text))
+        self._break(promises.Broken(promises.INCONSISTENT, at, "", text))
 
     # The verdict
 
-    def judge(self, now: int) -> list[Broken]:
+    def judge(self, now: int) -> list[promises.Broken]:
         """Judge what nothing new was said of for a moment; return all that is broken so far."""
         for number, at in list(self._registry.touched.items()):
             if at + QUIET > now:
@@ -303,12 +294,12 @@ class Oracle:
         self._leases.forget(now - MEMORY)
         return self.broken
 
-    def finish(self, now: int, whole: bool = True) -> list[Broken]:
+    def finish(self, now: int, whole: bool = True) -> list[promises.Broken]:
         """Judge everything, at the end, when nothing more will be said; return all that is broken."""
         self.ledgers.read_upto(now + QUIET)
         # The others were judged when all was known of them that had to be.
         self._registry.touched = dict.fromkeys(self._registry.touched, 0)
-        self.judge(now + RECOVERY + QUIET)
+        self.judge(now + promises.RECOVERY + QUIET)
         for broken in (*self.flows.finish(), *self.durables.finish()):
             self._break(broken)
         for number, job in self._registry.jobs.items():
@@ -322,7 +313,9 @@ class Oracle:
                 fault = self.incidents.explain(job.committed, since + SECOND)
                 self.row(fault).lost += 1
                 text = f"job {number} of {job.queue} ({job.mode}) was committed at {job.committed / SECOND:.3f}, and"
-                self._break(Broken(LOST, now, fault, f"{text} never ran to its end ({len(job.runs)} runs)"))
+                self._break(
+                    promises.Broken(promises.LOST, now, fault, f"{text} never ran to its end ({len(job.runs)} runs)")
+                )
         claims = {claim for claim, times in self._claims.items() if not self.incidents.may_be_lost(*times)}
         for broken in self.ledgers.finish(now, claims) if whole else ():
             self._break(broken)
@@ -332,18 +325,18 @@ class Oracle:
         """Return what a kind of fault did."""
         return self.rows.setdefault(fault, Row())
 
-    def _break(self, broken: Broken) -> None:
+    def _break(self, broken: promises.Broken) -> None:
         if broken.evidence in self._known:
             return
         self._known.add(broken.evidence)
         self.broken.append(broken)
-        if broken.promise == LATE:
+        if broken.promise == promises.LATE:
             self.row(broken.fault).late += 1
-        elif broken.promise == OVERLAP:
+        elif broken.promise == promises.OVERLAP:
             self.row(broken.fault).overlaps += 1
-        elif broken.promise in (CROWDED, RATE):
+        elif broken.promise in (promises.CROWDED, promises.RATE):
             self.row(broken.fault).crowded += 1
-        elif broken.promise in (EARLY, ORDER, RECALLED, AGAIN, PAUSED):
+        elif broken.promise in (promises.EARLY, promises.ORDER, promises.RECALLED, promises.AGAIN, promises.PAUSED):
             self.row(broken.fault).early += 1
 
     def _judge_returns(self, now: int) -> None:
@@ -352,16 +345,18 @@ class Oracle:
             if took is not None:
                 row.recoveries.append(took)
             # Of one worker nothing is promised: others have the jobs.
-            if back.role or (took is not None and took <= RECOVERY):
+            if back.role or (took is not None and took <= promises.RECOVERY):
                 continue
-            if self.incidents.disturbed(back.at, back.at + RECOVERY) or back.at < self.held_until:
+            if self.incidents.disturbed(back.at, back.at + promises.RECOVERY) or back.at < self.held_until:
                 continue
             runs = [run for job in self._registry.jobs.values() for run in job.runs]
-            if all_busy(back.at, runs, self.incidents.alive(self._workers, back.at, back.at + RECOVERY - SECOND)):
+            if all_busy(
+                back.at, runs, self.incidents.alive(self._workers, back.at, back.at + promises.RECOVERY - SECOND)
+            ):
                 row.busy += 1
                 continue
             text = "none came" if took is None else f"it took {took / SECOND:.1f} s"
-            self._break(Broken(SLOW, now, back.fault, f"{text} (back at {back.at / SECOND:.3f})"))
+            self._break(promises.Broken(promises.SLOW, now, back.fault, f"{text} (back at {back.at / SECOND:.3f})"))
 
     def _count_again(self, job: Job) -> None:
         if not job.runs:
@@ -374,6 +369,6 @@ class Oracle:
                 self.row(fault).again[why] += 1
             if first.how == "done" and not fault and job.mode in FLOW:
                 text = f"a job ({job.mode}): {said(first)}, done, and {said(second)}"
-                self._break(Broken(AGAIN, second.start, fault, text))
+                self._break(promises.Broken(promises.AGAIN, second.start, fault, text))
         if job.over and not job.mode:
             self.row("").again["long after its end"] += 1
