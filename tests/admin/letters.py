@@ -6,12 +6,13 @@ import pgtrigger
 from django.db import connection
 
 from django_leasequeue import engine
-from django_leasequeue.engine import Failure, NewJob, Release
+from django_leasequeue.engine import Failure, NewJob, Release, clock
 from django_leasequeue.engine.dead.bulkoperation import start_operation
 from django_leasequeue.engine.dead.filter import DeadFilter, from_query
 from django_leasequeue.engine.dead.triage import preview
-from django_leasequeue.models import BulkOperation, JobState, LiveJob, Queue
+from django_leasequeue.models import BulkOperation, JobState, LiveJob, Queue, Worker
 from tests.engine.helpers import make
+from tests.support.rows import rows
 
 NODE = "worker-1"
 
@@ -27,13 +28,8 @@ def die(seqs: list[int], queue: str = "work", failure: Failure | None = None, pr
     assert {job.seq for job in leased} == wanted
     failure = failure or Failure("shop.Declined", "card 17 was declined", "Traceback: line 1", "print-a")
     for start in range(0, len(leased), 1_000):
-        engine.run(
-            engine.release(
-                [Release(job.seq, job.token, failure=failure) for job in leased[start : start + 1_000]],
-                NODE,
-                project=project,
-            )
-        )
+        given_back = [Release(job.seq, job.token, failure=failure) for job in leased[start : start + 1_000]]
+        engine.run(engine.release(given_back, NODE, project=project))
 
 
 def bury(
@@ -80,3 +76,10 @@ def start(kind: str, query: str = "", **options: Any) -> BulkOperation:
 def states(seqs: list[int]) -> list[str]:
     found = dict(LiveJob.objects.filter(pk__in=seqs).values_list("seq", "state"))
     return [JobState(found[seq]).label if seq in found else "-" for seq in seqs]
+
+
+def worker(node: str = "worker-1", queues: tuple[str, ...] = ("work",), **values: Any) -> Worker:
+    """A row of a worker."""
+    at = clock.now()
+    known = {"host": "h", "pid": 1, "concurrency": 2, "started_at": at, "seen_at": at}
+    return rows(Worker).create(node=node, queues=list(queues), **{**known, **values})

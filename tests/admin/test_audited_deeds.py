@@ -10,12 +10,12 @@ import pytest
 from django.db import DatabaseError, connection
 
 from django_leasequeue import engine
-from django_leasequeue.engine import Failure, LimitValues, NewJob, Node, Release, clock
+from django_leasequeue.engine import Failure, LimitValues, NewJob, Node, Release
 from django_leasequeue.engine.dead.bulkoperation import change_operation
 from django_leasequeue.http.access import create_key, revoke_key, rotate_key
 from django_leasequeue.management.commands.leasequeue_dlq import Command as DlqCommand
 from django_leasequeue.models import ApiKey, BulkOperation, Limit, LiveJob, OperatorAction, Queue, Worker
-from tests.admin.letters import bury, graves, start
+from tests.admin.letters import bury, graves, start, worker
 from tests.admin.pages import admin_url
 from tests.admin.people import boss
 from tests.engine.helpers import NODE, claim, one, put
@@ -41,10 +41,7 @@ class Place:
         job = one()
         assert job.seq == self.leased
         self.claim = job.token
-        at = clock.now()
-        self.worker = rows(Worker).create(
-            node="worker-1", host="h", pid=1, queues=["work"], concurrency=1, started_at=at, seen_at=at
-        )
+        self.worker = worker()
         self.key, _ = create_key("before", ["read"])
         self.client = boss()
 

@@ -9,7 +9,7 @@ import pytest
 
 from django_leasequeue import engine
 from django_leasequeue.models import BulkOperation, Limit, Worker
-from tests.admin.letters import bury, graves
+from tests.admin.letters import bury, graves, worker
 from tests.admin.pages import look
 from tests.admin.people import boss
 from tests.engine.helpers import one, put
@@ -27,10 +27,8 @@ def pages(db: None) -> list[tuple[str, list[Any]]]:
     put(2, project=_NASTY)
     leased = one(project=_NASTY, node=_NASTY)
     at = engine.clock.now()
-    rows(Worker).create(
-        node=_NASTY, host=_NASTY, pid=1, queues=[_NASTY], concurrency=1, started_at=at, seen_at=at,
-        running=[{"seq": leased.seq, "queue": _NASTY, "name": _NASTY, "seconds": 1}],
-    )  # fmt: skip
+    running = [{"seq": leased.seq, "queue": _NASTY, "name": _NASTY, "seconds": 1}]
+    worker(_NASTY, (_NASTY,), host=_NASTY, concurrency=1, running=running)
     operation = rows(BulkOperation).create(
         kind="discard", reason=_NASTY, project=_NASTY, queue="work", frozen_at=at, created_at=at, username=_NASTY
     )

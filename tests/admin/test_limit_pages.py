@@ -99,7 +99,8 @@ class TestPages:
 
     def test_an_operator_sets_a_limit_and_gives_it_back(self, client: Client) -> None:
         limit = customers()
-        text = post(client, limit.pk, concurrency="3", rate="100", per="2.5", burst="7", fair="on")
+        values = {"concurrency": "3", "rate": "100", "per": "2.5", "burst": "7", "fair": "on"}
+        text = post(client, limit.pk, **values)
         assert "The limit customer is set: 3 at a time, 100 in 2.5 s, 7 more at once, keys take turns." in text
         assert "an operator" in text
         # It counts for what waits already.
@@ -107,9 +108,7 @@ class TestPages:
         put("customer:1")
         claim(10)
         assert Limit.objects.get().concurrency == 3
-        assert "Nothing was changed" in post(
-            client, limit.pk, concurrency="3", rate="100", per="2.5", burst="7", fair="on"
-        )
+        assert "Nothing was changed" in post(client, limit.pk, **values)
         assert "The limit customer is given back" in post(client, limit.pk, action="reset")
         put("customer:1")
         claim(10)

@@ -248,9 +248,8 @@ class TestConflicts:
         tick(reaper, clock, made=made)
         assert (made.state, made.done, made.conflicts) == ("done", 2, 4)
         assert made.conflict_counts == {"retried": 1, "gone": 2, "died_again": 1}
-        assert sorted(made.conflict_sample) == sorted(
-            [[retried, "retried"], [gone, "gone"], [again, "died_again"], [999_999, "gone"]]
-        )
+        sample = [[retried, "retried"], [gone, "gone"], [again, "died_again"], [999_999, "gone"]]
+        assert sorted(made.conflict_sample) == sorted(sample)
         assert states([fine, fine_too, again]) == ["ready", "ready", "dead"]
 
     def test_a_target_that_went_away(self, reaper: Reaper, clock: Clock) -> None:

@@ -10,12 +10,11 @@ from django.test import Client
 from django.urls import reverse
 
 from django_leasequeue import engine, models
-from django_leasequeue.engine import LimitValues, NewJob, Node, clock
-from tests.admin.letters import bury, graves, start
+from django_leasequeue.engine import LimitValues, NewJob, Node
+from tests.admin.letters import bury, graves, start, worker
 from tests.admin.pages import admin_url
 from tests.admin.people import VIEWS, person, signed_in
 from tests.engine.helpers import make, one, put
-from tests.support.rows import rows
 
 pytestmark = pytest.mark.django_db
 
@@ -33,15 +32,12 @@ def place() -> dict[str, Any]:
     (letter,) = bury(1, key="k")
     leased, ready = put(2)
     claim = one().token
-    at = clock.now()
-    worker = rows(models.Worker).create(
-        node="worker-1", host="h", pid=1, queues=["work"], concurrency=1, started_at=at, seen_at=at
-    )
+    one_worker = worker()
     engine.run(engine.start_workflow([Node("work", NewJob({}, name="step"))], WORKFLOW))
     engine.run(engine.set_limits([LimitValues("api", concurrency=1)]))
     recurring = models.RecurringTask.objects.create(name="report", schedule="0 * * * *", task=REPORT, args=["report"])
     return {
-        "QUEUE": queue, "LETTER": letter, "LEASED": leased, "READY": ready, "CLAIM": claim, "WORKER": worker.pk,
+        "QUEUE": queue, "LETTER": letter, "LEASED": leased, "READY": ready, "CLAIM": claim, "WORKER": one_worker.pk,
         "WORKFLOW": WORKFLOW, "LIMIT": models.Limit.objects.get().pk, "RECURRING": recurring.pk,
         "OPERATION": start("retry", "queue=other").pk,
     }  # fmt: skip

@@ -16,6 +16,7 @@ from django_leasequeue.engine.queues.stats import counts_by_id
 from django_leasequeue.models import LiveJob, OperatorAction, Queue, QueueFloor, StoredJob, Worker
 from django_leasequeue.reaper import concerns
 from django_leasequeue.worker.link import Presence, write_presence
+from tests.admin.letters import worker
 from tests.admin.pages import Page, admin_url, look, told
 from tests.admin.people import signed_in
 from tests.engine.helpers import claim, make, one, put
@@ -36,15 +37,6 @@ def warned(queue: int) -> list[str]:
     counts = engine.run(counts_by_id([queue]))[queue]
     health = reading.read(concerns.read_health([queue]))[queue]
     return [concern.text for concern in concerns.of_queue(counts, health, now())]
-
-
-def worker(node: str = "worker-1", queues: tuple[str, ...] = ("work",), **values: Any) -> Worker:
-    at = now()
-    return rows(Worker).create(
-        node=node,
-        queues=list(queues),
-        **{"host": "h", "pid": 1, "concurrency": 2, "started_at": at, "seen_at": at, **values},
-    )
 
 
 class TestQueuePage:

@@ -90,19 +90,13 @@ class TestActions:
     def test_one_job_at_once(self, boss: Client) -> None:
         first, second = bury(2)
         back = url("deadletters_list") + "?queue=work"
-        answer = boss.post(
-            url("deadletters_act"),
-            {"action": "retry", "scope": "selection", "seq": first, "confirmed": "1", "next": back},
-        )
+        form = {"action": "retry", "scope": "selection", "seq": first, "confirmed": "1", "next": back}
+        answer = boss.post(url("deadletters_act"), form)
         assert (answer.status_code, answer["Location"], states([first, second])) == (302, back, ["ready", "dead"])
         line = OperatorAction.objects.get()
         assert (line.action, line.username, line.seqs, line.counts) == ("retry", "boss", [first], {"done": 1})
         assert LogEntry.objects.get().get_change_message().startswith("retry; jobs")
-        again = boss.post(
-            url("deadletters_act"),
-            {"action": "retry", "scope": "selection", "seq": first, "confirmed": "1"},
-            follow=True,
-        )
+        again = boss.post(url("deadletters_act"), form, follow=True)
         assert ("already retried" in again.content.decode(), OperatorAction.objects.count()) == (True, 1)
 
     def test_a_group_by_an_operation(self, boss: Client) -> None:
@@ -225,11 +219,8 @@ class TestEdit:
             ("-", "2"), ("+", "3"),
         ]  # fmt: skip
         assert states([seq]) == ["dead"]
-        done = boss.post(
-            url("deadletters_edit", seq),
-            {"data": data, "confirmed": "1", "dead_at": shown.context_data["dead_at"], "reason": "typo"},
-        )
-        assert done.status_code == 302
+        form = {"data": data, "confirmed": "1", "dead_at": shown.context_data["dead_at"], "reason": "typo"}
+        assert boss.post(url("deadletters_edit", seq), form).status_code == 302
         new = LiveJob.objects.get()
         assert (new.source_seq, new.data["args"], new.name) == (seq, [1, 3], "shop.tasks.charge")
         line = OperatorAction.objects.get()
@@ -260,10 +251,7 @@ class TestEdit:
         shown["kwargs"]["customer"] = 2
         answer = boss.post(url("deadletters_edit", seq), {"data": json.dumps(shown), "confirmed": "1"})
         assert answer.status_code == 302
-        assert LiveJob.objects.get().data == {
-            "args": [{"password": "s3cret"}],
-            "kwargs": {"api_key": "k3y", "customer": 2},
-        }
+        assert LiveJob.objects.get().data == {**real, "kwargs": {"api_key": "k3y", "customer": 2}}
         assert "s3cret" not in json.dumps(OperatorAction.objects.get().detail)
 
     def test_hidden_values_cannot_be_moved(self, boss: Client) -> None:
@@ -357,12 +345,8 @@ class TestExport:
         lines = self.rows(boss.get(url("operatoraction_export"), {"format": "jsonl", "action": "edit"}))
         assert (lines[0]["username"], "difference" in lines[0]["detail"]) == ("boss", True)
         viewer = client("view_operatoraction")
-        assert (
-            "difference"
-            not in self.rows(viewer.get(url("operatoraction_export"), {"format": "jsonl", "action": "edit"}))[0][
-                "detail"
-            ]
-        )
+        export = url("operatoraction_export", format="jsonl", action="edit")
+        assert "difference" not in self.rows(viewer.get(export))[0]["detail"]
         assert str(seq) in viewer.get(url("operatoraction_changelist")).content.decode()
         line = url("operatoraction_change", OperatorAction.objects.get(action="edit").pk)
         changed = b"&quot;a&quot;: 2"
@@ -384,10 +368,8 @@ class TestPermissions:
             text = client("view_job", "retry_job").get(url(name)).content.decode()
             assert 'value="retry"' in text
             assert 'value="discard"' not in text
-        assert (
-            'name="change"'
-            not in client("view_bulkoperation").get(url("bulkoperation_change", facts["operation"])).content.decode()
-        )
+        operation = client("view_bulkoperation").get(url("bulkoperation_change", facts["operation"]))
+        assert b'name="change"' not in operation.content
 
     def test_payloads_cannot_be_guessed_by_filters(self, facts: dict[str, Any]) -> None:
         viewer = client("view_job", "retry_job")

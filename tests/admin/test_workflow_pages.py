@@ -173,9 +173,8 @@ class TestActs:
         assert state(uid) == ("failed", 0, 2, 1)
         assert "Ready again: 2 of the dead letters of report" in act(client, uid, "retry")
         line = OperatorAction.objects.get()
-        assert (line.action, sorted(line.seqs), line.counts) == (
-            "retry_workflow", sorted(job.seq for job in jobs), {"done": 2},
-        )  # fmt: skip
+        seqs = sorted(job.seq for job in jobs)
+        assert (line.action, sorted(line.seqs), line.counts) == ("retry_workflow", seqs, {"done": 2})
         finish(*claim(2))
         finish(*claim(1))
         assert claim(10) == []

@@ -92,10 +92,8 @@ class Api:
         return seqs
 
     def claim(self, name: str = "jobs", node: str = "w1", max: int = 1, **body: Any) -> list[dict[str, Any]]:
-        jobs: list[dict[str, Any]] = self.post(f"topics/{name}/claim", {"node": node, "max": max, **body}, status=200)[
-            "claimed"
-        ]
-        return jobs
+        jobs = self.post(f"topics/{name}/claim", {"node": node, "max": max, **body}, status=200)["claimed"]
+        return list(jobs)
 
     def ack(self, name: str, seqs: list[int], node: str = "w1", **body: Any) -> Answer:
         return self.post(f"topics/{name}/ack", {"node": node, "seqs": seqs, **body}, status=200)

@@ -88,9 +88,8 @@ def requests(wid: str) -> list[Sent]:
                 method = name.upper()
                 if (pattern.name, method) in (("topic", "DELETE"), ("queue", "DELETE")):
                     path = path.replace("jobs", "gone")
-                found.append(
-                    Sent(method, path, BODIES.get((pattern.name, method)), (pattern.name, method) not in WITHOUT)
-                )
+                which = (pattern.name, method)
+                found.append(Sent(method, path, BODIES.get(which), which not in WITHOUT))
     return found
 
 

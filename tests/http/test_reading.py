@@ -286,10 +286,8 @@ def test_r4_records_as_they_are_written(server: Server, other: Server, topic: st
         assert (first.name, first["topic"], first["$seq"], first["$tag"]) == ("record", topic, written[0], "a")
         assert (first["data"], first["$node"], first["meta"]) == (1, "p", {"x": 1})
         assert set(second) == {"topic", "$seq", "$ts", "data"}
-        assert (caught_up.name, dict(caught_up)) == (
-            "caught-up",
-            {"topic": topic, "head_seq": written[1], "next_from_seq": written[1]},
-        )
+        place = {"topic": topic, "head_seq": written[1], "next_from_seq": written[1]}
+        assert (caught_up.name, dict(caught_up)) == ("caught-up", place)
         assert all(event.id for event in (first, second, caught_up))
         later = other.write(topic, "later")
         record, again = stream.events(2)

@@ -91,9 +91,8 @@ def test_streams_of_a_key_that_keeps_its_rights_go_on(closed: Server, boss: dict
 def test_one_key_cannot_take_all_places(test_database_url: str, queue: str) -> None:
     keys = [committed_key("read", "write") for _ in range(3)]
     with ExitStack() as stack:
-        server = stack.enter_context(
-            Server(child_environment(test_database_url), api={"ACCESS": "keys", "MAX_STREAMS": 4})
-        )
+        api = {"ACCESS": "keys", "MAX_STREAMS": 4}
+        server = stack.enter_context(Server(child_environment(test_database_url), api=api))
 
         def opens(key: str) -> bool:
             stream = stack.enter_context(EventSource(server, f"topics/{queue}/work?node=w", headers=bearer(key)))

@@ -36,10 +36,8 @@ def test_letters(ask: Ask) -> None:
     status, page = ask("dead-letters", {"page_size": 2, "queue": "mail"})
     assert (status, [letter["seq"] for letter in page["dead_letters"]]) == (200, seqs[:0:-1])
     assert (page["dead_letters"][0]["data"], page["dead_letters"][0]["errors"]) == (None, [])
-    _, page = ask(
-        "dead-letters",
-        {"queue": "mail", "cursor": page["next_cursor"], "with_payload": "true", "payload": "data.n = 1"},
-    )
+    query = {"queue": "mail", "cursor": page["next_cursor"], "with_payload": "true", "payload": "data.n = 1"}
+    _, page = ask("dead-letters", query)
     (letter,) = page["dead_letters"]
     assert letter["data"] == {"password": "[hidden]", "n": 1}
     assert letter["errors"][0]["message"] == "card 17 was declined"
@@ -91,10 +89,8 @@ def test_redrive(ask: Ask) -> None:
 
 
 def test_it_is_described() -> None:
-    operations = [
-        operation for methods in contract.document(contract.TRIAGE)["paths"].values() for operation in methods.values()
-    ]
-    assert {operation["operationId"] for operation in operations} == {
+    paths = contract.document(contract.TRIAGE)["paths"].values()
+    assert {operation["operationId"] for methods in paths for operation in methods.values()} == {
         "listDeadLetters", "listDeadLetterGroups", "getDeadLetter", "redriveDeadLetter", "getWorkflow", "listLimits",
         "listJobs",
     }  # fmt: skip

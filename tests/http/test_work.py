@@ -1,6 +1,6 @@
 """Jobs pushed over server-sent events, on real sockets, between two server processes that never look by themselves."""
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from uuid import uuid4
 
@@ -327,14 +327,8 @@ def test_five_hundred_streams_and_one_listener(server: Server, queue: str) -> No
             row = cursor.fetchone()
         assert row[0] <= 2  # at most one for each of the two processes
         assert Claim.objects.filter(connection__isnull=False).exists()
-        threads = [
-            threading.Thread(target=server.post, args=(f"topics/{queue}/ack", {"node": f"w{n}", "seqs": [job["$seq"]]}))
-            for n, job in enumerate(found[:20])
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(20) as pool:
+            list(pool.map(lambda one: ack(server, queue, one[1], node=f"w{one[0]}"), enumerate(found[:20])))
         more = server.write(queue, *range(20))
         assert sorted(stream.event()["$seq"] for stream in streams[:20]) == more
     eventually(lambda: counters(server, queue) == (500, 0))

@@ -153,9 +153,7 @@ def test_the_worker_s_row_says_what_it_does_and_goes_with_it(monkeypatch: pytest
     monkeypatch.setattr("django_leasequeue.worker.keeper.PRESENCE", 0.05)
     enqueue({"do": "wait"}, {}, {"do": "raise", "give_up": True})
     with working(node="here", concurrency=3) as threaded:
-        row = eventually(
-            lambda: Worker.objects.filter(completed=1, failed=1).first(), "the row has the figures of the two"
-        )
+        row = eventually(lambda: Worker.objects.filter(completed=1, failed=1).first(), "it has the figures of the two")
         assert (row.node, row.queues, row.concurrency, row.state) == ("here", ["work"], 3, "running")
         assert row.started_at <= row.seen_at
         assert ([job["queue"] for job in row.running], row.info["held"]) == (["work"], 1)

@@ -39,9 +39,8 @@ def test_no_two_workers_have_one_name() -> None:
 
 
 def record(message: str, **extra: Any) -> logging.LogRecord:
-    return logging.makeLogRecord(
-        {"name": "django_leasequeue.worker", "levelname": "INFO", "msg": message, "created": 0.0, **extra}
-    )
+    known = {"name": "django_leasequeue.worker", "levelname": "INFO", "msg": message, "created": 0.0}
+    return logging.makeLogRecord({**known, **extra})
 
 
 def test_log_lines_hold_their_fields() -> None:
