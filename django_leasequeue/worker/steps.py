@@ -166,7 +166,11 @@ class JobSteps:
         place = self._place(name)
         if (done := self._find(place, waits=True)) is not None:
             return self._value(done)
-        _refuse_in_transaction(self._using, place)
+        blocks: list[Any] = connections[self._using].atomic_blocks
+        if any(not block._from_testcase for block in blocks):
+            raise InvalidOption(
+                f"{place!r} is inside of a transaction, which would stay open: sleep and wait outside of it."
+            )
         job = self._job
         times: dict[str, Any] = {"event": event, "delay_ms": milliseconds, "until": until}
         waited = engine.run(
@@ -207,17 +211,15 @@ class JobSteps:
 
     def warn_of_unknown(self) -> None:
         """Say once that the code has not asked for some of its steps: it has changed since then. They are ignored."""
-        unknown = [] if self._known is None else sorted(name for name in self._known if not self._asked(name))
-        if unknown:
+        places = {place: place.partition("#") for place in self._known or ()}
+        if unknown := sorted(
+            place for place, (name, _, count) in places.items() if self._names[name] < int(count or 1)
+        ):
             logger.warning(
                 "Job %s has kept steps that its code does not know any more, and ignores: %s",
                 self._job.key or self._job.seq,
                 ", ".join(unknown[:10]),
             )
-
-    def _asked(self, place: str) -> bool:
-        name, _, number = place.partition("#")
-        return self._names[name] >= int(number or 1)
 
     def key(self, name: str) -> str:
         """See ``JobControl.step_key``."""
@@ -329,15 +331,6 @@ def _ended(result: Result[Any]) -> dict[str, Any] | None:
     except JobCancelled:
         return {"cancelled": True}
     return None if found is None else {"value": found[0]}
-
-
-def _refuse_in_transaction(using: str, place: str) -> None:
-    """Refuse to sleep where what was kept for it would be rolled back. The transaction around a test is no such one."""
-    blocks: list[Any] = connections[using].atomic_blocks
-    if any(not block._from_testcase for block in blocks):
-        raise InvalidOption(
-            f"{place!r} is inside of a transaction, which would stay open: sleep and wait outside of it."
-        )
 
 
 def database_of(control: JobControl) -> str:
