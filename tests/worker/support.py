@@ -2,15 +2,21 @@
 
 import json
 import threading
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import psycopg
+import pytest
 from django.db import connection
 
 from django_leasequeue import engine
 from django_leasequeue.engine.rows import LeasedJob
 from django_leasequeue.models import JobResult, LiveJob, StoredJob
 from django_leasequeue.worker import ExitCode, Handler, Worker, load_options
-from tests.worker.handlers import ScriptHandler
+from tests.support.temporary_server import TemporaryServer
+from tests.support.waiting import eventually
+from tests.worker.handlers import ScriptHandler, lines
 
 
 class Threaded:
@@ -52,6 +58,34 @@ def burst(handler: Handler | None = None, **options: Any) -> Threaded:
     with Threaded(handler, burst=True, **options) as threaded:
         threaded.join()
     return threaded
+
+
+def at_first_claim(monkeypatch: pytest.MonkeyPatch, threaded: Threaded, act: Callable[[], Any]) -> list[LeasedJob]:
+    """Act between a worker's first claim and its answer; return the list that the claim's jobs are in by then."""
+    link = threaded.worker._fetcher.link
+    attempt, claimed = link.attempt, []
+
+    def attempt_and_act(operation: Any) -> Any:
+        answer = attempt(operation)
+        if isinstance(answer, list) and answer and not claimed:
+            claimed.extend(answer)
+            act()
+        return answer
+
+    monkeypatch.setattr(link, "attempt", attempt_and_act)
+    return claimed
+
+
+def enqueue_at(server: TemporaryServer, key: str, notes: Path, queue: str = "work") -> None:
+    """Enqueue a job that notes what it does, on a server of the test's own."""
+    with psycopg.connect(server.url(), autocommit=True) as own:
+        job = engine.NewJob(data={"file": str(notes)}, key=key)
+        engine.ConnectionExecutor(own).run(engine.enqueue(queue, [job]))
+
+
+def noted(notes: Path, key: str) -> None:
+    """Wait until a job has noted its end."""
+    eventually(lambda: (key, "end") in {line[:2] for line in lines(notes)}, f"{key} is done")
 
 
 def enqueue(*jobs: dict[str, Any], queue: str = "work", **options: Any) -> list[int]:

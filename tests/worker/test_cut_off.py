@@ -21,7 +21,7 @@ from tests.support.proxy import Proxy
 from tests.support.waiting import eventually
 from tests.worker.handlers import ScriptHandler
 from tests.worker.processes import fetch, starting
-from tests.worker.support import Threaded, enqueue, results, working
+from tests.worker.support import Threaded, at_first_claim, enqueue, results, working
 
 pytestmark = pytest.mark.usefixtures("work")
 
@@ -193,17 +193,8 @@ def test_a_claim_whose_answer_comes_late_starts_nothing(test_dsn: str, monkeypat
     handler = Stubborn()
     handler.open.set()
     threaded = Threaded(handler)
-    link = threaded.worker._fetcher.link
-    attempt, kept = link.attempt, []
-
-    def keep(operation: Any) -> Any:
-        answer = attempt(operation)
-        if isinstance(answer, list) and answer and not kept:
-            kept.extend(answer)
-            eventually(lambda: time.time() > kept[0].deadline.timestamp(), "the lease is over")
-        return answer
-
-    monkeypatch.setattr(link, "attempt", keep)
+    over: Any = lambda: eventually(lambda: time.time() > kept[0].deadline.timestamp(), "the lease is over")  # noqa: E731
+    kept = at_first_claim(monkeypatch, threaded, over)
     with threaded:
         eventually(lambda: len(results()) == 2, "they come again")
     assert kept

@@ -9,13 +9,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from django_leasequeue import engine
-from django_leasequeue.engine import ConnectionExecutor
 from tests.support.environment import child_environment
 from tests.support.temporary_server import TemporaryServer
 from tests.support.waiting import eventually
-from tests.worker.handlers import lines
 from tests.worker.processes import WorkerProcess, starting
+from tests.worker.support import enqueue_at, noted
 
 AWAY = {
     "worker": "worker: The database is not reached, trying again",
@@ -54,14 +52,8 @@ class Site:
     def enqueue(self) -> str:
         """Enqueue a job; return its key."""
         self.enqueued += 1
-        key = f"job-{self.enqueued}"
-        with self.connect() as own:
-            job = engine.NewJob(data={"file": str(self.notes)}, key=key)
-            ConnectionExecutor(own).run(engine.enqueue("work", [job]))
-        return key
-
-    def done(self, key: str) -> None:
-        eventually(lambda: (key, "end") in {line[:2] for line in lines(self.notes)}, f"{key} is done")
+        enqueue_at(self.server, f"job-{self.enqueued}", self.notes)
+        return f"job-{self.enqueued}"
 
     def said(self, words: str) -> int:
         return sum(words in line for line in self.worker.log)
@@ -75,7 +67,7 @@ def site(migrated_server: TemporaryServer, tmp_path: Path) -> Iterator[Site]:
         site = Site(migrated_server, worker, tmp_path / "notes")
         worker.says("Worker started", 2)
         worker.says("This reaper leads now")
-        site.done(site.enqueue())
+        noted(site.notes, site.enqueue())
         with site.connect() as own:
             query = "SELECT count(DISTINCT pid) FROM pg_locks WHERE locktype = 'advisory' AND classid = 1280657731"
             eventually(lambda: own.execute(query).fetchone() == (2,), "both listen for jobs")
@@ -123,11 +115,11 @@ def test_everybody_is_back_and_says_it_once(site: Site, way: str) -> None:
             site.worker.says(AWAY[part], counts[part])
         # Long enough for many attempts.
         time.sleep(4)
-    site.done(site.enqueue())
+    noted(site.notes, site.enqueue())
     for part in who:
         site.worker.says(BACK_AGAIN[part], counts[part])
         assert site.said(AWAY[part]) == counts[part]
         assert site.said(BACK_AGAIN[part]) == counts[part]
     assert "Traceback" not in site.worker.text
     assert "ended and is started again" not in site.worker.text
-    site.done(site.enqueue())
+    noted(site.notes, site.enqueue())

@@ -17,7 +17,7 @@ from django_leasequeue.worker import ExitCode, JobControl, fetcher, threads
 from tests.support.rows import rows
 from tests.support.waiting import eventually
 from tests.worker.handlers import ScriptHandler
-from tests.worker.support import Threaded, burst, enqueue, results, working
+from tests.worker.support import Threaded, at_first_claim, burst, enqueue, results, working
 
 pytestmark = pytest.mark.usefixtures("work")
 
@@ -189,19 +189,14 @@ def test_a_claim_whose_answer_was_lost_is_given_back(monkeypatch: pytest.MonkeyP
     """The lease is a minute: the jobs would wait that long."""
     enqueue(*({} for _ in range(20)))
     threaded = Threaded(poll=NEVER, concurrency=5)
-    link = threaded.worker._fetcher.link
-    attempt, lost = link.attempt, []
 
-    def lose(operation: Any) -> Any:
-        answer = attempt(operation)
-        if isinstance(answer, list) and answer and not lost:
-            lost.extend(answer)
-            link.losses += 1
-            link.close()
-            raise psycopg.OperationalError("server closed the connection unexpectedly")
-        return answer
+    def lose() -> None:
+        link = threaded.worker._fetcher.link
+        link.losses += 1
+        link.close()
+        raise psycopg.OperationalError("server closed the connection unexpectedly")
 
-    monkeypatch.setattr(link, "attempt", lose)
+    lost = at_first_claim(monkeypatch, threaded, lose)
     with threaded:
         eventually(lambda: len(results()) == 20, "all are done")
     assert len(lost) >= 5
