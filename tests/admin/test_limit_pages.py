@@ -139,17 +139,11 @@ class TestPages:
         limit.refresh_from_db()
         assert (limit.concurrency, limit.rate, limit.pinned, lines()) == (1, None, False, [])
 
-    def test_each_needs_its_permission(self, client: Client) -> None:
+    def test_who_may_only_look_neither_sets_nor_resets(self, client: Client) -> None:
         limit = customers()
-        for name, args in (("limit_changelist", []), ("limit_change", [limit.pk])):
-            url = admin_url(name, *args)
-            assert Client().get(url).status_code == 302
-            assert signed_in("change_limit", "view_queue", name=f"blind-{name}").get(url).status_code == 403
         viewer = signed_in("view_limit", name="viewer")
         assert "_save" not in [attrs.get("name") for _, attrs in look(viewer, limit.pk).tags]
-        strict = signed_in("view_limit", "change_limit", name="strict", enforce_csrf_checks=True)
-        for who in (viewer, strict):
-            assert who.post(url, {"concurrency": "9"}).status_code == 403
+        for who in (viewer, signed_in("view_limit", "change_limit", name="strict", enforce_csrf_checks=True)):
             who.post(admin_url("limit_changelist"), {"action": "reset", "_selected_action": limit.pk})
         limit.refresh_from_db()
         assert (limit.concurrency, lines()) == (1, [])

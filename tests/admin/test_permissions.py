@@ -75,6 +75,8 @@ NEEDS = [
     Need("job_act LEASED", "view_job release_job", {"action": "release", "claim": "CLAIM"}),
     Need("job_act READY", "view_job change_job", {"action": "run"}),
     Need("job_act READY", "view_job add_job", {"action": "copy"}),
+    Need("job_act READY", "view_job change_job", {"action": "wake"}),
+    Need("job_act READY", "view_job emit_event", {"action": "emit", "event": "packed"}),
     Need("tasks", "view_job"),
     Need("worker_changelist", "view_worker"),
     Need("worker_change WORKER", "view_worker"),
