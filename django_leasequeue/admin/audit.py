@@ -175,10 +175,7 @@ class OperatorActionAdmin(ListAdmin[OperatorAction]):
 
 def _django_log() -> list[LogEntry]:
     """Return the newest entries of Django's log about this app that the audit does not hold itself."""
-    ours = {
-        kind.pk
-        for kind in ContentType.objects.filter(app_label="leasequeue")
-        if kind.model not in ("operatoraction", "bulkoperation")
-    }
+    kinds = ContentType.objects.filter(app_label="leasequeue")
+    ours = {kind.pk for kind in kinds if kind.model not in ("operatoraction", "bulkoperation")}
     newest = LogEntry.objects.select_related("user", "content_type").order_by("-pk")[:LOOKED_AT]
     return [entry for entry in newest if entry.content_type_id in ours][:SHOWN]

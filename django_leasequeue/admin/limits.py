@@ -69,10 +69,9 @@ class LimitForm(forms.ModelForm):
             per = given["per"]
             per_ms = None if per is None else int(per * 1000)
             burst = given["burst"] = given["burst"] or 0
+            name, concurrency, rate = self.before.name, given["concurrency"], given["rate"]
             try:
-                self.values = LimitValues(
-                    self.before.name, given["concurrency"], given["rate"], per_ms, burst, given["fair"]
-                )
+                self.values = LimitValues(name, concurrency, rate, per_ms, burst, given["fair"])
             except InvalidOption as error:
                 raise forms.ValidationError(str(error)) from error
             self.instance.per_ms = per_ms

@@ -164,6 +164,11 @@ class OverviewAdmin(OnePageAdmin[Overview]):
         workers = reading.read_workers() if pages.allowed(request, "view_worker") else []
         alive = [worker for worker in workers if not worker.gone]
         server = reading.read(reading.read_server())
+        warnings = [
+            *concerns.of_server(server.leader, server.age, server.pid, server.application),
+            *(concern for line in lines for concern in line.concerns),
+            *concerns.of_workers((worker.node, worker.silent) for worker in workers),
+        ]
         context: dict[str, Any] = {
             "cards": _depths(totals, counts),
             "rates": rates.show(found, None, chosen),
@@ -176,13 +181,7 @@ class OverviewAdmin(OnePageAdmin[Overview]):
             "show_workers": pages.allowed(request, "view_worker"),
             "running": sum(len(worker.running) for worker in alive),
             "server": server,
-            "concerns": errors_first(
-                [
-                    *concerns.of_server(server.leader, server.age, server.pid, server.application),
-                    *(concern for line in lines for concern in line.concerns),
-                    *concerns.of_workers((worker.node, worker.silent) for worker in workers),
-                ]
-            ),
+            "concerns": errors_first(warnings),
         }
         return pages.page(request, self.admin_site, "overview.html", context, title="Overview")
 

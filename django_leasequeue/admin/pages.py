@@ -36,9 +36,8 @@ from . import reading
 #: Since Django 6.1 the admin's breadcrumbs are a list.
 CRUMBS_ARE_A_LIST = django.VERSION >= (6, 1)
 
-_outage = Outage(
-    logging.getLogger("django_leasequeue.admin"), "The database is away: pages are answered 503", "The database is back"
-)
+_logger = logging.getLogger("django_leasequeue.admin")
+_outage = Outage(_logger, "The database is away: pages are answered 503", "The database is back")
 
 
 class Crumb(NamedTuple):
@@ -147,31 +146,26 @@ def page(
 ) -> TemplateResponse:
     """Return a page in the frame (``admin/leasequeue/base.html``); nothing of it is kept by caches."""
     request.current_app = site.name
-    response = TemplateResponse(
-        request,
-        f"admin/leasequeue/{template}",
-        {
-            **site.each_context(request),
-            "title": title,
-            "crumbs": crumbs,
-            "crumbs_are_a_list": CRUMBS_ARE_A_LIST,
-            "lq_navigation": navigation(request, site),
-            **context,
-        },
-        status=status,
-    )
+    frame = {
+        **site.each_context(request),
+        "title": title,
+        "crumbs": crumbs,
+        "crumbs_are_a_list": CRUMBS_ARE_A_LIST,
+        "lq_navigation": navigation(request, site),
+    }
+    response = TemplateResponse(request, f"admin/leasequeue/{template}", {**frame, **context}, status=status)
     response["Cache-Control"] = "no-store"
     return response
 
 
 def _not_ready(error: Exception) -> HttpResponse:
     """Return the answer while the database is away; raise what is something else."""
-    if isinstance(error, LargeStorageError):
-        return HttpResponse(f"{error}\n", content_type="text/plain", status=503, headers={"Retry-After": "5"})
-    if not passes(error):
-        raise error
-    _outage.begins("pages", error)
-    text = "The database is not reachable or has no free connection. Try again in a moment.\n"
+    text = f"{error}\n"
+    if not isinstance(error, LargeStorageError):
+        if not passes(error):
+            raise error
+        _outage.begins("pages", error)
+        text = "The database is not reachable or has no free connection. Try again in a moment.\n"
     return HttpResponse(text, content_type="text/plain", status=503, headers={"Retry-After": "5"})
 
 
@@ -211,7 +205,6 @@ else:
 
         @property
         def urls(self) -> list[Any]:
-            """The pages, each with an answer for the time that the database is away."""
             found = self.get_urls()
             for pattern in found:
                 pattern.callback = or_not_ready(reading.on_chosen_database(pattern.callback))
@@ -295,7 +288,6 @@ class BoundedPaginator(Paginator):
 
     @property
     def capped(self) -> bool:
-        """Whether there may be more rows."""
         return self.count == MAX_ROWS
 
 

@@ -277,9 +277,8 @@ def read_steps(seq: int) -> list[Any]:
     """Read the first ``MAX_STEPS`` steps of a job, in their order, with ``part``, the value."""
     steps = JobStep.objects.using(alias()).filter(seq=seq).defer("value").order_by("number", "name")
     sized = {"size": _Bytes(AsWritten("value"))}
-    found: list[Any] = list(
-        steps.annotate(**sized, text=Case(When(size__lte=MAX_STEP_BYTES, then=AsWritten("value"))))[:MAX_STEPS]
-    )
+    text = Case(When(size__lte=MAX_STEP_BYTES, then=AsWritten("value")))
+    found: list[Any] = list(steps.annotate(**sized, text=text)[:MAX_STEPS])
     for step in found:
         step.part = Part(step.name, step.text, step.size)
     return found

@@ -118,10 +118,8 @@ class RecurringForm(forms.ModelForm):
         self.home = home_of(*enqueued, otherwise=here)
         adding = self.instance.pk is None or self.home != here
         if adding and RecurringTask.objects.using(self.home).filter(name=name).exists():
-            self.add_error(
-                "name" if "name" in self.fields else None,
-                f"The database {self.home}, where its queue is, has a recurring task of that name.",
-            )
+            words = f"The database {self.home}, where its queue is, has a recurring task of that name."
+            self.add_error("name" if "name" in self.fields else None, words)
         return {**given, "name": name}
 
     def changed(self) -> dict[str, Any]:

@@ -275,8 +275,10 @@ class WorkHub:
     async def _check_leases(self, now: float) -> None:
         again = self._look_again_at is not None and now >= self._look_again_at
         every = again or now - self._look_at >= self._backstop()
-        self._look_at = now if every else self._look_at
-        self._look_again_at = None if again else self._look_again_at
+        if every:
+            self._look_at = now
+        if again:
+            self._look_again_at = None
         checked = [
             stream
             for stream in self._streams.values()

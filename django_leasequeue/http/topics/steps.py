@@ -96,7 +96,8 @@ class LeaseBody(Body):
 class StepBody(LeaseBody):
     """What a step has returned, and the lease under which it ran."""
 
-    bulk, nulls = True, frozenset({"value"})
+    bulk = True
+    nulls = frozenset({"value"})
     value = Anything(help_text="Any JSON, as large as a result may be; null is a value.")
 
 
@@ -208,7 +209,8 @@ class EmitBody(Body):
 
     payload = Anything(required=False, default=None, help_text="Any JSON, as large as a job's payload may be.")
     retention_ms = Integer(low=1, high=MAX_SPAN_MS, default=604_800_000, help_text="So long it is kept.")
-    bulk, nulls = True, frozenset({"payload"})
+    bulk = True
+    nulls = frozenset({"payload"})
 
 
 class EventEmitted(TypedDict):
