@@ -101,7 +101,7 @@ class TaskHandler:
             except UNREACHED as error:
                 raise NotBegun(str(error)) from error
             # Reading the arguments may have taken longer than the lease.
-            control.raise_if_aborted()
+            control.begin()
             if replacement is not None:
                 value = replaced(control)
             elif entry.atomic:
@@ -155,7 +155,7 @@ class TaskHandler:
                 replacement = await sync_to_async(replacement_of)(control)
             except UNREACHED as error:
                 raise NotBegun(str(error)) from error
-            control.raise_if_aborted()
+            control.begin()
             if replacement is not None:
                 value = await sync_to_async(replaced)(control)
             else:

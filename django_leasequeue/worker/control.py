@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -14,7 +16,7 @@ from asgiref.sync import sync_to_async
 
 from ..engine import LeasedJob, codec
 from ..engine.jobs.results import MAX_PROGRESS_BYTES
-from ..exceptions import InvalidOption, LeaseQueueError, PayloadTooLarge
+from ..exceptions import InvalidOption, LeaseQueueError, NotBegun, PayloadTooLarge
 from .steps import AtomicStep, JobSteps
 
 #: Why a running job is to stop; "" while it is not.
@@ -96,6 +98,10 @@ class Call(Protocol):
 _guard = threading.Lock()
 
 
+class _TooLate(NotBegun):
+    back_after_ms = 0
+
+
 class JobControl:
     """The means by which a running job asks and tells its worker. One per run, made by the worker.
 
@@ -127,6 +133,8 @@ class JobControl:
     keeps_slot = False
     #: The step behind whose record the run breaks off; for tests.
     crash_after: str | None = None
+    #: Until when its function may begin (monotonic); for the worker.
+    begins_by = math.inf
     #: Whether the handler has ended the job itself, in a transaction of its own; for the worker.
     settled = False
 
@@ -172,6 +180,14 @@ class JobControl:
         """Raise ``JobAborted`` (``JobTimeout`` after a soft timeout) if the job is to stop."""
         if self._reason:
             raise JobTimeout if self._reason == "timeout" else JobAborted(self._reason)
+
+    def begin(self) -> None:
+        """Raise if the job is to stop, or must not begin so late; for handlers, right before they call the function."""
+        self.raise_if_aborted()
+        if time.monotonic() > self.begins_by:
+            raise _TooLate(
+                "it was prepared for longer than its rate allows; the next time it begins however long it takes"
+            )
 
     @property
     def _done(self) -> JobSteps:

@@ -167,6 +167,7 @@ class CoroutinePool:
             control.on_lost = None
             self._state.ended.append((UNSTARTED, job, None, None, 0))
             return
+        control.begins_by = self._state.leases.begins_by(job)
         slot = self._state.journal.slot()
         self._state.journal.started(slot, job)
         soft, hard = handler.timeout(job)

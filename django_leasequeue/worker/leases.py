@@ -26,7 +26,7 @@ MANY = 1_000
 
 #: Seconds after its admission in which a job under a rate must start; its window has as many more (flow_admit.sql).
 START = 0.04
-_RATED = int(JobFlag.RATED)
+RATED = int(JobFlag.RATED)
 
 Running = Callable[[], list[tuple[JobControl, float]]]
 
@@ -49,7 +49,7 @@ class Lease:
 
     def forbids(self, job: LeasedJob, now: float) -> bool:
         """Return whether a job must not be started any more."""
-        return now >= self.until or (job.flags & _RATED > 0 and now >= self.claimed + START)
+        return now >= self.until or (job.flags & RATED > 0 and now >= self.claimed + START)
 
 
 class Leases:
@@ -63,6 +63,8 @@ class Leases:
         #: By claim. Looked at before every start.
         self.of: dict[int, Lease] = {}
         self._many = MANY
+        #: Jobs under a rate whose preparation may turn out to take too long.
+        self._rated: set[int] = set()
         self._wakeup = WakeUp()
         self._next_at = math.inf
         self._closing = False
@@ -92,6 +94,21 @@ class Leases:
         """Return whether a job must not be started any more."""
         lease = self.of.get(job.token)
         return lease is None or lease.forbids(job, time.monotonic())
+
+    def begins_by(self, job: LeasedJob) -> float:
+        """Return until when the function of a job under a rate must begin (monotonic).
+
+        There is no such time the second time: the job's preparation may always take longer.
+        """
+        if not job.flags & RATED or (lease := self.of.get(job.token)) is None:
+            return math.inf
+        if job.seq in self._rated:
+            self._rated.discard(job.seq)
+            return math.inf
+        if len(self._rated) >= MANY:
+            self._rated.clear()
+        self._rated.add(job.seq)
+        return lease.claimed + START
 
     def renewed(self, job: LeasedJob, since: float, seconds: float) -> None:
         """Note that the leases of the claim of a job, of those that are held still, were renewed."""

@@ -15,6 +15,7 @@ from django.db.backends.signals import connection_created
 from ..engine import Failure
 from ..engine.jobs.results import STALLED
 from .control import JobControl, JobTimeout
+from .leases import RATED
 from .run import COMPLETED, RETRY, UNSTARTED, Entry, RunAlarm, Slot, ThreadAlarm, ends, failed
 from .state import WorkerState
 
@@ -136,6 +137,8 @@ class ThreadPool:
                 append((UNSTARTED, job, None, None, 0))
                 acknowledger.wake()
                 continue
+            if job.flags & RATED:
+                control.begins_by = state.leases.begins_by(job)
             started(number, job)
             try:
                 if soft is None and hard is None:

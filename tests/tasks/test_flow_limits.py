@@ -5,6 +5,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
@@ -19,12 +20,13 @@ from django_leasequeue import engine
 from django_leasequeue.engine import LimitValues
 from django_leasequeue.engine.clock import Clock
 from django_leasequeue.exceptions import InvalidOption
-from django_leasequeue.models import FlowTurn, LimitKey, Member, StoredJob
+from django_leasequeue.models import FlowTurn, JobResult, LimitKey, Member, StoredJob
 from django_leasequeue.models import Limit as LimitRow
 from django_leasequeue.tasks import Limit, task
 from django_leasequeue.tasks.api import InvalidTask, TaskResultStatus
 from django_leasequeue.tasks.handler import TaskHandler
 from django_leasequeue.testing import Harness, LeaseQueueTestMixin
+from django_leasequeue.worker.leases import START
 from tests.support.pages import run_page
 from tests.support.waiting import eventually
 from tests.tasks import flow_samples, samples
@@ -184,6 +186,20 @@ class TestWorkers:
             mine = [run.value for run in oracle.runs() if run.key == customer]
             assert mine == sorted(mine)
         assert Counter(run.key for run in oracle.runs())["free"] == 20
+
+    def test_what_is_prepared_too_long_for_its_rate_begins_the_next_time(
+        self, test_dsn: str, oracle: flow_samples.Oracle
+    ) -> None:
+        class Slow(TaskHandler):
+            def _arguments(self, *args: Any) -> Any:
+                time.sleep(2 * START)
+                return super()._arguments(*args)
+
+        flow_samples.seen.using(limit=Limit("k", rate=100, per=1)).enqueue_many(("k", n, 0.0) for n in range(2))
+        with working(Slow(), queues=["default"], concurrency=2) as threaded:
+            eventually(lambda: len(oracle.runs()) == 2, "each was late once, and began then")
+            assert threaded.state.figures.returned >= 2
+        assert set(JobResult.objects.values_list("deliveries", flat=True)) == {1}
 
     @pytest.mark.slow
     def test_workers_hear_of_a_limit_that_changes(self, test_dsn: str, oracle: flow_samples.Oracle) -> None:
