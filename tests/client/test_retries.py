@@ -7,22 +7,8 @@ from typing import Any
 
 import pytest
 
-from django_leasequeue.client import (
-    NEVER,
-    ApiError,
-    BadAnswer,
-    ConnectionFailed,
-    Forbidden,
-    InvalidRequest,
-    NotAQueue,
-    Retry,
-    ServerUnavailable,
-    Throttled,
-    TopicConflict,
-    TopicFull,
-    TopicNotFound,
-    Unauthorized,
-)
+from django_leasequeue import client
+from django_leasequeue.client import NEVER, ApiError, ConnectionFailed, InvalidRequest, Retry, ServerUnavailable
 from django_leasequeue.client.calls import Calls
 from django_leasequeue.client.plans import Answer, Call, Pause, Request, call, seconds_of
 
@@ -98,7 +84,7 @@ def test_retry_after_as_a_date() -> None:
 
 def test_a_wait_that_is_too_long_is_not_made() -> None:
     network = Network(refused(429, "throttled", retry_after="120"))
-    with pytest.raises(Throttled) as caught:
+    with pytest.raises(client.Throttled) as caught:
         network.get_topic("t")
     assert caught.value.retry_after == 120
     assert network.pauses == []
@@ -119,10 +105,11 @@ def test_tries_are_bounded() -> None:
 @pytest.mark.parametrize(
     ("status", "code", "kind"),
     [
-        (400, "batch_too_large", InvalidRequest), (401, "unauthorized", Unauthorized), (403, "forbidden", Forbidden),
-        (404, "topic_not_found", TopicNotFound), (404, "not_found", ApiError), (409, "not_a_queue", NotAQueue),
-        (409, "topic_not_empty", TopicConflict), (413, "payload_too_large", InvalidRequest),
-        (422, "topic_full", TopicFull), (500, "internal", ServerUnavailable),
+        (400, "batch_too_large", InvalidRequest), (401, "unauthorized", client.Unauthorized),
+        (403, "forbidden", client.Forbidden), (404, "topic_not_found", client.TopicNotFound),
+        (404, "not_found", ApiError), (409, "not_a_queue", client.NotAQueue),
+        (409, "topic_not_empty", client.TopicConflict), (413, "payload_too_large", InvalidRequest),
+        (422, "topic_full", client.TopicFull), (500, "internal", ServerUnavailable),
     ],
 )  # fmt: skip
 def test_what_does_not_pass_is_an_error_at_once(status: int, code: str, kind: type[ApiError]) -> None:
@@ -136,7 +123,7 @@ def test_what_does_not_pass_is_an_error_at_once(status: int, code: str, kind: ty
 
 @pytest.mark.parametrize("answer", [Answer(200, {}, b"<html>"), Answer(404, {}, b"<html>"), Answer(301, {}, b"")])
 def test_something_else_at_the_address(answer: Answer) -> None:
-    with pytest.raises(BadAnswer, match="where it is mounted"):
+    with pytest.raises(client.BadAnswer, match="where it is mounted"):
         Network(answer).get_topic("t")
 
 

@@ -9,24 +9,14 @@ from typing import Any
 import psycopg
 from django.db import connection as django_connection
 
-from django_leasequeue import engine
+from django_leasequeue import engine, models
 from django_leasequeue.engine import ConnectionExecutor, DjangoExecutor, Enqueued, JobRow, LeasedJob, NewJob
 from django_leasequeue.engine.jobs.read import get_jobs
 from django_leasequeue.engine.jobs.results import INLINE_BYTES, Status, complete_steps, status
 from django_leasequeue.engine.leases.floor import Proposals
 from django_leasequeue.engine.operation import Steps, operation
 from django_leasequeue.engine.pool import connect
-from django_leasequeue.models import (
-    EventKind,
-    JobEvent,
-    JobResult,
-    JobState,
-    LiveJob,
-    Queue,
-    QueueFloor,
-    Ready,
-    StoredJob,
-)
+from django_leasequeue.models import EventKind, JobEvent, JobResult, JobState, LiveJob, Queue, QueueFloor, Ready
 from tests.support.rows import rows
 from tests.support.waiting import eventually
 
@@ -90,7 +80,7 @@ def state(seq: int) -> str | None:
 
 def result_of(key: str, queue: str = "work") -> JobResult:
     """How the finished job that has this key ended."""
-    return JobResult.objects.get(pk=StoredJob.objects.get(key=key, queue__name=queue).pk)
+    return JobResult.objects.get(pk=models.StoredJob.objects.get(key=key, queue__name=queue).pk)
 
 
 def errors_of(seq: int) -> Any:

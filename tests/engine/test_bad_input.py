@@ -8,18 +8,10 @@ import pytest
 from django.test import override_settings
 
 import django_leasequeue
-from django_leasequeue import engine
+from django_leasequeue import engine, exceptions
 from django_leasequeue.engine import Ending, Failure, NewJob, Release, parse_lease_id
 from django_leasequeue.engine.leases.floor import Proposals
-from django_leasequeue.exceptions import (
-    BatchTooLarge,
-    InvalidOption,
-    LeaseQueueError,
-    NotAQueue,
-    PayloadTooLarge,
-    QueueConflict,
-    QueueNotFound,
-)
+from django_leasequeue.exceptions import BatchTooLarge, InvalidOption, NotAQueue, PayloadTooLarge, QueueNotFound
 from django_leasequeue.models import Attempt, Claim, Delayed, JobResult, LeaseEvent, LiveJob, Queue, Ready, StoredJob
 
 from .helpers import NODE, claim, enqueue, errors_of, make, one, put, state
@@ -277,7 +269,7 @@ class TestSettle:
         (QueueNotFound, "nowhere", lambda job: engine.redrive("work", [1], to="nowhere")),
         (QueueNotFound, "nowhere", lambda job: engine.configure("nowhere")),
         (QueueNotFound, "nowhere", lambda job: engine.pause("nowhere")),
-        (QueueConflict, "type", lambda job: engine.configure("work", type="log")),
+        (exceptions.QueueConflict, "type", lambda job: engine.configure("work", type="log")),
     ],
 )
 def test_refused_by_another_error(refused: Refused, leased, error, says: str, operation) -> None:
@@ -340,8 +332,8 @@ def test_tokens() -> None:
 
 
 def test_every_error_is_ours() -> None:
-    for error in (BatchTooLarge, PayloadTooLarge, QueueConflict, QueueNotFound, NotAQueue, InvalidOption):
-        assert issubclass(error, LeaseQueueError)
+    for error in (BatchTooLarge, PayloadTooLarge, exceptions.QueueConflict, QueueNotFound, NotAQueue, InvalidOption):
+        assert issubclass(error, exceptions.LeaseQueueError)
     assert issubclass(InvalidOption, ValueError)
 
 

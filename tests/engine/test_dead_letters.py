@@ -5,43 +5,17 @@ from typing import Any
 
 import pytest
 
-from django_leasequeue import engine
+from django_leasequeue import engine, models
 from django_leasequeue.engine import Ending, Failure, NewJob, Release, codec
 from django_leasequeue.engine.dead.deadletter import retire_steps
 from django_leasequeue.engine.dead.triage import dead_rows
 from django_leasequeue.engine.leases import cohort
 from django_leasequeue.exceptions import QueueFull
-from django_leasequeue.models import (
-    Attempt,
-    Claim,
-    DeadLetter,
-    Delayed,
-    EventKind,
-    JobEvent,
-    JobFlag,
-    JobState,
-    LeaseEvent,
-    LiveJob,
-    Queue,
-)
+from django_leasequeue.models import Attempt, Claim, DeadLetter, Delayed, EventKind, JobFlag, JobState, LiveJob, Queue
 from tests.support.rows import rows
 
-from .helpers import (
-    NODE,
-    OTHER,
-    claim,
-    counts,
-    delivered,
-    enqueue,
-    kinds,
-    last_event,
-    make,
-    one,
-    outcomes,
-    put,
-    seqs,
-    state,
-)
+from . import helpers
+from .helpers import NODE, OTHER, claim, counts, delivered, enqueue, kinds, last_event, make, one, put, seqs, state
 
 pytestmark = pytest.mark.django_db
 
@@ -271,13 +245,13 @@ class TestAtTheReleaseToAnotherTopic:
         job = one()
         settled = engine.run(engine.release([Release(number, job.token, 500, BROKEN)], NODE))
         assert settled.released[number] == ("dead", None, 2)
-        assert outcomes(settled) == ["ok"]
+        assert helpers.outcomes(settled) == ["ok"]
         (letter,) = letters()
         assert (letter.error_type, letter.error, letter.fingerprint) == ("app.Broken", "it broke", "broken-7")
         assert failures(letter) == ["app.First", "app.Broken"]
         assert kinds(number)[-3:] == ["claimed", "released", "dead_lettered"]
         assert last_event(number).detail["error_type"] == "app.Broken"
-        released = JobEvent.objects.filter(seq=number).order_by("-id")[1]
+        released = models.JobEvent.objects.filter(seq=number).order_by("-id")[1]
         assert (released.node, released.claim, released.deliveries) == (NODE, job.token, 2)
         assert counts()["dead_lettered"] == 1
 
@@ -384,7 +358,7 @@ def test_events_of_a_burial_are_one_row_a_name_and_cause(db: None) -> None:
         put(20, name=name)
     delivered(1)
     assert claim() == []
-    rows = LeaseEvent.objects.filter(kind=EventKind.DEAD_LETTERED).order_by("name")
+    rows = models.LeaseEvent.objects.filter(kind=EventKind.DEAD_LETTERED).order_by("name")
     assert [(row.name, len(row.seqs), row.deliveries) for row in rows] == [
         ("app.one", 20, [1] * 20),
         ("app.two", 20, [1] * 20),

@@ -13,20 +13,8 @@ from django_leasequeue import engine
 from django_leasequeue.engine import Ending, Failure, NewJob
 from django_leasequeue.models import LiveJob
 
-from .helpers import (
-    NODE,
-    claim,
-    enqueue,
-    kept_waiting,
-    kinds,
-    make,
-    one,
-    open_transaction,
-    own_connection,
-    put,
-    result_of,
-    state,
-)
+from . import helpers
+from .helpers import NODE, claim, enqueue, kept_waiting, kinds, make, one, open_transaction, own_connection, result_of
 
 pytestmark = pytest.mark.django_db
 
@@ -77,7 +65,7 @@ class TestWhileTheJobLives:
         clock.advance(seconds=1)
         second, status, _ = ask()
         assert (status, second != first) == ("queued", True)
-        assert state(first) is None
+        assert helpers.state(first) is None
         assert kinds(first)[-1] == "cancelled"
 
     def test_several_dead_jobs_past_their_time_in_one_call(self, clock) -> None:
@@ -233,7 +221,7 @@ class TestRaces:
     def test_an_old_result_is_no_answer_when_the_queue_frees_finished_keys(self) -> None:
         """What an earlier job of that key left behind must not swallow a new one."""
         engine.run(engine.configure("work", dedup_until="terminal", result_ttl_ms=600_000))
-        old = put(1, key="k")[0]
+        old = helpers.put(1, key="k")[0]
         end(one())
         with own_connection() as other:
             twin, got = self.lose_the_race(lambda: other.run(engine.cancel("work", keys=["k"])))

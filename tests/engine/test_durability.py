@@ -70,14 +70,10 @@ def where(request: pytest.FixtureRequest, transactional_db: None) -> Iterator[Ca
 @pytest.mark.parametrize(
     ("durability", "leases_durable", "writes", "leases"),
     [
-        ("fsync", False, "on", "off"),
-        ("fsync", True, "on", "on"),
-        ("disk", False, "off", "off"),
-        ("disk", True, "off", "on"),
-        ("memory", False, "off", "off"),
-        ("ephemeral", False, "off", "off"),
+        ("fsync", False, "on", "off"), ("fsync", True, "on", "on"), ("disk", False, "off", "off"),
+        ("disk", True, "off", "on"), ("memory", False, "off", "off"), ("ephemeral", False, "off", "off"),
     ],
-)
+)  # fmt: skip
 def test_each_call_obeys_the_queue(
     where, commits: Commits, durability: str, leases_durable: bool, writes: str, leases: str
 ) -> None:

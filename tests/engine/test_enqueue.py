@@ -88,13 +88,10 @@ def test_a_priority_is_clamped_and_becomes_a_rank(db: None, options: dict, ranks
 def test_run_at_wins_over_a_delay_and_the_past_is_now(queue: int, clock, size: int) -> None:
     tomorrow = clock.now + timedelta(days=1)
     kinds_of = [
-        NewJob(run_at=tomorrow, delay_ms=5),
-        NewJob(run_at=clock.now - timedelta(days=1), delay_ms=5_000),
-        NewJob(run_at=clock.now),
-        NewJob(delay_ms=0),
-        NewJob(delay_ms=1),
+        NewJob(run_at=tomorrow, delay_ms=5), NewJob(run_at=clock.now - timedelta(days=1), delay_ms=5_000),
+        NewJob(run_at=clock.now), NewJob(delay_ms=0), NewJob(delay_ms=1),
         NewJob(run_at=datetime(1, 1, 1, tzinfo=UTC)),
-    ]
+    ]  # fmt: skip
     answers = enqueue(*kinds_of * size)
     assert [answer.state for answer in answers[:6]] == ["delayed", "ready", "ready", "ready", "delayed", "ready"]
     assert LiveJob.objects.get(pk=answers[0].seq).available_at == tomorrow

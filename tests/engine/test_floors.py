@@ -12,20 +12,8 @@ from django_leasequeue.reaper.duty import Turn
 from django_leasequeue.reaper.upkeep import mend_floors
 from tests.support.rows import rows
 
-from .helpers import (
-    NODE,
-    OTHER,
-    claim,
-    enqueue,
-    floors,
-    make,
-    one,
-    open_transaction,
-    own_connection,
-    put,
-    raise_floors,
-    seqs,
-)
+from . import helpers
+from .helpers import NODE, OTHER, claim, floors, make, one, open_transaction, own_connection, put, raise_floors, seqs
 
 READY, DELAYED, CLAIM = (int(FloorKind.READY), 0), (int(FloorKind.DELAYED), 0), (int(FloorKind.CLAIM), 0)
 
@@ -187,7 +175,7 @@ class TestReady:
         drain(5)
         raise_floors(other)
         assert (self.floor, floors(other)[READY] > 0) == (0, True), "of the queue that was asked for alone"
-        low, high = enqueue(NewJob(priority=0), NewJob(priority=9))
+        low, high = helpers.enqueue(NewJob(priority=0), NewJob(priority=9))
         assert one().seq == high.seq
         raise_floors()
         assert floors(self.queue)[0, -9] > high.seq
@@ -214,10 +202,10 @@ class TestTimes:
         self.queue = make("work")
 
     def test_of_delayed_jobs_never_pass_now(self, clock) -> None:
-        enqueue(NewJob(delay_ms=3_600_000))
+        helpers.enqueue(NewJob(delay_ms=3_600_000))
         pass_time(clock)
         assert 0 < floors(self.queue)[DELAYED] <= micros(clock.now)
-        soon = enqueue(NewJob(delay_ms=1))[0].seq
+        soon = helpers.enqueue(NewJob(delay_ms=1))[0].seq
         clock.advance(seconds=1)
         assert seqs(claim(9)) == [soon]
 

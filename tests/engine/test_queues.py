@@ -7,27 +7,12 @@ from typing import Any
 
 import pytest
 
-from django_leasequeue import engine
+from django_leasequeue import engine, models
 from django_leasequeue.engine import NewJob
 from django_leasequeue.engine.queues import queues
 from django_leasequeue.engine.queues.presets import DEFAULTS, PRESETS
 from django_leasequeue.exceptions import InvalidOption, QueueNotFound
-from django_leasequeue.models import (
-    Attempt,
-    Claim,
-    DeadLetter,
-    Delayed,
-    JobResult,
-    LiveJob,
-    Queue,
-    QueueFloor,
-    QueueRank,
-    QueueStat,
-    Ready,
-    Record,
-    StoredJob,
-    TopicState,
-)
+from django_leasequeue.models import Attempt, Claim, JobResult, LiveJob, QueueFloor, QueueRank, QueueStat, StoredJob
 from tests.support.rows import rows
 
 from .helpers import NODE, claim, enqueue, make, one, open_transaction, own_connection, put, seqs
@@ -149,8 +134,8 @@ def test_any_name_that_is_allowed_in_any_project(name: str, project: str) -> Non
 
 
 PLACES = (
-    QueueStat, Ready, Delayed, Claim, DeadLetter, Record, JobResult, Attempt, StoredJob, QueueFloor, QueueRank,
-    TopicState,
+    QueueStat, models.Ready, models.Delayed, Claim, models.DeadLetter, models.Record, JobResult, Attempt, StoredJob,
+    QueueFloor, QueueRank, models.TopicState,
 )  # fmt: skip
 
 
@@ -163,7 +148,7 @@ def fill(name: str) -> None:
     put(2, queue=name, delay_ms=60_000)
     put(3, queue=name, priority=2)
     one(name, lease_ms=60_000)
-    queue = Queue.objects.get(name=name)
+    queue = models.Queue.objects.get(name=name)
     rows(QueueStat).create(queue=queue, sampled_at=queue.created_at, ready=1, delayed=1, leased=1, dead=1)
 
 

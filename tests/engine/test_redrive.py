@@ -6,40 +6,16 @@ from typing import Any
 
 import pytest
 
-from django_leasequeue import engine
+from django_leasequeue import engine, models
 from django_leasequeue.engine import Failure, NewJob, Redriven, Release
 from django_leasequeue.engine.dead.action import act, edit_and_retry
 from django_leasequeue.enums import JobFlag
 from django_leasequeue.exceptions import QueueNotFound
-from django_leasequeue.models import (
-    Attempt,
-    DeadLetter,
-    FloorKind,
-    JobEvent,
-    JobState,
-    LiveJob,
-    Queue,
-    QueueFloor,
-    Ready,
-    StoredJob,
-)
+from django_leasequeue.models import Attempt, DeadLetter, FloorKind, JobEvent, JobState, LiveJob, Queue, QueueFloor
 from tests.support.rows import rows
 
-from .helpers import (
-    NODE,
-    claim,
-    counts,
-    enqueue,
-    kept_waiting,
-    kinds,
-    last_event,
-    make,
-    one,
-    open_transaction,
-    put,
-    seqs,
-    state,
-)
+from . import helpers
+from .helpers import NODE, claim, counts, enqueue, kept_waiting, kinds, last_event, make, one, put, seqs, state
 
 pytestmark = pytest.mark.django_db
 
@@ -128,7 +104,7 @@ class TestInPlace:
         assert (job.seq, job.deliveries, job.data, job.key, job.tag) == (answer.new_seq, 1, 1, "k", "t")
         assert (job.meta, job.name, job.body) == ({"m": 1}, "n", b"b")
         assert [error["type"] for error in job.errors] == ["app.Broken"]
-        assert not StoredJob.objects.filter(pk=dead.seq).exists()
+        assert not models.StoredJob.objects.filter(pk=dead.seq).exists()
         assert not DeadLetter.objects.exists()
         assert set(Attempt.objects.values_list("seq", "queue__name")) == {(answer.new_seq, "repair")}
         assert QueueFloor.objects.get(queue__name="work", kind=FloorKind.HEAD).value == dead.seq
@@ -233,7 +209,7 @@ class TestAnEqualKeyAtTheSameTime:
 
     def meet(self, work: Callable[[engine.ConnectionExecutor], Any], *, commits: bool, queue: str = "repair") -> Any:
         """Enqueue the twin, run ``work`` until it waits for it, end the twin's transaction; return what work gave."""
-        with open_transaction() as twin:
+        with helpers.open_transaction() as twin:
             twin.run(engine.enqueue(queue, [NewJob(data="twin", key="k")]))
             with kept_waiting(work) as answer:
                 twin.connection.commit() if commits else twin.connection.rollback()
@@ -307,7 +283,7 @@ def test_claims_count_the_bytes_of_large_dead_letters(dead_letter: str, size: in
     (home,) = {"self": ["work"]}.get(dead_letter, [dead_letter])
 
     def flagged(*numbers: int | None) -> list[bool]:
-        return [bool(row.flags & JobFlag.LARGE) for row in Ready.objects.filter(seq__in=numbers).order_by("seq")]
+        return [bool(row.flags & JobFlag.LARGE) for row in models.Ready.objects.filter(seq__in=numbers).order_by("seq")]
 
     enqueue(*[NewJob("x" * size)] * 2, NewJob(meta={"text": "x" * size}))
     kill()

@@ -10,22 +10,8 @@ from django_leasequeue import engine
 from django_leasequeue.engine import Ending, Failure, NewJob, Release, Settled
 from django_leasequeue.models import Claim, JobResult, LiveJob, StoredJob
 
-from .helpers import (
-    NODE,
-    OTHER,
-    claim,
-    counts,
-    enqueue,
-    errors_of,
-    kinds,
-    last_event,
-    make,
-    one,
-    outcomes,
-    put,
-    seqs,
-    state,
-)
+from . import helpers
+from .helpers import NODE, OTHER, claim, counts, enqueue, errors_of, kinds, last_event, make, one, outcomes, put, seqs
 
 pytestmark = pytest.mark.usefixtures("queue")
 
@@ -150,7 +136,7 @@ class TestAfterTheDeadline:
         clock.advance(seconds=31)
         engine.run(engine.sweep([queue]))
         assert outcomes(settle([job.seq], tokens=[job.token])) == ["not_held"]
-        assert state(job.seq) == "ready"
+        assert helpers.state(job.seq) == "ready"
 
     def test_a_queue_may_accept_it_while_nobody_else_came(self, clock, settle: Settle) -> None:
         make("lenient", late_ack="accept")
@@ -281,14 +267,10 @@ class TestRelease:
         assert (failed.error_type, failed.error, failed.fingerprint) == ("app.Slow", "try later", "slow")
         assert errors_of(failed.pk) == [
             {
-                "at": clock.now.isoformat(),
-                "node": NODE,
-                "deliveries": 1,
-                "type": "app.Slow",
-                "message": "try later",
-                "traceback": "Trace...",
+                "at": clock.now.isoformat(), "node": NODE, "deliveries": 1, "type": "app.Slow",
+                "message": "try later", "traceback": "Trace...",
             }
-        ]
+        ]  # fmt: skip
         assert (plain.error_type, errors_of(plain.pk)) == (None, None)
         detail = last_event(numbers[0]).detail
         assert (detail["error_type"], detail["fingerprint"]) == ("app.Slow", "slow")

@@ -17,23 +17,8 @@ from django_leasequeue.models import (
     StoredJob,
 )
 
-from .helpers import (
-    NODE,
-    claim,
-    counts,
-    enqueue,
-    kept_waiting,
-    kinds,
-    last_event,
-    make,
-    one,
-    open_transaction,
-    outcomes,
-    own_connection,
-    put,
-    seqs,
-    state,
-)
+from . import helpers
+from .helpers import NODE, claim, counts, enqueue, kept_waiting, kinds, make, one, outcomes, put, seqs, state
 
 pytestmark = pytest.mark.usefixtures("queue")
 
@@ -51,7 +36,7 @@ class TestCancel:
             (StoredJob.objects.latest("seq").pk + 1, "b"),
         ]
         assert [job.key for job in claim(9)] == [None, None, "a"]
-        event = last_event(numbers[1])
+        event = helpers.last_event(numbers[1])
         assert (event.node, event.claim, event.occurred_at) == (None, None, clock.now)
         assert kinds(numbers[1]) == ["enqueued", "cancelled"]
 
@@ -84,7 +69,7 @@ def test_cancel_and_claim_at_once_never_both() -> None:
     """Two real connections, many rounds: each job is either cancelled or claimed."""
     make("work")
     rounds = 60
-    with own_connection() as claimer, own_connection() as canceller, ThreadPoolExecutor(2) as threads:
+    with helpers.own_connection() as claimer, helpers.own_connection() as canceller, ThreadPoolExecutor(2) as threads:
         start = Barrier(2)
         numbers = put(rounds * 3)
 
@@ -126,7 +111,7 @@ def test_cancel_takes_a_job_that_somebody_marks_meanwhile(came_back: bool) -> No
     numbers = put(3)
     if came_back:
         engine.run(engine.nack([one().seq], NODE))
-    with open_transaction() as other:
+    with helpers.open_transaction() as other:
         assert other.run(results.join(numbers[0], "somebody"))
         with kept_waiting(lambda own: own.run(engine.cancel("work", seqs=numbers))) as cancelling:
             other.connection.commit()
@@ -143,7 +128,7 @@ def test_cancel_of_a_running_job_takes_one_that_a_claim_or_a_release_moves_meanw
     if leased:
         one()
     move = engine.nack([number], NODE) if leased else engine.claim(["work"], NODE, 1)
-    with open_transaction() as other:
+    with helpers.open_transaction() as other:
         other.run(move)
         with kept_waiting(lambda own: own.run(engine.cancel("work", seqs=[number], running=True))) as cancelling:
             other.connection.commit()
@@ -196,7 +181,7 @@ class TestPurge:
         assert engine.run(engine.purge("work", tag="build-1")) == 0
         assert counts()["ready"] == 4
         assert (state(first), kinds(first)) == (None, ["enqueued", "cancelled"])
-        assert last_event(first).detail == {"reason": "purged"}
+        assert helpers.last_event(first).detail == {"reason": "purged"}
 
     @pytest.mark.parametrize("prefix", ["%", "_", "a%", "\\"])
     def test_a_prefix_is_no_pattern(self, prefix: str) -> None:

@@ -8,26 +8,12 @@ import pgtrigger
 import pytest
 from django.core.management import CommandError, call_command
 
-from django_leasequeue import engine
+from django_leasequeue import engine, models
 from django_leasequeue.engine import Ending, Failure, Release
 from django_leasequeue.engine.operation import Rows
 from django_leasequeue.engine.pool import connect
 from django_leasequeue.engine.verify import MEANINGS, Verification, snapshot, verify
-from django_leasequeue.models import (
-    Attempt,
-    Claim,
-    DeadLetter,
-    Delayed,
-    JobEvent,
-    LeaseEvent,
-    LiveJob,
-    Queue,
-    QueueFloor,
-    QueueRank,
-    Ready,
-    Record,
-    StoredJob,
-)
+from django_leasequeue.models import Claim, DeadLetter, Delayed, LiveJob, Queue, QueueFloor, Ready, Record, StoredJob
 from tests.support.rows import rows
 
 from .helpers import NODE, OTHER, claim, make, one, open_transaction, put
@@ -108,7 +94,7 @@ def test_a_lease_without_any_event() -> None:
     (seq,) = put(1, queue="quiet")
     one("quiet")
     with pgtrigger.ignore("leasequeue.LeaseEvent:append_only"):
-        rows(LeaseEvent).filter(seqs__contains=[seq]).delete()
+        rows(models.LeaseEvent).filter(seqs__contains=[seq]).delete()
         put(1)
     assert found() == [("lease_without_event", seq)]
 
@@ -159,13 +145,9 @@ def test_claims_that_cannot_be() -> None:
     rows(Claim).filter(token=jobs[4].token).update(name="app.other")
     outcome = check()
     assert {(item.difference, item.seq) for item in outcome.differences} == {
-        ("lease_without_job", seqs[0]),
-        ("no_place", seqs[0]),
-        ("empty_claim", 0),
-        ("other_length", seqs[1]),
-        ("twice_in_claim", seqs[2]),
-        ("other_name", seqs[4]),
-    }
+        ("lease_without_job", seqs[0]), ("no_place", seqs[0]), ("empty_claim", 0), ("other_length", seqs[1]),
+        ("twice_in_claim", seqs[2]), ("other_name", seqs[4]),
+    }  # fmt: skip
     told = next(item for item in outcome.differences if item.difference == "other_length")
     assert (told.expected["claim"], told.found) == (jobs[1].token, {"jobs": 1, "deliveries": 2})
 
@@ -190,7 +172,7 @@ def test_floors_that_hide_jobs() -> None:
     assert outcome.differences[0].found == {"jobs": 1, "lowest": ready[0]}
     assert leased.seq == urgent
     rows(QueueFloor).delete()
-    rows(QueueRank).filter(rank=-5).delete()
+    rows(models.QueueRank).filter(rank=-5).delete()
     assert found() == [("no_rank", again)]
 
 
@@ -248,7 +230,7 @@ def test_what_a_place_repeats_of_its_job() -> None:
     rows(Ready).filter(seq=plain[4]).update(rank=1)
     rows(Ready).filter(seq__in=[answered, failed]).update(flags=0)
     rows(Delayed).filter(seq=delayed).update(tag="b")
-    rows(QueueRank).create(queue=Queue.objects.get(), rank=1)
+    rows(models.QueueRank).create(queue=Queue.objects.get(), rank=1)
     told = {item.seq: item for item in check().differences}
     assert {item.difference for item in told.values()} == {"other_copy"}
     assert set(told) == {plain[0], plain[1], plain[3], plain[4], answered, failed, delayed}, "a suspect is none"
@@ -266,7 +248,7 @@ def test_letters_without_a_row_and_rows_without_a_letter() -> None:
     assert found() == []
     rows(DeadLetter).filter(seq=first.seq).delete()
     rows(Ready).filter(seq=second.seq).delete()
-    rows(Attempt).filter(seq=second.seq).delete()
+    rows(models.Attempt).filter(seq=second.seq).delete()
     unstore(second.seq)
     assert found() == [("other_copy", first.seq), ("place_without_job", second.seq)]
 
@@ -280,7 +262,7 @@ def test_the_order_of_events_is_that_of_the_row_lock_not_of_the_transaction_numb
         engine.run(engine.nack([seq], NODE))
         (job,) = [job for job in early.run(engine.claim("work", OTHER, 2)) if job.seq == seq]
         early.connection.commit()
-    events = list(JobEvent.objects.filter(seq=seq).order_by("id").values_list("kind", "txid"))
+    events = list(models.JobEvent.objects.filter(seq=seq).order_by("id").values_list("kind", "txid"))
     assert events[-1][1] < events[-2][1]
     assert job.deliveries == 2
     assert found() == []

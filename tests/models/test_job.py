@@ -170,17 +170,13 @@ def test_relations_both_ways(life: dict[str, int], clock: Any) -> None:
 @pytest.mark.parametrize(
     "write",
     [
-        lambda: Job.objects.create(data=1),
-        lambda: Job().save(),
-        lambda: Job.objects.bulk_create([Job()]),
-        lambda: Job.objects.get_or_create(pk=1),
-        lambda: Job.objects.get(key="mine").save(),
-        lambda: Job.objects.ready().update(tag="x"),
-        lambda: Job.objects.get(key="mine").delete(),
+        lambda: Job.objects.create(data=1), lambda: Job().save(), lambda: Job.objects.bulk_create([Job()]),
+        lambda: Job.objects.get_or_create(pk=1), lambda: Job.objects.get(key="mine").save(),
+        lambda: Job.objects.ready().update(tag="x"), lambda: Job.objects.get(key="mine").delete(),
         lambda: Job.objects.ready().delete(),
         lambda: next(serializers.deserialize("json", serializers.serialize("json", Job.objects.finished()))).save(),
     ],
-)
+)  # fmt: skip
 def test_nothing_is_written_past_the_engine(life: dict[str, int], write: Any) -> None:
     with (
         pytest.raises(WrittenByEngine, match=r"Job is read only .* Use .*(enqueue|release|cancel)"),

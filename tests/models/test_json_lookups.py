@@ -16,14 +16,9 @@ from tests.engine.helpers import NODE, claim, make, put
 pytestmark = pytest.mark.django_db
 
 DATA = (
-    {"n": 1, "o": {"p": [1, 2]}, "s": "x"},
-    {"n": 2.0, "s": "y"},
-    {"big": 10**30},
-    [1, 2, {"a": 1}],
-    "text",
-    None,
+    {"n": 1, "o": {"p": [1, 2]}, "s": "x"}, {"n": 2.0, "s": "y"}, {"big": 10**30}, [1, 2, {"a": 1}], "text", None,
     {"n": None, "z": 1e300},
-)
+)  # fmt: skip
 
 
 @pytest.fixture

@@ -48,18 +48,13 @@ def test_names_are_taken_once_a_project() -> None:
 @pytest.mark.parametrize(
     "values",
     [
-        {"name": ".x"},
-        {"name": ""},
-        {"name": "x", "project": "a\0"},
-        {"name": "x", "lease_ms": "soon"},
-        {"name": "x", "backoff": "quickly"},
-        {"name": "x", "dead_letter": "x"},
-        {"name": "x", "priority_min": 5, "priority_max": 4},
-        {"name": "x", "concurrency": 2, "claim_jitter_ms": 5},
+        {"name": ".x"}, {"name": ""}, {"name": "x", "project": "a\0"}, {"name": "x", "lease_ms": "soon"},
+        {"name": "x", "backoff": "quickly"}, {"name": "x", "dead_letter": "x"},
+        {"name": "x", "priority_min": 5, "priority_max": 4}, {"name": "x", "concurrency": 2, "claim_jitter_ms": 5},
         {"name": "x", "cap_records": -1},
     ],
     ids=repr,
-)
+)  # fmt: skip
 def test_the_engine_checks_names_and_options(values: dict[str, Any]) -> None:
     with pytest.raises(InvalidOption), transaction.atomic():
         Queue.objects.create(**values)
@@ -169,18 +164,14 @@ def of_the_engine() -> list[Any]:
 @pytest.mark.parametrize(
     "write",
     [
-        lambda model: model.objects.create(),
-        lambda model: model().save(),
-        lambda model: model().delete(),
-        lambda model: model.objects.bulk_create([model()]),
-        lambda model: model.objects.update(),
-        lambda model: model.objects.all().delete(),
-        lambda model: model._base_manager.update(),
+        lambda model: model.objects.create(), lambda model: model().save(), lambda model: model().delete(),
+        lambda model: model.objects.bulk_create([model()]), lambda model: model.objects.update(),
+        lambda model: model.objects.all().delete(), lambda model: model._base_manager.update(),
         lambda model: model._base_manager.all().delete(),
         lambda model: next(iter(serializers.deserialize("python", [fixture(model)]))).save(),
     ],
     ids=["create", "save", "delete", "bulk_create", "update", "delete_many", "base_update", "base_delete", "loaddata"],
-)
+)  # fmt: skip
 def test_what_the_engine_writes_is_read_only(model: Any, write: Callable[[Any], object]) -> None:
     with pytest.raises(WrittenByEngine, match=model.__name__):
         write(model)

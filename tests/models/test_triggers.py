@@ -20,17 +20,10 @@ pytestmark = pytest.mark.django_db
 
 #: Another value for each column that enqueue writes once.
 OTHERS = {
-    "seq": 99_000_000,
-    "queue_id": 99_000_000,
-    "rank": -9,
-    "name": "app.other",
-    "tag": "other",
-    "data": {"n": "other"},
-    "meta": {"m": 1},
-    "body": b"other",
-    "origin": "elsewhere",
+    "seq": 99_000_000, "queue_id": 99_000_000, "rank": -9, "name": "app.other", "tag": "other",
+    "data": {"n": "other"}, "meta": {"m": 1}, "body": b"other", "origin": "elsewhere",
     "created_at": timezone.now() + timedelta(days=1),
-}
+}  # fmt: skip
 
 
 class TestTheLog:

@@ -11,15 +11,8 @@ import psycopg
 import pytest
 from django.db import connection, transaction
 
-from django_leasequeue import BufferedQueue, Heartbeat, Queue, engine
-from django_leasequeue.exceptions import (
-    InvalidOption,
-    JobNotFound,
-    LeaseLost,
-    PayloadTooLarge,
-    QueueClosed,
-    StorageError,
-)
+from django_leasequeue import BufferedQueue, Heartbeat, Queue, engine, exceptions
+from django_leasequeue.exceptions import InvalidOption, JobNotFound, LeaseLost, QueueClosed, StorageError
 from django_leasequeue.models import StoredJob as JobRow
 from tests.support.threads import ThreadResult
 from tests.support.waiting import aeventually
@@ -181,7 +174,7 @@ class TestJ5GroupCommit:
                 return_exceptions=True,
             )  # fmt: skip
         kinds = [type(answer) for answer in answers]
-        assert kinds[1:5] == [JobNotFound, InvalidOption, PayloadTooLarge, InvalidOption]
+        assert kinds[1:5] == [JobNotFound, InvalidOption, exceptions.PayloadTooLarge, InvalidOption]
         assert kinds[6] is JobNotFound
         assert answers[0].status == "queued"  # type: ignore[union-attr]  # checked by the kinds
         assert answers[5].state == "completed"  # type: ignore[union-attr]

@@ -11,17 +11,9 @@ import psycopg
 import pytest
 from django.db import connections, transaction
 
-from django_leasequeue import Consumer, NewJob, Queue
+from django_leasequeue import Consumer, NewJob, Queue, exceptions
 from django_leasequeue.engine import clock as engine_clock
-from django_leasequeue.exceptions import (
-    InvalidOption,
-    JobCancelled,
-    JobFailed,
-    JobNotFound,
-    MaxRetries,
-    SerializerError,
-    WaitTimeout,
-)
+from django_leasequeue.exceptions import InvalidOption, JobNotFound, MaxRetries, SerializerError, WaitTimeout
 from django_leasequeue.models import JobResult
 from django_leasequeue.notify.replies import get_hub
 from tests.queue.support import jobqueue, states
@@ -153,7 +145,7 @@ class TestP6RequestResponse:
 
     def test_failed_before_raises_at_once(self) -> None:
         queue = jobqueue()
-        for key, kind in (("failed", JobFailed), ("dead", MaxRetries)):
+        for key, kind in (("failed", exceptions.JobFailed), ("dead", MaxRetries)):
             queue.enqueue(1, key=key, max_deliveries=1)
             [job] = queue.claim()
             if key == "failed":
@@ -227,7 +219,7 @@ class TestP6RequestResponse:
     def test_cancelled_or_moved_to_a_dead_letter_topic_while_somebody_waits(self) -> None:
         queue = jobqueue(dead_letter="letters", max_deliveries=1)
         for ends, error in (
-            (lambda: queue.cancel("id"), JobCancelled),
+            (lambda: queue.cancel("id"), exceptions.JobCancelled),
             (lambda: queue.nack(queue.claim()[0], error="boom"), MaxRetries),
         ):
             with ThreadResult(lambda: queue.enqueue_and_wait(1, key="id")) as waiting:

@@ -8,25 +8,11 @@ import psycopg
 import pytest
 from django.db import connection
 
-from django_leasequeue import engine, signals
+from django_leasequeue import engine, models, signals
 from django_leasequeue.engine import Ending, Failure, NewJob, Release
 from django_leasequeue.engine.queues import stats
 from django_leasequeue.engine.topics import topics
-from django_leasequeue.models import (
-    Attempt,
-    Claim,
-    JobEvent,
-    JobResult,
-    LiveJob,
-    Queue,
-    QueueFloor,
-    QueueRank,
-    QueueStat,
-    Ready,
-    StoredJob,
-    TopicState,
-    Worker,
-)
+from django_leasequeue.models import Attempt, JobResult, LiveJob, QueueFloor, QueueRank, QueueStat, StoredJob, Worker
 from django_leasequeue.reaper import Reaper, duty
 from tests.engine.helpers import NODE, claim, enqueue, kinds, make, one, open_transaction, put, seqs, state
 from tests.support.rows import rows
@@ -73,10 +59,10 @@ def test_expired_leases_and_due_jobs_come_back_in_every_queue(reaper, clock) -> 
     clock.advance(seconds=2)
     assert "sweep" in reaper.tick()
     assert LiveJob.objects.filter(state=2).count() == 1
-    assert Claim.objects.count() == 1
+    assert models.Claim.objects.count() == 1
     clock.advance(seconds=1)
     reaper.tick()
-    assert JobEvent.objects.filter(kind=7).count() == 6, "each lease expires once"
+    assert models.JobEvent.objects.filter(kind=7).count() == 6, "each lease expires once"
 
 
 def test_messages_past_their_time_go_whenever_they_come(reaper, clock) -> None:
@@ -90,7 +76,7 @@ def test_messages_past_their_time_go_whenever_they_come(reaper, clock) -> None:
     assert kinds(first)[-1] == "cancelled"
     # One that comes in behind what was looked at (its transaction was slow) is seen at the next full look.
     (slow,) = put(1, ttl_ms=1_000)
-    rows(Ready).filter(seq=slow).update(expires_at=clock.now - timedelta(seconds=2))
+    rows(models.Ready).filter(seq=slow).update(expires_at=clock.now - timedelta(seconds=2))
     clock.advance(seconds=2)
     reaper.tick()
     assert state(slow) == "ready"
@@ -214,7 +200,7 @@ def test_queues_that_are_gone_leave_nothing(reaper, clock) -> None:
     put(2, queue="log")
     reaper.tick()
     # As if each deletion had been interrupted after its first statement.
-    rows(Queue).filter(pk__in=lost).delete()
+    rows(models.Queue).filter(pk__in=lost).delete()
     assert StoredJob.objects.filter(queue_id__in=lost).count() == 14
     assert JobResult.objects.count() == 3
     clock.advance(hours=1)
@@ -222,7 +208,7 @@ def test_queues_that_are_gone_leave_nothing(reaper, clock) -> None:
     clock.advance(hours=1)
     reaper.tick()
     assert list(StoredJob.objects.values_list("queue_id", flat=True)) == [keep]
-    for model in (Claim, JobResult, Attempt, QueueFloor, QueueRank, QueueStat, TopicState):
+    for model in (models.Claim, JobResult, Attempt, QueueFloor, QueueRank, QueueStat, models.TopicState):
         assert not model.objects.exclude(queue_id=keep).exists(), model
 
 

@@ -155,11 +155,8 @@ def become(call: str, *args: Any) -> int:
     note("become", 0, time.monotonic())
     control: Any = current()
     found: Any = {
-        "double": double,
-        "fail": fail_for_good,
-        "become": become,
-        "sleep": sleeper,
-    }.get(call)
+        "double": double, "fail": fail_for_good, "become": become, "sleep": sleeper,
+    }.get(call)  # fmt: skip
     if found is not None:
         control.replace(found.s(*args))
     if call == "chain":

@@ -241,11 +241,8 @@ def test_the_page_about_limits(monkeypatch: pytest.MonkeyPatch, leasequeue: Harn
     leasequeue.handle("calls", lambda job: called.append(job.payload))
     ran = leasequeue.drain()
     assert [call if isinstance(call, bytes) else call["number"] for call in called] == [
-        "555-1",
-        "555-2",
-        "555-3",
-        b"raw",
-    ]
+        "555-1", "555-2", "555-3", b"raw",
+    ]  # fmt: skip
     assert [run.result for run in ran if run.result] == ["7 new address", "7 new card", "8 new address"]
     assert names["sync_customer"].limit.values == LimitValues("customer:{customer_id}", 1)
     from shop.partner import cancel_order, send_order  # type: ignore[import-not-found]

@@ -41,18 +41,10 @@ def test_canvas(monkeypatch: pytest.MonkeyPatch, leasequeue: Harness, clock: Clo
 
 
 VALUES: dict[str, Any] = {
-    "later": 4,
-    "six": 6,
-    "linked": [20, 5],
-    "timed": 8,
-    "mapped": [2 * n for n in range(25)],
-    "chunked": [[2 * n for n in range(start, min(start + 10, 25))] for start in (0, 10, 20)],
-    "skewed": [0, 2, 4],
-    "summed": 90,
-    "replaced": 13,
-    "stamped": 8,
-    "any_graph": {"total": 6},
-}
+    "later": 4, "six": 6, "linked": [20, 5], "timed": 8, "mapped": [2 * n for n in range(25)],
+    "chunked": [[2 * n for n in range(start, min(start + 10, 25))] for start in (0, 10, 20)], "skewed": [0, 2, 4],
+    "summed": 90, "replaced": 13, "stamped": 8, "any_graph": {"total": 6},
+}  # fmt: skip
 
 
 def test_calling_tasks(monkeypatch: pytest.MonkeyPatch, leasequeue: Harness) -> None:

@@ -79,14 +79,11 @@ def oracle(tmp_path: Any) -> Any:
 @pytest.mark.parametrize(
     ("call", "value"),
     [
-        (flow.become.s("double", 4), 8),
-        (flow.abecome.s(4), 8),
-        (flow.become.s("chain", 4), 16),
-        (flow.become.s("group", 1, 2), [2, 4]),
-        (flow.become.s("chord", 1, 2), 6),
+        (flow.become.s("double", 4), 8), (flow.abecome.s(4), 8), (flow.become.s("chain", 4), 16),
+        (flow.become.s("group", 1, 2), [2, 4]), (flow.become.s("chord", 1, 2), 6),
         (flow.become.s("become", "become", "double", 3), 6),
     ],
-)
+)  # fmt: skip
 def test_its_value_is_that_of_what_replaces_it(leasequeue: Harness, call: Any, value: Any, oracle: Any) -> None:
     result = call.enqueue()
     assert result.wait() == value

@@ -45,13 +45,10 @@ def test_retries_without_a_delay_do_not_spin(clock: Clock, backoff: float | list
 @pytest.mark.parametrize(
     ("name", "ends"),
     [
-        ("ValueError", "failing"),
-        ("ConnectionError", "failing"),
-        ("RetryLater", "failing"),
-        ("UnicodeError", "failed"),
-        ("KeyError", "failed"),
+        ("ValueError", "failing"), ("ConnectionError", "failing"), ("RetryLater", "failing"),
+        ("UnicodeError", "failed"), ("KeyError", "failed"),
     ],
-)
+)  # fmt: skip
 def test_exceptions_that_are_tried_again_and_those_that_are_not(name: str, ends: str) -> None:
     samples.fail_with.using(max_attempts=3).enqueue(name)
     assert run_one() == ends
