@@ -41,8 +41,7 @@ def test_a_job_carries_what_was_enqueued(clock) -> None:
     )
     job = one(lease_ms=5_000)
     assert (job.seq, job.queue, job.key, job.name, job.tag) == (made.seq, "work", "k-1", "app.task", "blue")
-    assert job.data == {"a": [1, None, 'ü\\ "quoted" \t\n']}
-    assert job.body == b"\x00\xff raw"
+    assert (job.data, job.body) == ({"a": [1, None, 'ü\\ "quoted" \t\n']}, b"\x00\xff raw")
     assert (job.meta, job.reply_to, job.max_deliveries) == ({"trace": "z9"}, "reply_x", 7)
     assert (job.deliveries, job.errors, job.progress) == (1, [], None)
     assert job.created_at == job.claimed_at == job.first_claimed_at == clock.now
@@ -98,11 +97,9 @@ class TestExpiry:
         again = one(node=OTHER)
         assert (again.seq, again.deliveries) == (job.seq, 2)
         assert again.token != job.token
-        assert again.first_claimed_at == job.claimed_at
-        assert again.claimed_at == clock.now
+        assert (again.first_claimed_at, again.claimed_at) == (job.claimed_at, clock.now)
         assert [error["type"] for error in again.errors] == ["LEASE_EXPIRED"]
-        assert again.errors[0]["node"] == NODE
-        assert kinds(job.seq) == ["enqueued", "claimed", "expired", "claimed"]
+        assert (again.errors[0]["node"], kinds(job.seq)) == (NODE, ["enqueued", "claimed", "expired", "claimed"])
 
     def test_expired_jobs_come_before_never_delivered_ones(self, clock) -> None:
         numbers = put(6)
@@ -146,9 +143,7 @@ class TestSeveralQueues:
     def test_a_queue_named_twice_counts_once(self) -> None:
         numbers = put(4)
         jobs = claim(10, ["work", "work"])
-        assert seqs(jobs) == numbers
-        assert Claim.objects.count() == 1
-        assert sorted(Claim.objects.get().seqs) == numbers
+        assert (seqs(jobs), Claim.objects.count(), sorted(Claim.objects.get().seqs)) == (numbers, 1, numbers)
 
 
 class TestTags:
@@ -217,7 +212,6 @@ def test_one_claimer_does_not_wait_until_all_that_is_due_is_ready(clock, queue: 
         put(500, delay_ms=1_000)
     clock.advance(seconds=1)
     first = claim(3)
-    assert len(first) == 3
-    assert LiveJob.objects.filter(state=JobState.DELAYED).count() == total - 10_000
+    assert (len(first), LiveJob.objects.filter(state=JobState.DELAYED).count()) == (3, total - 10_000)
     assert len(claim(1_000)) == 1_000
     assert not LiveJob.objects.filter(state=JobState.DELAYED).exists()

@@ -111,8 +111,7 @@ def test_producers_and_claimers_of_several_queues_with_retries(tags: list[str] |
                     done.update(settled.ok)
 
     crowd(8, work)
-    assert len(done) == total
-    assert set(done.values()) == {1}
+    assert (len(done), set(done.values())) == (total, {1})
     found = check_everything()
     assert any(len(events) > 3 for events in found.values())
     assert set(QueueFloor.objects.values_list("kind", flat=True)) >= {FloorKind.READY}

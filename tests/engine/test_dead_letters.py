@@ -87,8 +87,7 @@ class TestAtTheClaim:
         }
         assert (letter.state, letter.deliveries, letter.dead_at) == (JobState.RECORD, 0, clock.now)
         assert (letter.source_queue, letter.source_seq) == (Queue.objects.get(name="work").pk, poison.seq)
-        assert counts()["dead_lettered"] == 1
-        assert Queue.objects.get(name="graveyard").type == "log"
+        assert (counts()["dead_lettered"], Queue.objects.get(name="graveyard").type) == (1, "log")
         assert kinds(poison.seq)[-1] == "dead_lettered"
         detail = last_event(poison.seq).detail
         assert (detail["to"], detail["to_seq"], detail["error_type"]) == ("graveyard", letter.pk, "MAX_ATTEMPTS")
@@ -155,8 +154,7 @@ class TestAtTheClaim:
         job = LiveJob.objects.get(pk=poison)
         assert (job.state, job.dead_at, job.expires_at) == (JobState.DEAD, clock.now, clock.now + timedelta(seconds=5))
         assert (job.error_type, job.fingerprint, failures(job)) == ("app.Broken", "broken-7", ["app.Broken"] * 2)
-        assert (counts()["dead"], counts()["dead_lettered"]) == (1, 1)
-        assert kinds(poison)[-1] == "dead_lettered"
+        assert (counts()["dead"], counts()["dead_lettered"], kinds(poison)[-1]) == (1, 1, "dead_lettered")
 
 
 class TestAtTheRelease:
@@ -179,8 +177,7 @@ class TestAtTheRelease:
         dead = LiveJob.objects.get()
         assert (dead.state, dead.node, dead.claim, dead.deadline) == (JobState.DEAD, None, None, None)
         assert (dead.error_type, dead.error, dead.fingerprint) == ("app.Broken", "it broke", "broken-7")
-        assert failures(dead) == ["app.Broken"] * 3
-        assert (dead.available_at, dead.expires_at) == (None, None)
+        assert (failures(dead), dead.available_at, dead.expires_at) == (["app.Broken"] * 3, None, None)
         assert kinds(number)[-2:] == ["released", "dead_lettered"]
         assert last_event(number).detail["fingerprint"] == "broken-7"
         assert (counts()["dead"], counts()["dead_lettered"]) == (1, 1)
@@ -205,8 +202,7 @@ class TestAtTheRelease:
         clock.advance(seconds=9)
         assert engine.run(engine.expire([Queue.objects.get(name="work").pk])) == 1
         assert state(number) is None
-        assert kinds(number)[-1] == "cancelled"
-        assert last_event(number).detail == {"reason": "ttl"}
+        assert (kinds(number)[-1], last_event(number).detail) == ("cancelled", {"reason": "ttl"})
 
     @pytest.mark.parametrize("dealt", [False, True])
     def test_a_claim_removes_the_dead_past_their_time(self, clock, dealt: bool) -> None:
@@ -224,8 +220,7 @@ class TestAtTheRelease:
             [jobs] = engine.run(cohort.deal("work", [cohort.Claimer(NODE, 1)]))
         else:
             jobs = claim(1)
-        assert seqs(jobs) == [good]
-        assert list(DeadLetter.objects.values_list("seq", flat=True)) == [later]
+        assert (seqs(jobs), list(DeadLetter.objects.values_list("seq", flat=True))) == ([good], [later])
 
     def test_a_failure_said_by_the_worker_is_no_dead_letter(self) -> None:
         (number,) = put()
@@ -244,8 +239,7 @@ class TestAtTheReleaseToAnotherTopic:
         wear_out(1, failure=Failure("app.First", "one"))
         job = one()
         settled = engine.run(engine.release([Release(number, job.token, 500, BROKEN)], NODE))
-        assert settled.released[number] == ("dead", None, 2)
-        assert helpers.outcomes(settled) == ["ok"]
+        assert (settled.released[number], helpers.outcomes(settled)) == (("dead", None, 2), ["ok"])
         (letter,) = letters()
         assert (letter.error_type, letter.error, letter.fingerprint) == ("app.Broken", "it broke", "broken-7")
         assert failures(letter) == ["app.First", "app.Broken"]

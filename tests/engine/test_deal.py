@@ -50,8 +50,7 @@ def test_a_deal_is_a_claim_for_each() -> None:
     assert (mine.node, mine.ttl_ms, mine.connection, mine.seqs) == ("w1", 5_000, "channel:7", seqs(first))
     assert (first[0].deadline - first[0].claimed_at).total_seconds() == 5
     assert (second[0].deadline - second[0].claimed_at).total_seconds() == 30
-    assert LiveJob.objects.get(seq=second[0].seq).node == "w2"
-    assert JobEvent.objects.filter(kind=2).count() == 4
+    assert (LiveJob.objects.get(seq=second[0].seq).node, JobEvent.objects.filter(kind=2).count()) == ("w2", 4)
     assert engine.run(engine.ack(seqs(first), "w1", tokens=[first[0].token] * 2)).ok == seqs(first)
 
 

@@ -46,8 +46,7 @@ def test_every_field_arrives_whatever_it_holds(queue: int, clock, size: int) -> 
     )
     enqueue(*[job] * size, origin=awkward)
     for row in LiveJob.objects.all():
-        assert row.data == job.data
-        assert bytes(row.body) == job.body
+        assert (row.data, bytes(row.body)) == (job.data, job.body)
         assert (row.name, row.tag, row.meta, row.origin) == (awkward, awkward, job.meta, awkward)
         assert (row.rank, row.reply_to, row.result_ttl_ms, row.max_deliveries) == (-4, "reply\\channel", 5_000, 3)
         assert row.expires_at == clock.now + timedelta(seconds=60)
@@ -154,8 +153,7 @@ def test_the_first_job_makes_the_queue(db: None, size: int) -> None:
     made = {(queue.project, queue.name): queue for queue in Queue.objects.all()}
     assert (made["", "declared"].lease_ms, made["", "declared"].requeue) == (7_000, "back")
     assert (made["", "unknown"].max_deliveries, made["", "unknown"].dead_letter) == (3, "self")
-    assert made["acme", "declared"].lease_ms == 30_000
-    assert counts("declared")["ready"] == size
+    assert (made["acme", "declared"].lease_ms, counts("declared")["ready"]) == (30_000, size)
 
 
 def test_payloads_that_postgres_and_python_write_differently(queue: int) -> None:

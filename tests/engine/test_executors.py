@@ -60,9 +60,7 @@ EXPECTED = [
 
 
 def check(told: list[Any]) -> None:
-    assert told == EXPECTED
-    assert JobResult.objects.count() == 2
-    assert LiveJob.objects.count() == 19
+    assert (told, JobResult.objects.count(), LiveJob.objects.count()) == (EXPECTED, 2, 19)
     kinds = list(JobEvent.objects.order_by("kind").values_list("kind", flat=True))
     assert {kind: kinds.count(kind) for kind in set(kinds)} == {1: 122, 2: 3, 3: 1, 4: 1, 5: 1, 6: 1, 10: 101}
 

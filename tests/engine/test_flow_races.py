@@ -24,8 +24,7 @@ def test_a_job_that_was_cancelled_before_its_claimer_knew_keeps_no_slot(waiting:
     rows(FlowTurn).delete()
     engine.run(engine.finish([Ending(running.seq, running.token)], NODE))
     (running,) = (job for _ in range(4) for job in claim(10))
-    assert running.seq == last
-    assert differences() == []
+    assert (running.seq, differences()) == (last, [])
     engine.run(engine.finish([Ending(running.seq, running.token)], NODE))
     assert claim(10) == []
     assert not Member.objects.exists()

@@ -186,8 +186,7 @@ def test_a_claim_gives_no_more_than_fits_and_the_rest_comes_next(monkeypatch: py
     monkeypatch.setattr(claims, "MAX_CLAIM_BYTES", 3 * len(BIG))
     enqueue(*[NewJob(BIG) for _ in range(5)])
     sizes = [len(jobs) for jobs in iter(lambda: claim(5), [])]
-    assert sizes == [2, 2, 1]
-    assert counts()["leased"] == 5
+    assert (sizes, counts()["leased"]) == ([2, 2, 1], 5)
 
 
 class TestNothingIsLeftBehind:

@@ -105,8 +105,7 @@ class TestList:
 
     def test_by_name(self) -> None:
         assert self.names() == sorted(["a", "b-1", "b-2", "b_3", "c"])
-        assert self.names(project="acme") == ["a"]
-        assert self.names(project="nobody") == []
+        assert (self.names(project="acme"), self.names(project="nobody")) == (["a"], [])
 
     def test_pages(self) -> None:
         first = self.names(size=2)
@@ -116,10 +115,8 @@ class TestList:
         assert len(third) == 1
 
     def test_prefix_and_type(self) -> None:
-        assert self.names(prefix="b-") == ["b-1", "b-2"]
-        assert self.names(prefix="_") == []
-        assert self.names(type="log") == ["c"]
-        assert self.names(type="queue", prefix="c") == []
+        assert (self.names(prefix="b-"), self.names(prefix="_")) == (["b-1", "b-2"], [])
+        assert (self.names(type="log"), self.names(type="queue", prefix="c")) == (["c"], [])
 
 
 @pytest.mark.parametrize(
@@ -268,8 +265,7 @@ class TestDeletingAnEmptyQueueWhileSomebodyWrites:
                 assert answers == [], "it waits"
                 deleter.connection.commit()
         if create:
-            assert len(answers[0]) == size
-            assert LiveJob.objects.filter(queue__name="work").count() == size
+            assert (len(answers[0]), LiveJob.objects.filter(queue__name="work").count()) == (size, size)
         else:
             assert isinstance(answers[0], QueueNotFound)
             assert not StoredJob.objects.exists()
@@ -281,5 +277,4 @@ class TestDeletingAnEmptyQueueWhileSomebodyWrites:
             write = engine.enqueue("work", [NewJob() for _ in range(size)])
             with meanwhile(lambda executor: executor.run(write)) as answers:
                 deleter.connection.rollback()
-        assert len(answers[0]) == size
-        assert LiveJob.objects.filter(queue__name="work").count() == size
+        assert (len(answers[0]), LiveJob.objects.filter(queue__name="work").count()) == (size, size)

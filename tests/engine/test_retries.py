@@ -36,8 +36,7 @@ class TestNoRetries:
         assert claim() == []
         assert state(once.seq) == "dead"
         assert [error["type"] for error in errors_of(once.seq)] == ["app.Broken"]
-        assert DeadLetter.objects.get().error_type == "app.Broken"
-        assert kinds(once.seq)[-1] == "dead_lettered"
+        assert (DeadLetter.objects.get().error_type, kinds(once.seq)[-1]) == ("app.Broken", "dead_lettered")
         assert engine.run(engine.redrive("work", [once.seq]))[0].state == "ready"
         assert one().seq == once.seq
 

@@ -59,8 +59,7 @@ class TestOutcomes:
         put()
         job = one()
         settled = settle([job.seq, job.seq], tokens=[job.token, job.token])
-        assert outcomes(settled) == ["ok"]
-        assert len(kinds(job.seq)) == 3
+        assert (outcomes(settled), len(kinds(job.seq))) == (["ok"], 3)
 
     def test_a_repeat_is_skipped(self, settle: Settle, request: pytest.FixtureRequest) -> None:
         put()
@@ -176,8 +175,7 @@ class TestNack:
         job = one()
         settled = engine.run(engine.nack([job.seq], NODE, delay_ms=asked))
         due = clock.now + timedelta(milliseconds=given)
-        assert settled.released[job.seq] == ("delayed", due, 1)
-        assert (counts()["ready"], counts()["leased"]) == (1, 0)
+        assert (settled.released[job.seq], counts()["ready"], counts()["leased"]) == (("delayed", due, 1), 1, 0)
         assert last_event(job.seq).detail["available_at"].startswith(due.isoformat()[:19])
         clock.now = due - timedelta(microseconds=1)
         assert one(node=OTHER).seq == later
@@ -319,8 +317,7 @@ class TestFinish:
         assert bytes(kept[numbers[1]].result_body) == b"\x00bytes"
         failed = kept[numbers[3]]
         assert (failed.error_type, failed.error, failed.fingerprint) == ("app.Broken", "no", "fp")
-        assert errors_of(failed.pk)[0]["traceback"] == "Trace"
-        assert kinds(numbers[3])[-1] == "failed"
+        assert (errors_of(failed.pk)[0]["traceback"], kinds(numbers[3])[-1]) == ("Trace", "failed")
         assert last_event(numbers[3]).detail == {"error_type": "app.Broken", "fingerprint": "fp"}
         assert kinds(numbers[0])[-1] == "acked"
 

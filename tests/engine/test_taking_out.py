@@ -179,8 +179,7 @@ class TestPurge:
         assert engine.run(engine.purge("work", tag="build-1")) == 1
         assert engine.run(engine.purge("work", tag_prefix="build-")) == 2
         assert engine.run(engine.purge("work", tag="build-1")) == 0
-        assert counts()["ready"] == 4
-        assert (state(first), kinds(first)) == (None, ["enqueued", "cancelled"])
+        assert (counts()["ready"], state(first), kinds(first)) == (4, None, ["enqueued", "cancelled"])
         assert helpers.last_event(first).detail == {"reason": "purged"}
 
     @pytest.mark.parametrize("prefix", ["%", "_", "a%", "\\"])
@@ -200,8 +199,7 @@ class TestDelete:
         claim(1, "kept")
         events = LeaseEvent.objects.count()
         assert engine.run(engine.delete("kept")) is True
-        assert StoredJob.objects.count() == 1
-        assert LeaseEvent.objects.count() == events
+        assert (StoredJob.objects.count(), LeaseEvent.objects.count()) == (1, events)
         assert outcomes(engine.run(engine.ack(numbers, NODE))) == ["not_found"] * 2
         assert seqs(claim(queue="kept", project="acme")) == other
 

@@ -38,8 +38,7 @@ class TestMessages:
         fresh = put()
         assert seqs(claim(5)) == fresh
         assert state(number) is None
-        assert kinds(number) == ["enqueued", "cancelled"]
-        assert last_event(number).detail == {"reason": "ttl"}
+        assert (kinds(number), last_event(number).detail) == (["enqueued", "cancelled"], {"reason": "ttl"})
 
     def test_the_reaper_removes_what_nobody_asks_for_in_rounds(self, clock) -> None:
         log = make("records", type="log", ttl_ms=1_000)
@@ -51,8 +50,7 @@ class TestMessages:
         clock.advance(seconds=61)
         assert counts()["ready"] == 1
         assert [self.expire(), self.expire(), engine.run(engine.expire([log]))] == [3_001, 0, 1]
-        assert list(StoredJob.objects.values_list("seq", flat=True)) == keep
-        assert kinds(record) == []
+        assert (list(StoredJob.objects.values_list("seq", flat=True)), kinds(record)) == (keep, [])
 
     def test_and_grace_outlives_the_claim(self, clock) -> None:
         put()

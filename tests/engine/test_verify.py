@@ -79,8 +79,7 @@ def everything_that_happens_to_jobs(clock) -> None:
 def test_nothing_is_wrong_after_everything_that_can_happen(clock) -> None:
     everything_that_happens_to_jobs(clock)
     outcome = check()
-    assert outcome.differences == []
-    assert (outcome.total, outcome.unknown) == (0, 0)
+    assert (outcome.differences, outcome.total, outcome.unknown) == ([], 0, 0)
     assert outcome.leases == LiveJob.objects.filter(state=2).count() > 3
     assert outcome.jobs_with_events > 20
     text, error = command()
@@ -264,8 +263,7 @@ def test_the_order_of_events_is_that_of_the_row_lock_not_of_the_transaction_numb
         early.connection.commit()
     events = list(models.JobEvent.objects.filter(seq=seq).order_by("id").values_list("kind", "txid"))
     assert events[-1][1] < events[-2][1]
-    assert job.deliveries == 2
-    assert found() == []
+    assert (job.deliveries, found()) == (2, [])
 
 
 def test_the_check_sees_one_instant_and_changes_nothing() -> None:

@@ -144,8 +144,7 @@ class TestFailure:
         assert run_all() == [["sorry", "t"]]
         engine.run(engine.redrive("work", [a.seq]))
         assert run_all() == [["a"]]
-        assert status(uid) == ("failed", 0, 2, 1, 2)
-        assert states(uid)["c"] == "cancelled"
+        assert (status(uid), states(uid)["c"]) == (("failed", 0, 2, 1, 2), "cancelled")
         engine.run(engine.redrive("work", [b.seq]))
         assert run_all() == [["b"], ["c"], ["d"]]
         assert status(uid) == ("completed", 0, 5, 0, 0)

@@ -153,11 +153,9 @@ class TestJ5GroupCommit:
                 buffer.afail(fail, ValueError("no use")), buffer.aprogress(progress, {"percent": 5}),
                 buffer.aenqueue("new", key="new"), buffer.aclaim(1),
             )  # fmt: skip
-        assert (answers[0].state, answers[0].result) == ("completed", {"r": 1})
-        assert answers[1].state == "ready"
+        assert (answers[0].state, answers[0].result, answers[1].state) == ("completed", {"r": 1}, "ready")
         assert answers[2].deadline > extend.deadline
-        assert answers[3].state == "failed"
-        assert answers[5].status == "queued"
+        assert (answers[3].state, answers[5].status) == ("failed", "queued")
         assert [job.key for job in answers[6]] in (["k1"], ["new"], [])
         assert (await queue.aget_status("k4")).progress == {"percent": 5}  # type: ignore[union-attr]  # it is there
         assert (await queue.aget_status("k5")).node == stays.node  # type: ignore[union-attr]  # it is there

@@ -127,8 +127,7 @@ class TestP11Events:
         assert said(heard) == ["enqueued", "started", "completed"]
         for name, info in heard:
             assert (info["project"], info["key"], info["name"]) == ("", "id", "resize"), name
-        assert heard[2][1]["result"] == {"n": 7}
-        assert heard[2][1]["job"].payload == 7
+        assert (heard[2][1]["result"], heard[2][1]["job"].payload) == ({"n": 7}, 7)
 
     def test_of_a_job_that_dies(self, consume: Any, heard: Any) -> None:
         def handler(job: Any) -> None:

@@ -81,9 +81,7 @@ async def test_deduplication() -> None:
 
 async def test_cancel() -> None:
     names = await Page("how-to/cancel.md").run()
-    assert names["answer"] == "cancelled"
-    assert names["fresh"].status == "queued"
-    assert names["stopped"] == "cancelled"
+    assert (names["answer"], names["fresh"].status, names["stopped"]) == ("cancelled", "queued", "cancelled")
     assert await names["exports"].aget_status("export-7") is None
 
 
@@ -97,8 +95,7 @@ async def test_progress() -> None:
 async def test_batching() -> None:
     names = await Page("how-to/batching.md").run()
     assert (len(names["receipts"]), len(names["jobs"]), len(names["settled"].ok)) == (1_000, 200, 150)
-    assert len(names["given_back"].ok) == 50
-    assert names["statuses"] == ["queued"] * 100
+    assert (len(names["given_back"].ok), names["statuses"]) == (50, ["queued"] * 100)
     refused, added = names["answers"]
     assert isinstance(refused, JobNotFound)
     assert added.status == "queued"
@@ -118,9 +115,7 @@ async def test_serializers(settings: Any, monkeypatch: pytest.MonkeyPatch) -> No
     names = await page.run()
     assert (names["first"].payload, names["second"].payload) == ({"name": "a.png"}, b"\x89PNG...")
     assert names["frame"].payload == {"frame": b"\x00\x01", 7: "a number as a key"}
-    assert names["job"].payload == {1, 2, 3}
-    assert names["shout"].payload == "HELLO"
-    assert names["size"] == 3_000_000
+    assert (names["job"].payload, names["shout"].payload, names["size"]) == ({1, 2, 3}, "HELLO", 3_000_000)
     from django_leasequeue.queue import serializers
 
     assert serializers.find("text").loads is bytes.decode
@@ -136,8 +131,7 @@ async def test_move_from_jobqueue() -> None:
     names = await Page("how-to/move-from-jobqueue.md").run()
     assert names["result"] == {"thumbnail": "img-1.png", "attempt": 1}
     assert (names["again"].status, names["again"].result) == ("completed", names["result"])
-    assert names["runs"] == 3
-    assert names["failed"] == [("img-2", "no image")]
+    assert (names["runs"], names["failed"]) == (3, [("img-2", "no image")])
 
 
 async def test_delivery_contract() -> None:

@@ -32,8 +32,7 @@ class TestQ7Submit:
         again = queue.ack(done, {"answer": 43})
         assert (again.state, again.result, again.repeated) == ("completed", {"answer": 42}, True)
         assert queue.fail(failed, "other").repeated
-        assert queue.get_result("done") == {"answer": 42}
-        assert JobResult.objects.count() == 2
+        assert (queue.get_result("done"), JobResult.objects.count()) == ({"answer": 42}, 2)
 
     def test_another_end_is_refused_and_another_holder_gets_no_record(self) -> None:
         queue = codeq()

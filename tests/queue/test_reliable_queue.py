@@ -76,8 +76,7 @@ class TestP4States:
         seen.append(states(queue))
         assert seen == [None, "queued", "processing", "failing", "completed"]
         status = queue.get_status("id")
-        assert (status.id, status.deliveries, status.node) == ("id", 2, "worker-1")
-        assert status.finished_at == clock.now
+        assert (status.id, status.deliveries, status.node, status.finished_at) == ("id", 2, "worker-1", clock.now)
         assert status.expires_at == clock.now + timedelta(hours=1)
         assert [error["message"] for error in status.errors] == ["boom"]
 
@@ -288,8 +287,7 @@ class TestP6RequestResponse:
             settled = await queue.aack_many(jobs[3:])
             done += 3 + len(settled.ok)
         answers = await asyncio.gather(*tasks)
-        assert len(answers) == callers
-        assert answers.count(None) == callers - 6
+        assert (len(answers), answers.count(None)) == (callers, callers - 6)
 
     def test_a_caller_that_leaves_leaves_no_trace(self, test_dsn: str) -> None:
         queue = jobqueue()

@@ -54,12 +54,10 @@ def test_expired_leases_and_due_jobs_come_back_in_every_queue(reaper, clock) -> 
     assert (state(first), state(second)) == ("delayed", "delayed")
     clock.advance(seconds=29)
     reaper.tick()
-    assert (state(first), state(second)) == ("ready", "delayed")
-    assert LiveJob.objects.filter(state=2).count() == 7
+    assert (state(first), state(second), LiveJob.objects.filter(state=2).count()) == ("ready", "delayed", 7)
     clock.advance(seconds=2)
     assert "sweep" in reaper.tick()
-    assert LiveJob.objects.filter(state=2).count() == 1
-    assert models.Claim.objects.count() == 1
+    assert (LiveJob.objects.filter(state=2).count(), models.Claim.objects.count()) == (1, 1)
     clock.advance(seconds=1)
     reaper.tick()
     assert models.JobEvent.objects.filter(kind=7).count() == 6, "each lease expires once"
@@ -72,8 +70,7 @@ def test_messages_past_their_time_go_whenever_they_come(reaper, clock) -> None:
     reaper.tick()
     clock.advance(seconds=4)
     reaper.tick()
-    assert (state(first), state(later)) == (None, "ready")
-    assert kinds(first)[-1] == "cancelled"
+    assert (state(first), state(later), kinds(first)[-1]) == (None, "ready", "cancelled")
     # One that comes in behind what was looked at (its transaction was slow) is seen at the next full look.
     (slow,) = put(1, ttl_ms=1_000)
     rows(models.Ready).filter(seq=slow).update(expires_at=clock.now - timedelta(seconds=2))
@@ -201,8 +198,7 @@ def test_queues_that_are_gone_leave_nothing(reaper, clock) -> None:
     reaper.tick()
     # As if each deletion had been interrupted after its first statement.
     rows(models.Queue).filter(pk__in=lost).delete()
-    assert StoredJob.objects.filter(queue_id__in=lost).count() == 14
-    assert JobResult.objects.count() == 3
+    assert (StoredJob.objects.filter(queue_id__in=lost).count(), JobResult.objects.count()) == (14, 3)
     clock.advance(hours=1)
     reaper.tick()
     clock.advance(hours=1)

@@ -76,12 +76,10 @@ class TestSleep:
         clock.advance(hours=29)
         assert states(leasequeue) == []
         clock.advance(hours=1)
-        assert states(leasequeue) == ["suspended"]
-        assert states(leasequeue, advance=True) == ["completed"]
+        assert (states(leasequeue), states(leasequeue, advance=True)) == (["suspended"], ["completed"])
         assert clock.now == datetime(2030, 1, 2, 6, 1, tzinfo=UTC)
         result.refresh()
-        assert (result.return_value, result.attempts) == ("before", 1)
-        assert Group.objects.count() == 1
+        assert (result.return_value, result.attempts, Group.objects.count()) == ("before", 1, 1)
         assert not Attempt.objects.exists()
 
     def test_who_died_before_it_was_given_back_sleeps_for_the_rest(
@@ -135,8 +133,7 @@ class TestSleep:
         assert states(leasequeue, advance=True) == ["suspended", "dead"]
         Job.objects.all().retry()
         woken = clock.now
-        assert states(leasequeue, advance=True) == ["dead"]
-        assert clock.now == woken
+        assert (states(leasequeue, advance=True), clock.now) == (["dead"], woken)
         Job.objects.all().retry(from_step="deep")
         assert states(leasequeue, advance=True) == ["suspended", "dead"]
 
@@ -145,14 +142,12 @@ class TestSleep:
         assert states(leasequeue) == ["suspended"]
         assert Job.objects.all().run_now() == 1
         assert states(leasequeue) == ["suspended"]  # its time has not come
-        assert states(leasequeue, advance=True) == ["completed"]
-        assert Group.objects.count() == 2
+        assert (states(leasequeue, advance=True), Group.objects.count()) == (["completed"], 2)
 
     def test_it_holds_no_slot(self, leasequeue: Harness) -> None:
         for name in ("a", "b"):
             tasks.limited_sleeper.enqueue(name)
-        assert states(leasequeue) == ["suspended"] * 2
-        assert states(leasequeue, advance=True) == ["completed"] * 2
+        assert (states(leasequeue), states(leasequeue, advance=True)) == (["suspended"] * 2, ["completed"] * 2)
         assert Group.objects.count() == 4
 
     def test_in_a_workflow_it_is_a_step_that_runs(self, leasequeue: Harness) -> None:
@@ -199,8 +194,7 @@ class TestEvents:
     def test_an_event_wakes_all_that_wait_for_it(self, leasequeue: Harness) -> None:
         results = [tasks.waiter.enqueue("packed:42"), tasks.waiter.enqueue("packed:42")]
         other = tasks.waiter.enqueue("packed:43")
-        assert states(leasequeue) == ["suspended"] * 3
-        assert states(leasequeue) == []
+        assert (states(leasequeue), states(leasequeue)) == (["suspended"] * 3, [])
         assert emit("packed:42", {"parcel": 7})
         assert states(leasequeue) == ["completed"] * 2
         for result in results:
@@ -342,8 +336,7 @@ class TestOthers:
         result = tasks.parent.enqueue(4)
         assert states(leasequeue) == ["suspended", "completed", "completed"]
         result.refresh()
-        assert result.return_value == 8
-        assert tasks.doubler.jobs.count() == 1
+        assert (result.return_value, tasks.doubler.jobs.count()) == (8, 1)
 
     def test_its_failure_is_raised_in_each_delivery(
         self, leasequeue: Harness, caplog: pytest.LogCaptureFixture
@@ -394,8 +387,7 @@ class TestOthers:
     def test_a_kept_slot_is_free_when_its_job_is_cancelled(self, leasequeue: Harness) -> None:
         tasks.keeping_sleeper.enqueue("a")
         second = tasks.keeping_sleeper.enqueue("b")
-        assert states(leasequeue) == ["suspended"]
-        assert states(leasequeue) == []
+        assert (states(leasequeue), states(leasequeue)) == (["suspended"], [])
         Job.objects.filter(available_at__lt=HELD).cancel()
         leasequeue.advance(minutes=30)
         assert [ran.payload["args"] for ran in leasequeue.drain()] == [["b"]]
@@ -419,8 +411,7 @@ class TestAtomicTasks:
         result = tasks.booker.enqueue("kept")
         assert states(leasequeue) == ["completed", "completed"]
         result.refresh()
-        assert (result.return_value, result.attempts) == ("kept", 1)
-        assert Group.objects.get().name == "kept"
+        assert (result.return_value, result.attempts, Group.objects.get().name) == ("kept", 1, "kept")
 
     def test_nothing_is_left_of_one_that_fails(self, leasequeue: Harness) -> None:
         result = tasks.booker.using(max_attempts=1).enqueue("lost", "fails")

@@ -54,8 +54,7 @@ class InTestCase(TestCase):
         job = the_job()
         assert job.key == result.id
         assert uuid.UUID(result.id).version == 8
-        assert job.name == "tests.tasks.samples.add"
-        assert job.data == {"args": [1], "kwargs": {"second": 2}}
+        assert (job.name, job.data) == ("tests.tasks.samples.add", {"args": [1], "kwargs": {"second": 2}})
         assert (job.state, job.rank, job.meta, job.max_deliveries) == (JobState.READY, 0, None, None)
         assert (result.status, result.args, result.kwargs) == (TaskResultStatus.READY, [1], {"second": 2})
         assert result.enqueued_at == job.created_at

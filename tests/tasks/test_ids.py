@@ -14,9 +14,7 @@ from django_leasequeue.tasks.results import new_end, new_ends
 def test_an_id_is_a_version_8_uuid_that_begins_with_its_number() -> None:
     text = engine.make_id(0x123456789ABCDE, new_end())
     parsed = uuid.UUID(text)
-    assert str(parsed) == text
-    assert parsed.version == 8
-    assert parsed.variant == uuid.RFC_4122
+    assert (str(parsed), parsed.version, parsed.variant) == (text, 8, uuid.RFC_4122)
     assert text.startswith("01234567-89ab-8cde-")
 
 
@@ -28,8 +26,7 @@ def test_ids_differ_and_their_random_bits_are_all_used() -> None:
         ones |= value
         zeros |= ~value
     random_bits = (1 << 62) - 1
-    assert ones & random_bits == random_bits
-    assert zeros & random_bits == random_bits
+    assert (ones & random_bits, zeros & random_bits) == (random_bits, random_bits)
 
 
 @pytest.mark.django_db

@@ -36,13 +36,11 @@ def storage(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.parametrize("task", [samples.echo, samples.aecho], ids=["threads", "loop"])
 def test_a_task(storage: Path, task: Any) -> None:
     result = task.enqueue({"text": BIG})
-    assert len(files(storage)) == 1
-    assert task_backends["default"].get_result(result.id).args == [{"text": BIG}]
+    assert (len(files(storage)), task_backends["default"].get_result(result.id).args) == (1, [{"text": BIG}])
     with working(TaskHandler()):
         eventually(lambda: result.refresh() or result.is_finished, "it is done")
     assert result.status == TaskResultStatus.SUCCESSFUL
-    assert (result.args, result.return_value) == ([{"text": BIG}], {"text": BIG})
-    assert len(files(storage)) == 2
+    assert (result.args, result.return_value, len(files(storage))) == ([{"text": BIG}], {"text": BIG}, 2)
 
 
 def test_a_step(storage: Path, clock: Clock) -> None:

@@ -81,8 +81,7 @@ def test_workers_of_attempts_that_are_forgotten_are_blank(clock: Clock) -> None:
         run_one(node=f"worker-{number}")
         clock.advance(hours=1)
     result = again(enqueued)
-    assert result.status == TaskResultStatus.FAILED
-    assert result.attempts == 23
+    assert (result.status, result.attempts) == (TaskResultStatus.FAILED, 23)
     assert result.worker_ids == ["", "", "", *(f"worker-{number}" for number in range(3, 23))]
     assert len(result.errors) == 20
 

@@ -46,8 +46,7 @@ def test_a_router_is_asked_for_each_queue() -> None:
     asked.clear()
     with override_settings(LEASEQUEUE={"ROUTER": ROUTER}):
         result = samples.add.using(queue_name="mail").enqueue(1)
-        assert asked == [("", "mail")]
-        assert samples.add.get_result(result.id).args == [1]
+        assert (asked, samples.add.get_result(result.id).args) == ([("", "mail")], [1])
     assert StoredJob.objects.count() == 1
 
 

@@ -64,9 +64,7 @@ class TestChain:
     def test_each_gets_the_return_value_of_the_one_before(self) -> None:
         result = chain(flow.double.s(3), samples.add.s(4), flow.double.s()).enqueue()
         assert run_all() == ["completed"] * 3
-        assert samples.calls == [(6, 4)]
-        assert result.results() == [20]
-        assert result.status.label == "completed"
+        assert (samples.calls, result.results(), result.status.label) == ([(6, 4)], [20], "completed")
 
     def test_the_operator_makes_chains(self, leasequeue: Harness) -> None:
         result = (flow.double.s(3) | group(flow.double.s(), flow.double.s()) | flow.given.s()).enqueue()
@@ -137,8 +135,7 @@ class TestGroup:
         result = group([flow.double.s(1), flow.double.s(2)], name="pair").enqueue()
         run_all()
         found = get_workflow_result(result.id)
-        assert (found.id, found.results()) == (result.id, [2, 4])
-        assert WorkflowRow.objects.get().name == "pair"
+        assert (found.id, found.results(), WorkflowRow.objects.get().name) == (result.id, [2, 4], "pair")
         assert repr(found) == f"WorkflowResult(id={result.id!r})"
         members = found.members()
         assert [flow.double.get_result(member.id or "").return_value for member in members] == [2, 4]
@@ -267,8 +264,7 @@ class TestWorkflow:
         run_all()
         found = result["pair#2"]
         assert (found.status, found.value, found.id) == (TaskResultStatus.SUCCESSFUL, 4, result.members()[2].id)
-        assert result["bad"].status == TaskResultStatus.FAILED
-        assert result["bad"].error == "no"
+        assert (result["bad"].status, result["bad"].error) == (TaskResultStatus.FAILED, "no")
         with pytest.raises(KeyError, match="gone"):
             result["gone"]
 
