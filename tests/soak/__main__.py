@@ -35,7 +35,7 @@ QUEUES = f"sure,swift,keyed,{HALTED},{FAR}"
 LOOK, PROGRESS = 1.0, 10.0
 #: So many jobs may wait before the producers hold on.
 BACKLOG = 1_500
-#: Seconds for which producers hold on at most.
+#: Seconds for which producers hold on, and on while many jobs have ended meanwhile.
 HELD = 30.0
 #: Seconds until all jobs have to have ended when nothing more goes wrong; longer while the last of them ended within
 #: so many seconds.
@@ -64,8 +64,8 @@ class Soak:
         self._witness = Witness(directory, MAKER)
         self._said_at = 0.0
         self._told = 0
-        #: Since when producers are held (monotonic), and how many jobs wait in vain.
-        self._held_at, self._stuck = 0.0, 0
+        #: Since when producers are held (monotonic), how many jobs waited then, and how many wait in vain.
+        self._held_at, self._held, self._stuck = 0.0, 0, 0
         self._begin = time.monotonic()
         self._stopped = False
         #: Producers and readers have to be asked apart: the ones first, the others last.
@@ -202,13 +202,14 @@ class Soak:
         hold, waiting, now = self.directory / "hold", self._oracle.waiting, time.monotonic()
         if hold.exists():
             self._oracle.held_until = time.monotonic_ns()
-            # What a lossy failover took waits for ever: what is still there after a while is counted off.
+            # What a lossy failover took waits for ever: what gets hardly less in a while is counted off.
             if now > self._held_at + HELD:
-                self._stuck = waiting
+                self._stuck = waiting if waiting > 0.9 * self._held else self._stuck
+                self._held_at, self._held = now, waiting
             if waiting <= self._stuck + BACKLOG / 2:
                 hold.unlink()
         elif waiting > self._stuck + BACKLOG:
-            self._held_at = now
+            self._held_at, self._held = now, waiting
             hold.touch()
         self._oracle.judge(time.monotonic_ns())
         self._progress()
