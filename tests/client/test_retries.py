@@ -101,16 +101,13 @@ def test_tries_are_bounded() -> None:
         network.get_topic("t")
 
 
-@pytest.mark.parametrize(
-    ("status", "code", "kind"),
-    [
-        (400, "batch_too_large", InvalidRequest), (401, "unauthorized", client.Unauthorized),
-        (403, "forbidden", client.Forbidden), (404, "topic_not_found", client.TopicNotFound),
-        (404, "not_found", ApiError), (409, "not_a_queue", client.NotAQueue),
-        (409, "topic_not_empty", client.TopicConflict), (413, "payload_too_large", InvalidRequest),
-        (422, "topic_full", client.TopicFull), (500, "internal", ServerUnavailable),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("status", "code", "kind"), [
+    (400, "batch_too_large", InvalidRequest), (401, "unauthorized", client.Unauthorized),
+    (403, "forbidden", client.Forbidden), (404, "topic_not_found", client.TopicNotFound),
+    (404, "not_found", ApiError), (409, "not_a_queue", client.NotAQueue),
+    (409, "topic_not_empty", client.TopicConflict), (413, "payload_too_large", InvalidRequest),
+    (422, "topic_full", client.TopicFull), (500, "internal", ServerUnavailable),
+])  # fmt: skip
 def test_what_does_not_pass_is_an_error_at_once(status: int, code: str, kind: type[ApiError]) -> None:
     network = Network(refused(status, code))
     with pytest.raises(kind) as caught:

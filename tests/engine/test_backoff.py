@@ -32,15 +32,11 @@ def delay_after(clock, deliveries: int, **release: Any) -> float:
     return delay
 
 
-@pytest.mark.parametrize(
-    ("backoff", "expected"),
-    [
-        ("none", [0, 0, 0, 0, 0, 0, 0]),
-        ("fixed", [1_000] * 7),
-        ("linear", [1_000, 2_000, 3_000, 4_000, 10_000, 60_000, 60_000]),
-        ("exponential", [2_000, 4_000, 8_000, 16_000, 60_000, 60_000, 60_000]),
-    ],
-)
+@pytest.mark.parametrize(("backoff", "expected"), [
+    ("none", [0, 0, 0, 0, 0, 0, 0]), ("fixed", [1_000] * 7),
+    ("linear", [1_000, 2_000, 3_000, 4_000, 10_000, 60_000, 60_000]),
+    ("exponential", [2_000, 4_000, 8_000, 16_000, 60_000, 60_000, 60_000]),
+])  # fmt: skip
 def test_formulas(db, clock, backoff: str, expected: list[int]) -> None:
     queue_with(backoff)
     put()

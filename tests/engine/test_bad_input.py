@@ -253,24 +253,21 @@ class TestSettle:
         assert (settled.ok, len(settled.skipped)) == ([leased.seq], 999)
 
 
-@pytest.mark.parametrize(
-    ("error", "says", "operation"),
-    [
-        (BatchTooLarge, "1000", lambda job: engine.finish([Ending(job.seq)] * 1_001, NODE)),
-        (BatchTooLarge, "1000", lambda job: engine.release([Release(job.seq)] * 1_001, NODE)),
-        (BatchTooLarge, "", lambda job: engine.cancel("work", keys=["k"] * 1_001)),
-        (BatchTooLarge, "", lambda job: engine.cancel("work", seqs=list(range(1_001)))),
-        (BatchTooLarge, "", lambda job: engine.redrive("work", list(range(1_001)))),
-        (PayloadTooLarge, "1000", lambda job: engine.finish([Ending(job.seq, result="x" * 999)], NODE)),
-        (PayloadTooLarge, "1000", lambda job: engine.finish([Ending(job.seq, body=b"x" * 1_001)], NODE)),
-        (QueueNotFound, "nowhere", lambda job: engine.purge("nowhere")),
-        (QueueNotFound, "nowhere", lambda job: engine.redrive("nowhere", [1])),
-        (QueueNotFound, "nowhere", lambda job: engine.redrive("work", [1], to="nowhere")),
-        (QueueNotFound, "nowhere", lambda job: engine.configure("nowhere")),
-        (QueueNotFound, "nowhere", lambda job: engine.pause("nowhere")),
-        (exceptions.QueueConflict, "type", lambda job: engine.configure("work", type="log")),
-    ],
-)
+@pytest.mark.parametrize(("error", "says", "operation"), [
+    (BatchTooLarge, "1000", lambda job: engine.finish([Ending(job.seq)] * 1_001, NODE)),
+    (BatchTooLarge, "1000", lambda job: engine.release([Release(job.seq)] * 1_001, NODE)),
+    (BatchTooLarge, "", lambda job: engine.cancel("work", keys=["k"] * 1_001)),
+    (BatchTooLarge, "", lambda job: engine.cancel("work", seqs=list(range(1_001)))),
+    (BatchTooLarge, "", lambda job: engine.redrive("work", list(range(1_001)))),
+    (PayloadTooLarge, "1000", lambda job: engine.finish([Ending(job.seq, result="x" * 999)], NODE)),
+    (PayloadTooLarge, "1000", lambda job: engine.finish([Ending(job.seq, body=b"x" * 1_001)], NODE)),
+    (QueueNotFound, "nowhere", lambda job: engine.purge("nowhere")),
+    (QueueNotFound, "nowhere", lambda job: engine.redrive("nowhere", [1])),
+    (QueueNotFound, "nowhere", lambda job: engine.redrive("work", [1], to="nowhere")),
+    (QueueNotFound, "nowhere", lambda job: engine.configure("nowhere")),
+    (QueueNotFound, "nowhere", lambda job: engine.pause("nowhere")),
+    (exceptions.QueueConflict, "type", lambda job: engine.configure("work", type="log")),
+])  # fmt: skip
 def test_refused_by_another_error(refused: Refused, leased, error, says: str, operation) -> None:
     with override_settings(LEASEQUEUE={"MAX_RESULT_BYTES": 1_000}):
         refused(operation, leased, error=error, says=says)

@@ -40,16 +40,11 @@ def failures(job: LiveJob) -> list[str]:
 
 
 class TestWithoutALimit:
-    @pytest.mark.parametrize(
-        "options",
-        [
-            {"max_deliveries": 0, "dead_letter": "graveyard"},
-            {"max_deliveries": 2, "dead_letter": None},
-            {"max_deliveries": 2, "dead_letter": None, "exhaust_at": "release"},
-            {"max_deliveries": 0, "dead_letter": "self", "exhaust_at": "release"},
-        ],
-        ids=repr,
-    )
+    @pytest.mark.parametrize("options", [
+        {"max_deliveries": 0, "dead_letter": "graveyard"}, {"max_deliveries": 2, "dead_letter": None},
+        {"max_deliveries": 2, "dead_letter": None, "exhaust_at": "release"},
+        {"max_deliveries": 0, "dead_letter": "self", "exhaust_at": "release"},
+    ], ids=repr)  # fmt: skip
     def test_it_is_redelivered_for_ever(self, clock, options: dict[str, Any]) -> None:
         make("work", **options)
         put()

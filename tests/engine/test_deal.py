@@ -19,15 +19,11 @@ def dealt(count: int, *sizes: int) -> list[list[int]]:
     return [[numbers.index(job.seq) for job in jobs] for jobs in hands]
 
 
-@pytest.mark.parametrize(
-    ("count", "sizes", "shares"),
-    [
-        (50, [10] * 10, [5] * 10), (20, [10] * 4, [5] * 4), (9, [2, 100], [2, 7]), (9, [100, 2], [7, 2]),
-        (7, [3, 3, 3], [3, 2, 2]), (0, [3, 3], [0, 0]), (100, [1, 5, 1000], [1, 5, 94]),
-        (10, [0, 4, 0, 4], [0, 4, 0, 4]), (3, [1] * 5, [1, 1, 1, 0, 0]), (12, [1, 2, 3, 4, 5], [1, 2, 3, 3, 3]),
-        (1000, [1000, 1000, 1], [500, 499, 1]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("count", "sizes", "shares"), [
+    (50, [10] * 10, [5] * 10), (20, [10] * 4, [5] * 4), (9, [2, 100], [2, 7]), (9, [100, 2], [7, 2]),
+    (7, [3, 3, 3], [3, 2, 2]), (0, [3, 3], [0, 0]), (100, [1, 5, 1000], [1, 5, 94]), (10, [0, 4, 0, 4], [0, 4, 0, 4]),
+    (3, [1] * 5, [1, 1, 1, 0, 0]), (12, [1, 2, 3, 4, 5], [1, 2, 3, 3, 3]), (1000, [1000, 1000, 1], [500, 499, 1]),
+])  # fmt: skip
 def test_even_shares(count: int, sizes: list[int], shares: list[int]) -> None:
     hands = dealt(count, *sizes)
     assert [len(hand) for hand in hands] == shares

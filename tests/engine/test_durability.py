@@ -67,13 +67,10 @@ def where(request: pytest.FixtureRequest, transactional_db: None) -> Iterator[Ca
         yield executor.run
 
 
-@pytest.mark.parametrize(
-    ("durability", "leases_durable", "writes", "leases"),
-    [
-        ("fsync", False, "on", "off"), ("fsync", True, "on", "on"), ("disk", False, "off", "off"),
-        ("disk", True, "off", "on"), ("memory", False, "off", "off"), ("ephemeral", False, "off", "off"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("durability", "leases_durable", "writes", "leases"), [
+    ("fsync", False, "on", "off"), ("fsync", True, "on", "on"), ("disk", False, "off", "off"),
+    ("disk", True, "off", "on"), ("memory", False, "off", "off"), ("ephemeral", False, "off", "off"),
+])  # fmt: skip
 def test_each_call_obeys_the_queue(
     where, commits: Commits, durability: str, leases_durable: bool, writes: str, leases: str
 ) -> None:

@@ -65,16 +65,11 @@ def test_awkward_keys(queue: int, size: int) -> None:
 
 
 @SIZES
-@pytest.mark.parametrize(
-    ("options", "ranks"),
-    [
-        ({}, [0, -9, -9, -3, 0]),
-        ({"priority_order": "asc"}, [0, 9, 9, 3, 0]),
-        ({"priority_order": "none"}, [0, 0, 0, 0, 0]),
-        ({"priority_order": "asc", "priority_min": 5, "priority_max": 7}, [5, 7, 7, 5, 5]),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("options", "ranks"), [
+    ({}, [0, -9, -9, -3, 0]), ({"priority_order": "asc"}, [0, 9, 9, 3, 0]),
+    ({"priority_order": "none"}, [0, 0, 0, 0, 0]),
+    ({"priority_order": "asc", "priority_min": 5, "priority_max": 7}, [5, 7, 7, 5, 5]),
+], ids=str)  # fmt: skip
 def test_a_priority_is_clamped_and_becomes_a_rank(db: None, options: dict, ranks: list[int], size: int) -> None:
     make("work", **options)
     priorities = [None, 9, 1_000, 3, -7]

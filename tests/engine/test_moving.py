@@ -101,17 +101,13 @@ def test_a_move_waits_until_every_process_knows_of_it(clock: Any) -> None:
 
 
 @pytest.mark.usefixtures("far")
-@pytest.mark.parametrize(
-    ("name", "to", "error", "words"),
-    [
-        ("mail", "nowhere", InvalidOption, r"no database 'nowhere' .* names 'default', 'far'"),
-        ("mail", "default", InvalidOption, "in the database 'default' already"),
-        ("none", "far", QueueNotFound, "none"),
-        ("shared", "far", InvalidOption, "cannot move alone: 'mail' has the dead-letter topic 'shared'"),
-        ("mail", "far", InvalidOption, "cannot move alone: 'other' has the dead-letter topic 'shared'"),
-        ("a b", "far", InvalidOption, "a b"),
-    ],
-)
+@pytest.mark.parametrize(("name", "to", "error", "words"), [
+    ("mail", "nowhere", InvalidOption, r"no database 'nowhere' .* names 'default', 'far'"),
+    ("mail", "default", InvalidOption, "in the database 'default' already"), ("none", "far", QueueNotFound, "none"),
+    ("shared", "far", InvalidOption, "cannot move alone: 'mail' has the dead-letter topic 'shared'"),
+    ("mail", "far", InvalidOption, "cannot move alone: 'other' has the dead-letter topic 'shared'"),
+    ("a b", "far", InvalidOption, "a b"),
+])  # fmt: skip
 def test_what_cannot_move_is_said(name: str, to: str, error: type[Exception], words: str) -> None:
     for queue, dead_letter in (("mail", "shared"), ("other", "shared"), ("shared", None)):
         engine.run(engine.create(queue, dead_letter=dead_letter))

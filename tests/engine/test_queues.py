@@ -25,18 +25,15 @@ def config(name: str = "work", project: str = "") -> dict[str, object]:
     return info.config
 
 
-@pytest.mark.parametrize(
-    ("preset", "expected"),
-    [
-        ("topics", {"lease_ms": 30_000, "max_deliveries": 0, "result_ttl_ms": 0, "priority_order": "none"}),
-        ("zaqar", {"requeue": "original", "late_ack": "reject", "dead_letter": None}),
-        ("codeq", {"requeue": "back", "max_deliveries": 5, "exhaust_at": "release", "dead_ttl_ms": 86_400_000}),
-        ("codeq", {"dead_letter": "self", "result_ttl_ms": 86_400_000, "late_ack": "reject"}),
-        ("jqueue", {"priority_order": "asc", "lease_ms": 300_000}),
-        ("jobqueue", {"max_deliveries": 3, "result_ttl_ms": 3_600_000, "dedup_until": "result_ttl"}),
-        ("django", {"durability": "fsync", "result_ttl_ms": 86_400_000, "max_deliveries": 5, "dead_letter": "self"}),
-    ],
-)
+@pytest.mark.parametrize(("preset", "expected"), [
+    ("topics", {"lease_ms": 30_000, "max_deliveries": 0, "result_ttl_ms": 0, "priority_order": "none"}),
+    ("zaqar", {"requeue": "original", "late_ack": "reject", "dead_letter": None}),
+    ("codeq", {"requeue": "back", "max_deliveries": 5, "exhaust_at": "release", "dead_ttl_ms": 86_400_000}),
+    ("codeq", {"dead_letter": "self", "result_ttl_ms": 86_400_000, "late_ack": "reject"}),
+    ("jqueue", {"priority_order": "asc", "lease_ms": 300_000}),
+    ("jobqueue", {"max_deliveries": 3, "result_ttl_ms": 3_600_000, "dedup_until": "result_ttl"}),
+    ("django", {"durability": "fsync", "result_ttl_ms": 86_400_000, "max_deliveries": 5, "dead_letter": "self"}),
+])  # fmt: skip
 def test_presets(preset: str, expected: dict[str, object]) -> None:
     engine.run(engine.create("work", preset=preset))
     assert config() == {**DEFAULTS, **PRESETS[preset]}

@@ -197,20 +197,16 @@ def test_keys_are_found_wherever_their_jobs_are(clock) -> None:
     assert engine.run(status("kept", seqs=[done])) == []
 
 
-@pytest.mark.parametrize(
-    "operation",
-    [
-        lambda: engine.list_jobs("a\x00b"), lambda: engine.list_jobs(None),
-        lambda: engine.list_jobs("work", project=5), lambda: engine.list_jobs("work", "dead", fingerprint=5),
-        lambda: engine.list_jobs("work", size="many"), lambda: read.get_jobs(["1"]),
-        lambda: read.get_jobs([1], project="\x00"), lambda: status("work", keys="keys"),
-        lambda: status("work", keys=[b"key"]), lambda: status("work", keys=["a\x00"]), lambda: status("", keys=["a"]),
-        lambda: status("work", keys=["\ud800"]), lambda: status("work", seqs="12"),
-        lambda: status("work", keys=[str(number) for number in range(1_001)]),
-        lambda: engine.state("work", size=None), lambda: engine.counts(""), lambda: engine.counts_of("work"),
-        lambda: engine.counts_of([None]), lambda: engine.totals(project=5), lambda: engine.totals(size=True),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("operation", [
+    lambda: engine.list_jobs("a\x00b"), lambda: engine.list_jobs(None), lambda: engine.list_jobs("work", project=5),
+    lambda: engine.list_jobs("work", "dead", fingerprint=5), lambda: engine.list_jobs("work", size="many"),
+    lambda: read.get_jobs(["1"]), lambda: read.get_jobs([1], project="\x00"), lambda: status("work", keys="keys"),
+    lambda: status("work", keys=[b"key"]), lambda: status("work", keys=["a\x00"]), lambda: status("", keys=["a"]),
+    lambda: status("work", keys=["\ud800"]), lambda: status("work", seqs="12"),
+    lambda: status("work", keys=[str(number) for number in range(1_001)]), lambda: engine.state("work", size=None),
+    lambda: engine.counts(""), lambda: engine.counts_of("work"), lambda: engine.counts_of([None]),
+    lambda: engine.totals(project=5), lambda: engine.totals(size=True),
+])  # fmt: skip
 def test_bad_input_is_refused_before_the_database_sees_it(operation) -> None:
     with pytest.raises((InvalidOption, BatchTooLarge)):
         engine.run(operation())

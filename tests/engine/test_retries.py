@@ -75,18 +75,12 @@ class TestNoSpinning:
                 clock.advance(seconds=(gone.available_at - clock.now).total_seconds())
         return count
 
-    @pytest.mark.parametrize(
-        ("options", "release"),
-        [
-            ({"backoff": "none"}, {}),
-            ({"backoff": "none"}, {"delay_ms": 0}),
-            ({"backoff": "fixed", "backoff_base_ms": 0}, {}),
-            ({"backoff": "exp_full_jitter", "backoff_max_ms": 0}, {}),
-            ({"backoff": "exponential", "requeue": "back"}, {"delay_ms": 0}),
-            ({"backoff": "none", "max_deliveries": 100_000, "dead_letter": "self", "exhaust_at": "release"}, {}),
-        ],
-        ids=repr,
-    )
+    @pytest.mark.parametrize(("options", "release"), [
+        ({"backoff": "none"}, {}), ({"backoff": "none"}, {"delay_ms": 0}),
+        ({"backoff": "fixed", "backoff_base_ms": 0}, {}), ({"backoff": "exp_full_jitter", "backoff_max_ms": 0}, {}),
+        ({"backoff": "exponential", "requeue": "back"}, {"delay_ms": 0}),
+        ({"backoff": "none", "max_deliveries": 100_000, "dead_letter": "self", "exhaust_at": "release"}, {}),
+    ], ids=repr)  # fmt: skip
     def test_a_job_that_fails_at_once_waits(self, clock: Clock, options: Any, release: Any) -> None:
         make("work", **options)
         put()

@@ -21,13 +21,10 @@ def queue(clock: engine_clock.Clock) -> None:
 
 
 class TestOrder:
-    @pytest.mark.parametrize(
-        ("nodes", "rounds"),
-        [
-            ([node("a"), node("b", 0), node("c", 1)], [["a"], ["b"], ["c"]]),
-            ([node("a"), node("b", 0), node("c", 0), node("d", 1, 2)], [["a"], ["b", "c"], ["d"]]),
-        ],
-    )
+    @pytest.mark.parametrize(("nodes", "rounds"), [
+        ([node("a"), node("b", 0), node("c", 1)], [["a"], ["b"], ["c"]]),
+        ([node("a"), node("b", 0), node("c", 0), node("d", 1, 2)], [["a"], ["b", "c"], ["d"]]),
+    ])  # fmt: skip
     def test_a_node_waits_for_all_its_parents(self, nodes: list[Node], rounds: list[list[str]]) -> None:
         uid = start(*nodes)
         assert run_all() == rounds
@@ -236,15 +233,10 @@ def test_an_ended_workflow_is_forgotten_with_what_never_started(clock: engine_cl
     assert not Delayed.objects.exists()
 
 
-@pytest.mark.parametrize(
-    ("nodes", "text"),
-    [
-        ([node("a", 0)], "stand before it"),
-        ([node("a"), node("b", 0, 0)], "each once"),
-        ([Node("work", NewJob(1, key="k"))], "no key"),
-        ([Node("work", NewJob(1, delay_ms=-5))], "the delay of a job"),
-    ],
-)
+@pytest.mark.parametrize(("nodes", "text"), [
+    ([node("a", 0)], "stand before it"), ([node("a"), node("b", 0, 0)], "each once"),
+    ([Node("work", NewJob(1, key="k"))], "no key"), ([Node("work", NewJob(1, delay_ms=-5))], "the delay of a job"),
+])  # fmt: skip
 def test_what_is_no_graph_is_refused(nodes: list[Node], text: str) -> None:
     with pytest.raises(InvalidOption, match=text):
         start(*nodes)

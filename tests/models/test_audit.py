@@ -36,15 +36,10 @@ def test_nothing_changes_or_removes_a_line() -> None:
     assert not OperatorAction.objects.exists()
 
 
-@pytest.mark.parametrize(
-    ("change", "constraint"),
-    [
-        ({"rate": 0}, "leasequeue_operation_rate"),
-        ({"jitter_ms": -1}, "leasequeue_operation_jitter"),
-        ({"kind": "redrive"}, "leasequeue_operation_target"),
-        ({"kind": "discard"}, "leasequeue_operation_reason"),
-    ],
-)
+@pytest.mark.parametrize(("change", "constraint"), [
+    ({"rate": 0}, "leasequeue_operation_rate"), ({"jitter_ms": -1}, "leasequeue_operation_jitter"),
+    ({"kind": "redrive"}, "leasequeue_operation_target"), ({"kind": "discard"}, "leasequeue_operation_reason"),
+])  # fmt: skip
 def test_an_operation_makes_sense(change: dict[str, Any], constraint: str) -> None:
     start("retry")
     refused(constraint, lambda: rows(BulkOperation).update(**change))

@@ -27,24 +27,17 @@ pytestmark = pytest.mark.django_db
 NOW = timezone.now()
 
 
-@pytest.mark.parametrize(
-    ("constraint", "values"),
-    [
-        ("leasequeue_queue_lease_ms", {"lease_ms": 99}),
-        ("leasequeue_queue_lease_ms", {"lease_ms": 86_400_001}),
-        ("leasequeue_queue_priority_range", {"priority_min": 5, "priority_max": 4}),
-        ("leasequeue_queue_priority_range", {"priority_min": -32_768}),
-        ("leasequeue_queue_not_negative", {"max_deliveries": -1}),
-        ("leasequeue_queue_not_negative", {"claim_jitter_ms": 5_001}),
-        ("leasequeue_queue_not_negative", {"result_ttl_ms": -1}),
-        ("leasequeue_queue_not_negative", {"ttl_ms": -1}),
-        ("leasequeue_queue_not_negative", {"dead_ttl_ms": -1}),
-        ("leasequeue_queue_not_negative", {"cap_records": -1}),
-        ("leasequeue_queue_not_negative", {"backoff_base_ms": -1}),
-        ("leasequeue_queue_dead_letter_other", {"dead_letter": "work"}),
-    ],
-    ids=repr,
-)
+@pytest.mark.parametrize(("constraint", "values"), [
+    ("leasequeue_queue_lease_ms", {"lease_ms": 99}), ("leasequeue_queue_lease_ms", {"lease_ms": 86_400_001}),
+    ("leasequeue_queue_priority_range", {"priority_min": 5, "priority_max": 4}),
+    ("leasequeue_queue_priority_range", {"priority_min": -32_768}),
+    ("leasequeue_queue_not_negative", {"max_deliveries": -1}),
+    ("leasequeue_queue_not_negative", {"claim_jitter_ms": 5_001}),
+    ("leasequeue_queue_not_negative", {"result_ttl_ms": -1}), ("leasequeue_queue_not_negative", {"ttl_ms": -1}),
+    ("leasequeue_queue_not_negative", {"dead_ttl_ms": -1}), ("leasequeue_queue_not_negative", {"cap_records": -1}),
+    ("leasequeue_queue_not_negative", {"backoff_base_ms": -1}),
+    ("leasequeue_queue_dead_letter_other", {"dead_letter": "work"}),
+], ids=repr)  # fmt: skip
 def test_options_of_a_queue(constraint: str, values: dict[str, Any]) -> None:
     make("work")
     refused(constraint, lambda: rows(Queue).update(**values))

@@ -166,16 +166,13 @@ def test_relations_both_ways(life: dict[str, int], clock: Any) -> None:
     assert Claim.objects.get().worker == worker
 
 
-@pytest.mark.parametrize(
-    "write",
-    [
-        lambda: Job.objects.create(data=1), lambda: Job().save(), lambda: Job.objects.bulk_create([Job()]),
-        lambda: Job.objects.get_or_create(pk=1), lambda: Job.objects.get(key="mine").save(),
-        lambda: Job.objects.ready().update(tag="x"), lambda: Job.objects.get(key="mine").delete(),
-        lambda: Job.objects.ready().delete(),
-        lambda: next(serializers.deserialize("json", serializers.serialize("json", Job.objects.finished()))).save(),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("write", [
+    lambda: Job.objects.create(data=1), lambda: Job().save(), lambda: Job.objects.bulk_create([Job()]),
+    lambda: Job.objects.get_or_create(pk=1), lambda: Job.objects.get(key="mine").save(),
+    lambda: Job.objects.ready().update(tag="x"), lambda: Job.objects.get(key="mine").delete(),
+    lambda: Job.objects.ready().delete(),
+    lambda: next(serializers.deserialize("json", serializers.serialize("json", Job.objects.finished()))).save(),
+])  # fmt: skip
 def test_nothing_is_written_past_the_engine(life: dict[str, int], write: Any) -> None:
     with (
         pytest.raises(WrittenByEngine, match=r"Job is read only .* Use .*(enqueue|release|cancel)"),
@@ -221,17 +218,12 @@ def test_dead_letters_go_elsewhere_or_for_good() -> None:
     assert Job.objects.dead().count() == 0
 
 
-@pytest.mark.parametrize(
-    ("query", "states"),
-    [
-        ("state__exact=leased&o=-2", ["leased"]),
-        ("result__isempty=0", ["completed", "failed"]),
-        ("dead_letter__error_type=KeyError", ["dead"]),
-        ("finished_at__gte=2020-01-01+00:00:00%2B00:00&result__isempty=1", ["dead"]),
-        ("q=nothing", []),
-        ("q=mine", ["ready"]),
-    ],
-)
+@pytest.mark.parametrize(("query", "states"), [
+    ("state__exact=leased&o=-2", ["leased"]), ("result__isempty=0", ["completed", "failed"]),
+    ("dead_letter__error_type=KeyError", ["dead"]),
+    ("finished_at__gte=2020-01-01+00:00:00%2B00:00&result__isempty=1", ["dead"]), ("q=nothing", []),
+    ("q=mine", ["ready"]),
+])  # fmt: skip
 def test_an_admin_of_the_projects_own(life: dict[str, int], query: str, states: list[str]) -> None:
     class JobAdmin(ModelAdmin):  # type: ignore[type-arg]  # Django 6.1 cannot subscript it
         list_display = ("pk", "state", "queue", "result")

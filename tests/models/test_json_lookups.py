@@ -27,35 +27,32 @@ def numbers() -> list[int]:
     return [job.seq for job in engine.run(engine.enqueue("work", [NewJob(data=data) for data in DATA]))]
 
 
-@pytest.mark.parametrize(
-    ("lookups", "found"),
-    [
-        ({"data__n": 1}, [0]),
-        ({"data__n": 2}, [1]),
-        ({"data__n": None}, [6]),
-        ({"data__n__gt": 1}, [1]),
-        ({"data__n__in": [1, 2]}, [0, 1]),
-        ({"data__n__isnull": False}, [0, 1, 6]),
-        ({"data__z__gt": 5}, [6]),
-        ({"data__big__gte": 10**30}, [2]),
-        ({"data__s__startswith": "x"}, [0]),
-        ({"data__s__icontains": "Y"}, [1]),
-        ({"data__o__p": [1, 2]}, [0]),
-        ({"data__o__p__0": 1}, [0]),
-        ({"data__2__a": 1}, [3]),
-        ({"data__contains": {"n": 1}}, [0]),
-        ({"data__contained_by": {**DATA[0], "more": 1}}, [0]),  # type: ignore[dict-item]
-        ({"data__has_key": "n"}, [0, 1, 6]),
-        ({"data__in": [DATA[0], "text"]}, [0, 4]),
-        ({"data__has_keys": ["n", "o"]}, [0]),
-        ({"data__has_any_keys": ["o", "big"]}, [0, 2]),
-        ({"data__o__has_key": "p"}, [0]),
-        ({"data": {"n": 2.0, "s": "y"}}, [1]),
-        ({"data": "text"}, [4]),
-        ({"data__isnull": True}, [5]),
-        ({"data__n": F("data__n")}, [0, 1, 6]),
-    ],
-)
+@pytest.mark.parametrize(("lookups", "found"), [
+    ({"data__n": 1}, [0]),
+    ({"data__n": 2}, [1]),
+    ({"data__n": None}, [6]),
+    ({"data__n__gt": 1}, [1]),
+    ({"data__n__in": [1, 2]}, [0, 1]),
+    ({"data__n__isnull": False}, [0, 1, 6]),
+    ({"data__z__gt": 5}, [6]),
+    ({"data__big__gte": 10**30}, [2]),
+    ({"data__s__startswith": "x"}, [0]),
+    ({"data__s__icontains": "Y"}, [1]),
+    ({"data__o__p": [1, 2]}, [0]),
+    ({"data__o__p__0": 1}, [0]),
+    ({"data__2__a": 1}, [3]),
+    ({"data__contains": {"n": 1}}, [0]),
+    ({"data__contained_by": {**DATA[0], "more": 1}}, [0]),  # type: ignore[dict-item]
+    ({"data__has_key": "n"}, [0, 1, 6]),
+    ({"data__in": [DATA[0], "text"]}, [0, 4]),
+    ({"data__has_keys": ["n", "o"]}, [0]),
+    ({"data__has_any_keys": ["o", "big"]}, [0, 2]),
+    ({"data__o__has_key": "p"}, [0]),
+    ({"data": {"n": 2.0, "s": "y"}}, [1]),
+    ({"data": "text"}, [4]),
+    ({"data__isnull": True}, [5]),
+    ({"data__n": F("data__n")}, [0, 1, 6]),
+])  # fmt: skip
 def test_lookups(numbers: list[int], lookups: dict[str, Any], found: list[int]) -> None:
     jobs = Job.objects.filter(**lookups).order_by("pk")
     assert list(jobs.values_list("pk", flat=True)) == [numbers[place] for place in found]
@@ -87,19 +84,13 @@ def test_whole_rows_are_compared(numbers: list[int]) -> None:
     assert Job.objects.filter(data__isnull=True).union(jobs).count() == 2
 
 
-@pytest.mark.parametrize(
-    ("expression", "found"),
-    [
-        (KeyTransform("n", "data"), 2.0),
-        (KeyTextTransform("s", "data"), "y"),
-        (Cast(KT("data__n"), FloatField()), 2.0),
-        (Coalesce("progress", "data"), DATA[1]),
-        (Case(When(state="ready", then="data")), DATA[1]),
-        (Func("data", function="jsonb_typeof", output_field=TextField()), "object"),
-        (Subquery(Job.objects.filter(pk=OuterRef("pk")).values("data")), DATA[1]),
-        (Subquery(Job.objects.filter(pk=OuterRef("pk")).values("data__s")), "y"),
-    ],
-)
+@pytest.mark.parametrize(("expression", "found"), [
+    (KeyTransform("n", "data"), 2.0), (KeyTextTransform("s", "data"), "y"), (Cast(KT("data__n"), FloatField()), 2.0),
+    (Coalesce("progress", "data"), DATA[1]), (Case(When(state="ready", then="data")), DATA[1]),
+    (Func("data", function="jsonb_typeof", output_field=TextField()), "object"),
+    (Subquery(Job.objects.filter(pk=OuterRef("pk")).values("data")), DATA[1]),
+    (Subquery(Job.objects.filter(pk=OuterRef("pk")).values("data__s")), "y"),
+])  # fmt: skip
 def test_expressions_see_jsonb(numbers: list[int], expression: Any, found: object) -> None:
     (job,) = Job.objects.annotate(of=expression).filter(data__s="y").order_by("of", "data")
     assert job.of == found
@@ -116,16 +107,11 @@ def test_an_index_on_the_expression_serves_the_lookup(numbers: list[int]) -> Non
 ENDS = [EventKind.RELEASED, EventKind.DEAD_LETTERED]
 
 
-@pytest.mark.parametrize(
-    ("lookups", "kinds"),
-    [
-        ({"detail__error_type": "KeyError"}, ENDS),
-        ({"detail__has_key": "error_type"}, ENDS),
-        ({"detail__contains": {"error_type": "KeyError"}, "job__task": "shop.pay"}, ENDS),
-        ({"detail__to": None}, []),
-        ({"detail__isnull": True}, [EventKind.ENQUEUED, EventKind.CLAIMED]),
-    ],
-)
+@pytest.mark.parametrize(("lookups", "kinds"), [
+    ({"detail__error_type": "KeyError"}, ENDS), ({"detail__has_key": "error_type"}, ENDS),
+    ({"detail__contains": {"error_type": "KeyError"}, "job__task": "shop.pay"}, ENDS), ({"detail__to": None}, []),
+    ({"detail__isnull": True}, [EventKind.ENQUEUED, EventKind.CLAIMED]),
+])  # fmt: skip
 def test_lookups_of_an_events_detail(lookups: dict[str, Any], kinds: list[EventKind]) -> None:
     make(max_deliveries=1, exhaust_at="release", dead_letter="self")
     put(1, name="shop.pay")

@@ -45,16 +45,12 @@ def test_names_are_taken_once_a_project() -> None:
     assert (made, queue.max_deliveries) == (False, 3)
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"name": ".x"}, {"name": ""}, {"name": "x", "project": "a\0"}, {"name": "x", "lease_ms": "soon"},
-        {"name": "x", "backoff": "quickly"}, {"name": "x", "dead_letter": "x"},
-        {"name": "x", "priority_min": 5, "priority_max": 4}, {"name": "x", "concurrency": 2, "claim_jitter_ms": 5},
-        {"name": "x", "cap_records": -1},
-    ],
-    ids=repr,
-)  # fmt: skip
+@pytest.mark.parametrize("values", [
+    {"name": ".x"}, {"name": ""}, {"name": "x", "project": "a\0"}, {"name": "x", "lease_ms": "soon"},
+    {"name": "x", "backoff": "quickly"}, {"name": "x", "dead_letter": "x"},
+    {"name": "x", "priority_min": 5, "priority_max": 4}, {"name": "x", "concurrency": 2, "claim_jitter_ms": 5},
+    {"name": "x", "cap_records": -1},
+], ids=repr)  # fmt: skip
 def test_the_engine_checks_names_and_options(values: dict[str, Any]) -> None:
     with pytest.raises(InvalidOption), transaction.atomic():
         Queue.objects.create(**values)

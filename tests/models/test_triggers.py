@@ -33,15 +33,10 @@ class TestTheLog:
         for _ in range(3):
             put(2)
 
-    @pytest.mark.parametrize(
-        "act",
-        [
-            lambda: rows(LeaseEvent).update(node="x"),
-            lambda: rows(LeaseEvent).delete(),
-            lambda: connection.cursor().execute("UPDATE leasequeue_leaseevent_p0 SET kind = 5"),
-        ],
-        ids=["update", "delete", "a partition"],
-    )
+    @pytest.mark.parametrize("act", [
+        lambda: rows(LeaseEvent).update(node="x"), lambda: rows(LeaseEvent).delete(),
+        lambda: connection.cursor().execute("UPDATE leasequeue_leaseevent_p0 SET kind = 5"),
+    ], ids=["update", "delete", "a partition"])  # fmt: skip
     def test_is_append_only(self, act: Callable[[], Any]) -> None:
         before = list(LeaseEvent.objects.values())
         assert "append-only" in refused("leasequeue_event_append_only", act)
@@ -110,16 +105,13 @@ class TestWhatWasEnqueued:
                 (plan,) = cursor.fetchone()[0]
                 assert [trigger for trigger in plan["Triggers"] if trigger["Calls"]] == []
 
-    @pytest.mark.parametrize(
-        "delete",
-        [
-            lambda: rows(StoredJob).filter(seq__gt=0).delete(),
-            lambda: rows(StoredJob)._raw_delete("default"),
-            lambda: connection.cursor().execute(
-                "WITH gone AS (DELETE FROM leasequeue_job RETURNING seq) SELECT FROM gone"
-            ),
-        ],
-    )
+    @pytest.mark.parametrize("delete", [
+        lambda: rows(StoredJob).filter(seq__gt=0).delete(),
+        lambda: rows(StoredJob)._raw_delete("default"),
+        lambda: connection.cursor().execute(
+            "WITH gone AS (DELETE FROM leasequeue_job RETURNING seq) SELECT FROM gone"
+        ),
+    ])  # fmt: skip
     def test_is_not_deleted_by_others(self, delete: Callable[[], Any]) -> None:
         assert "cancel()" in refused("leasequeue_job_removed_by_engine", delete)
         # Also behind a statement of the engine in the same transaction.

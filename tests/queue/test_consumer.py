@@ -194,13 +194,10 @@ class TestTheHandler:
         eventually(lambda: states(queue) in ("completed", "failed"))
         assert queue.get_status("id").progress == {"percent": 100}  # type: ignore[union-attr]  # it is there
 
-    @pytest.mark.parametrize(
-        "options",
-        [
-            {"handler": "not callable"}, {"handler": print, "concurrency": 0}, {"handler": print, "concurrency": True},
-            {"handler": print, "timeout": 0}, {"handler": print, "visibility_timeout": 0},
-        ],
-    )  # fmt: skip
+    @pytest.mark.parametrize("options", [
+        {"handler": "not callable"}, {"handler": print, "concurrency": 0}, {"handler": print, "concurrency": True},
+        {"handler": print, "timeout": 0}, {"handler": print, "visibility_timeout": 0},
+    ])  # fmt: skip
     def test_refuses_wrong_arguments(self, options: dict[str, Any]) -> None:
         with pytest.raises(InvalidOption):
             Consumer("images", **options)

@@ -188,14 +188,11 @@ def test_a_job_that_waited_beats_sooner(server: Faulty) -> None:
     assert Heartbeat(queue, ClaimedJob(job.lease, job.node, job.serializer, job.asked - 29)).lost
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"lease_ms": 1500.0}, {"lease_ms": "1500"}, {"lease_ms": True}, {"lease_ms": 99}, {"lease_ms": 86_400_001},
-        {"interval": "1"}, {"interval": True}, {"interval": float("nan")}, {"interval": float("inf")}, {"interval": 30},
-        {"interval": 0}, {"interval": 2, "lease_ms": 2_000},
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("wrong", [
+    {"lease_ms": 1500.0}, {"lease_ms": "1500"}, {"lease_ms": True}, {"lease_ms": 99}, {"lease_ms": 86_400_001},
+    {"interval": "1"}, {"interval": True}, {"interval": float("nan")}, {"interval": float("inf")}, {"interval": 30},
+    {"interval": 0}, {"interval": 2, "lease_ms": 2_000},
+])  # fmt: skip
 def test_arguments_are_checked_where_they_are_given(wrong: dict[str, Any]) -> None:
     now = datetime.now(UTC)
     values = dict.fromkeys(LeasedJob._fields)

@@ -45,18 +45,13 @@ def test_a_text_for_any_payload_and_a_function_of_it() -> None:
     assert sorted(LimitKey.objects.values_list("key", flat=True)) == ["all {of} them", "size 2"]
 
 
-@pytest.mark.parametrize(
-    ("payload", "limit", "says"),
-    [
-        ({"other": 1}, CUSTOMER, "KeyError"),
-        ([7], CUSTOMER, "names fields of the payload, which is a list"),
-        (None, CUSTOMER, "which is a NoneType"),
-        ({"id": "x" * 513}, CUSTOMER, "the key of a limit must be"),
-        ({"id": 1}, Limit("{id", concurrency=1), "cannot be made of this payload"),
-        ({"id": 1}, Limit("a", concurrency=1, key=lambda payload: payload["id"]), "the key of a limit must be text"),
-        ({"id": 1}, "customer", "limit must be a Limit"),
-    ],
-)
+@pytest.mark.parametrize(("payload", "limit", "says"), [
+    ({"other": 1}, CUSTOMER, "KeyError"), ([7], CUSTOMER, "names fields of the payload, which is a list"),
+    (None, CUSTOMER, "which is a NoneType"), ({"id": "x" * 513}, CUSTOMER, "the key of a limit must be"),
+    ({"id": 1}, Limit("{id", concurrency=1), "cannot be made of this payload"),
+    ({"id": 1}, Limit("a", concurrency=1, key=lambda payload: payload["id"]), "the key of a limit must be text"),
+    ({"id": 1}, "customer", "limit must be a Limit"),
+])  # fmt: skip
 def test_what_makes_no_key_is_refused_before_anything_is_written(payload: Any, limit: Any, says: str) -> None:
     queue = Queue("mail")
     with pytest.raises(InvalidOption, match=says):

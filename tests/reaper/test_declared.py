@@ -135,14 +135,11 @@ def test_set() -> None:
     assert (Queue.objects.get().requeue, Queue.objects.get().lease_ms) == ("back", 1_000)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        (["mail"], "Nothing to change"), (["mail", "lease_ms"], "is not OPTION=VALUE"),
-        (["mail", "lease=5"], "'lease' is not an option"), (["mail", "lease_ms=soon"], "lease_ms must be an integer"),
-        (["mail", "type=log"], "cannot change"), (["letters", "lease_ms=5000"], "There is no queue 'letters'"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("arguments", "text"), [
+    (["mail"], "Nothing to change"), (["mail", "lease_ms"], "is not OPTION=VALUE"),
+    (["mail", "lease=5"], "'lease' is not an option"), (["mail", "lease_ms=soon"], "lease_ms must be an integer"),
+    (["mail", "type=log"], "cannot change"), (["letters", "lease_ms=5000"], "There is no queue 'letters'"),
+])  # fmt: skip
 def test_set_refuses(arguments, text) -> None:
     make("mail")
     assert text in refused("set", *arguments)

@@ -46,19 +46,16 @@ def decorated(given: str, word: str) -> str:
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize(
-    ("declared", "args", "kwargs", "says"),
-    [
-        (samples.add, (), {}, r"missing a required argument: 'first'. It takes \(first.*second.*= 0\)"),
-        (samples.add, (1, 2, 3), {}, "too many positional arguments"),
-        (samples.add, (1,), {"third": 3}, "unexpected keyword argument 'third'"),
-        (samples.add, (1,), {"first": 1}, "multiple values for argument 'first'"),
-        (samples.with_context, (), {}, r"missing a required argument: 'word'. It takes \(word"),
-        (samples.with_context, ("a", "b"), {}, "too many positional arguments"),
-        (samples.plain, (), {}, "missing a required argument: 'value'"),
-        (keywords, (1,), {}, "missing a required argument: 'second'|'second'"),
-    ],
-)
+@pytest.mark.parametrize(("declared", "args", "kwargs", "says"), [
+    (samples.add, (), {}, r"missing a required argument: 'first'. It takes \(first.*second.*= 0\)"),
+    (samples.add, (1, 2, 3), {}, "too many positional arguments"),
+    (samples.add, (1,), {"third": 3}, "unexpected keyword argument 'third'"),
+    (samples.add, (1,), {"first": 1}, "multiple values for argument 'first'"),
+    (samples.with_context, (), {}, r"missing a required argument: 'word'. It takes \(word"),
+    (samples.with_context, ("a", "b"), {}, "too many positional arguments"),
+    (samples.plain, (), {}, "missing a required argument: 'value'"),
+    (keywords, (1,), {}, "missing a required argument: 'second'|'second'"),
+])  # fmt: skip
 def test_wrong_arguments_are_refused(declared: Any, args: Any, kwargs: Any, says: str) -> None:
     with pytest.raises(TypeError, match=says) as told:
         declared.enqueue(*args, **kwargs)

@@ -125,16 +125,13 @@ class TestRunAfter:
         assert result.return_value == 8
         assert result.started_at >= datetime(2030, 1, 1, 14, tzinfo=UTC)
 
-    @pytest.mark.parametrize(
-        ("given", "says"),
-        [
-            (datetime(2040, 1, 1), "aware"),  # noqa: DTZ001  (just this is refused)
-            (date(2040, 1, 1), "run_after must be a datetime"),
-            ("2040-01-01", "run_after must be a datetime"),
-            (-1, "a number of seconds"),
-            (timedelta.max, "too far away"),
-        ],
-    )
+    @pytest.mark.parametrize(("given", "says"), [
+        (datetime(2040, 1, 1), "aware"),  # noqa: DTZ001  (just this is refused)
+        (date(2040, 1, 1), "run_after must be a datetime"),
+        ("2040-01-01", "run_after must be a datetime"),
+        (-1, "a number of seconds"),
+        (timedelta.max, "too far away"),
+    ])  # fmt: skip
     def test_what_is_no_aware_time_is_refused(self, given: Any, says: str) -> None:
         with pytest.raises(InvalidTask, match=says):
             django_api.double.using(run_after=given)

@@ -159,16 +159,11 @@ class TestSleep:
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize(
-    ("name", "units", "text"),
-    [
-        ("", {"hours": 1}, "name of a step"),
-        ("a", {"weeks": "one"}, "units of timedelta"),
-        ("a", {"moons": 1}, "units of timedelta"),
-        ("a", {"days": -1}, "number of seconds"),
-        ("a", {"days": 40_000}, "the time in ms"),
-    ],
-)
+@pytest.mark.parametrize(("name", "units", "text"), [
+    ("", {"hours": 1}, "name of a step"), ("a", {"weeks": "one"}, "units of timedelta"),
+    ("a", {"moons": 1}, "units of timedelta"), ("a", {"days": -1}, "number of seconds"),
+    ("a", {"days": 40_000}, "the time in ms"),
+])  # fmt: skip
 def test_sleeps_that_make_no_sense(job: LeasedJob, name: str, units: Any, text: str) -> None:
     with pytest.raises(InvalidOption, match=text):
         JobControl(job, NODE).sleep(name, **units)

@@ -90,18 +90,12 @@ class InTestCase(TestCase):
         assert result.args == [[{"a": [1, "x"]}]]
 
 
-@pytest.mark.parametrize(
-    ("value", "error", "says"),
-    [
-        (object(), TypeError, r"arguments of tests\.tasks\.samples\.echo must be JSON"),
-        ({1, 2}, TypeError, "must be JSON"),
-        (datetime(2030, 1, 1, tzinfo=UTC), TypeError, "dates and decimals as text"),
-        (b"\xff", ValueError, "must be JSON"),
-        (float("nan"), InvalidOption, "must be JSON"),
-        ("nul \x00", InvalidOption, r"U\+0000"),
-        ("\ud800", InvalidOption, "must be JSON"),
-    ],
-)
+@pytest.mark.parametrize(("value", "error", "says"), [
+    (object(), TypeError, r"arguments of tests\.tasks\.samples\.echo must be JSON"),
+    ({1, 2}, TypeError, "must be JSON"), (datetime(2030, 1, 1, tzinfo=UTC), TypeError, "dates and decimals as text"),
+    (b"\xff", ValueError, "must be JSON"), (float("nan"), InvalidOption, "must be JSON"),
+    ("nul \x00", InvalidOption, r"U\+0000"), ("\ud800", InvalidOption, "must be JSON"),
+])  # fmt: skip
 def test_arguments_that_are_not_json_are_refused(value: Any, error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
         samples.echo.enqueue(value)

@@ -100,20 +100,17 @@ class Async(LeaseQueueTestMixin, TestCase):
 
 
 class TestRefused:
-    @pytest.mark.parametrize(
-        ("options", "says"),
-        [
-            ({}, "limits nothing"), ({"rate": 1, "per": 1, "fair": True}, "a fair limit needs concurrency"),
-            ({"concurrency": 0}, "concurrency must be"), ({"concurrency": True}, "concurrency must be"),
-            ({"rate": 5}, "both rate= and per="), ({"per": 5}, "both rate= and per=|limits nothing"),
-            ({"rate": 5, "per": 0.01}, "per, in milliseconds, must be"),
-            ({"rate": 5, "per": -1}, "per must be a number of seconds"),
-            ({"rate": 5, "per": "a minute"}, "per must be a number of seconds"),
-            ({"rate": 0, "per": 5}, "rate must be"), ({"rate": 1, "per": 5, "burst": -1}, "burst must be"),
-            ({"concurrency": 1, "key": "customer"}, "key must be a function"),
-            ({"concurrency": 1, "name": ""}, "the name of a limit"),
-        ],
-    )  # fmt: skip
+    @pytest.mark.parametrize(("options", "says"), [
+        ({}, "limits nothing"), ({"rate": 1, "per": 1, "fair": True}, "a fair limit needs concurrency"),
+        ({"concurrency": 0}, "concurrency must be"), ({"concurrency": True}, "concurrency must be"),
+        ({"rate": 5}, "both rate= and per="), ({"per": 5}, "both rate= and per=|limits nothing"),
+        ({"rate": 5, "per": 0.01}, "per, in milliseconds, must be"),
+        ({"rate": 5, "per": -1}, "per must be a number of seconds"),
+        ({"rate": 5, "per": "a minute"}, "per must be a number of seconds"),
+        ({"rate": 0, "per": 5}, "rate must be"), ({"rate": 1, "per": 5, "burst": -1}, "burst must be"),
+        ({"concurrency": 1, "key": "customer"}, "key must be a function"),
+        ({"concurrency": 1, "name": ""}, "the name of a limit"),
+    ])  # fmt: skip
     def test_what_is_no_limit(self, options: dict[str, Any], says: str) -> None:
         with pytest.raises(InvalidOption, match=says):
             Limit("api", **options)
@@ -137,15 +134,12 @@ class TestRefused:
         with pytest.raises(InvalidTask, match=says):
             task(limit=Limit(template, concurrency=1))(samples.add.func)
 
-    @pytest.mark.parametrize(
-        ("limit", "args", "says"),
-        [
-            (Limit("{first}", concurrency=1), ("",), "the key of a limit must be 1 to 512 bytes"),
-            (Limit("{first}", concurrency=1), ("x" * 513,), "the key of a limit must be 1 to 512 bytes"),
-            (Limit("{first[name]}", concurrency=1), (5,), "cannot be made of these arguments"),
-            (Limit("k", concurrency=1, key=lambda first: first), (5,), "the key of a limit must be text"),
-        ],
-    )
+    @pytest.mark.parametrize(("limit", "args", "says"), [
+        (Limit("{first}", concurrency=1), ("",), "the key of a limit must be 1 to 512 bytes"),
+        (Limit("{first}", concurrency=1), ("x" * 513,), "the key of a limit must be 1 to 512 bytes"),
+        (Limit("{first[name]}", concurrency=1), (5,), "cannot be made of these arguments"),
+        (Limit("k", concurrency=1, key=lambda first: first), (5,), "the key of a limit must be text"),
+    ])  # fmt: skip
     def test_a_key_that_is_none_is_refused_before_anything_is_written(
         self, limit: Limit, args: tuple[Any, ...], says: str
     ) -> None:

@@ -36,16 +36,11 @@ class TestGrowing:
         result = group([flow.grow.using(backoff=0).s("raise")], name="twice").enqueue()
         assert result.wait() == ["twice", 2, 2]
 
-    @pytest.mark.parametrize(
-        ("what", "says"),
-        [
-            ("", "nothing was added"),
-            ("twice", "enqueued already. Call current_workflow"),
-            ("other", "after takes what add() of the same workflow returned"),
-            ("id", "that of its task's result; it is 'nonsense'"),
-            ("strange", "are not"),
-        ],
-    )
+    @pytest.mark.parametrize(("what", "says"), [
+        ("", "nothing was added"), ("twice", "enqueued already. Call current_workflow"),
+        ("other", "after takes what add() of the same workflow returned"),
+        ("id", "that of its task's result; it is 'nonsense'"), ("strange", "are not"),
+    ])  # fmt: skip
     def test_what_does_not_go(self, what: str, says: str) -> None:
         result = group([flow.grow.using(max_attempts=1).s(what)]).enqueue()
         while run_one() is not None:
@@ -76,14 +71,11 @@ def oracle(tmp_path: Any) -> Any:
         yield watched
 
 
-@pytest.mark.parametrize(
-    ("call", "value"),
-    [
-        (flow.become.s("double", 4), 8), (flow.abecome.s(4), 8), (flow.become.s("chain", 4), 16),
-        (flow.become.s("group", 1, 2), [2, 4]), (flow.become.s("chord", 1, 2), 6),
-        (flow.become.s("become", "become", "double", 3), 6),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("call", "value"), [
+    (flow.become.s("double", 4), 8), (flow.abecome.s(4), 8), (flow.become.s("chain", 4), 16),
+    (flow.become.s("group", 1, 2), [2, 4]), (flow.become.s("chord", 1, 2), 6),
+    (flow.become.s("become", "become", "double", 3), 6),
+])  # fmt: skip
 def test_its_value_is_that_of_what_replaces_it(leasequeue: Harness, call: Any, value: Any, oracle: Any) -> None:
     result = call.enqueue()
     assert result.wait() == value
@@ -139,14 +131,11 @@ def test_what_replaces_it_is_cancelled_by_itself(leasequeue: Harness) -> None:
     assert result.errors[-1].exception_class is JobCancelled
 
 
-@pytest.mark.parametrize(
-    ("call", "says"),
-    [
-        (flow.become.using(max_attempts=1).s("nothing"), "takes a signature, such as"),
-        (flow.become_atomic.using(max_attempts=1).s(), "is atomic and replaces itself"),
-        (flow.deeper.using(max_attempts=1).s(101), "100 calls have replaced one another"),
-    ],
-)
+@pytest.mark.parametrize(("call", "says"), [
+    (flow.become.using(max_attempts=1).s("nothing"), "takes a signature, such as"),
+    (flow.become_atomic.using(max_attempts=1).s(), "is atomic and replaces itself"),
+    (flow.deeper.using(max_attempts=1).s(101), "100 calls have replaced one another"),
+])  # fmt: skip
 def test_what_does_not_go(leasequeue: Harness, call: Any, says: str) -> None:
     result = call.enqueue()
     leasequeue.drain(advance=True)

@@ -143,34 +143,28 @@ def test_a_cause_is_part_of_the_traceback() -> None:
     assert "direct cause" in failure.traceback
 
 
-@pytest.mark.parametrize(
-    ("task", "data", "kind", "words"),
-    [
-        # Enqueueing refuses these arguments: they were right for the code that enqueued them.
-        (samples.add, {"args": [1, 2, 3]}, "builtins.TypeError", "takes from 1 to 2 positional arguments"),
-        (samples.fail_unprintably, None, "tests.tasks.samples.Unprintable", "its text cannot be had: RuntimeError"),
-        (samples.exits, None, "builtins.SystemExit", "3"),
-    ],
-)
+@pytest.mark.parametrize(("task", "data", "kind", "words"), [
+    # Enqueueing refuses these arguments: they were right for the code that enqueued them.
+    (samples.add, {"args": [1, 2, 3]}, "builtins.TypeError", "takes from 1 to 2 positional arguments"),
+    (samples.fail_unprintably, None, "tests.tasks.samples.Unprintable", "its text cannot be had: RuntimeError"),
+    (samples.exits, None, "builtins.SystemExit", "3"),
+])  # fmt: skip
 def test_what_else_is_a_failure(task: Any, data: Any, kind: str, words: str) -> None:
     failure, _ = verdict_of(put(name=task.module_path, data=data))
     assert failure.type == kind
     assert words in failure.message
 
 
-@pytest.mark.parametrize(
-    ("task", "args", "expected"),
-    [
-        (samples.fail, (), Retry(None)), (samples.fail_twice, (), Retry(7_000)),
-        (samples.fail_in_steps, (), Retry(1_000)), (samples.fail_linearly, (), Retry(3_000)),
-        (samples.fail_linearly.using(backoff=2.5), (), Retry(2_500)),
-        (samples.fail.using(backoff="fixed"), (), Retry(5_000)), (samples.fail_by_message, ("wait",), Retry(60_000)),
-        (samples.fail_by_message, ("anything",), Retry(5_000)), (samples.fail_by_message, ("stop",), GiveUp()),
-        (samples.fail_for_good, (), GiveUp()), (samples.retry_later, (90,), Retry(90_000)),
-        (samples.retry_later, (10**9,), Retry(86_400_000)), (samples.retry_later, (None,), Retry(None)),
-        (samples.retry_later.using(backoff=4), (None,), Retry(4_000)),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("task", "args", "expected"), [
+    (samples.fail, (), Retry(None)), (samples.fail_twice, (), Retry(7_000)),
+    (samples.fail_in_steps, (), Retry(1_000)), (samples.fail_linearly, (), Retry(3_000)),
+    (samples.fail_linearly.using(backoff=2.5), (), Retry(2_500)),
+    (samples.fail.using(backoff="fixed"), (), Retry(5_000)), (samples.fail_by_message, ("wait",), Retry(60_000)),
+    (samples.fail_by_message, ("anything",), Retry(5_000)), (samples.fail_by_message, ("stop",), GiveUp()),
+    (samples.fail_for_good, (), GiveUp()), (samples.retry_later, (90,), Retry(90_000)),
+    (samples.retry_later, (10**9,), Retry(86_400_000)), (samples.retry_later, (None,), Retry(None)),
+    (samples.retry_later.using(backoff=4), (None,), Retry(4_000)),
+])  # fmt: skip
 def test_when_a_failed_task_is_tried_again(task: Any, args: tuple[Any, ...], expected: Any) -> None:
     assert verdict_of(leased(task, *args))[1] == expected
 
@@ -201,22 +195,19 @@ def test_the_timeout_is_the_tasks_or_the_callers() -> None:
             RetryLater(wrong)  # type: ignore[arg-type]  # just this is refused
 
 
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        (None, "is not the path of a task"), ("add", "There is no module for task 'add'"),
-        ("tests.tasks.samples", "is not a task but module"), ("tests.tasks.samples.gone", "has no such name"),
-        ("tests.tasks.samples.gone.deeper", "has no such name"),
-        ("tests.tasks.samples.not_a_task", "is not a task but function"),
-        ("tests.tasks.samples._hidden", "is not a task but function"), ("os.system", "is not a task"),
-        ("no_such_package.tasks.add", "There is no module for task"),
-        ("tests.tasks.no_such_module.add", "has no such name"),
-        ("tests.tasks.broken_module.add", "cannot be imported: RuntimeError"),
-        ("tests.tasks.module_with_missing_import.add", "cannot be imported: No module named 'not_installed'"),
-        ("tests.tasks.module_that_exits.add", "cannot be imported: SystemExit"),
-        ("tests/tasks;import os", "is not the path of a task"), ("a." * 400 + "a", "is not the path of a task"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "says"), [
+    (None, "is not the path of a task"), ("add", "There is no module for task 'add'"),
+    ("tests.tasks.samples", "is not a task but module"), ("tests.tasks.samples.gone", "has no such name"),
+    ("tests.tasks.samples.gone.deeper", "has no such name"),
+    ("tests.tasks.samples.not_a_task", "is not a task but function"),
+    ("tests.tasks.samples._hidden", "is not a task but function"), ("os.system", "is not a task"),
+    ("no_such_package.tasks.add", "There is no module for task"),
+    ("tests.tasks.no_such_module.add", "has no such name"),
+    ("tests.tasks.broken_module.add", "cannot be imported: RuntimeError"),
+    ("tests.tasks.module_with_missing_import.add", "cannot be imported: No module named 'not_installed'"),
+    ("tests.tasks.module_that_exits.add", "cannot be imported: SystemExit"),
+    ("tests/tasks;import os", "is not the path of a task"), ("a." * 400 + "a", "is not the path of a task"),
+])  # fmt: skip
 def test_only_tasks_are_run(name: str | None, says: str) -> None:
     handler = TaskHandler()
     job = put(name=name)

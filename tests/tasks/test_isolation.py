@@ -48,16 +48,12 @@ def test_results_steps_tags_and_atomic_ones() -> None:
         eventually(lambda: Job.objects.filter(tags__customer=7).count() == 2)
 
 
-@pytest.mark.parametrize(
-    ("how", "kind", "says", "attempts"),
-    [
-        ("value", "builtins.ValueError", "no", 2),
-        ("good", "django_leasequeue.tasks.exceptions.FailForGood", "no", 1),
-        ("exit", "django_leasequeue.tasks.isolation.ProcessDied", "exit status 3", 2),
-        ("signal", "django_leasequeue.tasks.isolation.ProcessDied", "signal 11", 2),
-        ("fork", "django_leasequeue.tasks.isolation.ProcessDied", "signal 11", 2),
-    ],
-)
+@pytest.mark.parametrize(("how", "kind", "says", "attempts"), [
+    ("value", "builtins.ValueError", "no", 2), ("good", "django_leasequeue.tasks.exceptions.FailForGood", "no", 1),
+    ("exit", "django_leasequeue.tasks.isolation.ProcessDied", "exit status 3", 2),
+    ("signal", "django_leasequeue.tasks.isolation.ProcessDied", "signal 11", 2),
+    ("fork", "django_leasequeue.tasks.isolation.ProcessDied", "signal 11", 2),
+])  # fmt: skip
 def test_failures(how: str, kind: str, says: str, attempts: int) -> None:
     result = samples.fail.enqueue(how)
     with working(TaskHandler(), queues=["default"]), pytest.raises(JobFailed, match=says):

@@ -143,16 +143,11 @@ def test_a_backend_that_takes_any_name_says_what_others_leave_open(
     assert mail() == (("queue", "original", 60_000) if preset else ("queue", "back", 300_000))
 
 
-@pytest.mark.parametrize(
-    ("first", "found"),
-    [
-        (handle_enqueue, ("queue", "original", 7_000)),
-        (handle_claim, ("queue", "original", 300_000)),
-        (topic_write, ("log", "original", 6_000)),
-        (zaqar_put, ("queue", "original", 300_000)),
-        (dead_letter, ("log", "original", 30_000)),
-    ],
-)
+@pytest.mark.parametrize(("first", "found"), [
+    (handle_enqueue, ("queue", "original", 7_000)), (handle_claim, ("queue", "original", 300_000)),
+    (topic_write, ("log", "original", 6_000)), (zaqar_put, ("queue", "original", 300_000)),
+    (dead_letter, ("log", "original", 30_000)),
+])  # fmt: skip
 def test_who_asks_for_options_of_its_own_gets_them_for_what_nobody_declares(
     settings: Any, first: Callable[[], None], found: tuple[str, str, int]
 ) -> None:

@@ -42,28 +42,21 @@ def test_retries_without_a_delay_do_not_spin(clock: Clock, backoff: float | list
     assert runs <= 22
 
 
-@pytest.mark.parametrize(
-    ("name", "ends"),
-    [
-        ("ValueError", "failing"), ("ConnectionError", "failing"), ("RetryLater", "failing"),
-        ("UnicodeError", "failed"), ("KeyError", "failed"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "ends"), [
+    ("ValueError", "failing"), ("ConnectionError", "failing"), ("RetryLater", "failing"),
+    ("UnicodeError", "failed"), ("KeyError", "failed"),
+])  # fmt: skip
 def test_exceptions_that_are_tried_again_and_those_that_are_not(name: str, ends: str) -> None:
     samples.fail_with.using(max_attempts=3).enqueue(name)
     assert run_one() == ends
 
 
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({"autoretry_for": (5,)}, "autoretry_for takes exception classes"),
-        ({"dont_retry_for": "ValueError"}, "dont_retry_for takes exception classes"),
-        ({"expires": 0}, "expires must be more than 0"),
-        ({"expires": -1}, "expires must be a number of seconds from 0"),
-        ({"expires": 1e300}, "expires must be 0.001 to"),
-    ],
-)
+@pytest.mark.parametrize(("options", "says"), [
+    ({"autoretry_for": (5,)}, "autoretry_for takes exception classes"),
+    ({"dont_retry_for": "ValueError"}, "dont_retry_for takes exception classes"),
+    ({"expires": 0}, "expires must be more than 0"), ({"expires": -1}, "expires must be a number of seconds from 0"),
+    ({"expires": 1e300}, "expires must be 0.001 to"),
+])  # fmt: skip
 def test_what_is_refused(options: dict[str, object], says: str) -> None:
     with pytest.raises(InvalidTask, match=says):
         task(**options)(samples.echo.func)  # type: ignore[call-overload]
@@ -81,16 +74,13 @@ def test_a_call_that_is_not_started_in_time_is_removed(clock: Clock) -> None:
         late.refresh()
 
 
-@pytest.mark.parametrize(
-    ("given", "attempt", "seconds"),
-    [
-        (7, 1, 7), (7, 9, 7), (0, 1, 0), (timedelta(minutes=2), 1, 120), ([1, 10, 60], 1, 1), ([1, 10, 60], 2, 10),
-        ([1, 10, 60], 8, 60), (Backoff("fixed", base=4), 3, 4), (Backoff("fixed", base=400, max=100), 3, 100),
-        (Backoff("linear", base=3, max=8), 2, 6), (Backoff("linear", base=3, max=8), 3, 8),
-        (Backoff("exponential", base=5, max=900), 1, 10), (Backoff("exponential", base=5, max=900), 3, 40),
-        (Backoff("exponential", base=5, max=900), 5_000, 900), ("exponential", 2, 20), (10**9, 1, MAX_SECONDS),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("given", "attempt", "seconds"), [
+    (7, 1, 7), (7, 9, 7), (0, 1, 0), (timedelta(minutes=2), 1, 120), ([1, 10, 60], 1, 1), ([1, 10, 60], 2, 10),
+    ([1, 10, 60], 8, 60), (Backoff("fixed", base=4), 3, 4), (Backoff("fixed", base=400, max=100), 3, 100),
+    (Backoff("linear", base=3, max=8), 2, 6), (Backoff("linear", base=3, max=8), 3, 8),
+    (Backoff("exponential", base=5, max=900), 1, 10), (Backoff("exponential", base=5, max=900), 3, 40),
+    (Backoff("exponential", base=5, max=900), 5_000, 900), ("exponential", 2, 20), (10**9, 1, MAX_SECONDS),
+])  # fmt: skip
 def test_the_delay_before_the_next_attempt(given: Any, attempt: int, seconds: float) -> None:
     assert fixed_delay(parse(given), attempt) == seconds
 

@@ -63,14 +63,10 @@ def test_what_a_task_enqueues_has_its_tags(leasequeue: Harness) -> None:
     assert spread.get_result(result.id).task.tags == {"kind": "tree", "customer": 7}  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(
-    "made",
-    [
-        chain(spread.s(), leaf.s(), tags={"customer": 7}),
-        group(spread.s(), leaf.s(), tags={"customer": 7}),
-        chord([spread.s()], leaf.s(), tags={"customer": 7}),
-    ],
-)
+@pytest.mark.parametrize("made", [
+    chain(spread.s(), leaf.s(), tags={"customer": 7}), group(spread.s(), leaf.s(), tags={"customer": 7}),
+    chord([spread.s()], leaf.s(), tags={"customer": 7}),
+])  # fmt: skip
 def test_a_workflow_and_all_that_comes_of_it(leasequeue: Harness, made: Any) -> None:
     leasequeue.handle("plain", str)
     made.enqueue()

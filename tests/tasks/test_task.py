@@ -67,18 +67,15 @@ def test_tasks_can_be_pickled() -> None:
     assert copy.func is samples.add.func
 
 
-@pytest.mark.parametrize(
-    ("wrong", "says"),
-    [
-        ({"max_attempts": 0}, "max_attempts must be a whole number from 1"), ({"max_attempts": 1.5}, "max_attempts"),
-        ({"max_attempts": True}, "max_attempts"), ({"max_attempts": 2**31}, "max_attempts"),
-        ({"backoff": -1}, "backoff must be"), ({"backoff": "soon"}, "backoff must be one of fixed"),
-        ({"timeout": 0}, "more than 0 seconds"), ({"timeout": -1}, "timeout must be"),
-        ({"timeout": "long"}, "timeout must be"), ({"priority": 101}, "priority must be"),
-        ({"queue_name": "no spaces please"}, "queue_name must be 1 to 255"),
-        ({"queue_name": ""}, "queue_name must be 1 to 255"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("wrong", "says"), [
+    ({"max_attempts": 0}, "max_attempts must be a whole number from 1"), ({"max_attempts": 1.5}, "max_attempts"),
+    ({"max_attempts": True}, "max_attempts"), ({"max_attempts": 2**31}, "max_attempts"),
+    ({"backoff": -1}, "backoff must be"), ({"backoff": "soon"}, "backoff must be one of fixed"),
+    ({"timeout": 0}, "more than 0 seconds"), ({"timeout": -1}, "timeout must be"),
+    ({"timeout": "long"}, "timeout must be"), ({"priority": 101}, "priority must be"),
+    ({"queue_name": "no spaces please"}, "queue_name must be 1 to 255"),
+    ({"queue_name": ""}, "queue_name must be 1 to 255"),
+])  # fmt: skip
 def test_wrong_values_are_refused_where_the_task_is_declared_and_changed(wrong: dict[str, Any], says: str) -> None:
     with pytest.raises(InvalidTask, match=says):
         task(**wrong)(work)

@@ -205,16 +205,13 @@ class TestBadKeys:
         assert not StoredJob.objects.exists()
         assert not UniqueKey.objects.exists()
 
-    @pytest.mark.parametrize(
-        ("options", "said"),
-        [
-            ({"key": "a{order}"}, "order"), ({"key": "a{"}, "template"), ({"key": "a{0}"}, "no argument"),
-            ({"key": 7}, "key must be"), ({"key": "k", "unique_until": "never"}, "unique_until"),
-            ({"key": "k", "unique_for": 0}, "unique_for"), ({"key": "k", "unique_for": "soon"}, "unique_for"),
-            ({"key": "k", "unique_for": 1, "unique_until": "end"}, "one of them"),
-            ({"key": "k", "on_conflict": "forget"}, "on_conflict"),
-        ],
-    )  # fmt: skip
+    @pytest.mark.parametrize(("options", "said"), [
+        ({"key": "a{order}"}, "order"), ({"key": "a{"}, "template"), ({"key": "a{0}"}, "no argument"),
+        ({"key": 7}, "key must be"), ({"key": "k", "unique_until": "never"}, "unique_until"),
+        ({"key": "k", "unique_for": 0}, "unique_for"), ({"key": "k", "unique_for": "soon"}, "unique_for"),
+        ({"key": "k", "unique_for": 1, "unique_until": "end"}, "one of them"),
+        ({"key": "k", "on_conflict": "forget"}, "on_conflict"),
+    ])  # fmt: skip
     def test_what_cannot_be_is_refused_where_it_is_declared(self, options: dict[str, Any], said: str) -> None:
         with pytest.raises(InvalidTask, match=said):
             task(**options)(samples._hidden)

@@ -360,30 +360,27 @@ class TestReferences:
 
 
 class TestRefused:
-    @pytest.mark.parametrize(
-        ("make", "error", "says"),
-        [
-            (chain, InvalidOption, "at least one step"),
-            (lambda: chain([]), InvalidOption, "at least one step"),
-            (Workflow, InvalidOption, "at least one job"),
-            (lambda: group(5), InvalidOption, "takes signatures"),
-            (lambda: chord(chain(flow.double.s(1)), flow.total.s()), InvalidOption, "takes a list of steps"),
-            (lambda: chain(flow.double), InvalidOption, "takes signatures"),
-            (lambda: group([flow.double.s(1), 5]), InvalidOption, "takes signatures"),
-            (lambda: chain(chain(flow.double.s(1), name="x")), InvalidOption, "outermost part"),
-            (lambda: chain(flow.double.s(1), on_failure=chain(flow.double.s())), InvalidOption, "on_failure takes"),
-            (lambda: chain(flow.double.s(1), name="x" * 256), InvalidOption, "name of a workflow"),
-            (lambda: chain(flow.double.s()), TypeError, "missing a required argument"),
-            (lambda: chain(flow.double.s(1), flow.double.s(1)), TypeError, "too many positional"),
-            (lambda: chain(flow.double.s(1), flow.double.si()), TypeError, "missing a required argument"),
-            (lambda: chain(flow.double.s({1, 2})), TypeError, "must be JSON"),
-            (lambda: chain(samples.renamed.s(1)), InvalidTask, "No worker could run"),
-            (
-                lambda: chain(flow.double.s(1), flow.double.using(limit=Limit("{value}", concurrency=1)).s()),
-                InvalidTask, "not known before the job before has ended",
-            ),
-        ],
-    )  # fmt: skip
+    @pytest.mark.parametrize(("make", "error", "says"), [
+        (chain, InvalidOption, "at least one step"),
+        (lambda: chain([]), InvalidOption, "at least one step"),
+        (Workflow, InvalidOption, "at least one job"),
+        (lambda: group(5), InvalidOption, "takes signatures"),
+        (lambda: chord(chain(flow.double.s(1)), flow.total.s()), InvalidOption, "takes a list of steps"),
+        (lambda: chain(flow.double), InvalidOption, "takes signatures"),
+        (lambda: group([flow.double.s(1), 5]), InvalidOption, "takes signatures"),
+        (lambda: chain(chain(flow.double.s(1), name="x")), InvalidOption, "outermost part"),
+        (lambda: chain(flow.double.s(1), on_failure=chain(flow.double.s())), InvalidOption, "on_failure takes"),
+        (lambda: chain(flow.double.s(1), name="x" * 256), InvalidOption, "name of a workflow"),
+        (lambda: chain(flow.double.s()), TypeError, "missing a required argument"),
+        (lambda: chain(flow.double.s(1), flow.double.s(1)), TypeError, "too many positional"),
+        (lambda: chain(flow.double.s(1), flow.double.si()), TypeError, "missing a required argument"),
+        (lambda: chain(flow.double.s({1, 2})), TypeError, "must be JSON"),
+        (lambda: chain(samples.renamed.s(1)), InvalidTask, "No worker could run"),
+        (
+            lambda: chain(flow.double.s(1), flow.double.using(limit=Limit("{value}", concurrency=1)).s()),
+            InvalidTask, "not known before the job before has ended",
+        ),
+    ])  # fmt: skip
     def test_what_is_no_workflow_is_refused_before_anything_is_written(
         self, make: Callable[[], Any], error: type[Exception], says: str
     ) -> None:

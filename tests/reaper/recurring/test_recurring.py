@@ -129,16 +129,12 @@ def test_the_tick_is_not_taken_when_the_enqueue_is_rolled_back(clock) -> None:
     assert looker.look() == ["report"]
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"task": "tests.reaper.recurring.tasks.missing"}, "there is no task at"),
-        ({"task": "no.such.module"}, "there is no task at"),
-        ({"task": "tests.reaper.recurring.tasks.plain"}, "is not a task"),
-        ({"backend": "nowhere"}, "nowhere"),
-        ({"task": "tests.reaper.recurring.tasks.placed", "args": [1]}, None),
-    ],
-)
+@pytest.mark.parametrize(("fields", "message"), [
+    ({"task": "tests.reaper.recurring.tasks.missing"}, "there is no task at"),
+    ({"task": "no.such.module"}, "there is no task at"),
+    ({"task": "tests.reaper.recurring.tasks.plain"}, "is not a task"), ({"backend": "nowhere"}, "nowhere"),
+    ({"task": "tests.reaper.recurring.tasks.placed", "args": [1]}, None),
+])  # fmt: skip
 def test_what_cannot_be_enqueued_is_told_once_a_tick_and_stops_no_other(clock, caplog, fields, message) -> None:
     made("broken", **fields)
     made("fine")
@@ -284,25 +280,21 @@ def test_a_wrong_declaration_stops_no_other(settings, clock, caplog) -> None:
     assert sync().disabled == [], "what became wrong goes on as it was"
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"schedule": "@daily"}, "'task' is missing"),
-        ({"task": REPORT}, "'schedule' is missing"),
-        ({"task": REPORT, "schedule": "@daily", "cron": 1}, "'cron' is not one of"),
-        ({"task": "", "schedule": "@daily"}, "task must be a text"),
-        ({"task": REPORT, "schedule": 5}, "schedule must be a text"),
-        ({"task": REPORT, "schedule": timedelta(seconds=0.5)}, "whole seconds"),
-        ({"task": REPORT, "schedule": timedelta(0)}, "from a second"),
-        ({"task": REPORT, "schedule": "@daily", "timezone": "X"}, "not a time zone"),
-        ({"task": REPORT, "schedule": "@daily", "args": "ab"}, "args must be a list"),
-        ({"task": REPORT, "schedule": "@daily", "args": [object()]}, "args must be JSON"),
-        ({"task": REPORT, "schedule": "@daily", "kwargs": {"x": float("nan")}}, "kwargs must be JSON"),
-        ({"task": REPORT, "schedule": "@daily", "priority": "high"}, "priority must be"),
-        ({"task": REPORT, "schedule": "@daily", "enabled": 1}, "enabled must be"),
-        ({"task": REPORT, "schedule": "@daily", "queue_name": None}, "queue_name must be"),
-    ],
-)
+@pytest.mark.parametrize(("given", "message"), [
+    ({"schedule": "@daily"}, "'task' is missing"), ({"task": REPORT}, "'schedule' is missing"),
+    ({"task": REPORT, "schedule": "@daily", "cron": 1}, "'cron' is not one of"),
+    ({"task": "", "schedule": "@daily"}, "task must be a text"),
+    ({"task": REPORT, "schedule": 5}, "schedule must be a text"),
+    ({"task": REPORT, "schedule": timedelta(seconds=0.5)}, "whole seconds"),
+    ({"task": REPORT, "schedule": timedelta(0)}, "from a second"),
+    ({"task": REPORT, "schedule": "@daily", "timezone": "X"}, "not a time zone"),
+    ({"task": REPORT, "schedule": "@daily", "args": "ab"}, "args must be a list"),
+    ({"task": REPORT, "schedule": "@daily", "args": [object()]}, "args must be JSON"),
+    ({"task": REPORT, "schedule": "@daily", "kwargs": {"x": float("nan")}}, "kwargs must be JSON"),
+    ({"task": REPORT, "schedule": "@daily", "priority": "high"}, "priority must be"),
+    ({"task": REPORT, "schedule": "@daily", "enabled": 1}, "enabled must be"),
+    ({"task": REPORT, "schedule": "@daily", "queue_name": None}, "queue_name must be"),
+])  # fmt: skip
 def test_what_a_declaration_must_be(settings, given, message) -> None:
     declare(settings, task=given)
     outcome = sync()

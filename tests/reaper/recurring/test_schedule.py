@@ -39,14 +39,10 @@ def test_cron_lines_are_read_in_their_zone() -> None:
     assert parse("30 * * * * *").next(utc(2026, 1, 5, 12)) == utc(2026, 1, 5, 12) + timedelta(seconds=30)
 
 
-@pytest.mark.parametrize(
-    ("text", "first"),
-    [
-        ("@hourly", (2026, 1, 5, 13)), ("@daily", (2026, 1, 6)), ("@midnight", (2026, 1, 6)),
-        ("@weekly", (2026, 1, 11)), ("@monthly", (2026, 2, 1)), ("@YEARLY", (2027, 1, 1)),
-        ("@annually", (2027, 1, 1)), (" 0 0 * * * ", (2026, 1, 6)),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "first"), [
+    ("@hourly", (2026, 1, 5, 13)), ("@daily", (2026, 1, 6)), ("@midnight", (2026, 1, 6)), ("@weekly", (2026, 1, 11)),
+    ("@monthly", (2026, 2, 1)), ("@YEARLY", (2027, 1, 1)), ("@annually", (2027, 1, 1)), (" 0 0 * * * ", (2026, 1, 6)),
+])  # fmt: skip
 def test_words_for_cron_lines(text, first) -> None:
     assert parse(text).next(utc(2026, 1, 5, 12, 30)) == utc(*first)
 
@@ -69,19 +65,16 @@ def test_an_interval_needs_no_library(monkeypatch) -> None:
         parse("0 0 * * *")
 
 
-@pytest.mark.parametrize(
-    ("text", "zone", "message"),
-    [
-        ("", "UTC", "a schedule is a text"), ("x" * 129, "UTC", "at most 128"), (None, "UTC", "a schedule is a text"),
-        ("nonsense", "UTC", "is not a schedule"), ("* * * *", "UTC", "is not a schedule"),
-        ("61 * * * *", "UTC", "Bad minute"), ("0 0 31 2 *", "UTC", "is not a schedule"),
-        ("@reboot", "UTC", "is not a schedule"), ("every", "UTC", "an interval looks like"),
-        ("every 0 seconds", "UTC", "an interval looks like"), ("every 2 fortnights", "UTC", "an interval looks like"),
-        ("every 9999 days", "UTC", "an interval looks like"), ("0 0 * * *", "Mars/Olympus", "is not a time zone"),
-        ("0 0 * * *", "../etc/passwd", "is not a time zone"), ("0 0 * * *", "", "is not a time zone"),
-        ("0 0 * * *", "Europe", "is not a time zone"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "zone", "message"), [
+    ("", "UTC", "a schedule is a text"), ("x" * 129, "UTC", "at most 128"), (None, "UTC", "a schedule is a text"),
+    ("nonsense", "UTC", "is not a schedule"), ("* * * *", "UTC", "is not a schedule"),
+    ("61 * * * *", "UTC", "Bad minute"), ("0 0 31 2 *", "UTC", "is not a schedule"),
+    ("@reboot", "UTC", "is not a schedule"), ("every", "UTC", "an interval looks like"),
+    ("every 0 seconds", "UTC", "an interval looks like"), ("every 2 fortnights", "UTC", "an interval looks like"),
+    ("every 9999 days", "UTC", "an interval looks like"), ("0 0 * * *", "Mars/Olympus", "is not a time zone"),
+    ("0 0 * * *", "../etc/passwd", "is not a time zone"), ("0 0 * * *", "", "is not a time zone"),
+    ("0 0 * * *", "Europe", "is not a time zone"),
+])  # fmt: skip
 def test_what_is_no_schedule_is_refused(text, zone, message) -> None:
     with pytest.raises(InvalidSchedule, match=message):
         parse(text, zone)
