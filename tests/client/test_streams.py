@@ -103,11 +103,9 @@ def test_what_fails_again_and_again_is_said_once(caplog: pytest.LogCaptureFixtur
     stream.answer(Open, OPEN)
     polling.answer(Request, Answer(200, {}, b'{"claimed": []}'))
     assert [record.getMessage() for record in caplog.records] == [
-        "The stream of 't' ended, connecting again: refused",
-        "Cannot claim from 't', trying again: refused",
-        "The stream of 't' is open again",
-        "Claiming from 't' again",
-    ]
+        "The stream of 't' ended, connecting again: refused", "Cannot claim from 't', trying again: refused",
+        "The stream of 't' is open again", "Claiming from 't' again",
+    ]  # fmt: skip
 
 
 def test_work_raises_what_the_server_refuses_for_good() -> None:

@@ -28,17 +28,11 @@ def test_jobs_come_once_in_the_order_of_enqueue() -> None:
 def test_a_job_carries_what_was_enqueued(clock) -> None:
     (made,) = enqueue(
         NewJob(
-            data={"a": [1, None, 'ü\\ "quoted" \t\n']},
-            body=b"\x00\xff raw",
-            key="k-1",
-            name="app.task",
-            tag="blue",
-            meta={"trace": "z9"},
-            reply_to="reply_x",
-            max_deliveries=7,
+            data={"a": [1, None, 'ü\\ "quoted" \t\n']}, body=b"\x00\xff raw", key="k-1", name="app.task", tag="blue",
+            meta={"trace": "z9"}, reply_to="reply_x", max_deliveries=7,
         ),
         origin="producer-1",
-    )
+    )  # fmt: skip
     job = one(lease_ms=5_000)
     assert (job.seq, job.queue, job.key, job.name, job.tag) == (made.seq, "work", "k-1", "app.task", "blue")
     assert (job.data, job.body) == ({"a": [1, None, 'ü\\ "quoted" \t\n']}, b"\x00\xff raw")

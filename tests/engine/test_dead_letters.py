@@ -75,11 +75,9 @@ class TestAtTheClaim:
         assert (letter.data, letter.tag, bytes(letter.body), letter.key) == ({"n": 1}, "t", b"b", "k")
         assert (letter.name, letter.error_type, letter.fingerprint) == ("app.task", "MAX_ATTEMPTS", "")
         assert letter.meta == {
-            "trace": "z",
-            "$dead_letter_from": "work",
-            "$dead_letter_deliveries": 2,
+            "trace": "z", "$dead_letter_from": "work", "$dead_letter_deliveries": 2,
             "$dead_letter_src_seq": poison.seq,
-        }
+        }  # fmt: skip
         assert (letter.state, letter.deliveries, letter.dead_at) == (JobState.RECORD, 0, clock.now)
         assert (letter.source_queue, letter.source_seq) == (Queue.objects.get(name="work").pk, poison.seq)
         assert (counts()["dead_lettered"], Queue.objects.get(name="graveyard").type) == (1, "log")
@@ -333,10 +331,8 @@ class TestALetterInAQueue:
         (letter,) = letters("third")
         assert failures(letter) == ["app.Broken", "app.Second"]
         assert letter.meta == {
-            "$dead_letter_from": "graveyard",
-            "$dead_letter_deliveries": 1,
-            "$dead_letter_src_seq": number,
-        }
+            "$dead_letter_from": "graveyard", "$dead_letter_deliveries": 1, "$dead_letter_src_seq": number,
+        }  # fmt: skip
         assert list(DeadLetter.objects.values_list("seq", flat=True)) == [letter.seq]
         assert not Attempt.objects.exclude(seq=letter.seq).exists()
 

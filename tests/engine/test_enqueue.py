@@ -33,17 +33,10 @@ def test_the_answers_are_in_order_and_say_where_each_job_is(queue: int, clock, s
 def test_every_field_arrives_whatever_it_holds(queue: int, clock, size: int) -> None:
     awkward = "a\\b\"c\n\t\r{},NULL 'x' \\N \\. \x07 \u2028 ü 🎉"
     job = NewJob(
-        data={"text": awkward, awkward: [1.5, -0.0, True, None, 10**30]},
-        body=bytes(range(256)),
-        name=awkward,
-        tag=awkward,
-        priority=4,
-        meta={"m": awkward},
-        ttl_ms=60_000,
-        reply_to="reply\\channel",
-        result_ttl_ms=5_000,
+        data={"text": awkward, awkward: [1.5, -0.0, True, None, 10**30]}, body=bytes(range(256)), name=awkward,
+        tag=awkward, priority=4, meta={"m": awkward}, ttl_ms=60_000, reply_to="reply\\channel", result_ttl_ms=5_000,
         max_deliveries=3,
-    )
+    )  # fmt: skip
     enqueue(*[job] * size, origin=awkward)
     for row in LiveJob.objects.all():
         assert (row.data, bytes(row.body)) == (job.data, job.body)

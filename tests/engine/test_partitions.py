@@ -83,10 +83,8 @@ def test_new_partitions_have_the_indexes_of_the_log(log) -> None:
     made = partitions.maintain(log).made[0]
     found = log.execute("SELECT indexdef FROM pg_indexes WHERE tablename = %s", [made]).fetchall()
     assert sorted(text.split("USING ")[1].split(" WITH")[0] for (text,) in found) == [
-        "brin (low, high)",
-        "brin (occurred_at)",
-        "brin (txid)",
-    ]
+        "brin (low, high)", "brin (occurred_at)", "brin (txid)",
+    ]  # fmt: skip
     assert all("pages_per_range='8'" in text for (text,) in found)
     stored = log.execute("SELECT reloptions FROM pg_class WHERE relname = %s", [made]).fetchone()
     assert stored == (["toast_tuple_target=8160"],)

@@ -163,10 +163,8 @@ def test_floors_that_hide_jobs() -> None:
         rows(QueueFloor).create(queue=queue, kind=kind, rank=rank, value=value, made_at=queue.created_at)
     outcome = check()
     assert [(item.difference, item.seq) for item in outcome.differences] == [
-        ("below_floor", ready[0]),
-        ("below_floor", delayed),
-        ("below_floor", leased.seq),
-    ], "jobs that were given back are not bounded by a floor"
+        ("below_floor", ready[0]), ("below_floor", delayed), ("below_floor", leased.seq),
+    ], "jobs that were given back are not bounded by a floor"  # fmt: skip
     assert outcome.differences[0].expected == {"kind": "ready", "rank": 0, "value": ready[1]}
     assert outcome.differences[0].found == {"jobs": 1, "lowest": ready[0]}
     assert leased.seq == urgent
@@ -187,11 +185,9 @@ def test_jobs_that_stand_nowhere_or_twice() -> None:
     wanted = ("no_place", "two_places", "place_without_job")
     jobs = {item.seq: item for item in check().differences if item.difference in wanted}
     assert {seq: (item.difference, item.found) for seq, item in jobs.items()} == {
-        seqs[1]: ("no_place", {"place": "nowhere"}),
-        seqs[2]: ("two_places", {"place": "leased, ready"}),
-        seqs[3]: ("place_without_job", {"place": "ready"}),
-        delayed: ("two_places", {"place": "delayed, ready"}),
-    }
+        seqs[1]: ("no_place", {"place": "nowhere"}), seqs[2]: ("two_places", {"place": "leased, ready"}),
+        seqs[3]: ("place_without_job", {"place": "ready"}), delayed: ("two_places", {"place": "delayed, ready"}),
+    }  # fmt: skip
 
 
 def test_places_of_another_kind_or_queue() -> None:

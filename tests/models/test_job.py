@@ -143,10 +143,8 @@ def test_relations_both_ways(life: dict[str, int], clock: Any) -> None:
     done = Job.objects.select_related("result", "queue").get(pk=life["completed"])
     with CaptureQueriesContext(connection) as queries:
         assert (done.result.result, done.queue.name, str(done.result.result["n"])) == (
-            {"ok": True, "n": 1.5},
-            "work",
-            "1.5",
-        )
+            {"ok": True, "n": 1.5}, "work", "1.5",
+        )  # fmt: skip
     assert len(queries) == 0
     assert Job.objects.get(pk=life["ready"]).result is None
     assert JobResult.objects.get(result__ok=True).job == done

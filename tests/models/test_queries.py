@@ -67,15 +67,11 @@ class World:
             order, ok, key = random.randint(1, 4), random.random() < 0.5, f"{queue}-{fate}-{number}"
             new = NewJob(
                 data={"args": [ok], "kwargs": {"order_id": order, "lines": [{"n": order}, 1.5]}},
-                name=random.choice(TASKS),
-                priority=random.randint(0, 9) if fate != "waiting" else 5,
-                key=key if random.random() < 0.5 else None,
-                tag=random.choice("ab"),
-                max_deliveries=1 if fate == "dead" else 5,
-                delay_ms=DELAY_MS if fate == "delayed" else 0,
-                limit=Limited(key.rpartition("-")[0], ONE) if fate == "waiting" else None,
-                meta={"by": queue},
-            )
+                name=random.choice(TASKS), priority=random.randint(0, 9) if fate != "waiting" else 5,
+                key=key if random.random() < 0.5 else None, tag=random.choice("ab"),
+                max_deliveries=1 if fate == "dead" else 5, delay_ms=DELAY_MS if fate == "delayed" else 0,
+                limit=Limited(key.rpartition("-")[0], ONE) if fate == "waiting" else None, meta={"by": queue},
+            )  # fmt: skip
             ((answer,)) = engine.run(engine.enqueue(queue, [new]))
             made[answer.seq] = (new, order, ok)
         node, error = random.choice(["web-1:1", "web-2:7"]), random.choice(ERRORS)

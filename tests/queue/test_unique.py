@@ -39,10 +39,8 @@ def test_many_at_once() -> None:
     jobs = [NewJob(number, key=f"k{number % 10}", unique_until="end") for number in range(20)]
     receipts = queue.enqueue_many([*jobs, "plain"])
     assert [receipt.status for receipt in receipts] == [
-        *["duplicate" if number == 3 else "queued" for number in range(10)],
-        *["duplicate"] * 10,
-        "queued",
-    ]
+        *["duplicate" if number == 3 else "queued" for number in range(10)], *["duplicate"] * 10, "queued",
+    ]  # fmt: skip
     assert [receipt.seq for receipt in receipts[10:20]] == [receipt.seq for receipt in receipts[:10]]
 
 

@@ -97,12 +97,9 @@ def test_a_follower_whose_connection_breaks_tries_again(settings) -> None:
 
 def program(*arguments: str, env: dict[str, str]) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, str(django_settings.BASE_DIR / "manage.py"), "runreaper", *arguments],
-        env=env,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+        [sys.executable, str(django_settings.BASE_DIR / "manage.py"), "runreaper", *arguments], env=env,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
 
 
 @pytest.mark.slow

@@ -29,17 +29,9 @@ def command(*arguments: str) -> str:
 def worker(clock: Any, node: str = "w1", seen: int = 0, **fields: Any) -> Worker:
     now = clock.now
     return rows(Worker).create(
-        node=node,
-        host="h",
-        pid=1,
-        queues=["work"],
-        concurrency=8,
-        running=[{"seq": 1}],
-        completed=5,
-        started_at=now,
-        seen_at=now - timedelta(seconds=seen),
-        **fields,
-    )
+        node=node, host="h", pid=1, queues=["work"], concurrency=8, running=[{"seq": 1}], completed=5, started_at=now,
+        seen_at=now - timedelta(seconds=seen), **fields,
+    )  # fmt: skip
 
 
 def test_all_is_well(reaper: Reaper, clock) -> None:

@@ -12,14 +12,12 @@ from django_leasequeue.models import Queue
 BACKEND = "django_leasequeue.tasks.LeaseQueueBackend"
 TASKS = {
     "default": {
-        "BACKEND": BACKEND,
-        "QUEUES": ["default", "mail"],
-        "OPTIONS": {"queues": {"mail": {"lease_ms": 5_000}}},
+        "BACKEND": BACKEND, "QUEUES": ["default", "mail"], "OPTIONS": {"queues": {"mail": {"lease_ms": 5_000}}},
     },
     "tenant": {"BACKEND": BACKEND, "OPTIONS": {"project": "tenant-1", "preset": "codeq"}},
     "elsewhere": {"BACKEND": BACKEND, "QUEUES": ["far"], "OPTIONS": {"database": "other"}},
     "none": {"BACKEND": "django_tasks.backends.dummy.DummyBackend"},
-}
+}  # fmt: skip
 LEASEQUEUE = {"QUEUES": {"mail": {"lease_ms": 9_000}, "feed": {"preset": "topics", "type": "log"}, "plain": {}}}
 
 pytestmark = pytest.mark.django_db
@@ -44,12 +42,10 @@ def rows() -> dict[tuple[str, str], tuple[str, int]]:
 def test_what_is_declared_is_made_once() -> None:
     on_migrate("default")
     assert rows() == {
-        ("", "default"): ("queue", PRESETS["django"]["lease_ms"]),
-        ("", "mail"): ("queue", 9_000),
-        ("", "feed"): ("log", 30_000),
-        ("", "plain"): ("queue", PRESETS["django"]["lease_ms"]),
+        ("", "default"): ("queue", PRESETS["django"]["lease_ms"]), ("", "mail"): ("queue", 9_000),
+        ("", "feed"): ("log", 30_000), ("", "plain"): ("queue", PRESETS["django"]["lease_ms"]),
         ("tenant-1", "default"): ("queue", PRESETS["codeq"]["lease_ms"]),
-    }
+    }  # fmt: skip
     assert make_queues("default") == []
 
 

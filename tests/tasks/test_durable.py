@@ -482,11 +482,9 @@ def test_a_crash_behind_each_step(leasequeue: Harness, name: str) -> None:
 def test_a_worker_runs_them_all() -> None:
     """Two workers in threads: whatever goes on may do so in the other one."""
     results = [
-        tasks.async_sleeper.enqueue("go", 0.3),
-        tasks.waiter.enqueue("go"),
-        tasks.parent.enqueue(21),
+        tasks.async_sleeper.enqueue("go", 0.3), tasks.waiter.enqueue("go"), tasks.parent.enqueue(21),
         tasks.booker.enqueue("booked"),
-    ]
+    ]  # fmt: skip
     options: dict[str, Any] = {"queues": ["default"], "concurrency": 2}
     with working(TaskHandler(), reaper=True, **options), working(TaskHandler(), **options) as worker:
         eventually(lambda: JobStep.objects.filter(event="go").count() == 1)

@@ -132,10 +132,8 @@ class TestMany:
         assert [result.kwargs for result in results] == [{}, {}, {"first": 4, "second": 5}]
         jobs = {job.key: job for job in StoredJob.objects.all()}
         assert [jobs[result.id].data for result in results] == [
-            {"args": [1]},
-            {"args": [2, 3]},
-            {"kwargs": {"first": 4, "second": 5}},
-        ]
+            {"args": [1]}, {"args": [2, 3]}, {"kwargs": {"first": 4, "second": 5}},
+        ]  # fmt: skip
         assert all(result.enqueued_at == jobs[result.id].created_at for result in results)
 
     def test_many_calls_of_several_tasks_and_queues(self) -> None:
@@ -147,10 +145,8 @@ class TestMany:
         results = backend().enqueue_many(calls)
         found = {job.key: (job.queue.name, job.name.rpartition(".")[2], -job.rank) for job in StoredJob.objects.all()}
         assert [found[result.id] for result in results] == [
-            ("default", "add", 0),
-            ("other", "echo", 3),
-            ("default", "plain", 0),
-        ]
+            ("default", "add", 0), ("other", "echo", 3), ("default", "plain", 0),
+        ]  # fmt: skip
 
     def test_more_than_one_statement_holds_is_still_one_call_in_order(self) -> None:
         assert samples.echo.enqueue_many([]) == []
