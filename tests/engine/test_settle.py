@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from django_leasequeue import engine
-from django_leasequeue.engine import Ending, Failure, NewJob, Release, Settled
+from django_leasequeue.engine import Ending, Failure, LeasedJob, NewJob, Release, Settled
 from django_leasequeue.models import Claim, JobResult, LiveJob, StoredJob
 
 from . import helpers
@@ -16,6 +16,13 @@ from .helpers import NODE, OTHER, claim, counts, enqueue, errors_of, kinds, last
 pytestmark = pytest.mark.usefixtures("queue")
 
 Settle = Callable[..., Settled]
+
+
+@pytest.fixture
+def job(queue: int) -> LeasedJob:
+    put()
+    return one()
+
 
 #: Every way to settle: each must answer alike to who asks and when.
 SETTLE: dict[str, Any] = {
@@ -55,31 +62,23 @@ class TestOutcomes:
         assert outcomes(settled) == ["not_held", "not_found", "ok", "not_held", "not_held", "ok"]
         assert (settled.ok, settled.skipped) == ([mine, elsewhere], [theirs, 10**12, ready, record])
 
-    def test_a_seq_twice_counts_once(self, settle: Settle) -> None:
-        put()
-        job = one()
+    def test_a_seq_twice_counts_once(self, settle: Settle, job: LeasedJob) -> None:
         settled = settle([job.seq, job.seq], tokens=[job.token, job.token])
         assert (outcomes(settled), len(kinds(job.seq))) == (["ok"], 3)
 
-    def test_a_repeat_is_skipped(self, settle: Settle, request: pytest.FixtureRequest) -> None:
-        put()
-        job = one()
+    def test_a_repeat_is_skipped(self, settle: Settle, request: pytest.FixtureRequest, job: LeasedJob) -> None:
         assert outcomes(settle([job.seq])) == ["ok"]
         way = request.node.callspec.id
         again = {"ack": "not_found", "fail": "not_found", "nack": "not_held", "release": "not_held", "extend": "ok"}
         assert outcomes(settle([job.seq])) == [again[way]]
 
-    def test_a_wrong_token_is_stale_and_changes_nothing(self, settle: Settle) -> None:
-        put()
-        job = one()
+    def test_a_wrong_token_is_stale_and_changes_nothing(self, settle: Settle, job: LeasedJob) -> None:
         before = LiveJob.objects.values().get()
         assert outcomes(settle([job.seq], tokens=[job.token + 1])) == ["stale_token"]
         assert LiveJob.objects.values().get() == before
         assert outcomes(settle([job.seq], tokens=[job.token])) == ["ok"]
 
-    def test_another_node_is_refused_with_and_without_the_token(self, settle: Settle) -> None:
-        put()
-        job = one()
+    def test_another_node_is_refused_with_and_without_the_token(self, settle: Settle, job: LeasedJob) -> None:
         before = LiveJob.objects.values().get()
         assert outcomes(settle([job.seq], OTHER)) == ["not_held"]
         assert outcomes(settle([job.seq], OTHER, tokens=[job.token])) == ["not_held"]
@@ -95,15 +94,11 @@ class TestOutcomes:
 
 
 class TestAfterTheDeadline:
-    def test_the_last_microsecond_counts(self, clock, settle: Settle) -> None:
-        put()
-        job = one()
+    def test_the_last_microsecond_counts(self, clock, settle: Settle, job: LeasedJob) -> None:
         clock.now = job.deadline
         assert outcomes(settle([job.seq])) == ["ok"]
 
-    def test_a_late_call_is_refused_though_nobody_else_came(self, clock, settle: Settle) -> None:
-        put()
-        job = one()
+    def test_a_late_call_is_refused_though_nobody_else_came(self, clock, settle: Settle, job: LeasedJob) -> None:
         clock.now = job.deadline + timedelta(microseconds=1)
         before = LiveJob.objects.values().get()
         assert outcomes(settle([job.seq], tokens=[job.token])) == ["expired"]
@@ -129,9 +124,7 @@ class TestAfterTheDeadline:
         assert outcomes(settle([late.seq], tokens=[late.token])) == ["stale_token"]
         assert outcomes(settle([held.seq], tokens=[held.token])) == ["ok"]
 
-    def test_a_swept_job_is_not_held(self, clock, settle: Settle, queue: int) -> None:
-        put()
-        job = one()
+    def test_a_swept_job_is_not_held(self, clock, settle: Settle, queue: int, job: LeasedJob) -> None:
         clock.advance(seconds=31)
         engine.run(engine.sweep([queue]))
         assert outcomes(settle([job.seq], tokens=[job.token])) == ["not_held"]
@@ -201,9 +194,7 @@ def test_a_released_an_expired_and_a_due_job_go_to_the_back_of_their_priority(cl
 
 
 class TestExtend:
-    def test_sets_the_deadline_from_now_and_nothing_else(self, clock) -> None:
-        put()
-        job = one()
+    def test_sets_the_deadline_from_now_and_nothing_else(self, clock, job: LeasedJob) -> None:
         for _ in range(3):
             clock.advance(seconds=20)
             settled = engine.run(engine.extend([job.seq], NODE, 30_000, tokens=[job.token]))
@@ -248,16 +239,12 @@ class TestRelease:
     def test_each_job_has_its_own_delay_and_failure(self, clock) -> None:
         numbers = put(3)
         jobs = claim(3)
-        settled = engine.run(
-            engine.release(
-                [
-                    Release(numbers[0], jobs[0].token, 1_000, Failure("app.Slow", "try later", "Trace...", "slow")),
-                    Release(numbers[1], jobs[1].token, 0),
-                    Release(numbers[2], jobs[2].token + 1, 0),
-                ],
-                NODE,
-            )
-        )
+        back = [
+            Release(numbers[0], jobs[0].token, 1_000, Failure("app.Slow", "try later", "Trace...", "slow")),
+            Release(numbers[1], jobs[1].token, 0),
+            Release(numbers[2], jobs[2].token + 1, 0),
+        ]
+        settled = engine.run(engine.release(back, NODE))
         assert outcomes(settled) == ["ok", "ok", "stale_token"]
         assert settled.released[numbers[0]] == ("delayed", clock.now + timedelta(seconds=1), 1)
         assert settled.released[numbers[1]] == ("ready", None, 1)
@@ -299,17 +286,13 @@ class TestFinish:
         make("kept", result_ttl_ms=60_000)
         numbers = put(4, "kept")
         jobs = claim(4, "kept")
-        settled = engine.run(
-            engine.finish(
-                [
-                    Ending(numbers[3], jobs[3].token, failure=Failure("app.Broken", "no", "Trace", "fp")),
-                    Ending(numbers[0], jobs[0].token, result={"n": 1}),
-                    Ending(numbers[1], jobs[1].token, result_json='{"raw": [1]}', body=b"\x00bytes"),
-                    Ending(numbers[2], jobs[2].token),
-                ],
-                NODE,
-            )
-        )
+        endings = [
+            Ending(numbers[3], jobs[3].token, failure=Failure("app.Broken", "no", "Trace", "fp")),
+            Ending(numbers[0], jobs[0].token, result={"n": 1}),
+            Ending(numbers[1], jobs[1].token, result_json='{"raw": [1]}', body=b"\x00bytes"),
+            Ending(numbers[2], jobs[2].token),
+        ]
+        settled = engine.run(engine.finish(endings, NODE))
         assert list(settled.outcomes) == [numbers[3], *numbers[:3]]
         kept = {result.seq: result for result in JobResult.objects.all()}
         assert [kept[number].get_state_display() for number in numbers] == ["completed"] * 3 + ["failed"]

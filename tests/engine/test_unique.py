@@ -68,8 +68,8 @@ def test_replace(queue: int) -> None:
     assert ask(data=3, on_conflict="replace") == (second, "duplicate", "leased")
 
 
-@pytest.mark.parametrize("conflict", ["replace", "reschedule"])
-def test_a_dead_letter_that_somebody_retried_stays(conflict: str) -> None:
+@pytest.mark.parametrize("conflict", ["replace", "reschedule", None])
+def test_a_dead_letter_that_somebody_retried_stays(conflict: str | None) -> None:
     make("work", max_deliveries=1, exhaust_at="release", dead_letter="self")
     first, *_ = ask(data=1)
     dead = one()

@@ -9,7 +9,7 @@ from django_leasequeue import NewJob, Queue, engine
 from django_leasequeue.models import StoredJob
 from django_leasequeue.queue import enqueue as producer
 
-from .support import jobqueue, states
+from .support import jobqueue
 
 pytestmark = pytest.mark.django_db
 
@@ -42,16 +42,6 @@ def test_many_at_once() -> None:
         *["duplicate" if number == 3 else "queued" for number in range(10)], *["duplicate"] * 10, "queued",
     ]  # fmt: skip
     assert [receipt.seq for receipt in receipts[10:20]] == [receipt.seq for receipt in receipts[:10]]
-
-
-def test_a_redriven_job_has_its_key_again_if_nobody_took_it() -> None:
-    queue = Queue("mail", dead_letter="self", max_deliveries=1, exhaust_at="release")
-    first = queue.enqueue(1, key="k", unique_until="end")
-    (job,) = queue.claim()
-    queue.nack(job)
-    assert states(queue, "k") == "failed"
-    engine.run(engine.redrive("mail", [first.seq]))
-    assert queue.enqueue(2, key="k", unique_until="end").seq == first.seq
 
 
 @pytest.mark.parametrize("hands", [0, producer.TRIES - 2, producer.TRIES - 1, producer.TRIES])

@@ -116,8 +116,7 @@ class TestSleep:
         clock.advance(hours=1)
         job = one()
         assert job.flags & 32
-        control = suspending(job, "sleep", "deep", seconds=1)
-        suspend(job, control)
+        suspend(job, suspending(job, "sleep", "deep", seconds=1))
         clock.advance(seconds=1)
         assert not one().flags & 32
 
@@ -214,8 +213,7 @@ class TestEvents:
         assert states(leasequeue) == ["completed"]
 
     def test_it_ends_with_its_timeout(self, job: LeasedJob, clock: engine_clock.Clock) -> None:
-        control = suspending(job, "wait_for", "packed", timeout=5)
-        suspend(job, control)
+        suspend(job, suspending(job, "wait_for", "packed", timeout=5))
         clock.advance(seconds=5)
         job = one()
         with pytest.raises(EventTimeout, match="'packed' did not come"):
@@ -276,8 +274,7 @@ class TestMeetings:
         assert JobControl(one(), NODE).wait_for("packed") == 1
 
     def test_who_waits_for_another_event_is_not_held_up(self, job: LeasedJob, clock: engine_clock.Clock) -> None:
-        control = suspending(job, "wait_for", "mine")
-        suspend(job, control)
+        suspend(job, suspending(job, "wait_for", "mine"))
         with transaction.atomic():
             emit("other")
             with ThreadResult(lambda: emit("mine")) as emits:
@@ -301,8 +298,7 @@ class TestMeetings:
         make("work", ttl_ms=3_600_000)
         put(1)
         job = one()
-        control = suspending(job, "sleep", "deep", hours=2)
-        suspend(job, control)
+        suspend(job, suspending(job, "sleep", "deep", hours=2))
         clock.advance(hours=1)
         duty(Expiry())
         assert not Job.objects.exists()
