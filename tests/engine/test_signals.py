@@ -1,6 +1,6 @@
 """Signals of the engine: once each, after the commit, and never in the way."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -8,6 +8,7 @@ from django.db import DatabaseError, connection, transaction
 
 from django_leasequeue import engine, signals
 from django_leasequeue.engine import NewJob
+from tests.support.heard import connected, hearing
 
 from .helpers import NODE, claim, enqueue, make, one, own_connection, put
 
@@ -16,20 +17,8 @@ Heard = list[tuple[str, dict[str, Any]]]
 
 @pytest.fixture
 def heard() -> Iterator[Heard]:
-    calls: Heard = []
-
-    def listener(word: str) -> Callable[..., None]:
-        def receive(signal: Any, sender: Any, **info: Any) -> None:
-            calls.append((word, info))
-
-        return receive
-
-    listeners = {word: listener(word) for word in signals.ENGINE_SIGNALS}
-    for word, signal in signals.ENGINE_SIGNALS.items():
-        signal.connect(listeners[word])
-    yield calls
-    for word, signal in signals.ENGINE_SIGNALS.items():
-        signal.disconnect(listeners[word])
+    with hearing(signals.ENGINE_SIGNALS) as calls:
+        yield calls
 
 
 @pytest.mark.django_db(transaction=True)
@@ -105,11 +94,8 @@ class TestOnCommit:
         def broken(**_: Any) -> None:
             raise RuntimeError("no")
 
-        signals.enqueued.connect(broken)
-        try:
+        with connected(signals.enqueued, broken):
             assert len(put()) == 1
-        finally:
-            signals.enqueued.disconnect(broken)
         assert self.words(heard) == ["enqueued"]
         assert "receiver of a job signal raised" in caplog.text
 

@@ -14,6 +14,7 @@ from django_leasequeue.queue.consumer import Execution
 from django_leasequeue.tasks import FailForGood
 from django_leasequeue.worker.control import JobControl
 from tests.queue.support import jobqueue, states
+from tests.support.heard import hearing
 from tests.support.threads import ThreadResult
 from tests.support.waiting import eventually
 
@@ -35,16 +36,8 @@ def consume() -> Iterator[Any]:
 
 @pytest.fixture
 def heard() -> Iterator[list[tuple[str, dict[str, Any]]]]:
-    log: list[tuple[str, dict[str, Any]]] = []
-    with ExitStack() as stack:
-        for name in ("enqueued", "started", "completed", "failing", "failed", "stalled", "cancelled", "dead_lettered"):
-            signal = getattr(signals, name)
-
-            def receive(_told: str = name, **info: Any) -> None:
-                log.append((_told, info))
-
-            signal.connect(receive, weak=False)
-            stack.callback(signal.disconnect, receive)
+    names = ("enqueued", "started", "completed", "failing", "failed", "stalled", "cancelled", "dead_lettered")
+    with hearing({name: getattr(signals, name) for name in names}) as log:
         yield log
 
 

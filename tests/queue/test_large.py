@@ -13,6 +13,7 @@ from django_leasequeue import BufferedQueue, Consumer, Queue, signals
 from django_leasequeue.compat.jqueue import BrokerQueue, DirectQueue
 from django_leasequeue.models import LiveJob
 from tests.large import BIG, away, files, large_settings
+from tests.support.heard import connected
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -70,16 +71,10 @@ def test_a_consumer_and_a_caller_that_waits(in_loop: bool) -> None:
     async def aecho(job: Any) -> Any:
         return job.payload
 
-    def listener(*, job: Any, **_: Any) -> None:
-        heard.append(job.payload)
-
-    signals.completed.connect(listener)
-    try:
+    with connected(signals.completed, lambda job, **_: heard.append(job.payload)):
         with Consumer(queue, aecho if in_loop else lambda job: job.payload, reaper=False, drain_timeout=5.0):
             for payload in (BODY, {"text": BIG}):
                 assert queue.enqueue_and_wait(payload, timeout=60) == payload
-    finally:
-        signals.completed.disconnect(listener)
     assert heard == [BODY, {"text": BIG}]
 
 

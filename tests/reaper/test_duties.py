@@ -15,6 +15,7 @@ from django_leasequeue.engine.topics import topics
 from django_leasequeue.models import Attempt, JobResult, LiveJob, QueueFloor, QueueRank, QueueStat, StoredJob, Worker
 from django_leasequeue.reaper import Reaper, duty
 from tests.engine.helpers import NODE, claim, enqueue, kinds, make, one, open_transaction, put, seqs, state
+from tests.support.heard import connected
 from tests.support.rows import rows
 
 pytestmark = pytest.mark.usefixtures("transactional_db")
@@ -271,22 +272,15 @@ def test_signals_of_a_turn_that_ran_out_of_time_are_sent(reaper, clock, monkeypa
     for _ in range(3):
         one()
     clock.advance(seconds=31)
-    heard = []
-
-    def listen(sender: object, **info: Any) -> None:
-        heard.append(info["seq"])
-
+    heard: list[int] = []
     monkeypatch.setattr(sys.modules["django_leasequeue.engine.leases.sweep"], "CLAIMS", 1)
     short_turns(monkeypatch, 2)
-    signals.stalled.connect(listen)
-    try:
+    with connected(signals.stalled, lambda seq, **_: heard.append(seq)):
         reaper.tick()
         assert len(heard) == 1
         for _ in range(5):
             reaper.tick()
         assert len(set(heard)) == len(heard) == 3
-    finally:
-        signals.stalled.disconnect(listen)
 
 
 def test_every_duty_has_its_own_interval(transactional_db, clock, settings) -> None:

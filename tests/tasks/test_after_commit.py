@@ -14,6 +14,7 @@ from django_leasequeue.exceptions import InvalidOption, PayloadTooLarge
 from django_leasequeue.models import LiveJob
 from django_leasequeue.tasks import LeaseQueueBackend, Limit, chain, get_workflow_result, group
 from django_leasequeue.tasks.api import InvalidTask, TaskResultDoesNotExist
+from tests.support.heard import connected
 from tests.tasks import samples
 from tests.tasks.helpers import run_one
 
@@ -59,18 +60,10 @@ def test_a_task_of_a_view_that_is_rolled_back_is_never_enqueued() -> None:
 
 def test_a_task_is_enqueued_when_the_data_is_committed_under_the_id_that_it_had() -> None:
     told: list[Any] = []
-
-    def hear(**about: Any) -> None:
-        told.append(about["key"])
-
-    job_signals.enqueued.connect(hear)
-    try:
-        with transaction.atomic():
-            result = samples.add.enqueue(1, second=2)
-            assert uuid.UUID(result.id)
-            assert (jobs(), told, result.enqueued_at) == (0, [], None)
-    finally:
-        job_signals.enqueued.disconnect(hear)
+    with connected(job_signals.enqueued, lambda key, **_: told.append(key)), transaction.atomic():
+        result = samples.add.enqueue(1, second=2)
+        assert uuid.UUID(result.id)
+        assert (jobs(), told, result.enqueued_at) == (0, [], None)
     assert told == [result.id]
     assert result.enqueued_at is not None
     assert run_one() == "completed"

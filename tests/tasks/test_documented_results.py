@@ -5,6 +5,7 @@ The table in ``docs/reference/tasks.md`` lists the sentences and these tests.
 
 import pickle
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import FrozenInstanceError
 from datetime import timedelta
 from typing import Any
@@ -20,6 +21,7 @@ from django_leasequeue.engine import NewJob
 from django_leasequeue.engine.clock import Clock
 from django_leasequeue.models import LiveJob
 from django_leasequeue.tasks import LeaseQueueBackend
+from tests.support.heard import connected
 from tests.tasks import django_api, samples
 from tests.tasks.django_api import exceptions, signals, tasks
 from tests.tasks.helpers import claim, run_one
@@ -111,18 +113,11 @@ def test_a_result_has_the_task_as_it_was_enqueued(clock: Clock, task: Any, chang
 @pytest.mark.parametrize("changes", CHANGES)
 def test_a_running_result_has_the_task_as_it_was_enqueued(clock: Clock, changes: dict[str, Any]) -> None:
     told: list[Any] = []
-
-    def receive(task_result: Any, **_: Any) -> None:
-        told.append(task_result.task)
-
     changed = samples.with_options.using(**changes)
     changed.enqueue()
     clock.advance(hours=2)
-    signals.task_started.connect(receive)
-    try:
+    with connected(signals.task_started, lambda task_result, **_: told.append(task_result.task)):
         run_one(changed.queue_name)
-    finally:
-        signals.task_started.disconnect(receive)
     assert told == [changed]
 
 
@@ -227,20 +222,14 @@ def test_the_sender_of_signals_is_the_class_of_the_backend(task: Any) -> None:
 
         return receive
 
-    names = ("task_enqueued", "task_started", "task_finished")
-    receivers = {name: listen(name) for name in names}
-    others = {name: listen(f"{name} of another backend") for name in names}
-    with override_settings(TASKS={"default": {"BACKEND": BACKEND}, "own": {"BACKEND": f"{__name__}.OwnBackend"}}):
-        for name in names:
-            getattr(signals, name).connect(receivers[name], sender=OwnBackend)
-            getattr(signals, name).connect(others[name], sender=LeaseQueueBackend)
-        try:
-            task.using(backend="own").enqueue(2)
-            assert run_one() == "completed"
-        finally:
-            for name in names:
-                getattr(signals, name).disconnect(receivers[name], sender=OwnBackend)
-                getattr(signals, name).disconnect(others[name], sender=LeaseQueueBackend)
+    both = {"default": {"BACKEND": BACKEND}, "own": {"BACKEND": f"{__name__}.OwnBackend"}}
+    with override_settings(TASKS=both), ExitStack() as stack:
+        for name in ("task_enqueued", "task_started", "task_finished"):
+            signal, of_another = getattr(signals, name), listen(f"{name} of another backend")
+            stack.enter_context(connected(signal, listen(name), sender=OwnBackend))
+            stack.enter_context(connected(signal, of_another, sender=LeaseQueueBackend))
+        task.using(backend="own").enqueue(2)
+        assert run_one() == "completed"
     assert told == [("task_enqueued", "READY"), ("task_started", "RUNNING"), ("task_finished", "SUCCESSFUL")]
 
 

@@ -16,6 +16,7 @@ from django_leasequeue.models import LiveJob
 from django_leasequeue.tasks import LeaseQueueBackend
 from django_leasequeue.tasks import signals as signals_module
 from django_leasequeue.tasks.api import TASKS_LOGGER, TaskResultStatus, task_signals
+from tests.support.heard import connected, hearing
 from tests.tasks import samples
 from tests.tasks.helpers import claim, run_one
 
@@ -39,23 +40,13 @@ def heard() -> Iterator[Heard]:
 
     with ExitStack() as stack:
         for name in ("enqueued", "started", "finished"):
-            signal, receiver = getattr(task_signals, f"task_{name}"), listen(name)
-            signal.connect(receiver, weak=False)
-            stack.callback(signal.disconnect, receiver)
+            stack.enter_context(connected(getattr(task_signals, f"task_{name}"), listen(name)))
         yield told
 
 
 @pytest.fixture
 def ours() -> Iterator[list[tuple[str, dict[str, Any]]]]:
-    told: list[tuple[str, dict[str, Any]]] = []
-    with ExitStack() as stack:
-        for word in ("started", "completed", "failing", "failed"):
-
-            def receive(sender: Any, word: str = word, **info: Any) -> None:
-                told.append((word, info))
-
-            getattr(job_signals, word).connect(receive, weak=False)
-            stack.callback(getattr(job_signals, word).disconnect, receive)
+    with hearing({word: getattr(job_signals, word) for word in ("started", "completed", "failing", "failed")}) as told:
         yield told
 
 
@@ -92,18 +83,11 @@ def test_a_task_is_finished_when_it_is_not_tried_again(heard: Heard, clock: Cloc
 @pytest.mark.django_db(transaction=True)
 def test_a_task_whose_worker_died_at_its_last_attempt_is_not_told_as_finished(heard: Heard, clock: Clock) -> None:
     stalled: list[str] = []
-
-    def receive(state: str, **_: Any) -> None:
-        stalled.append(state)
-
-    job_signals.stalled.connect(receive)
-    try:
+    with connected(job_signals.stalled, lambda state, **_: stalled.append(state)):
         result = samples.echo.using(max_attempts=1).enqueue("word")
         claim(node="dies")
         clock.advance(minutes=10)
         assert claim() == []
-    finally:
-        job_signals.stalled.disconnect(receive)
     result.refresh()
     assert (result.status, stalled) == (TaskResultStatus.FAILED, ["dead"])
     assert [error.exception_class for error in result.errors] == [LeaseLost]
@@ -121,8 +105,7 @@ def test_broken_receivers_change_nothing(caplog: pytest.LogCaptureFixture) -> No
             task_signals.task_enqueued, task_signals.task_started, task_signals.task_finished,
             job_signals.started, job_signals.completed,
         ):  # fmt: skip
-            signal.connect(raise_it)
-            stack.callback(signal.disconnect, raise_it)
+            stack.enter_context(connected(signal, raise_it))
         samples.echo.enqueue("word")
         samples.echo.enqueue_many([("word",)])
         assert [run_one(), run_one()] == ["completed", "completed"]
@@ -197,12 +180,7 @@ class Async(TestCase):
         async def receive(task_result: Any, **_: Any) -> None:
             told.append(task_result)
 
-        task_signals.task_enqueued.connect(receive)
-        task_signals.task_enqueued.connect(raise_it)
-        try:
+        with connected(task_signals.task_enqueued, receive), connected(task_signals.task_enqueued, raise_it):
             result = await samples.aecho.aenqueue(1)
             many = await samples.aecho.aenqueue_many([(2,)])
-        finally:
-            task_signals.task_enqueued.disconnect(receive)
-            task_signals.task_enqueued.disconnect(raise_it)
         assert told == [result, *many]

@@ -23,6 +23,7 @@ from django_leasequeue.reaper.janitor import UniqueKeys
 from django_leasequeue.tasks import Limit, task
 from django_leasequeue.tasks.api import InvalidTask, TaskResultDoesNotExist, TaskResultStatus, task_backends
 from tests.support.documents import blocks
+from tests.support.heard import connected
 from tests.support.threads import ThreadResult
 from tests.tasks import samples
 from tests.tasks.helpers import claim, run_one
@@ -276,16 +277,9 @@ class TestAtOnce:
 
     def test_signals_tell_of_new_jobs_only(self) -> None:
         told: list[Any] = []
-
-        def hear(key: str, **about: Any) -> None:
-            told.append(key)
-
-        signals.enqueued.connect(hear)
-        try:
+        with connected(signals.enqueued, lambda key, **_: told.append(key)):
             first = invoice.enqueue(1)
             invoice.enqueue(2)
-        finally:
-            signals.enqueued.disconnect(hear)
         assert told == [first.id]
 
     @pytest.mark.slow

@@ -32,6 +32,7 @@ from django_leasequeue.tasks.api import InvalidTask, TaskResultDoesNotExist, Tas
 from django_leasequeue.tasks.handler import TaskHandler
 from django_leasequeue.testing import Harness, LeaseQueueTestMixin
 from django_leasequeue.worker import ExitCode
+from tests.support.heard import connected
 from tests.support.pages import run_page
 from tests.support.rows import rows
 from tests.support.waiting import eventually
@@ -147,15 +148,8 @@ class TestGroup:
 
     def test_django_s_signal_tells_of_each_task(self) -> None:
         told: list[str] = []
-
-        def hear(sender: Any, task_result: Any, **kwargs: Any) -> None:
-            told.append(task_result.id)
-
-        task_signals.task_enqueued.connect(hear)
-        try:
+        with connected(task_signals.task_enqueued, lambda task_result, **_: told.append(task_result.id)):
             result = group([flow.double.s(1), flow.double.s(2)]).enqueue()
-        finally:
-            task_signals.task_enqueued.disconnect(hear)
         assert told == [member.id for member in result.members()]
 
 
