@@ -49,6 +49,16 @@ def waiting_jobs() -> tuple[LeasedJob, int, int]:
     return running, second, answer.seq
 
 
+def check_order(listening: ConnectionExecutor, second: int, third: int) -> None:
+    """The second job is ready at once, and the third one as soon as it has ended."""
+    assert [row.seq for row in Ready.objects.all()] == [second]
+    assert not FlowTurn.objects.exists()
+    assert heard(listening) == {"work"}
+    (job,) = claim(10)
+    ack(job)
+    assert [row.seq for row in Ready.objects.all()] == [third]
+
+
 @pytest.mark.parametrize("size", [1, 2])
 @pytest.mark.parametrize("result_ttl_ms", [0, 1000])
 def test_the_next_one_is_ready_with_the_ack(listening: ConnectionExecutor, size: int, result_ttl_ms: int) -> None:
@@ -58,12 +68,7 @@ def test_the_next_one_is_ready_with_the_ack(listening: ConnectionExecutor, size:
     held = [first, *(claim(1) if plain else [])]
     heard(listening)
     ack(*held)
-    assert [row.seq for row in Ready.objects.all()] == [second]
-    assert not FlowTurn.objects.exists()
-    assert heard(listening) == {"work"}
-    (job,) = claim(10)
-    ack(job)
-    assert [row.seq for row in Ready.objects.all()] == [third]
+    check_order(listening, second, third)
     (other,) = claim(10, queue="other")
     assert heard(listening) == {"other"}
     assert differences() == []
@@ -103,12 +108,7 @@ def test_one_that_is_tried_again_later_gives_its_slot_away(listening: Connection
     (running,) = claim(10)
     heard(listening)
     engine.run(engine.release([Release(first, running.token, delay_ms=60_000, failure=Failure("E", "no"))], NODE))
-    assert [row.seq for row in Ready.objects.all()] == [second]
-    assert not FlowTurn.objects.exists()
-    assert heard(listening) == {"work"}
-    (job,) = claim(10)
-    ack(job)
-    assert [row.seq for row in Ready.objects.all()] == [third]
+    check_order(listening, second, third)
     assert seqs(claim(10)) == [third]
     assert differences() == []
 

@@ -29,6 +29,13 @@ def claim(queue: str = "work", node: str = NODE) -> engine.LeasedJob:
     return engine.run(engine.claim(queue, node))[0]
 
 
+def held(**options: Any) -> engine.LeasedJob:
+    """The only job of a new queue, leased."""
+    make(**options)
+    put()
+    return claim()
+
+
 def status(key: str = "a", queue: str = "work", inline: int | None = None) -> results.Status | None:
     found = engine.run(results.status(queue, keys=[key], inline=inline))
     return found[0] if found else None
@@ -57,9 +64,7 @@ def lasts(clock: clock.Clock, found: str, seconds: int) -> None:
 
 class TestStatus:
     def test_a_stalled_job_and_one_given_back_without_an_error_are_queued(self, clock: clock.Clock) -> None:
-        make()
-        put()
-        claim()
+        held()
         clock.advance(seconds=31)
         engine.run(engine.sweep([engine.run(engine.get("work")).id]))  # type: ignore[union-attr]  # it is there
         assert state() == "queued"
@@ -120,9 +125,7 @@ class TestStatus:
         assert (len(whole.result_json), whole.result_body) == (300_002, body)
 
     def test_a_slice(self) -> None:
-        make()
-        put()
-        job = claim()
+        job = held()
         finish(job, body=b"0123456789")
         slices = [
             engine.run(results.result_slice(job.seq + at, *part)) for at, *part in ((0, 2, 3), (0, 10, 3), (1, 0, 3))
@@ -132,9 +135,7 @@ class TestStatus:
 
 class TestTimeToLive:
     def test_of_a_result_counts_from_the_change(self, clock: clock.Clock) -> None:
-        make()
-        put()
-        job = claim()
+        job = held()
         finish(job)
         clock.advance(minutes=30)
         assert engine.run(results.update_result_ttl("work", 1_000, key="a")) == (job.seq, True)
@@ -178,9 +179,7 @@ class TestTimeToLive:
 
 class TestProgress:
     def test_is_kept_over_retries_and_with_the_result(self) -> None:
-        make()
-        put()
-        job = claim()
+        job = held()
         settled = engine.run(results.progress([results.Progress(job.seq, job.token, {"done": 1})], NODE))
         assert settled.outcomes == {job.seq: Outcome.OK}
         assert status().progress == {"done": 1}  # type: ignore[union-attr]  # it is there
@@ -191,9 +190,7 @@ class TestProgress:
         assert status().progress == {"done": 1}  # type: ignore[union-attr]  # it is there
 
     def test_of_another_holder_is_refused(self) -> None:
-        make()
-        put()
-        job = claim()
+        job = held()
         other = engine.run(results.progress([results.Progress(job.seq, job.token, 1)], "somebody"))
         stale_token = engine.run(results.progress([results.Progress(job.seq, job.token + 1, 1)], NODE))
         assert [*other.outcomes.values(), *stale_token.outcomes.values()] == [Outcome.NOT_HELD, Outcome.STALE_TOKEN]
@@ -278,8 +275,6 @@ class TestStale:
         assert late.outcomes[quiet.seq] is Outcome.NOT_HELD
 
     def test_expired_leases_count(self, clock: clock.Clock) -> None:
-        make()
-        put()
-        claim()
+        held()
         clock.advance(seconds=31)
         assert engine.run(sweep.requeue_stale("work", 86_400_000)) == 1

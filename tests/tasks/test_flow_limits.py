@@ -7,9 +7,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,12 +35,6 @@ pytestmark = pytest.mark.django_db
 
 ONE = Limit("customer:{first}", concurrency=1)
 add = samples.add.using(limit=ONE)
-
-
-@pytest.fixture
-def oracle(tmp_path: Path) -> Iterator[flow_samples.Oracle]:
-    with flow_samples.watch(tmp_path) as watched:
-        yield watched
 
 
 def values_of(count: int = 1) -> list[Any]:

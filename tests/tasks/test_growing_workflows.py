@@ -15,7 +15,7 @@ from tests.tasks import flow_samples as flow
 from tests.tasks.helpers import run_one
 from tests.worker.support import working
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("oracle")]
 
 
 @pytest.mark.django_db
@@ -63,12 +63,6 @@ class InTests(LeaseQueueTestMixin, TestCase):
     async def test_async_tasks_add_steps(self) -> None:
         result = await chain(flow.double.s(4), flow.aspread.s()).aenqueue()
         assert await result.await_all() == [[[8, "first"], 9], "second"]
-
-
-@pytest.fixture(autouse=True)
-def oracle(tmp_path: Any) -> Any:
-    with flow.watch(tmp_path) as watched:
-        yield watched
 
 
 @pytest.mark.parametrize(("call", "value"), [

@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,12 +42,6 @@ from tests.tasks.helpers import claim, run_one
 from tests.worker.support import working
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def oracle(tmp_path: Path) -> Iterator[flow.Oracle]:
-    with flow.watch(tmp_path) as watched:
-        yield watched
 
 
 def run_all() -> list[str | None]:
