@@ -146,13 +146,14 @@ def _finish_plain(
 ) -> Steps[set[int]]:
     """Complete what has nothing unusual about it, by the leaner statements; return the seqs that were ended.
 
-    The lowest bit of a token says whether its claim had something unusual.
+    The lowest bit of a token says whether its claim had something unusual; the next one, that only callers wait.
     """
+    unfit = 1 if len(endings) == 1 else 3
     plain = [
         ending
         for ending in endings
         if ending.failure is None and ending.body is None and ending.result_ttl_ms is None
-        and not (tokens[ending.seq] or 0) & 1
+        and not (tokens[ending.seq] or 0) & unfit
     ]  # fmt: skip
     if not plain:
         return set()

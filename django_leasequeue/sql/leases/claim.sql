@@ -31,7 +31,8 @@ WITH q AS MATERIALIZED (
     SELECT r.*, j.created_at, j.key, j.name, j.tag, j.data, j.meta, j.body, j.reply_to, j.first_claimed_at, j.progress
     FROM taken r CROSS JOIN LATERAL (SELECT * FROM leasequeue_job j WHERE j.seq = r.seq OFFSET 0) j
 ), c AS MATERIALIZED (
-    SELECT (floor(random() * 1073741824)::bigint << 33) + (nextval('leasequeue_claim_token_seq') << 1) + (x.flags & 127 <> 0)::int AS token,
+    SELECT (floor(random() * 1073741824)::bigint << 33) + (nextval('leasequeue_claim_token_seq') << 2)
+            + CASE WHEN x.flags & 127 = 0 THEN 0 WHEN x.flags & 127 = 1 THEN 2 ELSE 1 END AS token,
         x.*, q.now + q.ttl * interval '1 ms' AS deadline
     FROM q, (SELECT (bit_or(l.flags) & 143)::int
                 + CASE WHEN min(l.name) IS NOT DISTINCT FROM max(l.name) AND count(l.name) IN (0, count(*)) THEN 0 ELSE 16 END | CASE WHEN %(slots)s::bool THEN 256 ELSE 0 END AS flags,

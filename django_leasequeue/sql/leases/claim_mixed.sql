@@ -55,7 +55,8 @@ WITH q AS MATERIALIZED (
     -- What went, not what was to go: a row that was changed since this statement began is left where it is.
     SELECT l.* FROM taken JOIN l ON l.seq = taken.seq
 ), c AS MATERIALIZED (
-    SELECT (floor(random() * 1073741824)::bigint << 33) + (nextval('leasequeue_claim_token_seq') << 1) + (x.flags & 127 <> 0)::int AS token,
+    SELECT (floor(random() * 1073741824)::bigint << 33) + (nextval('leasequeue_claim_token_seq') << 2)
+            + CASE WHEN x.flags & 127 = 0 THEN 0 WHEN x.flags & 127 = 1 THEN 2 ELSE 1 END AS token,
         x.*, q.now + q.ttl * interval '1 ms' AS deadline
     FROM q, (SELECT (bit_or(g.flags) & 175)::int
                 + CASE WHEN min(g.name) IS NOT DISTINCT FROM max(g.name) AND count(g.name) IN (0, count(*)) THEN 0 ELSE 16 END | CASE WHEN %(slots)s::bool THEN 256 ELSE 0 END AS flags,
