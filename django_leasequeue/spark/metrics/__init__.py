@@ -9,51 +9,14 @@ function gives: ``forecast`` takes ``hour_of_week``, ``workers_needed`` that for
 
 from .latency import daily, latencies, latency, lease_advice, percentiles, weeks
 from .nodes import node_health, poison
-from .rates import (
-    backlog,
-    forecast,
-    hour_of_week,
-    in_flight,
-    quality,
-    span,
-    throughput,
-    use,
-    workers_needed,
-)
+from .rates import backlog, forecast, hour_of_week, in_flight, quality, span, throughput, use, workers_needed
 from .service import changes, objectives, recoveries, retry_cost, tenants, time_split
 from .spans import attempts, attempts_of, fold, jobs, jobs_of
 from .workflows import critical_paths, workflow_paths, workflows
 
 __all__ = [
-    "attempts",
-    "attempts_of",
-    "backlog",
-    "changes",
-    "critical_paths",
-    "daily",
-    "fold",
-    "forecast",
-    "hour_of_week",
-    "in_flight",
-    "jobs",
-    "jobs_of",
-    "latencies",
-    "latency",
-    "lease_advice",
-    "node_health",
-    "objectives",
-    "percentiles",
-    "poison",
-    "quality",
-    "recoveries",
-    "retry_cost",
-    "span",
-    "tenants",
-    "throughput",
-    "time_split",
-    "use",
-    "weeks",
-    "workers_needed",
-    "workflow_paths",
-    "workflows",
-]
+    "attempts", "attempts_of", "backlog", "changes", "critical_paths", "daily", "fold", "forecast", "hour_of_week",
+    "in_flight", "jobs", "jobs_of", "latencies", "latency", "lease_advice", "node_health", "objectives", "percentiles",
+    "poison", "quality", "recoveries", "retry_cost", "span", "tenants", "throughput", "time_split", "use", "weeks",
+    "workers_needed", "workflow_paths", "workflows",
+]  # fmt: skip

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+from .spans import hour_of
 
 PERCENTILES = (0.5, 0.95, 0.99)
 #: Size of a day's sketch (``k`` of a KLL sketch): a percentile of it is off by less than half a percent of the rank.
 SKETCH = 800
-_NAMES = ("p50", "p95", "p99")
+_POINTS = [f"points[{place}] AS {name}" for place, name in enumerate(("p50", "p95", "p99"))]
+_FIGURES = ("hour", "measure", "n", *_POINTS, "highest")
 
 
 def latency(attempts: DataFrame, jobs: DataFrame, *, by: tuple[str, ...] = ("project", "queue", "task")) -> DataFrame:
@@ -28,7 +28,7 @@ def latency(attempts: DataFrame, jobs: DataFrame, *, by: tuple[str, ...] = ("pro
         the columns of ``by``, hour, measure (wait, run, total), n, p50, p95, p99, highest (seconds).
     """
     grouped = _values(attempts, jobs, by).groupBy(*by, "hour", "measure").agg(*_aggregates())
-    return grouped.select(*by, *_figures())
+    return grouped.select(*by, *map(f.expr, _FIGURES))
 
 
 def latencies(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
@@ -44,7 +44,7 @@ def latencies(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
     sets = [[f.col(name) for name in names] for names in (keys, ("project", "queue", "hour", "measure"))]
     grouped = _values(attempts, jobs, by).groupingSets(sets, *keys)
     found = grouped.agg(f.when(f.grouping("task") == 1, "queue").otherwise("task").alias("of"), *_aggregates())
-    return found.select("of", *by, *_figures())
+    return found.select("of", *by, *map(f.expr, _FIGURES))
 
 
 def daily(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
@@ -61,10 +61,8 @@ def daily(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
     """
     keys = ("project", "queue", "measure", "day")
     days = _values(attempts, jobs, keys[:2]).withColumn("day", f.col("hour").cast("date"))
-    sketched = days.groupBy(*keys).agg(
-        f.kll_sketch_agg_double("value", SKETCH).alias("sketch"), f.max("value").alias("highest")
-    )
-    return _read_sketches(sketched, keys)
+    sketch = f.kll_sketch_agg_double("value", SKETCH).alias("sketch")
+    return _read_sketches(days.groupBy(*keys).agg(sketch, f.max("value").alias("highest")), keys)
 
 
 def percentiles(sketches: DataFrame, *by: str) -> DataFrame:
@@ -76,10 +74,8 @@ def percentiles(sketches: DataFrame, *by: str) -> DataFrame:
     Returns:
         the columns of ``by``, n, p50, p95, p99, highest (seconds), sketch.
     """
-    merged = sketches.groupBy(*by).agg(
-        f.kll_merge_agg_double("sketch", SKETCH).alias("sketch"), f.max("highest").alias("highest")
-    )
-    return _read_sketches(merged, by)
+    sketch = f.kll_merge_agg_double("sketch", SKETCH).alias("sketch")
+    return _read_sketches(sketches.groupBy(*by).agg(sketch, f.max("highest").alias("highest")), by)
 
 
 def weeks(days: DataFrame) -> DataFrame:
@@ -103,22 +99,19 @@ def weeks(days: DataFrame) -> DataFrame:
 def _read_sketches(sketched: DataFrame, by: Sequence[str]) -> DataFrame:
     points = f.kll_sketch_get_quantile_double("sketch", f.array(*map(f.lit, PERCENTILES)))
     read = sketched.withColumn("points", points).withColumn("n", f.kll_sketch_get_n_double("sketch"))
-    return read.select(
-        *by, "n", *[f.col("points")[place].alias(name) for place, name in enumerate(_NAMES)], "highest", "sketch"
-    )
+    return read.select(*by, "n", *map(f.expr, _POINTS), "highest", "sketch")
 
 
 def _values(attempts: DataFrame, jobs: DataFrame, by: tuple[str, ...]) -> DataFrame:
     """One row a figure: the columns of ``by``, hour, measure, value."""
-    started = attempts.where(~f.col("unstarted")).withColumn("hour", f.date_trunc("hour", "claimed_at"))
-    ended = jobs.where(f.col("state") == "completed").withColumn("hour", f.date_trunc("hour", "ended_at"))
 
-    def measured(rows: DataFrame, **measures: str) -> DataFrame:
+    def measured(rows: DataFrame, at: str, **measures: str) -> DataFrame:
         pairs = [f.struct(f.lit(word).alias("measure"), f.col(name).alias("value")) for word, name in measures.items()]
-        return rows.select(*by, "hour", f.inline(f.array(*pairs)))
+        return rows.select(*by, hour_of(at), f.inline(f.array(*pairs)))
 
-    every = measured(started, wait="waited", run="ran").unionByName(measured(ended, total="total"))
-    return every.where(f.col("value").isNotNull())
+    started = measured(attempts.where(~f.col("unstarted")), "claimed_at", wait="waited", run="ran")
+    ended = measured(jobs.where(f.col("state") == "completed"), "ended_at", total="total")
+    return started.unionByName(ended).where(f.col("value").isNotNull())
 
 
 def _aggregates() -> list[Column]:
@@ -126,15 +119,8 @@ def _aggregates() -> list[Column]:
     return [f.count("value").alias("n"), points.alias("points"), f.max("value").alias("highest")]
 
 
-def _figures() -> list[str | Column]:
-    points = [f.col("points")[place].alias(name) for place, name in enumerate(_NAMES)]
-    return ["hour", "measure", "n", *points, "highest"]
-
-
-#: Share of the lease from which an attempt counts as near its end, and the share of such attempts that asks for a
-#: longer one.
-NEAR = 0.8
-SHARE = 0.01
+#: Share of the lease from which an attempt counts as near its end, and that of such attempts that asks for more.
+NEAR, SHARE = 0.8, 0.01
 
 
 def lease_advice(attempts: DataFrame) -> DataFrame:
@@ -171,14 +157,13 @@ def lease_advice(attempts: DataFrame) -> DataFrame:
             f.count("seq").alias("n"),
             f.percentile_approx("lease", 0.5, 10_000).alias("lease"),
             f.percentile_approx(f.when(~expired, f.col("held")), [0.99, 0.999], 10_000).alias("points"),
-            f.count(f.when(near, 1)).alias("near"),
-            f.count(f.when(expired, 1)).alias("expired"),
+            f.count_if(near).alias("near"),
+            f.count_if(expired).alias("expired"),
             nodes(f.when(expired, f.col("node"))).alias("expired_nodes"),
-            f.count(f.when(f.col("extensions") > 0, 1)).alias("extended"),
+            f.count_if(f.col("extensions") > 0).alias("extended"),
         )
         .where(f.col("whole") | f.col("node").isNotNull())
-        .withColumn("p99", f.col("points")[0])
-        .withColumn("p999", f.col("points")[1])
+        .selectExpr("*", "points[0] AS p99", "points[1] AS p999")
     )
     advice = (
         f.when(f.col("near") > f.col("n") * SHARE, "longer")

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from math import log
-from typing import TYPE_CHECKING
 
-from pyspark.sql import Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+from .spans import hour_of
 
-#: Standard deviations above the others' rate (of a proportion) from which a node counts as sick, and the least
-#: distance.
-SIGMAS = 4.0
-MARGIN = 0.05
+#: Standard deviations above the others' rate (of a proportion) from which a node is sick, and the least distance.
+SIGMAS, MARGIN = 4.0, 0.05
 #: Times the others' run time from which a node counts as slow.
 SLOW = 2.0
 #: Attempts below which nothing is said about a node.
@@ -52,13 +48,16 @@ def node_health(attempts: DataFrame) -> DataFrame:
     )
     rate, others = (f.try_divide(name, "compared") for name in ("failed_there", "to_expect"))
     spread = f.sqrt(f.try_divide(f.greatest(others * (f.lit(1.0) - others), f.lit(1e-4)), "compared"))
-    judged = (
-        hours.withColumn("rate", rate)
-        .withColumn("others_rate", others)
-        .withColumn("sigmas", (f.col("rate") - f.col("others_rate")) / spread)
-        .withColumn("speed", f.exp(f.try_divide(f.col("logs") - f.col("usual_logs"), "timed")))
-        .withColumn("verdict", _verdict())
+    speed = f.exp(f.try_divide(f.col("logs") - f.col("usual_logs"), "timed"))
+    compared = hours.withColumns({"rate": rate, "others_rate": others, "speed": speed})
+    above = f.col("rate") - f.col("others_rate")
+    verdict = (
+        f.when((f.col("compared") < FEWEST) | f.col("others_rate").isNull(), "unknown")
+        .when((f.col("sigmas") > SIGMAS) & (above > MARGIN), "sick")
+        .when(f.col("speed") > SLOW, "slow")
+        .otherwise("well")
     )
+    judged = compared.withColumn("sigmas", above / spread).withColumn("verdict", verdict)
     named = ("n", "unsuccessful", "expired", "compared", "rate", "others_rate", "sigmas", "speed", "verdict")
     inside = f.col("hour").between(f.col("span.from"), f.col("span.to"))
     after = f.sum(f.when(f.col("hour") > f.col("span.to"), f.col("hour_n")).otherwise(0))
@@ -69,8 +68,7 @@ def node_health(attempts: DataFrame) -> DataFrame:
         _worst_time(judged)
         .groupBy("node", *named)
         .agg(
-            f.min("first_at").alias("first_at"),
-            f.max("last_at").alias("last_at"),
+            *(f.min("first_at").alias("first_at"), f.max("last_at").alias("last_at")),
             f.min(f.when(inside, begins)).alias("ill_since"),
             f.when(after >= FEWEST, f.max(f.when(inside, ends))).alias("ill_until"),
         )
@@ -83,10 +81,10 @@ def _by_hour(attempts: DataFrame) -> DataFrame:
     """Return the sums of every node by hour, and what the others would have had in its place."""
     ended = attempts.where((f.col("outcome") != "running") & ~f.col("unstarted") & f.col("node").isNotNull())
     bad, begun = f.col("outcome").isin(*_BAD), f.col("claimed_at")
-    tasks = ended.groupBy("node", "project", "queue", "task", f.date_trunc("hour", begun).alias("hour")).agg(
+    tasks = ended.groupBy("node", "project", "queue", "task", hour_of(begun)).agg(
         f.count("seq").alias("n"),
-        f.count(f.when(bad, 1)).alias("unsuccessful"),
-        f.count(f.when(f.col("outcome") == "expired", 1)).alias("expired"),
+        f.count_if(bad).alias("unsuccessful"),
+        f.count_if(f.col("outcome") == "expired").alias("expired"),
         f.count("ran").alias("timed"),
         # Times are told in milliseconds.
         f.coalesce(f.sum(f.ln(f.when(f.col("ran") < 1e-3, 1e-3).otherwise(f.col("ran")))), f.lit(0.0)).alias("logs"),
@@ -116,16 +114,6 @@ def _by_hour(attempts: DataFrame) -> DataFrame:
         f.sum(f.col("usual") * f.col("timed")).alias("usual_logs"),
         *[f.min(name).alias(name) for name in ("first_at", "first_bad")],
         *[f.max(name).alias(name) for name in ("last_at", "last_bad")],
-    )
-
-
-def _verdict() -> Column:
-    rate, others = f.col("rate"), f.col("others_rate")
-    return (
-        f.when((f.col("compared") < FEWEST) | others.isNull(), "unknown")
-        .when((f.col("sigmas") > SIGMAS) & (rate - others > MARGIN), "sick")
-        .when(f.col("speed") > SLOW, "slow")
-        .otherwise("well")
     )
 
 
@@ -169,23 +157,17 @@ def poison(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
         f.min("ended_at").alias("first_at"),
         f.max("ended_at").alias("last_at"),
     )
-    dead = (
-        jobs.where(f.col("state").isin("dead", "failed") & f.col("fingerprint").isNotNull())
-        .groupBy(*keys)
-        .agg(f.count("seq").alias("dead"))
-    )
+    lost = jobs.where(f.col("state").isin("dead", "failed") & f.col("fingerprint").isNotNull())
+    dead = lost.groupBy(*keys).agg(f.count("seq").alias("dead"))
     workers = attempts.groupBy("project", "queue").agg(f.size(f.collect_set("node")).alias("workers"))
 
-    def same(left: str, right: str, names: tuple[str, ...]) -> Column:
-        condition = f.lit(True)
-        for name in names:
-            condition = condition & f.col(f"{left}.{name}").eqNullSafe(f.col(f"{right}.{name}"))
-        return condition
+    def same(other: str, *names: str) -> list[Column]:
+        return [f.col(f"c.{name}").eqNullSafe(f.col(f"{other}.{name}")) for name in names]
 
     return (
         clusters.alias("c")
-        .join(dead.alias("d"), same("c", "d", keys), "left")
-        .join(workers.alias("w"), same("c", "w", ("project", "queue")), "left")
+        .join(dead.alias("d"), same("d", *keys), "left")
+        .join(workers.alias("w"), same("w", "project", "queue"), "left")
         .select(
             "c.*",
             f.coalesce("d.dead", f.lit(0)).alias("dead"),

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from math import exp
 
-from pyspark.sql import Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 from pyspark.sql.types import IntegerType
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+from .spans import hour_of
 
 #: Workers that :func:`workers_needed` considers at most.
 MOST_WORKERS = 10_000
@@ -19,9 +18,8 @@ def throughput(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
     """Return counts and rates by project, queue, task and hour.
 
     SQL: counts of jobs by the hour they were enqueued, of attempts by the hour they began, of ended jobs by the hour
-    they ended; ``failure_rate = attempts not completed / attempts ended``, ``redelivery_rate = attempts after the first
-    /
-    attempts``.
+    they ended; ``failure_rate = attempts not completed / attempts ended``,
+    ``redelivery_rate = attempts after the first / attempts``.
 
     Returns:
         project, queue, task, hour, enqueued, claimed, completed, failed (jobs that ended in any other way),
@@ -30,16 +28,13 @@ def throughput(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
     keys = ("project", "queue", "task", "hour")
 
     def happened(rows: DataFrame, at: str, **counts: Column) -> DataFrame:
-        hour = f.date_trunc("hour", at).alias("hour")
-        return rows.select(*keys[:3], hour, *[column.alias(name) for name, column in counts.items()])
+        return rows.select(*keys[:3], hour_of(at), *[column.alias(name) for name, column in counts.items()])
 
     completed, ended = f.col("state") == "completed", f.col("outcome") != "running"
     unsuccessful = f.col("outcome").isin("failed", "released", "expired") & ~f.col("unstarted")
-    again = f.col("attempt") > 1
+    tried = {"redelivered": f.col("attempt") > 1, "unsuccessful": unsuccessful, "ended": ended}
     came = happened(jobs, "enqueued_at", enqueued=f.lit(True))
-    ran = happened(
-        attempts, "claimed_at", claimed=f.lit(True), redelivered=again, unsuccessful=unsuccessful, ended=ended
-    )
+    ran = happened(attempts, "claimed_at", claimed=f.lit(True), **tried)
     went = happened(jobs.where(f.col("ended_at").isNotNull()), "ended_at", completed=completed, failed=~completed)
     # A union, not joins: project and task may be null, and nulls join nothing.
     every = came.unionByName(ran, allowMissingColumns=True).unionByName(went, allowMissingColumns=True)
@@ -55,16 +50,12 @@ def span(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
     Returns:
         first_at, newest_at (the oldest and the newest thing that is known to have happened), jobs, attempts.
     """
-    newest = ("enqueued_at", "ended_at")
-    came = jobs.agg(
-        f.min("enqueued_at").alias("first_at"),
-        *[f.max(name).alias(name) for name in newest],
-        f.count("seq").alias("jobs"),
-    )
+    times = ("enqueued_at", "ended_at")
+    newest = [f.max(name).alias(name) for name in times]
+    came = jobs.agg(f.min("enqueued_at").alias("first_at"), *newest, f.count("seq").alias("jobs"))
     worked = attempts.agg(f.max("claimed_at").alias("claimed_at"), f.count("seq").alias("attempts"))
-    return came.crossJoin(worked).select(
-        "first_at", f.greatest(*newest, "claimed_at").alias("newest_at"), "jobs", "attempts"
-    )
+    newest_at = f.greatest(*times, "claimed_at").alias("newest_at")
+    return came.crossJoin(worked).select("first_at", newest_at, "jobs", "attempts")
 
 
 def backlog(jobs: DataFrame) -> DataFrame:
@@ -75,7 +66,7 @@ def backlog(jobs: DataFrame) -> DataFrame:
     Returns:
         project, queue, hour, came, went, level.
     """
-    return _level(jobs, f.col("enqueued_at"), f.col("ended_at"))
+    return _level(jobs, "enqueued_at")
 
 
 def in_flight(attempts: DataFrame) -> DataFrame:
@@ -84,7 +75,7 @@ def in_flight(attempts: DataFrame) -> DataFrame:
     Returns:
         project, queue, hour, came, went, level.
     """
-    return _level(attempts, f.col("claimed_at"), f.col("ended_at"))
+    return _level(attempts, "claimed_at")
 
 
 def use(attempts: DataFrame) -> DataFrame:
@@ -97,22 +88,19 @@ def use(attempts: DataFrame) -> DataFrame:
         slots), most (attempts under way at the end of the minute that had the most: so many slots were there at least).
     """
     keys = ("project", "queue", "hour")
-    most = (
-        _level(attempts, f.col("claimed_at"), f.col("ended_at"), "minute")
-        .groupBy("project", "queue", f.date_trunc("hour", "minute").alias("hour"))
-        .agg(f.max("level").alias("most"))
-    )
+    minutes = _level(attempts, "claimed_at", "minute")
+    most = minutes.groupBy(*keys[:2], hour_of("minute")).agg(f.max("level").alias("most"))
     # Nodes are few: a set of them takes one shuffle, where a distinct count takes two.
-    worked = attempts.groupBy("project", "queue", f.date_trunc("hour", "claimed_at").alias("hour")).agg(
-        f.size(f.collect_set("node")).cast("bigint").alias("nodes"), (f.sum("held") / 3600).alias("busy")
-    )
+    nodes = f.size(f.collect_set("node")).cast("bigint").alias("nodes")
+    worked = attempts.groupBy(*keys[:2], hour_of("claimed_at")).agg(nodes, (f.sum("held") / 3600).alias("busy"))
     every = worked.unionByName(most, allowMissingColumns=True).groupBy(*keys)
     return every.agg(*[f.coalesce(f.max(name), f.lit(0)).alias(name) for name in ("nodes", "busy", "most")])
 
 
-def _level(rows: DataFrame, begin: Column, end: Column, unit: str = "hour") -> DataFrame:
+def _level(rows: DataFrame, begin: str, unit: str = "hour") -> DataFrame:
     # One pass over the rows gives both ends of each.
-    ends = f.inline(f.array(*[f.struct(at.alias("at"), f.lit(n).alias("went")) for n, at in enumerate((begin, end))]))
+    pairs = [f.struct(f.col(name).alias("at"), f.lit(n).alias("went")) for n, name in enumerate((begin, "ended_at"))]
+    ends = f.inline(f.array(*pairs))
     hourly = (
         rows.select("project", "queue", ends)
         .where("at is not null")
@@ -129,42 +117,28 @@ def quality(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
     Returns:
         check, rows (that were looked at), violations.
     """
-    ended = f.col("ended_at")
-    found = [
-        _counted(
-            jobs,
-            {
-                "a job has one row": f.count("seq") - f.count_distinct("seq"),
-                "a job ends after it was enqueued": _count(ended < f.col("enqueued_at")),
-                "a job that is over has an end": _count((f.col("state") == "open") != ended.isNull()),
-                "a completed job was claimed": _count((f.col("state") == "completed") & (f.col("deliveries") == 0)),
-            },
-        ),
-        _counted(
-            attempts,
-            {
-                "an attempt has one row": f.count("seq") - f.count_distinct("seq", "attempt"),
-                "an attempt ends after its claim": _count(ended < f.col("claimed_at")),
-                "an attempt is claimed after its job was enqueued": _count(f.col("claimed_at") < f.col("enqueued_at")),
-                "an attempt has a node": _count(f.col("node").isNull()),
-                "a handler runs no longer than its lease is held": _count(f.col("ran") > f.col("held") + 1),
-            },
-        ),
-    ]
-    return found[0].unionByName(found[1])
-
-
-def _count(violation: Column) -> Column:
-    return f.count(f.when(violation, 1))
+    ended, claimed, enqueued = f.col("ended_at"), f.col("claimed_at"), f.col("enqueued_at")
+    of_jobs = {
+        "a job has one row": f.count("seq") - f.count_distinct("seq"),
+        "a job ends after it was enqueued": f.count_if(ended < enqueued),
+        "a job that is over has an end": f.count_if((f.col("state") == "open") != ended.isNull()),
+        "a completed job was claimed": f.count_if((f.col("state") == "completed") & (f.col("deliveries") == 0)),
+    }
+    of_attempts = {
+        "an attempt has one row": f.count("seq") - f.count_distinct("seq", "attempt"),
+        "an attempt ends after its claim": f.count_if(ended < claimed),
+        "an attempt is claimed after its job was enqueued": f.count_if(claimed < enqueued),
+        "an attempt has a node": f.count_if(f.col("node").isNull()),
+        "a handler runs no longer than its lease is held": f.count_if(f.col("ran") > f.col("held") + 1),
+    }
+    return _counted(jobs, of_jobs).unionByName(_counted(attempts, of_attempts))
 
 
 def _counted(rows: DataFrame, checks: dict[str, Column]) -> DataFrame:
     """Return a row for each check, of one pass over the rows."""
     counts = rows.agg(f.count("seq").alias("rows"), *[count.alias(name) for name, count in checks.items()])
-    each = f.explode(
-        f.array(*[f.struct(f.lit(name).alias("check"), f.col(name).alias("violations")) for name in checks])
-    )
-    return counts.select("rows", each.alias("each")).select("each.check", "rows", "each.violations")
+    each = [f.struct(f.lit(name).alias("check"), "rows", f.col(name).alias("violations")) for name in checks]
+    return counts.select(f.inline(f.array(*each)))
 
 
 def hour_of_week(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
@@ -214,8 +188,8 @@ def hour_of_week(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
 def _hours(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
     """Return the sums of every hour of every queue, zeros where nothing happened, and its age in hours."""
     keys, sums = ("project", "queue", "hour"), ("arrivals", "busy", "runs", "worked")
-    come = jobs.select("project", "queue", f.date_trunc("hour", "enqueued_at").alias("hour"), f.lit(1).alias("came"))
-    work = attempts.select("project", "queue", f.date_trunc("hour", "claimed_at").alias("hour"), "ran", "attempt")
+    come = jobs.select("project", "queue", hour_of("enqueued_at"), f.lit(1).alias("came"))
+    work = attempts.select("project", "queue", hour_of("claimed_at"), "ran", "attempt")
     known = (
         come.unionByName(work, allowMissingColumns=True)
         .groupBy(*keys)
@@ -223,7 +197,7 @@ def _hours(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
             f.count("came").alias("arrivals"),
             f.coalesce(f.sum("ran"), f.lit(0)).alias("busy"),
             f.count("ran").alias("runs"),
-            f.count(f.when(f.col("attempt") == 1, f.col("ran"))).alias("worked"),
+            f.count_if((f.col("attempt") == 1) & f.col("ran").isNotNull()).alias("worked"),
         )
         .withColumn("newest", f.max("hour").over(Window.partitionBy(f.lit(1))))
     )
@@ -249,11 +223,8 @@ def forecast(weekly: DataFrame) -> DataFrame:
     Returns:
         project, queue, hour_of_week, expected (jobs an hour), trend, run, per_job.
     """
-    return weekly.select(
-        *("project", "queue", "hour_of_week"),
-        (f.col("arrivals") * f.col("trend")).alias("expected"),
-        *("trend", "run", "per_job"),
-    )
+    expected = (f.col("arrivals") * f.col("trend")).alias("expected")
+    return weekly.select("project", "queue", "hour_of_week", expected, "trend", "run", "per_job")
 
 
 def erlang_c(load: float, workers: int) -> float:
@@ -274,8 +245,6 @@ def workers(rate: float | None, run: float | None, wait: float) -> int | None:
     Jobs come at random (Poisson) with ``rate`` a second and run ``run`` seconds on average (exponential): M/M/c, where
     P(wait > t) = C * exp(-(c - a) * t / run). Real arrivals come in bursts: take it as the least.
     """
-    from math import exp
-
     if rate is None or run is None:
         return None
     load = rate * run

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from pyspark.sql import Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+from .spans import seconds
 
 #: Share of the jobs that are to start within the wanted wait.
 AIM = 0.99
@@ -18,9 +15,14 @@ OUTAGE, TIMES = 100, 3.0
 DAYS, ERRORS, CHANGE = 3, 4.0, 1.5
 
 
-def _newest_week(rows: DataFrame, at: str) -> DataFrame:
+def _newest(rows: DataFrame, at: str, days: int = 7) -> DataFrame:
     newest = rows.agg(f.max(at).alias("newest"))
-    return rows.crossJoin(f.broadcast(newest)).where(f.col(at) > f.col("newest") - f.expr("interval 7 days"))
+    return rows.crossJoin(f.broadcast(newest)).where(f"{at} > newest - interval {days} days")
+
+
+def _share() -> Column:
+    """Return the part of the seconds of all rows of the queue."""
+    return f.try_divide("seconds", f.sum("seconds").over(Window.partitionBy("project", "queue")))
 
 
 def objectives(attempts: DataFrame, wait: float = 5.0) -> DataFrame:
@@ -32,11 +34,11 @@ def objectives(attempts: DataFrame, wait: float = 5.0) -> DataFrame:
         project, queue, wanted_wait, n, in_time, share, budget_left (of the 1 % that may be late, the part that is not
         used up; below 0 the objective is missed).
     """
-    week = _newest_week(attempts.where(~f.col("unstarted")), "claimed_at")
+    week = _newest(attempts.where(~f.col("unstarted")), "claimed_at")
     counted = week.groupBy("project", "queue").agg(
         f.lit(float(wait)).alias("wanted_wait"),
         f.count("seq").alias("n"),
-        f.count(f.when(f.col("waited") <= wait, 1)).alias("in_time"),
+        f.count_if(f.col("waited") <= wait).alias("in_time"),
     )
     shared = counted.withColumn("share", f.col("in_time") / f.col("n"))
     return shared.withColumn("budget_left", f.lit(1.0) - (f.lit(1.0) - f.col("share")) / (1 - AIM))
@@ -49,13 +51,15 @@ def retry_cost(attempts: DataFrame) -> DataFrame:
         project, queue, task, outcome (failed, released, expired), error_type, n, seconds (held), share (of all seconds
         held on the queue).
     """
-    week = _newest_week(attempts.where(f.col("held").isNotNull() & ~f.col("unstarted")), "claimed_at")
-    whole = f.sum("seconds").over(Window.partitionBy("project", "queue"))
+    week = _newest(attempts.where(f.col("held").isNotNull() & ~f.col("unstarted")), "claimed_at")
     causes = week.groupBy("project", "queue", "task", "outcome", "error_type").agg(
         f.count("seq").alias("n"), f.sum("held").alias("seconds")
     )
-    shared = causes.withColumn("share", f.try_divide("seconds", whole))
-    return shared.where(f.col("outcome").isin("failed", "released", "expired")).orderBy(f.col("seconds").desc())
+    return (
+        causes.withColumn("share", _share())
+        .where(f.col("outcome").isin("failed", "released", "expired"))
+        .orderBy(f.col("seconds").desc())
+    )
 
 
 def tenants(attempts: DataFrame, jobs: DataFrame, tag: str | None) -> DataFrame:
@@ -69,26 +73,24 @@ def tenants(attempts: DataFrame, jobs: DataFrame, tag: str | None) -> DataFrame:
         held on the queue).
     """
     name = tag or ""
-    week = _newest_week(jobs, "enqueued_at").where(f.lit(tag is not None))
+    week = _newest(jobs, "enqueued_at").where(f.lit(tag is not None))
     value = f.from_json("tags", "map<string,string>")[name]
     came = week.select("seq", "project", "queue", "state", value.alias("tenant"))
     worked = attempts.groupBy("seq").agg(
         f.sum("held").alias("held"), f.sum("waited").alias("waits"), f.count("attempt").alias("tries")
     )
-    ended = f.col("state") != "open"
     summed = (
         came.join(worked, "seq", "left")
         .groupBy(f.lit(name).alias("tag"), "tenant", "project", "queue")
         .agg(
             f.count("seq").alias("jobs"),
-            f.count(f.when(f.col("state") == "completed", 1)).alias("completed"),
-            f.count(f.when(ended & (f.col("state") != "completed"), 1)).alias("failed"),
+            f.count_if(f.col("state") == "completed").alias("completed"),
+            f.count_if(~f.col("state").isin("open", "completed")).alias("failed"),
             f.coalesce(f.sum("held"), f.lit(0.0)).alias("seconds"),
             f.try_divide(f.sum("waits"), f.sum("tries")).alias("waited"),
         )
     )
-    whole = f.sum("seconds").over(Window.partitionBy("project", "queue"))
-    return summed.withColumn("share", f.try_divide("seconds", whole)).orderBy(f.col("seconds").desc(), "tenant")
+    return summed.withColumn("share", _share()).orderBy(f.col("seconds").desc(), "tenant")
 
 
 def time_split(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
@@ -98,8 +100,8 @@ def time_split(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
         project, queue, n, total (seconds from enqueue to end, summed), and its parts: delay (before the first attempt
         could begin), ready (a worker could have taken it), retry_wait (between attempts), run (held by a worker).
     """
-    ended = _newest_week(jobs.where(f.col("first_claimed_at").isNotNull()), "ended_at")
-    first = f.when(f.col("attempt") == 1, (f.unix_micros("ready_at") - f.unix_micros("enqueued_at")) / f.lit(1e6))
+    ended = _newest(jobs.where(f.col("first_claimed_at").isNotNull()), "ended_at")
+    first = f.when(f.col("attempt") == 1, seconds(f.col("ready_at"), f.col("enqueued_at")))
     worked = attempts.groupBy("seq").agg(
         f.greatest(f.lit(0.0), f.coalesce(f.sum(first), f.lit(0.0))).alias("delay"),
         f.sum("waited").alias("ready"),
@@ -124,10 +126,9 @@ def recoveries(levels: DataFrame) -> DataFrame:
     # A span of high hours is numbered by the hours before it that were not high.
     spans = told.withColumn("span", f.count(f.when(~f.col("high"), 1)).over(ordered)).where("high")
     # The last hour of a span is followed by one that is not high, or by none.
+    ended = f.max_by("next_hour", "hour").alias("ended")
     found = spans.groupBy("project", "queue", "span").agg(
-        f.min("hour").alias("began"),
-        f.max("level").alias("highest"),
-        f.max_by("next_hour", "hour").alias("ended"),
+        f.min("hour").alias("began"), f.max("level").alias("highest"), ended
     )
     lasted = f.unix_timestamp("ended") - f.unix_timestamp("began")
     return found.drop("span").withColumn("seconds", lasted).orderBy(f.col("began").desc())
@@ -142,16 +143,15 @@ def changes(days: DataFrame) -> DataFrame:
     Returns:
         project, queue, measure, day, before, after (geometric means of the daily medians, seconds), ratio, errors.
     """
-    newest = days.agg(f.max("day").alias("newest"))
-    near = days.crossJoin(f.broadcast(newest)).where("day > newest - interval 14 days")
     value = f.ln(f.greatest(f.col("p50"), f.lit(1e-3)))
-    each = near.select("project", "queue", "measure", "day", value.alias("x"))
+    each = _newest(days, "day", 14).select("project", "queue", "measure", "day", value.alias("x"))
     keys = Window.partitionBy("project", "queue", "measure")
     before = keys.orderBy("day").rowsBetween(Window.unboundedPreceding, -1)
     after = keys.orderBy("day").rowsBetween(Window.currentRow, Window.unboundedFollowing)
 
-    def spread(side: Column) -> Column:
-        return f.greatest(side, f.lit(0.0025))  # a day's median is not known better than to 5 %
+    def spread(side: str) -> Column:
+        # A day's median is not known better than to 5 %.
+        return f.greatest(f.col(f"variance_{side}"), f.lit(0.0025)) / f.col(f"n_{side}")
 
     points = each.select(
         *("project", "queue", "measure", "day"),
@@ -161,13 +161,10 @@ def changes(days: DataFrame) -> DataFrame:
             for name, how in (("n", f.count), ("mean", f.mean), ("variance", f.var_pop))
         ],
     ).where((f.col("n_before") >= DAYS) & (f.col("n_after") >= DAYS))
-    error = f.sqrt(
-        spread(f.col("variance_before")) / f.col("n_before") + spread(f.col("variance_after")) / f.col("n_after")
-    )
+    error = f.sqrt(spread("before") + spread("after"))
     moved = f.col("mean_after") - f.col("mean_before")
-    best = points.withColumn("errors", f.abs(moved) / error).withColumn(
-        "place", f.row_number().over(keys.orderBy(f.col("errors").desc(), "day"))
-    )
+    place = f.row_number().over(keys.orderBy(f.col("errors").desc(), "day"))
+    best = points.withColumn("errors", f.abs(moved) / error).withColumn("place", place)
     told = best.where((f.col("place") == 1) & (f.col("errors") > ERRORS)).select(
         *("project", "queue", "measure", "day"),
         f.exp("mean_before").alias("before"),

@@ -10,13 +10,10 @@ each event of a long history) carry along what the last row of an attempt, or of
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pyspark.sql import Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 #: Kind of event -> what became of the attempt that it ends.
 OUTCOMES = {"acked": "completed", **{word: word for word in ("failed", "released", "expired", "cancelled")}}
@@ -44,16 +41,18 @@ _LINKED = "workflow string, name string, label string, parents array<bigint>, to
 _NUMBER = {word: number for number, word in enumerate(_KINDS, 1)}
 
 
+def hour_of(time: str | Column) -> Column:
+    """Return the hour of a time, as the column ``hour``."""
+    return f.date_trunc("hour", time).alias("hour")
+
+
 def seconds(later: Column, earlier: Column) -> Column:
     """Return the seconds between two timestamps, exact to the microsecond."""
     return (f.unix_micros(later) - f.unix_micros(earlier)) / f.lit(1e6)
 
 
 def begun() -> Column:
-    """Return the time at which a job of which this is the first event began to be there.
-
-    Of a claim whose enqueue is not told: when it was ready.
-    """
+    """Return when a job with this first event began to be there; of a claim whose enqueue is not told: was ready."""
     return f.coalesce(_before(), f.col("occurred_at"))
 
 
@@ -159,7 +158,7 @@ def attempts_of(folded: DataFrame) -> DataFrame:
     ended_at = f.when(ended, f.col("end.occurred_at"))
     detail = f.coalesce(f.when(ended, f.col("end.detail")), f.when(dead, f.col("death.detail")))
     suspended = f.when(f.get_json_object(detail, "$.suspended") == "true", "suspended")
-    outcome = f.coalesce(suspended, f.when(ended, _word(f.col("end.kind"), OUTCOMES)), f.lit("running"))
+    outcome = f.coalesce(suspended, f.when(ended, _word("end.kind", OUTCOMES)), f.lit("running"))
     error_type, fingerprint = (
         f.coalesce(f.get_json_object(detail, f"$.{name}"), f.when(outcome == "expired", word))
         for name, word in zip(("error_type", "fingerprint"), EXPIRED, strict=True)
@@ -209,7 +208,7 @@ def jobs_of(folded: DataFrame) -> DataFrame:
     return told.where(f.col("next_kind").isNull() & ~copy).select(
         *("project", "queue", "task", "seq", "enqueued_at", "first_claimed_at"),
         ended_at.alias("ended_at"),
-        f.coalesce(_word(f.col("last.kind"), STATES), f.lit("open")).alias("state"),
+        f.coalesce(_word("last.kind", STATES), f.lit("open")).alias("state"),
         *(f.col("attempt").alias("deliveries"), "expiries", "releases"),
         f.get_json_object(detail, "$.error_type").alias("error_type"),
         f.get_json_object(detail, "$.fingerprint").alias("fingerprint"),
@@ -221,8 +220,8 @@ def jobs_of(folded: DataFrame) -> DataFrame:
     )
 
 
-def _word(kind: Column, words: dict[str, str]) -> Column:
-    return mapped(kind, {_NUMBER[event]: word for event, word in words.items()})
+def _word(kind: str, words: dict[str, str]) -> Column:
+    return mapped(f.col(kind), {_NUMBER[event]: word for event, word in words.items()})
 
 
 def mapped(column: Column, values: Mapping[Any, Any], otherwise: Column | None = None) -> Column:

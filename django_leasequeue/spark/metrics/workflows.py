@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
 
 _STEP = (
     "seq bigint, queue string, task string, label string, deliveries int, since bigint, claimed bigint, ended bigint,"
