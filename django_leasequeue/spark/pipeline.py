@@ -12,24 +12,21 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import date
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
 
 from . import bronze, layout, metrics
 from .bronze import BATCH, ingest
 from .layout import BRONZE, Lake
 from .metrics.spans import begun
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-
 #: Columns of the source's table of jobs that a waiting job is known by.
 _WAITING = (
     "seq bigint, queue_id bigint, queue string, project string, state string, name string, created_at timestamp,"
     " dead_at timestamp"
 )
-
-
 #: Partitions of a shuffle up to which gold is planned once.
 FEW = 16
 
@@ -71,20 +68,15 @@ def run(
         tell(f"{name}: {answer if isinstance(answer, int) else len(answer)} in {seconds[name]:.1f} s")
         return answer
 
-    def read() -> int:
-        return ingest(lake, source, consumer=consumer, batch=batch, accept_loss=accept_loss, tell=tell)
-
+    options: dict[str, Any] = {"consumer": consumer, "batch": batch, "accept_loss": accept_loss, "tell": tell}
     with layout.only_run(lake, source, consumer):
         layout.is_current(lake)
-        events = timed("bronze (events)", read)
+        events = timed("bronze (events)", lambda: ingest(lake, source, **options))
         days = timed("silver (days)", lambda: refine(lake))
         unlogged = take_waiting(lake, source)
         # What gold was computed from: a run that was killed before its end has not noted it.
-        ground = {name: lake.note(name) for name in ("silver", "waiting")} | {
-            "wanted_wait": wanted_wait,
-            "tenant_tag": tenant_tag,
-            "version": layout.GOLD,
-        }
+        ground = {name: lake.note(name) for name in ("silver", "waiting")}
+        ground |= {"wanted_wait": wanted_wait, "tenant_tag": tenant_tag, "version": layout.GOLD}
         stale = unlogged or lake.note("gold") != ground
         tables = timed("gold (tables)", lambda: figure(lake, wanted_wait, tenant_tag) if stale else [])
         if tables:
@@ -95,10 +87,8 @@ def run(
 
 def refine(lake: Lake) -> int:
     """Rewrite the days of silver that events new in bronze touch. Returns how many."""
-    from pyspark.sql import functions as f
-
     events = bronze.read_or_none(lake)
-    # Silver of an older version is written anew, all days of it.
+    # Silver of an older version is written anew.
     before = lake.read_or_none(lake.silver("jobs")) if layout.is_current(lake) else None
     if events is None:
         return 0
@@ -138,12 +128,7 @@ def refine(lake: Lake) -> int:
 
 
 def _of_touched_days(lake: Lake, every: DataFrame, new: DataFrame, known: DataFrame) -> tuple[list[str], DataFrame]:
-    """Return the days on which jobs with new events were enqueued, and all events of the jobs of such days.
-
-    ``known`` are the jobs of silver among which those of the new events are.
-    """
-    from pyspark.sql import functions as f
-
+    """Return the days on which jobs with new events were enqueued, and all events of the jobs of such days."""
     first = f.min(f.struct("occurred_at", "id", begun().alias("begun"))).alias("first")
     seen = new.groupBy("seq").agg(first)
     # A job may be known by a later event alone: that of a claim whose transaction began before the enqueue's.
@@ -160,17 +145,12 @@ def _of_touched_days(lake: Lake, every: DataFrame, new: DataFrame, known: DataFr
 
 def named(events: DataFrame) -> DataFrame:
     """Give events of queues that are gone a name (their number)."""
-    from pyspark.sql import functions as f
-
-    return events.withColumn("queue", f.coalesce("queue", f.concat(f.lit("#"), "queue_id"))).withColumn(
-        "project", f.coalesce("project", f.lit(""))
-    )
+    queue, project = f.coalesce("queue", f.concat(f.lit("#"), "queue_id")), f.coalesce("project", f.lit(""))
+    return events.withColumns({"queue": queue, "project": project})
 
 
 def silver(lake: Lake, name: str, since: date | None = None) -> DataFrame:
     """Return a table of silver; without rows, but with its columns, while nothing was enqueued or claimed yet."""
-    from pyspark.sql import functions as f
-
     found = lake.read_or_none(lake.silver(name), *([] if since is None else [("job_day", ">=", since.isoformat())]))
     if found is None:
         of = {"attempts": metrics.attempts_of, "jobs": metrics.jobs_of}[name]
@@ -180,22 +160,16 @@ def silver(lake: Lake, name: str, since: date | None = None) -> DataFrame:
 
 
 def take_waiting(lake: Lake, source: Mapping[str, str]) -> bool:
-    """Write the waiting jobs of which silver knows nothing, in place of those of the last run.
-
-    Returns whether there are any, or there were.
-    """
-    from pyspark.sql import functions as f
-
+    """Write the waiting jobs of which silver knows nothing; return whether there are any, or were in the last run."""
     had = lake.note("waiting").get("jobs", 0)
     live = lake.spark.read.format("leasequeue").options(**source, table="jobs").schema(_WAITING).load()
     waiting = live.where(f.col("state").isin("ready", "delayed") & f.col("dead_at").isNull())
     known = lake.read_or_none(lake.silver("jobs"))
     if known is not None:
         waiting = waiting.join(known.select("seq"), "seq", "left_anti")
-    rows = waiting.select(
-        f.coalesce("project", f.lit("")).alias("project"),
-        f.coalesce("queue", f.concat(f.lit("#"), "queue_id")).alias("queue"),
-        *(f.col("name").alias("task"), "seq", f.col("created_at").alias("enqueued_at"), f.lit("open").alias("state")),
+    rows = named(waiting).select(
+        *("project", "queue", f.col("name").alias("task"), "seq"),
+        *(f.col("created_at").alias("enqueued_at"), f.lit("open").alias("state")),
         *[f.lit(0).alias(name) for name in ("deliveries", "expiries", "releases")],
     )
     if not had and rows.isEmpty():
@@ -210,8 +184,6 @@ def take_waiting(lake: Lake, source: Mapping[str, str]) -> bool:
 
 def with_waiting(lake: Lake, jobs: DataFrame, since: date | None = None) -> DataFrame:
     """Return the jobs of silver and those that wait unknown to the log, these as of a day (UTC) or later."""
-    from pyspark.sql import functions as f
-
     waiting = lake.read_or_none(lake.silver("waiting")) if lake.note("waiting").get("jobs") else None
     if waiting is None:
         return jobs
@@ -227,10 +199,8 @@ def tables(
     """Give the gold tables as they follow from silver, by name, not computed yet."""
     attempts, jobs = silver(lake, "attempts", since), with_waiting(lake, silver(lake, "jobs", since), since)
     # Each is two tables, or the ground of another: computed once.
-    latencies = metrics.latencies(attempts, jobs).persist()
-    weekly = metrics.hour_of_week(attempts, jobs).persist()
-    days = metrics.daily(attempts, jobs).persist()
-    paths = metrics.workflow_paths(attempts, jobs).persist()
+    twice = (metrics.latencies, metrics.hour_of_week, metrics.daily, metrics.workflow_paths)
+    latencies, weekly, days, paths = kept = [of(attempts, jobs).persist() for of in twice]
     levels = metrics.backlog(jobs).persist()
     try:
         yield {
@@ -259,18 +229,12 @@ def tables(
             "forecast": metrics.workers_needed(metrics.forecast(weekly), wanted_wait),
         }
     finally:
-        for frame in (latencies, weekly, days, paths, levels):
+        for frame in (*kept, levels):
             frame.unpersist()
 
 
 def figure(lake: Lake, wanted_wait: float = 5.0, tenant_tag: str | None = None) -> list[str]:
     """Write the gold tables from silver. Returns their names."""
-
-    def written(table: tuple[str, DataFrame]) -> str:
-        name, frame = table
-        lake.put(lake.gold(name), frame)
-        return name
-
     settings, adaptive = lake.spark.conf, "spark.sql.adaptive.enabled"
     before = settings.get(adaptive)
     # With few partitions there is nothing to coalesce: planning anew after every shuffle doubles the jobs.
@@ -279,6 +243,7 @@ def figure(lake: Lake, wanted_wait: float = 5.0, tenant_tag: str | None = None) 
     try:
         # Planning one takes as long as computing another: two at a time.
         with tables(lake, wanted_wait, tenant_tag) as made, ThreadPoolExecutor(2, "gold") as threads:
-            return list(threads.map(written, made.items()))
+            list(threads.map(lake.put, map(lake.gold, made), made.values()))
+            return list(made)
     finally:
         settings.set(adaptive, before or "true")

@@ -11,18 +11,9 @@ from dataclasses import dataclass
 from ..exceptions import InvalidOption
 
 EVENT_KINDS = {
-    1: "enqueued",
-    2: "claimed",
-    3: "extended",
-    4: "released",
-    5: "acked",
-    6: "failed",
-    7: "expired",
-    8: "dead_lettered",
-    9: "redriven",
-    10: "cancelled",
-    11: "linked",
-}
+    1: "enqueued", 2: "claimed", 3: "extended", 4: "released", 5: "acked", 6: "failed",
+    7: "expired", 8: "dead_lettered", 9: "redriven", 10: "cancelled", 11: "linked",
+}  # fmt: skip
 JOB_STATES = {0: "ready", 1: "delayed", 2: "leased", 3: "dead", 4: "record"}
 RESULT_STATES = {1: "completed", 2: "failed", 3: "cancelled"}
 
@@ -83,7 +74,8 @@ def _columns(alias: str = "r", *, each: bool = False, **types: str) -> dict[str,
 _QUEUE = {"queue": Column("string", "q.name"), "project": Column("string", "q.project")}
 _LOG = (Place("leasequeue_leaseevent"),)
 _KIND = {"kind": Column("smallint", "r.kind"), "event": Column("string", _words("r.kind", EVENT_KINDS))}
-
+_BY = _columns(node="string", name="string")
+_EVENT = _columns(txid="bigint", occurred_at="timestamp", queue_id="bigint") | _QUEUE
 #: The lease log, one row a job.
 EVENTS = Table(
     "events",
@@ -91,13 +83,12 @@ EVENTS = Table(
     append_only=True,
     columns={
         **_columns(id="bigint", each=True),
-        **_columns(txid="bigint", occurred_at="timestamp", queue_id="bigint"),
-        **_QUEUE,
+        **_EVENT,
         **_columns(seq="bigint", each=True),
         **_columns(claim="bigint", deadline="timestamp"),
         **_columns(deliveries="int", waited="int", ran="int", each=True),
         **_KIND,
-        **_columns(node="string", name="string"),
+        **_BY,
         **_columns(detail="string", each=True),
     },
 )
@@ -108,11 +99,11 @@ BATCHES = Table(
     _LOG,
     append_only=True,
     columns={
-        **_columns(id="bigint", txid="bigint", occurred_at="timestamp", queue_id="bigint"),
-        **_QUEUE,
+        **_columns(id="bigint"),
+        **_EVENT,
         **_columns(claim="bigint", deadline="timestamp", low="bigint", high="bigint"),
         **_KIND,
-        **_columns(node="string", name="string"),
+        **_BY,
         **_columns(seqs="array<bigint>", deliveries="array<int>", waited="array<int>", ran="array<int>"),
         **_columns(detail="string"),
     },
@@ -120,16 +111,8 @@ BATCHES = Table(
 
 # By the key of the job, row by row: what that costs depends on what is read, never on statistics or on other slices.
 _JOB = "CROSS JOIN LATERAL (SELECT * FROM leasequeue_job WHERE seq = r.seq OFFSET 0) j"
-_ENQUEUED = _columns(
-    "j",
-    rank="smallint",
-    key="string",
-    name="string",
-    tag="string",
-    data="string",
-    meta="string",
-    created_at="timestamp",
-)
+_TEXTS = dict.fromkeys(("key", "name", "tag", "data", "meta"), "string")
+_ENQUEUED = _columns("j", rank="smallint", **_TEXTS, created_at="timestamp")
 _BODY = {"body": Column("binary", "encode(j.body, 'hex')")}
 _FIRST = {"first_claimed_at": Column("timestamp", "COALESCE(j.first_claimed_at, r.claimed_at)")}
 
@@ -138,9 +121,8 @@ def _place(relation: str, state: int, **sql: str) -> Place:
     """A place of jobs: what its rows say, nulls elsewhere."""
     kinds = {
         "seq": "", "queue_id": "", "position": "::bigint", "available_at": "::timestamptz",
-        "expires_at": "::timestamptz",
-        "claim": "::bigint", "node": "::text", "deadline": "::timestamptz", "claimed_at": "::timestamptz",
-        "dead_at": "::timestamptz", "deliveries": "::int", "flags": "::int",
+        "expires_at": "::timestamptz", "claim": "::bigint", "node": "::text", "deadline": "::timestamptz",
+        "claimed_at": "::timestamptz", "dead_at": "::timestamptz", "deliveries": "::int", "flags": "::int",
     }  # fmt: skip
     told = ", ".join(f"{sql.get(name, 'NULL' + kind)} AS {name}" for name, kind in kinds.items())
     join, only = sql.get("join", ""), sql.get("only", "")
@@ -153,6 +135,7 @@ _STANDS = {name: f"p.{name}" for name in ("seq", "queue_id", "expires_at", "deli
 _LETTER, _FAILED = 4, 8
 _DEAD = {**_STANDS, "flags": str(_LETTER | _FAILED)}
 _ERRORS = "leasequeue_errors(r.seq)::text END"
+_TRIED = "EXISTS (SELECT FROM leasequeue_attempt a WHERE a.seq = r.seq)"
 
 
 def _of_letter(column: str, attempt: str) -> str:
@@ -174,15 +157,12 @@ JOBS = Table(
             "leasequeue_claim",
             2,
             join=" CROSS JOIN LATERAL ROWS FROM (unnest(p.seqs), unnest(p.deliveries)) AS u(seq, deliveries)",
+            **{name: f"p.{name}" for name in ("queue_id", "node", "deadline", "flags")},
             seq="u.seq",
-            queue_id="p.queue_id",
-            expires_at="p.deadline + p.grace_ms * interval '1 ms'",
             claim="p.token",
-            node="p.node",
-            deadline="p.deadline",
             claimed_at="p.created_at",
+            expires_at="p.deadline + p.grace_ms * interval '1 ms'",
             deliveries="COALESCE(u.deliveries, 1)",
-            flags="p.flags",
         ),
         _place("leasequeue_deadletter", 3, **_DEAD, dead_at="p.dead_at", only=" AND p.in_place"),
         _place("leasequeue_record", 4, **{**_DEAD, "deliveries": "0"}),
@@ -194,10 +174,9 @@ JOBS = Table(
         "state": Column("string", _words("r.state", JOB_STATES)),
         "position": Column("bigint", "COALESCE(r.position, j.position, j.seq)"),
         **_columns(available_at="timestamp"),
-        # A live claim protects a message.
         "expires_at": Column(
             "timestamp",
-            "CASE WHEN r.state <> 2 THEN r.expires_at"
+            "CASE WHEN r.state <> 2 THEN r.expires_at"  # a live claim protects a message
             " WHEN j.expires_at IS NOT NULL THEN GREATEST(j.expires_at, r.expires_at) END",
         ),
         **_columns(claim="bigint", node="string", deadline="timestamp", claimed_at="timestamp", deliveries="int"),
@@ -230,10 +209,7 @@ RESULTS = Table(
         **_columns(deliveries="int", node="string", result="string"),
         **_FIRST,
         **_ENQUEUED,
-        "errors": Column(
-            "string",
-            f"CASE WHEN EXISTS (SELECT FROM leasequeue_attempt a WHERE a.seq = r.seq) THEN {_ERRORS}",  # nosec  # B608: constants
-        ),
+        "errors": Column("string", f"CASE WHEN {_TRIED} THEN {_ERRORS}"),
         **_columns(error_type="string", error="string", fingerprint="string"),
         **_BODY,
         "result_body": Column("binary", "encode(r.result_body, 'hex')"),
