@@ -32,6 +32,7 @@ from .layout import BRONZE, Lake
 from .tables import EVENTS
 
 if TYPE_CHECKING:
+    from django.db.models import QuerySet
     from pyspark.sql import DataFrame
 
 #: Events of one file.
@@ -61,7 +62,7 @@ def archive(
     made = []
     with connect(using) as connection:
         for low, high in _closed(connection, using):
-            made.append(_one(lake, source, connection, using, low, high, crash))
+            made.append(_one(lake, source, connection, using, (low, high), crash))
             tell(f"events {low} to {high}: {made[-1].rows} rows archived")
         crash("publish")
         publish(lake, using)
@@ -69,19 +70,20 @@ def archive(
     return made
 
 
-def _partitions(connection: psycopg.Connection[Any]) -> tuple[int, list[tuple[int, int]]]:
-    rows = ConnectionExecutor(connection).fetch("event_partitions", {})
-    return (rows[0][0] if rows else 0), [(low, high) for _, _, _, low, high, *_ in rows if low is not None]
+def _done(using: str) -> QuerySet[LakeSlice]:
+    """Return the slices that are verified, or pruned since."""
+    return LakeSlice.objects.using(using).exclude(state="planned").order_by("low")
 
 
 def _closed(connection: psycopg.Connection[Any], using: str) -> list[tuple[int, int]]:
     """Return the partitions that can get no more rows and that are not verified yet."""
-    head, partitions = _partitions(connection)
-    done = set(LakeSlice.objects.using(using).exclude(state="planned").values_list("low", flat=True))
-    full = [(low, high) for low, high in partitions if high <= head + 1 and low not in done]
+    executor = ConnectionExecutor(connection)
+    rows = executor.fetch("event_partitions", {})
+    done = set(_done(using).values_list("low", flat=True))
+    named = [(head, low, high) for head, _, _, low, high, *_ in rows if low is not None]
+    full = [(low, high) for head, low, high in named if high <= head + 1 and low not in done]
     if not full:
         return []
-    executor = ConnectionExecutor(connection)
     mark = executor.fetch("notify_mark", {})[0][1]
     end = time.monotonic() + PATIENCE
     # Each of these numbers was drawn before now: when every transaction of now has ended, no row can come.
@@ -97,23 +99,20 @@ def _one(
     source: Mapping[str, str],
     connection: psycopg.Connection[Any],
     using: str,
-    low: int,
-    high: int,
+    bounds: tuple[int, int],
     crash: Callable[[str], None],
 ) -> LakeSlice:
     from pyspark.sql import functions as f
 
-    manifest = LakeSlice.objects.using(using)
+    (low, high), manifest = bounds, LakeSlice.objects.using(using)
     crash("plan")
     attempt = secrets.token_hex(8)
     path = f"archive/events/slice={low:020}/attempt={attempt}"
-    now = timezone.now()
-    found, _ = manifest.update_or_create(
-        low=low, defaults={"high": high, "attempt": attempt, "path": path, "planned_at": now, "state": "planned"}
-    )
+    plan = {"high": high, "attempt": attempt, "path": path, "planned_at": timezone.now(), "state": "planned"}
+    found, _ = manifest.update_or_create(low=low, defaults=plan)
     crash("write")
-    bounds = {"fromId": str(low), "toId": str(high)}
-    events = lake.spark.read.format("leasequeue").options(**source, **bounds).schema(EVENTS.ddl()).load()
+    options = {**source, "fromId": str(low), "toId": str(high)}
+    events = lake.spark.read.format("leasequeue").options(**options).schema(EVENTS.ddl()).load()
     writer = with_days(events).sortWithinPartitions("id").coalesce(1).write.option("maxRecordsPerFile", ROWS_PER_FILE)
     writer.mode("overwrite").parquet(lake.path(path))
     crash("verify")
@@ -147,10 +146,9 @@ def publish(lake: Lake, using: str = "default") -> int:
 
     Readers without Spark take their list of files from it (docs/how-to/lake-retention.md).
     """
-    done = LakeSlice.objects.using(using).exclude(state="planned").order_by("low")
     lines = [
         (found.low, found.high, name, found.rows, found.first_at, found.last_at)
-        for found in done
+        for found in _done(using)
         for name in found.files
     ]
     schema = "low bigint, high bigint, file string, slice_rows bigint, first_at timestamp, last_at timestamp"
@@ -160,16 +158,13 @@ def publish(lake: Lake, using: str = "default") -> int:
 
 def note_pruned(connection: psycopg.Connection[Any], using: str = "default") -> int:
     """Mark verified slices whose partition is gone. Returns how many."""
-    _, partitions = _partitions(connection)
-    lows = {low for low, _ in partitions}
+    rows = ConnectionExecutor(connection).fetch("event_partitions", {})
+    lows = {low for _, _, _, low, *_ in rows if low is not None}
     verified = LakeSlice.objects.using(using).filter(state="verified").exclude(low__in=lows)
     return verified.update(state="pruned", pruned_at=timezone.now())
 
 
 def read(lake: Lake, using: str = "default") -> DataFrame:
     """Return the archived events, from exactly the files of verified slices."""
-    done = LakeSlice.objects.using(using).exclude(state="planned").order_by("low")
-    files = [lake.path(name) for found in done for name in found.files]
-    if not files:
-        return lake.spark.createDataFrame([], BRONZE)
-    return lake.spark.read.parquet(*files)
+    files = [lake.path(name) for found in _done(using) for name in found.files]
+    return lake.spark.read.parquet(*files) if files else lake.spark.createDataFrame([], BRONZE)

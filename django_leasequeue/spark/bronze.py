@@ -50,10 +50,9 @@ def ingest(
     accept_loss: bool = False,
     tell: Callable[[str], None] = lambda line: None,
 ) -> int:
-    """Stream what is new in the lease log into bronze, stop, and return the number of events.
+    """Stream what is new in the lease log into bronze, stop, and return the number of events (see `pipeline.run`).
 
-    The options are those of :func:`.pipeline.run`. A checkpoint that does not belong to the files is an InvalidOption
-    that says what to do, a stream that ended with an error a PipelineFailed.
+    A checkpoint that does not belong to the files is an InvalidOption, a stream that breaks off a PipelineFailed.
     """
     import pyspark
     from pyspark.errors import PySparkException
@@ -65,8 +64,8 @@ def ingest(
     if tuple(int(part) for part in pyspark.__version__.split(".")[:2]) >= (4, 2):
         options["maxRowsPerTrigger"] = str(batch)
     rows = lake.spark.readStream.format("leasequeue").options(**options).schema(BATCHES).load()
-    counted = rows.observe(_COUNT, f.sum(f.size("seqs")).alias(_COUNT))
-    writer = with_days(counted).writeStream
+    writer = with_days(rows.observe(_COUNT, f.sum(f.size("seqs")).alias(_COUNT))).writeStream
+    writer = writer.option("checkpointLocation", checkpoint).queryName("leasequeue-bronze").trigger(availableNow=True)
     if lake.format == "delta":
         # Through Spark Connect it runs in a process of the server: it takes plain values only.
         root = lake.root
@@ -77,12 +76,7 @@ def ingest(
     for name, value in delta.PLAIN.items():
         lake.spark.conf.set(name, value)
     try:
-        query = (
-            writer.option("checkpointLocation", checkpoint)
-            .queryName("leasequeue-bronze")
-            .trigger(availableNow=True)
-            .start()
-        )
+        query = writer.start()
     finally:
         for name in delta.PLAIN:
             lake.spark.conf.unset(name)
@@ -121,11 +115,9 @@ def _stream(lake: Lake, checkpoint: str) -> str | None:
 def _belongs(lake: Lake, checkpoint: str) -> str | None:
     """Return the id of the stream that wrote the table, None for the first; refuse a checkpoint that is not its own."""
     mine, known = _stream(lake, checkpoint), lake.note("bronze").get("stream")
-    log = f"{lake.bronze}/{'_delta_log' if lake.format == 'delta' else '_spark_metadata'}"
-    if lake.format == "delta":
-        there = delta.open_or_none(lake.bronze) is not None
-    else:
-        there = lake.lines_or_none(log) is not None
+    is_delta = lake.format == "delta"
+    log = f"{lake.bronze}/{'_delta_log' if is_delta else '_spark_metadata'}"
+    there = (delta.open_or_none(lake.bronze) if is_delta else lake.lines_or_none(log)) is not None
     # A driver that was killed before its first batch leaves the directory, and nothing in it.
     if not there and lake.lines_or_none(f"{checkpoint}/commits"):
         # A new list would begin: readers would see the files of the next batches, and no other.
@@ -134,7 +126,7 @@ def _belongs(lake: Lake, checkpoint: str) -> str | None:
             " Put the newest copy back. If there is none, move the checkpoint and the lake's files away: the next run"
             " reads all that the database still has."
         )
-    if lake.format == "parquet" and there and mine != (known or mine):
+    if not is_delta and there and mine != (known or mine):
         raise InvalidOption(
             f"The files in {lake.bronze} belong to another checkpoint than {checkpoint}, and Spark would pass over new"
             " events. Bring the two together again, or give the lake another path: there the next run reads all that"
@@ -145,12 +137,9 @@ def _belongs(lake: Lake, checkpoint: str) -> str | None:
 
 #: What the detail of a row of linked jobs says: of all of them, and in lists with an element of each.
 _LINKS = {
-    "workflow": "string",
-    "name": "string",
-    "parents": "array<array<bigint>>",
-    "labels": "array<string>",
+    "workflow": "string", "name": "string", "parents": "array<array<bigint>>", "labels": "array<string>",
     "tolerant": "array<boolean>",
-}
+}  # fmt: skip
 
 
 def by_job(rows: DataFrame) -> DataFrame:
@@ -165,39 +154,27 @@ def by_job(rows: DataFrame) -> DataFrame:
     # (As a variant: what from_json is part of runs uncompiled.)
     links = f.struct(*[f.variant_get(f.parse_json("detail"), f"$.{name}", _LINKS[name]).alias(name) for name in _LINKS])
     told = rows.withColumns({"event": event, "links": f.when(f.col("kind") == LINKED, links)})
+
+    def at(column: str) -> Column:
+        return f.get(column, f.col("place"))
+
+    once = f.when(~f.col("kind").isin(*UNCLAIMED), 1)
+    # The workflow of a job, what it comes after, and what is said of it alone.
+    link = f.struct(
+        *("links.workflow", "links.name", at("links.parents").alias("parents")),
+        f.coalesce(at("links.labels"), f.lit("")).alias("label"),
+        f.coalesce(at("links.tolerant"), f.lit(False)).alias("tolerant"),
+    )
     each = told.select("*", f.posexplode("seqs").alias("place", "seq")).withColumns(
         {
             "id": f.col("id") * PLACES + f.col("place"),
-            "deliveries": f.when(f.col("deliveries").isNotNull(), _at("deliveries")).when(
-                ~f.col("kind").isin(*UNCLAIMED), 1
-            ),
-            "waited": _at("waited"),
-            "ran": _at("ran"),
-            "detail": f.when(f.col("kind") == LINKED, _link()).otherwise(f.col("detail")),
+            "deliveries": f.when(f.col("deliveries").isNotNull(), at("deliveries")).otherwise(once),
+            "waited": at("waited"),
+            "ran": at("ran"),
+            "detail": f.when(f.col("kind") == LINKED, f.to_json(link)).otherwise(f.col("detail")),
         }
     )
     return each.select(*[column.split()[0] for column in BRONZE.split(", ")], "day")
-
-
-def _at(column: str) -> Column:
-    from pyspark.sql import functions as f
-
-    return f.get(column, f.col("place"))
-
-
-def _link() -> Column:
-    """Return the workflow of a job, what it comes after, and what is said of it alone."""
-    from pyspark.sql import functions as f
-
-    return f.to_json(
-        f.struct(
-            "links.workflow",
-            "links.name",
-            _at("links.parents").alias("parents"),
-            f.coalesce(_at("links.labels"), f.lit("")).alias("label"),
-            f.coalesce(_at("links.tolerant"), f.lit(False)).alias("tolerant"),
-        )
-    )
 
 
 def read_or_none(lake: Lake) -> DataFrame | None:
@@ -216,7 +193,8 @@ def append_batch(frame: DataFrame, number: int, root: str, checkpoint: str) -> N
     from deltalake import CommitProperties, Transaction
 
     lake = Lake(frame.sparkSession, root, "delta")
-    stream = json.loads((lake.lines_or_none(f"{checkpoint}/metadata") or ["{}"])[0])["id"]
+    stream = _stream(lake, checkpoint)
+    assert stream is not None
     table = delta.open_or_none(lake.bronze)
     if table is not None:
         committed = table.transaction_version(stream)
@@ -240,6 +218,5 @@ def _without_known(lake: Lake, table: DeltaTable, frame: DataFrame, checkpoint: 
         lake.put_note_at(note, {"follows": table.version()})
     if not lake.note_at(note):
         return frame
-    return frame.join(delta.rows(lake.spark, lake.bronze, table).select(*_ROW), _ROW, "left_anti").select(
-        *frame.columns
-    )
+    known = delta.rows(lake.spark, lake.bronze, table).select(*_ROW)
+    return frame.join(known, _ROW, "left_anti").select(*frame.columns)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import psycopg
@@ -16,24 +17,18 @@ from ..exceptions import InvalidOption, StorageError
 from ..sql import statement
 
 #: How the database is found.
-CONNECTION = frozenset(
-    {
-        "alias", "service", "dsn", "host", "port", "dbname", "user", "password", "sslmode", "sslrootcert",
-        "connect_timeout",
-    }
-)  # fmt: skip
-READ = frozenset(
-    {
-        "table", "numpartitions", "rowsperpartition", "pushdown", "snapshot", "snapshotseconds", "fromid", "toid",
-        "batches",
-    }
-)  # fmt: skip
-STREAM = frozenset(
-    {
-        "table", "consumer", "maxrowspertrigger", "rowsperpartition", "startingoffset", "failondataloss",
-        "acceptsystemchange", "resetafterfailover", "batches",
-    }
-)  # fmt: skip
+CONNECTION = frozenset({
+    "alias", "service", "dsn", "host", "port", "dbname", "user", "password", "sslmode", "sslrootcert",
+    "connect_timeout",
+})  # fmt: skip
+READ = frozenset({
+    "table", "numpartitions", "rowsperpartition", "pushdown", "snapshot", "snapshotseconds", "fromid", "toid",
+    "batches",
+})  # fmt: skip
+STREAM = frozenset({
+    "table", "consumer", "maxrowspertrigger", "rowsperpartition", "startingoffset", "failondataloss",
+    "acceptsystemchange", "resetafterfailover", "batches",
+})  # fmt: skip
 WRITE = frozenset({"queue", "project", "writeid", "visible", "origin", "replay", "maxpayloadbytes"})
 #: Spark adds these by itself.
 _SPARK = frozenset({"path", "checkpointlocation", "querymetadata", "__spark_internal"})
@@ -60,13 +55,10 @@ class Options:
         value = self._values.get(name.lower())
         if value is None:
             return default
-        try:
-            number = int(value)
-        except ValueError:
-            number = low - 1
-        if not low <= number <= high:
-            raise InvalidOption(f"Option {name!r} must be an integer from {low} to {high}; it is {value!r}.")
-        return number
+        with suppress(ValueError):
+            if low <= (number := int(value)) <= high:
+                return number
+        raise InvalidOption(f"Option {name!r} must be an integer from {low} to {high}; it is {value!r}.")
 
     def flag(self, name: str, default: bool) -> bool:
         """Return an option as a truth value."""
@@ -145,11 +137,13 @@ def resolve(options: dict[str, str]) -> Database:
     return _as_libpq_sees_it(Database(parameters))
 
 
-def address(alias: str) -> dict[str, str]:
-    """Return the source's options for a Django database, as they hold where Django's settings are not known.
+def resolve_of(options: Mapping[str, str]) -> Database:
+    """Find the database that some options of a read or write name."""
+    return resolve({name: value for name, value in options.items() if name.lower() in CONNECTION})
 
-    The Python processes of a Spark that ``spark-submit`` started, or of a Spark Connect server, do not know them.
-    """
+
+def address(alias: str) -> dict[str, str]:
+    """Return the source's options for a Django database, for processes of Spark that do not know Django's settings."""
     parameters = _as_libpq_sees_it(Database(_of_django(alias)))._parameters
     password = parameters.pop("password", None)
     dsn = {"dsn": conninfo.make_conninfo(**parameters)}
@@ -160,9 +154,8 @@ def _as_libpq_sees_it(database: Database) -> Database:
     """Resolve environment, service and password file here: the tasks' machines have none of them."""
     with database.connect() as connection:
         info = connection.info
-        seen: dict[str, Any] = dict(info.get_parameters())
-        for ours in ("application_name", "options", "service", "passfile"):
-            seen.pop(ours, None)
+        ours = ("application_name", "options", "service", "passfile")
+        seen: dict[str, Any] = {name: value for name, value in info.get_parameters().items() if name not in ours}
         if given := database._parameters.get("options"):  # a search path, for example; without what connect() adds
             seen["options"] = given
         if info.password:
@@ -184,9 +177,8 @@ def _of_django(alias: str | None) -> dict[str, Any]:
     name = alias or conf.settings.DATABASE
     if name not in connections:
         raise InvalidOption(f"There is no database alias {name!r}; there are {', '.join(connections)}.")
-    parameters = dict(connections[name].get_connection_params())
-    for ours in ("cursor_factory", "context", "prepare_threshold"):
-        parameters.pop(ours, None)
+    ours = ("cursor_factory", "context", "prepare_threshold")
+    parameters = {key: value for key, value in connections[name].get_connection_params().items() if key not in ours}
     if role := connections[name].settings_dict["OPTIONS"].get("assume_role"):
         escaped = role.replace("\\", r"\\").replace(" ", r"\ ")
         parameters["options"] = f"{parameters.get('options', '')} -c role={escaped}".strip()

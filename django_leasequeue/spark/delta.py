@@ -77,10 +77,7 @@ def rows(spark: SparkSession, path: str, table: DeltaTable, days: Sequence[tuple
 
 
 def replace(frame: DataFrame, path: str, days: Sequence[str] | None = None) -> None:
-    """Commit a table of silver in place of what is there, or of these days of it: each reader sees all of it or none.
-
-    ``frame`` has no column of the day.
-    """
+    """Commit a table of silver in place of what is there, or of these days of it; a reader sees all of it or none."""
     from pyspark.sql import functions as f
 
     table = open_or_none(path)
@@ -105,16 +102,13 @@ def commit(
     from deltalake import Schema
     from deltalake.transaction import create_table_with_add_actions
 
-    schema = Schema.from_json(frame.schema.json())
+    told: dict[str, Any] = {"partition_by": by, "commit_properties": properties}
     if table is None or (mode == "overwrite" and where is None):
         # All of it anew: also its columns.
-        create_table_with_add_actions(
-            path, schema, files, "error" if table is None else "overwrite", by, commit_properties=properties
-        )
-        return
-    table.create_write_transaction(
-        files, mode, table.schema(), partition_by=by, partition_filters=where, commit_properties=properties
-    )
+        schema = Schema.from_json(frame.schema.json())
+        create_table_with_add_actions(path, schema, files, "error" if table is None else mode, **told)
+    else:
+        table.create_write_transaction(files, mode, table.schema(), partition_filters=where, **told)
 
 
 def write_files(frame: DataFrame, path: str, directory: str, by: str | None = None) -> list[Any]:

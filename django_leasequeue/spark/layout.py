@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..exceptions import InvalidOption, LeaseQueueError
 from . import delta, tables
-from .database import CONNECTION, fetch, resolve
+from .database import fetch, resolve_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,14 +28,24 @@ TABLES = (
 )
 #: How tables are written: as Parquet by Spark alone, or as Delta tables.
 FORMATS = ("parquet", "delta")
-
-
 #: Hours for which vacuum keeps files that no version needs any more: readers and time travel go back so far.
 KEPT_HOURS = 168
 #: Version of the columns of silver. A lake of an older one is computed anew from bronze.
 SILVER = 4
 #: Version of the tables of gold. A lake of another one gets them anew with the next run.
 GOLD = 3
+
+
+@contextmanager
+def _may_be_missing() -> Iterator[None]:
+    """Pass over that there is nothing at a path; of Parquet, also that there is a directory without a file."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        yield
+    except AnalysisException as error:
+        if error.getCondition() not in {"PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA"}:
+            raise
 
 
 class Lake:
@@ -90,18 +100,12 @@ class Lake:
         """
         if self.format == "delta":
             return delta.read_or_none(self.spark, path, *days)
-        from pyspark.errors import AnalysisException
-
-        try:
+        with _may_be_missing():
             frame = self.spark.read.parquet(path)
             # Spark Connect looks only when something is asked.
             _ = frame.schema
             return frame
-        except AnalysisException as error:
-            condition = error.getCondition() or ""
-            if condition in {"PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA"}:
-                return None
-            raise
+        return None
 
     def write(self, path: str, rows: DataFrame, days: list[str] | None = None) -> None:
         """Write a table of silver, by the day of ``enqueued_at``, in place of what is there, or of these days of it."""
@@ -134,16 +138,12 @@ class Lake:
 
     def all_notes(self) -> dict[str, dict[str, Any]]:
         """Return all notes by name, from one look at the lake."""
-        from pyspark.errors import AnalysisException
         from pyspark.sql import functions as f
 
-        try:
+        with _may_be_missing():
             rows = self.spark.read.text(self.path("_notes", "*")).select(f.input_file_name(), "value").collect()
-        except AnalysisException as error:
-            if error.getCondition() != "PATH_NOT_FOUND":
-                raise
-            rows = []
-        return {file.rsplit("/", 2)[1]: json.loads(value) for file, value in rows}
+            return {file.rsplit("/", 2)[1]: json.loads(value) for file, value in rows}
+        return {}
 
     def note_at(self, path: str) -> dict[str, Any]:
         """Return what was noted in a directory, or nothing."""
@@ -152,14 +152,9 @@ class Lake:
 
     def lines_or_none(self, path: str) -> list[str] | None:
         """Return the lines of a file, or of the files of a directory; None where there is none."""
-        from pyspark.errors import AnalysisException
-
-        try:
+        with _may_be_missing():
             return [row[0] for row in self.spark.read.text(path).collect()]
-        except AnalysisException as error:
-            if error.getCondition() == "PATH_NOT_FOUND":
-                return None
-            raise
+        return None
 
     def put_note(self, name: str, value: dict[str, Any]) -> None:
         """Note something, in place of what was there. A note that is lost only makes work be done again."""
@@ -185,18 +180,14 @@ def only_run(lake: Lake, source: Mapping[str, str], consumer: str | None = None)
 
     The lake bears the name under which it is locked, so another spelling of its path is the same lake.
     """
-    place = {name: value for name, value in source.items() if name.lower() in CONNECTION}
-    with resolve(place).connect() as connection:
-
-        def lock(name: str) -> bool:
-            return bool(fetch(connection, "lake/run_lock", name=name)[0][0])
-
-        if consumer is not None and not lock(consumer):
+    with resolve_of(source).connect() as connection:
+        if consumer is not None and not fetch(connection, "lake/run_lock", name=consumer)[0][0]:
             raise RunInProgress(
                 f"Another run of the consumer {consumer!r} is not over: wait for it, or give a second lake a"
                 " consumer of its own (--consumer)."
             )
-        if not lock("lake " + str(lake.note("lake").get("name", lake.root))):
+        locked = "lake " + str(lake.note("lake").get("name", lake.root))
+        if not fetch(connection, "lake/run_lock", name=locked)[0][0]:
             raise RunInProgress(
                 f"Another command writes to the lake {lake.root}, or a run of another consumer: wait for it. A lake has"
                 " one consumer; give a second one a path of its own (--lake)."
@@ -225,11 +216,6 @@ def is_current(lake: Lake) -> bool:
             " package, or another lake."
         )
     return bool(version == SILVER)
-
-
-def note_current(lake: Lake) -> None:
-    """Note that silver has the columns of this version."""
-    lake.put_note("schema", {"silver": SILVER})
 
 
 def maintain(lake: Lake) -> int:

@@ -75,7 +75,7 @@ def run(
         days = timed("silver (days)", lambda: refine(lake))
         unlogged = take_waiting(lake, source)
         # What gold was computed from: a run that was killed before its end has not noted it.
-        ground = {name: lake.note(name) for name in ("silver", "waiting")}
+        ground: dict[str, Any] = {name: lake.note(name) for name in ("silver", "waiting")}
         ground |= {"wanted_wait": wanted_wait, "tenant_tag": tenant_tag, "version": layout.GOLD}
         stale = unlogged or lake.note("gold") != ground
         tables = timed("gold (tables)", lambda: figure(lake, wanted_wait, tenant_tag) if stale else [])
@@ -122,7 +122,7 @@ def refine(lake: Lake) -> int:
     finally:
         folded.unpersist()
     if before is None:
-        layout.note_current(lake)
+        lake.put_note("schema", {"silver": layout.SILVER})
     lake.put_note("silver", {"txid": newest.last.txid, "id": newest.last.id, "stream": stream})
     return days
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ..exceptions import InvalidOption
-from .database import CONNECTION, fetch, resolve
+from .database import fetch, resolve_of
 from .session import said
 
 if TYPE_CHECKING:
@@ -49,23 +49,15 @@ def replay(
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
-    missing = [name for name in NEEDED if name not in letters.columns]
-    if missing:
+    if missing := [name for name in NEEDED if name not in letters.columns]:
         raise InvalidOption(f"The selection lacks {', '.join(missing)}: keep the columns of the table when you filter.")
     if rate is not None and rate <= 0:
         raise InvalidOption(f"The rate must be positive (jobs a second); it is {rate}.")
-    columns = [
-        f.col("seq").alias("source_seq"),
-        "data",
-        *[name for name in ("body", "key", "name", "tag", "meta") if name in letters.columns],
-    ]
+    kept = [name for name in ("data", "body", "key", "name", "tag", "meta") if name in letters.columns]
+    columns = [f.col("seq").alias("source_seq"), *kept]
     if rate is not None:
-        place = f.row_number().over(Window.orderBy("seq")) - 1
-        columns.append(
-            f.timestamp_micros(f.unix_micros(f.current_timestamp()) + (place * 1e6 / rate).cast("bigint")).alias(
-                "run_at"
-            )
-        )
+        later = ((f.row_number().over(Window.orderBy("seq")) - 1) * 1e6 / rate).cast("bigint")
+        columns.append(f.timestamp_micros(f.unix_micros(f.current_timestamp()) + later).alias("run_at"))
     writer = letters.select(*columns).write.format("leasequeue").options(**sink, replay=table)
     if queue is not None:
         writer.option("queue", queue)
@@ -79,7 +71,6 @@ def replay(
 
 
 def _enqueued(sink: Mapping[str, str], write_id: str) -> int | None:
-    place = {name: value for name, value in sink.items() if name.lower() in CONNECTION}
-    with resolve(place).connect() as connection:
+    with resolve_of(sink).connect() as connection:
         found = fetch(connection, "lake/write_enqueued", write_id=write_id)
     return found[0][0] if found else None

@@ -96,9 +96,8 @@ def _slowest(workflows: pa.Table, paths: pa.Table) -> Gold:
         return {"workflows": workflows.slice(0, 0), "critical_paths": paths.slice(0, 0)}
     recent = workflows.filter(pc.field("started_at") > newest - timedelta(days=7))
     slowest = recent.sort_by([("elapsed", "descending"), ("workflow", "ascending")]).slice(0, MOST_WORKFLOWS)
-    steps = paths.filter(
-        (pc.field("rank") <= MOST_STEPS) & pc.field("workflow").isin(slowest["workflow"].combine_chunks())
-    )
+    shown = pc.field("workflow").isin(slowest["workflow"].combine_chunks())
+    steps = paths.filter((pc.field("rank") <= MOST_STEPS) & shown)
     return {"workflows": slowest, "critical_paths": steps.sort_by([("workflow", "ascending"), ("step", "ascending")])}
 
 
@@ -127,38 +126,21 @@ def keep_figures(lake: Lake, using: str = "default") -> int:
     """Copy the newest hours of each queue into the database. Returns how many rows were written."""
     from pyspark.sql import functions as f
 
-    counts = lake.read(lake.gold("throughput")).groupBy("project", "queue", "hour")
-    sums = counts.agg(
-        *[f.sum(name).alias(name) for name in ("enqueued", "claimed", "completed", "failed", "redelivered")]
-    )
-    latency = (
-        lake.read(lake.gold("queue_latency"))
-        .groupBy("project", "queue", "hour")
-        .pivot("measure", ["wait", "run", "total"])
-        .agg(f.first(f.struct("p50", "p95", "p99")))
-    )
-    newest = sums.agg(f.max("hour").alias("newest"))
-    rows = (
-        sums.join(latency, ["project", "queue", "hour"], "left")
-        .crossJoin(newest)
-        .where(f.col("hour") > f.col("newest") - f.expr(f"interval {HOURS} hours"))
-        .drop("newest")
-        .toArrow()
-        .to_pylist()
-    )
+    key = ["project", "queue", "hour"]
+    counts = [f.sum(name).alias(name) for name in ("enqueued", "claimed", "completed", "failed", "redelivered")]
+    sums = lake.read(lake.gold("throughput")).groupBy(*key).agg(*counts)
+    measures = lake.read(lake.gold("queue_latency")).groupBy(*key).pivot("measure", ["wait", "run", "total"])
+    latency = measures.agg(f.first(f.struct("p50", "p95", "p99")))
+    every = sums.join(latency, key, "left").crossJoin(sums.agg(f.max("hour").alias("newest")))
+    rows = every.where(f"hour > newest - interval {HOURS} hours").drop("newest").toArrow().to_pylist()
     now = timezone.now()
 
     def figure(row: dict[str, Any]) -> LakeFigure:
-        project, queue, hour = row.pop("project"), row.pop("queue"), row.pop("hour")
+        project, queue, hour = map(row.pop, key)
         return LakeFigure(project=project, queue=queue[:255], hour=hour, figures=row, computed_at=now)
 
     figures = LakeFigure.objects.using(using)
-    made = figures.bulk_create(
-        [figure(row) for row in rows],
-        batch_size=1_000,
-        update_conflicts=True,
-        unique_fields=["project", "queue", "hour"],
-        update_fields=["figures", "computed_at"],
-    )
+    conflicts: dict[str, Any] = {"unique_fields": key, "update_fields": ["figures", "computed_at"]}
+    made = figures.bulk_create([figure(row) for row in rows], 1_000, update_conflicts=True, **conflicts)
     figures.filter(computed_at__lt=now).delete()
     return len(made)

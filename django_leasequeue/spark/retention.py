@@ -34,18 +34,13 @@ def register() -> None:
 
 
 def needed_by_consumers(connection: psycopg.Connection[Any]) -> int | None:
-    """Return the lowest transaction id whose events a registered consumer needs.
-
-    A consumer that was not seen for longer than the limit is given up: it is marked, named in the log, and its stream
-    says so when it comes back.
-    """
+    """Return the lowest transaction id that a registered consumer needs; one that is gone too long is given up."""
     days = conf.settings.LAKE.CONSUMER_LIMIT_DAYS
     parameters = {"seconds": days * 86_400 if days > 0 else None}
     txid, lost = ConnectionExecutor(connection).fetch("lake/consumer_need", parameters)[0]
+    told = "Consumer %s of the lease log was not seen for %s days: retention waits for it no longer"
     for name in lost or ():
-        logger.warning(
-            "Consumer %s of the lease log was not seen for %s days: retention waits for it no longer", name, days
-        )
+        logger.warning(told, name, days)
     return None if txid is None else int(txid)
 
 
@@ -55,32 +50,22 @@ def needed_by_archive(connection: psycopg.Connection[Any]) -> int | None:
         return None
     executor = ConnectionExecutor(connection)
     done = {low for (low,) in executor.fetch("lake/slices_done", {})}
-    head = 0
     found: list[int] = []
-    for last, _schema, _name, low, high, _bytes, _used in executor.fetch("event_partitions", {}):
-        head = last
-        if low is not None and low not in done:
-            # Partitions are dropped in order, so the first that is missing keeps all behind it.
-            found.append(_lowest_txid(executor, low, high, closed=high <= head))
-            break
+    for head, _schema, _name, low, high, _bytes, _used in executor.fetch("event_partitions", {}):
+        if low is None or low in done:
+            continue
+        if low not in _lowest or high > head:
+            ((lowest, horizon),) = executor.fetch("lake/slice_lowest", {"low": low, "high": high})
+            # Nothing there yet: a writer has a transaction id that is not over.
+            _lowest[low] = horizon if lowest is None else lowest
+        found.append(_lowest[low])
+        break  # Partitions are dropped in order, so the first that is missing keeps all behind it.
     default = executor.fetch("lake/default_lowest", {})[0][0]
-    needs = [value for value in (*found, default) if value is not None]
-    return min(needs, default=None)
-
-
-def _lowest_txid(executor: ConnectionExecutor, low: int, high: int, *, closed: bool) -> int:
-    if low not in _lowest or not closed:
-        ((lowest, horizon),) = executor.fetch("lake/slice_lowest", {"low": low, "high": high})
-        # Nothing there yet: a writer has a transaction id that is not over.
-        _lowest[low] = horizon if lowest is None else lowest
-    return _lowest[low]
+    return min((value for value in (*found, default) if value is not None), default=None)
 
 
 def status(using: str = "default") -> Iterator[str]:
-    """Yield the status as lines of text.
-
-    The horizon is where reading ends: a slow writer anywhere in the cluster delays every reader by its age.
-    """
+    """Yield the status as lines; a slow writer anywhere in the cluster delays every reader by the horizon's age."""
     with connect(using) as connection:
         ((horizon, seconds, application),) = ConnectionExecutor(connection).fetch("lake/horizon_age", {})
     yield f"horizon: transaction {horizon}, {seconds:.1f} s old" + (f" ({application})" if seconds else "")
@@ -88,13 +73,10 @@ def status(using: str = "default") -> Iterator[str]:
     for consumer in LakeConsumer.objects.using(using).order_by("name"):
         state = "GIVEN UP by retention" if consumer.overtaken_at else "at"
         behind = max(0, horizon - 1 - consumer.txid)
-        yield (
-            f"consumer {consumer.name}: {state} transaction {consumer.txid}, {behind} behind,"
-            f" seen {(now - consumer.seen_at).total_seconds():.0f} s ago"
-        )
-    for row in (
-        LakeSlice.objects.using(using).values("state").annotate(n=Count("pk"), rows=Sum("rows")).order_by("state")
-    ):
+        seen = f"seen {(now - consumer.seen_at).total_seconds():.0f} s ago"
+        yield f"consumer {consumer.name}: {state} transaction {consumer.txid}, {behind} behind, {seen}"
+    slices = LakeSlice.objects.using(using).values("state").annotate(n=Count("pk"), rows=Sum("rows"))
+    for row in slices.order_by("state"):
         yield f"archive: {row['n']} slices {row['state']}, {row['rows'] or 0} events"
     newest = LakeFigure.objects.using(using).order_by("-computed_at").first()
     if newest is not None:
