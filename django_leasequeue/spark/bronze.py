@@ -25,7 +25,7 @@ from .tables import EVENT_KINDS
 if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 #: Events of one micro-batch: so long is what a kill makes Spark do again.
 BATCH = 1_000_000
