@@ -13,8 +13,8 @@ from .wording import Row, Rows, lasted, percent, queue_name, utc, when
 
 #: A lake whose last run is older than this is called stale.
 STALE = timedelta(hours=24)
-#: Hours of the past that advice is taken from.
-RECENT = 168
+#: What advice is taken from.
+RECENT = timedelta(hours=168)
 #: A node that did nothing for so long before the newest event is not running any more.
 GONE = timedelta(hours=6)
 #: Seconds of work that may wait before more workers are advised.
@@ -32,16 +32,14 @@ MOST_WORKFLOWS = 10
 
 
 class Slow(NamedTuple):
-    """The slowest run of a workflow, and what its steps say.
-
-    ``title`` is its name, or its id where it has none; ``runs`` how many of that name are among the slowest. ``place``
-    is the queue on which its slowest steps waited longest for a worker, ``queued`` for how long (seconds).
-    """
+    """The slowest run of a workflow, and what its steps say."""
 
     row: Row
     title: str
+    #: How many of that name are among the slowest.
     runs: int
     steps: list[Row]
+    #: The queue on which its slowest steps waited longest for a worker, and for how many seconds.
     place: str
     queued: float
 
@@ -109,10 +107,7 @@ class Links:
 
     @classmethod
     def of(cls, site: str | None) -> Links:
-        """Return the links of a site, for example ``https://ops.example.com``.
-
-        There are none where the project's admin has no such pages.
-        """
+        """Return the links of a site (``https://ops.example.com``), none where its admin has no such pages."""
         from django.urls import NoReverseMatch, reverse
 
         if not site:
@@ -165,12 +160,8 @@ def _stale(rows: Rows, now: datetime) -> list[Action]:
     at = last_run(rows)
     if at is None or now - at <= STALE:
         return []
-    return [
-        Action(
-            "Bring the lake up to date: manage.py leasequeue_lake run",
-            f"the last run was {lasted(now - at)} ago; what follows is as old",
-        )
-    ]
+    why = f"the last run was {lasted(now - at)} ago; what follows is as old"
+    return [Action("Bring the lake up to date: manage.py leasequeue_lake run", why)]
 
 
 def _broken(rows: Rows) -> list[Action]:
@@ -205,19 +196,17 @@ def _nodes(rows: Rows, now: datetime, links: Links) -> list[Action]:
 def _poison(rows: Rows, links: Links) -> list[Action]:
     """Rule: jobs are dead of one error of the last seven days. Expired leases are no error: see the leases."""
     end = _newest(rows)
-    return [
-        Action(
-            f"Mend {row['task'] or 'the task'} of {queue_name(row)}, then redrive {figure(row['dead'])} dead"
-            f" {'job' if row['dead'] == 1 else 'jobs'}",
-            f"all of {row['error_type']}, from {when(row['first_at'])} to {when(row['last_at'])} UTC,"
-            f" on {row['nodes']} {'node' if row['nodes'] == 1 else 'nodes'}",
-            links.dead_letters,
-        )
-        for row in rows["poison"]
-        if row["dead"]
-        and row["fingerprint"] != LEASE_EXPIRED
-        and (end is None or end - utc(row["last_at"]) < timedelta(hours=RECENT))
-    ][:_EACH]
+    found = []
+    for row in rows["poison"]:
+        if not row["dead"] or row["fingerprint"] == LEASE_EXPIRED:
+            continue
+        if end is not None and end - utc(row["last_at"]) >= RECENT:
+            continue
+        what = f"Mend {row['task'] or 'the task'} of {queue_name(row)}, then redrive {figure(row['dead'])} dead"
+        why = f"all of {row['error_type']}, from {when(row['first_at'])} to {when(row['last_at'])} UTC, on"
+        jobs, nodes = ("job" if row["dead"] == 1 else "jobs"), ("node" if row["nodes"] == 1 else "nodes")
+        found.append(Action(f"{what} {jobs}", f"{why} {row['nodes']} {nodes}", links.dead_letters))
+    return found[:_EACH]
 
 
 def _backlog(rows: Rows) -> list[Action]:
@@ -239,18 +228,12 @@ def _backlog(rows: Rows) -> list[Action]:
             seconds = level / done[name] * 3_600
         if level >= MANY and seconds > MUCH and (level >= 2 * before or not done[name]):
             late.append((seconds, name, level))
-    return [
-        Action(
-            f"Give {name} more workers",
-            f"{figure(level)} jobs wait or run; "
-            + (
-                f"at the rate of the last day that is {lasted(seconds)} of work"
-                if done[name]
-                else "none was completed in the last day"
-            ),
-        )
-        for seconds, name, level in sorted(late, reverse=True)
-    ][:_EACH]
+    found = []
+    for seconds, name, level in sorted(late, reverse=True)[:_EACH]:
+        left = f"at the rate of the last day that is {lasted(seconds)} of work"
+        why = f"{figure(level)} jobs wait or run; {left if done[name] else 'none was completed in the last day'}"
+        found.append(Action(f"Give {name} more workers", why))
+    return found
 
 
 def peaks(rows: Rows) -> list[Row]:
@@ -272,12 +255,12 @@ def _waits(rows: Rows) -> list[Action]:
     needs = {queue_name(row): row for row in peaks(rows)}
     there: dict[str, int] = defaultdict(int)
     for row in rows["use"]:
-        if row["hour"] is not None and end - utc(row["hour"]) < timedelta(hours=RECENT):
+        if row["hour"] is not None and end - utc(row["hour"]) < RECENT:
             there[queue_name(row)] = max(there[queue_name(row)], row["most"], row["nodes"])
     late: dict[str, list[Row]] = defaultdict(list)
     for row in rows["queue_latency"]:
         need = needs.get(queue_name(row))
-        if row["measure"] != "wait" or need is None or end - utc(row["hour"]) >= timedelta(hours=RECENT):
+        if row["measure"] != "wait" or need is None or end - utc(row["hour"]) >= RECENT:
             continue
         if row["n"] >= MANY and row["p99"] > need["wanted_wait"]:
             late[queue_name(row)].append(row)
@@ -286,28 +269,22 @@ def _waits(rows: Rows) -> list[Action]:
         need, worst = needs[name], max(hours, key=lambda row: row["p99"])
         if len(hours) < HOURS or (need["workers"] or 0) <= there[name]:
             continue
-        found.append(
-            Action(
-                f"Plan at least {need['workers']} concurrent jobs for {name} ({hour_of_week(need['hour_of_week'])})",
-                f"{there[name]} were there in the last week; in {len(hours)} of its hours 1 % of the jobs"
-                f" waited longer than the wanted {lasted(need['wanted_wait'])}, longest from {when(worst['hour'])} UTC:"
-                f" {lasted(worst['p99'])}",
-            )
-        )
+        what = f"Plan at least {need['workers']} concurrent jobs for {name} ({hour_of_week(need['hour_of_week'])})"
+        why = f"{there[name]} were there in the last week; in {len(hours)} of its hours 1 % of the jobs waited longer"
+        why += f" than the wanted {lasted(need['wanted_wait'])}, longest from {when(worst['hour'])} UTC:"
+        found.append(Action(what, f"{why} {lasted(worst['p99'])}"))
     return found[:_EACH]
 
 
 def _workflows(rows: Rows) -> list[Action]:
     """Rule: steps of its slowest run were ready for 15 minutes and half of its time, and no worker took them."""
-    return [
-        Action(
-            f"Give {slow.place} more workers when the workflow {slow.title} runs",
-            f"its slowest run took {lasted(slow.took)}; {lasted(slow.queued)} of that its steps were ready and nobody"
-            " took them",
-        )
-        for slow in slowest(rows)
-        if slow.queued > MUCH and slow.queued > slow.took / 2
-    ][:_EACH]
+    found = []
+    for slow in slowest(rows):
+        if slow.queued > max(MUCH, slow.took / 2):
+            why = f"its slowest run took {lasted(slow.took)}; {lasted(slow.queued)} of that its steps were ready"
+            what = f"Give {slow.place} more workers when the workflow {slow.title} runs"
+            found.append(Action(what, f"{why} and nobody took them"))
+    return found[:_EACH]
 
 
 def _leases(rows: Rows) -> list[Action]:
@@ -323,10 +300,6 @@ def _leases(rows: Rows) -> list[Action]:
         elif row["advice"] == "abandoned" and row["expired"] >= SOME:
             what = f"Find out which workers of {queue_name(row)} stop or hang"
             why = f"{figure(row['expired'])} of {figure(row['n'])} leases expired, though 99 % of the others were held"
-            found.append(
-                Action(
-                    what,
-                    f"{why} below {lasted(row['p99'] or 0.0)} of {lasted(row['lease'])}: longer leases do not help",
-                )
-            )
+            why += f" below {lasted(row['p99'] or 0.0)} of {lasted(row['lease'])}: longer leases do not help"
+            found.append(Action(what, why))
     return found[:_EACH]

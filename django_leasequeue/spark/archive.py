@@ -5,8 +5,8 @@ For each slice (the rows of one partition), in this order:
 1. *planned*: a row in the manifest table names the attempt's directory;
 2. the files are written;
 3. they are read back, and rows and sums compared with the database: *verified*, with the list of files;
-4. the manifest in the lake is published: it lists the files of verified slices only, so readers without Spark see no
-orphan; 5. retention drops the partition: *pruned*.
+4. the manifest in the lake is published: it lists the files of verified slices only, so readers see no orphan;
+5. retention drops the partition: *pruned*.
 
 A crash between any two of them leaves a planned slice, which is written anew under another attempt; a verified slice is
 never written again, however little of it is left in the database.
@@ -54,11 +54,7 @@ def archive(
     tell: Callable[[str], None] = lambda line: None,
     crash: Callable[[str], None] = lambda step: None,
 ) -> list[LakeSlice]:
-    """Archive every closed partition that is not archived yet, and return their slices.
-
-    ``using`` is the Django alias of the same database, for the manifest; ``crash`` is called with the name of each step
-    before it, for tests to raise there.
-    """
+    """Archive every closed partition that is not archived yet, return their slices; ``crash`` is told of each step."""
     made = []
     with connect(using) as connection:
         for low, high in _closed(connection, using):
@@ -142,10 +138,7 @@ def _one(
 
 
 def publish(lake: Lake, using: str = "default") -> int:
-    """Write the manifest into the lake: the files of verified slices, one line of JSON each. Returns how many.
-
-    Readers without Spark take their list of files from it (docs/how-to/lake-retention.md).
-    """
+    """Write the manifest, from which readers without Spark take their list of files. Returns how many there are."""
     lines = [
         (found.low, found.high, name, found.rows, found.first_at, found.last_at)
         for found in _done(using)

@@ -22,7 +22,6 @@ from .tables import EVENT_KINDS, Table
 
 #: Bytes of CSV text that become one Arrow batch.
 BLOCK = 4 * 1024 * 1024
-
 #: Spark's types of columns and Arrow's.
 ARROW = {
     "bigint": pa.int64(),
@@ -43,13 +42,10 @@ def arrow_schema(columns: list[tuple[str, str]]) -> pa.Schema:
     return pa.schema([pa.field(name, ARROW[kind], nullable=True) for name, kind in columns])
 
 
-def _parsed_bytes(texts: pa.StringArray) -> pa.Array:
-    """Hexadecimal text as bytes."""
-    return pa.array([None if text is None else bytes.fromhex(text) for text in texts.to_pylist()], pa.binary())
-
-
-def _parsed_lists(texts: pa.StringArray, kind: pa.ListType) -> pa.Array:
-    """PostgreSQL's arrays of numbers, ``{1,NULL,3}``, as lists."""
+def _parsed(texts: pa.StringArray, kind: pa.DataType) -> pa.Array:
+    """Hexadecimal text as bytes, PostgreSQL's arrays of numbers, ``{1,NULL,3}``, as lists."""
+    if kind == pa.binary():
+        return pa.array([None if text is None else bytes.fromhex(text) for text in texts.to_pylist()], kind)
     parts = pc.split_pattern(pc.utf8_slice_codeunits(texts, 1, -1), ",")
     numbers = pc.list_flatten(parts)
     numbers = pc.if_else(pc.equal(numbers, "NULL"), pa.scalar(None, pa.string()), numbers).cast(kind.value_type)
@@ -63,7 +59,6 @@ def copied(
 ) -> Iterator[pa.RecordBatch]:
     """Run a query and yield its rows as Arrow batches."""
     schema = arrow_schema(columns)
-    read = csv.ReadOptions(column_names=[name for name, _ in columns], use_threads=False, block_size=size * 2)
     parse = csv.ParseOptions(
         newlines_in_values=any(kind == "string" for _, kind in columns),
         # A lone NULL is an empty line.
@@ -77,15 +72,13 @@ def copied(
     )
 
     def parsed(block: bytearray) -> Iterator[pa.RecordBatch]:
-        # A block larger than the reader's own would be cut in two; it is one row or a few, so widen for it.
-        options = read if len(block) <= size * 2 else csv.ReadOptions(
-            column_names=read.column_names, use_threads=False, block_size=len(block) + 1
-        )  # fmt: skip
-        table = csv.read_csv(pa.BufferReader(pa.py_buffer(block)), options, parse, convert)
+        # What is larger than the reader's own block would be cut in two: a long row makes it wider.
+        whole = max(len(block) + 1, size * 2)
+        read = csv.ReadOptions(column_names=schema.names, use_threads=False, block_size=whole)
+        table = csv.read_csv(pa.BufferReader(pa.py_buffer(block)), read, parse, convert)
         for index, (name, kind) in enumerate(columns):
             if kind in _TEXT:
-                texts = table.column(index).combine_chunks()
-                made = _parsed_bytes(texts) if kind == "binary" else _parsed_lists(texts, ARROW[kind])
+                made = _parsed(table.column(index).combine_chunks(), ARROW[kind])
                 table = table.set_column(index, pa.field(name, ARROW[kind]), made)
         yield from table.cast(schema).to_batches()
 
@@ -133,10 +126,8 @@ def _aggregates(kind: str, column: str) -> list[str]:
         element, null, _ = _PACKED_ARRAYS[kind]
         filled = f"array_replace({column}, NULL, ({null})::{element})"
         return [_joined(f"int4send(COALESCE(cardinality({column}), -1))"), _joined(f"array_send({filled})")]
-    return [
-        _joined(f"int4send(COALESCE(octet_length(({column})::text), -1))"),
-        _joined(f"textsend(({column})::text)"),
-    ]
+    length = f"int4send(COALESCE(octet_length(({column})::text), -1))"
+    return [_joined(length), _joined(f"textsend(({column})::text)")]
 
 
 def _joined(value: str) -> str:
@@ -165,9 +156,8 @@ def _array(kind: str, values: Any) -> pa.Array:
     data = next(values) or b""
     if kind in _PACKED_ARRAYS:
         return _lists(kind, lengths, np.frombuffer(data, ">i4"))
-    return pa.Array.from_buffers(
-        pa.string(), len(lengths), [_valid(lengths >= 0), _offsets(lengths), pa.py_buffer(data)]
-    )
+    valid = _valid(lengths >= 0)
+    return pa.Array.from_buffers(pa.string(), len(lengths), [valid, _offsets(lengths), pa.py_buffer(data)])
 
 
 def _numbers(kind: str, found: np.ndarray[Any, Any]) -> pa.Array:
@@ -189,12 +179,8 @@ def _lists(kind: str, lengths: np.ndarray[Any, Any], words: np.ndarray[Any, Any]
     numbers = words[first]
     if width == 2:
         numbers = (numbers.astype(np.int64) << 32) | words[first + 1].astype(np.uint32)
-    return pa.ListArray.from_buffers(
-        ARROW[kind],
-        len(lengths),
-        [_valid(lengths >= 0), _offsets(lengths)],
-        children=[_numbers(element, numbers)],
-    )
+    buffers = [_valid(lengths >= 0), _offsets(lengths)]
+    return pa.ListArray.from_buffers(ARROW[kind], len(lengths), buffers, children=[_numbers(element, numbers)])
 
 
 def _offsets(lengths: np.ndarray[Any, Any]) -> pa.Buffer:

@@ -34,14 +34,12 @@ class StreamInterrupted(LeaseQueueError):
 
 
 class Loss(NamedTuple):
-    """Events after one point and up to another (``None``: unknown), in rows numbered below ``below``.
-
-    ``deleted`` has the rows that were deleted by hand, by partition: their events are unknown.
-    """
+    """Events after one point and up to another (``None``: unknown), in rows numbered below ``below``."""
 
     after: Point
     to: Point | None
     below: int
+    #: Rows that were deleted by hand, by partition: their events are unknown.
     deleted: dict[str, int] = {}
 
     def what(self) -> str:
@@ -55,13 +53,11 @@ class Loss(NamedTuple):
         if self.to is None:
             return (
                 f"Partitions of the lease log with rows numbered below {self.below} are gone, and it was not retention"
-                " that dropped them: whether they held events after transaction"
-                f" {self.after.txid}, where this stream stands, is not known."
+                f" that dropped them: whether they held events after transaction {self.after.txid}, where this stream"
+                " stands, is not known."
             )
-        return (
-            "Retention has dropped events that this stream had not read: after transaction"
-            f" {self.after.txid}, up to row {self.to.id} of transaction {self.to.txid}."
-        )
+        lost = f"after transaction {self.after.txid}, up to row {self.to.id} of transaction {self.to.txid}"
+        return f"Retention has dropped events that this stream had not read: {lost}."
 
     def text(self) -> str:
         """Say what is lost and what to do."""
@@ -72,14 +68,10 @@ class Loss(NamedTuple):
         )
 
 
-def _look(connection: psycopg.Connection[Any], *systems: str) -> tuple[DroppedEvents, int | None]:
-    ((told, begin, system),) = fetch(connection, "lake/dropped")
-    return DroppedEvents.read(told).of(system, *systems), begin
-
-
 def dropped(connection: psycopg.Connection[Any]) -> Point | None:
     """Return the last event that retention dropped, in the order of the stream."""
-    found, _ = _look(connection)
+    ((told, _, system),) = fetch(connection, "lake/dropped")
+    found = DroppedEvents.read(told).of(system)
     return None if found.to is None else Point(*found.to)
 
 
@@ -87,7 +79,8 @@ def behind(connection: psycopg.Connection[Any], point: Point, system: str, known
     """Return what was dropped after a point; None when everything after it is there, or what is not is known."""
     if point == START:
         return None  # a new stream begins with what there is
-    found, begin = _look(connection, system)
+    ((told, begin, here),) = fetch(connection, "lake/dropped")
+    found = DroppedEvents.read(told).of(here, system)
     if found.to is not None and (to := Point(*found.to)) > point:
         return None if any(loss.to is not None and loss.to >= to for loss in known) else Loss(point, to, found.below)
     rows = deleted(connection)
@@ -141,12 +134,6 @@ def check_name(name: str) -> None:
         raise InvalidOption(
             f"A consumer's name is 1 to 64 letters, digits and _.:- and begins with a letter or digit; it is {name!r}."
         )
-
-
-def position(connection: psycopg.Connection[Any], name: str) -> Point | None:
-    """Return where a consumer is, or None when it never reported."""
-    found = fetch(connection, "lake/consumer_position", name=name)
-    return Point(*found[0]) if found else None
 
 
 def report(connection: psycopg.Connection[Any], name: str, point: Point, horizon: int) -> bool:

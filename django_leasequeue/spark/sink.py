@@ -69,10 +69,7 @@ class PayloadRefused(RowRefused, PayloadTooLarge):
 
 
 class Rows:
-    """The rows of one task on their way into the stage.
-
-    ``queue`` is that of rows without a column ``queue``; it is empty for a replay that goes where each came from.
-    """
+    """The rows of one task on their way into the stage; ``queue`` is that of rows without a column ``queue``."""
 
     def __init__(self, names: Sequence[str], queue: str, largest: int, *, replay: bool = False) -> None:
         self.names = names

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import psycopg
@@ -96,23 +97,19 @@ def log_leaves(connection: psycopg.Connection[Any]) -> list[Leaf]:
     counts: dict[str, list[int]] = {leaf.name: [] for leaf in found}
     for leaf, _, events in _look(connection, found):
         counts[leaf.name].append(events)
-    return [
-        leaf._replace(rows_per_page=sum(seen) / len(seen)) if (seen := counts[leaf.name]) else leaf for leaf in found
-    ]
+    known = {name: sum(seen) / len(seen) for name, seen in counts.items() if seen}
+    return [leaf._replace(rows_per_page=known.get(leaf.name, leaf.rows_per_page)) for leaf in found]
 
 
 def _look(connection: psycopg.Connection[Any], found: Sequence[Leaf]) -> list[tuple[Leaf, Point, int]]:
     """Look at evenly spaced pages: where each is in the order of events, and how many it holds."""
-    parameters = {"step": _step(found)}
-    return [
-        (leaf, Point(txid, number), int(events))
-        for leaf in found
-        if leaf.pages
-        for txid, number, events in psycopg.ClientCursor(connection).execute(
-            sql.SQL(statement("lake/probe")).format(table=sql.Identifier(leaf.schema, leaf.name)),
-            {**parameters, "pages": leaf.pages},
-        )
-    ]
+    seen = []
+    for leaf in found:
+        if leaf.pages:
+            probed = sql.SQL(statement("lake/probe")).format(table=sql.Identifier(leaf.schema, leaf.name))
+            rows = psycopg.ClientCursor(connection).execute(probed, {"step": _step(found), "pages": leaf.pages})
+            seen += [(leaf, Point(txid, number), int(events)) for txid, number, events in rows]
+    return seen
 
 
 def _step(found: Sequence[Leaf]) -> int:
@@ -121,8 +118,7 @@ def _step(found: Sequence[Leaf]) -> int:
 
 def page_ranges(found: list[Leaf], rows: int, at_least: int = 1) -> list[tuple[Leaf, int, int | None]]:
     """Cut tables into ranges of pages of about ``rows`` rows; the last range of each table is open above."""
-    total = sum(leaf.pages for leaf in found)
-    cap = max(1, total // at_least) if at_least > 1 else total or 1
+    cap = max(1, sum(leaf.pages for leaf in found) // at_least)
     ranges: list[tuple[Leaf, int, int | None]] = []
     for leaf in found:
         step = max(1, min(cap, int(rows / leaf.rows_per_page)))
@@ -134,19 +130,12 @@ def page_ranges(found: list[Leaf], rows: int, at_least: int = 1) -> list[tuple[L
 
 
 def probe(connection: psycopg.Connection[Any], after: Point, until: Horizon) -> list[tuple[Point, int]]:
-    """Look at evenly spaced pages of the lease log: points in order, and about how many events lie before each.
-
-    The order of pages is nearly the order of events, so this estimates; exactness comes from the points themselves.
-    """
+    """Look at evenly spaced pages of the lease log: points in order, and about how many events lie before each."""
     found = leaves(connection, "leasequeue_leaseevent")
-    step = _step(found)
-    counted = 0
-    answer: list[tuple[Point, int]] = []
-    for point, events in sorted((point, events) for _, point, events in _look(connection, found)):
-        if after < point < Point(until.xmin, 0):
-            answer.append((point, counted))
-            counted += step * events
-    return answer
+    seen = sorted((point, events) for _, point, events in _look(connection, found))
+    within = [(point, _step(found) * events) for point, events in seen if after < point < Point(until.xmin, 0)]
+    before = accumulate((events for _, events in within), initial=0)
+    return [(point, counted) for (point, _), counted in zip(within, before, strict=False)]
 
 
 def of_pages(first: int, after: int | None) -> sql.Composable:
@@ -172,15 +161,10 @@ class Held(NamedTuple):
 
 
 def hold(database: Database, readers: int, seconds: int) -> Held:
-    """Export a snapshot and hold it until every reader has read, or the time is over, whichever comes first.
-
-    Runs in Spark's planning process on the driver. The server itself ends the holding session after the same time, so a
-    killed driver never holds back vacuum for longer.
-    """
+    """Export a snapshot and hold it until every reader has read, or the time is over, whichever comes first."""
     holder = database.connect(autocommit=False)
-    holder.execute(
-        sql.SQL("SET idle_in_transaction_session_timeout = {}").format(sql.Literal(f"{seconds + 5}s"))
-    )  # fmt: skip
+    # The server itself ends the session then, so a killed driver never holds back vacuum for longer.
+    holder.execute(sql.SQL("SET idle_in_transaction_session_timeout = {}").format(sql.Literal(f"{seconds + 5}s")))
     holder.commit()
     holder.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
     row = holder.execute("SELECT pg_export_snapshot()").fetchone()

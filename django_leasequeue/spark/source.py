@@ -1,28 +1,32 @@
 """``spark.read.format("leasequeue")``: events, jobs and results as DataFrames.
 
-Nothing here imports Django, unless the option ``alias`` asks for it on the driver: workers need psycopg and pyarrow
-only.
+Nothing here imports Django, unless the option ``alias`` asks for it on the driver: workers need only psycopg, pyarrow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, MutableMapping, Sequence
-from datetime import date, datetime
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Any
 
 import psycopg
 import pyarrow as pa
 from psycopg import sql
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    Filter,
+    InputPartition,
+)  # fmt: skip
 from pyspark.sql.types import StructType
 
 from ..exceptions import InvalidOption
 from . import arrow, slices, tables
 from .database import READ, STREAM, WRITE, Options, resolve
 from .tables import Table
-
-if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter
 
 #: Events of one task: some tenths of a second of one short statement.
 ROWS_PER_PARTITION = 250_000
@@ -76,11 +80,8 @@ def query(
     *,
     as_one: bool = False,
 ) -> sql.Composed:
-    """Return the SELECT of a slice, whose rows :func:`read` takes; ``as_one``: the form that gives them as one row.
-
-    ``source`` is the place's table or a partition of it, ``where`` is on its columns (alias ``p``), ``more`` on ours.
-    The slice is joined with its queue when a column asks for it.
-    """
+    """Return the SELECT of a slice, whose rows :func:`read` takes; ``as_one``: the form that gives them as one row."""
+    # `source` is the place's table or a partition of it, `where` is on its columns (alias p), `more` on ours.
     sent = _sent(table, columns)
     texts = arrow.aggregates(sent) if as_one else [text for *_, text in sent]
     join = any("q." in text for text in (*texts, *more))
@@ -117,29 +118,16 @@ def _rows(
     yield from arrow.copied(connection, part.query, [(name, kind) for name, kind, _ in sent], size)
 
 
-_COMPARISONS = {
-    "EqualTo": "=",
-    "GreaterThan": ">",
-    "GreaterThanOrEqual": ">=",
-    "LessThan": "<",
-    "LessThanOrEqual": "<=",
-}
-_ORDERED = frozenset({"GreaterThan", "GreaterThanOrEqual", "LessThan", "LessThanOrEqual"})
+_ORDERED = {"GreaterThan": ">", "GreaterThanOrEqual": ">=", "LessThan": "<", "LessThanOrEqual": "<="}
+_COMPARISONS = {"EqualTo": "=", **_ORDERED}
 
 
 def pushed(filters: Iterable[Filter], table: Table) -> tuple[list[sql.Composable], list[Filter]]:
     """Return the SQL conditions of the filters that PostgreSQL applies, and the filters that it does not."""
-    taken: list[sql.Composable] = []
-    left: list[Filter] = []
-    for item in filters:
-        condition = _condition(item, table)
-        if condition is not None:
-            taken.append(condition)
-            continue
-        left.append(item)
-        if (rows := _of_rows(item, table)) is not None:
-            taken.append(rows)
-    return taken, left
+    conditions = [(item, _condition(item, table)) for item in filters]
+    left = [item for item, condition in conditions if condition is None]
+    rows = [_of_rows(item, table) for item in left]
+    return [each for each in (*(condition for _, condition in conditions), *rows) if each is not None], left
 
 
 def _of_rows(item: Any, table: Table) -> sql.Composable | None:
@@ -186,16 +174,13 @@ def _condition(item: Any, table: Table) -> sql.Composable | None:
 
 
 def _literal(value: Any) -> sql.Composable | None:
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, int | str):
-        return None if isinstance(value, str) and "\x00" in value else sql.Literal(value)
-    if isinstance(value, datetime):
-        # A naive one would be in the session's zone, which is not known here.
-        return sql.Literal(value) if value.tzinfo is not None else None
-    if isinstance(value, date):
-        return None
-    return None
+    if isinstance(value, str):
+        told = "\x00" not in value
+    elif isinstance(value, datetime):
+        told = value.tzinfo is not None  # a naive one would be in the session's zone, which is not known here
+    else:
+        told = isinstance(value, int) and not isinstance(value, bool)
+    return sql.Literal(value) if told else None
 
 
 class LeaseQueueReader(DataSourceReader):
@@ -305,9 +290,6 @@ class FilteringReader(LeaseQueueReader):
 
 class LeaseQueueDataSource(DataSource):
     """The data source ``leasequeue``; docs/reference/lake.md lists its options."""
-
-    def __init__(self, options: MutableMapping[str, str]) -> None:
-        super().__init__(options)
 
     @classmethod
     def name(cls) -> str:

@@ -81,9 +81,10 @@ class EventStream(DataSourceStreamReader):
             until = slices.horizon(connection)
             start = START
             if self.starting == "latest":
-                start = Point(until.xmin - 1, MAX_ID)
+                start = _top(until)
             elif self.starting == "consumer":
-                start = consumers.position(connection, self.consumer or "") or START
+                found = fetch(connection, "lake/consumer_position", name=self.consumer)
+                start = Point(*found[0]) if found else START
             offset = consumers.at_begin(connection, _offset(start, until))
         if self.consumer is not None:
             with self.database.connect(read_only=False) as connection:
@@ -97,7 +98,7 @@ class EventStream(DataSourceStreamReader):
     def _end(self) -> Offset:
         with self.database.connect() as connection:
             until = slices.horizon(connection)
-        return _offset(Point(until.xmin - 1, MAX_ID), until)
+        return _offset(_top(until), until)
 
     def _report(self, point: Point) -> None:
         if self.consumer is None:
@@ -128,11 +129,8 @@ class EventStream(DataSourceStreamReader):
         """Return where to read on from an offset: after a failover perhaps from what it has kept for sure."""
         after, timeline = _point(start), end.get("timeline")
         # Old checkpoints have no timeline; another system, if it is accepted, begins to count anew.
-        if (
-            start["system"] != end["system"]
-            or None in (timeline, start.get("timeline"))
-            or timeline == start["timeline"]
-        ):
+        same = timeline is None or start.get("timeline") in {None, timeline}
+        if same or start["system"] != end["system"]:
             return after
         kept = slices.kept(connection, start["timeline"], end["timeline"])
         if after <= kept:
@@ -153,20 +151,17 @@ class EventStream(DataSourceStreamReader):
             after = self._after(connection, start, _offset(START, until))
             reset = {"reset": list(after)} if after < _point(start) else {}
             loss = self._lost(connection, start, consumers.accepted(start))
-            last = top = Point(until.xmin - 1, MAX_ID)
-            if self.target is not None:
-                last = top = min(top, self.target)
+            last = top = _top(until) if self.target is None else min(_top(until), self.target)
             if most is not None:
                 top = self._limited(connection, after, top, until, most)
             elif after >= top or not _any(connection, after, top):
                 top = after
-        if loss is not None:
+        if loss is not None and top <= after:
             # An empty batch, if there is nothing else: so the decision stands in the checkpoint.
-            return consumers.note({**_offset(top if top > after else max(last, after), until), **reset}, start, loss)
-        if reset:
-            return consumers.note({**_offset(top, until), **reset}, start, None)
-        # The same offset when nothing happened: idle traffic makes no batches.
-        return start if top <= after else consumers.note(_offset(top, until), start, None)
+            top = max(last, after)
+        elif not reset and top <= after:
+            return start  # the same offset when nothing happened: idle traffic makes no batches
+        return consumers.note({**_offset(top, until), **reset}, start, loss)
 
     def _lost(self, connection: psycopg.Connection[Any], start: Offset, accepted: list[Loss]) -> Loss | None:
         """Return what was dropped behind an offset and is not known to be lost yet, if going on is allowed."""
@@ -180,10 +175,8 @@ class EventStream(DataSourceStreamReader):
     def _limited(
         self, connection: psycopg.Connection[Any], after: Point, top: Point, until: slices.Horizon, most: int
     ) -> Point:
-        """Return the place up to which there are ``most`` events after a point; ``after`` itself if there are none.
-
-        Sorting all that is left for each batch would make a long drain quadratic: the probe says where to stop looking.
-        """
+        """Return the place up to which there are ``most`` events after a point; ``after`` itself if there are none."""
+        # Sorting all that is left for each batch would make a long drain quadratic: this says where to stop looking.
         points = slices.probe(connection, after, until)
         if most >= COUNTED:
             # Sorting so many takes as long as reading them: a place that is known will do, if it is near enough.
@@ -214,7 +207,7 @@ class EventStream(DataSourceStreamReader):
                 self._until(connection, end)
             self._lost(connection, start, consumers.accepted(end))
             dropped = consumers.dropped(connection)
-            marks: list[Point] = []
+            marks = [first]
             taken = 0
             for point, before in slices.probe(connection, first, until):
                 if point >= last:
@@ -222,20 +215,15 @@ class EventStream(DataSourceStreamReader):
                 if before - taken >= self.rows:
                     marks.append(point)
                     taken = before
-            return [
-                LogSlice(
-                    self._query(low, high).as_string(connection),
-                    self._query(low, high, as_one=True).as_string(connection) if self.rows <= arrow.MOST else None,
-                    low,
-                    dropped,
-                )
-                for low, high in pairwise([first, *marks, last])
-            ]
+            pieces = pairwise([*marks, last])
+            return [LogSlice(*self._queries(connection, low, high), low, dropped) for low, high in pieces]
 
-    def _query(self, low: Point, high: Point, *, as_one: bool = False) -> sql.Composed:
+    def _queries(self, connection: psycopg.Connection[Any], low: Point, high: Point) -> tuple[str, str | None]:
+        """Return the statement of a slice, and its form that gives one row, unless that would be too large."""
         (place,) = self.table.places
-        source, where = sql.Identifier(place.relation), slices.of_events(low, high)
-        return query(self.table, self.columns, place, source, where, as_one=as_one)
+        what = (self.table, self.columns, place, sql.Identifier(place.relation), slices.of_events(low, high))
+        as_one = query(*what, as_one=True).as_string(connection) if self.rows <= arrow.MOST else None
+        return query(*what).as_string(connection), as_one
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one slice."""
@@ -248,6 +236,11 @@ class EventStream(DataSourceStreamReader):
 
 def _offset(point: Point, until: slices.Horizon) -> Offset:
     return {"txid": point.txid, "id": point.id, "system": until.system, "timeline": until.timeline}
+
+
+def _top(until: slices.Horizon) -> Point:
+    """Return the last place that may be read now."""
+    return Point(until.xmin - 1, MAX_ID)
 
 
 def _point(offset: Offset) -> Point:
@@ -293,11 +286,8 @@ if SupportsTriggerAvailableNow is not None:
             return ReadAllAvailable() if self.limit is None else ReadMaxRows(self.limit)
 
         def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802  (Spark's name)
-            """Return the end of the next batch, or ``start`` when there is nothing to read.
-
-            Spark asks when the batch that ends at ``start`` is finished: the consumer may move there. (``commit`` comes
-            a batch later, and not at all for the last one.)
-            """
+            """Return the end of the next batch, or ``start`` when there is nothing to read."""
+            # Spark asks when the batch that ends there is finished. (`commit` comes a batch later, or not at all.)
             self._report(_point(start))
             return self._latest(start, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
 
