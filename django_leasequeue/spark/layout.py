@@ -93,7 +93,7 @@ class Lake:
         return frame
 
     def read_or_none(self, path: str, *days: tuple[str, str, Any]) -> DataFrame | None:
-        """Read a table, or return None where there is none yet; ``days`` are conditions on the days of a Delta table."""
+        """Read a table, or return None where there is none yet; ``days`` are conditions on days of a Delta table."""
         if self.format == "delta":
             return delta.read_or_none(self.spark, path, *days)
         with _may_be_missing():

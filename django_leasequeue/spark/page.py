@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from zlib import crc32
 
 from django.utils import timezone
@@ -12,14 +13,27 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from ..metrics import charts
-from .advice import LEASE_EXPIRED, Links, actions, last_run, peaks, slowest
-from .wording import Row, Rows, change, columns_of, lasted, link_to, percent, queue_name, table, utc, when
+from .advice import (
+    LEASE_EXPIRED,
+    Links,
+    Row,
+    Rows,
+    actions,
+    change,
+    last_run,
+    lasted,
+    peaks,
+    percent,
+    queue_name,
+    slowest,
+    utc,
+    when,
+)  # fmt: skip
 
 #: Queues and hours drawn in the charts. The files beside the page hold everything.
-MOST_SERIES = 7
-MOST_HOURS = 336
-#: Tenants that the page lists.
-MOST_TENANTS = 50
+MOST_SERIES, MOST_HOURS = 7, 336
+#: Rows of one table that the page shows, and tenants.
+MOST_ROWS, MOST_TENANTS = 50, 50
 #: Told apart by people who do not see all colours (Okabe and Ito).
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#7a3fb5", "#444444")
 #: The same on a dark ground.
@@ -57,53 +71,44 @@ _DARK = (
 )
 
 
+def columns_of(names: str, **titles: str) -> dict[str, str]:
+    """Return the columns of a table with their titles, those that are not given made of the name."""
+    return {name: titles.get(name, name.replace("_", " ").capitalize()) for name in names.split()}
+
+
 _TIMES = columns_of("delay ready retry_wait run", delay="Delayed", retry_wait="Between attempts", run="Running")
 _SPLIT = columns_of("queue n total", n="Jobs", total="Mean total") | _TIMES
-_AIMS = columns_of(
-    "queue wanted_wait n share budget_left", wanted_wait="Wanted wait, s", n="Attempts", share="Started in time"
-)
+_AIMS = columns_of("queue wanted_wait n", wanted_wait="Wanted wait, s", n="Attempts")
+_AIMS |= columns_of("share budget_left", share="Started in time")
 _COSTED = {"seconds": "Worker time", "share": "Of the queue's"}
 _COSTS = columns_of("queue task outcome error_type n", error_type="Error", n="Attempts") | _COSTED
 _TENANTS = columns_of("tenant queue jobs completed failed", tenant="Value") | _COSTED | {"waited": "Mean wait"}
-_RECOVERIES = columns_of(
-    "queue began highest ended seconds", highest="Most jobs", ended="Usual again", seconds="Lasted"
-)
+_OUTAGES = {"highest": "Most jobs", "ended": "Usual again", "seconds": "Lasted"}
+_RECOVERIES = columns_of("queue began highest ended seconds", **_OUTAGES)
 _CHANGES = columns_of("queue measure day before after", measure="Time", day="Since")
-_POISON = columns_of(
-    "queue task error_type fingerprint failures jobs dead nodes one_node first_at last_at",
-    error_type="Error",
-    one_node="One node only",
-    first_at="First",
-    last_at="Last",
-)
-_LEASES = columns_of("queue node n lease", n="Attempts", lease="Lease, s") | columns_of(
-    "p99 near expired extended advice suggested",
-    p99="Held, 99 % below, s",
-    near="Nearly expired",
-    suggested="Suggested, s",
-)
+_POISON = columns_of("queue task error_type fingerprint failures jobs dead nodes", error_type="Error")
+_POISON |= columns_of("one_node first_at last_at", one_node="One node only", first_at="First", last_at="Last")
+_LEASES = columns_of("queue node n lease p99", n="Attempts", lease="Lease, s", p99="Held, 99 % below, s")
+_LEASES |= columns_of("near expired extended advice suggested", near="Nearly expired", suggested="Suggested, s")
 _PEAKS = columns_of(
     "queue hour_of_week expected run", hour_of_week="Busiest hour", expected="Jobs expected", run="Run, s"
 )
 _PEAKS |= columns_of("workers wanted_wait", wanted_wait="Wanted wait, s")
-_WEEKS = columns_of(
-    "queue enqueued completed failed wait run", failed="Failed or dead", wait="Wait, 99 % below", run="Run, 99 % below"
-)
-_NODES = columns_of("node verdict ill_since ill_until n unsuccessful", ill_until="Until", n="Attempts") | columns_of(
-    "expired rate others_rate speed",
-    expired="Leases lost",
-    others_rate="The others'",
-    speed="Run time, times the others'",
-)
-_WORKFLOWS = columns_of("name runs started_at state took", name="Workflow", started_at="Slowest began") | columns_of(
-    "share path help", share="Of it waiting", path="Its slowest steps", help="What would help"
-)
+_WEEKS = columns_of("queue enqueued completed failed", failed="Failed or dead")
+_WEEKS |= {"wait": "Wait, 99 % below", "run": "Run, 99 % below"}
+_NODES = columns_of("node verdict ill_since ill_until n unsuccessful", ill_until="Until", n="Attempts")
+_NODES |= columns_of("expired rate", expired="Leases lost")
+_NODES |= {"others_rate": "The others'", "speed": "Run time, times the others'"}
+_WORKFLOWS = columns_of("name runs started_at state took", name="Workflow", started_at="Slowest began")
+_WORKFLOWS |= {"share": "Of it waiting", "path": "Its slowest steps", "help": "What would help"}
 
 
 def html(rows: Rows, *, links: Links | None = None, now: datetime | None = None) -> str:
     """Return the page."""
     made = now or datetime.now(UTC)
     links = links or Links()
+    # Expired leases would fill the list: they come behind what the handlers said.
+    errors = sorted(rows["poison"], key=lambda row: row["fingerprint"] == LEASE_EXPIRED)
     with timezone.override(UTC):
         parts = [
             format_html("<h1>Lease queue report</h1>{}", _fresh(rows, made)),
@@ -112,7 +117,7 @@ def html(rows: Rows, *, links: Links | None = None, now: datetime | None = None)
             *_service(rows),
             *_curves(rows),
             _section("Nodes", "Compared with the other nodes on the same queues.", _nodes(rows["nodes"], links)),
-            _section("Failures that look alike", "", table(_errors_first(rows["poison"]), _POISON)),
+            _section("Failures that look alike", "", table(errors, _POISON)),
             _section(
                 "Slowest workflows",
                 "Of the newest seven days: the slowest run of each, and its critical path, the chain of jobs that took"
@@ -128,9 +133,8 @@ def html(rows: Rows, *, links: Links | None = None, now: datetime | None = None)
                 table(peaks(rows), _PEAKS),
             ),
         ]
-    style = (
-        f"{_STYLE}{_tones(COLOURS)}@media screen and (prefers-color-scheme: dark) {{ {_DARK}{_tones(DARK_COLOURS)}}}"
-    )
+    dark = f"@media screen and (prefers-color-scheme: dark) {{ {_DARK}{_tones(DARK_COLOURS)}}}"
+    style = f"{_STYLE}{_tones(COLOURS)}{dark}"
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Lease queue report</title>'
         f'<meta name="viewport" content="width=device-width"><style>{style}</style></head><body>'
@@ -151,24 +155,16 @@ def _fresh(rows: Rows, made: datetime) -> SafeString:
     # The clock of the machine that ran the pipeline may be ahead of this one's.
     ago = max(made - run, timedelta()) if run else None
     age = f"The lake was brought up to date {lasted(ago)} before this report. " if ago is not None else ""
-    return format_html(
-        '<p class="lq-quiet">{}Events from {} to {}. Made {}. All times are UTC.</p>',
-        age,
-        when(span["first_at"]),
-        when(span["newest_at"]),
-        when(made),
-    )
+    told = '<p class="lq-quiet">{}Events from {} to {}. Made {}. All times are UTC.</p>'
+    return format_html(told, age, when(span["first_at"]), when(span["newest_at"]), when(made))
 
 
 def _to_do(rows: Rows, made: datetime, links: Links) -> SafeString:
     found = actions(rows, made, links)
     if not found:
         return format_html('<section class="well"><h2>{}</h2></section>', "Nothing to do: all is well.")
-    items = format_html_join(
-        "",
-        "<li><b>{}</b>: {}. {}</li>",
-        ((each.what, each.why, link_to(each.link, "Open in the admin")) for each in found),
-    )
+    told = ((each.what, each.why, link_to(each.link, "Open in the admin")) for each in found)
+    items = format_html_join("", "<li><b>{}</b>: {}. {}</li>", told)
     return format_html('<section class="do"><h2>To do</h2><ol>{}</ol></section>', items)
 
 
@@ -185,16 +181,15 @@ def _weeks(rows: Rows) -> SafeString:
         if week < 2:
             for name in ("enqueued", "completed", "failed"):
                 counts[queue_name(row)][f"{name}{week}"] += row[name]
-    waits = {queue_name(row): row for row in rows["weeks"] if row["measure"] == "wait"}
-    runs = {queue_name(row): row for row in rows["weeks"] if row["measure"] == "run"}
+    times = {(queue_name(row), row["measure"]): row for row in rows["weeks"]}
     lines = []
     for name, sums in sorted(counts.items()):
         line: Row = {"queue": name}
         for what in ("enqueued", "completed", "failed"):
             this, last = sums[f"{what}0"], sums[f"{what}1"]
             line[what] = f"{charts.figure(this)} ({change(this, last)})"
-        for what, of in (("wait", waits), ("run", runs)):
-            row = of.get(name, {})
+        for what in ("wait", "run"):
+            row = times.get((name, what), {})
             value, before = row.get("this_p99"), row.get("last_p99")
             line[what] = "-" if value is None else f"{lasted(value)} ({change(value, before)})"
         lines.append(line)
@@ -305,11 +300,6 @@ def _heat(rows: Rows) -> list[SafeString]:
     return [format_html("<h2>{}</h2>", "Load by hour of the week"), *made] if made else []
 
 
-def _errors_first(rows: Sequence[Row]) -> list[Row]:
-    """Expired leases would fill the list: they come behind what the handlers said."""
-    return sorted(rows, key=lambda row: row["fingerprint"] == LEASE_EXPIRED)
-
-
 def _by_advice(rows: Sequence[Row]) -> list[Row]:
     order = {"longer": 0, "node": 1, "abandoned": 2, "shorter": 3}
     return sorted(
@@ -325,16 +315,52 @@ def _nodes(rows: Sequence[Row], links: Links) -> SafeString:
 
 def _workflows(rows: Rows) -> SafeString:
     lines = [
-        {
-            "name": slow.title,
-            "runs": slow.runs,
-            "started_at": slow.row["started_at"],
-            "state": slow.row["state"],
-            "took": lasted(slow.took),
-            "share": percent(slow.row["wait_share"]),
-            "path": slow.path(),
-            "help": slow.help(),
-        }
+        {"name": slow.title, "runs": slow.runs, "started_at": slow.row["started_at"], "state": slow.row["state"]}
+        | {"took": lasted(slow.took), "share": percent(slow.row["wait_share"])}
+        | {"path": slow.path(), "help": slow.help()}
         for slow in slowest(rows)
     ]
     return table(lines, _WORKFLOWS)
+
+
+def link_to(address: str, text: str) -> SafeString | str:
+    """Return a link, or nothing without an address."""
+    return format_html('<a href="{}">{}</a>', address, text) if address else ""
+
+
+def table(rows: Sequence[Row], columns: dict[str, str]) -> SafeString:
+    """Return rows as a table with these columns, and a line that says how many more there are."""
+    if not rows:
+        return format_html('<p class="empty">{}</p>', "Nothing.")
+    numbers = [SafeString(' class="lq-number"') if _numeric(name, rows[0][name]) else "" for name in columns]
+    head = format_html_join("", '<th scope="col"{}>{}</th>', zip(numbers, columns.values(), strict=True))
+    lines = (format_html_join("", "{}", ((_cell(row, name),) for name in columns)) for row in rows[:MOST_ROWS])
+    body = format_html_join("", "<tr>{}</tr>", ((line,) for line in lines))
+    left = len(rows) - MOST_ROWS
+    more = format_html('<p class="lq-quiet">{} more are in the files beside this page.</p>', left) if left > 0 else ""
+    framed = '<div class="lq-scroll"><table><thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>{}'
+    return format_html(framed, head, body, more)
+
+
+def _numeric(name: str, value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and name != "hour_of_week"
+
+
+def _cell(row: Row, name: str) -> SafeString:
+    value: Any = row[name]
+    if name == "queue":
+        return format_html("<td>{}</td>", queue_name(row))
+    if name == "hour_of_week":
+        return format_html("<td>{}</td>", charts.hour_of_week(value))
+    if name == "node":
+        link = row.get("link")
+        return format_html("<td>{}</td>", link_to(link, str(value)) if link else "all" if value is None else value)
+    if isinstance(value, bool):
+        return format_html("<td>{}</td>", "yes" if value else "no")
+    if _numeric(name, value):
+        told = f"{100 * value:.1f} %" if name in {"rate", "others_rate"} else charts.figure(value)
+        return format_html('<td class="lq-number">{}</td>', told)
+    if isinstance(value, datetime):
+        return format_html("<td>{}</td>", when(value))
+    bad = value in {"sick", "slow", "longer", "abandoned"}
+    return format_html("<td{}>{}</td>", SafeString(' class="bad"') if bad else "", "" if value is None else str(value))

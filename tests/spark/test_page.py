@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from django_leasequeue.metrics.charts import DAYS
-from django_leasequeue.spark.advice import Links, actions
+from django_leasequeue.spark.advice import Links, actions, change, lasted, when
 from django_leasequeue.spark.page import html, tones
-from django_leasequeue.spark.wording import change, lasted, when
 
 NOW = datetime(2030, 3, 14, 12, 20, tzinfo=UTC)  # a Thursday
 HOUR = NOW.replace(minute=0)
