@@ -98,11 +98,9 @@ def copied(
 MOST = 1_000_000
 #: Spark's type -> the function that gives the binary form, and numpy's type.
 _FIXED = {
-    "bigint": ("int8send", ">i8"),
-    "int": ("int4send", ">i4"),
-    "smallint": ("int2send", ">i2"),
+    "bigint": ("int8send", ">i8"), "int": ("int4send", ">i4"), "smallint": ("int2send", ">i2"),
     "timestamp": ("timestamptz_send", ">i8"),
-}
+}  # fmt: skip
 #: Spark's type -> element, what stands for a null among the elements, words of four bytes of an element.
 _PACKED_ARRAYS = {"array<bigint>": ("bigint", -(2**63), 2), "array<int>": ("int", -(2**31), 1)}
 #: Microseconds from 1970 to 2000, where PostgreSQL's times begin.

@@ -6,6 +6,7 @@ Nothing here imports Django, unless the option ``alias`` asks for it on the driv
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -35,16 +36,14 @@ _JOBWISE = 1_048_576
 _BATCH = 16_384
 
 
+@dataclass(eq=False, repr=False)
 class Slice(InputPartition):
     """The part that one task reads: where, and the whole statement, perhaps also in the form that gives one row."""
 
-    def __init__(
-        self, query: str, snapshot: str | None = None, channel: str | None = None, as_one: str | None = None
-    ) -> None:
-        self.query = query
-        self.as_one = as_one
-        self.snapshot = snapshot
-        self.channel = channel
+    query: str
+    snapshot: str | None = None
+    channel: str | None = None
+    as_one: str | None = None
 
     def __repr__(self) -> str:
         return f"Slice({self.query!r})"
@@ -223,12 +222,10 @@ class LeaseQueueReader(DataSourceReader):
             if not (leaf.low is not None and self.high is not None and leaf.low >= self.high)
             and not (leaf.high is not None and self.low is not None and leaf.high <= self.low)
         ]
-        bound: sql.Composable = sql.SQL("p.txid < {}").format(sql.Literal(until))
-        for limit, word in ((self.low, "p.id >= {}"), (self.high, "p.id < {}")):
-            if limit is not None:
-                bound = sql.SQL("{} AND {}").format(bound, sql.SQL(word).format(sql.Literal(limit)))
+        limits = ((until, "p.txid < {}"), (self.low, "p.id >= {}"), (self.high, "p.id < {}"))
+        bounds = [sql.SQL(word).format(sql.Literal(limit)) for limit, word in limits if limit is not None]
         for piece in slices.page_ranges(found, self._rows(), self.parts or 1):
-            plain, as_one = (self._query(self.table.places[0], piece, bound, as_one=one) for one in (False, True))
+            plain, as_one = (self._query(self.table.places[0], piece, bounds, as_one=one) for one in (False, True))
             fits = self._rows() <= arrow.MOST
             yield Slice(plain.as_string(connection), as_one=as_one.as_string(connection) if fits else None)
 
@@ -246,7 +243,7 @@ class LeaseQueueReader(DataSourceReader):
                 made.append([])
                 full = 0.0
             full += share
-            made[-1].append(self._query(homes[leaf], (leaf, first, after), None))
+            made[-1].append(self._query(homes[leaf], (leaf, first, after)))
         return [sql.SQL(" UNION ALL ").join(texts).as_string(connection) for texts in made]
 
     def _rows(self) -> int:
@@ -256,12 +253,12 @@ class LeaseQueueReader(DataSourceReader):
         self,
         place: tables.Place,
         piece: tuple[slices.Leaf, int, int | None],
-        bound: sql.Composable | None,
+        bounds: Sequence[sql.Composable] = (),
         *,
         as_one: bool = False,
     ) -> sql.Composed:
         leaf, first, after = piece
-        where = sql.SQL(" AND ").join([slices.of_pages(first, after), *([bound] if bound else [])])
+        where = sql.SQL(" AND ").join([slices.of_pages(first, after), *bounds])
         relation = sql.Identifier(leaf.schema, leaf.name)
         return query(self.table, self.columns, place, relation, where, self.conditions, as_one=as_one)
 

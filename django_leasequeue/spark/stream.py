@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -44,13 +45,12 @@ _ANEW = (
 COUNTED, NEAR = 100_000, 0.9
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class LogSlice(Slice):
     """A slice of the event order, and what had been dropped of the log when it was planned."""
 
-    def __init__(self, query: str, as_one: str | None, after: Point, dropped: Point | None) -> None:
-        super().__init__(query, as_one=as_one)
-        self.after = after
-        self.dropped = dropped
+    after: Point
+    dropped: Point | None
 
 
 class EventStream(DataSourceStreamReader):
@@ -216,14 +216,13 @@ class EventStream(DataSourceStreamReader):
                     marks.append(point)
                     taken = before
             pieces = pairwise([*marks, last])
-            return [LogSlice(*self._queries(connection, low, high), low, dropped) for low, high in pieces]
+            return [self._slice(connection, low, high, dropped) for low, high in pieces]
 
-    def _queries(self, connection: psycopg.Connection[Any], low: Point, high: Point) -> tuple[str, str | None]:
-        """Return the statement of a slice, and its form that gives one row, unless that would be too large."""
+    def _slice(self, connection: psycopg.Connection[Any], low: Point, high: Point, dropped: Point | None) -> LogSlice:
         (place,) = self.table.places
         what = (self.table, self.columns, place, sql.Identifier(place.relation), slices.of_events(low, high))
         as_one = query(*what, as_one=True).as_string(connection) if self.rows <= arrow.MOST else None
-        return query(*what).as_string(connection), as_one
+        return LogSlice(query(*what).as_string(connection), as_one=as_one, after=low, dropped=dropped)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one slice."""

@@ -111,10 +111,8 @@ BATCHES = Table(
 
 # By the key of the job, row by row: what that costs depends on what is read, never on statistics or on other slices.
 _JOB = "CROSS JOIN LATERAL (SELECT * FROM leasequeue_job WHERE seq = r.seq OFFSET 0) j"
-_ENQUEUED = {
-    **_columns("j", rank="smallint", key="string", name="string", tag="string", data="string", meta="string"),
-    **_columns("j", created_at="timestamp"),
-}
+_ENQUEUED = _columns("j", rank="smallint", key="string", name="string", tag="string", data="string", meta="string")
+_ENQUEUED |= _columns("j", created_at="timestamp")
 _BODY = {"body": Column("binary", "encode(j.body, 'hex')")}
 _FIRST = {"first_claimed_at": Column("timestamp", "COALESCE(j.first_claimed_at, r.claimed_at)")}
 

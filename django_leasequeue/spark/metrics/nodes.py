@@ -88,10 +88,8 @@ def _by_hour(attempts: DataFrame) -> DataFrame:
         f.count("ran").alias("timed"),
         # Times are told in milliseconds.
         f.coalesce(f.sum(f.ln(f.when(f.col("ran") < 1e-3, 1e-3).otherwise(f.col("ran")))), f.lit(0.0)).alias("logs"),
-        f.min(begun).alias("first_at"),
-        f.max(begun).alias("last_at"),
-        f.min(f.when(bad, begun)).alias("first_bad"),
-        f.max(f.when(bad, begun)).alias("last_bad"),
+        *(f.min(begun).alias("first_at"), f.max(begun).alias("last_at")),
+        *(f.min(f.when(bad, begun)).alias("first_bad"), f.max(f.when(bad, begun)).alias("last_bad")),
     )
 
     def others(name: str, *place: str) -> Column:
@@ -128,11 +126,8 @@ def _worst_time(judged: DataFrame) -> DataFrame:
     )
     # The greatest sum of consecutive hours ends where the sum of all so far is highest above its lowest before.
     lowest = sums.withColumn("lowest", f.min(f.struct("before", "hour")).over(so_far))
-    best = f.struct(
-        (f.col("before") + f.col("excess") - f.col("lowest.before")).alias("sum"),
-        f.col("lowest.hour").alias("from"),
-        f.col("hour").alias("to"),
-    )
+    above = (f.col("before") + f.col("excess") - f.col("lowest.before")).alias("sum")
+    best = f.struct(above, f.col("lowest.hour").alias("from"), f.col("hour").alias("to"))
     return lowest.withColumn("best", best).withColumn("span", f.max("best").over(by_node))
 
 
@@ -151,11 +146,9 @@ def poison(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
     clusters = failed.groupBy(*keys).agg(
         f.max("error_type").alias("error_type"),
         f.count("seq").alias("failures"),
-        f.countDistinct("seq").alias("jobs"),
-        f.countDistinct("node").alias("nodes"),
+        *(f.countDistinct("seq").alias("jobs"), f.countDistinct("node").alias("nodes")),
         f.slice(f.array_sort(f.collect_set("node")), 1, 10).alias("node_names"),
-        f.min("ended_at").alias("first_at"),
-        f.max("ended_at").alias("last_at"),
+        *(f.min("ended_at").alias("first_at"), f.max("ended_at").alias("last_at")),
     )
     lost = jobs.where(f.col("state").isin("dead", "failed") & f.col("fingerprint").isNotNull())
     dead = lost.groupBy(*keys).agg(f.count("seq").alias("dead"))

@@ -35,11 +35,8 @@ def objectives(attempts: DataFrame, wait: float = 5.0) -> DataFrame:
         used up; below 0 the objective is missed).
     """
     week = _newest(attempts.where(~f.col("unstarted")), "claimed_at")
-    counted = week.groupBy("project", "queue").agg(
-        f.lit(float(wait)).alias("wanted_wait"),
-        f.count("seq").alias("n"),
-        f.count_if(f.col("waited") <= wait).alias("in_time"),
-    )
+    counts = [f.count("seq").alias("n"), f.count_if(f.col("waited") <= wait).alias("in_time")]
+    counted = week.groupBy("project", "queue").agg(f.lit(float(wait)).alias("wanted_wait"), *counts)
     shared = counted.withColumn("share", f.col("in_time") / f.col("n"))
     return shared.withColumn("budget_left", f.lit(1.0) - (f.lit(1.0) - f.col("share")) / (1 - AIM))
 
@@ -55,11 +52,8 @@ def retry_cost(attempts: DataFrame) -> DataFrame:
     causes = week.groupBy("project", "queue", "task", "outcome", "error_type").agg(
         f.count("seq").alias("n"), f.sum("held").alias("seconds")
     )
-    return (
-        causes.withColumn("share", _share())
-        .where(f.col("outcome").isin("failed", "released", "expired"))
-        .orderBy(f.col("seconds").desc())
-    )
+    lost = causes.withColumn("share", _share()).where(f.col("outcome").isin("failed", "released", "expired"))
+    return lost.orderBy(f.col("seconds").desc())
 
 
 def tenants(attempts: DataFrame, jobs: DataFrame, tag: str | None) -> DataFrame:
@@ -167,9 +161,7 @@ def changes(days: DataFrame) -> DataFrame:
     best = points.withColumn("errors", f.abs(moved) / error).withColumn("place", place)
     told = best.where((f.col("place") == 1) & (f.col("errors") > ERRORS)).select(
         *("project", "queue", "measure", "day"),
-        f.exp("mean_before").alias("before"),
-        f.exp("mean_after").alias("after"),
-        f.exp(moved).alias("ratio"),
-        "errors",
+        *(f.exp("mean_before").alias("before"), f.exp("mean_after").alias("after")),
+        *(f.exp(moved).alias("ratio"), "errors"),
     )
     return told.where((f.col("ratio") >= CHANGE) | (f.col("ratio") <= 1 / CHANGE))

@@ -19,12 +19,8 @@ from pyspark.sql import functions as f
 OUTCOMES = {"acked": "completed", **{word: word for word in ("failed", "released", "expired", "cancelled")}}
 #: Events after which a job is not waiting for a worker any more -> its state.
 STATES = {
-    "acked": "completed",
-    "failed": "failed",
-    "dead_lettered": "dead",
-    "cancelled": "cancelled",
-    "moved": "redriven",
-}
+    "acked": "completed", "failed": "failed", "dead_lettered": "dead", "cancelled": "cancelled", "moved": "redriven",
+}  # fmt: skip
 #: Columns that :func:`fold` reads.
 NEEDED = (
     *("id", "occurred_at", "project", "queue", "seq", "deadline", "waited", "ran", "event", "node", "name", "detail"),
@@ -168,11 +164,8 @@ def attempts_of(folded: DataFrame) -> DataFrame:
     return folded.where(f.col("attempt") > 0).select(
         *("project", "queue", "task", "seq", "attempt", "node", "enqueued_at", "ready_at", "claimed_at"),
         f.col("granted").alias("deadline"),
-        ended_at.alias("ended_at"),
-        outcome.alias("outcome"),
-        dead.alias("dead"),
-        error_type.alias("error_type"),
-        fingerprint.alias("fingerprint"),
+        *(ended_at.alias("ended_at"), outcome.alias("outcome"), dead.alias("dead")),
+        *(error_type.alias("error_type"), fingerprint.alias("fingerprint")),
         f.greatest(f.lit(0.0), seconds(f.col("claimed_at"), f.col("ready_at"))).alias("waited"),
         held.alias("held"),
         f.when(outcome.isin(*TOLD) & ~unstarted, f.coalesce(f.col("end.ran") / f.lit(1e3), held)).alias("ran"),
@@ -210,8 +203,7 @@ def jobs_of(folded: DataFrame) -> DataFrame:
         ended_at.alias("ended_at"),
         f.coalesce(_word("last.kind", STATES), f.lit("open")).alias("state"),
         *(f.col("attempt").alias("deliveries"), "expiries", "releases"),
-        f.get_json_object(detail, "$.error_type").alias("error_type"),
-        f.get_json_object(detail, "$.fingerprint").alias("fingerprint"),
+        *[f.get_json_object(detail, f"$.{name}").alias(name) for name in ("error_type", "fingerprint")],
         seconds(ended_at, f.col("enqueued_at")).alias("total"),
         f.col("link.name").alias("workflow_name"),
         *[f"link.{name}" for name in ("workflow", "label", "parents", "tolerant")],

@@ -28,26 +28,18 @@ _BROKEN = {"failed": "failed", "dead": "failed", "cancelled": "cancelled", "redr
 
 
 def workflow_paths(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
-    """Return one row per workflow with the steps of its critical path; what both tables below are made of.
-
-    Returns:
-        Columns for :func:`workflows` and :func:`critical_paths`.
-    """
+    """Return one row per workflow with the steps of its critical path, for :func:`workflows` and `critical_paths`."""
     nodes = jobs.where(f.col("workflow").isNotNull())
     ran = f.when(~f.col("unstarted"), f.coalesce("ran", "held"))
-    tried = (
-        attempts.join(nodes.select("seq"), "seq", "left_semi")
-        .groupBy("seq")
-        .agg(f.sum(ran).alias("ran"), f.sum("waited").alias("queued"))
-    )
+    mine = attempts.join(nodes.select("seq"), "seq", "left_semi").groupBy("seq")
+    tried = mine.agg(f.sum(ran).alias("ran"), f.sum("waited").alias("queued"))
     told = nodes.join(tried, "seq", "left").select(
         *("project", "workflow", "workflow_name", "seq", "queue", "task", "label", "parents", "tolerant", "state"),
         *("deliveries", "ran", "queued"),
-        f.unix_micros("enqueued_at").alias("enqueued"),
-        f.unix_micros("first_claimed_at").alias("claimed"),
+        *(f.unix_micros("enqueued_at").alias("enqueued"), f.unix_micros("first_claimed_at").alias("claimed")),
         f.unix_micros("ended_at").alias("ended"),
     )
-    steps = ", ".join(f"{name}: {kind}" for name, kind in (column.split() for column in _STEP.split(", ")))
+    steps = ", ".join(column.replace(" ", ": ") for column in _STEP.split(", "))
     return told.groupBy("workflow").applyInArrow(_of_one, f"{_WORKFLOW}, steps array<struct<{steps}>>")
 
 
@@ -61,8 +53,7 @@ def workflows(paths: DataFrame) -> DataFrame:
     """
     return paths.select(
         *("project", "workflow", "name", "state"),
-        f.timestamp_micros("started").alias("started_at"),
-        f.timestamp_micros("ended").alias("ended_at"),
+        *[f.timestamp_micros(name).alias(f"{name}_at") for name in ("started", "ended")],
         ((f.col("ended") - f.col("started")) / f.lit(1e6)).alias("elapsed"),
         *("nodes", "completed", "failed", "cancelled"),
         f.size("steps").alias("steps"),
@@ -99,7 +90,9 @@ def _of_one(nodes: pa.Table) -> pa.Table:
     rows = nodes.to_pylist()
     steps = _path({row["seq"]: row for row in rows})
     states = _states(rows)
-    state, ends = _state(states), [row["ended"] for row in rows if row["ended"] is not None]
+    broken = next((state for state in ("failed", "cancelled") if states[state]), "completed")
+    state = "running" if states["open"] else broken
+    ends = [row["ended"] for row in rows if row["ended"] is not None]
     told = {
         **{name: rows[0][name] for name in ("project", "workflow")},
         "name": rows[0]["workflow_name"],
@@ -133,9 +126,8 @@ def _path(nodes: dict[int, dict[str, Any]]) -> list[dict[str, Any]]:
         begun = row["ended"] if row["claimed"] is None else row["claimed"]
         parents = (nodes[seq] for seq in row["parents"] if seq in nodes)
         # One that ended later has run again meanwhile.
-        before = max(
-            (each for each in parents if each["ended"] is not None and each["ended"] <= begun), key=end, default=None
-        )
+        over = (each for each in parents if each["ended"] is not None and each["ended"] <= begun)
+        before = max(over, key=end, default=None)
         since = max(row["enqueued"], before["ended"] if before else row["enqueued"])
         took = (row["ended"] - since) / 1e6
         ran = min(row["ran"] or 0.0, took)
@@ -147,11 +139,8 @@ def _path(nodes: dict[int, dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _states(rows: list[dict[str, Any]]) -> Counter[str]:
-    """How many nodes there are of each state, as the workflow counts them.
-
-    What comes after a node that did not complete will not start: it counts as cancelled, unless it starts however its
-    parents end.
-    """
+    """How many nodes there are of each state, as the workflow counts them."""
+    # What comes after a node that did not complete will not start: cancelled, unless it starts however its parents end.
     children = defaultdict(list)
     for row in rows:
         for parent in row["parents"]:
@@ -164,9 +153,3 @@ def _states(rows: list[dict[str, Any]]) -> Counter[str]:
                 states[row["seq"]] = "cancelled"
                 stopped.append(row["seq"])
     return Counter(states.values())
-
-
-def _state(states: Counter[str]) -> str:
-    if states["open"]:
-        return "running"
-    return next((state for state in ("failed", "cancelled") if states[state]), "completed")
