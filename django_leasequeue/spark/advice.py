@@ -26,8 +26,7 @@ MUCH = 900.0
 #: Jobs below which no backlog is one, and no percentile of an hour counts; attempts below which no lease is judged.
 MANY, SOME = 100, 20
 #: Hours with long waits below which they are a burst.
-HOURS = 3
-DAY = timedelta(hours=24)
+HOURS, DAY = 3, timedelta(hours=24)
 #: The fingerprint that silver gives to expired leases.
 LEASE_EXPIRED = "lease_expired"
 _EACH = 3

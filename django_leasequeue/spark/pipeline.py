@@ -182,22 +182,16 @@ def take_waiting(lake: Lake, source: Mapping[str, str]) -> bool:
     return bool(count or had)
 
 
-def with_waiting(lake: Lake, jobs: DataFrame, since: date | None = None) -> DataFrame:
-    """Return the jobs of silver and those that wait unknown to the log, these as of a day (UTC) or later."""
-    waiting = lake.read_or_none(lake.silver("waiting")) if lake.note("waiting").get("jobs") else None
-    if waiting is None:
-        return jobs
-    if since is not None:
-        waiting = waiting.where(f.col("enqueued_at") >= f.lit(since))
-    return jobs.unionByName(waiting, allowMissingColumns=True)
-
-
 @contextmanager
 def tables(
     lake: Lake, wanted_wait: float = 5.0, tenant_tag: str | None = None, since: date | None = None
 ) -> Iterator[dict[str, DataFrame]]:
     """Give the gold tables as they follow from silver, by name, not computed yet."""
-    attempts, jobs = silver(lake, "attempts", since), with_waiting(lake, silver(lake, "jobs", since), since)
+    attempts, jobs = (silver(lake, name, since) for name in ("attempts", "jobs"))
+    waiting = lake.read_or_none(lake.silver("waiting")) if lake.note("waiting").get("jobs") else None
+    if waiting is not None:
+        recent = waiting if since is None else waiting.where(f.col("enqueued_at") >= f.lit(since))
+        jobs = jobs.unionByName(recent, allowMissingColumns=True)
     # Each is two tables, or the ground of another: computed once.
     twice = (metrics.latencies, metrics.hour_of_week, metrics.daily, metrics.workflow_paths)
     latencies, weekly, days, paths = kept = [of(attempts, jobs).persist() for of in twice]

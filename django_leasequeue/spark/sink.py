@@ -343,17 +343,15 @@ class Sink:
             # Parts that were not reported within a day belong to tasks that died.
             fetch(connection, "lake/stage_sweep")
             move = self._move_chunks if self.visible == "parts" else self._move_once
-            added = move(connection, names, write_id, batch, staged)
+            added = move(connection, names, {"write_id": write_id, "batch": batch, "staged": staged})
             fetch(connection, "lake/stage_drop", parts=names)
             return added
 
-    def _move_once(
-        self, connection: psycopg.Connection[Any], names: list[str], write_id: str, batch: int, staged: int
-    ) -> int:
+    def _move_once(self, connection: psycopg.Connection[Any], names: list[str], write: dict[str, Any]) -> int:
         with connection.transaction():
-            if not fetch(connection, "lake/write_take", write_id=write_id, batch=batch, staged=staged):
+            if not fetch(connection, "lake/write_take", **write):
                 return 0  # committed before
-            low, high = self._range(connection, names, staged)
+            low, high = self._range(connection, names, write["staged"])
             executor = _executor(connection)
             from ..engine.jobs.staged import lock_replayed, remove_replayed
 
@@ -364,16 +362,14 @@ class Sink:
             self._check_queues(connection, names)
             added = self._enqueue(connection, names, low, high)
             executor.run(remove_replayed(taken))
-            fetch(connection, "lake/write_done", write_id=write_id, batch=batch, enqueued=added)
+            fetch(connection, "lake/write_done", **write, enqueued=added)
         return added
 
-    def _move_chunks(
-        self, connection: psycopg.Connection[Any], names: list[str], write_id: str, batch: int, staged: int
-    ) -> int:
+    def _move_chunks(self, connection: psycopg.Connection[Any], names: list[str], write: dict[str, Any]) -> int:
         """Each chunk is a transaction; keys keep it exact when it is done again from the start."""
-        if fetch(connection, "lake/write_known", write_id=write_id, batch=batch)[0][0]:
+        if fetch(connection, "lake/write_known", **write)[0][0]:
             return 0
-        low, high = self._range(connection, names, staged)
+        low, high = self._range(connection, names, write["staged"])
         self._check_queues(connection, names)
         added = 0
         for start in range(low, high, CHUNK):
@@ -381,9 +377,9 @@ class Sink:
                 added += self._enqueue(connection, names, start, min(start + CHUNK, high))
         with connection.transaction():
             # Rows that went meanwhile were perhaps not moved. Those that were are kept apart by their keys next time.
-            self._range(connection, names, staged)
-            fetch(connection, "lake/write_take", write_id=write_id, batch=batch, staged=staged)
-            fetch(connection, "lake/write_done", write_id=write_id, batch=batch, enqueued=added)
+            self._range(connection, names, write["staged"])
+            fetch(connection, "lake/write_take", **write)
+            fetch(connection, "lake/write_done", **write, enqueued=added)
         return added
 
     def _range(self, connection: psycopg.Connection[Any], names: list[str], staged: int) -> tuple[int, int]:

@@ -191,6 +191,8 @@ class LeaseQueueReader(DataSourceReader):
         self.database = resolve(options.connection())
         self.rows = options.number("rowsPerPartition", ROWS_PER_PARTITION, 1_000) or ROWS_PER_PARTITION
         self.parts = options.number("numPartitions", None, 1, 10_000)
+        #: Rows of a slice at most.
+        self.most = self.rows if self.parts is None else 1_000_000_000
         self.low = options.number("fromId", None, 0, slices.MAX_ID)
         self.high = options.number("toId", None, 0, slices.MAX_ID)
         if (self.low, self.high) != (None, None) and not self.table.append_only:
@@ -224,9 +226,9 @@ class LeaseQueueReader(DataSourceReader):
         ]
         limits = ((until, "p.txid < {}"), (self.low, "p.id >= {}"), (self.high, "p.id < {}"))
         bounds = [sql.SQL(word).format(sql.Literal(limit)) for limit, word in limits if limit is not None]
-        for piece in slices.page_ranges(found, self._rows(), self.parts or 1):
+        for piece in slices.page_ranges(found, self.most, self.parts or 1):
             plain, as_one = (self._query(self.table.places[0], piece, bounds, as_one=one) for one in (False, True))
-            fits = self._rows() <= arrow.MOST
+            fits = self.most <= arrow.MOST
             yield Slice(plain.as_string(connection), as_one=as_one.as_string(connection) if fits else None)
 
     def _of_places(self, connection: psycopg.Connection[Any]) -> list[str]:
@@ -236,7 +238,7 @@ class LeaseQueueReader(DataSourceReader):
         total = max(1, sum(leaf.pages for leaf in homes))
         made: list[list[sql.Composed]] = []
         full = 1.0
-        for leaf, first, after in slices.page_ranges(list(homes), self._rows(), self.parts or 1):
+        for leaf, first, after in slices.page_ranges(list(homes), self.most, self.parts or 1):
             pages = (leaf.pages if after is None else after) - first
             share = pages * leaf.rows_per_page / self.rows if self.parts is None else pages * self.parts / total
             if not made or full + share > 1:
@@ -245,9 +247,6 @@ class LeaseQueueReader(DataSourceReader):
             full += share
             made[-1].append(self._query(homes[leaf], (leaf, first, after)))
         return [sql.SQL(" UNION ALL ").join(texts).as_string(connection) for texts in made]
-
-    def _rows(self) -> int:
-        return self.rows if self.parts is None else 1_000_000_000
 
     def _query(
         self,

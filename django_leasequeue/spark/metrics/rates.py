@@ -250,11 +250,9 @@ def workers(rate: float | None, run: float | None, wait: float) -> int | None:
     load = rate * run
     if load <= 0:
         return 1
-    count = int(load) + 1
-    while count < MOST_WORKERS:
+    for count in range(int(load) + 1, MOST_WORKERS):
         if erlang_c(load, count) * exp(-(count - load) * wait / run) <= 0.01:
             return count
-        count += 1
     return MOST_WORKERS
 
 
