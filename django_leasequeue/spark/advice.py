@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from typing import Any, NamedTuple
 from urllib.parse import quote, urljoin
 
@@ -187,16 +188,8 @@ class Action:
 
 def actions(rows: Rows, now: datetime, links: Links) -> list[Action]:
     """Return what is to be done, the most urgent first."""
-    return [
-        *_stale(rows, now),
-        *_broken(rows),
-        *_nodes(rows, now, links),
-        *_poison(rows, links),
-        *_backlog(rows),
-        *_waits(rows),
-        *_workflows(rows),
-        *_leases(rows),
-    ]
+    first = (_stale(rows, now), _broken(rows), _nodes(rows, now, links), _poison(rows, links))
+    return list(chain(*first, _backlog(rows), _waits(rows), _workflows(rows), _leases(rows)))
 
 
 def _newest(rows: Rows) -> datetime | None:

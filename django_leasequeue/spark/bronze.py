@@ -10,7 +10,6 @@ without a word, so a checkpoint that did not write the files is refused.
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
@@ -81,7 +80,7 @@ def ingest(
         for name in delta.PLAIN:
             lake.spark.conf.unset(name)
     if stream is None:
-        lake.put_note("bronze", {"stream": _stream(lake, checkpoint)})
+        lake.put_note("bronze", {"stream": lake.stream(checkpoint)})
     try:
         while not query.awaitTermination(PROGRESS):
             tell(f"bronze: {_count(query)} events so far")
@@ -106,15 +105,9 @@ def with_days(events: DataFrame) -> DataFrame:
     return events.withColumn("day", f.col("occurred_at").cast("date"))
 
 
-def _stream(lake: Lake, checkpoint: str) -> str | None:
-    """Return the id of the stream that a checkpoint is of; None where there is no checkpoint yet."""
-    lines = lake.lines_or_none(f"{checkpoint}/metadata")
-    return str(json.loads(lines[0])["id"]) if lines else None
-
-
 def _belongs(lake: Lake, checkpoint: str) -> str | None:
     """Return the id of the stream that wrote the table, None for the first; refuse a checkpoint that is not its own."""
-    mine, known = _stream(lake, checkpoint), lake.note("bronze").get("stream")
+    mine, known = lake.stream(checkpoint), lake.note("bronze").get("stream")
     is_delta = lake.format == "delta"
     log = f"{lake.bronze}/{'_delta_log' if is_delta else '_spark_metadata'}"
     there = (delta.open_or_none(lake.bronze) if is_delta else lake.lines_or_none(log)) is not None
@@ -193,8 +186,7 @@ def append_batch(frame: DataFrame, number: int, root: str, checkpoint: str) -> N
     from deltalake import CommitProperties, Transaction
 
     lake = Lake(frame.sparkSession, root, "delta")
-    stream = _stream(lake, checkpoint)
-    assert stream is not None
+    stream = lake.stream(checkpoint) or ""
     table = delta.open_or_none(lake.bronze)
     if table is not None:
         committed = table.transaction_version(stream)
@@ -202,13 +194,12 @@ def append_batch(frame: DataFrame, number: int, root: str, checkpoint: str) -> N
             return
         delta.follow_schema(table, frame)
         frame = _without_known(lake, table, frame, checkpoint, first=committed is None)
-    properties = CommitProperties(
-        custom_metadata={"stream": stream, "batch": str(number)}, app_transactions=[Transaction(stream, number)]
-    )
+    told = {"stream": stream, "batch": str(number)}
+    properties = CommitProperties(custom_metadata=told, app_transactions=[Transaction(stream, number)])
     files = delta.write_files(frame, lake.bronze, f"data/{stream}/{number}-{secrets.token_hex(4)}")
     # The first batch makes the table, also without rows: a checkpoint with batches has a table.
     if files or table is None:
-        delta.commit(lake.bronze, table, frame, files, "append", properties=properties)
+        delta.commit(lake.bronze, table, frame, files, "append", commit_properties=properties)
 
 
 def _without_known(lake: Lake, table: DeltaTable, frame: DataFrame, checkpoint: str, *, first: bool) -> DataFrame:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ..exceptions import InvalidOption
 
 if TYPE_CHECKING:
-    from deltalake import CommitProperties, DeltaTable
+    from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
 
 #: Options of Parquet. Numbers and times that hardly repeat: to try a dictionary for them made reading 5 million events
@@ -54,14 +54,8 @@ def open_or_none(path: str) -> DeltaTable | None:
     return DeltaTable(path) if DeltaTable.is_deltatable(path) else None
 
 
-def read_or_none(spark: SparkSession, path: str, *days: tuple[str, str, Any]) -> DataFrame | None:
-    """Read a table by Spark, of a partitioned one the days that these conditions choose; None where there is none."""
-    table = open_or_none(path)
-    return None if table is None else rows(spark, path, table, days)
-
-
 def rows(spark: SparkSession, path: str, table: DeltaTable, days: Sequence[tuple[str, str, Any]] = ()) -> DataFrame:
-    """Read a table by Spark: its log names the files."""
+    """Read a table by Spark, of a partitioned one the days that these conditions choose: its log names the files."""
     from pyspark.sql import functions as f
     from pyspark.sql.types import StructType
 
@@ -84,25 +78,16 @@ def replace(frame: DataFrame, path: str, days: Sequence[str] | None = None) -> N
     files = write_files(frame.withColumn(DAY, f.col(_DAY_OF).cast("date")), path, f"data/{secrets.token_hex(8)}", DAY)
     told = frame.withColumn(DAY, f.lit("").cast("string"))
     where = None if days is None or table is None else [(DAY, "in", list(days))]
-    commit(path, table, told, files, "overwrite", by=[DAY], where=where)
+    commit(path, table, told, files, "overwrite", where, partition_by=[DAY])
 
 
 def commit(
-    path: str,
-    table: DeltaTable | None,
-    frame: DataFrame,
-    files: list[Any],
-    mode: Any,
-    *,
-    by: list[str] | None = None,
-    where: list[tuple[str, str, Any]] | None = None,
-    properties: CommitProperties | None = None,
+    path: str, table: DeltaTable | None, frame: DataFrame, files: list[Any], mode: Any, where: Any = None, **told: Any
 ) -> None:
-    """Commit files that ``write_files`` wrote; the first ones make the table."""
+    """Commit files that ``write_files`` wrote; the first ones make the table. ``told`` is what deltalake is told."""
     from deltalake import Schema
     from deltalake.transaction import create_table_with_add_actions
 
-    told: dict[str, Any] = {"partition_by": by, "commit_properties": properties}
     if table is None or (mode == "overwrite" and where is None):
         # All of it anew: also its columns.
         schema = Schema.from_json(frame.schema.json())

@@ -85,6 +85,10 @@ class Lake:
         """Return the path of what a stream remembers."""
         return self.path("_checkpoints", name)
 
+    def stream(self, checkpoint: str) -> str | None:
+        """Return the id of the stream that a checkpoint is of; None where there is no checkpoint yet."""
+        return self.note_at(f"{checkpoint}/metadata").get("id")
+
     def read(self, path: str) -> DataFrame:
         """Read a table."""
         frame = self.read_or_none(path)
@@ -95,7 +99,8 @@ class Lake:
     def read_or_none(self, path: str, *days: tuple[str, str, Any]) -> DataFrame | None:
         """Read a table, or return None where there is none yet; ``days`` are conditions on days of a Delta table."""
         if self.format == "delta":
-            return delta.read_or_none(self.spark, path, *days)
+            table = delta.open_or_none(path)
+            return None if table is None else delta.rows(self.spark, path, table, days)
         with _may_be_missing():
             frame = self.spark.read.parquet(path)
             # Spark Connect looks only when something is asked.

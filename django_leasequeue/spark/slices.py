@@ -62,6 +62,10 @@ class Leaf(NamedTuple):
     high: int | None
 
 
+#: A range of pages of a table: from one up to another (exclusive; None: to its end).
+Piece = tuple[Leaf, int, int | None]
+
+
 def horizon(connection: psycopg.Connection[Any]) -> Horizon:
     """Return the number below which every transaction has ended, and is on disk: a crash takes none of them back."""
     ((xmin, system, timeline, place),) = fetch(connection, "lake/horizon")
@@ -116,16 +120,15 @@ def _step(found: Sequence[Leaf]) -> int:
     return max(1, sum(leaf.pages for leaf in found) // _PAGES)
 
 
-def page_ranges(found: list[Leaf], rows: int, at_least: int = 1) -> list[tuple[Leaf, int, int | None]]:
+def page_ranges(found: list[Leaf], rows: int, at_least: int = 1) -> list[Piece]:
     """Cut tables into ranges of pages of about ``rows`` rows; the last range of each table is open above."""
     cap = max(1, sum(leaf.pages for leaf in found) // at_least)
-    ranges: list[tuple[Leaf, int, int | None]] = []
+    ranges: list[Piece] = []
     for leaf in found:
         step = max(1, min(cap, int(rows / leaf.rows_per_page)))
         # An empty table among several has no rows yet; the only one may get some before it is read.
         starts = list(range(0, leaf.pages, step)) or ([0] if len(found) == 1 else [])
-        for first, after in zip(starts, [*starts[1:], None], strict=False):
-            ranges.append((leaf, first, after))
+        ranges += [(leaf, first, after) for first, after in zip(starts, [*starts[1:], None], strict=False)]
     return ranges
 
 

@@ -249,12 +249,7 @@ class LeaseQueueReader(DataSourceReader):
         return [sql.SQL(" UNION ALL ").join(texts).as_string(connection) for texts in made]
 
     def _query(
-        self,
-        place: tables.Place,
-        piece: tuple[slices.Leaf, int, int | None],
-        bounds: Sequence[sql.Composable] = (),
-        *,
-        as_one: bool = False,
+        self, place: tables.Place, piece: slices.Piece, bounds: Sequence[sql.Composable] = (), *, as_one: bool = False
     ) -> sql.Composed:
         leaf, first, after = piece
         where = sql.SQL(" AND ").join([slices.of_pages(first, after), *bounds])
