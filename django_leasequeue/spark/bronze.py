@@ -1,7 +1,4 @@
-"""Bronze: the stream of events into the lake.
-
-It keeps the rows of the log as they are, each with the events of up to a thousand jobs: fewer and larger rows, which
-:func:`by_job` takes them apart.
+"""Bronze: the stream of events into the lake, in rows of up to a thousand jobs, which :func:`by_job` takes apart.
 
 As a Delta table it is exactly once by the table's own log. Parquet is written by Spark's file sink, which passes over
 every batch whose number its path already has: a new checkpoint, which counts from 0 again, would lose events there

@@ -18,13 +18,13 @@ from typing import Any, NamedTuple
 
 import psycopg
 
-from ..exceptions import InvalidOption, LeaseQueueError
+from ..exceptions import LeaseQueueError
 from ..sql import statement
 from ..sql.dropped import DroppedEvents
 from .database import fetch
 from .slices import START, Point
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}")
 #: No row has a lower number.
 NOTHING = -1
 
@@ -126,14 +126,6 @@ def note(offset: dict[str, Any], before: dict[str, Any], loss: Loss | None) -> d
     if loss is not None:
         lost.append({**loss._asdict(), "accepted_at": datetime.now(UTC).isoformat(timespec="seconds")})
     return {**offset, "lost": lost} if lost else offset
-
-
-def check_name(name: str) -> None:
-    """Raise InvalidOption unless the text may name a consumer."""
-    if not _NAME.fullmatch(name):
-        raise InvalidOption(
-            f"A consumer's name is 1 to 64 letters, digits and _.:- and begins with a letter or digit; it is {name!r}."
-        )
 
 
 def report(connection: psycopg.Connection[Any], name: str, point: Point, horizon: int) -> bool:

@@ -21,14 +21,10 @@ CONNECTION = frozenset({
     "alias", "service", "dsn", "host", "port", "dbname", "user", "password", "sslmode", "sslrootcert",
     "connect_timeout",
 })  # fmt: skip
-READ = frozenset({
-    "table", "numpartitions", "rowsperpartition", "pushdown", "snapshot", "snapshotseconds", "fromid", "toid",
-    "batches",
-})  # fmt: skip
-STREAM = frozenset({
-    "table", "consumer", "maxrowspertrigger", "rowsperpartition", "startingoffset", "failondataloss",
-    "acceptsystemchange", "resetafterfailover", "batches",
-})  # fmt: skip
+_ROWS = frozenset({"table", "rowsperpartition", "batches"})
+READ = _ROWS | {"numpartitions", "pushdown", "snapshot", "snapshotseconds", "fromid", "toid"}
+STREAM = _ROWS | {"consumer", "maxrowspertrigger", "startingoffset", "failondataloss"}
+STREAM |= {"acceptsystemchange", "resetafterfailover"}
 WRITE = frozenset({"queue", "project", "writeid", "visible", "origin", "replay", "maxpayloadbytes"})
 #: Spark adds these by itself.
 _SPARK = frozenset({"path", "checkpointlocation", "querymetadata", "__spark_internal"})
@@ -40,8 +36,7 @@ class Options:
     def __init__(self, given: Mapping[str, str], known: Iterable[str], what: str) -> None:
         self._values = {name.lower(): value for name, value in dict(given).items()}
         known = CONNECTION | set(known)
-        unknown = sorted(set(self._values) - known - _SPARK)
-        if unknown:
+        if unknown := sorted(set(self._values) - known - _SPARK):
             raise InvalidOption(
                 f"The leasequeue {what} knows no option {', '.join(unknown)}. It knows {', '.join(sorted(known))}."
             )

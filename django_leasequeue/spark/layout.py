@@ -179,10 +179,8 @@ def only_run(lake: Lake, source: Mapping[str, str], consumer: str | None = None)
     """Hold the lock of a lake, and of the consumer that reads for it, by a connection that does nothing else."""
     with resolve_of(source).connect() as connection:
         if consumer is not None and not fetch(connection, "lake/run_lock", name=consumer)[0][0]:
-            raise RunInProgress(
-                f"Another run of the consumer {consumer!r} is not over: wait for it, or give a second lake a"
-                " consumer of its own (--consumer)."
-            )
+            told = f"Another run of the consumer {consumer!r} is not over: wait for it, or give a second lake"
+            raise RunInProgress(f"{told} a consumer of its own (--consumer).")
         # By the name that the lake bears: another spelling of its path is the same lake.
         locked = "lake " + str(lake.note("lake").get("name", lake.root))
         if not fetch(connection, "lake/run_lock", name=locked)[0][0]:
@@ -209,10 +207,8 @@ def is_current(lake: Lake) -> bool:
     """Return whether silver has the columns of this version; if it is older, it is to be computed anew."""
     version = lake.note("schema").get("silver", 1)
     if version > SILVER:
-        raise InvalidOption(
-            f"The lake {lake.root} has silver tables of version {version}, this package knows {SILVER}: use the newer"
-            " package, or another lake."
-        )
+        told = f"The lake {lake.root} has silver tables of version {version}, this package knows {SILVER}"
+        raise InvalidOption(f"{told}: use the newer package, or another lake.")
     return bool(version == SILVER)
 
 

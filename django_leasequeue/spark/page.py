@@ -308,8 +308,7 @@ def _by_advice(rows: Sequence[Row]) -> list[Row]:
 
 
 def _nodes(rows: Sequence[Row], links: Links) -> SafeString:
-    ill = [row for row in rows if row["verdict"] in {"sick", "slow"}]
-    ordered = ill + [row for row in rows if row not in ill]
+    ordered = sorted(rows, key=lambda row: row["verdict"] not in {"sick", "slow"})
     return table([{**row, "link": links.node(str(row["node"]))} for row in ordered], _NODES)
 
 

@@ -62,12 +62,10 @@ def by_spark(lake: Lake, days: int | None = None) -> tuple[Gold, dict[str, Any]]
     gold, run = {name: lake.read(lake.gold(name)) for name in TABLES}, lake.note("run")
     if days is None:
         return {name: frame.toArrow() for name, frame in gold.items()}, run
-    newest = gold["span"].agg(f.max("newest_at").cast("date")).first()
-    wanted = gold["forecast"].agg(f.coalesce(f.max("wanted_wait"), f.lit(5.0))).first()
-    assert newest is not None
-    assert wanted is not None
-    since = None if newest[0] is None else newest[0] - timedelta(days=days - 1)
-    with tables(lake, wanted[0], lake.note("gold").get("tenant_tag"), since) as found:
+    ((newest,),) = gold["span"].agg(f.max("newest_at").cast("date")).collect()
+    ((wanted,),) = gold["forecast"].agg(f.coalesce(f.max("wanted_wait"), f.lit(5.0))).collect()
+    since = None if newest is None else newest - timedelta(days=days - 1)
+    with tables(lake, wanted, lake.note("gold").get("tenant_tag"), since) as found:
         return {name: frame.toArrow() for name, frame in found.items()}, run
 
 

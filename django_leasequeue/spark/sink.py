@@ -283,10 +283,8 @@ class Sink:
                 raise InvalidOption(f"Column {field.name!r} must be {wanted}; it is {given}.")
         self.fields = [name for name in self.names if name not in SPECIAL]
         if self.fields and "data" in self.names:
-            raise InvalidOption(
-                f"With a column 'data' the columns {', '.join(self.fields)} would be lost: drop them, or put them"
-                " into data (to_json(struct(...)))."
-            )
+            told = f"With a column 'data' the columns {', '.join(self.fields)} would be lost"
+            raise InvalidOption(f"{told}: drop them, or put them into data (to_json(struct(...))).")
         self.queue = options.text("queue")
         if self.queue is not None and not 0 < len(self.queue.encode()) <= SHORT["queue"]:
             raise InvalidOption("Option 'queue' must be 1 to 255 bytes.")

@@ -205,11 +205,9 @@ def adopt(connection: psycopg.Connection[Any], name: str) -> None:
     try:
         connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(name)))
     except psycopg.Error as error:
-        raise StorageError(
-            "The snapshot that this read was planned with is over. Plan the read again, give it longer (option"
-            " snapshotSeconds) or read in one part (option numPartitions = 1).",
-            error,
-        ) from None
+        told = "The snapshot that this read was planned with is over. Plan the read again, give it longer (option"
+        told += " snapshotSeconds) or read in one part (option numPartitions = 1)."
+        raise StorageError(told, error) from None
 
 
 def report_read(connection: psycopg.Connection[Any], channel: str) -> None:

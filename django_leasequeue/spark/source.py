@@ -207,10 +207,8 @@ class LeaseQueueReader(DataSourceReader):
             if self.table.append_only:
                 return list(self._of_the_log(connection))
             queries = self._of_places(connection)
-        if self.snapshot is not None:
+        if self.snapshot is not None or len(queries) == 1:
             return [Slice(text, self.snapshot) for text in queries]
-        if len(queries) == 1:
-            return [Slice(queries[0])]
         # Several statements see one moment only through one snapshot.
         held = slices.hold(self.database, len(queries), self.snapshot_seconds)
         return [Slice(text, held.name, held.channel) for text in queries]

@@ -70,8 +70,9 @@ class EventStream(DataSourceStreamReader):
         self.accept_system_change = options.flag("acceptSystemChange", False)
         self.reset_after_failover = options.flag("resetAfterFailover", False)
         self.target: Point | None = None
-        if self.consumer is not None:
-            consumers.check_name(self.consumer)
+        if self.consumer is not None and not consumers.NAME.fullmatch(self.consumer):
+            told = "A consumer's name is 1 to 64 letters, digits and _.:- and begins with a letter or digit"
+            raise InvalidOption(f"{told}; it is {self.consumer!r}.")
         if self.starting == "consumer" and self.consumer is None:
             raise InvalidOption("startingOffset = consumer needs the option 'consumer'.")
 

@@ -40,11 +40,10 @@ def node_health(attempts: DataFrame) -> DataFrame:
         after that hour).
     """
     everything = Window.partitionBy("node")
-    total = {name: f.sum(name).over(everything) for name in _COUNTS}
     hours = _by_hour(attempts).select(
         *("node", "hour", "first_at", "last_at", "first_bad", "last_bad"),
         *[f.col(name).alias(f"hour_{name}") for name in _COUNTS],
-        *[column.alias(name) for name, column in total.items()],
+        *[f.sum(name).over(everything).alias(name) for name in _COUNTS],
     )
     rate, others = (f.try_divide(name, "compared") for name in ("failed_there", "to_expect"))
     spread = f.sqrt(f.try_divide(f.greatest(others * (f.lit(1.0) - others), f.lit(1e-4)), "compared"))
