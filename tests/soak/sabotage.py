@@ -108,6 +108,7 @@ SABOTAGES = (
         ("sql/jobs/key_taken.sql", ">= 10 THEN (q.dedup_until <> 'result_ttl' OR", ">= 10 THEN (true OR")),
     _sabotage("a caller gets the answer of the job before", QUIET,
         ("queue/request.py", "    seq = receipt.seq\n", "    seq = receipt.seq - 1\n"),
+        ("queue/request.py", "ticket.bind(receipt.seq)", "ticket.bind(receipt.seq - 1)"),
         ("queue/request.py", "if receipt.created_at is not None and row.", "if row.created_at is None and row.")),
     _sabotage("a log is read beyond what has committed", QUIET,
         *((f"sql/topics/{name}.sql", "CASE WHEN w.mark <= w.oldest THEN w.last END", "w.last")
