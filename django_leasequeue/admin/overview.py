@@ -135,7 +135,7 @@ class Task(models.Model):  # noqa: DJ008  (there are no instances)
 
 
 class OnePageAdmin(ReadOnlyAdmin[M]):
-    """What is one page: its address has the name that other pages use, and that of the admin's start page."""
+    """Base of the admin of a model that is one page, with the address of its list and one of our own name."""
 
     names: tuple[str, str]
 

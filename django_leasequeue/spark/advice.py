@@ -1,4 +1,4 @@
-"""What an operator is to do, from the gold tables, and what would make workflows shorter; figures in words."""
+"""Advice to operators from the gold tables, also on what would make workflows shorter; figures in words."""
 
 from __future__ import annotations
 

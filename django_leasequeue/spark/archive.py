@@ -54,7 +54,7 @@ def archive(
     tell: Callable[[str], None] = lambda line: None,
     crash: Callable[[str], None] = lambda step: None,
 ) -> list[LakeSlice]:
-    """Archive every closed partition that is not archived yet, return their slices; ``crash`` is told of each step."""
+    """Archive the closed partitions that are not archived yet, return their slices; ``crash`` runs at each step."""
     made = []
     with connect(using) as connection:
         for low, high in _closed(connection, using):

@@ -82,18 +82,24 @@ def replace(frame: DataFrame, path: str, days: Sequence[str] | None = None) -> N
 
 
 def commit(
-    path: str, table: DeltaTable | None, frame: DataFrame, files: list[Any], mode: Any, where: Any = None, **told: Any
+    path: str,
+    table: DeltaTable | None,
+    frame: DataFrame,
+    files: list[Any],
+    mode: Any,
+    where: Any = None,
+    **options: Any,
 ) -> None:
-    """Commit files that ``write_files`` wrote; the first ones make the table. ``told`` is what deltalake is told."""
+    """Commit files that ``write_files`` wrote; the first ones make the table. ``options`` are deltalake's."""
     from deltalake import Schema
     from deltalake.transaction import create_table_with_add_actions
 
     if table is None or (mode == "overwrite" and where is None):
         # All of it anew: also its columns.
         schema = Schema.from_json(frame.schema.json())
-        create_table_with_add_actions(path, schema, files, "error" if table is None else mode, **told)
+        create_table_with_add_actions(path, schema, files, "error" if table is None else mode, **options)
     else:
-        table.create_write_transaction(files, mode, table.schema(), partition_filters=where, **told)
+        table.create_write_transaction(files, mode, table.schema(), partition_filters=where, **options)
 
 
 def write_files(frame: DataFrame, path: str, directory: str, by: str | None = None) -> list[Any]:

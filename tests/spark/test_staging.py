@@ -14,7 +14,7 @@ from django_leasequeue import engine
 from django_leasequeue.engine import NewJob
 from django_leasequeue.exceptions import InvalidOption, PayloadTooLarge, QueueNotFound
 from django_leasequeue.models import DeadLetter, JobResult, JobState, LakeStage, LakeWrite, LiveJob, StoredJob
-from django_leasequeue.spark import arrow, sink
+from django_leasequeue.spark import arrow, sink, staging
 from django_leasequeue.spark.database import WRITE, Options
 from tests.engine.helpers import NODE, make
 
@@ -105,7 +105,7 @@ def test_a_payload_is_measured_as_a_whole(writer: Writer, settings: Any) -> None
     with pytest.raises(InvalidOption, match=f"has {whole} bytes, more than {whole - 1} bytes"):
         writer.write(ddl, row, maxPayloadBytes=whole - 1)
     assert StoredJob.objects.count() == 1
-    refused = sink.Rows(["body"], "work", 3)
+    refused = staging.Rows(["body"], "work", 3)
     with pytest.raises(PayloadTooLarge):
         list(refused.lines("p", iter([batch_of("body binary", [(b"1234",)])])))
     settings.LEASEQUEUE = {**getattr(settings, "LEASEQUEUE", {}), "MAX_PAYLOAD_BYTES": 10}

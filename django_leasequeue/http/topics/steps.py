@@ -94,7 +94,7 @@ class LeaseBody(Body):
 
 
 class StepBody(LeaseBody):
-    """What a step has returned, and the lease under which it ran."""
+    """Body of a request that records a step: what it returned, and the lease under which it ran."""
 
     bulk = True
     nulls = frozenset({"value"})
