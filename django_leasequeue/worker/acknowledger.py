@@ -289,6 +289,9 @@ class Acknowledger:
             logger.exception("The handler raised when it was told of a job's end", extra={"seq": job.seq})
 
     def _return(self, entries: list[Entry], link: DatabaseLink) -> None:
+        for _, job, control, *_ in entries:
+            if control is not None:  # its handler had it already
+                self._state.leases.was_late(job)
         settled = link.run(
             release(
                 [Release(job.seq, job.token, delay) for _, job, _, _, delay in entries],

@@ -63,8 +63,8 @@ class Leases:
         #: By claim. Looked at before every start.
         self.of: dict[int, Lease] = {}
         self._many = MANY
-        #: Jobs under a rate whose preparation may turn out to take too long.
-        self._rated: set[int] = set()
+        #: Jobs that could not begin when they were claimed last.
+        self._late: set[int] = set()
         self._wakeup = WakeUp()
         self._next_at = math.inf
         self._closing = False
@@ -98,17 +98,18 @@ class Leases:
     def begins_by(self, job: LeasedJob) -> float:
         """Return until when the function of a job under a rate must begin (monotonic).
 
-        There is no such time the second time: the job's preparation may always take longer.
+        Of one that was late the last time there is no such time: its preparation may always take longer.
         """
-        if not job.flags & RATED or (lease := self.of.get(job.token)) is None:
+        if not job.flags & RATED or job.seq in self._late or (lease := self.of.get(job.token)) is None:
+            self._late.discard(job.seq)
             return math.inf
-        if job.seq in self._rated:
-            self._rated.discard(job.seq)
-            return math.inf
-        if len(self._rated) >= MANY:
-            self._rated.clear()
-        self._rated.add(job.seq)
         return lease.claimed + START
+
+    def was_late(self, job: LeasedJob) -> None:
+        """Note that a job could not begin, before it is given back."""
+        if len(self._late) >= MANY:
+            self._late.clear()
+        self._late.add(job.seq)
 
     def renewed(self, job: LeasedJob, since: float, seconds: float) -> None:
         """Note that the leases of the claim of a job, of those that are held still, were renewed."""
