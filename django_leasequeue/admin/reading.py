@@ -168,7 +168,7 @@ def read(inner: Operation[T]) -> T:
 
 def read_log(inner: Operation[T]) -> T:
     """Run an operation that only reads the lease log, steadily."""
-    return run(steady(inner, log=True))
+    return run(steady(inner, bitmaps=True))
 
 
 @contextmanager

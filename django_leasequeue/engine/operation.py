@@ -72,13 +72,14 @@ def announce(signal: str, **info: Any) -> Steps[None]:
 
 
 @operation
-def steady(inner: Operation[T], *, log: bool = False) -> Steps[T]:
+def steady(inner: Operation[T], *, bitmaps: bool = False) -> Steps[T]:
     """Run an operation that only reads so that the planner walks indexes and never a large table, on any connection.
 
-    Our own connections are set up so; a host's may trust a limit and read a table from its beginning.
+    Our own connections are set up so; a host's may trust a limit and read a table from its beginning. ``bitmaps``: it
+    reads BRIN or GIN indexes, as those of the lease log and of tags.
     """
     yield BEGIN, {}
-    before = yield "plans", {"seqscan": "off", "bitmapscan": "on" if log else "off", "jit": "off"}
+    before = yield "plans", {"seqscan": "off", "bitmapscan": "on" if bitmaps else "off", "jit": "off"}
     value = yield from inner
     seqscan, bitmapscan, jit, *_ = before[0]
     yield "plans", {"seqscan": seqscan, "bitmapscan": bitmapscan, "jit": jit}

@@ -134,7 +134,7 @@ def look(before: LogCounts | None, most_queues: int) -> Steps[DatabaseLook]:
     workers = yield "worker_states", {"size": WORKERS, "lease": WORKER_LEASE}
     leaders = yield "reaper_leader", LOCK
     ((_, horizon, *_),) = yield "server_status", {}
-    log, lags = yield from steady(_look_at_log(before), log=True).steps()
+    log, lags = yield from steady(_look_at_log(before), bitmaps=True).steps()
     return DatabaseLook(
         [counts[queue_id] for queue_id in ids if queue_id in counts],
         ages,

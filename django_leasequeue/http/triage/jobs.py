@@ -80,6 +80,6 @@ class JobsView(OfQueueView):
         search = tagged_jobs(
             tags, project=self.project, queue=queue, prefixes=prefixes, state=state, below=below, size=size
         )
-        jobs, below = await self.run(steady(search, log=True))
+        jobs, below = await self.run(steady(search, bitmaps=True))
         cursor = None if below is None else encode_cursor(below)
         return self.answer({"jobs": [shown(JobRow, job) for job in jobs], "next_cursor": cursor})
