@@ -192,8 +192,8 @@ def _start_again_and_again() -> int:
         if signal.SIGTERM in asked:  # it came when there was no process to pass it on to
             child.send_signal(signal.SIGTERM)
         code = child.wait()
-        if asked or code == 0:
-            return max(code, 0)
+        if asked or code == 0:  # one that the signal found as it left for a change has ended in order, too
+            return 0 if code == CHANGED else max(code, 0)
         if code != CHANGED:
             logger.warning("The worker could not start; it starts again when the code changes", extra={"code": code})
             _wait_for_a_change(asked)

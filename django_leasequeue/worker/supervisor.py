@@ -329,6 +329,7 @@ def run_child(options: WorkerOptions, node: str, orders: int, reports: int) -> E
             state.ask_stop("the supervisor is gone")
 
     spare_collector()
+    tick(worker.report())  # before any job: whatever ends the process from now on, another one can start
     code = worker.run(tick)
     if code is ExitCode.OK and options.max_jobs and state.finished and not options.burst:
         code = ExitCode.RECYCLE

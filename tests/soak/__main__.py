@@ -40,6 +40,8 @@ HELD = 30.0
 #: Seconds until all jobs have to have ended when nothing more goes wrong; longer while the last of them ended within
 #: so many seconds.
 DRAIN, STALLED = 180.0, 60.0
+#: Seconds after which those are lost that have not ended when no job is left anywhere.
+GONE = 15.0
 #: Arguments of the workers beside what all have.
 WORKERS = {
     "worker1": ("--concurrency", "4"), "worker2": ("--concurrency", "3", "--processes", "2"),
@@ -229,7 +231,7 @@ class Soak:
         self._tell("the end: no more faults, no more jobs; all that is there has to come to its end")
         self._server.wait()
         self._crew.dismiss("producers")
-        begun = moved_at = time.monotonic()
+        begun = moved_at = there_at = time.monotonic()
         fewest = self._oracle.waiting
         with self._server.connect() as connection, self._far.connect() as far:
             # Longer while fewer and fewer wait: a rate limit gives what has gathered in its own time.
@@ -239,12 +241,9 @@ class Soak:
                     return False
                 if self._oracle.waiting < fewest:
                     fewest, moved_at = self._oracle.waiting, now
-                if (
-                    not look.left(connection)
-                    and not look.left(far)
-                    and self._oracle.waiting <= 0
-                    and not self._oracle.ledgers.behind()
-                ):
+                if look.jobs_left(connection) or look.jobs_left(far) or self._oracle.ledgers.behind():
+                    there_at = now
+                elif now > max(there_at, moved_at) + GONE or not (self._oracle.waiting or look.left(connection)):
                     break
             else:
                 still = f"{self._oracle.waiting} jobs still waited after {now - begun:.0f} s"

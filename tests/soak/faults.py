@@ -46,6 +46,8 @@ ATTEMPTS = 3
 TRIES = 40
 #: How many long jobs come before a fault of a worker, and how many seconds they take: longer than a lease.
 LONG_JOBS, LONG = 6, 7.0
+#: How many short ones come right before a worker is stopped, so that it holds some that it has not started; seconds.
+SHORT_JOBS, SHORT = 60, 0.05
 #: How many jobs of a workflow each kill their process, and at most how many seconds after they began.
 STRIKES, STRIKE = 6, 0.04
 #: Numbers of the jobs that faults bring.
@@ -256,20 +258,24 @@ class Faults:
         return pids[int(step.chance * len(pids))] if pids else None
 
     def _burden(self, step: Step) -> None:
-        """Give the workers long jobs before some of them are met by a fault: these outlive their leases, and go on."""
+        """Give the workers long jobs before one of them is met by a fault: these outlive their leases, and go on."""
         if step.role not in WORKERS:
             return
         connection.close()  # it may be one that another fault has ended
         queue = "sure" if step.chance < 0.5 else "swift"
-        numbers = [next(self._numbers) for _ in range(LONG_JOBS)]
-        self._witness.say("try", [[number, queue, "plain"] for number in numbers])
-        try:
-            tasks.work.using(queue_name=queue).enqueue_many([(number, LONG, True) for number in numbers])
-        except Error:
-            connection.close()
-            return
-        self._witness.say("committed", numbers)
+        self._bring(queue, LONG_JOBS, LONG, stubborn=True)
         self.over.wait(LONG / 10)
+        if step.fault == "worker stopped":
+            self._bring(queue, SHORT_JOBS, SHORT, stubborn=False)
+
+    def _bring(self, queue: str, count: int, seconds: float, *, stubborn: bool) -> None:
+        numbers = [next(self._numbers) for _ in range(count)]
+        self._witness.say("try", [[number, queue, "plain"] for number in numbers])
+        with suppress(Error):
+            tasks.work.using(queue_name=queue).enqueue_many([(number, seconds, stubborn) for number in numbers])
+            self._witness.say("committed", numbers)
+            return
+        connection.close()
 
     def _back(self, step: Step) -> None:
         self._crew.wait_running(step.role)

@@ -39,9 +39,14 @@ EFFECTS = "SELECT number, place, count(*)::int FROM soak_effect GROUP BY 1, 2"
 EVENTS = "SELECT id, id FROM leasequeue_leaseevent ORDER BY id"
 
 
+def jobs_left(connection: psycopg.Connection[Any]) -> list[str]:
+    """Return where jobs are left that are not dead, as text."""
+    return [f"{jobs} jobs of {name} are {place}" for name, place, jobs in connection.execute(LEFT)]
+
+
 def left(connection: psycopg.Connection[Any]) -> list[str]:
-    """Return what is left of jobs that are not dead, as text."""
-    found = [f"{jobs} jobs of {name} are {place}" for name, place, jobs in connection.execute(LEFT)]
+    """Return what is left of jobs that are not dead, and of their workflows, as text."""
+    found = jobs_left(connection)
     for number, *counts in connection.execute(OPEN):
         found.append(f"workflow {number} has not ended (jobs, completed, failed, cancelled: {counts})")
     return found

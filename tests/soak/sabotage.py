@@ -182,8 +182,8 @@ def run(sabotage: Sabotage, copy: Path, seed: int) -> Verdict:
             if not (found := BROKEN.search(line)):
                 continue
             promise, evidence = found["promise"], found["evidence"]
-            # A slow machine has not done all of its work at the end: then nothing is known to be lost.
-            behind = behind or evidence.startswith("at the end")
+            # A slow machine has not done all of its work at the end: while jobs are left, none is known to be lost.
+            behind = behind or re.match(r"at the end \d+ jobs", evidence) is not None
             if sabotage.delays or not (promise == SLOW or (behind and promise in (LOST, INCONSISTENT))):
                 return Verdict(promise, time.monotonic() - begin, evidence)
     finally:
