@@ -45,7 +45,7 @@ ATTEMPTS = 3
 #: How often it is tried to bring them, every half a second.
 TRIES = 40
 #: How many long jobs come before a fault of a worker, and how many seconds they take: longer than a lease.
-LONG_JOBS, LONG = 6, 7.0
+LONG_JOBS, LONG = 10, 7.0
 #: How many short ones come right before a worker is stopped, so that it holds some that it has not started; seconds.
 SHORT_JOBS, SHORT = 60, 0.05
 #: How many jobs of a workflow each kill their process, and at most how many seconds after they began.

@@ -122,9 +122,9 @@ class Command(LeaseQueueCommand):
             session.stop()
 
     def _run(self, options: dict[str, Any]) -> None:
-        from django_leasequeue.spark import database, pipeline, report
-
         def work(lake: Lake) -> None:
+            from django_leasequeue.spark import database, pipeline, report
+
             pipeline.run(
                 lake,
                 database.address(options["using"]),
