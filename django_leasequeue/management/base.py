@@ -8,13 +8,14 @@ from typing import Any
 
 import psycopg
 from django.core.exceptions import ImproperlyConfigured
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError
 from django.db import Error as DjangoError
 
 from django_leasequeue import conf
 from django_leasequeue.engine import pool
 from django_leasequeue.engine.outage import advice
+from django_leasequeue.engine.queues import routing
 from django_leasequeue.exceptions import LeaseQueueError
 
 
@@ -31,6 +32,16 @@ class LeaseQueueCommand(BaseCommand):
             if told is None:
                 raise
             raise CommandError(told) from error
+
+
+def add_database(parser: CommandParser) -> None:
+    """Add ``--database``; ``databases`` returns those that it leaves."""
+    parser.add_argument("--database", default=None, help="only this database (default: every one that holds queues)")
+
+
+def databases(options: dict[str, Any]) -> list[str]:
+    """Return the aliases of the databases that a command is for."""
+    return [options["database"]] if options["database"] else routing.aliases()
 
 
 def require_tables(alias: str) -> None:

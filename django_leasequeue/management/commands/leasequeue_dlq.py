@@ -118,15 +118,9 @@ class Command(LeaseQueueCommand):
     def _groups(self, wanted: DeadFilter, options: dict[str, Any]) -> None:
         found = engine.run(dead_groups(wanted, after=options["after"], size=options["size"]), self._using)
         if options["json"]:
-            self._print(
-                {
-                    "groups": [group._asdict() for group in found.groups],
-                    "next": found.next,
-                    "complete": found.complete,
-                    "bars_from": found.bars_from.isoformat(),
-                    "bars_to": found.bars_to.isoformat(),
-                }
-            )
+            groups = [group._asdict() for group in found.groups]
+            bounds = {"bars_from": found.bars_from.isoformat(), "bars_to": found.bars_to.isoformat()}
+            self._print({"groups": groups, "next": found.next, "complete": found.complete, **bounds})
             return
         head = ("count", "queue", "task", "error", "message", "first", "last", "fingerprint")
         rows = [
@@ -141,9 +135,8 @@ class Command(LeaseQueueCommand):
 
     def _list(self, wanted: DeadFilter, options: dict[str, Any]) -> None:
         payload = options["with_payload"] and options["json"]
-        found = engine.run(
-            dead_page(wanted, after=options["after"], size=options["size"], payload=payload), self._using
-        )
+        page = dead_page(wanted, after=options["after"], size=options["size"], payload=payload)
+        found = engine.run(page, self._using)
         if options["json"]:
             rows = [exporting.row(letter, values=True) for letter in found.rows]
             if not payload:
@@ -160,11 +153,8 @@ class Command(LeaseQueueCommand):
 
     def _export(self, wanted: DeadFilter, options: dict[str, Any]) -> None:
         kind = options["format"] or ("jsonl" if options["json"] else "csv")
-        lines = exporting.lines(
-            exporting.dead_letters(wanted.frozen(engine.clock.now()), values=True, using=self._using),
-            exporting.COLUMNS,
-            kind,
-        )
+        letters = exporting.dead_letters(wanted.frozen(engine.clock.now()), values=True, using=self._using)
+        lines = exporting.lines(letters, exporting.COLUMNS, kind)
         if options["output"] == "-":
             for line in lines:
                 self.stdout.write(line, ending="")
@@ -226,20 +216,13 @@ class Command(LeaseQueueCommand):
 
     def _tell(self, found: Preview, options: dict[str, Any]) -> None:
         if options["json"]:
-            self._print(
-                {
-                    "matches": found.matches,
-                    "capped": found.capped,
-                    "queues": dict(found.queues),
-                    "tasks": dict(found.tasks),
-                    "errors": dict(found.errors),
-                    "samples": [row.seq for row in found.samples],
-                }
-            )
+            parts = {name: dict(getattr(found, name)) for name in ("queues", "tasks", "errors")}
+            samples = [row.seq for row in found.samples]
+            self._print({"matches": found.matches, "capped": found.capped, **parts, "samples": samples})
             return
         self.stdout.write(f"{found.matches}{' or more' if found.capped else ''} dead letters match.")
-        for name, parts in (("queue", found.queues), ("task", found.tasks), ("error", found.errors)):
-            for word, count in parts:
+        for name, counts in (("queue", found.queues), ("task", found.tasks), ("error", found.errors)):
+            for word, count in counts:
                 self.stdout.write(f"  {name} {word}: {count}")
 
     def _ask(self, kind: str, found: Preview) -> None:
@@ -263,8 +246,7 @@ class Command(LeaseQueueCommand):
             raise
         made = BulkOperation.objects.using(self._using).get(pk=number)
         if options["json"]:
-            names = ("state", "expected", "done", "error")
-            said = {name: getattr(made, name) for name in names}
+            said = {name: getattr(made, name) for name in ("state", "expected", "done", "error")}
             self._print({"operation": number, **said, "conflicts": made.conflict_counts})
         elif made.is_active:
             self.stdout.write(f"Operation {number} is asked for; the reaper carries it out.")
@@ -279,12 +261,11 @@ class Command(LeaseQueueCommand):
         with transaction.atomic(using=self._using):
             changed = engine.run(change_operation(number, "pause"), self._using)
             if changed is not None:
-                audit.write(
-                    f"{changed.kind}.pause",
-                    **audit.shell()._asdict(),
-                    project=changed.project or "",
-                    queue=changed.queue or "",
-                    counts={"done": changed.done, "conflicts": changed.conflicts},
-                    operation=number,
-                    using=self._using,
-                )
+                about: dict[str, Any] = {
+                    "project": changed.project or "",
+                    "queue": changed.queue or "",
+                    "operation": number,
+                }
+                counts = {"done": changed.done, "conflicts": changed.conflicts}
+                user = audit.shell()._asdict()
+                audit.write(f"{changed.kind}.pause", **user, **about, counts=counts, using=self._using)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import webbrowser
 from argparse import ArgumentTypeError
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from django_leasequeue.management.base import LeaseQueueCommand
 
 if TYPE_CHECKING:
     from django_leasequeue.spark.layout import Lake
+    from django_leasequeue.spark.report import Gold
 
 
 def _positive(text: str) -> float:
@@ -95,19 +97,14 @@ class Command(LeaseQueueCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         getattr(self, f"_{options['action']}")(options)
 
-    def _with_lake(self, options: dict[str, Any], work: Callable[[Lake], None]) -> None:
+    @contextmanager
+    def _lake(self, options: dict[str, Any]) -> Iterator[Lake]:
         from django_leasequeue import spark
 
         if not options["lake"]:
             raise CommandError("Say where the lake is: --lake PATH, or LEASEQUEUE['LAKE']['PATH'].")
-        session = spark.session(
-            "leasequeue-lake",
-            master=options["master"],
-            remote=options["remote"],
-            memory=options["memory"],
-            conf=conf.settings.LAKE.CONF,
-            log=options["spark_log"],
-        )
+        given = {name: options[name] for name in ("master", "remote", "memory")}
+        session = spark.session("leasequeue-lake", **given, conf=conf.settings.LAKE.CONF, log=options["spark_log"])
         from pyspark.errors import PySparkException
 
         from django_leasequeue.spark.layout import Lake
@@ -115,62 +112,56 @@ class Command(LeaseQueueCommand):
 
         root = options["lake"] if "://" in options["lake"] else str(Path(options["lake"]).absolute())
         try:
-            work(Lake(session, root, conf.settings.LAKE.FORMAT))
+            yield Lake(session, root, conf.settings.LAKE.FORMAT)
         except PySparkException as error:
             raise CommandError(f"{said(error)} (What Spark says of it is in {options['spark_log']}.)") from error
         finally:
             session.stop()
 
     def _run(self, options: dict[str, Any]) -> None:
-        def work(lake: Lake) -> None:
+        with self._lake(options) as lake:
             from django_leasequeue.spark import database, pipeline, report
 
             pipeline.run(
                 lake,
                 database.address(options["using"]),
-                consumer=options["consumer"],
-                wanted_wait=options["wanted_wait"],
+                **{name: options[name] for name in ("consumer", "wanted_wait", "accept_loss")},
                 tenant_tag=conf.settings.LAKE.TENANT_TAG,
-                accept_loss=options["accept_loss"],
                 tell=self.stdout.write,
             )
             self.stdout.write(f"{report.keep_figures(lake, options['using'])} hours of queues kept for the admin")
 
-        self._with_lake(options, work)
-
     def _report(self, options: dict[str, Any]) -> None:
         from django_leasequeue.spark import report
 
-        def write(gold: report.Gold, run: Mapping[str, Any]) -> None:
-            page = report.write(gold, run, options["output"], site=options["site"])
-            self.stdout.write(f"Report: {page.absolute()}")
-            if options["open"] and not webbrowser.open(page.absolute().as_uri()):
-                self.stdout.write("No browser was found: open the file yourself.")
-
         if options["lake"] and "://" not in options["lake"] and not options["remote"] and options["days"] is None:
-            write(*report.in_directory(options["lake"]))
+            self._write(*report.in_directory(options["lake"]), options)
         else:
-            self._with_lake(options, lambda lake: write(*report.by_spark(lake, options["days"])))
+            with self._lake(options) as lake:
+                self._write(*report.by_spark(lake, options["days"]), options)
+
+    def _write(self, gold: Gold, run: Mapping[str, Any], options: dict[str, Any]) -> None:
+        from django_leasequeue.spark import report
+
+        page = report.write(gold, run, options["output"], site=options["site"])
+        self.stdout.write(f"Report: {page.absolute()}")
+        if options["open"] and not webbrowser.open(page.absolute().as_uri()):
+            self.stdout.write("No browser was found: open the file yourself.")
 
     def _archive(self, options: dict[str, Any]) -> None:
         from django_leasequeue.engine import partitions
         from django_leasequeue.engine.pool import connect
         from django_leasequeue.spark import archive, database, layout
 
-        def work(lake: Lake) -> None:
+        with self._lake(options) as lake:
             source = database.address(options["using"])
             with layout.only_run(lake, source):
                 made = archive.archive(lake, source, using=options["using"], tell=self.stdout.write)
             self.stdout.write(f"{len(made)} slices archived")
-
-        self._with_lake(options, work)
         if options["prune"]:
-            connection = connect(options["using"])
-            try:
+            with connect(options["using"]) as connection:
                 done = partitions.maintain(connection)
                 archive.note_pruned(connection, options["using"])
-            finally:
-                connection.close()
             self.stdout.write(f"{len(done.dropped)} partitions dropped")
             for name, reader in done.held.items():
                 self.stdout.write(f"{name} is kept for {reader}")
@@ -178,7 +169,8 @@ class Command(LeaseQueueCommand):
     def _replay(self, options: dict[str, Any]) -> None:
         from django_leasequeue.spark import database, replay
 
-        def work(lake: Lake) -> None:
+        # The lake itself is not needed for this.
+        with self._lake({**options, "lake": options["lake"] or "unused"}) as lake:
             source = database.address(options["using"])
             letters = replay.dead_letters(lake.spark, source, options["table"]).where(options["where"])
             chosen = letters.count()
@@ -188,26 +180,18 @@ class Command(LeaseQueueCommand):
             moved = replay.replay(
                 letters,
                 {**source, "maxPayloadBytes": str(conf.settings.MAX_PAYLOAD_BYTES)},
-                queue=options["queue"],
-                rate=options["rate"],
-                table=options["table"],
-                write_id=options["write_id"],
+                **{name: options[name] for name in ("queue", "rate", "table", "write_id")},
             )
             self.stdout.write(f"{moved} of {chosen} selected dead letters replayed")
-
-        # The lake itself is not needed for this.
-        self._with_lake({**options, "lake": options["lake"] or "unused"}, work)
 
     def _compact(self, options: dict[str, Any]) -> None:
         from django_leasequeue.spark import database, layout
 
-        def work(lake: Lake) -> None:
+        with self._lake(options) as lake:
             if lake.format != "delta":
                 raise CommandError("Only a lake of Delta tables can be compacted; this one is of Parquet files.")
             with layout.only_run(lake, database.address(options["using"])):
                 self.stdout.write(f"{layout.maintain(lake)} files merged")
-
-        self._with_lake(options, work)
 
     def _status(self, options: dict[str, Any]) -> None:
         from django_leasequeue.spark import retention

@@ -59,15 +59,9 @@ class Command(LeaseQueueCommand):
         self.stdout.write(table(("name", "allows", "set by", "keys", "waiting", "slots taken"), rows))
 
     def _set(self, using: str, options: dict[str, Any]) -> None:
-        per = options["per"]
-        values = LimitValues(
-            options["name"],
-            options["concurrency"],
-            options["rate"],
-            None if per is None else round(per * 1_000),
-            options["burst"],
-            options["fair"],
-        )
+        per = None if options["per"] is None else round(options["per"] * 1_000)
+        name, concurrency, rate, burst = (options[each] for each in ("name", "concurrency", "rate", "burst"))
+        values = LimitValues(name, concurrency, rate, per, burst, options["fair"])
         if options["unlimited"] is not (values == LimitValues(values.name)):
             raise CommandError("Say what to limit: --concurrency, or --rate and --per. Or --unlimited: no limit.")
         before = self._before(using, options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
@@ -14,6 +15,8 @@ from django_leasequeue.engine import audit
 from django_leasequeue.engine.queues import declared, moving, presets, routing
 from django_leasequeue.exceptions import QueueNotFound
 from django_leasequeue.management.base import LeaseQueueCommand, table
+
+_QUEUE = attrgetter("queue", "type", "ready", "delayed", "in_flight", "dead", "records")
 
 
 class Command(LeaseQueueCommand):
@@ -97,13 +100,11 @@ class Command(LeaseQueueCommand):
         self._tell(moving.moves())
 
     def _tell(self, moved: list[moving.Move]) -> None:
-        rows = [
-            (
-                *(f"{each.project}/{each.name}" if each.project else each.name, each.source, each.alias),
-                *("draining" if each.draining else "done", "unknown" if each.left is None else each.left),
-            )
-            for each in moved
-        ]
+        rows = []
+        for each in moved:
+            name = f"{each.project}/{each.name}" if each.project else each.name
+            state, left = "draining" if each.draining else "done", "unknown" if each.left is None else each.left
+            rows.append((name, each.source, each.alias, state, left))
         self.stdout.write(table(("queue", "from", "to", "", "jobs left"), rows))
 
     def _sync(self, using: str, options: dict[str, Any]) -> None:
@@ -132,37 +133,15 @@ class Command(LeaseQueueCommand):
         return found
 
     def _list(self, using: str, options: dict[str, Any]) -> None:
-        lines = engine.run(
-            engine.list_queues(
-                project=options["project"], after=options["after"], prefix=options["prefix"], size=options["size"]
-            ),
-            using,
-        )
-        counts = engine.run(engine.counts_of([line.name for line in lines], project=options["project"]), using)
+        project, wanted = options["project"], {name: options[name] for name in ("after", "prefix", "size")}
+        lines = engine.run(engine.list_queues(project=project, **wanted), using)
+        counts = engine.run(engine.counts_of([line.name for line in lines], project=project), using)
         rows = [counts[line.name] for line in lines if line.name in counts]
         if options["json"]:
             self.stdout.write(json.dumps([row._asdict() for row in rows], default=str))
             return
         head = ("name", "type", "ready", "delayed", "in flight", "dead", "records", "oldest", "")
-        self.stdout.write(
-            table(
-                head,
-                [
-                    (
-                        row.queue,
-                        row.type,
-                        row.ready,
-                        row.delayed,
-                        row.in_flight,
-                        row.dead,
-                        row.records,
-                        row.oldest_at,
-                        " ".join(filter(None, ["paused" if row.paused_at else "", "" if row.exact else "estimated"])),
-                    )
-                    for row in rows
-                ],
-            )
-        )
+        self.stdout.write(table(head, [(*_QUEUE(row), row.oldest_at, _notes(row)) for row in rows]))
 
     def _show(self, using: str, options: dict[str, Any]) -> None:
         info = engine.run(engine.get(options["name"], project=options["project"]), using)
@@ -210,14 +189,12 @@ class Command(LeaseQueueCommand):
         self._pause(using, options, paused=False)
 
     def _note(self, action: str, using: str, options: Mapping[str, Any], detail: dict[str, Any] | None = None) -> None:
-        audit.write(
-            action,
-            **audit.shell()._asdict(),
-            project=options["project"],
-            queue=options["name"],
-            detail=detail,
-            using=using,
-        )
+        place = {"project": options["project"], "queue": options["name"]}
+        audit.write(action, **audit.shell()._asdict(), **place, detail=detail, using=using)
+
+
+def _notes(row: engine.Counts) -> str:
+    return " ".join(filter(None, ("paused" if row.paused_at else "", "" if row.exact else "estimated")))
 
 
 def _value(text: str) -> Any:

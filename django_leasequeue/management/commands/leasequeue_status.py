@@ -13,8 +13,7 @@ from django.db import DatabaseError
 
 from django_leasequeue.engine import clock
 from django_leasequeue.engine.clock import span
-from django_leasequeue.engine.queues import routing
-from django_leasequeue.management.base import LeaseQueueCommand, table
+from django_leasequeue.management.base import LeaseQueueCommand, add_database, databases, table
 from django_leasequeue.reaper.concerns import BOUNDS, Bounds
 from django_leasequeue.reaper.status import ReaperStatus, look
 
@@ -35,9 +34,7 @@ class Command(LeaseQueueCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument(
-            "--database", default=None, help="only this database (default: every one that holds queues)"
-        )
+        add_database(parser)
         parser.add_argument("--project", default="", help="the tenant whose queues are listed (default: none)")
         parser.add_argument("--size", type=int, default=50, help="lines of each list at most (%(default)s)")
         parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -58,7 +55,7 @@ class Command(LeaseQueueCommand):
         names = BOUNDS._fields
         if not all(0 <= options[name] <= MAX_SECONDS for name in names):
             raise CommandError(f"--{', --'.join(names)} take 0 to {MAX_SECONDS} seconds.")
-        aliases = [options["database"]] if options["database"] else routing.aliases()
+        aliases = databases(options)
         bounds = Bounds(**{name: options[name] for name in names})
         found, problems = {}, []
         for alias in aliases:
@@ -80,8 +77,8 @@ class Command(LeaseQueueCommand):
         elif len(aliases) == 1:
             self.stdout.write(json.dumps(found[aliases[0]].as_dict(), default=str))
         else:
-            databases = {alias: each.as_dict() for alias, each in found.items()}
-            self.stdout.write(json.dumps({"databases": databases, "problems": problems}, default=str))
+            values = {alias: each.as_dict() for alias, each in found.items()}
+            self.stdout.write(json.dumps({"databases": values, "problems": problems}, default=str))
         if options["check"] and problems:
             words = "1 thing deserves" if len(problems) == 1 else f"{len(problems)} things deserve"
             raise CommandError(f"{words} attention.", returncode=1)

@@ -13,10 +13,9 @@ from django.utils.dateparse import parse_datetime
 
 from django_leasequeue.engine import ConnectionExecutor, clock, mend_floors
 from django_leasequeue.engine.pool import connect
-from django_leasequeue.engine.queues import routing
 from django_leasequeue.engine.verify import Verification, find_strays, remove_strays, snapshot, verify
 from django_leasequeue.exceptions import LargeStorageError
-from django_leasequeue.management.base import LeaseQueueCommand
+from django_leasequeue.management.base import LeaseQueueCommand, add_database, databases
 
 _AGE = re.compile(r"(\d+)([smhd])\Z")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
@@ -33,9 +32,7 @@ class Command(LeaseQueueCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument(
-            "--database", default=None, help="only this database (default: every one that holds queues)"
-        )
+        add_database(parser)
         parser.add_argument(
             "--since", default=None, metavar="AGE|TIME", help="only events from then on: 90m, 24h, 7d, or an ISO time"
         )
@@ -62,7 +59,7 @@ class Command(LeaseQueueCommand):
             self._large(options["limit"], mend=options["mend"])
             return
         since = _since(options["since"])
-        aliases = [options["database"]] if options["database"] else routing.aliases()
+        aliases = databases(options)
         found: dict[str, Verification] = {}
         for alias in aliases:
             if len(aliases) > 1 and not options["json"]:

@@ -10,8 +10,7 @@ import psycopg
 from django.core.management.base import CommandError, CommandParser
 from django.db import DatabaseError
 
-from django_leasequeue.engine.queues import routing
-from django_leasequeue.management.base import LeaseQueueCommand, require_tables
+from django_leasequeue.management.base import LeaseQueueCommand, add_database, databases, require_tables
 from django_leasequeue.reaper import Reaper
 
 
@@ -25,9 +24,7 @@ class Command(LeaseQueueCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument(
-            "--database", default=None, help="only this database (default: every one that holds queues)"
-        )
+        add_database(parser)
         parser.add_argument(
             "--once",
             action="store_true",
@@ -39,7 +36,7 @@ class Command(LeaseQueueCommand):
         from django_leasequeue.worker.logs import set_up_logging
 
         set_up_logging(as_json=options["json_logs"], verbosity=options["verbosity"])
-        aliases = [options["database"]] if options["database"] else routing.aliases()
+        aliases = databases(options)
         reapers = [Reaper(alias) for alias in aliases]
         for alias in aliases:
             require_tables(alias)

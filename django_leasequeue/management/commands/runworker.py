@@ -38,71 +38,36 @@ class Command(LeaseQueueCommand):
             "--queues",
             type=_names,
             metavar="NAME,NAME",
-            help='queues in order of preference; "*" for all of the project (the default)',
+            help='in order of preference; "*": all of the project (default)',
         )
         add("--project", help="the tenant whose queues these are (default: none)")
         add("--database", metavar="ALIAS", help="only this database (default: every one that holds queues)")
-        add("--concurrency", type=int, metavar="N", help=f"threads for sync functions (default {default.concurrency})")
-        add("--async-concurrency", type=int, metavar="N", help="async functions at once (default: as --concurrency)")
-        add(
-            "--processes",
-            type=int,
-            metavar="N",
-            help="processes for each database, each with threads of its own (default 1)",
-        )
-        add(
-            "--prefetch",
-            type=int,
-            metavar="N",
-            help=f"jobs claimed ahead at most, while they are short; 0 for none (default {default.prefetch})",
-        )
-        add(
-            "--ack-batch",
-            type=int,
-            metavar="N",
-            help=f"results written with one statement at most (default {default.ack_batch})",
-        )
-        add(
-            "--ack-ms",
-            type=float,
-            metavar="MS",
-            help=f"how long a result waits for others while the worker is busy (default {default.ack_ms:g})",
-        )
-        add("--burst", action="store_true", default=None, help="stop when no job is ready")
-        add("--max-jobs", type=int, metavar="N", help="stop after N jobs; with --processes each is replaced after N")
-        add(
-            "--poll",
-            type=float,
-            metavar="SECONDS",
-            help=f"look for jobs without being told, as a backstop (default {default.poll:g})",
-        )
-        add(
-            "--timeout-grace",
-            type=float,
-            metavar="SECONDS",
-            help="how long a job may go on after its timeout before its process is replaced; 0 for ever"
-            f" (default {default.timeout_grace:g})",
-        )
-        add(
-            "--drain-timeout",
-            type=float,
-            metavar="SECONDS",
-            help=f"how long a stop waits for running jobs (default {default.drain_timeout:g})",
-        )
-        add("--node", help="the worker's name (default: host, process id and a random part)")
-        add("--handler", metavar="PATH", help="dotted path of the class that runs jobs (default: Django tasks)")
-        add(
-            "--no-reaper", action="store_false", dest="reaper", default=None, help="leave the reaper's duties to others"
-        )
-        add("--health-port", type=int, metavar="PORT", help="answer health probes on this port")
+        grace = "how long a job may go on after its timeout before its process is replaced; 0 for ever"
+        for name, kind, unit, text in (
+            ("concurrency", int, "N", "threads for sync functions"),
+            ("async-concurrency", int, "N", "async functions at once (default: as --concurrency)"),
+            ("processes", int, "N", "processes for each database, each with threads of its own"),
+            ("prefetch", int, "N", "jobs claimed ahead at most, while they are short; 0 for none"),
+            ("ack-batch", int, "N", "results written with one statement at most"),
+            ("ack-ms", float, "MS", "how long a result waits for others while the worker is busy"),
+            ("max-jobs", int, "N", "stop after N jobs; with --processes each is replaced after N"),
+            ("poll", float, "SECONDS", "look for jobs without being told, as a backstop"),
+            ("timeout-grace", float, "SECONDS", grace),
+            ("drain-timeout", float, "SECONDS", "how long a stop waits for running jobs"),
+            ("health-port", int, "PORT", "answer health probes on this port"),
+        ):
+            usual = getattr(default, name.replace("-", "_"))
+            add(f"--{name}", type=kind, metavar=unit, help=f"{text} (default {usual:g})" if usual else text)
         add("--health-host", metavar="HOST", help=f"address of --health-port (default {default.health_host})")
         add("--health-file", metavar="FILE", help="write this file every few seconds while all is well")
+        add("--node", help="the worker's name (default: host, process id and a random part)")
+        add("--handler", metavar="PATH", help="dotted path of the class that runs jobs (default: Django tasks)")
+        add("--burst", action="store_true", default=None, help="stop when no job is ready")
+        leave = "leave the reaper's duties to others"
+        add("--no-reaper", action="store_false", dest="reaper", default=None, help=leave)
         add("--json-logs", action="store_true", default=None, help="every line of the log is a JSON object")
-        add(
-            "--reload",
-            action="store_true",
-            help="for development: start anew when the code changes; one process, and it does not end by itself",
-        )
+        alone = "for development: start anew when the code changes; one process, and it does not end by itself"
+        add("--reload", action="store_true", help=alone)
 
     def execute(self, *args: Any, **options: Any) -> str | None:
         # Settings that are wrong are reported by the checks.
