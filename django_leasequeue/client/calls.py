@@ -22,6 +22,11 @@ def address(topic: str, end: str = "") -> str:
     return f"topics/{quote(topic, safe='')}{end}"
 
 
+def given(**values: Any) -> dict[str, Any]:
+    """Return the values that are not ``None``."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
 class Calls(ABC):
     """The calls as methods for threads; ``AsyncClient`` has their twins."""
 
@@ -90,9 +95,8 @@ class Calls(ABC):
             "records": [record.body() if isinstance(record, Record) else dict(record) for record in records],
             "create": create,
             "idempotency_key": idempotency_key or uuid.uuid4().hex,
+            **given(config=config and dict(config)),
         }
-        if config is not None:
-            body["config"] = dict(config)
         answer, _ = yield Request("POST", address(topic), body)
         return Written.of(answer)
 
@@ -120,10 +124,8 @@ class Calls(ABC):
         what came of the jobs, any JSON for each of them in their order; who waits for one gets it. They are kept for
         ``result_ttl_ms``; by default as the job or the topic says.
         """
-        given: dict[str, Any] = {} if results is None else {"results": list(results)}
-        if result_ttl_ms is not None:
-            given["result_ttl_ms"] = result_ttl_ms
-        return (yield from _settle(topic, "/ack", "acked", node, jobs, **given))
+        options = given(results=None if results is None else list(results), result_ttl_ms=result_ttl_ms)
+        return (yield from _settle(topic, "/ack", "acked", node, jobs, **options))
 
     @sync
     def nack(self, topic: str, node: str, jobs: Sequence[ClientJob | int], *, delay_ms: int = 0) -> Plan[Settled]:
@@ -178,11 +180,10 @@ class Calls(ABC):
         years). ``name`` is that of the sleep or wait, as of a step; needed for a sleep. ``LeaseLost``: its lease is
         over.
         """
-        body: dict[str, Any] = {"node": node, "lease_id": job.lease_id, "name": name, "sleep_ms": sleep_ms}
-        body |= {"event": event, "timeout_ms": timeout_ms}
-        body["until"] = None if until is None else round(until.timestamp() * 1_000)
-        given = {key: value for key, value in body.items() if value is not None}
-        answer, _ = yield Request("POST", _address_of(job, "/suspend"), given)
+        moment_ms = None if until is None else round(until.timestamp() * 1_000)
+        what = given(name=name, sleep_ms=sleep_ms, event=event, timeout_ms=timeout_ms, until=moment_ms)
+        body = {"node": node, "lease_id": job.lease_id, **what}
+        answer, _ = yield Request("POST", _address_of(job, "/suspend"), body)
         timed_out = bool(answer.get("timed_out"))
         return Suspension(answer["suspended"], answer.get("left_ms", 0), answer.get("payload"), timed_out)
 
@@ -193,9 +194,7 @@ class Calls(ABC):
         Return whether it is the first of its name (1 to 512 bytes): else nothing has changed. It is kept for those that
         wait later, ``retention_ms`` long; by default seven days.
         """
-        body: dict[str, Any] = {"payload": payload}
-        if retention_ms is not None:
-            body["retention_ms"] = retention_ms
+        body = {"payload": payload, **given(retention_ms=retention_ms)}
         answer, _ = yield Request("POST", f"events/{quote(event, safe='')}", body)
         return bool(answer["first"])
 
@@ -218,13 +217,8 @@ class Calls(ABC):
         ``skip_nodes`` leaves out what these producers wrote; ``wait_ms`` is how long to wait for a record, up to
         30,000.
         """
-        body: dict[str, Any] = {"from_seq": from_seq, "limit": limit, "wait_ms": wait_ms, "include_tags": True}
-        if skip_nodes:
-            body["node"] = list(skip_nodes)
-        if timeline is not None:
-            body["timeline"] = timeline
-        if reset:
-            body["reset"] = True
+        more = given(node=list(skip_nodes) or None, timeline=timeline, reset=reset or None)
+        body = {"from_seq": from_seq, "limit": limit, "wait_ms": wait_ms, "include_tags": True, **more}
         answer, _ = yield Request("POST", address(topic, "/diff"), body, wait=wait_ms / 1000)
         return Page.of(answer)
 
@@ -235,8 +229,7 @@ class Calls(ABC):
         Only those with a number below ``before_seq``, only those with the tag ``match`` (with a ``*`` at its end: tags
         that begin so), or both; one of the two is needed.
         """
-        body = {name: value for name, value in {"before_seq": before_seq, "match": match}.items() if value is not None}
-        answer, _ = yield Request("POST", address(topic, "/delete"), body)
+        answer, _ = yield Request("POST", address(topic, "/delete"), given(before_seq=before_seq, match=match))
         return int(answer["deleted"])
 
 
@@ -246,10 +239,7 @@ def _address_of(job: ClientJob, end: str) -> str:
 
 def claim_jobs(topic: str, node: str, max: int, lease_ms: int | None) -> Plan[list[ClientJob]]:
     """Lease jobs to a node; see ``Calls.claim``."""
-    body: dict[str, Any] = {"node": node, "max": max}
-    if lease_ms is not None:
-        body["lease_ms"] = lease_ms
-    answer, _ = yield Request("POST", address(topic, "/claim"), body)
+    answer, _ = yield Request("POST", address(topic, "/claim"), given(node=node, max=max, lease_ms=lease_ms))
     return [ClientJob.of(topic, item) for item in answer["claimed"]]
 
 
@@ -258,14 +248,9 @@ def _settle(
 ) -> Plan[Settled]:
     if not jobs:
         return Settled(0, [])
-    body: dict[str, Any] = {
-        "node": node,
-        "seqs": [job.seq if isinstance(job, ClientJob) else job for job in jobs],
-        **options,
-    }
     lease_ids = [job.lease_id for job in jobs if isinstance(job, ClientJob)]
-    if len(lease_ids) == len(jobs):
-        body["lease_ids"] = lease_ids
+    seqs = [job.seq if isinstance(job, ClientJob) else job for job in jobs]
+    body = {"node": node, "seqs": seqs, **options, **({"lease_ids": lease_ids} if len(lease_ids) == len(jobs) else {})}
     answer, sent = yield Request("POST", address(topic, end), body)
     deadlines = {int(seq): moment(at) for seq, at in answer.get("deadlines", {}).items()}
     if word == "extended":

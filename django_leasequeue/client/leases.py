@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from .client import AsyncClient
-from .messages import ClientJob, Settled
+from .messages import ClientJob
 
 logger = logging.getLogger("django_leasequeue.client")
 
@@ -131,12 +131,8 @@ class Ending(NamedTuple):
 class Batcher:
     """Sends acks and nacks in batches. A job that ends alone goes at once: nothing waits for company."""
 
-    def __init__(
-        self,
-        ack: Callable[[list[ClientJob]], Awaitable[Settled]],
-        nack: Callable[[list[ClientJob], int], Awaitable[Settled]],
-    ) -> None:
-        self._ack, self._nack = ack, nack
+    def __init__(self, client: AsyncClient, topic: str, node: str) -> None:
+        self._client, self._place = client, (topic, node)
         self._waiting: list[Ending] = []
         self._task: asyncio.Task[None] | None = None
 
@@ -166,7 +162,10 @@ class Batcher:
         jobs = [item.job for item in batch]
         skipped: set[int] | None = None
         try:
-            settled = await (self._ack(jobs) if delay_ms is None else self._nack(jobs, delay_ms))
+            if delay_ms is None:
+                settled = await self._client.ack(*self._place, jobs)
+            else:
+                settled = await self._client.nack(*self._place, jobs, delay_ms=delay_ms)
             skipped = set(settled.skipped)
             # After a lost answer this is open: the first request may have done it.
             if skipped and not settled.repeated:

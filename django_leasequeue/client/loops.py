@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import httpx
+
 from ..twins import Give
-from .calls import address, claim_jobs
+from .calls import address, claim_jobs, given
 from .errors import ApiError, ClientError, ConnectionFailed, ServerUnavailable, Throttled
 from .messages import ClientJob
-from .plans import Answer, Close, Open, Pause, Read, Request, Retry, Source, call, read
+from .plans import Close, Open, Pause, Read, Request, Retry, Source, call, read
 
 logger = logging.getLogger("django_leasequeue.client")
 
@@ -73,20 +75,17 @@ def work(topic: str, node: str, *, max: int = 1, lease_ms: int | None = None) ->
     When the connection drops, the server takes back what it pushed through it: those jobs become ``lost``, and the
     stream is opened again. What the server refuses for good (a wrong key, a topic that is gone) is raised.
     """
-    query = {"node": node, "max": str(max)}
-    if lease_ms is not None:
-        query["lease_ms"] = str(lease_ms)
-    request = Request(
-        "GET", address(topic, "/work"), query=query, headers={"accept": "text/event-stream"}, wait=SILENCE
-    )
+    query = {name: str(value) for name, value in given(node=node, max=max, lease_ms=lease_ms).items()}
+    headers = {"accept": "text/event-stream"}
+    request = Request("GET", address(topic, "/work"), query=query, headers=headers, wait=SILENCE)
     failed = 0
     while True:
         held: weakref.WeakSet[ClientJob] = weakref.WeakSet()
         reader = EventReader()
         error: ClientError | None = None
         try:
-            answer: Answer = yield Open(request)
-            if answer.status != 200:
+            answer: httpx.Response = yield Open(request)
+            if answer.status_code != 200:
                 read(answer)
             if failed:
                 logger.info("The stream of %r is open again", topic)

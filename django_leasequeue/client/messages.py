@@ -25,12 +25,8 @@ class Record:
 
     def body(self) -> dict[str, Any]:
         """Return it as the API takes it."""
-        found: dict[str, Any] = {"data": self.data}
-        for name in ("tag", "meta", "node", "tags"):
-            value = getattr(self, name)
-            if value is not None:
-                found[name] = value
-        return found
+        more = {name: getattr(self, name) for name in ("tag", "meta", "node", "tags")}
+        return {"data": self.data, **{name: value for name, value in more.items() if value is not None}}
 
 
 class _Answer:

@@ -5,7 +5,6 @@ Both clients carry out the same plans.
 
 from __future__ import annotations
 
-import json
 import random
 import time
 from collections.abc import Callable, Generator, Mapping
@@ -13,6 +12,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
+
+import httpx
 
 from ..twins import Give, through
 from .errors import ApiError, BadAnswer, ConnectionFailed, refusal
@@ -36,19 +37,6 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """The answer to a request: the headers' names are in lower case."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-    def json(self) -> Any:
-        """Return the body's value."""
-        return json.loads(self.body)
-
-
-@dataclass(frozen=True, slots=True)
 class Pause:
     """Do nothing for some seconds."""
 
@@ -57,7 +45,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Open an event stream. Sent back: the answer, whose body is empty if it is a stream."""
+    """Open an event stream. Sent back: the answer, whose body is read unless it is a stream."""
 
     request: Request
 
@@ -122,25 +110,25 @@ def seconds_of(value: str | None) -> float | None:
     return max(0.0, ((at if at.tzinfo else at.replace(tzinfo=UTC)) - datetime.now(UTC)).total_seconds())
 
 
-def read(answer: Answer) -> dict[str, Any]:
+def read(answer: httpx.Response) -> dict[str, Any]:
     """Return the JSON of a good answer."""
     try:
         found = answer.json()
     except ValueError:
         found = None
-    if answer.status < 300 and isinstance(found, dict):
+    status = answer.status_code
+    if status < 300 and isinstance(found, dict):
         return found
     retry_after = seconds_of(answer.headers.get("retry-after"))
     error = found.get("error") if isinstance(found, dict) else None
     if isinstance(error, dict):
-        raise refusal(
-            answer.status, str(error.get("code", "")), str(error.get("message", "")), error.get("detail"), retry_after
-        )
-    if answer.status >= 500 or answer.status == 429:
-        raise refusal(answer.status, "not_ready", "A proxy answered instead of the API.", None, retry_after)
-    start = answer.body[:80].decode(errors="replace")
+        code, message = str(error.get("code", "")), str(error.get("message", ""))
+        raise refusal(status, code, message, error.get("detail"), retry_after)
+    if status >= 500 or status == 429:
+        raise refusal(status, "not_ready", "A proxy answered instead of the API.", None, retry_after)
+    start = answer.content[:80].decode(errors="replace")
     raise BadAnswer(
-        f"{answer.status} with {start!r} is no answer of the API: the address must be the one where it is mounted, for"
+        f"{status} with {start!r} is no answer of the API: the address must be the one where it is mounted, for"
         " example https://jobs.example.com/v0."
     )
 
@@ -158,17 +146,11 @@ def _send(request: Request, retry: Retry, clock: Callable[[], float]) -> Call[tu
     while True:
         tries += 1
         try:
-            answer: Answer = yield request
-            return read(answer), sent + 1
-        except ConnectionFailed:
-            sent += 1
-            wait = retry.wait(tries)
-            if tries >= retry.tries or clock() + wait > ends:
-                raise
-        except ApiError as error:
-            if error.status != 429:
-                sent += 1
-            wait = retry.wait(tries, error.retry_after)
-            if error.status not in PASSING or tries >= retry.tries or clock() + wait > ends:
+            return read((yield request)), sent + 1
+        except (ConnectionFailed, ApiError) as error:
+            refused = error if isinstance(error, ApiError) else None
+            sent += refused is None or refused.status != 429
+            wait = retry.wait(tries, refused.retry_after if refused else None)
+            if (refused and refused.status not in PASSING) or tries >= retry.tries or clock() + wait > ends:
                 raise
         yield Pause(wait)

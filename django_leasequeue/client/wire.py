@@ -11,7 +11,7 @@ import httpx
 
 from ..twins import Give, Steps, aiterate, either, iterate, sleep, through
 from .errors import ConnectionFailed
-from .plans import Answer, Call, Close, Open, Pause, Read, Request, Source, T
+from .plans import Call, Close, Open, Pause, Read, Request, Source, T
 
 
 @contextmanager
@@ -23,10 +23,6 @@ def _failures() -> Iterator[None]:
         what = str(error) or type(error).__name__
         where = f"{error.request.method} {error.request.url.copy_with(query=None)}"
         raise ConnectionFailed(f"{where}: {what}.") from error
-
-
-def _answer(response: httpx.Response, body: bytes) -> Answer:
-    return Answer(response.status_code, {name.lower(): value for name, value in response.headers.items()}, body)
 
 
 class Wire:
@@ -44,15 +40,15 @@ class Wire:
         """Return a body that carries out a call."""
         return through(call, self.perform)
 
-    def perform(self, step: Request | Pause) -> Steps[Answer | None]:
+    def perform(self, step: Request | Pause) -> Steps[httpx.Response | None]:
         """Take one step of a call."""
         if isinstance(step, Pause):
             yield sleep(step.seconds)
             return None
         send = partial(self.http.request, **self.parts(step))
         with _failures():
-            response = yield either(send, send)
-        return _answer(response, response.content)
+            response: httpx.Response = yield either(send, send)
+        return response
 
     def parts(self, request: Request) -> dict[str, Any]:
         """Return a request as httpx takes it."""
@@ -107,10 +103,11 @@ class _Stream:
                 return (yield either(self.response.close, self.response.aclose))
             return (yield from self._wire.perform(step))
 
-    def _open(self, request: Request) -> Steps[Answer]:
+    def _open(self, request: Request) -> Steps[httpx.Response]:
         http = self._wire.http
         send = partial(http.send, http.build_request(**self._wire.parts(request)), stream=True)
         response = self.response = yield either(send, send)
         self._pieces = response.aiter_raw() if isinstance(http, httpx.AsyncClient) else response.iter_raw()
-        body = b"" if response.status_code == 200 else (yield either(response.read, response.aread))
-        return _answer(response, body)
+        if response.status_code != 200:
+            yield either(response.read, response.aread)
+        return self.response

@@ -124,10 +124,7 @@ class Worker:
                 async with self._template.asynchronous() as client, self._template.asynchronous(retry=NEVER) as beating:
                     self._client = client
                     self._leases = Leases(beating, self.topic, self.node, self._lease_ms)
-                    self._batcher = Batcher(
-                        lambda jobs: client.ack(self.topic, self.node, jobs),
-                        lambda jobs, delay_ms: client.nack(self.topic, self.node, jobs, delay_ms=delay_ms),
-                    )
+                    self._batcher = Batcher(client, self.topic, self.node)
                     await self._work()
         finally:
             threads.shutdown(wait=False, cancel_futures=True)

@@ -6,11 +6,12 @@ from email.utils import format_datetime
 from typing import Any
 
 import pytest
+from httpx import Response
 
 from django_leasequeue import client
 from django_leasequeue.client import NEVER, ApiError, ConnectionFailed, InvalidRequest, Retry, ServerUnavailable
 from django_leasequeue.client.calls import Calls
-from django_leasequeue.client.plans import Answer, Call, Pause, Request, call, seconds_of
+from django_leasequeue.client.plans import Call, Pause, Request, call, seconds_of
 
 WRITTEN = {"topic": "t", "seqs": [7], "count": 1, "created": False, "deduped": False}
 
@@ -18,7 +19,7 @@ WRITTEN = {"topic": "t", "seqs": [7], "count": 1, "created": False, "deduped": F
 class Network(Calls):
     """Carries out a call: gives the prepared answers, notes requests and pauses, moves the clock by the pauses."""
 
-    def __init__(self, *answers: Answer | Exception) -> None:
+    def __init__(self, *answers: Response | Exception) -> None:
         self.answers = list(answers)
         self.retry = Retry()
         self.requests: list[Request] = []
@@ -42,17 +43,23 @@ class Network(Calls):
             return end.value
 
 
-def good(value: Any) -> Answer:
-    return Answer(200, {}, json.dumps(value).encode())
+def good(value: Any) -> Response:
+    return Response(200, content=json.dumps(value).encode())
 
 
-def refused(status: int, code: str, **headers: str) -> Answer:
+def refused(status: int, code: str, **headers: str) -> Response:
     body = {"error": {"code": code, "message": "No.", "detail": {"topic": "t"}}}
-    return Answer(status, {name.replace("_", "-"): value for name, value in headers.items()}, json.dumps(body).encode())
+    return Response(
+        status,
+        headers={name.replace("_", "-"): value for name, value in headers.items()},
+        content=json.dumps(body).encode(),
+    )
 
 
 def test_what_passes_is_tried_again_and_written_once() -> None:
-    network = Network(ConnectionFailed("cut"), refused(503, "not_ready"), Answer(502, {}, b"<html>"), good(WRITTEN))
+    network = Network(
+        ConnectionFailed("cut"), refused(503, "not_ready"), Response(502, content=b"<html>"), good(WRITTEN)
+    )
     network.answers.append(good(WRITTEN))
     assert network.produce("t", [{"data": 1}]).seq == 7
     assert len(network.requests) == 4
@@ -117,8 +124,10 @@ def test_what_does_not_pass_is_an_error_at_once(status: int, code: str, kind: ty
     assert type(caught.value) is kind
 
 
-@pytest.mark.parametrize("answer", [Answer(200, {}, b"<html>"), Answer(404, {}, b"<html>"), Answer(301, {}, b"")])
-def test_something_else_at_the_address(answer: Answer) -> None:
+@pytest.mark.parametrize(
+    "answer", [Response(200, content=b"<html>"), Response(404, content=b"<html>"), Response(301, content=b"")]
+)
+def test_something_else_at_the_address(answer: Response) -> None:
     with pytest.raises(client.BadAnswer, match="where it is mounted"):
         Network(answer).get_topic("t")
 

@@ -4,13 +4,14 @@ import json
 from typing import Any
 
 import pytest
+from httpx import Response
 
 from django_leasequeue.client import ClientJob, ConnectionFailed, Forbidden, Retry
 from django_leasequeue.client.loops import MAX_EVENT, Event, EventReader, claims, work
-from django_leasequeue.client.plans import Answer, Close, Give, Open, Pause, Read, Request, Source
+from django_leasequeue.client.plans import Close, Give, Open, Pause, Read, Request, Source
 
 OPENING = b"retry: 2000\n\n: hb\n\n"
-OPEN = Answer(200, {}, b"")
+OPEN = Response(200, content=b"")
 
 
 def item(seq: int) -> dict[str, Any]:
@@ -86,7 +87,7 @@ def test_work_waits_longer_each_time_and_as_the_server_says(monkeypatch: pytest.
         pauses.append(server.answer(Pause).seconds)
     assert pauses == [0.5, 1, 2, 2, 2, 2, 2, 2, 2]
     body = json.dumps({"error": {"code": "not_ready", "message": "No."}}).encode()
-    server.answer(Open, Answer(503, {"retry-after": "60"}, body))
+    server.answer(Open, Response(503, headers={"retry-after": "60"}, content=body))
     server.answer(Close)
     assert server.answer(Pause).seconds == 62
 
@@ -101,7 +102,7 @@ def test_what_fails_again_and_again_is_said_once(caplog: pytest.LogCaptureFixtur
         polling.answer(Request, ConnectionFailed("refused"))
         polling.answer(Pause)
     stream.answer(Open, OPEN)
-    polling.answer(Request, Answer(200, {}, b'{"claimed": []}'))
+    polling.answer(Request, Response(200, content=b'{"claimed": []}'))
     assert [record.getMessage() for record in caplog.records] == [
         "The stream of 't' ended, connecting again: refused", "Cannot claim from 't', trying again: refused",
         "The stream of 't' is open again", "Claiming from 't' again",
@@ -116,7 +117,7 @@ def test_work_raises_what_the_server_refuses_for_good() -> None:
     server.answer(Pause)
     body = json.dumps({"error": {"code": "forbidden", "message": "No."}}).encode()
     with pytest.raises(Forbidden):
-        server.answer(Open, Answer(403, {}, body))
+        server.answer(Open, Response(403, content=body))
 
 
 def test_work_survives_a_stream_that_it_cannot_read() -> None:
@@ -131,8 +132,8 @@ def test_work_survives_a_stream_that_it_cannot_read() -> None:
 def test_claims_look_less_often_at_an_empty_queue() -> None:
     server = Server(claims("t", "w1", Retry(tries=1), max=4, poll_seconds=0.3))
 
-    def answered(*seqs: int) -> Answer:
-        return Answer(200, {}, json.dumps({"claimed": [item(seq) for seq in seqs]}).encode())
+    def answered(*seqs: int) -> Response:
+        return Response(200, content=json.dumps({"claimed": [item(seq) for seq in seqs]}).encode())
 
     pauses = []
     for _ in range(5):
