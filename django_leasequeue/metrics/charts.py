@@ -18,6 +18,8 @@ from django.utils.safestring import SafeString
 TONES = 4
 DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 640, 180, 52, 8, 8, 22
+#: The field between the axes.
+_WIDE, _HIGH = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
 #: Lines of the table beside a chart.
 _TABLE_ROWS = 120
 
@@ -117,16 +119,15 @@ def bars(
     """Draw stacked bars over time, with axes, a legend and a table of the figures; arguments as of ``lines``."""
     sums = [sum(each.values[n] or 0 for each in series) for n in range(len(times))]
     scale = ticks(max(sums, default=0))
-    width = (_WIDTH - _LEFT - _RIGHT) / max(len(times), 1)
-    high = _HEIGHT - _TOP - _BOTTOM
+    width = _WIDE / max(len(times), 1)
     below = [0.0] * len(times)
     groups = []
     for tone, each in _toned(series):
         path = ""
         for index, value in enumerate(each.values):
             if value:
-                x, y = _LEFT + width * (index + 0.1), _TOP + high * (1 - (below[index] + value) / scale[-1])
-                path += f"M{x:.1f},{y:.1f}h{width * 0.8:.1f}v{high * value / scale[-1]:.1f}h-{width * 0.8:.1f}z"
+                x, y = _LEFT + width * (index + 0.1), _TOP + _HIGH * (1 - (below[index] + value) / scale[-1])
+                path += f"M{x:.1f},{y:.1f}h{width * 0.8:.1f}v{_HIGH * value / scale[-1]:.1f}h-{width * 0.8:.1f}z"
                 below[index] += value
         groups.append((tone, path))
     drawn = format_html_join("", '<g class="lq-tone-{}"><path class="lq-fill" d="{}"/></g>', groups)
@@ -136,7 +137,7 @@ def bars(
 def week(name: str, title: str, values: Mapping[int, float]) -> SafeString:
     """Draw the hours of a week (0 is Monday from 00:00 to 01:00) as squares, the darker the more."""
     highest = max(values.values(), default=0) or 1
-    width, high = (_WIDTH - _LEFT - _RIGHT) / 24, (_HEIGHT - _TOP - _BOTTOM) / 7
+    width, high = _WIDE / 24, _HIGH / 7
     squares = format_html_join(
         "",
         '<rect class="lq-fill" x="{}" y="{}" width="{}" height="{}" fill-opacity="{}"><title>{}: {}</title></rect>',
@@ -215,9 +216,8 @@ def _toned(series: Sequence[Series]) -> list[tuple[int, Series]]:
 
 
 def _place(count: int, top: float) -> Callable[[int, float], tuple[float, float]]:
-    width, high = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
-    step = width / max(count - 1, 1)
-    return lambda index, value: (_LEFT + index * step, _TOP + high * (1 - value / top))
+    step = _WIDE / max(count - 1, 1)
+    return lambda index, value: (_LEFT + index * step, _TOP + _HIGH * (1 - value / top))
 
 
 def _chart(
@@ -253,21 +253,19 @@ def describe(series: Sequence[Series], unit: str) -> str:
     for each in series:
         known = [value for value in each.values if value is not None]
         if known:
-            parts.append(
-                f"{each.label}: {figure(known[-1])} at the end, at most {figure(max(known))}{unit and ' ' + unit}"
-            )
+            newest, most = figure(known[-1]), figure(max(known))
+            parts.append(f"{each.label}: {newest} at the end, at most {most}{unit and ' ' + unit}")
     return "; ".join(parts) + "." if parts else "No figures."
 
 
 def _axes(times: Sequence[datetime], scale: Sequence[float]) -> SafeString:
-    high = _HEIGHT - _TOP - _BOTTOM
     rows = format_html_join(
         "",
         '<path class="lq-grid" d="M{},{}H{}"/><text x="{}" y="{}" text-anchor="end">{}</text>',
         (
             (_LEFT, f"{y:.1f}", _WIDTH - _RIGHT, _LEFT - 6, f"{y + 4:.1f}", short(value))
             for value in scale
-            for y in [_TOP + high * (1 - value / scale[-1])]
+            for y in [_TOP + _HIGH * (1 - value / scale[-1])]
         ),
     )
     place = _place(len(times), 1)

@@ -36,9 +36,13 @@ class Histogram(NamedTuple):
 
     def add(self, place: int, count: int, milliseconds: int) -> Histogram:
         """Return the histogram with so many more in one of its ranges."""
-        places = list(self.places)
-        places[place] += count
-        return Histogram(tuple(places), self.total_ms + milliseconds)
+        places = tuple(count if at == place else 0 for at in range(len(self.places)))
+        return self.together(Histogram(places, milliseconds))
+
+    def together(self, other: Histogram) -> Histogram:
+        """Return the histogram of the times of both."""
+        places = map(sum, zip(self.places, other.places, strict=True))
+        return Histogram(tuple(places), self.total_ms + other.total_ms)
 
 
 class LogCounts(NamedTuple):
@@ -151,14 +155,9 @@ def look(before: LogCounts | None, most_queues: int) -> Steps[DatabaseLook]:
 @operation
 def _look_at_log(before: LogCounts | None) -> Steps[tuple[LogCounts, list[Lag]]]:
     """Count what the log has beyond an earlier count, and what its consumers have not read."""
-    rows = yield (
-        "log_counts",
-        {
-            "since": None if before is None else before.since,
-            "snapshot": None if before is None else before.snapshot,
-            "bounds": arrays.integers(bound + 1 for bound in BOUNDS),
-        },
-    )
+    since, snapshot = (None, None) if before is None else (before.since, before.snapshot)
+    bounds = arrays.integers(bound + 1 for bound in BOUNDS)
+    rows = yield "log_counts", {"since": since, "snapshot": snapshot, "bounds": bounds}
     lags = yield "lake_lag", {"size": CONSUMERS}
     return _merged(before, [_LogRow._make(row) for row in rows]), [Lag._make(row) for row in lags]
 
@@ -215,12 +214,8 @@ class LastLook:
         Of two that were taken at once the one that counted less of an hour keeps the other's counts: a counter never
         goes down within an hour.
         """
-        last = self.log
-        if (
-            last is not None
-            and last.since == found.log.since
-            and sum(last.events.values()) > sum(found.log.events.values())
-        ):
+        last, now = self.log, found.log
+        if last is not None and last.since == now.since and sum(last.events.values()) > sum(now.events.values()):
             found = found._replace(log=last)
         self._look, self._at = found, time.monotonic()
         return found

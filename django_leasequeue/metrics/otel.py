@@ -9,10 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from typing import Any
 
-from ..engine import Failure, LeasedJob, tracing
+from ..engine import LeasedJob, tracing
 from . import load_extra
 
 SYSTEM = "django_leasequeue"
@@ -159,7 +158,7 @@ class TracedHandler:
         self._telemetry = telemetry
         self.is_async = handler.is_async
         self.timeout = handler.timeout
-        self.failed = handler.failed
+        self.failed, self.settled = handler.failed, handler.settled
         self._project = project
 
     def run(self, job: LeasedJob, control: Any) -> str | None:
@@ -173,15 +172,3 @@ class TracedHandler:
         with self._telemetry.running(job, self._project):
             result: str | None = await self._handler.arun(job, control)
             return result
-
-    def settled(
-        self,
-        job: LeasedJob,
-        ending: Any,
-        *,
-        result_json: str | None = None,
-        failure: Failure | None = None,
-        available_at: datetime | None = None,
-    ) -> None:
-        """Pass on what the database has accepted."""
-        self._handler.settled(job, ending, result_json=result_json, failure=failure, available_at=available_at)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import psycopg
 from django.db import Error, connections
@@ -13,7 +13,7 @@ from ..engine import Counts
 from ..engine.pool import usage
 from ..engine.queues import routing
 from . import load_extra
-from .figures import BOUNDS, Ages, DatabaseLook, Histogram, LogCounts, look_at
+from .figures import BOUNDS, Ages, DatabaseLook, Histogram, LogCounts, Rest, look_at
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -34,19 +34,19 @@ Sees = Callable[[str, str], bool]
 Place = tuple[str, str]
 
 
-class _Family(NamedTuple):
-    """The name of a family of figures, what it says, and its labels beside those of the queue."""
-
-    name: str
-    text: str
-    more: tuple[str, ...] = ()
-
-
-_JOBS = _Family("leasequeue_jobs", "Jobs of a queue by state; from 1,000 on as of the newest sample.", ("state",))
-_READY = _Family("leasequeue_oldest_ready_age_seconds", "Time since the oldest ready job became ready.")
-_OVERDUE = _Family("leasequeue_oldest_overdue_lease_age_seconds", "Age of the oldest overdue lease.")
-_FLOOR = _Family("leasequeue_floor_age_seconds", "Time since the floors of a queue were raised last.")
-_PAUSED = _Family("leasequeue_queue_paused", "1 while a queue is paused.")
+#: The labels of a queue's figures.
+QUEUE = ("project", "queue")
+#: Gauges of a queue, and its counters.
+_GAUGES = (
+    ("oldest_ready_age_seconds", "Time since the oldest ready job became ready."),
+    ("oldest_overdue_lease_age_seconds", "Age of the oldest overdue lease."),
+    ("floor_age_seconds", "Time since the floors of a queue were raised last."),
+    ("queue_paused", "1 while a queue is paused."),
+)
+_COUNTERS = (
+    ("dead_lettered", "Jobs of a queue that have become dead letters."),
+    ("floors_mended", "Floors that hid a waiting job, and were lowered."),
+)
 
 
 class QueueCollector:
@@ -116,22 +116,15 @@ def families(look: DatabaseLook, sees: Sees | None = None) -> Iterator[Metric]:
     yield from _database(look)
 
 
-def _gauge(family: _Family) -> GaugeMetricFamily:
-    from prometheus_client.core import GaugeMetricFamily
-
-    return GaugeMetricFamily(family.name, family.text, labels=["project", "queue", *family.more])
-
-
 def _queues(look: DatabaseLook, shown: Sequence[Counts], *, whole: bool) -> Iterator[Metric]:
-    from prometheus_client.core import CounterMetricFamily
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-    jobs, ready, overdue, floor, paused = map(_gauge, (_JOBS, _READY, _OVERDUE, _FLOOR, _PAUSED))
-    dead_letters = CounterMetricFamily(
-        "leasequeue_dead_lettered", "Jobs of a queue that have become dead letters.", labels=["project", "queue"]
+    counted = "Jobs of a queue by state; from 1,000 on as of the newest sample."
+    jobs = GaugeMetricFamily("leasequeue_jobs", counted, labels=[*QUEUE, "state"])
+    ready, overdue, floor, paused = (
+        GaugeMetricFamily(f"leasequeue_{name}", text, labels=QUEUE) for name, text in _GAUGES
     )
-    mended = CounterMetricFamily(
-        "leasequeue_floors_mended", "Floors that hid a waiting job, and were lowered.", labels=["project", "queue"]
-    )
+    dead_letters, mended = (CounterMetricFamily(f"leasequeue_{name}", text, labels=QUEUE) for name, text in _COUNTERS)
     for counts in shown:
         place = (counts.project, counts.queue)
         _add_states(jobs, place, counts)
@@ -148,27 +141,20 @@ def _queues(look: DatabaseLook, shown: Sequence[Counts], *, whole: bool) -> Iter
     yield from (jobs, ready, overdue, floor, paused, dead_letters, mended)
 
 
-def _add_states(family: GaugeMetricFamily, place: Place, counts: Counts | object) -> None:
-    for state, name in (
-        *(("ready", "ready"), ("delayed", "delayed"), ("leased", "in_flight")),
-        *(("dead", "dead"), ("record", "records")),
-    ):
-        # Samples count what waits among the delayed.
-        waiting = min(counts.waiting, counts.delayed) if isinstance(counts, Counts) and state == "delayed" else 0
-        family.add_metric((*place, state), getattr(counts, name) - waiting)
-        if state == "delayed":
-            family.add_metric((*place, "waiting"), waiting)
+def _add_states(family: GaugeMetricFamily, place: Place, counts: Counts | Rest) -> None:
+    # Samples count what waits among the delayed.
+    waiting = min(counts.waiting, counts.delayed) if isinstance(counts, Counts) else 0
+    free = {"ready": counts.ready, "delayed": counts.delayed - waiting, "waiting": waiting}
+    for state, count in {**free, "leased": counts.in_flight, "dead": counts.dead, "record": counts.records}.items():
+        family.add_metric((*place, state), count)
 
 
 def _log(log: LogCounts, shown: Sequence[Counts], *, whole: bool) -> Iterator[Metric]:
     from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 
     places: dict[int, Place] = {counts.queue_id: (counts.project, counts.queue) for counts in shown}
-    events = CounterMetricFamily(
-        "leasequeue_job_events",
-        "What happened to jobs since the last full hour, by the lease log.",
-        labels=["project", "queue", "event"],
-    )
+    what = "What happened to jobs since the last full hour, by the lease log."
+    events = CounterMetricFamily("leasequeue_job_events", what, labels=[*QUEUE, "event"])
     sums: dict[tuple[Place, str], int] = {(place, event): 0 for place in places.values() for event in EVENTS}
     for (queue_id, event), count in log.events.items():
         place = places.get(queue_id, OTHER if whole else None)
@@ -181,21 +167,15 @@ def _log(log: LogCounts, shown: Sequence[Counts], *, whole: bool) -> Iterator[Me
         ("leasequeue_job_wait_seconds", "Time from ready to claim, since the last full hour.", log.waits),
         ("leasequeue_job_run_seconds", "Time that handlers ran, since the last full hour.", log.runs),
     ):
-        family = HistogramMetricFamily(name, text, labels=["project", "queue"])
+        family = HistogramMetricFamily(name, text, labels=QUEUE)
         found: dict[Place, Histogram] = {}
         for queue_id, histogram in times.items():
             place = places.get(queue_id, OTHER if whole else None)
             if place is not None:
-                found[place] = _together(found.get(place), histogram)
+                found[place] = found.get(place, Histogram()).together(histogram)
         for place, histogram in found.items():
             family.add_metric(place, list(_buckets(histogram)), histogram.total_ms / 1_000)
         yield family
-
-
-def _together(one: Histogram | None, other: Histogram) -> Histogram:
-    if one is None:
-        return other
-    return Histogram(tuple(map(sum, zip(one.places, other.places, strict=True))), one.total_ms + other.total_ms)
 
 
 def _buckets(histogram: Histogram) -> Iterable[tuple[str, float]]:
@@ -211,19 +191,12 @@ def _database(look: DatabaseLook) -> Iterator[Metric]:
         workers.add_metric([state], look.workers.get(state, 0))
     yield workers
     yield GaugeMetricFamily("leasequeue_reaper_leader", "1 while a reaper leads.", value=look.leader)
-    yield GaugeMetricFamily(
-        "leasequeue_horizon_age_seconds",
-        "Age of the oldest transaction that keeps PostgreSQL from cleaning up behind the queues.",
-        value=look.horizon,
-    )
-    suspended = GaugeMetricFamily(
-        "leasequeue_suspended_jobs", "Jobs that sleep or wait for an event, at most 10,000 of a kind.", labels=["kind"]
-    )
-    oldest = GaugeMetricFamily(
-        "leasequeue_suspended_age_seconds",
-        "For how long the job has slept or waited that does so for the longest time.",
-        labels=["kind"],
-    )
+    horizon = "Age of the oldest transaction that keeps PostgreSQL from cleaning up behind the queues."
+    yield GaugeMetricFamily("leasequeue_horizon_age_seconds", horizon, value=look.horizon)
+    many = "Jobs that sleep or wait for an event, at most 10,000 of a kind."
+    suspended = GaugeMetricFamily("leasequeue_suspended_jobs", many, labels=["kind"])
+    longest = "For how long the job has slept or waited that does so for the longest time."
+    oldest = GaugeMetricFamily("leasequeue_suspended_age_seconds", longest, labels=["kind"])
     for each in look.suspended:
         suspended.add_metric([each.kind], each.jobs)
         oldest.add_metric([each.kind], each.oldest or 0)
@@ -243,11 +216,8 @@ def pools() -> Iterator[Metric]:
     """Yield the use of the pools of async connections of this process."""
     from prometheus_client.core import GaugeMetricFamily
 
-    family = GaugeMetricFamily(
-        "leasequeue_pool_connections",
-        "Async connections of this process by state; waiting: callers that wait for one.",
-        labels=["database", "state"],
-    )
+    text = "Async connections of this process by state; waiting: callers that wait for one."
+    family = GaugeMetricFamily("leasequeue_pool_connections", text, labels=["database", "state"])
     for using, (used, idle, waiting) in usage().items():
         for state, count in (("used", used), ("idle", idle), ("waiting", waiting)):
             family.add_metric((using, state), count)
@@ -265,9 +235,6 @@ def exposition(found: Iterable[Metric], accept: str) -> tuple[bytes, str]:
     class Kept:
         def collect(self) -> Iterator[Metric]:
             return iter(kept)
-
-        def describe(self) -> list[Metric]:
-            return []
 
     registry = CollectorRegistry()
     registry.register(Kept())
