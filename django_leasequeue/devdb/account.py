@@ -16,7 +16,7 @@ import pwd
 import stat
 import subprocess
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -220,11 +220,8 @@ def _create_account() -> bool:
     # Two useradd at once with the same name both succeed, and the second one gives the account another number. The lock
     # is the machine's, since processes of several projects may come at once.
     with locked("/etc"):
-        try:
+        with suppress(KeyError):
             pwd.getpwnam(ACCOUNT_NAME)
-        except KeyError:
-            pass
-        else:
             return True
         try:
             subprocess.run(command, check=True, capture_output=True, timeout=30)  # nosec B603  # constants, no shell
@@ -240,21 +237,24 @@ def is_alive(pid: int) -> bool:
     A killed server whose parent does not collect it (in a container whose first process is no init, for one) stays a
     zombie: ``kill(pid, 0)`` finds it, and PostgreSQL takes it for a running server.
     """
+    return exists(pid) and _state(pid) != "Z"
+
+
+def exists(pid: int) -> bool:
+    """Say whether there is a process of that number, a zombie or not."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True
-    return _state(pid) != "Z"
+        pass
+    return True
 
 
 def _state(pid: int) -> str:
-    try:
+    with suppress(OSError):
         # "pid (name) state ...": the name may hold anything, so look behind its last bracket.
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        pass
     try:
         command = ["ps", "-o", "stat=", "-p", str(pid)]
         # No shell; where ps is differs between systems, and PATH is the caller's own.

@@ -20,6 +20,7 @@ from django_leasequeue.devdb.account import (
     account_for,
     check_directory,
     exclusive,
+    exists,
     is_alive,
     open_path,
     open_programs,
@@ -147,12 +148,12 @@ class Server:
         next start recovers). One that takes longer than the timeout (seconds) is ended by ``immediate``.
         """
         account = self._account()
-        if self._is_gone():
+        if self.pid is None:
             return False
         with exclusive(self._lock_file):
             for attempt in dict.fromkeys([mode, "immediate"]):
                 self._pg_ctl(account, "stop", "-m", attempt, "-t", str(timeout), timeout=timeout + 30)
-                if self._is_gone():
+                if self.pid is None:
                     return True
         raise DevDBError(f"PostgreSQL (process {self.pid}) on {self.data_dir} does not stop.{self._log_tail()}")
 
@@ -177,9 +178,6 @@ class Server:
         if account is not None:
             check_directory(self._named, {0, account.uid})
         return account
-
-    def _is_gone(self) -> bool:
-        return self.pid is None
 
     def _initialise(self, account: Account | None) -> None:
         self._end_orphan(account)
@@ -243,7 +241,7 @@ class Server:
     def _forget_zombie(self) -> None:
         pid_file = self.data_dir / "postmaster.pid"
         pid = _first_number(pid_file)
-        if pid is not None and _exists(pid) and not is_alive(pid):
+        if pid is not None and exists(pid) and not is_alive(pid):
             pid_file.unlink(missing_ok=True)
 
     def _has_sockets(self, account: Account | None) -> bool:
@@ -306,13 +304,3 @@ def _first_number(path: Path) -> int | None:
         return int(path.read_text().split("\n", 1)[0])
     except (OSError, ValueError):
         return None
-
-
-def _exists(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
