@@ -126,7 +126,7 @@ def test_a_retry_and_a_job_of_others_without_context(work: str, spans: InMemoryS
     burst()
     runs = [span for span in spans.get_finished_spans() if span.kind is SpanKind.CONSUMER]
     assert sorted(len(run.links) for run in runs) == [0, 1, 1]
-    assert {run.status.status_code for run in runs if not run.links} == {StatusCode.UNSET}, "the one of others ended well"
+    assert {run.status.status_code for run in runs if not run.links} == {StatusCode.UNSET}, "that of others ended well"
 
 
 @pytest.mark.slow
