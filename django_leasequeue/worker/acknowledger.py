@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
+from contextlib import closing
 from datetime import datetime
+from functools import partial
 
 import psycopg
-from django.db import close_old_connections, connections
+from django.db import close_old_connections
 
 from ..engine import Ending, Failure, LeasedJob, Outcome, Release, Settled, finish, release
 from ..engine.jobs.results import Progress, progress
@@ -18,7 +19,7 @@ from ..exceptions import LeaseQueueError
 from .buffer import WakeUp, take_from
 from .control import JobControl
 from .handler import EndingName
-from .link import DatabaseLink, LinkClosed
+from .link import DatabaseLink
 from .logs import JOBS
 from .run import COMPLETED, FAILED, RETRY, STOPPED, SUSPENDED, UNSTARTED, Entry, plain_failure, trace_of
 from .state import WorkerState
@@ -61,28 +62,19 @@ class Acknowledger:
     def run(self) -> None:
         """Settle until the worker closes."""
         helpers = [
-            threading.Thread(target=self._serve, args=(self._help, link, wakeup))
+            self._state.start_thread("acknowledger", partial(self._serve, self._help, link, wakeup))
             for link, wakeup in zip(self._links[1:], self._helpers, strict=True)
         ]
-        for helper in helpers:
-            self._state.start_thread("acknowledger", helper)
-        self._serve(self._lead, self._links[0], self.wakeup)
+        # An error is told before the helpers are waited for.
+        self._state.attend("acknowledger", partial(self._serve, self._lead, self._links[0], self.wakeup))
         self._closing = True
         for wakeup, helper in zip(self._helpers, helpers, strict=True):
             wakeup.wake()
             helper.join()
 
     def _serve(self, body: Callable[[DatabaseLink, WakeUp], None], link: DatabaseLink, wakeup: WakeUp) -> None:
-        try:
+        with closing(link):
             body(link, wakeup)
-        except LinkClosed:
-            pass
-        except BaseException as error:  # noqa: BLE001  (whatever it is, the worker must know)
-            self._state.broke("acknowledger", error)
-        finally:
-            link.close()
-            # Those that receivers of signals opened in this thread.
-            connections.close_all()
 
     def _lead(self, link: DatabaseLink, wakeup: WakeUp) -> None:
         while self._gather(wakeup):

@@ -17,7 +17,7 @@ from asgiref.sync import sync_to_async
 from ..engine import LeasedJob
 from ..engine.pool import close_pools
 from .control import JobControl, JobTimeout
-from .run import COMPLETED, UNSTARTED, Entry, TaskAlarm, ends, failed
+from .run import COMPLETED, UNSTARTED, Entry, TaskAlarm, failed
 from .state import WorkerState
 from .threads import Timekeeper, connected_threads, tidy_connections
 
@@ -83,8 +83,7 @@ class CoroutinePool:
 
     def _start(self) -> None:
         loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, args=(loop,))
-        self._state.start_thread("coroutines", self._thread)
+        self._thread = self._state.start_thread("coroutines", partial(self._run, loop))
         self._loop = loop
 
     def stop(self, timeout: float) -> bool:
@@ -101,8 +100,6 @@ class CoroutinePool:
             self._sync_thread = loop.run_until_complete(sync_to_async(threading.get_ident)())
             loop.run_forever()
             loop.run_until_complete(self._wind_up())
-        except BaseException as error:  # noqa: BLE001  (whatever it is, the worker must know)
-            self._state.broke("event loop", error)
         finally:
             loop.close()
 
@@ -174,8 +171,7 @@ class CoroutinePool:
         since = time.monotonic()
         alarm = None
         if soft is not None or hard is not None:
-            grace = self._state.options.timeout_grace
-            alarm = TaskAlarm(control, *ends(since, (soft, hard), grace))
+            alarm = TaskAlarm(control, since, soft, hard, self._state.options.timeout_grace)
             self._timekeeper.expect(alarm)
         try:
             entry: Entry = (COMPLETED, job, control, await handler.arun(job, control), None)

@@ -16,7 +16,7 @@ from ..enums import JobFlag
 from ..notify import JOBS, Subscription, Watch, get_listener
 from .coroutines import CoroutinePool
 from .leases import START
-from .link import DatabaseLink, LinkClosed, make_queues, read_queues, read_strays, until_due
+from .link import DatabaseLink, make_queues, read_queues, read_strays, until_due
 from .state import WorkerState
 from .suspects import SuspectIsolation
 
@@ -145,10 +145,6 @@ class Fetcher:
             while not self._state.draining.is_set():
                 self._queues.refresh()
                 self._step()
-        except LinkClosed:
-            pass
-        except BaseException as error:  # noqa: BLE001  (whatever it is, the worker must know)
-            self._state.broke("fetcher", error)
         finally:
             for entry in (self._watch, self._news):
                 if entry is not None:

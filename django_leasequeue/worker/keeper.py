@@ -107,8 +107,6 @@ class Keeper:
                 with suppress(Unreached):
                     self.link.run(remove_presence(self._state.node))
                     break
-        except BaseException as error:  # noqa: BLE001  (whatever it is, the worker must know)
-            self._state.broke("keeper", error)
         finally:
             self._recovery.close()
             self.link.close()

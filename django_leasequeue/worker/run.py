@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import logging
+import math
 import threading
 import time
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any
 
 from ..engine import Failure, LeasedJob
 from ..engine.dead.fingerprint import text_of
@@ -34,40 +35,40 @@ COMPLETED, FAILED, RETRY, UNSTARTED, STOPPED, SUSPENDED = range(6)
 Entry = tuple[int, LeasedJob, JobControl | None, Any, int | None]
 
 
-class RunAlarm(Protocol):
-    """The end of one run's time."""
+class RunAlarm:
+    """The end of one run's time: its soft and its hard timeout, in seconds after ``since`` (monotonic)."""
 
-    control: JobControl
-    soft_at: float | None
-    hard_at: float | None
+    __slots__ = ("control", "hard_at", "soft_at")
+
+    def __init__(self, control: JobControl, since: float, soft: float | None, hard: float | None, grace: float) -> None:
+        self.control = control
+        if hard is None and soft is not None and grace:
+            hard = soft + grace
+        #: When the time is over (monotonic).
+        self.soft_at = math.inf if soft is None else since + soft
+        self.hard_at = math.inf if hard is None else since + hard
 
     def fire(self) -> None:
         """Break the run off, from any thread; nothing happens if it has ended."""
-        ...
+        raise NotImplementedError
 
     def leave(self) -> bool:
         """Give the run up, from any thread; return False if it has ended first."""
-        ...
+        raise NotImplementedError
 
 
-class ThreadAlarm:
+class ThreadAlarm(RunAlarm):
     """The timeouts of one run in a thread: raises ``JobTimeout`` into the thread, at most once, and never later.
 
     Both sides take the only token first: the thread when the run ends, the timekeeper when the time is over.
-
-    Args:
-        slot: where it is shown; ``left`` is set there when the run was given up before it ended.
-        control: of the run.
-        soft_at, hard_at: when the time is over (monotonic seconds), ``None`` for never.
     """
 
-    __slots__ = ("_fired", "_place", "_thread", "_token", "control", "hard_at", "slot", "soft_at")
+    __slots__ = ("_fired", "_place", "_thread", "_token", "slot")
 
-    def __init__(self, slot: Slot, control: JobControl, soft_at: float | None, hard_at: float | None) -> None:
+    def __init__(self, slot: Slot, control: JobControl, soft: float | None, hard: float | None, grace: float) -> None:
+        super().__init__(control, slot.since, soft, hard, grace)
+        #: Where it is shown; ``left`` is set there when the run was given up before it ended.
         self.slot = slot
-        self.control = control
-        self.soft_at = soft_at
-        self.hard_at = hard_at
         self._thread = threading.get_ident()
         self._token = [True]
         #: As the token: for the thread that ends its run, or for who puts another thread in its place.
@@ -75,7 +76,6 @@ class ThreadAlarm:
         self._fired = False
 
     def fire(self) -> None:
-        """Raise into the thread, from another."""
         try:
             self._token.pop()
         except IndexError:
@@ -95,7 +95,6 @@ class ThreadAlarm:
             _set_async_exc(self._thread, _NULL)
 
     def leave(self) -> bool:
-        """Take the run's place away from its thread, from another; return False if the run has ended first."""
         with suppress(IndexError):
             return self._place.pop()
         return False
@@ -105,40 +104,23 @@ class ThreadAlarm:
         self.slot.left = not self.leave()
 
 
-class TaskAlarm:
-    """The timeouts of one run in the event loop: cancels its task.
+class TaskAlarm(RunAlarm):
+    """The timeouts of one run in the event loop: cancels its task."""
 
-    Args:
-        control: of the run.
-        soft_at, hard_at: when the time is over (monotonic seconds), ``None`` for never.
-    """
+    __slots__ = ("_loop", "_task")
 
-    __slots__ = ("_loop", "_task", "control", "hard_at", "soft_at")
-
-    def __init__(self, control: JobControl, soft_at: float | None, hard_at: float | None) -> None:
-        self.control = control
-        self.soft_at = soft_at
-        self.hard_at = hard_at
+    def __init__(self, control: JobControl, since: float, soft: float | None, hard: float | None, grace: float) -> None:
+        super().__init__(control, since, soft, hard, grace)
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()
 
     def fire(self) -> None:
-        """Cancel the task, from another thread."""
         self.control.abort("timeout")
         if self._task is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._task.cancel)
 
     def leave(self) -> bool:
-        """Do nothing: a task has no thread to lose. If it ends at this very moment its job runs again."""
-        return True
-
-
-def ends(since: float, timeouts: tuple[float | None, float | None], grace: float) -> tuple[float | None, float | None]:
-    """Return when the soft and the hard timeout of a run are over, monotonic seconds like ``since``."""
-    soft, hard = timeouts
-    if hard is None and soft is not None and grace:
-        hard = soft + grace
-    return None if soft is None else since + soft, None if hard is None else since + hard
+        return True  # a task has no thread to lose; if it ends at this very moment its job runs again
 
 
 class Slot:

@@ -11,6 +11,8 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
+from django.db import connections
+
 from ..conf.options import WorkerOptions
 from ..engine import LeasedJob
 from ..engine.limits import MAX_BATCH
@@ -20,6 +22,7 @@ from .control import JobControl
 from .handler import Handler
 from .journal import Journal
 from .leases import Leases
+from .link import LinkClosed
 from .run import STOPPED, UNSTARTED, Entry, Slot
 
 logger = logging.getLogger("django_leasequeue.worker")
@@ -145,11 +148,22 @@ class WorkerState:
         self.recycle = self.recycle or why
         self.main.wake()
 
-    def start_thread(self, part: str, target: threading.Thread) -> None:
+    def start_thread(self, part: str, body: Callable[[], None]) -> threading.Thread:
         """Start a thread of the worker."""
-        target.daemon = True
-        target.name = f"leasequeue-{part}"
-        target.start()
+        thread = threading.Thread(target=self.attend, args=(part, body), name=f"leasequeue-{part}", daemon=True)
+        thread.start()
+        return thread
+
+    def attend(self, part: str, body: Callable[[], None]) -> None:
+        """Run the body of a thread; the worker hears of the error by which it ends."""
+        try:
+            body()
+        except LinkClosed:
+            pass
+        except BaseException as error:  # noqa: BLE001  (whatever it is, the worker must know)
+            self.broke(part, error)
+        finally:
+            connections.close_all()  # those that jobs and receivers of signals opened in this thread
 
     def broke(self, part: str, error: BaseException) -> None:
         """Note that a part of the worker ended by an error of its own: the worker stops and gives its leases back."""

@@ -8,6 +8,7 @@ import math
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 from django.db import close_old_connections, connections
 from django.db.backends.signals import connection_created
@@ -16,7 +17,7 @@ from ..engine import Failure
 from ..engine.jobs.results import STALLED
 from .control import JobControl, JobTimeout
 from .leases import RATED
-from .run import COMPLETED, RETRY, UNSTARTED, Entry, RunAlarm, Slot, ThreadAlarm, ends, failed
+from .run import COMPLETED, RETRY, UNSTARTED, Entry, RunAlarm, Slot, ThreadAlarm, failed
 from .state import WorkerState
 
 logger = logging.getLogger("django_leasequeue.worker")
@@ -53,9 +54,7 @@ class ThreadPool:
     def start(self) -> None:
         """Start the threads."""
         for number, slot in enumerate(self._state.slots):
-            thread = threading.Thread(target=self._run, args=(slot,))
-            self._threads.append(thread)
-            self._state.start_thread(f"job-{number}", thread)
+            self._threads.append(self._state.start_thread(f"job-{number}", partial(self._work, slot)))
 
     def stop(self, timeout: float) -> bool:
         """End the threads that are idle; return whether all ended within ``timeout`` seconds."""
@@ -81,17 +80,8 @@ class ThreadPool:
         new = Slot(slot.number)
         slots = self._state.slots
         slots[slots.index(slot)] = new
-        thread = threading.Thread(target=self._run, args=(new,))
+        thread = self._state.start_thread("job", partial(self._work, new))
         self._threads = [*(other for other in self._threads if other.is_alive()), thread]
-        self._state.start_thread("job", thread)
-
-    def _run(self, slot: Slot) -> None:
-        try:
-            self._work(slot)
-        except BaseException as error:  # noqa: BLE001  (whatever it is, the worker must know)
-            self._state.broke("job thread", error)
-        finally:
-            connections.close_all()
 
     def _work(self, slot: Slot) -> None:  # noqa: C901  (the hottest loop there is: no calls that can be spared)
         # Everything that is looked up once instead of for every job.
@@ -144,7 +134,7 @@ class ThreadPool:
                 if soft is None and hard is None:
                     entry: Entry = (COMPLETED, job, control, new_context().run(run, job, control), None)
                 else:
-                    entry = self._run_timed(slot, control, (soft, hard))
+                    entry = self._run_timed(slot, control, soft, hard)
                 control.ran_ms = int((monotonic() - since) * 1_000)
             except BaseException as error:  # noqa: BLE001  (a job may raise anything)
                 control.ran_ms = int((monotonic() - since) * 1_000)
@@ -162,8 +152,8 @@ class ThreadPool:
             if ident in connected_threads:
                 tidy_connections()
 
-    def _run_timed(self, slot: Slot, control: JobControl, timeouts: tuple[float | None, float | None]) -> Entry:
-        alarm = ThreadAlarm(slot, control, *ends(slot.since, timeouts, self._state.options.timeout_grace))
+    def _run_timed(self, slot: Slot, control: JobControl, soft: float | None, hard: float | None) -> Entry:
+        alarm = ThreadAlarm(slot, control, soft, hard, self._state.options.timeout_grace)
         self._timekeeper.expect(alarm)
         try:
             result = contextvars.Context().run(self._state.handler.run, control.job, control)
@@ -196,7 +186,7 @@ class Timekeeper:
     def expect(self, alarm: RunAlarm) -> None:
         """Watch over a run."""
         self._alarms[id(alarm)] = alarm
-        at = min(_known(alarm))
+        at = min(alarm.soft_at, alarm.hard_at)
         if at < self.next_at:
             self.next_at = at
             self._state.main.wake()
@@ -211,14 +201,14 @@ class Timekeeper:
         self.next_at = math.inf
         for alarm in list(self._alarms.values()):
             job = alarm.control.job
-            if alarm.soft_at is not None and alarm.soft_at <= now:
-                alarm.soft_at = None
+            if alarm.soft_at <= now:
+                alarm.soft_at = math.inf
                 logger.warning(
                     "Job timed out", extra={"seq": job.seq, "queue": job.queue, "job": job.name, "key": job.key}
                 )
                 alarm.fire()
-            if alarm.hard_at is not None and alarm.hard_at <= now:
-                alarm.hard_at = None
+            if alarm.hard_at <= now:
+                alarm.hard_at = math.inf
                 if self.abandon_run is not None:
                     self.abandon_run(alarm)
                     continue
@@ -226,9 +216,4 @@ class Timekeeper:
                 self._state.ask_recycle(f"job {job.seq} ({job.name}) outlived its hard timeout")
         # What `expect` says meanwhile stays: it only ever lowers the time.
         for alarm in list(self._alarms.values()):
-            self.next_at = min(self.next_at, *_known(alarm))
-
-
-def _known(alarm: RunAlarm) -> tuple[float, float]:
-    soft, hard = alarm.soft_at, alarm.hard_at
-    return math.inf if soft is None else soft, math.inf if hard is None else hard
+            self.next_at = min(self.next_at, alarm.soft_at, alarm.hard_at)

@@ -6,10 +6,10 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from django.core.exceptions import ImproperlyConfigured
-from django.db import connections
 from django.utils.module_loading import import_string
 
 from ..conf.options import WorkerOptions
@@ -54,14 +54,6 @@ def _handler(options: WorkerOptions) -> Handler:
     except TypeError as error:
         raise ImproperlyConfigured(f"The handler {options.handler!r} cannot be made: {error}") from error
     return made
-
-
-def _closing(body: Callable[[], None]) -> None:
-    """Run the body of a thread; close the Django connections that receivers of signals opened in it."""
-    try:
-        body()
-    finally:
-        connections.close_all()
 
 
 def _reaper(using: str) -> Reaper:
@@ -173,18 +165,9 @@ class Worker:
             ("fetcher", self._fetcher.run),
             ("acknowledger", self._acknowledger.run),
             ("keeper", self._keeper.run),
-            ("leases", self._watch_leases),
+            ("leases", partial(state.leases.watch, state.running)),
         ):
-            thread = threading.Thread(target=_closing, args=(body,))
-            state.start_thread(part, thread)
-            # Only now: a health probe meanwhile must not find a thread that does not live.
-            self._service[part] = thread
-
-    def _watch_leases(self) -> None:
-        try:
-            self.state.leases.watch(self.state.running)
-        except BaseException as error:  # noqa: BLE001  (whatever it is, the worker must know)
-            self.state.broke("leases", error)
+            self._service[part] = state.start_thread(part, body)
 
     def _give_back_surplus(self, allowed: int) -> None:
         surplus = self._buffer.take_back(len(self._buffer.jobs) - allowed)
