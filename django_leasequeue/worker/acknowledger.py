@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from datetime import datetime
 from functools import partial
@@ -20,7 +20,7 @@ from .buffer import WakeUp, take_from
 from .control import JobControl
 from .handler import EndingName
 from .link import DatabaseLink
-from .logs import JOBS
+from .logs import JOBS, about
 from .run import COMPLETED, FAILED, RETRY, STOPPED, SUSPENDED, UNSTARTED, Entry, plain_failure, trace_of
 from .state import WorkerState
 
@@ -28,10 +28,6 @@ logger = logging.getLogger("django_leasequeue.worker")
 
 #: As a plain number: see the fetcher.
 _FLOW = int(JobFlag.FLOW)
-
-
-#: Connections that settle at once when there is much: while one waits for the disk, the other is computing.
-WRITERS = 2
 
 
 class Acknowledger:
@@ -45,8 +41,9 @@ class Acknowledger:
         self.done, self.wakeup = state.ended, state.acknowledger
         self._state = state
         self._buffer = state.buffer
-        self._links = [DatabaseLink(state.options.database, "ack", state.node, state.outage) for _ in range(WRITERS)]
-        self._helpers = [WakeUp() for _ in self._links[1:]]
+        # When there is much a helper settles, too: while one waits for the disk, the other is computing.
+        self._links = [DatabaseLink(state.options.database, "ack", state.node, state.outage) for _ in range(2)]
+        self._helper = WakeUp()
         self._closing = False
 
     def close(self) -> None:
@@ -61,56 +58,49 @@ class Acknowledger:
 
     def run(self) -> None:
         """Settle until the worker closes."""
-        helpers = [
-            self._state.start_thread("acknowledger", partial(self._serve, self._help, link, wakeup))
-            for link, wakeup in zip(self._links[1:], self._helpers, strict=True)
-        ]
-        # An error is told before the helpers are waited for.
-        self._state.attend("acknowledger", partial(self._serve, self._lead, self._links[0], self.wakeup))
+        helper = self._state.start_thread("acknowledger", partial(self._help, self._links[1]))
+        # An error is told before the helper is waited for.
+        self._state.attend("acknowledger", partial(self._lead, self._links[0]))
         self._closing = True
-        for wakeup, helper in zip(self._helpers, helpers, strict=True):
-            wakeup.wake()
-            helper.join()
+        self._helper.wake()
+        helper.join()
 
-    def _serve(self, body: Callable[[DatabaseLink, WakeUp], None], link: DatabaseLink, wakeup: WakeUp) -> None:
+    def _lead(self, link: DatabaseLink) -> None:
         with closing(link):
-            body(link, wakeup)
-
-    def _lead(self, link: DatabaseLink, wakeup: WakeUp) -> None:
-        while self._gather(wakeup):
-            self._settle_some(link)
-
-    def _help(self, link: DatabaseLink, wakeup: WakeUp) -> None:
-        while not self._closing:
-            wakeup.wait()
-            while len(self.done) >= self._state.options.ack_batch:
+            while self._gather():
                 self._settle_some(link)
 
-    def _gather(self, wakeup: WakeUp) -> bool:
+    def _help(self, link: DatabaseLink) -> None:
+        with closing(link):
+            while not self._closing:
+                self._helper.wait()
+                while len(self.done) >= self._state.options.ack_batch:
+                    self._settle_some(link)
+
+    def _gather(self) -> bool:
         """Wait until it is time for a statement; return False when there will be none."""
         while not self.done:
             if self._closing:
                 return False
-            wakeup.sleeping = True
+            self.wakeup.sleeping = True
             if not self.done and not self._closing:
-                wakeup.wait()
-            wakeup.sleeping = False
+                self.wakeup.wait()
+            self.wakeup.sleeping = False
         options = self._state.options
         if options.ack_ms and len(self.done) < options.ack_batch and self._buffer.jobs:
             # Rung when a thread finds nothing more to start.
-            wakeup.wait(options.ack_ms / 1_000)
+            self.wakeup.wait(options.ack_ms / 1_000)
         return True
 
     def _settle_some(self, link: DatabaseLink) -> None:
-        """Settle one statement's worth; let a helper begin with what is left, if that is as much again."""
+        """Settle one statement's worth; let the helper begin with what is left, if that is as much again."""
         done, most = self.done, self._state.options.ack_batch
         count = min(len(done), most)
         self._state.settling(count)
         try:
             entries = self._take(count)
             if len(done) >= most:
-                for helper in self._helpers:
-                    helper.wake()
+                self._helper.wake()
             self._settle(entries, link)
         finally:
             self._state.settling(-count)
@@ -156,8 +146,7 @@ class Acknowledger:
     def _settle(self, entries: list[Entry], link: DatabaseLink) -> None:
         self._store_progress(entries, link)
         ended = [entry for entry in entries if entry[0] <= FAILED]
-        if ended:
-            self._isolate(ended, self._finish, link)
+        self._isolate(ended, self._finish, link)
         if len(ended) < len(entries):
             self._isolate([entry for entry in entries if entry[0] in (RETRY, STOPPED)], self._release, link)
             self._isolate([entry for entry in entries if entry[0] == UNSTARTED], self._return, link)
@@ -185,16 +174,14 @@ class Acknowledger:
                 self._refused(entries[0], error, link)
 
     def _refused(self, entry: Entry, error: Exception, link: DatabaseLink) -> None:
-        kind, job, *_ = entry
-        extra = {"seq": job.seq, "queue": job.queue, "job": job.name, "key": job.key}
+        kind, job, control, *_ = entry
         if kind in (COMPLETED, FAILED):
-            logger.warning("The end of a job was refused: it is tried again", extra={**extra, "error": str(error)})
-            if entry[2] is not None:
-                entry[2].error = error
-            retry: Entry = (RETRY, job, entry[2], plain_failure(error), None)
-            self._isolate([retry], self._release, link)
+            logger.warning("The end of a job was refused: it is tried again", extra=about(job, error=str(error)))
+            if control is not None:
+                control.error = error
+            self._isolate([(RETRY, job, control, plain_failure(error), None)], self._release, link)
         else:
-            logger.error("A job could not be given back: its lease will expire", exc_info=error, extra=extra)
+            logger.error("A job could not be given back: its lease will expire", exc_info=error, extra=about(job))
 
     def _finish(self, entries: list[Entry], link: DatabaseLink) -> None:
         endings = []
@@ -202,11 +189,9 @@ class Acknowledger:
             if control is not None and control.settled:
                 continue
             body = None if control is None else control.result_body
+            result, failure = (value, None) if kind == COMPLETED else (None, value)
             ran, ttl = _run_facts(control)
-            if kind == COMPLETED:
-                endings.append(Ending(job.seq, job.token, None, value, body, None, ttl, ran))
-            else:
-                endings.append(Ending(job.seq, job.token, None, None, body, value, ttl, ran))
+            endings.append(Ending(job.seq, job.token, None, result, body, failure, ttl, ran))
         losses = link.losses
         settled = link.run(finish(endings, self._state.node, project=self._state.options.project))
         again = link.losses > losses
@@ -224,22 +209,36 @@ class Acknowledger:
                 tell(job, "completed", value)
             else:
                 failed += 1
-                self._log_failure("Job failed for good", job, value, control)
+                _log_failure(logging.ERROR, "Job failed for good", job, value, control)
                 tell(job, "failed", None, value)
         self._state.figures.add(completed=completed, failed=failed, lost=lost)
 
+    def _give_back(
+        self,
+        entries: list[Entry],
+        link: DatabaseLink,
+        *,
+        unstarted: bool = False,
+        suspended: bool = False,
+        keeping: Sequence[int] = (),
+    ) -> Settled:
+        releases = [
+            Release(job.seq, job.token, delay, failure, *_run_facts(None if unstarted else control))
+            for _, job, control, failure, delay in entries
+        ]
+        settling = release(
+            releases,
+            self._state.node,
+            project=self._state.options.project,
+            unstarted=unstarted,
+            suspended=suspended,
+            keeping=keeping,
+        )
+        return link.run(settling)
+
     def _release(self, entries: list[Entry], link: DatabaseLink) -> None:
         losses = link.losses
-        settled = link.run(
-            release(
-                [
-                    Release(job.seq, job.token, delay, failure, *_run_facts(control))
-                    for _, job, control, failure, delay in entries
-                ],
-                self._state.node,
-                project=self._state.options.project,
-            )
-        )
+        settled = self._give_back(entries, link)
         again = link.losses > losses
         figures = self._state.figures
         if any(place.state == "delayed" for place in settled.released.values()):
@@ -255,15 +254,14 @@ class Acknowledger:
             if kind == STOPPED:
                 figures.add(returned=1)
                 continue
-            dead = place.state == "dead"
-            ending: EndingName = "dead" if dead else "failing"
-            if dead:
+            if place.state == "dead":
                 figures.add(failed=1)
-                self._log_failure("Job is dead after its last try", job, failure, control)
+                _log_failure(logging.ERROR, "Job is dead after its last try", job, failure, control)
+                self._tell(job, "dead", None, failure, place.available_at)
             else:
                 figures.add(retried=1)
-                self._log_failure("Job failed and will be tried again", job, failure, control, warning=True)
-            self._tell(job, ending, None, failure, place.available_at)
+                _log_failure(logging.WARNING, "Job failed and will be tried again", job, failure, control)
+                self._tell(job, "failing", None, failure, place.available_at)
 
     def _tell(
         self,
@@ -284,38 +282,18 @@ class Acknowledger:
         for _, job, control, *_ in entries:
             if control is not None:  # its handler had it already
                 self._state.leases.was_late(job)
-        settled = link.run(
-            release(
-                [Release(job.seq, job.token, delay) for _, job, _, _, delay in entries],
-                self._state.node,
-                project=self._state.options.project,
-                unstarted=True,
-            )
-        )
-        for _, job, *_ in entries:
-            if not self._lost(job, settled):
-                self._state.figures.add(returned=1)
+        settled = self._give_back(entries, link, unstarted=True)
+        self._state.figures.add(returned=sum(not self._lost(job, settled) for _, job, *_ in entries))
 
     def _suspend(self, entries: list[Entry], link: DatabaseLink) -> None:
-        settled = link.run(
-            release(
-                [
-                    Release(job.seq, job.token, delay, ran_ms=_run_facts(control)[0])
-                    for _, job, control, _, delay in entries
-                ],
-                self._state.node,
-                project=self._state.options.project,
-                suspended=True,
-                keeping=[job.seq for _, job, control, *_ in entries if _keeps(control)],
-            )
-        )
+        found = [(job.seq, control.suspension) for _, job, control, *_ in entries if control and control.suspension]
+        keeping = [seq for seq, suspension in found if suspension.keeps_slot]
+        settled = self._give_back(entries, link, suspended=True, keeping=keeping)
         self._state.due_changed = True
         self._buffer.fetcher.wake()
-        if waiting := [job.seq for _, job, control, *_ in entries if _waits(control)]:
+        if waiting := [seq for seq, suspension in found if suspension.waits]:
             link.run(wake_waiting(waiting))
-        for _, job, *_ in entries:
-            if not self._lost(job, settled):
-                self._state.figures.add(suspended=1)
+        self._state.figures.add(suspended=sum(not self._lost(job, settled) for _, job, *_ in entries))
 
     def _lost(self, job: LeasedJob, settled: Settled) -> bool:
         outcome = settled.outcomes[job.seq]
@@ -325,23 +303,15 @@ class Acknowledger:
         _log_lost(job, outcome)
         return True
 
-    def _log_failure(
-        self, message: str, job: LeasedJob, failure: Failure, control: JobControl | None, *, warning: bool = False
-    ) -> None:
-        error = None if control is None else control.error
-        JOBS.log(
-            logging.WARNING if warning else logging.ERROR,
-            message,
-            exc_info=None if error is None else trace_of(error),
-            extra={
-                "seq": job.seq,
-                "queue": job.queue,
-                "job": job.name,
-                "key": job.key,
-                "delivery": job.deliveries,
-                "error": f"{failure.type}: {failure.message}",
-            },
-        )
+
+def _log_failure(level: int, message: str, job: LeasedJob, failure: Failure, control: JobControl | None) -> None:
+    error = None if control is None else control.error
+    JOBS.log(
+        level,
+        message,
+        exc_info=None if error is None else trace_of(error),
+        extra=about(job, delivery=job.deliveries, error=f"{failure.type}: {failure.message}"),
+    )
 
 
 def _run_facts(control: JobControl | None) -> tuple[int | None, int | None]:
@@ -349,18 +319,6 @@ def _run_facts(control: JobControl | None) -> tuple[int | None, int | None]:
     return (None, None) if control is None else (control.ran_ms, control.result_ttl_ms)
 
 
-def _keeps(control: JobControl | None) -> bool:
-    return control is not None and control.suspension is not None and control.suspension.keeps_slot
-
-
-def _waits(control: JobControl | None) -> bool:
-    return control is not None and control.suspension is not None and control.suspension.waits
-
-
 def _log_lost(job: LeasedJob, why: str) -> None:
     after = "it was taken out" if why == Outcome.NOT_FOUND else "it will run again"
-    logger.warning(
-        "Lease lost: what the job did does not count, %s",
-        after,
-        extra={"seq": job.seq, "queue": job.queue, "job": job.name, "key": job.key, "why": why},
-    )
+    logger.warning("Lease lost: what the job did does not count, %s", after, extra=about(job, why=why))

@@ -27,6 +27,7 @@ from .buffer import take_from
 from .control import JobControl
 from .journal import OrphanRecovery
 from .link import DatabaseLink, Presence, Unreached, remove_presence, write_presence
+from .logs import about
 from .state import WorkerState
 
 logger = logging.getLogger("django_leasequeue.worker")
@@ -257,7 +258,7 @@ class Keeper:
         logger.log(
             logging.INFO if gone else logging.WARNING,
             "Job taken out while it was leased" if gone else "Lease lost",
-            extra={"seq": job.seq, "queue": job.queue, "job": job.name, "key": job.key, "why": outcome.value},
+            extra=about(job, why=outcome.value),
         )
         for control, _ in self._running():
             if control.job is job:

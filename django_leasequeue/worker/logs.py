@@ -11,6 +11,8 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any
 
+from ..engine import LeasedJob
+
 _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 
 LOGGER = "django_leasequeue"
@@ -18,6 +20,11 @@ LOGGER = "django_leasequeue"
 JOBS = logging.getLogger("django_leasequeue.jobs")
 #: Django's own line of each end of a task, on Django 6 and on its backport.
 _TASK_LOGGERS = ("django.tasks", "django_tasks")
+
+
+def about(job: LeasedJob, **more: Any) -> dict[str, Any]:
+    """Return what a line says of a job, for ``extra``."""
+    return {"seq": job.seq, "queue": job.queue, "job": job.name, "key": job.key, **more}
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, Any]:

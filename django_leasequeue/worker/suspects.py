@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from ..engine import LeasedJob
 from .coroutines import CoroutinePool
+from .logs import about
 from .state import WorkerState
 
 logger = logging.getLogger("django_leasequeue.worker")
@@ -80,7 +81,7 @@ class SuspectIsolation:
                     continue
                 self._delays.pop(job.seq, None)
                 state.alone, self._since = job, now
-                logger.info("A suspect runs alone", extra={"seq": job.seq, "queue": job.queue, "job": job.name})
+                logger.info("A suspect runs alone", extra=about(job))
                 (self._coroutines if state.handler.is_async(job) else state.buffer).put_alone(job)
                 return True
             if now - self._since <= QUIET:

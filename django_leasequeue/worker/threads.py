@@ -17,6 +17,7 @@ from ..engine import Failure
 from ..engine.jobs.results import STALLED
 from .control import JobControl, JobTimeout
 from .leases import RATED
+from .logs import about
 from .run import COMPLETED, RETRY, UNSTARTED, Entry, RunAlarm, Slot, ThreadAlarm, failed
 from .state import WorkerState
 
@@ -203,9 +204,7 @@ class Timekeeper:
             job = alarm.control.job
             if alarm.soft_at <= now:
                 alarm.soft_at = math.inf
-                logger.warning(
-                    "Job timed out", extra={"seq": job.seq, "queue": job.queue, "job": job.name, "key": job.key}
-                )
+                logger.warning("Job timed out", extra=about(job))
                 alarm.fire()
             if alarm.hard_at <= now:
                 alarm.hard_at = math.inf

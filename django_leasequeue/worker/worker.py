@@ -19,6 +19,7 @@ from .coroutines import CoroutinePool
 from .fetcher import Fetcher
 from .handler import Handler
 from .keeper import Keeper
+from .logs import about
 from .options import ExitCode, node_name
 from .run import failed
 from .state import WorkerState
@@ -247,9 +248,7 @@ class Worker:
                 error = HardTimeout("It did not end at its hard timeout; its process was replaced.")
                 self._acknowledger.done.append(failed(state.handler, job, None, error))
             else:
-                logger.warning(
-                    "Job given back before it ended", extra={"seq": job.seq, "queue": job.queue, "job": job.name}
-                )
+                logger.warning("Job given back before it ended", extra=about(job))
                 state.give_back([job], unstarted=False)
         self._acknowledger.wakeup.wake()
 
