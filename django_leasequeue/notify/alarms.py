@@ -40,7 +40,6 @@ class Alarm:
         self._event.set()
 
     def wait(self, timeout: float) -> Any:
-        """Sleep until a wake-up, at most ``timeout`` seconds; return whether one came."""
         woken = self._event.wait(timeout)
         self._event.clear()
         return woken

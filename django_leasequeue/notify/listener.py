@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass, field
 
 import psycopg
 
@@ -36,13 +37,13 @@ FIRST_LOOK, LAST_LOOK = 0.005, 0.25
 READY_TIMEOUT = 5.0
 
 
+@dataclass(eq=False)
 class _Entry:
     """Something that is to be in effect on the connection, and who is told what it brings."""
 
-    def __init__(self, listener: Listener) -> None:
-        self._listener = listener
-        #: Done when this is in effect (True), or when it is not and one has to poll for now (False).
-        self.ready: Future[bool] = Future()
+    _listener: Listener
+    #: Done when this is in effect (True), or when it is not and one has to poll for now (False).
+    ready: Future[bool] = field(default_factory=Future, init=False)
 
     def wait_ready(self, timeout: float = READY_TIMEOUT) -> bool:
         """Wait until this is in effect; return False if one has to poll: no connection now, or none is wanted."""
@@ -52,7 +53,6 @@ class _Entry:
             return False
 
     async def async_ready(self, timeout: float = READY_TIMEOUT) -> bool:  # noqa: ASYNC109  (the thread's call)
-        """The same for coroutines."""
         if self.ready.done():
             return self.ready.result()
         try:
@@ -61,13 +61,12 @@ class _Entry:
             return False
 
 
+@dataclass(eq=False)
 class Subscription(_Entry):
     """A subscriber of a channel, until ``close``."""
 
-    def __init__(self, listener: Listener, channel: str, callback: Callable[[str | None], None]) -> None:
-        super().__init__(listener)
-        self.channel = channel
-        self.callback = callback
+    channel: str
+    callback: Callable[[str | None], None]
 
     @property
     def live(self) -> bool:
@@ -75,17 +74,21 @@ class Subscription(_Entry):
         return self.channel in self._listener._listening
 
     def close(self) -> None:
-        """Hear nothing more."""
-        self._listener._forget_subscription(self)
+        listener = self._listener
+        with listener._lock:
+            found = listener._subscriptions.get(self.channel, set())
+            found.discard(self)
+            if not found and listener._subscriptions.pop(self.channel, None) is not None:
+                # The thread sees it with its next sign of life: a wake-up for each request would cost more.
+                listener._silent[self.channel] = time.monotonic()
 
 
+@dataclass(eq=False)
 class Watch(_Entry):
     """A caller that waits for jobs of queues, until ``close``."""
 
-    def __init__(self, listener: Listener, queue_ids: Sequence[int], callback: Callable[[], None]) -> None:
-        super().__init__(listener)
-        self.queue_ids = tuple(dict.fromkeys(queue_ids))
-        self.callback = callback
+    queue_ids: tuple[int, ...]
+    callback: Callable[[], None]
 
     @property
     def live(self) -> bool:
@@ -94,8 +97,14 @@ class Watch(_Entry):
         return all(queue_id in held for queue_id in self.queue_ids)
 
     def close(self) -> None:
-        """Stop waiting."""
-        self._listener._forget_watch(self)
+        listener = self._listener
+        with listener._lock:
+            for queue_id in self.queue_ids:
+                found = listener._watches.get(queue_id, set())
+                found.discard(self)
+                if not found and listener._watches.pop(queue_id, None) is not None:
+                    listener._left[queue_id] = time.monotonic()
+            listener._wakeup.wake()
 
 
 class Listener:
@@ -114,7 +123,7 @@ class Listener:
         self._closing = threading.Event()
         self._subscriptions: dict[str, set[Subscription]] = {}
         self._watches: dict[int, set[Watch]] = {}
-        self._waiting_ready: list[_Entry] = []
+        self._waiting_ready: list[Subscription | Watch] = []
         # What is in effect on the connection; changed by the thread only, under the lock.
         self._listening: set[str] = set()
         #: Locks: queue id -> mark, None when every transaction that does not know of the lock has ended.
@@ -126,7 +135,6 @@ class Listener:
 
     @property
     def polls(self) -> bool:
-        """Whether this database is not listened to: waiters poll."""
         dsn = conf.settings.LISTEN_DSN
         return dsn == "" or (dsn is None and not pool.prepares(self.using))
 
@@ -146,7 +154,7 @@ class Listener:
         with self._lock:
             self._subscriptions.setdefault(channel, set()).add(entry)
             self._silent.pop(channel, None)
-            self._admit(entry, entry.live)
+            self._admit(entry)
         return entry
 
     def watch(self, queue_ids: Sequence[int], callback: Callable[[], None]) -> Watch:
@@ -158,16 +166,16 @@ class Listener:
             queue_ids: ids of queues.
             callback: runs in the listener's thread: it must be quick and must not block.
         """
-        entry = Watch(self, queue_ids, callback)
+        entry = Watch(self, tuple(dict.fromkeys(queue_ids)), callback)
         with self._lock:
             for queue_id in entry.queue_ids:
                 self._watches.setdefault(queue_id, set()).add(entry)
                 self._left.pop(queue_id, None)
-            self._admit(entry, entry.live)
+            self._admit(entry)
         return entry
 
-    def _admit(self, entry: _Entry, live: bool) -> None:
-        if live or self.polls or self._closing.is_set():
+    def _admit(self, entry: Subscription | Watch) -> None:
+        if (live := entry.live) or self.polls or self._closing.is_set():
             entry.ready.set_result(live)
             return
         self._waiting_ready.append(entry)
@@ -175,23 +183,6 @@ class Listener:
             self._thread = threading.Thread(target=self._run, name=f"leasequeue-listen-{self.using}", daemon=True)
             self._thread.start()
         self._wakeup.wake()
-
-    def _forget_subscription(self, entry: Subscription) -> None:
-        with self._lock:
-            found = self._subscriptions.get(entry.channel, set())
-            found.discard(entry)
-            if not found and self._subscriptions.pop(entry.channel, None) is not None:
-                # The thread sees it with its next sign of life: a wake-up for each request would cost more.
-                self._silent[entry.channel] = time.monotonic()
-
-    def _forget_watch(self, entry: Watch) -> None:
-        with self._lock:
-            for queue_id in entry.queue_ids:
-                found = self._watches.get(queue_id, set())
-                found.discard(entry)
-                if not found and self._watches.pop(queue_id, None) is not None:
-                    self._left[queue_id] = time.monotonic()
-            self._wakeup.wake()
 
     def close(self) -> None:
         """Close the connection and wait for the thread; who still waits has to poll."""
@@ -324,11 +315,8 @@ class Listener:
             for queue_id in held:
                 if queue_id not in self._watches:
                     self._left.setdefault(queue_id, now)
-            done, self._waiting_ready = self._waiting_ready, []
-            for entry in done:
-                assert isinstance(entry, Subscription | Watch)
-                if not entry.live:
-                    self._waiting_ready.append(entry)
+            done = self._waiting_ready
+            self._waiting_ready = [entry for entry in done if not entry.live]
         for entry in done:
             if entry not in self._waiting_ready:
                 entry.ready.set_result(True)

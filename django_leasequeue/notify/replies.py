@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, TypeVar
 
@@ -33,7 +34,6 @@ T = TypeVar("T")
 
 #: Seconds between two looks at jobs that are waited for, while their ends are told.
 BACKSTOP = 15.0
-
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -63,42 +63,28 @@ class End(NamedTuple):
 UNTOLD = End()
 
 
+@dataclass(slots=True, eq=False)
 class Ticket:
     """One caller's place in the hub. It hears from the moment it is open, even of jobs it does not know yet."""
 
-    __slots__ = (
-        "_hub",
-        "_looked_last",
-        "_patience",
-        "_subscription",
-        "alarm",
-        "end",
-        "ended",
-        "opened",
-        "seq",
-        "told",
-    )
-
-    def __init__(self, hub: ReplyHub, alarm: Alarm, subscription: Subscription, opened: int) -> None:
-        self._hub = hub
-        self._looked_last = False
-        self._patience = Patience()
-        self._subscription = subscription
-        self.alarm = alarm
-        #: The count of what had been heard when it was opened.
-        self.opened = opened
-        #: The job it waits for; ``None`` until ``bind``.
-        self.seq: int | None = None
-        #: Whether that job has ended.
-        self.ended = False
-        #: The end as it was told.
-        self.end = UNTOLD
-        #: Whether its end will be told at all.
-        self.told = True
+    _hub: ReplyHub
+    alarm: Alarm
+    _subscription: Subscription
+    #: The count of what had been heard when it was opened.
+    opened: int
+    #: The job it waits for; ``None`` until ``bind``.
+    seq: int | None = None
+    #: Whether that job has ended.
+    ended: bool = False
+    #: The end as it was told.
+    end: End = UNTOLD
+    #: Whether its end will be told at all.
+    told: bool = True
+    _patience: Patience = field(default_factory=Patience)
+    _looked_last: bool = False
 
     @property
     def live(self) -> bool:
-        """Whether the end will be heard when it comes."""
         return self.told and self._subscription.live
 
     def ready(self, timeout: float) -> Either:
@@ -108,11 +94,22 @@ class Ticket:
 
     def bind(self, seq: int) -> None:
         """Wait for this job. If its end was told since the ticket was opened, ``ended`` is set at once."""
-        self._hub._bind(self, seq)
+        hub = self._hub
+        with hub._lock:
+            self.seq = seq
+            count, end = hub._heard.get(seq, (0, UNTOLD))
+            if count > self.opened:
+                self.ended, self.end = True, end
+            else:
+                hub._tickets.setdefault(seq, set()).add(self)
+            hub._leave_unbound(self)
 
     def again(self) -> None:
         """Hear the next end: the job may have been brought back after its end."""
-        self._hub._again(self)
+        with self._hub._lock:
+            self.ended = False
+            if self.seq is not None:
+                self._hub._tickets.setdefault(self.seq, set()).add(self)
 
     def sleep(self, seconds: float) -> Either:
         """Return the step that sleeps until there is something to look at, at most ``seconds``."""
@@ -144,7 +141,23 @@ class Ticket:
 
     def close(self) -> None:
         """Stop waiting. The last one to leave ends the listening."""
-        self._hub._close(self)
+        hub = self._hub
+        with hub._lock:
+            hub.waiting -= 1
+            hub._leave_unbound(self)
+            if self.seq is not None and (tickets := hub._tickets.get(self.seq)) is not None:
+                tickets.discard(self)
+                if not tickets:
+                    del hub._tickets[self.seq]
+            over = heir = None
+            if not hub.waiting:
+                over, hub._subscription = hub._subscription, None
+            elif hub._stale:  # it may have been the one that tries again
+                heir = hub._any()
+        if over is not None:
+            over.close()
+        if heir is not None:
+            heir.alarm.wake()
 
 
 class ReplyHub:
@@ -160,14 +173,10 @@ class ReplyHub:
         self._unbound: dict[Ticket, None] = {}
         self._heard: dict[int, tuple[int, End]] = {}
         self._count = 0
-        self._open = 0
+        #: The number of callers who wait.
+        self.waiting = 0
         self._looked_at = 0.0
         self._stale = False
-
-    @property
-    def waiting(self) -> int:
-        """The number of callers who wait."""
-        return self._open
 
     def open(self, alarm: Alarm) -> Ticket:
         """Open a ticket; take its step ``ready`` before the job can end."""
@@ -176,13 +185,16 @@ class ReplyHub:
                 self._subscription = self._listener.subscribe(self.channel, self._hear)
             ticket = Ticket(self, alarm, self._subscription, self._count)
             self._unbound[ticket] = None
-            self._open += 1
+            self.waiting += 1
         return ticket
 
     def _hear(self, payload: str | None) -> None:
-        """In the listener's thread."""
-        if payload is None:
-            self._reconnected()
+        if payload is None:  # ends may have been missed: one caller looks for all
+            with self._lock:
+                self._stale = True
+                one = self._any()
+            if one is not None:
+                one.alarm.wake()
             return
         number, _, told = payload.partition(":")
         if number.isdigit():
@@ -202,32 +214,8 @@ class ReplyHub:
         for ticket in found:
             ticket.alarm.wake()
 
-    def _reconnected(self) -> None:
-        """Ends may have been missed: one caller looks for all."""
-        with self._lock:
-            self._stale = True
-            one = self._any()
-        if one is not None:
-            one.alarm.wake()
-
     def _any(self) -> Ticket | None:
         return next((ticket for tickets in self._tickets.values() for ticket in tickets), None)
-
-    def _bind(self, ticket: Ticket, seq: int) -> None:
-        with self._lock:
-            ticket.seq = seq
-            count, end = self._heard.get(seq, (0, UNTOLD))
-            if count > ticket.opened:
-                ticket.ended, ticket.end = True, end
-            else:
-                self._tickets.setdefault(seq, set()).add(ticket)
-            self._leave_unbound(ticket)
-
-    def _again(self, ticket: Ticket) -> None:
-        with self._lock:
-            ticket.ended = False
-            if ticket.seq is not None:
-                self._tickets.setdefault(ticket.seq, set()).add(ticket)
 
     def _leave_unbound(self, ticket: Ticket) -> None:
         self._unbound.pop(ticket, None)
@@ -243,7 +231,13 @@ class ReplyHub:
 
     def _look(self, pause: float) -> Steps[None]:
         """Look for ends without a notification, for all callers, unless a caller has within ``pause`` seconds."""
-        seqs = self._look_due(pause)
+        now = time.monotonic()
+        with self._lock:
+            if not self._stale and now - self._looked_at < pause:
+                return
+            self._stale = False
+            self._looked_at = now
+            seqs = list(self._tickets)
         for start in range(0, len(seqs), MAX_BATCH):
             if not (yield from self._look_for(seqs[start : start + MAX_BATCH])):
                 return
@@ -259,33 +253,6 @@ class ReplyHub:
                 self._stale = True
             return False
         return True
-
-    def _look_due(self, pause: float) -> list[int]:
-        now = time.monotonic()
-        with self._lock:
-            if not self._stale and now - self._looked_at < pause:
-                return []
-            self._stale = False
-            self._looked_at = now
-            return list(self._tickets)
-
-    def _close(self, ticket: Ticket) -> None:
-        with self._lock:
-            self._open -= 1
-            self._leave_unbound(ticket)
-            if ticket.seq is not None and (tickets := self._tickets.get(ticket.seq)) is not None:
-                tickets.discard(ticket)
-                if not tickets:
-                    del self._tickets[ticket.seq]
-            over = heir = None
-            if not self._open:
-                over, self._subscription = self._subscription, None
-            elif self._stale:  # it may have been the one that tries again
-                heir = self._any()
-        if over is not None:
-            over.close()
-        if heir is not None:
-            heir.alarm.wake()
 
 
 def _run(operation: engine.Operation[T], using: str) -> T:

@@ -27,12 +27,10 @@ class WakeUpPipe:
         os.set_blocking(self._writing, False)
 
     def wake(self) -> None:
-        """End the current or the next wait."""
         with suppress(BlockingIOError):  # the pipe is full of earlier ones
             os.write(self._writing, b"x")
 
     def clear(self) -> None:
-        """Forget the wake-ups so far."""
         with suppress(BlockingIOError):
             while len(os.read(self.reading, 4096)) == 4096:
                 pass
@@ -70,7 +68,6 @@ class Session:
             self._connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
 
     def unlisten(self, channels: Collection[str]) -> None:
-        """UNLISTEN."""
         for channel in channels:
             self._connection.execute(sql.SQL("UNLISTEN {}").format(sql.Identifier(channel)))
 
@@ -85,11 +82,9 @@ class Session:
         return held, None if oldest >= mark else int(mark)
 
     def release(self, queue_ids: Collection[int]) -> None:
-        """Give the locks of queues back."""
         self._fetch("notify_release", queues=arrays.integers(queue_ids))
 
     def oldest(self) -> int:
-        """Return the oldest transaction that still runs."""
         return int(self._fetch("notify_oldest")[0][0])
 
     def _fetch(self, name: str, **params: Any) -> list[tuple[Any, ...]]:

@@ -47,17 +47,14 @@ class Acknowledger:
         self._closing = False
 
     def close(self) -> None:
-        """Settle what is there, then end."""
         self._closing = True
         self.wakeup.wake()
 
     def give_up(self) -> None:
-        """End although the database does not answer."""
         for link in self._links:
             link.give_up()
 
     def run(self) -> None:
-        """Settle until the worker closes."""
         helper = self._state.start_thread("acknowledger", partial(self._help, self._links[1]))
         # An error is told before the helper is waited for.
         self._state.attend("acknowledger", partial(self._lead, self._links[0]))
@@ -96,14 +93,14 @@ class Acknowledger:
         """Settle one statement's worth; let the helper begin with what is left, if that is as much again."""
         done, most = self.done, self._state.options.ack_batch
         count = min(len(done), most)
-        self._state.settling(count)
+        self._state.settle(count)
         try:
             entries = self._take(count)
             if len(done) >= most:
                 self._helper.wake()
             self._settle(entries, link)
         finally:
-            self._state.settling(-count)
+            self._state.settle(-count)
             # Receivers of signals may have used Django's connection: as after a request.
             close_old_connections()
         fetcher = self._buffer.fetcher

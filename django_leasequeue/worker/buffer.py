@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 
 from ..engine import LeasedJob
 
@@ -29,7 +30,6 @@ class JobBuffer:
 
     @property
     def idle(self) -> int:
-        """The number of threads that wait."""
         return len(self._parked)
 
     def put(self, jobs: Sequence[LeasedJob], first: bool = False) -> None:
@@ -50,30 +50,19 @@ class JobBuffer:
         self._wake(1)
 
     def put_back(self, job: LeasedJob) -> None:
-        """Put a job back to where it was taken from."""
         with self._lock:
             (self.jobs if self._aside is None else self._aside).appendleft(job)
 
     def pause(self) -> None:
         """Let no thread find a job."""
         with self._lock:
-            self._aside = deque(self._pop_all())
+            self._aside = deque(take_each(self.jobs))
 
     def resume(self) -> None:
-        """Let threads go on."""
         with self._lock:
             aside, self._aside = self._aside or (), None
             self.jobs.extend(aside)
         self._wake(len(self.jobs))
-
-    def _pop_all(self) -> list[LeasedJob]:
-        taken = []
-        while self.jobs:
-            try:
-                taken.append(self.jobs.popleft())
-            except IndexError:  # a thread was quicker
-                break
-        return taken
 
     def _wake(self, count: int) -> None:
         parked = self._parked
@@ -103,12 +92,11 @@ class JobBuffer:
         return bool(self.jobs) or not self.closed
 
     def take_all(self) -> list[LeasedJob]:
-        """Take every job out."""
         with self._lock:
             aside = list(self._aside or ())
             if self._aside:
                 self._aside.clear()
-            return aside + self._pop_all()
+            return aside + take_each(self.jobs)
 
     def take_back(self, count: int) -> list[LeasedJob]:
         """Take up to ``count`` jobs from the end, those that would start last."""
@@ -124,6 +112,15 @@ class JobBuffer:
         """Let every thread end that finds no job."""
         self.closed = True
         self._wake(len(self._parked))
+
+
+def take_each(jobs: deque[LeasedJob]) -> list[LeasedJob]:
+    """Take out every job; others may do so meanwhile."""
+    taken = []
+    with suppress(IndexError):
+        while True:
+            taken.append(jobs.popleft())
+    return taken
 
 
 def take_from(job: LeasedJob, held: dict[int, LeasedJob]) -> bool:

@@ -16,6 +16,7 @@ from asgiref.sync import sync_to_async
 
 from ..engine import LeasedJob
 from ..engine.pool import close_pools
+from .buffer import take_each
 from .control import JobControl, JobTimeout
 from .run import COMPLETED, UNSTARTED, Entry, TaskAlarm, failed
 from .state import WorkerState
@@ -49,10 +50,6 @@ class CoroutinePool:
             return 0
         return self._most - len(self._state.coroutines)
 
-    def ready(self) -> int:
-        """The number of jobs that wait."""
-        return len(self.jobs)
-
     def put(self, jobs: list[LeasedJob]) -> None:
         """Add jobs, in order. For the fetcher's thread."""
         self._used_at = time.monotonic()
@@ -68,18 +65,11 @@ class CoroutinePool:
         self.put([])
 
     def resume(self) -> None:
-        """Start what waits."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._pump)
 
     def take_all(self) -> list[LeasedJob]:
-        """Take out every job that has not started."""
-        taken = []
-        while True:
-            try:
-                taken.append(self.jobs.popleft())
-            except IndexError:
-                return taken
+        return take_each(self.jobs)
 
     def _start(self) -> None:
         loop = asyncio.new_event_loop()
@@ -120,7 +110,6 @@ class CoroutinePool:
             await asyncio.wait(left, timeout=1)
 
     def _pump(self) -> None:
-        """Start jobs while there is room. In the loop."""
         loop, held = self._loop, self._state.held
         assert loop is not None
         while self.jobs and len(self._state.coroutines) < self._most:

@@ -14,6 +14,7 @@ from ..engine.limits import MAX_BATCH
 from ..engine.queues import routing
 from ..enums import JobFlag
 from ..notify import JOBS, Subscription, Watch, get_listener
+from ..notify.alarms import Patience
 from .coroutines import CoroutinePool
 from .leases import START
 from .link import DatabaseLink, make_queues, read_queues, read_strays, until_due
@@ -42,8 +43,6 @@ MAX_WATCHED, UNWATCHED_POLL = 250, 1.0
 STRAYS = (0.0, 2.0, 10.0)
 #: Seconds between looks whether a suspect can start, or has ended.
 APART = 0.05
-#: Fallback polling interval, in seconds, while no notification of new jobs can come: doubled from, up to.
-FIRST_LOOK, LAST_LOOK = 0.025, 0.5
 #: Seconds of a pause after a claim that found few jobs: the threads that were woken for them get the interpreter first,
 #: and start them 0.1 to 0.3 ms earlier.
 BREATH = 0.00001
@@ -98,7 +97,6 @@ class QueueNames:
         return not self._heard and self._state.hears()
 
     def outdated(self) -> None:
-        """Make the next ``refresh`` read."""
         self._read_at = -math.inf
 
     def chunks(self) -> list[list[str]]:
@@ -134,12 +132,11 @@ class Fetcher:
         self._watch: Watch | None = None
         self._news: Subscription | None = None
         self._busy_since = time.monotonic()
-        self._look = FIRST_LOOK
+        self._patience = Patience()
         self._due_at = self._due_read_at = -math.inf
         self._most_held = 2 * state.options.prefetch + state.options.concurrency + state.options.coroutines + MAX_BATCH
 
     def run(self) -> None:
-        """Fetch until the worker drains."""
         try:
             self._subscribe()
             while not self._state.draining.is_set():
@@ -204,9 +201,8 @@ class Fetcher:
         self._busy_since = time.monotonic()
 
     def _want(self) -> int:
-        """Return how many jobs to claim now."""
         options = self._state.options
-        ready = len(self._buffer.jobs) + self._coroutines.ready()
+        ready = len(self._buffer.jobs) + len(self._coroutines.jobs)
         want = self._buffer.idle + self._coroutines.idle() - ready
         if options.prefetch:
             ahead = self._measure(ready)
@@ -292,7 +288,6 @@ class Fetcher:
             state.keeper.wake()
 
     def _hand_over(self, jobs: list[LeasedJob]) -> None:
-        """Give jobs that are held to those who run them."""
         state = self._state
         if state.draining.is_set():
             state.give_back(jobs, unstarted=True)
@@ -360,13 +355,8 @@ class Fetcher:
         ends = [state.options.poll, self._until_due()]
         if len(watched) < len(self._queues.ids):
             ends.append(UNWATCHED_POLL)
-        if self._watch.live:
-            self._look = FIRST_LOOK
-        else:
-            ends.append(self._look)
-            self._look = min(self._look * 2, LAST_LOOK)
-        if self.wakeup.wait(min(ends)):
-            self._look = FIRST_LOOK
+        if self.wakeup.wait(self._patience.limit(min(ends), self._watch.live)):
+            self._patience = Patience()
 
     def _until_due(self) -> float:
         now = time.monotonic()

@@ -7,9 +7,9 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Mapping
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from socketserver import ThreadingMixIn
+from socketserver import TCPServer, ThreadingMixIn
 from typing import Any
 
 #: (whether it is well, figures)
@@ -62,14 +62,9 @@ class HealthPage:
             def log_message(self, format: str, *args: Any) -> None:
                 """Say nothing: probes come every few seconds."""
 
-        class Server(HTTPServer):
+        class Server(TCPServer):  # an HTTPServer asks the name service for the host's full name
             address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-
-            def server_bind(self) -> None:
-                # HTTPServer asks the name service for the host's full name here, which is not needed.
-                self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                self.socket.bind(self.server_address)
-                self.server_name, self.server_port = host, self.socket.getsockname()[1]
+            allow_reuse_address = True
 
             def handle_error(self, request: Any, client_address: Any) -> None:
                 """Say nothing: the client went away."""
@@ -79,30 +74,25 @@ class HealthPage:
             daemon_threads = True
             block_on_close = False
 
-        self._server: HTTPServer = (Threaded if threads else Server)((host, port), Handler)
+        self._server = (Threaded if threads else Server)((host, port), Handler)
         self._server.timeout = 0
         self._thread: threading.Thread | None = None
 
     @property
     def port(self) -> int:
-        """The port it listens on."""
-        return self._server.server_port
+        return int(self._server.server_address[1])
 
     def fileno(self) -> int:
-        """The listening socket."""
         return self._server.fileno()
 
     def answer(self) -> None:
-        """Answer one request that waits."""
         self._server.handle_request()
 
     def start(self) -> None:
-        """Answer in a thread of its own."""
         self._thread = threading.Thread(target=self._server.serve_forever, name="leasequeue-health", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Stop listening."""
         if self._thread is not None:
             self._server.shutdown()
             self._thread.join(5)
@@ -116,7 +106,6 @@ class HealthFile:
         self._path = Path(path)
 
     def write(self, report: Report) -> None:
-        """Write the file anew, if the worker is well."""
         well, figures = report
         if well:
             fresh = self._path.with_name(f"{self._path.name}.{os.getpid()}")
@@ -124,5 +113,4 @@ class HealthFile:
             fresh.replace(self._path)
 
     def remove(self) -> None:
-        """Remove the file."""
         self._path.unlink(missing_ok=True)

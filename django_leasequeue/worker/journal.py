@@ -124,11 +124,9 @@ class Journal:
         self._memory[:_HEADER] = header.encode().ljust(_HEADER)
 
     def slot(self) -> int:
-        """Take a slot, for one run after the other."""
         return self._free.popleft()
 
     def free(self, slot: int) -> None:
-        """Give a slot back."""
         self._free.append(slot)
 
     def started(self, slot: int, job: LeasedJob) -> None:
@@ -211,7 +209,6 @@ class OrphanRecovery:
         return found_any
 
     def close(self) -> None:
-        """Leave what is not done to others."""
         for _, descriptor, *_ in self._again:
             os.close(descriptor)
         self._again.clear()

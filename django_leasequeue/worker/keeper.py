@@ -10,7 +10,6 @@ import socket
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
-from typing import Any
 
 import django
 import psycopg
@@ -24,9 +23,8 @@ from ..engine.outage import FIRST_RETRY, LAST_RETRY
 from ..enums import JobFlag
 from ..exceptions import LeaseQueueError
 from .buffer import take_from
-from .control import JobControl
 from .journal import OrphanRecovery
-from .link import DatabaseLink, Presence, Unreached, remove_presence, write_presence
+from .link import DatabaseLink, Unreached, remove_presence, write_presence
 from .logs import about
 from .state import WorkerState
 
@@ -87,7 +85,6 @@ class Keeper:
         self.wakeup.wake()
 
     def run(self) -> None:
-        """Keep until the worker closes."""
         retry = FIRST_RETRY
         try:
             while not self._closing:
@@ -146,7 +143,6 @@ class Keeper:
                 drained.pop(queue_id, None)
 
     def _inherit(self) -> None:
-        """Take over what killed workers of this host held."""
         if time.monotonic() - self._looked_at >= INHERIT:
             self._looked_at = time.monotonic()
             try:
@@ -212,18 +208,13 @@ class Keeper:
                     project=state.options.project,
                 )
             )
-            cancelled = []
-            lost = []
-            for job in jobs:
-                outcome = settled.outcomes[job.seq]
-                if outcome is Outcome.CANCELLED:
-                    cancelled.append(job)
-                elif outcome is not Outcome.OK and take_from(job, state.held):
-                    lost.append((job, outcome))
-            for job, outcome in lost:  # what had not begun is not held any more when a thread becomes free
+            outcomes = [(job, settled.outcomes[job.seq]) for job in jobs]
+            # All are taken out first: what had not begun is not held any more when a thread becomes free.
+            fine = (Outcome.OK, Outcome.CANCELLED)
+            lost = [entry for entry in outcomes if entry[1] not in fine and take_from(entry[0], state.held)]
+            for job, outcome in lost:
                 self._lose(job, outcome)
-            if cancelled:
-                self._cancel(cancelled)
+            self._cancel([job for job, outcome in outcomes if outcome is Outcome.CANCELLED])
             for job in {job.token: job for job in jobs if job.seq in settled.seconds}.values():
                 seconds = settled.seconds[job.seq]
                 state.leases.renewed(job, self.link.asked_at, seconds)
@@ -234,6 +225,8 @@ class Keeper:
 
     def _cancel(self, jobs: list[LeasedJob]) -> None:
         """Tell running jobs that their workflows are cancelled; the others go back, and are taken out there."""
+        if not jobs:
+            return
         held = self._state.held
         begun = {id(control.job) for control, _ in self._running()}
         # After those that run: an end is noted first. What waits for its acknowledgement counts as what it became.
@@ -276,22 +269,18 @@ class Keeper:
                 control.abort("lease_lost")
 
     def _store_progress(self) -> None:
-        pending = list(self._pending_progress())
+        pending = [
+            (control, said[0]) for control, _ in self._running() if (said := control.take_progress()) is not None
+        ]
         for at in range(0, len(pending), MAX_BATCH):
-            part = [
-                Progress(control.job.seq, control.job.token, value) for control, value in pending[at : at + MAX_BATCH]
-            ]
+            part = pending[at : at + MAX_BATCH]
+            values = [Progress(control.job.seq, control.job.token, value) for control, value in part]
             try:
-                self.link.run(progress(part, self._state.node, project=self._state.options.project))
+                self.link.run(progress(values, self._state.node, project=self._state.options.project))
             except Unreached:
                 for control, value in pending[at:]:
                     control.keep_progress(value)
                 raise
-
-    def _pending_progress(self) -> Iterator[tuple[JobControl, Any]]:
-        for control, _ in self._running():
-            if (taken := control.take_progress()) is not None:
-                yield control, taken[0]
 
     def _give_back_surplus(self) -> None:
         """Jobs claimed when jobs were short may wait long when they are not: others can have them."""
@@ -305,10 +294,9 @@ class Keeper:
         self._surplus(int(rate * PATIENCE) + options.concurrency + options.coroutines)
 
     def _write_worker_row(self) -> None:
-        """Write the worker's row."""
         state, options, figures = self._state, self._state.options, self._state.figures
         now = time.monotonic()
-        presence = Presence(
+        presence = write_presence(
             node=state.node,
             host=socket.gethostname(),
             pid=os.getpid(),
@@ -342,5 +330,5 @@ class Keeper:
             },
         )
         self._row_written_at = now
-        if self.link.run(write_presence(presence)):
+        if self.link.run(presence):
             state.ask_stop("an operator asked for it")

@@ -41,7 +41,6 @@ class Lease:
         self.renew(since, seconds)
 
     def renew(self, since: float, seconds: float) -> None:
-        """Count from a later statement."""
         self.since = since
         self.seconds = seconds
         #: Until when its jobs may be started, and run without being told (monotonic seconds).
@@ -147,6 +146,5 @@ class Leases:
             logger.warning("Leases end and could not be renewed: their running jobs are told", extra={"jobs": told})
 
     def close(self) -> None:
-        """End the thread."""
         self._closing = True
         self._wakeup.wake()

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import psycopg
 
@@ -71,7 +71,6 @@ class DatabaseLink:
 
     @property
     def up(self) -> bool:
-        """Whether there is a connection, as far as we know."""
         return self._connection is not None
 
     def give_up(self) -> None:
@@ -125,7 +124,6 @@ class DatabaseLink:
         self.retrying = True
 
     def attempt(self, operation: Operation[T]) -> T:
-        """Run an operation once."""
         if self._executor is None:
             patience = conf.settings.STATEMENT_TIMEOUT or None
             name = f"leasequeue {self.purpose} {self._node}"
@@ -200,33 +198,13 @@ def read_strays(
     return [(seq, token) for seq, token in rows]
 
 
-class Presence(NamedTuple):
-    """What a worker's row shows."""
-
-    node: str
-    host: str
-    pid: int
-    project: str
-    queues: Sequence[str]
-    concurrency: int
-    state: str
-    age: float
-    completed: int
-    failed: int
-    retried: int
-    lost: int
-    running: list[dict[str, Any]]
-    info: dict[str, Any]
-
-
 @operation
-def write_presence(presence: Presence) -> Steps[bool]:
+def write_presence(
+    *, queues: Sequence[str], running: list[dict[str, Any]], info: dict[str, Any], **columns: Any
+) -> Steps[bool]:
     """Write the worker's row; return whether an operator asked it to stop."""
-    values = presence._asdict()
-    values["queues"] = arrays.texts(presence.queues)
-    values["running"] = codec.dumps(presence.running)
-    values["info"] = codec.dumps(presence.info)
-    rows = yield "worker_seen", values
+    values = {"queues": arrays.texts(queues), "running": codec.dumps(running), "info": codec.dumps(info)}
+    rows = yield "worker_seen", {**columns, **values}
     return rows[0][0] is not None
 
 

@@ -161,7 +161,6 @@ class LogStream:
         self._level = level
 
     def write(self, text: str) -> int:
-        """Log a text; blank ones are left out."""
         if text.strip():
             logging.getLogger(LOGGER).log(self._level, text.strip())
         return len(text)

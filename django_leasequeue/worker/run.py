@@ -9,6 +9,7 @@ import math
 import threading
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
@@ -123,20 +124,18 @@ class TaskAlarm(RunAlarm):
         return True  # a task has no thread to lose; if it ends at this very moment its job runs again
 
 
+@dataclass(slots=True, eq=False)
 class Slot:
     """The job that one thread runs now. Others read it; only its thread changes it."""
 
-    __slots__ = ("control", "left", "number", "since")
-
-    def __init__(self, number: int) -> None:
-        #: Of the journal.
-        self.number = number
-        #: Of the running job; ``None`` between jobs.
-        self.control: JobControl | None = None
-        #: When it started (monotonic).
-        self.since = 0.0
-        #: The run outlived its time, and another thread has the place: this one ends.
-        self.left = False
+    #: Of the journal.
+    number: int
+    #: Of the running job; ``None`` between jobs.
+    control: JobControl | None = None
+    #: When it started (monotonic).
+    since: float = 0.0
+    #: The run outlived its time, and another thread has the place: this one ends.
+    left: bool = False
 
 
 def failed(handler: Handler, job: LeasedJob, control: JobControl | None, error: BaseException) -> Entry:

@@ -65,7 +65,7 @@ class WorkerState:
         places = options.concurrency + options.coroutines
         self.journal = Journal(node, options, places, 2 * (2 * options.prefetch + places + MAX_BATCH))
         #: How many ends are on their way to the database.
-        self._settling = 0
+        self.settling = 0
         self._lock = threading.Lock()
         #: Queues that gave jobs of late, and when (monotonic): the keeper raises their floors.
         self.drained: dict[int, float] = {}
@@ -99,20 +99,14 @@ class WorkerState:
     @property
     def empty(self) -> bool:
         """Whether nothing is held and the database knows of every end."""
-        return not self.held and not self._settling
+        return not (self.held or self.settling)
 
-    @property
-    def no_acks_in_flight(self) -> bool:
-        """Whether no end is on its way to the database."""
-        return not self._settling
-
-    def settling(self, change: int) -> None:
+    def settle(self, change: int) -> None:
         """Note that so many ends are on their way to the database, or (negative) have arrived."""
         with self._lock:
-            self._settling += change
+            self.settling += change
 
     def running(self) -> list[tuple[JobControl, float]]:
-        """Return the controls of the running jobs and when they started (monotonic)."""
         found = [(slot.control, slot.since) for slot in self.slots]
         return [(control, since) for control, since in found if control is not None] + list(
             self.coroutines.copy().values()
@@ -129,7 +123,6 @@ class WorkerState:
         self.acknowledger.wake()
 
     def finish(self) -> None:
-        """Say that there is nothing left to do."""
         self.finished = True
         self.main.wake()
 
@@ -144,12 +137,10 @@ class WorkerState:
         self.ask_stop(why)
 
     def ask_recycle(self, why: str) -> None:
-        """Say that the process has to be replaced."""
         self.recycle = self.recycle or why
         self.main.wake()
 
     def start_thread(self, part: str, body: Callable[[], None]) -> threading.Thread:
-        """Start a thread of the worker."""
         thread = threading.Thread(target=self.attend, args=(part, body), name=f"leasequeue-{part}", daemon=True)
         thread.start()
         return thread
@@ -198,16 +189,13 @@ class WorkerFigures:
     lost: int = 0
 
     def add(self, **counts: int) -> None:
-        """Add to counts, from any thread."""
         with _lock:
             for name, count in counts.items():
                 setattr(self, name, getattr(self, name) + count)
 
     @property
     def settled(self) -> int:
-        """Runs that have ended."""
         return self.completed + self.failed + self.retried
 
     def as_dict(self) -> dict[str, int]:
-        """The counts by name."""
         return asdict(self)

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from ..engine import LeasedJob
+from .buffer import take_each
 from .coroutines import CoroutinePool
 from .logs import about
 from .state import WorkerState
@@ -42,11 +43,7 @@ class SuspectIsolation:
         self._pending.extend(jobs)
 
     def take_all(self) -> list[LeasedJob]:
-        """Take out the suspects that have not started."""
-        taken = []
-        while self._pending:
-            taken.append(self._pending.popleft())
-        return taken
+        return take_each(self._pending)
 
     def take_waiting(self) -> list[LeasedJob]:
         """Take out every job that waits to be started, suspects last."""
@@ -55,7 +52,7 @@ class SuspectIsolation:
     def _quiet(self) -> bool:
         """Return whether nothing runs, and the database knows of all that has ended."""
         state = self._state
-        return not (self._coroutines.starting or state.running() or state.ended) and state.no_acks_in_flight
+        return not (self._coroutines.starting or state.running() or state.ended or state.settling)
 
     def step(self) -> bool:
         """Do what can be done now; return whether suspects are under way."""

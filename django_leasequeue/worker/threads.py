@@ -53,7 +53,6 @@ class ThreadPool:
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
-        """Start the threads."""
         for number, slot in enumerate(self._state.slots):
             self._threads.append(self._state.start_thread(f"job-{number}", partial(self._work, slot)))
 
@@ -185,7 +184,6 @@ class Timekeeper:
         self.overdue: list[JobControl] = []
 
     def expect(self, alarm: RunAlarm) -> None:
-        """Watch over a run."""
         self._alarms[id(alarm)] = alarm
         at = min(alarm.soft_at, alarm.hard_at)
         if at < self.next_at:
@@ -193,7 +191,6 @@ class Timekeeper:
             self._state.main.wake()
 
     def forget(self, alarm: RunAlarm) -> None:
-        """The run has ended."""
         self._alarms.pop(id(alarm), None)
 
     def check(self) -> None:

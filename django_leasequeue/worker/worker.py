@@ -57,12 +57,6 @@ def _handler(options: WorkerOptions) -> Handler:
     return made
 
 
-def _reaper(using: str) -> Reaper:
-    from ..reaper import Reaper  # workers without one need not load it
-
-    return Reaper(using)
-
-
 class Worker:
     """A worker process: claims jobs, runs them, settles them, until it is asked to stop.
 
@@ -90,7 +84,11 @@ class Worker:
         self._fetcher = Fetcher(state, self._coroutines, self._isolation)
         self._keeper = Keeper(state, self._give_back_surplus)
         self._service: dict[str, threading.Thread] = {}
-        self._reaper = _reaper(options.database) if options.reaper else None
+        self._reaper: Reaper | None = None
+        if options.reaper:
+            from ..reaper import Reaper  # workers without one need not load it
+
+            self._reaper = Reaper(options.database)
         self._tick: Callable[[Report], None] | None = None
         self._ticked_at = 0.0
         #: Whether every thread has ended; otherwise only the end of the process ends them.
@@ -111,15 +109,14 @@ class Worker:
         )
 
     def report(self) -> Report:
-        """Return whether the worker is well, and its figures."""
         state = self.state
         figures = {
             "node": state.node,
             "state": state.status,
             "held": len(state.held),
-            "running": len(self.state.running()),
+            "running": len(state.running()),
+            "database": "unreached" if state.outage.parts else "reached",
         }
-        figures["database"] = "unreached" if state.outage.parts else "reached"
         return self.healthy, {**figures, **state.figures.as_dict()}
 
     def run(self, tick: Callable[[Report], None] | None = None) -> ExitCode:
@@ -267,7 +264,6 @@ class Worker:
         return False
 
     def _close(self) -> bool:
-        """End the threads; return whether all did."""
         self.state.leases.close()
         self._keeper.close()
         keeper = self._service["keeper"]

@@ -1,6 +1,7 @@
 """The pages of queues and workers, and the overview: figures, warnings, options, purge, a worker asked to stop."""
 
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from django_leasequeue.engine.limits import WORKER_LEASE
 from django_leasequeue.engine.queues.stats import counts_by_id
 from django_leasequeue.models import LiveJob, OperatorAction, Queue, QueueFloor, StoredJob, Worker
 from django_leasequeue.reaper import concerns
-from django_leasequeue.worker.link import Presence, write_presence
+from django_leasequeue.worker.link import write_presence
 from tests.admin.letters import worker
 from tests.admin.pages import Page, admin_url, look, told
 from tests.admin.people import signed_in
@@ -273,17 +274,21 @@ class TestWorkers:
         assert "Runs now: nothing" in look(client, "worker_change", gone.pk).text
 
     def test_a_worker_that_is_asked_hears_it_with_its_next_sign_of_life(self, client: Client) -> None:
-        presence = Presence("worker-1", "h", 1, "", ["work"], 1, "running", 1.0, 0, 0, 0, 0, [], {})
-        assert engine.run(write_presence(presence)) is False
+        counts = {"completed": 0, "failed": 0, "retried": 0, "lost": 0}
+        sign = partial(
+            write_presence, node="worker-1", host="h", pid=1, project="", queues=["work"], concurrency=1, state="running",
+            age=1.0, running=[], info={}, **counts,
+        )
+        assert engine.run(sign()) is False
         pk = Worker.objects.get().pk
         url, form = admin_url("worker_changelist"), {"action": "stop", "_selected_action": pk}
         viewer = signed_in("view_worker", name="viewer")
         for who in (viewer, signed_in("view_worker", "stop_worker", name="strict", enforce_csrf_checks=True)):
             who.post(url, form)
         assert "Ask the selected" not in Page(viewer.get(url).content.decode()).text
-        assert engine.run(write_presence(presence)) is False
+        assert engine.run(sign()) is False
         client.post(url, form)
-        assert engine.run(write_presence(presence)) is True
+        assert engine.run(sign()) is True
         assert "asked to stop" in look(client, "worker_changelist").text
         client.post(url, form)
         assert OperatorAction.objects.count() == 1
