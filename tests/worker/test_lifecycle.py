@@ -214,13 +214,13 @@ def test_a_part_that_breaks_stops_the_worker_and_gives_its_jobs_back(monkeypatch
 @pytest.mark.slow
 def test_a_thread_that_takes_its_time_to_end_is_no_job_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a busy machine: whoever stops the worker is told that all that had started has ended."""
-    usual = threads.ThreadPool._run
+    usual = threads.ThreadPool._work
 
     def slowly(self: threads.ThreadPool, slot: threads.Slot) -> None:
         usual(self, slot)
         time.sleep(2.5)
 
-    monkeypatch.setattr(threads.ThreadPool, "_run", slowly)
+    monkeypatch.setattr(threads.ThreadPool, "_work", slowly)
     enqueue({})
     done = burst(concurrency=1)
     assert (done.code, done.worker.clean) == (ExitCode.OK, True)
