@@ -20,7 +20,8 @@ from ..engine.jobs.steps import emit_end, result_event
 from ..engine.limits import seconds_of
 from ..engine.payloads import result_limit
 from ..exceptions import InvalidOption, LeaseLost, NotBegun
-from ..worker.control import JobControl, Replaced
+from ..worker.control import JobControl
+from ..worker.durable import Replaced
 from ..worker.handler import EndingName, GiveUp, Retry
 from ..worker.steps import atomic_run, database_of
 from . import backoff as backoffs

@@ -34,7 +34,8 @@ from ..enums import JobFlag
 from ..exceptions import EventTimeout, InvalidOption, JobCancelled, JobFailed, LeaseLost, PayloadTooLarge
 
 if TYPE_CHECKING:
-    from .control import JobControl, Result
+    from .control import JobControl
+    from .durable import Result
 
 logger = logging.getLogger("django_leasequeue.worker")
 

@@ -12,7 +12,7 @@ from django_leasequeue.engine import Ending, Failure, NewJob, Node, Release
 from django_leasequeue.engine.clock import Clock, now
 from django_leasequeue.models import StoredJob, Worker
 from django_leasequeue.worker import JobControl
-from django_leasequeue.worker.control import Suspended
+from django_leasequeue.worker.durable import Suspended
 from tests.admin.pages import admin_url, look, messages
 from tests.admin.people import signed_in
 from tests.engine.helpers import NODE, enqueue, make, one, put, state

@@ -274,11 +274,9 @@ class TestWorkers:
         assert "Runs now: nothing" in look(client, "worker_change", gone.pk).text
 
     def test_a_worker_that_is_asked_hears_it_with_its_next_sign_of_life(self, client: Client) -> None:
-        counts = {"completed": 0, "failed": 0, "retried": 0, "lost": 0}
-        sign = partial(
-            write_presence, node="worker-1", host="h", pid=1, project="", queues=["work"], concurrency=1, state="running",
-            age=1.0, running=[], info={}, **counts,
-        )
+        names = ("concurrency", "age", "completed", "failed", "retried", "lost")
+        sign = partial(write_presence, node="worker-1", host="h", pid=1, project="", state="running", queues=["work"])
+        sign = partial(sign, running=[], info={}, **dict.fromkeys(names, 1))
         assert engine.run(sign()) is False
         pk = Worker.objects.get().pk
         url, form = admin_url("worker_changelist"), {"action": "stop", "_selected_action": pk}

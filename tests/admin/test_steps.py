@@ -14,7 +14,7 @@ from django_leasequeue.metrics.figures import look
 from django_leasequeue.metrics.prometheus import exposition, families
 from django_leasequeue.models import BulkOperation, Job, JobStep, OperatorAction
 from django_leasequeue.worker import JobControl
-from django_leasequeue.worker.control import Suspended
+from django_leasequeue.worker.durable import Suspended
 from tests.admin.letters import NODE, bury, graves, start, states
 from tests.admin.pages import admin_url, told
 from tests.admin.people import signed_in

@@ -15,7 +15,7 @@ from django_leasequeue.admin import job_search
 from django_leasequeue.engine import Failure, Limited, LimitValues, NewJob, Node, Release, clock
 from django_leasequeue.models import Limit, Worker, Workflow
 from django_leasequeue.worker import JobControl
-from django_leasequeue.worker.control import Suspended
+from django_leasequeue.worker.durable import Suspended
 from tests.engine.helpers import make
 from tests.support.rows import rows
 

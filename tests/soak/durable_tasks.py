@@ -10,7 +10,7 @@ from django.db import connection
 
 from django_leasequeue.exceptions import EventTimeout
 from django_leasequeue.tasks import current, task
-from django_leasequeue.worker.control import Suspended
+from django_leasequeue.worker.durable import Suspended
 
 from .evidence import TIMEOUT, witness
 

@@ -25,7 +25,7 @@ from django_leasequeue.tasks.api import InvalidTask, TaskResultStatus
 from django_leasequeue.tasks.handler import TaskHandler
 from django_leasequeue.testing import Harness
 from django_leasequeue.worker import JobControl
-from django_leasequeue.worker.control import Suspended
+from django_leasequeue.worker.durable import Suspended
 from tests.engine.helpers import NODE, make, one, put
 from tests.support.pages import run_page
 from tests.support.threads import ThreadResult

@@ -21,7 +21,7 @@ from django_leasequeue.reaper.duty import Turn
 from django_leasequeue.reaper.janitor import JobSteps
 from django_leasequeue.testing import Harness
 from django_leasequeue.worker import JobControl
-from django_leasequeue.worker.control import Suspended
+from django_leasequeue.worker.durable import Suspended
 from tests.engine.helpers import NODE, make, one, put
 from tests.support.faults import alias, faulty
 from tests.support.pages import run_page
