@@ -79,20 +79,7 @@ class AsyncAlarm(Alarm):
 
 
 class AsyncWaiter:
-    """Waits in a coroutine until jobs of some queues may be ready.
-
-    Example::
-
-        async with AsyncWaiter(get_listener(), [queue.id]) as waiter:
-            while not (jobs := await engine.arun(engine.claim("mail", node))):
-                await waiter.wait(5)
-
-    No wake-up is lost when every look comes after entering and after each ``wait``.
-
-    Args:
-        listener: of the database that holds the queues.
-        queue_ids: the ids of the queues.
-    """
+    """Waits in a coroutine until jobs of some queues may be ready: look after entering and after each ``wait``."""
 
     def __init__(self, listener: Listener, queue_ids: Sequence[int]) -> None:
         self._patience = Patience()
@@ -113,9 +100,5 @@ class AsyncWaiter:
         self._watch.close()
 
     async def wait(self, timeout: float) -> bool:  # noqa: ASYNC109  (the caller's patience)
-        """Sleep until it is worth to look again, at most ``timeout`` seconds.
-
-        Returns:
-            Whether a wake-up came. Look in both cases: the timeout is the backstop.
-        """
+        """Sleep until it is worth to look again, or for ``timeout`` seconds; return whether a wake-up came."""
         return await self._alarm.wait(self._patience.limit(timeout, self._watch.live))

@@ -139,14 +139,10 @@ class Listener:
         return dsn == "" or (dsn is None and not pool.prepares(self.using))
 
     def subscribe(self, channel: str, callback: Callable[[str | None], None]) -> Subscription:
-        """Hear a channel.
+        """Hear a channel. Wait for ``ready`` before you cause what you want to hear of.
 
-        Wait for ``ready`` (``wait_ready``, ``async_ready``) before you cause what you want to hear of.
-
-        Args:
-            channel: its name, up to 63 bytes.
-            callback: called with each payload, and with ``None`` when the connection came back after a loss: something
-                may have been missed, look yourself. Runs in the listener's thread: it must be quick and must not block.
+        ``callback`` gets each payload, and ``None`` when the connection came back after a loss: something may have been
+        missed, look yourself. It runs in the listener's thread: it must be quick and must not block.
         """
         if not channel or len(channel.encode()) > 63:
             raise ValueError(f"a channel is a name of 1 to 63 bytes; it is {channel!r}.")
@@ -158,13 +154,9 @@ class Listener:
         return entry
 
     def watch(self, queue_ids: Sequence[int], callback: Callable[[], None]) -> Watch:
-        """Wait for jobs: ``callback`` is called whenever looking may be worth it.
+        """Wait for jobs: ``callback``, as of ``subscribe``, is called whenever looking may be worth it.
 
         Wait for ``ready``, then look once; after that look whenever the callback comes, and now and then as a backstop.
-
-        Args:
-            queue_ids: ids of queues.
-            callback: runs in the listener's thread: it must be quick and must not block.
         """
         entry = Watch(self, tuple(dict.fromkeys(queue_ids)), callback)
         with self._lock:
@@ -339,30 +331,27 @@ class Listener:
             self._wake(int(payload[1:]))
         with self._lock:
             hearers = list(self._subscriptions.get(channel, ()))
-        for hearer in hearers:
-            _call(hearer.callback, payload)
+        _call([hearer.callback for hearer in hearers], payload)
 
     def _wake(self, queue_id: int) -> None:
         with self._lock:
             watches = list(self._watches.get(queue_id, ()))
-        for watch in watches:
-            _call(watch.callback)
+        _call([watch.callback for watch in watches])
 
     def _wake_all(self) -> None:
         with self._lock:
             hearers = [hearer for found in self._subscriptions.values() for hearer in found]
             watches = {watch for found in self._watches.values() for watch in found}
-        for hearer in hearers:
-            _call(hearer.callback, None)
-        for watch in watches:
-            _call(watch.callback)
+        _call([hearer.callback for hearer in hearers], None)
+        _call([watch.callback for watch in watches])
 
 
-def _call(callback: Callable[..., None], *args: str | None) -> None:
-    try:
-        callback(*args)
-    except Exception:  # one bad callback must not silence the others
-        logger.exception("A callback of the listener raised")
+def _call(callbacks: Sequence[Callable[..., None]], *args: str | None) -> None:
+    for callback in callbacks:
+        try:
+            callback(*args)
+        except Exception:  # one bad callback must not silence the others
+            logger.exception("A callback of the listener raised")
 
 
 #: The process's listeners, one per database alias.

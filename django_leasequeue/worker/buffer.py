@@ -74,11 +74,7 @@ class JobBuffer:
             count -= 1
 
     def park(self, parker: threading.Lock) -> bool:
-        """Sleep until there are jobs (or other threads took them already); return False when the buffer is closed.
-
-        Args:
-            parker: the thread's own lock, held.
-        """
+        """Sleep by the thread's own lock, held, until there are or were jobs; return False once it is closed."""
         self._parked.append(parker)
         if self.fetcher.sleeping:
             self.fetcher.wake()
@@ -134,10 +130,7 @@ def take_from(job: LeasedJob, held: dict[int, LeasedJob]) -> bool:
 
 
 class WakeUp:
-    """A binary semaphore: a ``wake`` before or during a wait ends it; several count as one.
-
-    Lighter than ``threading.Event`` (one lock instead of three objects), for one waiting thread.
-    """
+    """A binary semaphore for one waiting thread, lighter than ``threading.Event``: one lock, not three objects."""
 
     __slots__ = ("_lock", "sleeping")
 

@@ -48,12 +48,7 @@ class _TooLate(NotBegun):
 
 
 class JobControl(DurableControl):
-    """The means by which a running job asks and tells its worker. One per run, made by the worker.
-
-    Args:
-        job: the job.
-        node: the worker's identity.
-    """
+    """The means by which a running job asks and tells its worker. One per run, made by the worker."""
 
     # Values of the class until a run has its own: most runs never do, and setting ten for each is a good part of a run.
     _reason: Reason = ""

@@ -19,16 +19,8 @@ Report = tuple[bool, dict[str, Any]]
 class HealthPage:
     """``GET`` anything: 200 while the worker is well, else 503, with its figures as JSON.
 
-    Serve it by ``start``, or call ``answer`` when ``fileno`` can be read.
-
-    Args:
-        host, port: where to listen.
-        report: how the worker is.
-        pages: what is answered at other addresses: path -> (status, content type, body) for the header ``Accept``.
-        threads: whether each request has a thread of its own; not in a process that forks.
-
-    Raises:
-        OSError: the address cannot be listened on.
+    Serve it by ``start``, or call ``answer`` when ``fileno`` can be read. ``pages`` are answered at other addresses:
+    path -> (status, content type, body) for the header ``Accept``. No ``threads`` in a process that forks.
     """
 
     def __init__(

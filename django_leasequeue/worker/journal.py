@@ -78,13 +78,9 @@ def _places(first: int, count: int) -> Callable[[], int]:
 
 
 class Journal:
-    """Notes which jobs were started, and the last claims.
+    """Notes which jobs were started, and the last claims; without a place to write to it does nothing.
 
-    There is a slot for each run that goes on, and a ring of those that ended of late.
-    Without a place to write to it does nothing.
-
-    If the options name the ``node``, another process may have the name later, or now. Of ``slots`` runs at once,
-    ``ended`` may have ended before the database knows of it.
+    There is a slot for each run that goes on, and a ring of the ``ended`` ones of which the database may not know.
     """
 
     def __init__(self, node: str, options: WorkerOptions, slots: int, ended: int) -> None:
@@ -99,6 +95,7 @@ class Journal:
         self._next_end = _places(slots, self._ring)
         self._next_claim = _places(slots + self._ring, self._ring)
         size = _HEADER + self._count * _SIZE
+        # If the options name the node, another process may have the name later, or now.
         header = {"node": node, "own": not options.node, "place": _place(options), "slots": self._count}
         try:
             self._open(json.dumps(header), size)

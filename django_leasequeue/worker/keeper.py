@@ -53,8 +53,6 @@ _FLOW = int(JobFlag.FLOW)
 class Keeper:
     """Keeps what the worker holds. ``run`` is the body of a thread.
 
-    A lease is renewed when a third of it has passed, all that are due with one statement.
-
     ``surplus`` is called now and then with the number of jobs that may wait in the buffer; it gives the others back.
     """
 
@@ -260,10 +258,7 @@ class Keeper:
         self._state.figures.add(lost=1)
 
     def _tell_replaced(self) -> None:
-        """Tell runs whose lease is not held any more.
-
-        Their job was lost and came back to this very worker, where it may have ended by its newer lease.
-        """
+        # Their job was lost and came back to this very worker, where it may have ended by its newer lease.
         for control, _ in self._running():
             if self._state.held.get(control.job.seq) is not control.job:
                 control.abort("lease_lost")

@@ -40,10 +40,8 @@ class Unreached(Exception):
 class DatabaseLink:
     """Runs operations on a connection of its own, and again after the connection was lost, until it is given up.
 
-    For one thread; ``give_up`` and ``cancel`` may be called from others.
-
-    The log and pg_stat_activity show its ``purpose``. With ``waits``, ``run`` tries until the database answers;
-    otherwise it raises ``Unreached``.
+    For one thread; ``give_up`` and ``cancel`` may be called from others. If it does not wait, ``run`` raises
+    ``Unreached`` when the database does not answer.
     """
 
     def __init__(self, using: str, purpose: str, node: str, outage: Outage, *, waits: bool = True) -> None:
@@ -87,11 +85,7 @@ class DatabaseLink:
                 logger.debug("Cancelling failed: %s", error)
 
     def run(self, operation: Operation[T]) -> T:
-        """Run an operation to its end, however often the connection is lost.
-
-        An operation whose answer was lost with the connection is run again: operations on leases bear that. It
-        raises ``LinkClosed`` when the link was given up.
-        """
+        """Run an operation to its end, again if its answer was lost with the connection: those on leases bear that."""
         retry = FIRST_RETRY
         while True:
             had_one = self.up

@@ -71,13 +71,10 @@ def _word(value: Any) -> str:
 
 
 def set_up_logging(*, as_json: bool, verbosity: int) -> None:
-    """Send log lines to standard error.
+    """Send log lines to standard error, by ``verbosity`` warnings (0), what the worker does (1), or everything (2).
 
-    Args:
-        as_json: every line of the process is one JSON object: what handlers of the host's settings would write to the
-            terminal, warnings, and uncaught exceptions. Otherwise only our own lines, unless the host's
-            settings say where they go.
-        verbosity: 0 warnings and errors, 1 what the worker does, 2 and more everything.
+    As JSON: every line of the process, also what handlers of the host's settings would write to the terminal, warnings,
+    and uncaught exceptions. Otherwise only our own lines, unless the host's settings say where they go.
     """
     for name in _TASK_LOGGERS:
         logging.getLogger(name).addFilter(_quieten)

@@ -21,18 +21,12 @@ from ..engine.queues import routing
 
 
 def load_options(**given: Any) -> WorkerOptions:
-    """Return the options: the given ones (``None``: not given) over the settings over the defaults.
-
-    Without ``database`` they are those of a worker for the first database that holds queues.
-
-    Raises:
-        ImproperlyConfigured: a name is unknown, or a value is not allowed.
-    """
+    """Return the options as ``load_each``; without ``database`` those for the first database that holds queues."""
     return load_each(**given)[0]
 
 
 def load_each(**given: Any) -> list[WorkerOptions]:
-    """Return the options as ``load_options``, once for each database that they cover."""
+    """Return the given options (``None``: not given) over the settings', once for each database that they cover."""
     chosen = {name: value for name, value in given.items() if value is not None}
     checked = read(WorkerOptions, {name.upper(): value for name, value in chosen.items()}, "runworker")
     options = replace(conf.settings.WORKER, **{name: getattr(checked, name) for name in chosen})

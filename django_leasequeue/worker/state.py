@@ -29,13 +29,7 @@ logger = logging.getLogger("django_leasequeue.worker")
 
 
 class WorkerState:
-    """The worker's identity, what it holds, and what is to become of it. Made once, passed to every part.
-
-    Args:
-        options: the worker's options.
-        node: its name.
-        handler: what runs the jobs.
-    """
+    """The worker's identity, what it holds, and what is to become of it. Made once, passed to every part."""
 
     def __init__(self, options: WorkerOptions, node: str, handler: Handler) -> None:
         self.options = options

@@ -167,11 +167,7 @@ class ThreadPool:
 
 
 class Timekeeper:
-    """Knows the runs that have a timeout. ``check`` is called by the main thread, the rest by those who run jobs.
-
-    Args:
-        state: the worker's.
-    """
+    """Knows the runs that have a timeout. ``check`` is called by the main thread, the rest by those who run jobs."""
 
     def __init__(self, state: WorkerState) -> None:
         self._state = state

@@ -60,11 +60,8 @@ def _handler(options: WorkerOptions) -> Handler:
 class Worker:
     """A worker process: claims jobs, runs them, settles them, until it is asked to stop.
 
-    Args:
-        options: what to do.
-        node: its name; by default host, process id and a random part.
-        handler: what runs the jobs; by default the one that the options name.
-        recycles: whether a run that outlives its hard timeout ends the worker (a new process follows), or is given up.
+    A run that outlives its hard timeout ends the worker (a new process follows), unless it ``recycles`` nothing: then
+    the run is given up.
     """
 
     def __init__(
@@ -120,13 +117,7 @@ class Worker:
         return self.healthy, {**figures, **state.figures.as_dict()}
 
     def run(self, tick: Callable[[Report], None] | None = None) -> ExitCode:
-        """Work until there is a reason to stop; return the exit code of the process.
-
-        Signal handlers call ``state.ask_stop`` and ``state.ask_hurry``.
-
-        Args:
-            tick: called about once a second with the worker's health.
-        """
+        """Work until there is a reason to stop; about once a second call ``tick`` with the worker's health."""
         self._tick = tick
         state = self.state
         self._start()
