@@ -55,8 +55,8 @@ class CoroutinePool:
         self._used_at = time.monotonic()
         self.jobs.extend(jobs)
         if self._loop is None:
-            self._start()
-        assert self._loop is not None
+            self._loop = asyncio.new_event_loop()
+            self._thread = self._state.start_thread("coroutines", partial(self._run, self._loop))
         self._loop.call_soon_threadsafe(self._pump)
 
     def put_alone(self, job: LeasedJob) -> None:
@@ -70,11 +70,6 @@ class CoroutinePool:
 
     def take_all(self) -> list[LeasedJob]:
         return take_each(self.jobs)
-
-    def _start(self) -> None:
-        loop = asyncio.new_event_loop()
-        self._thread = self._state.start_thread("coroutines", partial(self._run, loop))
-        self._loop = loop
 
     def stop(self, timeout: float) -> bool:
         """End the loop; return whether it ended within ``timeout`` seconds."""

@@ -30,26 +30,21 @@ class Handler(Protocol):
 
     def is_async(self, job: LeasedJob) -> bool:
         """Return whether the job runs in the event loop (``arun``) or in a thread (``run``). Must not raise."""
-        ...
 
     def timeout(self, job: LeasedJob) -> tuple[float | None, float | None]:
         """Return the soft and the hard timeout of the job in seconds, ``None`` for none. Must not raise.
 
         Without a hard one the job may go on for the worker's ``timeout_grace`` after the soft one.
         """
-        ...
 
     def run(self, job: LeasedJob, control: JobControl) -> str | None:
         """Run the job, in a thread of the worker; return its result as JSON text (``None``: null)."""
-        ...
 
     async def arun(self, job: LeasedJob, control: JobControl) -> str | None:
         """Run the job in the worker's event loop; return its result as JSON text (``None``: null)."""
-        ...
 
     def failed(self, job: LeasedJob, error: BaseException) -> tuple[Failure, Retry | GiveUp]:
         """Say what is kept of an error and whether the job is tried again. Runs in the thread of the job."""
-        ...
 
     def settled(
         self,
@@ -73,4 +68,3 @@ class Handler(Protocol):
             failure: what ``failed`` made of the error.
             available_at: of a job that is failing: when it is due again, ``None`` for at once.
         """
-        ...

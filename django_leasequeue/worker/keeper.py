@@ -53,14 +53,14 @@ _FLOW = int(JobFlag.FLOW)
 class Keeper:
     """Keeps what the worker holds. ``run`` is the body of a thread.
 
-    ``surplus`` is called now and then with the number of jobs that may wait in the buffer; it gives the others back.
+    ``shrink`` tells the fetcher to claim fewer jobs ahead.
     """
 
-    def __init__(self, state: WorkerState, surplus: Callable[[int], None]) -> None:
+    def __init__(self, state: WorkerState, shrink: Callable[[int], None]) -> None:
         self.wakeup = state.keeper
         self._state = state
         self._running = state.running
-        self._surplus = surplus
+        self._shrink = shrink
         self._proposals = Proposals()
         #: When floors were raised last, and how many jobs had been claimed then.
         self._raised = (float("-inf"), 0)
@@ -286,7 +286,11 @@ class Keeper:
             return
         options = self._state.options
         rate = (figures.settled - settled_then) / (now - then)
-        self._surplus(int(rate * PATIENCE) + options.concurrency + options.coroutines)
+        allowed = int(rate * PATIENCE) + options.concurrency + options.coroutines
+        buffer = self._state.buffer
+        if surplus := buffer.take_back(len(buffer.jobs) - allowed):
+            self._shrink(allowed // 2)
+            self._state.give_back(surplus, unstarted=True)
 
     def _write_worker_row(self) -> None:
         state, options, figures = self._state, self._state.options, self._state.figures

@@ -67,10 +67,6 @@ class DatabaseLink:
         self._sure = True
         self._given_up = threading.Event()
 
-    @property
-    def up(self) -> bool:
-        return self._connection is not None
-
     def give_up(self) -> None:
         """Make attempts that wait for the database end with ``LinkClosed``."""
         self._given_up.set()
@@ -88,7 +84,7 @@ class DatabaseLink:
         """Run an operation to its end, again if its answer was lost with the connection: those on leases bear that."""
         retry = FIRST_RETRY
         while True:
-            had_one = self.up
+            had_one = self._connection is not None
             try:
                 answer = self.attempt(operation)
             except psycopg.Error as error:

@@ -32,12 +32,8 @@ logger = logging.getLogger("django_leasequeue.worker")
 
 #: Seconds between two writings of the health file.
 FILE_EVERY = 5
-
-
 #: Objects that a worker makes until the garbage collector looks at the young ones: more than jobs under way have.
 YOUNG = 5_000
-
-
 #: Seconds that running jobs get to end before the worker starts anew.
 RELOAD_PATIENCE = 5.0
 #: The exit code by which Django's autoreloader asks for a new process.

@@ -69,19 +69,16 @@ class ThreadPool:
         if not alarm.leave():
             return
         if isinstance(alarm, ThreadAlarm):
-            self._replace(alarm.slot)
+            # Another thread gets the place of the one that ends when its run does.
+            new = Slot(alarm.slot.number)
+            slots = self._state.slots
+            slots[slots.index(alarm.slot)] = new
+            thread = self._state.start_thread("job", partial(self._work, new))
+            self._threads = [*(other for other in self._threads if other.is_alive()), thread]
         # First, so that what it does when it is told comes too late.
         self._state.ended.append((RETRY, alarm.control.job, None, GIVEN_UP, 0))
         self._state.acknowledger.wake()
         alarm.control.abort("lease_lost")
-
-    def _replace(self, slot: Slot) -> None:
-        """Start a thread in the place of one that ends when its run does."""
-        new = Slot(slot.number)
-        slots = self._state.slots
-        slots[slots.index(slot)] = new
-        thread = self._state.start_thread("job", partial(self._work, new))
-        self._threads = [*(other for other in self._threads if other.is_alive()), thread]
 
     def _work(self, slot: Slot) -> None:  # noqa: C901  (the hottest loop there is: no calls that can be spared)
         # Everything that is looked up once instead of for every job.

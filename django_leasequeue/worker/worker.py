@@ -71,7 +71,6 @@ class Worker:
         if tracing.wrap is not None:
             made = tracing.wrap(made, options.project)
         self.state = state = WorkerState(options, node or options.node or node_name(), made)
-        self._buffer = state.buffer
         self._timekeeper = Timekeeper(state)
         self._acknowledger = Acknowledger(state)
         self._threads = ThreadPool(state, self._timekeeper)
@@ -79,7 +78,7 @@ class Worker:
         self._coroutines = CoroutinePool(state, self._timekeeper)
         self._isolation = SuspectIsolation(state, self._coroutines)
         self._fetcher = Fetcher(state, self._coroutines, self._isolation)
-        self._keeper = Keeper(state, self._give_back_surplus)
+        self._keeper = Keeper(state, self._fetcher.shrink)
         self._service: dict[str, threading.Thread] = {}
         self._reaper: Reaper | None = None
         if options.reaper:
@@ -158,12 +157,6 @@ class Worker:
         ):
             self._service[part] = state.start_thread(part, body)
 
-    def _give_back_surplus(self, allowed: int) -> None:
-        surplus = self._buffer.take_back(len(self._buffer.jobs) - allowed)
-        if surplus:
-            self._fetcher.shrink(allowed // 2)
-            self.state.give_back(surplus, unstarted=True)
-
     # The end
 
     def _stop(self) -> ExitCode:
@@ -191,7 +184,7 @@ class Worker:
     def _stop_claiming(self) -> None:
         self.state.draining.set()
         self._return_unstarted()
-        self._buffer.fetcher.wake()
+        self.state.buffer.fetcher.wake()
         self._fetcher.link.give_up()
         fetcher = self._service["fetcher"]
         fetcher.join(2)
