@@ -296,8 +296,7 @@ class Listener:
             for queue_id in over:
                 del self._left[queue_id]
                 self._held.pop(queue_id, None)
-        session.unlisten(unlisten)
-        session.listen(listen)
+        session.listen(listen, over=unlisten)
         if release:
             session.release(release)
         held, mark = session.hold(hold) if hold else ([], None)

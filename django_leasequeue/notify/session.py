@@ -62,14 +62,11 @@ class Session:
         self._selector.close()
         self._connection.close()
 
-    def listen(self, channels: Collection[str]) -> None:
-        """LISTEN; a channel is a name, so it cannot be a parameter of a statement file."""
-        for channel in channels:
-            self._connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
-
-    def unlisten(self, channels: Collection[str]) -> None:
-        for channel in channels:
-            self._connection.execute(sql.SQL("UNLISTEN {}").format(sql.Identifier(channel)))
+    def listen(self, channels: Collection[str], over: Collection[str]) -> None:
+        """LISTEN, and UNLISTEN what is over; a channel is a name, so it cannot be a parameter of a statement file."""
+        for statement, names in ((sql.SQL("UNLISTEN {}"), over), (sql.SQL("LISTEN {}"), channels)):
+            for name in names:
+                self._connection.execute(statement.format(sql.Identifier(name)))
 
     def hold(self, queue_ids: Collection[int]) -> tuple[list[int], int | None]:
         """Take the locks of queues, without waiting for any; return those that are held now, and a mark.

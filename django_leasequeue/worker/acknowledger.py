@@ -91,12 +91,12 @@ class Acknowledger:
 
     def _settle_some(self, link: DatabaseLink) -> None:
         """Settle one statement's worth; let the helper begin with what is left, if that is as much again."""
-        done, most = self.done, self._state.options.ack_batch
-        count = min(len(done), most)
+        done, options = self.done, self._state.options
+        count = min(len(done), options.ack_batch)
         self._state.settle(count)
         try:
             entries = self._take(count)
-            if len(done) >= most:
+            if len(done) >= options.ack_batch:
                 self._helper.wake()
             self._settle(entries, link)
         finally:
@@ -106,7 +106,8 @@ class Acknowledger:
         fetcher = self._buffer.fetcher
         # The end of a job under a limit makes the next one ready: this worker knows first, and fills its slot soonest.
         limited = any(entry[1].flags & _FLOW for entry in entries)
-        if limited or fetcher.sleeping or (self._wants_end and self._state.empty):
+        ending = options.burst or options.max_jobs > 0 or self._state.draining.is_set()
+        if limited or fetcher.sleeping or (ending and self._state.empty):
             fetcher.wake()
 
     def _take(self, count: int) -> list[Entry]:
@@ -148,11 +149,6 @@ class Acknowledger:
             self._isolate([entry for entry in entries if entry[0] in (RETRY, STOPPED)], self._release, link)
             self._isolate([entry for entry in entries if entry[0] == UNSTARTED], self._return, link)
             self._isolate([entry for entry in entries if entry[0] == SUSPENDED], self._suspend, link)
-
-    @property
-    def _wants_end(self) -> bool:
-        options = self._state.options
-        return options.burst or options.max_jobs > 0 or self._state.draining.is_set()
 
     def _isolate(
         self, entries: list[Entry], settle: Callable[[list[Entry], DatabaseLink], None], link: DatabaseLink

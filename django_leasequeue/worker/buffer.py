@@ -49,10 +49,6 @@ class JobBuffer:
         self.jobs.append(job)
         self._wake(1)
 
-    def put_back(self, job: LeasedJob) -> None:
-        with self._lock:
-            (self.jobs if self._aside is None else self._aside).appendleft(job)
-
     def pause(self) -> None:
         """Let no thread find a job."""
         with self._lock:
@@ -89,10 +85,7 @@ class JobBuffer:
 
     def take_all(self) -> list[LeasedJob]:
         with self._lock:
-            aside = list(self._aside or ())
-            if self._aside:
-                self._aside.clear()
-            return aside + take_each(self.jobs)
+            return take_each(self._aside or deque()) + take_each(self.jobs)
 
     def take_back(self, count: int) -> list[LeasedJob]:
         """Take up to ``count`` jobs from the end, those that would start last."""

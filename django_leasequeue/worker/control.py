@@ -53,7 +53,7 @@ class JobControl(DurableControl):
     # Values of the class until a run has its own: most runs never do, and setting ten for each is a good part of a run.
     _reason: Reason = ""
     _event: threading.Event | None = None
-    _waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] | None = None
+    _calls: tuple[Callable[[], object], ...] = ()
     _progress: list[Any] | None = None
     #: A handler may set these: bytes to keep with the result, and how long to keep it.
     result_body: bytes | None = None
@@ -100,14 +100,12 @@ class JobControl(DurableControl):
 
     async def wait_aborted(self) -> Reason:
         """Wait until the job is to stop, in a coroutine; return the reason."""
-        waiting = (asyncio.get_running_loop(), asyncio.Event())
+        loop, stopping = asyncio.get_running_loop(), asyncio.Event()
         with _guard:
             if self._reason:
                 return self._reason
-            if self._waiters is None:
-                self._waiters = []
-            self._waiters.append(waiting)
-        await waiting[1].wait()
+            self._calls += (partial(loop.call_soon_threadsafe, stopping.set),)
+        await stopping.wait()
         return self._reason
 
     def raise_if_aborted(self) -> None:
@@ -164,14 +162,11 @@ class JobControl(DurableControl):
             if self._reason:
                 return
             self._reason = reason
-            event, waiters = self._event, self._waiters or ()
+            event, calls = self._event, self._calls
         if event is not None:
             event.set()
-        calls: list[Callable[[], object]] = [
-            partial(loop.call_soon_threadsafe, waiting.set) for loop, waiting in waiters
-        ]
         if reason in ("lease_lost", "cancelled") and self.on_lost is not None:
-            calls.append(self.on_lost)
+            calls += (self.on_lost,)
         for call in calls:
             with suppress(RuntimeError):  # its loop is closed
                 call()

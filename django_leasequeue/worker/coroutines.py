@@ -130,10 +130,7 @@ class CoroutinePool:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         del self._state.coroutines[task]
-        if self.jobs:
-            self._pump()
-        elif self._state.buffer.fetcher.sleeping:
-            self._state.buffer.fetcher.wake()
+        self._pump()
         if self._state.acknowledger.sleeping or not self.jobs:
             self._state.acknowledger.wake()
 

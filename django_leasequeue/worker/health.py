@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from socketserver import TCPServer, ThreadingMixIn
 from typing import Any
 
+#: Seconds between two writings of the file.
+EVERY = 5.0
 #: (whether it is well, figures)
 Report = tuple[bool, dict[str, Any]]
 
@@ -96,8 +100,13 @@ class HealthFile:
 
     def __init__(self, path: str) -> None:
         self._path = Path(path)
+        self._tried_at = -math.inf
 
     def write(self, report: Report) -> None:
+        """Write the file anew, if the worker is well and the last time is some seconds ago."""
+        if time.monotonic() - self._tried_at < EVERY:
+            return
+        self._tried_at = time.monotonic()
         well, figures = report
         if well:
             fresh = self._path.with_name(f"{self._path.name}.{os.getpid()}")

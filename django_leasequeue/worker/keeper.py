@@ -295,6 +295,7 @@ class Keeper:
     def _write_worker_row(self) -> None:
         state, options, figures = self._state, self._state.options, self._state.figures
         now = time.monotonic()
+        runs = [(control.job, now - since) for control, since in self._running()[:MOST_RUNNING]]
         presence = write_presence(
             node=state.node,
             host=socket.gethostname(),
@@ -309,13 +310,8 @@ class Keeper:
             retried=figures.retried,
             lost=figures.lost,
             running=[
-                {
-                    "seq": control.job.seq,
-                    "queue": control.job.queue,
-                    "name": control.job.name,
-                    "seconds": round(now - since, 3),
-                }
-                for control, since in self._running()[:MOST_RUNNING]
+                {"seq": job.seq, "queue": job.queue, "name": job.name, "seconds": round(seconds, 3)}
+                for job, seconds in runs
             ],
             info={
                 "version": __version__,

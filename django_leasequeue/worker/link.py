@@ -147,10 +147,8 @@ MAX_QUEUES = 10_000
 @operation
 def read_queues(project: str, names: Sequence[str] | None) -> Steps[dict[str, int]]:
     """Read the ids of queues by name; ``None`` for all of the project. Names that are no queue are left out."""
-    rows = yield (
-        "worker_queues",
-        {"project": project, "names": None if names is None else arrays.texts(names), "size": MAX_QUEUES},
-    )
+    wanted = None if names is None else arrays.texts(names)
+    rows = yield "worker_queues", {"project": project, "names": wanted, "size": MAX_QUEUES}
     return {name: queue_id for queue_id, name in rows}
 
 

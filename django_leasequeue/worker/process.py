@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("django_leasequeue.worker")
 
-#: Seconds between two writings of the health file.
-FILE_EVERY = 5
 #: Objects that a worker makes until the garbage collector looks at the young ones: more than jobs under way have.
 YOUNG = 5_000
 #: Seconds that running jobs get to end before the worker starts anew.
@@ -75,7 +73,7 @@ def run_alone(options: WorkerOptions) -> ExitCode:
 
 
 @contextmanager
-def attended(options: WorkerOptions, worker: Worker) -> Iterator[Callable[[Report], None]]:
+def attended(options: WorkerOptions, worker: Worker) -> Iterator[Callable[[Report], None] | None]:
     """Serve a worker's health page and write its health file for the length of the block, where the options say so.
 
     Yields what the worker is to call about once a second. OSError: the page's address or the file cannot be used.
@@ -86,18 +84,10 @@ def attended(options: WorkerOptions, worker: Worker) -> Iterator[Callable[[Repor
         from .health import HealthFile  # and the modules of an HTTP server, which few workers need
 
         file = HealthFile(options.health_file)
-    ticks = 0
-
-    def tick(report: Report) -> None:
-        nonlocal ticks
-        if file is not None and ticks % FILE_EVERY == 0:
-            file.write(report)
-        ticks += 1
-
     if page is not None:
         page.start()
     try:
-        yield tick
+        yield None if file is None else file.write
     finally:
         if page is not None:
             page.close()

@@ -68,7 +68,7 @@ class ThreadAlarm(RunAlarm):
 
     def __init__(self, slot: Slot, control: JobControl, soft: float | None, hard: float | None, grace: float) -> None:
         super().__init__(control, slot.since, soft, hard, grace)
-        #: Where it is shown; ``left`` is set there when the run was given up before it ended.
+        #: Where it is shown.
         self.slot = slot
         self._thread = threading.get_ident()
         self._token = [True]
@@ -99,10 +99,6 @@ class ThreadAlarm(RunAlarm):
         with suppress(IndexError):
             return self._place.pop()
         return False
-
-    def record_replacement(self) -> None:
-        """Note in the slot whether the thread has lost its place. In the thread itself, when the run has ended."""
-        self.slot.left = not self.leave()
 
 
 class TaskAlarm(RunAlarm):

@@ -88,7 +88,6 @@ class Supervisor:
         self._selector = selectors.DefaultSelector()
         self._page: HealthPage | None = None
         self._file: HealthFile | None = None
-        self._written_at = 0.0
         self._signals = 0
         self._stopping_at = 0.0
         self._ordered = b""
@@ -149,10 +148,10 @@ class Supervisor:
                     return code
         self._pass_on_signals()
         self._watch_stop(now)
-        if self._file is not None and now - self._written_at >= 5:
-            self._written_at = now
+        if self._file is not None:
             self._file.write(self._report())
-        for key, _ in self._selector.select(self._pause(now)):
+        waits = [child.restart_at - now for child in self._children if not child.pid and not child.over]
+        for key, _ in self._selector.select(max(0.0, min([1.0, *waits]))):
             if key.fileobj is self._page and self._page is not None:
                 self._page.answer()
             elif key.data is None:
@@ -161,10 +160,6 @@ class Supervisor:
                 self._hear(key.data)
         self._reap()
         return None
-
-    def _pause(self, now: float) -> float:
-        waits = [1.0, *(child.restart_at - now for child in self._children if not child.pid and not child.over)]
-        return max(0.0, min(waits))
 
     def _pass_on_signals(self) -> None:
         if not self._signals:

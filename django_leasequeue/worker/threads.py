@@ -13,7 +13,7 @@ from functools import partial
 from django.db import close_old_connections, connections
 from django.db.backends.signals import connection_created
 
-from ..engine import Failure
+from ..engine import Failure, LeasedJob
 from ..engine.jobs.results import STALLED
 from .control import JobControl, JobTimeout
 from .leases import RATED
@@ -114,7 +114,7 @@ class ThreadPool:
                 continue
             if not admits(job):
                 slot.control = None
-                buffer.put_back(job)
+                buffer.put([job], first=True)
                 continue
             # After the job is shown in the slot: from then on it is told when its lease ends.
             slot.since = since = monotonic()
@@ -159,7 +159,7 @@ class ThreadPool:
             try:
                 alarm.end()
             finally:  # it may raise the timeout that came last
-                alarm.record_replacement()
+                slot.left = not alarm.leave()
                 self._timekeeper.forget(alarm)
 
 
@@ -173,8 +173,8 @@ class Timekeeper:
         self._alarms: dict[int, RunAlarm] = {}
         #: When ``check`` is to be called next (monotonic).
         self.next_at = math.inf
-        #: Runs that outlived their hard timeout: only the end of the process ends them.
-        self.overdue: list[JobControl] = []
+        #: Jobs that outlived their hard timeout: only the end of the process ends them.
+        self.overdue: list[LeasedJob] = []
 
     def expect(self, alarm: RunAlarm) -> None:
         self._alarms[id(alarm)] = alarm
@@ -201,7 +201,7 @@ class Timekeeper:
                 if self.abandon_run is not None:
                     self.abandon_run(alarm)
                     continue
-                self.overdue.append(alarm.control)
+                self.overdue.append(job)
                 self._state.ask_recycle(f"job {job.seq} ({job.name}) outlived its hard timeout")
         # What `expect` says meanwhile stays: it only ever lowers the time.
         for alarm in list(self._alarms.values()):

@@ -13,7 +13,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
 from ..conf.options import WorkerOptions
-from ..engine import LeasedJob, tracing
+from ..engine import tracing
 from .acknowledger import Acknowledger
 from .coroutines import CoroutinePool
 from .fetcher import Fetcher
@@ -165,13 +165,12 @@ class Worker:
         logger.info("Worker stops", extra={"node": state.node, "why": why, "held": len(state.held)})
         state.status = "draining"
         self._stop_claiming()
-        overdue = [control.job for control in self._timekeeper.overdue]
         patience = state.options.drain_timeout
         if state.recycle:
             patience = min(patience, RECYCLE_DRAIN)
-        drained = self._drain(began + patience, overdue)
+        drained = self._drain(began + patience)
         if not drained:
-            self._abandon(overdue)
+            self._abandon()
         settled = self._flush()
         self.clean = self._close()
         code = self._exit_code(drained and settled)
@@ -200,9 +199,9 @@ class Worker:
         if unstarted:
             self.state.give_back(unstarted, unstarted=True)
 
-    def _drain(self, deadline: float, overdue: list[LeasedJob]) -> bool:
+    def _drain(self, deadline: float) -> bool:
         """Wait for running jobs; return whether all ended."""
-        state = self.state
+        state, overdue = self.state, self._timekeeper.overdue
         while True:
             self._return_unstarted()
             waited_for = len(state.held) - sum(job.seq in state.held for job in overdue)
@@ -212,13 +211,11 @@ class Worker:
             if left <= 0 or state.hurry:
                 return False
             self._wait(min(left, 0.05))
-            overdue[:] = [control.job for control in self._timekeeper.overdue]
 
-    def _abandon(self, overdue: list[LeasedJob]) -> None:
+    def _abandon(self) -> None:
         """Give the jobs back that did not end: first they are told, and get a moment."""
-        state = self.state
-        running = self.state.running()
-        for control, _ in running:
+        state, overdue = self.state, self._timekeeper.overdue
+        for control, _ in state.running():
             control.abort("stopping")
         deadline = time.monotonic() + ABORT_GRACE
         while len(state.held) > len(overdue) and time.monotonic() < deadline and not state.broken:
