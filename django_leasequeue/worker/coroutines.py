@@ -16,7 +16,6 @@ from asgiref.sync import sync_to_async
 
 from ..engine import LeasedJob
 from ..engine.pool import close_pools
-from .buffer import take_each
 from .control import JobControl, JobTimeout
 from .run import COMPLETED, UNSTARTED, Entry, TaskAlarm, failed
 from .state import WorkerState
@@ -67,9 +66,6 @@ class CoroutinePool:
     def resume(self) -> None:
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._pump)
-
-    def take_all(self) -> list[LeasedJob]:
-        return take_each(self.jobs)
 
     def stop(self, timeout: float) -> bool:
         """End the loop; return whether it ended within ``timeout`` seconds."""

@@ -16,7 +16,6 @@ import secrets
 import stat
 import struct
 import tempfile
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -53,7 +52,6 @@ STALE = 2 * 86_400
 
 #: Journals of this very process: its locks do not keep it from taking them for dead ones.
 _own: set[Path] = set()
-_own_lock = threading.Lock()
 
 
 def _directory() -> Path | None:
@@ -84,19 +82,18 @@ class Journal:
     """
 
     def __init__(self, node: str, options: WorkerOptions, slots: int, ended: int) -> None:
-        self._ring = 1 << max(ended - 1, 1).bit_length()
+        count = slots + 2 * ended
         self._free = deque(range(slots))
         self._path: Path | None = None
         self._descriptor = -1
         #: Written to even where there is no file.
         self._memory: mmap.mmap | bytearray = bytearray()
-        self._count = slots + 2 * self._ring
         #: Places in the file, one after the other and from the beginning again: for several threads.
-        self._next_end = _places(slots, self._ring)
-        self._next_claim = _places(slots + self._ring, self._ring)
-        size = _HEADER + self._count * _SIZE
+        self._next_end = _places(slots, ended)
+        self._next_claim = _places(slots + ended, ended)
+        size = _HEADER + count * _SIZE
         # If the options name the node, another process may have the name later, or now.
-        header = {"node": node, "own": not options.node, "place": _place(options), "slots": self._count}
+        header = {"node": node, "own": not options.node, "place": _place(options), "slots": count}
         try:
             self._open(json.dumps(header), size)
         except OSError as error:
@@ -110,8 +107,7 @@ class Journal:
         if directory is None:
             return
         path = directory / f"{secrets.token_hex(16)}.journal"
-        with _own_lock:
-            _own.add(path)
+        _own.add(path)
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         self._path = path
         fcntl.lockf(self._descriptor, fcntl.LOCK_EX)
@@ -140,17 +136,16 @@ class Journal:
 
     def close(self, *, settled: bool) -> None:
         """End the journal; unless the database knows of everything (``settled``), its file stays for other workers."""
-        if settled and self._path is not None:
-            self._path.unlink(missing_ok=True)
+        if settled:
             self._forget()
 
     def _forget(self) -> None:
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
         if self._descriptor >= 0:
             os.close(self._descriptor)
         if self._path is not None:
-            self._path.unlink(missing_ok=True)
-            with _own_lock:
-                _own.discard(self._path)
+            _own.discard(self._path)
         self._path, self._descriptor = None, -1
 
 
@@ -214,10 +209,9 @@ class OrphanRecovery:
         assert self._directory is not None
         mine = {entry[0] for entry in self._again}
         for path in list(self._directory.glob("*.journal")):
-            with _own_lock:
-                # Opening and closing a file that this process has locked would unlock it.
-                if path in _own or path in mine:
-                    continue
+            # Opening and closing a file that this process has locked would unlock it.
+            if path in _own or path in mine:
+                continue
             try:
                 descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
             except OSError:

@@ -128,11 +128,11 @@ def replace_process() -> None:
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # nosec B606  # what this process was started with
 
 
-def leave(worker: Worker, code: ExitCode, *, end: Callable[[int], None] = os._exit) -> None:
+def leave(worker: Worker, code: ExitCode) -> None:
     """End the process at once if a thread hangs in a job; an ordinary exit would wait for it."""
     if not worker.clean:
         _flush()
-        end(code)
+        os._exit(code)
 
 
 def _flush() -> None:

@@ -42,12 +42,9 @@ class SuspectIsolation:
         self._close()
         self._pending.extend(jobs)
 
-    def take_all(self) -> list[LeasedJob]:
-        return take_each(self._pending)
-
     def take_waiting(self) -> list[LeasedJob]:
         """Take out every job that waits to be started, suspects last."""
-        return self._state.buffer.take_all() + self._coroutines.take_all() + self.take_all()
+        return self._state.buffer.take_all() + take_each(self._coroutines.jobs) + take_each(self._pending)
 
     def _quiet(self) -> bool:
         """Return whether nothing runs, and the database knows of all that has ended."""
@@ -83,7 +80,7 @@ class SuspectIsolation:
                 return True
             if now - self._since <= QUIET:
                 return True
-            self._postpone(self.take_all())
+            self._postpone(take_each(self._pending))
         if state.isolating:
             state.isolating = False
             state.buffer.resume()
