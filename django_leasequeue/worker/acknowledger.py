@@ -79,10 +79,7 @@ class Acknowledger:
         while not self.done:
             if self._closing:
                 return False
-            self.wakeup.sleeping = True
-            if not self.done and not self._closing:
-                self.wakeup.wait()
-            self.wakeup.sleeping = False
+            self.wakeup.doze(None, lambda: self.done or self._closing)
         options = self._state.options
         if options.ack_ms and len(self.done) < options.ack_batch and self._buffer.jobs:
             # Rung when a thread finds nothing more to start.

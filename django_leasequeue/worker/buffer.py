@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from ..engine import LeasedJob
@@ -144,3 +144,10 @@ class WakeUp:
     def wait(self, timeout: float | None = None) -> bool:
         """Sleep until a ``wake``, at most ``timeout`` seconds; return whether one came."""
         return self._lock.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
+
+    def doze(self, timeout: float | None, unless: Callable[[], object]) -> None:
+        """Sleep until a ``wake``, while one is worth its cost, ``unless`` there is something to do by now."""
+        self.sleeping = True
+        if not unless():
+            self.wait(timeout)
+        self.sleeping = False

@@ -167,11 +167,11 @@ class Fetcher:
 
     def _step(self) -> None:
         if self._isolation.step():
-            self._sleep(APART)
+            self.wakeup.doze(APART, self._state.draining.is_set)
             return
         want = self._want()
-        if want <= 0:
-            self._rest()
+        if want <= 0:  # until a thread or a coroutine can take another job
+            self.wakeup.doze(self._state.options.poll, lambda: self._want() > 0 or self._state.draining.is_set())
             return
         if self.link.losses > self._losses:
             self._losses, now = self.link.losses, time.monotonic()
@@ -315,22 +315,6 @@ class Fetcher:
             logger.info("Jobs given back whose claim was lost with its connection", extra={"jobs": len(strays)})
         if len(strays) < MAX_BATCH:
             del self._stray_looks[0]
-
-    def _rest(self) -> None:
-        """Sleep until a thread or a coroutine can take another job."""
-        self.wakeup.sleeping = True
-        try:
-            if self._want() <= 0 and not self._state.draining.is_set():
-                self.wakeup.wait(self._state.options.poll)
-        finally:
-            self.wakeup.sleeping = False
-
-    def _sleep(self, seconds: float) -> None:
-        """Sleep until a job ends."""
-        self.wakeup.sleeping = True
-        if not self._state.draining.is_set():
-            self.wakeup.wait(seconds)
-        self.wakeup.sleeping = False
 
     def _idle(self, over: bool) -> None:
         """Sleep until there may be new jobs; in a burst, end if no job had been left when the last claim began."""
