@@ -6,17 +6,17 @@ The worker, the queue API and the HTTP doors wait with it; it imports the engine
 
 from __future__ import annotations
 
-from .alarms import AsyncWaiter
+from .alarms import waking
 from .listener import Listener, Subscription, Watch, close_listeners, get_listener
 from .session import JOBS, reply_channel
 
 __all__ = [
     "JOBS",
-    "AsyncWaiter",
     "Listener",
     "Subscription",
     "Watch",
     "close_listeners",
     "get_listener",
     "reply_channel",
+    "waking",
 ]

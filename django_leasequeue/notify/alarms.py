@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
-from contextlib import suppress
-from typing import Any, Self
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 from .listener import Listener
 
@@ -78,27 +78,16 @@ class AsyncAlarm(Alarm):
         return woken
 
 
-class AsyncWaiter:
-    """Waits in a coroutine until jobs of some queues may be ready: look after entering and after each ``wait``."""
+@asynccontextmanager
+async def waking(listener: Listener, queue_ids: Sequence[int]) -> AsyncIterator[Callable[[float], Awaitable[bool]]]:
+    """Yield the call with which a coroutine sleeps until jobs of some queues may be ready, or for so many seconds.
 
-    def __init__(self, listener: Listener, queue_ids: Sequence[int]) -> None:
-        self._patience = Patience()
-        self._listener = listener
-        self._queue_ids = queue_ids
-
-    async def __aenter__(self) -> Self:
-        self._alarm = AsyncAlarm()
-        self._watch = self._listener.watch(self._queue_ids, self._alarm.wake)
-        try:
-            await self._watch.async_ready()
-        except BaseException:
-            self._watch.close()
-            raise
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        self._watch.close()
-
-    async def wait(self, timeout: float) -> bool:  # noqa: ASYNC109  (the caller's patience)
-        """Sleep until it is worth to look again, or for ``timeout`` seconds; return whether a wake-up came."""
-        return await self._alarm.wait(self._patience.limit(timeout, self._watch.live))
+    It returns whether a wake-up came; look first, and after each sleep.
+    """
+    alarm, patience = AsyncAlarm(), Patience()
+    watch = listener.watch(queue_ids, alarm.wake)
+    try:
+        await watch.async_ready()
+        yield lambda timeout: alarm.wait(patience.limit(timeout, watch.live))
+    finally:
+        watch.close()

@@ -12,7 +12,7 @@ import pytest
 from django.test import override_settings
 
 from django_leasequeue import engine
-from django_leasequeue.notify import AsyncWaiter, Listener, get_listener, reply_channel
+from django_leasequeue.notify import Listener, get_listener, reply_channel, waking
 from django_leasequeue.notify.alarms import Alarm
 from tests.support.waiting import eventually
 
@@ -198,9 +198,8 @@ async def test_without_a_connection_one_polls(queue_id: int, dsn: str) -> None:
     with override_settings(LEASEQUEUE={"LISTEN_DSN": dsn}):
         listener = Listener("default")
         assert dsn or listener.polls
-        async with AsyncWaiter(listener, [queue_id]) as waiter:
-            assert not waiter._watch.live
-            assert not await waiter.wait(3_600), "a poll, far below the time asked for"
+        async with waking(listener, [queue_id]) as sleep:
+            assert not await sleep(3_600), "a poll, far below the time asked for"
         assert dsn or listener._thread is None
         listener.close()
 
@@ -211,10 +210,9 @@ async def test_coroutines_wait_on_the_same_connection(test_dsn: str, queue_id: i
         listener = get_listener()
 
         async def one() -> bool:
-            async with AsyncWaiter(listener, [queue_id]) as waiter:
-                assert waiter._watch.live
+            async with waking(listener, [queue_id]) as sleep:
                 entered.release()
-                return await waiter.wait(60)
+                return await sleep(60)
 
         entered = asyncio.Semaphore(0)
         waiting = [asyncio.create_task(one()) for _ in range(20)]
@@ -222,8 +220,8 @@ async def test_coroutines_wait_on_the_same_connection(test_dsn: str, queue_id: i
             await entered.acquire()
         await executor.run(engine.enqueue("mail", [engine.NewJob(data=1)]))
         assert await asyncio.gather(*waiting) == [True] * 20
-        async with AsyncWaiter(listener, [queue_id]) as waiter:
-            assert not await waiter.wait(0.02)
+        async with waking(listener, [queue_id]) as sleep:
+            assert not await sleep(0.02)
 
 
 def test_no_wake_up_is_lost_among_writers(test_dsn: str, queue_id: int) -> None:

@@ -14,7 +14,7 @@ from ...engine.leases.claim import load_hands
 from ...engine.leases.cohort import Claimer, deal_cohort, join, leave, take
 from ...engine.topics.log import LogPage, seal, sealer
 from ...engine.topics.topics import TopicLook
-from ...notify import AsyncWaiter, get_listener
+from ...notify import get_listener, waking
 from ..errors import logger
 from ..running import RequestRunner
 from ..streaming import in_background, within
@@ -110,7 +110,7 @@ async def read_page(
     if not wait or page.records or page.gap is not None or page.more or page.reset_to is not None:
         return page
     ends = time.monotonic() + wait
-    async with AsyncWaiter(get_listener(runner.using), [page.queue_id]) as waiter:
+    async with waking(get_listener(runner.using), [page.queue_id]) as sleep:
         while True:
             page = await look(after, page.timeline)
             left = ends - time.monotonic()
@@ -119,7 +119,7 @@ async def read_page(
             if unsealed(page, after):
                 await _wait_for_seal(runner, page.head_seq, min(left, BACKSTOP))
             else:
-                await waiter.wait(min(left, BACKSTOP))
+                await sleep(min(left, BACKSTOP))
             after = page.cursor
 
 
