@@ -7,7 +7,6 @@ a job is run. Start at `worker.py` (its parts), then `fetcher.py` (claims), `thr
 
 from __future__ import annotations
 
-from ..conf.options import WorkerOptions
 from .control import JobAborted, JobControl, JobTimeout
 from .handler import GiveUp, Handler, Retry
 from .options import ExitCode, load_options
@@ -22,6 +21,5 @@ __all__ = [
     "JobTimeout",
     "Retry",
     "Worker",
-    "WorkerOptions",
     "load_options",
 ]

@@ -29,11 +29,11 @@ GIVEN_UP = Failure(STALLED, "the run took longer than its visibility timeout", f
 connected_threads: set[int] = set()
 
 
-def _note_connection(**_: object) -> None:
-    connected_threads.add(threading.get_ident())
-
-
-connection_created.connect(_note_connection, dispatch_uid="django_leasequeue.worker.threads")
+connection_created.connect(
+    lambda **_: connected_threads.add(threading.get_ident()),
+    weak=False,
+    dispatch_uid="django_leasequeue.worker.threads",
+)
 
 
 def tidy_connections() -> None:
