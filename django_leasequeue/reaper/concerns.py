@@ -70,21 +70,14 @@ def of_server(
     """Return what is wrong with the reaper or the database, whose oldest transaction is ``age`` seconds old."""
     found = []
     if not leads:
-        found.append(
-            Concern(
-                "error",
-                "No reaper leads: nothing sweeps, samples or carries out operations. Start a worker or 'manage.py"
-                " runreaper'.",
-            )
-        )
+        text = "No reaper leads: nothing sweeps, samples or carries out operations."
+        found.append(Concern("error", f"{text} Start a worker or 'manage.py runreaper'."))
     if age is not None and age > bounds.transaction:
-        found.append(
-            Concern(
-                "warning",
-                f"A transaction of {application or 'an unnamed client'} (pid {pid}) is open for {span(age)}: PostgreSQL"
-                f" cannot clean up behind it, and floors wait for it. End it, or SELECT pg_terminate_backend({pid}).",
-            )
+        text = (
+            f"A transaction of {application or 'an unnamed client'} (pid {pid}) is open for {span(age)}: PostgreSQL"
+            f" cannot clean up behind it, and floors wait for it. End it, or SELECT pg_terminate_backend({pid})."
         )
+        found.append(Concern("warning", text))
     return found
 
 
@@ -101,10 +94,8 @@ def of_queue(counts: Counts, health: Health | None, now: datetime, bounds: Bound
     if health is None:
         return found
     if counts.type == "queue" and counts.ready and not (health.workers or health.waiting or counts.in_flight):
-        say(
-            "error",
-            f"No worker listens to {name}, and jobs are ready. Start 'manage.py runworker --queues {counts.queue}'.",
-        )
+        start = f"Start 'manage.py runworker --queues {counts.queue}'."
+        say("error", f"No worker listens to {name}, and jobs are ready. {start}")
     elif health.ready is not None and health.ready > bounds.waiting and counts.paused_at is None:
         say(
             "error",
@@ -112,17 +103,11 @@ def of_queue(counts: Counts, health: Health | None, now: datetime, bounds: Bound
             " or look at what they run.",
         )
     if health.overdue is not None:
-        say(
-            "error",
-            f"A lease of {name} is over since {span(now - health.overdue)} and was not swept: is a reaper running?",
-            health.overdue_seq,
-        )
+        over = f"A lease of {name} is over since {span(now - health.overdue)} and was not swept"
+        say("error", f"{over}: is a reaper running?", health.overdue_seq)
     if health.old is not None:
-        say(
-            "warning",
-            f"A lease of {name} is {span(now - health.old)} old, held by {health.old_node}: is the job stuck?",
-            health.old_seq,
-        )
+        old = f"A lease of {name} is {span(now - health.old)} old, held by {health.old_node}"
+        say("warning", f"{old}: is the job stuck?", health.old_seq)
     if health.floor_since is not None:
         say(
             "warning",
@@ -146,8 +131,5 @@ def of_recurring(late: Iterable[tuple[str, float | None]], bounds: Bounds = BOUN
 
 def of_log(in_default: int) -> list[Concern]:
     """Return what is wrong with the lease log, of which so many events are in the default partition."""
-    if not in_default:
-        return []
-    return [
-        Concern("warning", f"{in_default} events of the lease log are in its default partition (system check W017).")
-    ]
+    text = f"{in_default} events of the lease log are in its default partition (system check W017)."
+    return [Concern("warning", text)] if in_default else []

@@ -5,14 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import psycopg
 
 from ..engine import ConnectionExecutor
 from ..engine.operation import Rows
-
-T = TypeVar("T")
 
 #: Seconds that one duty may take at a time; what is left is done when the others have had their turn.
 BUDGET = 2.0
@@ -63,7 +61,7 @@ class Duty:
     interval: float
 
 
-_registered: dict[str, Callable[[], Duty]] = {}
+_registered: dict[str, Duty] = {}
 
 
 def register(name: str, work: Work, interval: float) -> None:
@@ -80,11 +78,11 @@ def register(name: str, work: Work, interval: float) -> None:
     """
     if not interval > 0:
         raise ValueError(f"the interval of duty {name!r} must be above 0; it is {interval!r}.")
-    if name in _registered and _registered[name]().work is not work:
+    if name in _registered and _registered[name].work is not work:
         raise ValueError(f"there is a duty {name!r} already.")
-    _registered[name] = lambda: Duty(name, work, interval)
+    _registered[name] = Duty(name, work, interval)
 
 
 def registered() -> list[Duty]:
     """Return the duties that were added to the standard ones."""
-    return [make() for make in _registered.values()]
+    return list(_registered.values())

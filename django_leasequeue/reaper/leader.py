@@ -123,13 +123,16 @@ class Election:
 
     def _try(self) -> bool:
         assert self._candidate is not None
-        if not self._pooled:
+        leads: bool | None
+        if self._pooled:
+            # The simple protocol: in the other the finished statement keeps its snapshot, and that holds vacuum back.
+            with psycopg.ClientCursor(self._candidate) as cursor:
+                ((leads,),) = cursor.execute(statement("reaper_lead"), {**LOCK, "session": False}).fetchall()
+        else:
             ((leads,),) = self._executor().fetch("reaper_lead", {**LOCK, "session": True})
-            return _leads(leads)
-        # The simple protocol: in the other one the finished statement keeps its snapshot, and that holds vacuum back.
-        with psycopg.ClientCursor(self._candidate) as cursor:
-            ((leads,),) = cursor.execute(statement("reaper_lead"), {**LOCK, "session": False}).fetchall()
-        return _leads(leads)
+        if leads is None:
+            raise psycopg.errors.ReadOnlySqlTransaction("the server is read-only")
+        return leads
 
     def _executor(self) -> ConnectionExecutor:
         assert self._candidate is not None
@@ -145,9 +148,3 @@ class Election:
             raise
         while pgconn.notifies() is not None:
             pass
-
-
-def _leads(answer: bool | None) -> bool:
-    if answer is None:
-        raise psycopg.errors.ReadOnlySqlTransaction("the server is read-only")
-    return answer

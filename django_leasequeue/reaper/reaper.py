@@ -132,9 +132,8 @@ class Reaper:
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._turn: Turn | None = None
-        self._outage = Outage(
-            logger, "The reaper cannot work, and tries again", "The reaper works again", database=self.using
-        )
+        away, back = "The reaper cannot work, and tries again", "The reaper works again"
+        self._outage = Outage(logger, away, back, database=self.using)
 
     @staticmethod
     def check_options() -> None:
@@ -192,19 +191,22 @@ class Reaper:
                     if self._election.lead():
                         self.tick()
                         close_old_connections()
-                        pause = max(0.0, self._next_at() - self._now())
+                        now = self._now()
+                        pause = max(0.0, min((each.next_at for each in self._schedules), default=now + 1) - now)
                     else:
                         pause = conf.settings.REAPER.RETRY
                     retry = FIRST_RETRY
                     self._outage.ends(self)
-                    self._pause(pause)
+                    if not self._stopping.is_set():
+                        self._election.wait(pause)
                 except Exception as error:
                     self._election.drop()
                     if psycopg_error(error) is not None:
                         self._outage.begins(self, error)
                     else:
                         logger.exception("The reaper failed, and begins anew", extra={"database": self.using})
-                    retry = self._back_off(retry)
+                    self._stopping.wait(retry * random.uniform(0.5, 1))
+                    retry = min(retry * 2, LAST_RETRY)
         finally:
             self._election.resign()
 
@@ -213,14 +215,6 @@ class Reaper:
         for schedule in self._schedules:
             if schedule.duty.interval >= UNHURRIED:
                 schedule.next_at = max(schedule.next_at, now + random.uniform(0.2, 1) * SPREAD)
-
-    def _pause(self, seconds: float) -> None:
-        if not self._stopping.is_set():
-            self._election.wait(seconds)
-
-    def _back_off(self, retry: float) -> float:
-        self._stopping.wait(retry * random.uniform(0.5, 1))
-        return min(retry * 2, LAST_RETRY)
 
     def lead(self) -> bool:
         """Lead from now on unless another reaper does (for tests and for a single round)."""
@@ -255,9 +249,7 @@ class Reaper:
         now = self._now() if now is None else now
         done = []
         for schedule in sorted(self._schedules, key=lambda item: item.next_at):
-            if schedule.next_at > now:
-                break
-            if self._stopping.is_set():
+            if schedule.next_at > now or self._stopping.is_set():
                 break
             if self._give_turn(schedule, now):
                 done.append(schedule.duty.name)
@@ -289,21 +281,14 @@ class Reaper:
                 return False
             penalty = min(duty.interval * 2**schedule.failures, max(LONGEST_PENALTY, duty.interval))
             schedule.next_at = now + penalty
-            logger.exception(
-                "Duty %s of the reaper failed; its next turn is in %.1f s",
-                duty.name,
-                penalty,
-                extra={"duty": duty.name},
-            )
+            what = "Duty %s of the reaper failed; its next turn is in %.1f s"
+            logger.exception(what, duty.name, penalty, extra={"duty": duty.name})
             return False
         took = time.monotonic() - began
         schedule.failures = 0
         self._outage.ends(duty.name)
         schedule.next_at = now if more else now + max(duty.interval, REST * took)
         return True
-
-    def _next_at(self) -> float:
-        return min((schedule.next_at for schedule in self._schedules), default=self._now() + 1)
 
     @staticmethod
     def _now() -> float:

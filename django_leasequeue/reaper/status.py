@@ -161,6 +161,7 @@ def look(using: str, *, project: str = "", size: int = 50, bounds: Bounds = BOUN
         workers = [_worker_line(worker) for worker in seen(Worker.objects.using(using))[:size]]
         tasks = [RecurringLine(*row) for row in recurring(using).values_list(*RecurringLine.__annotations__)[:size]]
         limits = executor.run(list_limits(project=project, size=min(size, MAX_LIMITS)))
+        waited_for = [limit for limit in limits if limit.waiting]
         log = _log(connection)
         totals = executor.run(engine.totals(size=size))
         problems = [
@@ -170,11 +171,10 @@ def look(using: str, *, project: str = "", size: int = 50, bounds: Bounds = BOUN
             *of_log(log.in_default),
             *_of_queues(executor, bounds),
         ]
-    leader = leaders[0] if leaders else None
     return ReaperStatus(
         using,
         server.version,
-        leader,
+        leaders[0] if leaders else None,
         server.oldest_transaction,
         server.application or None,
         server.job_bytes,
@@ -182,11 +182,7 @@ def look(using: str, *, project: str = "", size: int = 50, bounds: Bounds = BOUN
         [counts[line.name] for line in lines if line.name in counts],
         workers,
         tasks,
-        [
-            LimitLine(each.name, allows(each.values), each.keys, each.waiting, each.taken)
-            for each in limits
-            if each.waiting
-        ],
+        [LimitLine(line.name, allows(line.values), line.keys, line.waiting, line.taken) for line in waited_for],
         log,
         [problem.text for problem in sorted(problems, key=lambda problem: problem.level != "error")],
     )
@@ -211,14 +207,12 @@ def _log(connection: partitions.Connection) -> LogStatus:
 
 def _of_queues(executor: ConnectionExecutor, bounds: Bounds) -> list[Concern]:
     found: list[Concern] = []
-    after = 0
+    ids = [0]
     for _ in range(0, MOST, PAGE):
-        ids = [queue_id for (queue_id,) in executor.fetch("queue_page", {"after": after, "size": PAGE})]
+        ids = [queue_id for (queue_id,) in executor.fetch("queue_page", {"after": ids[-1], "size": PAGE})]
         if not ids:
             break
         health = executor.run(read_health(ids, bounds))
-        counts = executor.run(counts_by_id(ids, cap=1))
-        for queue_id, each in counts.items():
+        for queue_id, each in executor.run(counts_by_id(ids, cap=1)).items():
             found += of_queue(each, health.get(queue_id), clock.now(), bounds)
-        after = ids[-1]
     return found

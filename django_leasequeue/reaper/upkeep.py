@@ -6,7 +6,7 @@ import logging
 import random
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 import psycopg
 
@@ -27,18 +27,23 @@ FULL_LOOK = timedelta(minutes=1)
 IDLE = timedelta(seconds=1)
 
 
-def _groups(queue_ids: Iterable[int]) -> list[list[int]]:
-    """Return the queues in groups, in another order each time, so that a large one does not starve the others."""
-    ids = list(queue_ids)
+#: What passes: others keep a row locked, or it is too much at a time.
+_BUSY = (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected, psycopg.errors.QueryCanceled)
+
+
+def _in_groups(turn: Turn, make: Callable[[list[int]], Operation[Any]], rows: Iterable[tuple[Any, ...]]) -> None:
+    """Run an operation on the queues of rows, some at a time, each time in another order: a large one starves none."""
+    ids = [queue_id for queue_id, *_ in rows]
     random.shuffle(ids)
-    return [ids[start : start + GROUP] for start in range(0, len(ids), GROUP)]
+    for start in range(0, len(ids), GROUP):
+        _run(turn, make, ids[start : start + GROUP])
 
 
 def _run(turn: Turn, make: Callable[[list[int]], Operation[Any]], ids: list[int]) -> None:
-    """Run an operation on some queues; one that others keep locked, or that is too much at a time, stops no other."""
+    """Run an operation on some queues; one that is busy stops no other."""
     try:
         turn.run(make(ids))
-    except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected, psycopg.errors.QueryCanceled) as error:
+    except _BUSY as error:
         if len(ids) > 1:
             for queue_id in ids:
                 _run(turn, make, [queue_id])
@@ -48,32 +53,22 @@ def _run(turn: Turn, make: Callable[[list[int]], Operation[Any]], ids: list[int]
 
 def sweep(turn: Turn) -> None:
     """Bring back the jobs of expired leases, in every queue that has any."""
-    for ids in _groups(queue_id for (queue_id,) in turn.fetch("due_leases")):
-        _run(turn, engine.sweep, ids)
+    _in_groups(turn, engine.sweep, turn.fetch("due_leases"))
 
 
 def promote(turn: Turn) -> None:
     """Make due delayed jobs ready, in every queue that has any."""
-    for ids in _groups(queue_id for (queue_id,) in turn.fetch("due_delayed")):
-        _run(turn, engine.promote, ids)
+    _in_groups(turn, engine.promote, turn.fetch("due_delayed"))
 
 
 def advance(turn: Turn) -> None:
     """Set free what limits and workflows held, where claimers are too busy to do it."""
-    for ids in _groups(queue_id for (queue_id,) in turn.fetch("due_turns")):
-        _run(turn, engine.advance, ids)
+    _in_groups(turn, engine.advance, turn.fetch("due_turns"))
 
 
 def expire_workflows(turn: Turn) -> None:
     """Forget workflows that ended long ago."""
     turn.run(engine.expire_workflows())
-
-
-class _Expired(NamedTuple):
-    """A row of ``due_expired``: a queue with something past its time; the first one only says when the look was."""
-
-    queue_id: int
-    at: datetime
 
 
 class Expiry:
@@ -92,11 +87,10 @@ class Expiry:
         if full:
             self._since, self._full_at = None, engine.clock.now()
         since, self._since = self._since, None
-        looked, *due = map(_Expired._make, turn.fetch("due_expired", {"since": since}))
-        for ids in _groups(row.queue_id for row in due):
-            _run(turn, engine.expire, ids)
+        (_, looked_at), *due = turn.fetch("due_expired", {"since": since})
+        _in_groups(turn, engine.expire, due)
         # Reached only when nothing is left.
-        self._since = looked.at
+        self._since = looked_at
 
 
 def expire_results(turn: Turn) -> None:
@@ -132,9 +126,7 @@ class Floors:
         if self._idle_since is not None and timedelta(0) <= now - self._idle_since < IDLE:
             return
         seen = turn.run(engine.advance_floors(self._proposals))
-        ready = [
-            (floor.queue_id, floor.rank, floor.value, floor.low) for floor in seen if floor.kind == FloorKind.READY
-        ]
+        ready = [(each.queue_id, each.rank, each.value, each.low) for each in seen if each.kind == FloorKind.READY]
         self._idle_since = now if ready == self._ready else None
         self._ready = ready
 
@@ -151,7 +143,7 @@ def _batch(turn: Turn, number: int) -> bool:
     """Do a batch; one that the database refuses ends its operation, and stops no other."""
     try:
         return turn.run(run_batch(number))
-    except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected, psycopg.errors.QueryCanceled) as error:
+    except _BUSY as error:
         logger.warning("Bulk operation %s has to wait for the next turn: %s", number, error)
     except (psycopg.DataError, psycopg.IntegrityError) as error:
         logger.exception("Bulk operation %s cannot go on", number, extra={"operation": number})

@@ -89,18 +89,12 @@ def parse(text: str, timezone: str = "UTC") -> Schedule:
     """
     if not isinstance(text, str) or not 0 < len(text) <= MAX_LENGTH:
         raise InvalidSchedule(f"a schedule is a text of at most {MAX_LENGTH} characters; it is {text!r}.")
-    zone = _zone(timezone)
-    text = text.strip()
-    if text.lower().startswith("every"):
-        return _interval(text)
-    return _cron(text, zone)
-
-
-def _zone(name: str) -> ZoneInfo:
     try:
-        return ZoneInfo(name)
+        zone = ZoneInfo(timezone)
     except (KeyError, ValueError, TypeError, OSError) as error:
-        raise InvalidSchedule(f"{name!r} is not a time zone; names look like 'UTC' or 'Europe/Berlin'.") from error
+        raise InvalidSchedule(f"{timezone!r} is not a time zone; names look like 'UTC' or 'Europe/Berlin'.") from error
+    text = text.strip()
+    return _interval(text) if text.lower().startswith("every") else _cron(text, zone)
 
 
 def _interval(text: str) -> Interval:
