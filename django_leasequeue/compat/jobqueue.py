@@ -129,22 +129,13 @@ class Queue(Producer, AsyncStartStop):
         if after_execution is not None and not callable(after_execution):
             raise InvalidOption(f"after_execution must be a function; it is {after_execution!r}.")
         if isinstance(storage, str):
-            given = {
-                "max_deliveries": runs(max_retries, "max_retries"),
-                "result_ttl_ms": result_ttl,
-                "lease_ms": visibility_timeout,
-            }
+            most = runs(max_retries, "max_retries")
+            given = {"max_deliveries": most, "result_ttl_ms": result_ttl, "lease_ms": visibility_timeout}
             options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
             storage = queues.Queue(storage, preset="jobqueue", node=worker_id, **options)
         elif worker_id is not None:
             raise InvalidOption("worker_id is the handle's business where one is given.")
-        super().__init__(
-            storage,
-            payload_serde=payload_serde,
-            result_serde=result_serde,
-            max_retries=max_retries,
-            result_ttl=result_ttl,
-        )
+        super().__init__(storage, payload_serde, result_serde, max_retries, result_ttl)
         self._visibility_timeout = visibility_timeout
         self._after_execution = after_execution
         self._consumer_options: dict[str, Any] = {"concurrency": concurrency, "reaper": reaper}

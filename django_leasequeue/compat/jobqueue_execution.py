@@ -131,13 +131,11 @@ class Events:
 def takes(function: Callable[..., Any], count: int) -> bool:
     """Return whether a function can be called with so many arguments, as far as its signature is known."""
     try:
-        signature = inspect.signature(function)
-    except ValueError:
-        return True
-    try:
-        signature.bind(*[None] * count)
+        inspect.signature(function).bind(*[None] * count)
     except TypeError:
         return False
+    except ValueError:  # it says none
+        return True
     return True
 
 

@@ -35,17 +35,14 @@ class Producer(OnDatabase):
     def __init__(
         self,
         storage: queues.Queue,
-        *,
-        payload_serde: Serde | None = None,
-        result_serde: Serde | None = None,
-        max_retries: int | None = None,
-        result_ttl: int | None = None,
+        payload_serde: Serde | None,
+        result_serde: Serde | None,
+        max_retries: int | None,
+        result_ttl: int | None,
     ) -> None:
         self.queue = storage
-        self._payload_serde = payload_serde
-        self._result_serde = result_serde
-        self._runs = runs(max_retries, "max_retries")
-        self._result_ttl = result_ttl
+        self._payload_serde, self._result_serde = payload_serde, result_serde
+        self._runs, self._result_ttl = runs(max_retries, "max_retries"), result_ttl
 
     @property
     def using(self) -> str:

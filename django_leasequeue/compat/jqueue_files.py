@@ -29,11 +29,9 @@ class File(Protocol):
 
     def read(self) -> tuple[bytes, Any]:
         """Return the content, and what names this version of it."""
-        ...
 
     def write(self, content: bytes, version: Any) -> bool:
         """Replace the content if it is still of this version; return whether it was."""
-        ...
 
 
 def open_file(url: str) -> File:
@@ -98,9 +96,8 @@ class ObjectFile:
             from obstore import exceptions
             from obstore.store import from_url
         except ImportError as error:
-            raise InvalidOption(
-                'Objects need the package obstore: pip install "django-leasequeue[objects]".'
-            ) from error
+            install = 'pip install "django-leasequeue[objects]"'
+            raise InvalidOption(f"Objects need the package obstore: {install}.") from error
         self._obstore, self._refused, self._failed = obstore, exceptions.PreconditionError, exceptions.BaseError
         self._name, self._path = f"{bucket}/{path}", path
         try:
@@ -189,8 +186,7 @@ def _line(line: str) -> dict[str, Any]:
 
 
 def _job(given: dict[str, Any]) -> Job:
-    beat = given.get("heartbeat_at")
-    priority = given["priority"]
+    beat, priority = given.get("heartbeat_at"), given["priority"]
     if isinstance(priority, bool) or not isinstance(priority, int):
         raise ValueError(f"a priority must be an integer; it is {priority!r}")
     return Job(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import uuid4
 from zlib import crc32
 
@@ -105,16 +105,8 @@ def _add(jobs: Sequence[Job], queue: Queue, mark: Mark) -> tuple[int, int]:
             )
         added = [receipt.seq for receipt in receipts if receipt.status == "queued"]
         counts = {"added": len(added), "known": len(jobs) - len(added)}
-        audit.write(
-            ACTION,
-            **audit.shell()._asdict(),
-            project=queue.project,
-            queue=queue.name,
-            seqs=added,
-            counts=counts,
-            detail={"hand_over": mark.id},
-            using=queue.using,
-        )
+        about: dict[str, Any] = {**audit.shell()._asdict(), "project": queue.project, "queue": queue.name}
+        audit.write(ACTION, **about, seqs=added, counts=counts, detail={"hand_over": mark.id}, using=queue.using)
         return counts["added"], counts["known"]
 
 

@@ -92,9 +92,8 @@ class QueueState:
 
     def queued_jobs(self, entrypoint: str | None = None) -> tuple[Job, ...]:
         """Return the queued jobs, by priority and age; of one entrypoint or of all."""
-        return tuple(
-            job for job in self.jobs if job.status is JobStatus.QUEUED and entrypoint in (None, job.entrypoint)
-        )
+        queued = (job for job in self.jobs if job.status is JobStatus.QUEUED)
+        return tuple(job for job in queued if entrypoint in (None, job.entrypoint))
 
     def in_progress_jobs(self) -> tuple[Job, ...]:
         """Return the leased jobs."""
@@ -106,8 +105,8 @@ class QueueState:
 
     def model_dump(self, *, mode: str = "python") -> dict[str, Any]:
         """Return the snapshot as a dict; see ``Job.model_dump``."""
-        jobs = [job.model_dump(mode=mode) for job in self.jobs]
-        shown = jobs if _is_json(mode) else tuple(jobs)
+        jobs = (job.model_dump(mode=mode) for job in self.jobs)
+        shown = list(jobs) if _is_json(mode) else tuple(jobs)
         return {"jobs": shown, "version": self.version, "complete": self.complete}
 
     def model_dump_json(self, *, indent: int | None = None) -> str:
@@ -235,7 +234,9 @@ def lease_of(row: Status, queue: str) -> leases.ClaimedJob | None:
     """Return the present lease of a job, ``None`` if it has none; ``claimed_at`` is the present time."""
     if row.claim is None or row.deadline is None or row.node is None or row.ended:
         return None
-    now = clock.now()
+    now = clock.now().timestamp()
+    unread = ("tag", "data_json", "meta_json", "body", "reply_to", "errors_json", "progress_json")
+    empty: dict[str, Any] = dict.fromkeys(unread)
     lease = LeasedJob(
         seq=row.seq,
         queue_id=row.queue_id,
@@ -243,20 +244,14 @@ def lease_of(row: Status, queue: str) -> leases.ClaimedJob | None:
         token=row.claim,
         deadline_epoch=row.deadline.timestamp(),
         created_epoch=row.created_at.timestamp(),
-        claimed_epoch=now.timestamp(),
+        claimed_epoch=now,
+        first_claimed_epoch=now,
         deliveries=row.deliveries,
         max_deliveries=row.max_deliveries or 0,
         rank=0,
         key=row.key,
         name=row.name,
-        tag=None,
-        data_json=None,
-        meta_json=None,
-        body=None,
-        reply_to=None,
-        errors_json=None,
-        first_claimed_epoch=now.timestamp(),
-        progress_json=None,
         position=0,
+        **empty,
     )
     return leases.ClaimedJob(lease, row.node)
