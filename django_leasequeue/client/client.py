@@ -1,22 +1,35 @@
-"""``Client`` and ``AsyncClient``: the same calls, in a thread and in an event loop."""
+"""``Client`` and ``AsyncClient``: the same calls, in a thread and in an event loop; and all IO, which httpx does."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping
+from contextlib import aclosing, contextmanager, suppress
+from functools import partial
 from typing import Any, Self
 
 import httpx
 
 from ..exceptions import InvalidOption
-from ..twins import Steps, arun, run, twin
+from ..twins import Give, Steps, aiterate, arun, either, iterate, run, sleep, through, twin
 from . import loops
 from .calls import Calls
+from .errors import ConnectionFailed
 from .messages import ClientJob
-from .plans import Plan, Retry, T, call
-from .wire import Wire
+from .plans import Close, Open, Pause, Plan, Read, Request, Retry, Source, T, call
 
 #: Requests of one client that wait for a connection at the same time.
 _LIMITS = httpx.Limits(max_connections=100, max_keepalive_connections=20)
+
+
+@contextmanager
+def _failures() -> Iterator[None]:
+    """Raise ``ConnectionFailed`` for what breaks off."""
+    try:
+        yield
+    except httpx.RequestError as error:
+        what = str(error) or type(error).__name__
+        where = f"{error.request.method} {error.request.url.copy_with(query=None)}"
+        raise ConnectionFailed(f"{where}: {what}.") from error
 
 
 class _Base:
@@ -53,10 +66,32 @@ class _Base:
         self._headers = {"accept": "application/json", "user-agent": "django-leasequeue-client", **(headers or {})}
         if token is not None:
             self._headers["authorization"] = f"Bearer {token}"
-        self._wire = Wire(self.address, self._headers, timeout, self._http(**self._options))
+        self._connections: Any = self._http(**self._options)
 
     def _call(self, steps: Plan[T]) -> Steps[T]:
-        return self._wire.call(call(steps, self.retry))
+        """Return the body that carries out a call."""
+        return through(call(steps, self.retry), self._perform)
+
+    def _perform(self, step: Request | Pause) -> Steps[httpx.Response | None]:
+        """Take one step of a call."""
+        if isinstance(step, Pause):
+            yield sleep(step.seconds)
+            return None
+        send = partial(self._connections.request, **self._parts(step))
+        with _failures():
+            response: httpx.Response = yield either(send, send)
+        return response
+
+    def _parts(self, request: Request) -> dict[str, Any]:
+        """Return a request as httpx takes it."""
+        return {
+            "method": request.method,
+            "url": f"{self.address}/{request.path}",
+            "json": request.body,
+            "params": dict(request.query) or None,
+            "headers": {**self._headers, **request.headers},
+            "timeout": httpx.Timeout(self.timeout, read=self.timeout + request.wait),
+        }
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.address}>"
@@ -72,6 +107,38 @@ class _Base:
         return Client(self.address, timeout=self.timeout, retry=self.retry, headers=self._headers, **self._options)
 
 
+class _Stream:
+    """The event stream of a source, one after the other."""
+
+    def __init__(self, client: _Base) -> None:
+        self._client = client
+        #: The one that is open; before the first an empty one.
+        self.response = httpx.Response(204)
+        self._pieces: Any = iter(())
+
+    def perform(self, step: Any) -> Generator[Any, Any, Any]:
+        """Take one step of the source."""
+        if isinstance(step, Give):
+            return (yield step)
+        with _failures():
+            if isinstance(step, Open):
+                return (yield from self._open(step.request))
+            if isinstance(step, Read):
+                return (yield either(next, anext, self._pieces, b""))
+            if isinstance(step, Close):
+                return (yield either(self.response.close, self.response.aclose))
+            return (yield from self._client._perform(step))
+
+    def _open(self, request: Request) -> Steps[httpx.Response]:
+        http: Any = self._client._connections
+        send = partial(http.send, http.build_request(**self._client._parts(request)), stream=True)
+        response = self.response = yield either(send, send)
+        self._pieces = response.aiter_raw() if isinstance(http, httpx.AsyncClient) else response.iter_raw()
+        if response.status_code != 200:
+            yield either(response.read, response.aread)
+        return self.response
+
+
 class Client(_Base, Calls):
     """Speaks to the HTTP door from threads; any number of threads may use one.
 
@@ -83,11 +150,19 @@ class Client(_Base, Calls):
     def _run(self, steps: Plan[T], /) -> T:
         return run(self._call(steps))
 
+    def _iterate(self, source: Source) -> Generator[Any, None, None]:
+        """Yield what a source gives; closing the iterator closes its stream."""
+        stream = _Stream(self)
+        try:
+            yield from iterate(through(source, stream.perform))
+        finally:
+            stream.response.close()
+
     def claims(
         self, topic: str, node: str, *, max: int = 1, lease_ms: int | None = None, poll_seconds: float = 1.0
     ) -> Generator[list[ClientJob], None, None]:
         """Yield lists of jobs, claim by claim, for ever; see ``loops.claims``."""
-        return self._wire.iterate(
+        return self._iterate(
             loops.claims(topic, node, self.retry, max=max, lease_ms=lease_ms, poll_seconds=poll_seconds)
         )
 
@@ -98,11 +173,11 @@ class Client(_Base, Calls):
 
         Ack or nack each of them: that makes room for the next. Leaving the loop gives back what is not settled.
         """
-        return self._wire.iterate(loops.work(topic, node, max=max, lease_ms=lease_ms))
+        return self._iterate(loops.work(topic, node, max=max, lease_ms=lease_ms))
 
     def close(self) -> None:
         """Close the connections."""
-        self._wire.http.close()
+        self._connections.close()
 
     def __enter__(self) -> Self:
         return self
@@ -121,6 +196,17 @@ class AsyncClient(_Base):
 
     async def _arun(self, steps: Plan[T], /) -> T:
         return await arun(self._call(steps))
+
+    async def _iterate(self, source: Source) -> AsyncGenerator[Any, None]:
+        """Yield what a source gives; closing the iterator closes its stream."""
+        stream = _Stream(self)
+        try:
+            async with aclosing(aiterate(through(source, stream.perform))) as items:
+                async for item in items:
+                    yield item
+        finally:
+            with suppress(httpx.RequestError):
+                await stream.response.aclose()
 
     put_topic = twin(Calls.put_topic, "put_topic")
     get_topic = twin(Calls.get_topic, "get_topic")
@@ -148,7 +234,7 @@ class AsyncClient(_Base):
         poll_seconds: float = 1.0,
     ) -> AsyncGenerator[list[ClientJob], None]:
         """Yield lists of jobs, claim by claim, for ever; see ``loops.claims``."""
-        return self._wire.aiterate(
+        return self._iterate(
             loops.claims(topic, node, self.retry, max=max, lease_ms=lease_ms, poll_seconds=poll_seconds)
         )
 
@@ -159,11 +245,11 @@ class AsyncClient(_Base):
 
         Python closes a loop that was left only some time later: ``async with contextlib.aclosing(client.work(...))``.
         """
-        return self._wire.aiterate(loops.work(topic, node, max=max, lease_ms=lease_ms))
+        return self._iterate(loops.work(topic, node, max=max, lease_ms=lease_ms))
 
     async def aclose(self) -> None:
         """Close the connections."""
-        await self._wire.http.aclose()
+        await self._connections.aclose()
 
     async def __aenter__(self) -> Self:
         return self

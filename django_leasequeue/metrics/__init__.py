@@ -2,8 +2,7 @@
 
 Nothing of either library is imported before it is used.
 
-The worker counts through `worker.py`; doors and commands read `figures.py`, which names each figure once for both
-libraries. Start there.
+Doors, commands and workers show by `prometheus.py` what `figures.py` reads. Start there.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ def attended(options: WorkerOptions, worker: Worker) -> Iterator[Callable[[Repor
 
 
 def _page(options: WorkerOptions, worker: Worker) -> HealthPage:
-    from ..metrics.worker import queue_page, worker_page
+    from ..metrics.prometheus import queue_page, worker_page
     from .health import HealthPage
 
     def figures() -> tuple[bool, list[dict[str, Any]], dict[str, int]]:

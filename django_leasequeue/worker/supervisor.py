@@ -106,7 +106,7 @@ class Supervisor:
         # Loaded once for all children; and what cannot be loaded is said once.
         import_string(options.handler)
         if options.health_port:
-            from ..metrics.worker import no_queue_page, worker_page  # supervisors without a page need not load it
+            from ..metrics.prometheus import no_queue_page, worker_page  # supervisors without a page need not load it
 
             pages = {"/metrics": worker_page(self._own_figures), "/metrics/queues": no_queue_page}
             self._page = HealthPage(options.health_host, options.health_port, self._report, pages, threads=False)

@@ -13,9 +13,8 @@ from django.db import connection
 from prometheus_client import Metric
 
 from django_leasequeue import engine
-from django_leasequeue.metrics import worker
 from django_leasequeue.metrics.figures import look_at
-from django_leasequeue.metrics.prometheus import EVENTS, STATES, families
+from django_leasequeue.metrics.prometheus import EVENTS, OUTCOMES, STATES, families, worker_families
 
 EXAMPLES = Path(settings.BASE_DIR) / "docs/examples/monitoring"
 #: Words of PromQL in the queries.
@@ -27,7 +26,7 @@ FUNCTIONS = {
 VALUES = {
     "state": {*STATES, "ready", "delayed", "leased", "dead", "record", "used", "idle", "waiting"},
     "event": set(EVENTS),
-    "outcome": set(worker.OUTCOMES),
+    "outcome": set(OUTCOMES),
 }
 SUFFIXES = {"counter": ["_total"], "histogram": ["_bucket", "_sum", "_count"], "gauge": [""]}
 
@@ -42,7 +41,7 @@ def queries() -> Iterator[str]:
 @pytest.fixture
 def known(work: str) -> dict[str, set[str]]:
     """Name of each sample -> its labels."""
-    found: list[Metric] = [*families(look_at("default")), *worker.families(True, [{}], {})]
+    found: list[Metric] = [*families(look_at("default")), *worker_families(True, [{}], {})]
     labels = {
         family.name: {label for sample in family.samples for label in sample.labels} or set(family._labelnames)
         if hasattr(family, "_labelnames")

@@ -8,7 +8,7 @@ from urllib.error import HTTPError
 
 import pytest
 
-from django_leasequeue.metrics.worker import worker_page
+from django_leasequeue.metrics.prometheus import worker_page
 from tests.metrics.scraping import Samples, samples, value
 from tests.support.ports import free_port
 from tests.support.waiting import eventually
