@@ -96,13 +96,10 @@ _BY_CODE: dict[str, type[ApiError]] = {
     "topic_not_found": TopicNotFound,
 }
 _BY_STATUS: dict[int, type[ApiError]] = {
-    400: InvalidRequest,
+    **dict.fromkeys((400, 406, 413, 415), InvalidRequest),
     401: Unauthorized,
     403: Forbidden,
-    406: InvalidRequest,
     409: TopicConflict,
-    413: InvalidRequest,
-    415: InvalidRequest,
     422: TopicFull,
     429: Throttled,
 }

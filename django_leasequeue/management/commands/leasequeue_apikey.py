@@ -26,11 +26,8 @@ class Command(LeaseQueueCommand):
         actions = parser.add_subparsers(dest="action", required=True)
         create = actions.add_parser("create", help="make a key and print it")
         create.add_argument("name", help="who uses it, and for what")
-        create.add_argument(
-            "--scopes",
-            default="read,write",
-            help=f"comma-separated: {', '.join(ApiScope.values)} (default: read,write)",
-        )
+        scopes = f"comma-separated: {', '.join(ApiScope.values)} (default: %(default)s)"
+        create.add_argument("--scopes", default="read,write", help=scopes)
         create.add_argument(
             "--topic", action="append", default=[], metavar="PREFIX", help="only topics that begin so; may be repeated"
         )
@@ -39,13 +36,10 @@ class Command(LeaseQueueCommand):
         create.add_argument("--rate", type=int, metavar="N", help="requests a second")
         listing = actions.add_parser("list", help="list keys, never their secrets")
         listing.add_argument("--all", action="store_true", help="revoked and expired ones too")
-        for action, what in (
-            ("revoke", "make a key useless, for good"),
-            ("rotate", "give a key a new secret and print it; the old one stops working"),
-        ):
-            actions.add_parser(action, help=what).add_argument(
-                "key", help="the key's prefix (the part between the underscores) or number, see list"
-            )
+        key = "the key's prefix (the part between the underscores) or number, see list"
+        actions.add_parser("revoke", help="make a key useless, for good").add_argument("key", help=key)
+        renewed = "give a key a new secret and print it; the old one stops working"
+        actions.add_parser("rotate", help=renewed).add_argument("key", help=key)
 
     def handle(self, *args: Any, action: str, **options: Any) -> None:
         getattr(self, f"_{action}")(options)

@@ -77,12 +77,8 @@ class Command(LeaseQueueCommand):
         how.add_argument("--here", action="store_true", help="do it in this process, whether a reaper runs or not")
         jitter = CommandParser(add_help=False)
         jitter.add_argument("--jitter", type=float, default=0, help="each job waits a random time up to it, in seconds")
-        jitter.add_argument(
-            "--from-step",
-            default=None,
-            metavar="NAME",
-            help="this step and those after it run again; only jobs with it",
-        )
+        from_step = "this step and those after it run again; only jobs with it"
+        jitter.add_argument("--from-step", default=None, metavar="NAME", help=from_step)
         actions = parser.add_subparsers(
             dest="action", required=True, metavar="|".join(["groups", "list", *KINDS, "export"])
         )

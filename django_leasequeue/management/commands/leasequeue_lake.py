@@ -70,12 +70,8 @@ class Command(LeaseQueueCommand):
         )
         report = actions.add_parser("report", parents=[shared], help="write the report of the gold tables")
         report.add_argument("--output", type=Path, default=Path("lake-report"), metavar="DIR", help="(%(default)s)")
-        report.add_argument(
-            "--site",
-            default=lake.SITE,
-            metavar="URL",
-            help="of the site whose admin the report links to (LAKE['SITE'])",
-        )
+        site = "of the site whose admin the report links to (LAKE['SITE'])"
+        report.add_argument("--site", default=lake.SITE, metavar="URL", help=site)
         report.add_argument(
             "--days", type=_days, metavar="N", help="only of jobs enqueued on the newest N days (default: of all)"
         )

@@ -52,11 +52,8 @@ class Command(LeaseQueueCommand):
         change.add_argument(
             "options", nargs="*", metavar="OPTION=VALUE", help="such as lease_ms=60000 dead_letter=self"
         )
-        change.add_argument(
-            "--preset",
-            choices=sorted(presets.PRESETS),
-            help="first take all options of this preset (goes before the name)",
-        )
+        preset = "first take all options of this preset (goes before the name)"
+        change.add_argument("--preset", choices=sorted(presets.PRESETS), help=preset)
         for action, words in (("pause", "stop claims; enqueue and settle go on"), ("resume", "let claims go on")):
             actions.add_parser(action, parents=[shared, tenant], help=words).add_argument("name")
         move = actions.add_parser(
@@ -156,9 +153,8 @@ class Command(LeaseQueueCommand):
         self.stdout.write("options:")
         for name, value in info.config.items():
             default = presets.DEFAULTS.get(name)
-            self.stdout.write(
-                f"  {name} = {json.dumps(value)}" + ("" if value == default else f"  (default {json.dumps(default)})")
-            )
+            note = "" if value == default else f"  (default {json.dumps(default)})"
+            self.stdout.write(f"  {name} = {json.dumps(value)}{note}")
 
     def _set(self, using: str, options: dict[str, Any]) -> None:
         given = dict(presets.PRESETS[options["preset"]]) if options["preset"] else {}

@@ -72,8 +72,8 @@ class Command(LeaseQueueCommand):
                 self._print(each)
             if problems:
                 self.stdout.write("\nTo look at:")
-                for problem in problems:
-                    self.stdout.write(self.style.WARNING(f"  {problem}"))
+            for problem in problems:
+                self.stdout.write(self.style.WARNING(f"  {problem}"))
         elif len(aliases) == 1:
             self.stdout.write(json.dumps(found[aliases[0]].as_dict(), default=str))
         else:
@@ -91,37 +91,25 @@ class Command(LeaseQueueCommand):
         else:
             out.write(f"Reaper: leads from {found.leader.address}, server process {found.leader.pid}")
         log = found.log
-        out.write(
-            f"Lease log: {log.head} events, {log.partitions} partitions ({log.free} ahead), {log.bytes / 1e6:.1f} MB"
-        )
-        self._list(
-            "Queues",
-            ("name", "type", "ready", "delayed", "in flight", "dead", "records", "waiting for", ""),
-            [
-                (
-                    *_QUEUE(row),
-                    span(now - row.oldest_at if row.oldest_at else None),
-                    "paused" if row.paused_at else "" if row.exact else "estimated",
-                )
-                for row in found.queues
-            ],
-        )
+        partitions = f"{log.partitions} partitions ({log.free} ahead)"
+        out.write(f"Lease log: {log.head} events, {partitions}, {log.bytes / 1e6:.1f} MB")
+        queues = []
+        for row in found.queues:
+            note = "paused" if row.paused_at else "" if row.exact else "estimated"
+            queues.append((*_QUEUE(row), span(now - row.oldest_at if row.oldest_at else None), note))
+        head = ("name", "type", "ready", "delayed", "in flight", "dead", "records", "waiting for", "")
+        self._list("Queues", head, queues)
         if len(found.totals) > 1:
-            head = ("project", "queues", "ready", "delayed", "in flight", "dead", "records", "dead lettered", "as of")
-            self._list("Projects (newest samples)", head, found.totals)
-        self._list(
-            "Workers",
-            ("node", "state", "queues", "jobs at once", "running", "done", "failed", "retried", "lost", "seen"),
-            [
-                (row.node, row.state, ",".join(row.queues) or "*", *_COUNTS(row), f"{span(row.seen)} ago")
-                for row in found.workers
-            ],
-        )
-        self._list(
-            "Recurring",
-            ("name", "schedule", "zone", "last", "next", ""),
-            [(*_TICKS(row), "" if row.enabled else "off") for row in found.recurring],
-        )
+            sums = ("project", "queues", "ready", "delayed", "in flight", "dead", "records", "dead lettered", "as of")
+            self._list("Projects (newest samples)", sums, found.totals)
+        told = ("node", "state", "queues", "jobs at once", "running", "done", "failed", "retried", "lost", "seen")
+        workers = [
+            (each.node, each.state, ",".join(each.queues) or "*", *_COUNTS(each), f"{span(each.seen)} ago")
+            for each in found.workers
+        ]
+        self._list("Workers", told, workers)
+        ticks = [(*_TICKS(each), "" if each.enabled else "off") for each in found.recurring]
+        self._list("Recurring", ("name", "schedule", "zone", "last", "next", ""), ticks)
         if found.limits:
             columns = ("name", "allows", "keys", "waiting", "slots taken")
             self._list("Limits that jobs wait for", columns, [astuple(row) for row in found.limits])

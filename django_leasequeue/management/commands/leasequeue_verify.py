@@ -79,10 +79,8 @@ class Command(LeaseQueueCommand):
             with snapshot(connection) as executor:
                 found: Verification = executor.run(verify(limit, since=since))
         for floor in mended:
-            self.stderr.write(
-                f"A floor of {floor.project}/{floor.queue} was lowered from {floor.value} to {floor.low}: jobs waited"
-                " below it"
-            )
+            change = f"was lowered from {floor.value} to {floor.low}"
+            self.stderr.write(f"A floor of {floor.project}/{floor.queue} {change}: jobs waited below it")
         return found
 
     def _large(self, limit: int, *, mend: bool) -> None:
@@ -107,17 +105,13 @@ class Command(LeaseQueueCommand):
             self.stdout.write(f"    expected {json.dumps(item.expected)}, found {json.dumps(item.found)}")
         if found.total > len(found.differences):
             self.stdout.write(f"... and {found.total - len(found.differences)} more")
-        self.stdout.write(
-            f"{found.jobs_with_events} jobs in the log, {found.leases} live leases, {found.total} differences"
-            + (f", {found.unknown} leases older than the log" if found.unknown else "")
-        )
+        seen = f"{found.jobs_with_events} jobs in the log, {found.leases} live leases, {found.total} differences"
+        self.stdout.write(seen + (f", {found.unknown} leases older than the log" if found.unknown else ""))
 
 
 def _as_json(found: Verification) -> dict[str, Any]:
-    return {
-        **found._asdict(),
-        "differences": [{**item._asdict(), "meaning": item.meaning} for item in found.differences],
-    }
+    differences = [{**item._asdict(), "meaning": item.meaning} for item in found.differences]
+    return {**found._asdict(), "differences": differences}
 
 
 def _since(text: str | None) -> datetime | None:

@@ -63,16 +63,12 @@ class Cron:
     that comes twice runs once. Lines with a ``*`` in minutes or hours run by elapsed time: every hour is every hour.
     """
 
-    def __init__(self, line: str, zone: ZoneInfo) -> None:
-        from cronsim import CronSim
-
-        self._line = line
-        self._zone = zone
-        self._sim: Any = CronSim
+    def __init__(self, line: str, zone: ZoneInfo, library: Any) -> None:
+        self._line, self._zone, self._ticks = line, zone, library.CronSim
 
     def next(self, after: datetime) -> datetime:
         """Return the first tick after ``after``, in UTC; raise ``InvalidSchedule`` if there is none in fifty years."""
-        for tick in self._sim(self._line, after.astimezone(self._zone)):
+        for tick in self._ticks(self._line, after.astimezone(self._zone)):
             # Counted by the wall clock, a tick can come out before ``after`` in the hour that comes twice.
             moment: datetime = tick.astimezone(UTC)
             if moment > after:
@@ -111,16 +107,16 @@ def _interval(text: str) -> Interval:
 def _cron(text: str, zone: ZoneInfo) -> Cron:
     line = _MACROS.get(text.lower(), text)
     try:
-        from cronsim import CronSimError
+        import cronsim
     except ImportError as error:
         raise CronsimMissing(
             f'the schedule {text!r} is a cron line: install cronsim (pip install "django-leasequeue[cron]"), or use an'
             " interval like 'every 5 minutes'."
         ) from error
     try:
-        cron = Cron(line, zone)
+        cron = Cron(line, zone, cronsim)
         cron.next(datetime(2025, 1, 1, tzinfo=UTC))
-    except CronSimError as error:
+    except cronsim.CronSimError as error:
         raise InvalidSchedule(
             f"{text!r} is not a schedule ({error}). Write '*/5 * * * *', '@daily', or 'every 30 seconds'."
         ) from error
