@@ -42,9 +42,12 @@ class ReadOnlyManager(models.Manager[M]):
 
 
 class ReadOnlyModel(models.Model):
-    """Base of such models. ``instead`` says for ``create``, ``update`` and ``delete`` what to call."""
+    """Base of such models."""
 
+    #: What to call in place of ``create``, ``update`` and ``delete``.
     instead: ClassVar[dict[str, str]] = {}
+    #: What a row is called.
+    says: ClassVar[str] = "{0.pk}"
 
     objects: ClassVar[models.Manager[Self]] = ReadOnlyManager()
 
@@ -52,6 +55,9 @@ class ReadOnlyModel(models.Model):
         abstract = True
         # Of all that inherit it: what Django does by itself is refused by name as well.
         base_manager_name = "objects"
+
+    def __str__(self) -> str:
+        return self.says.format(self)
 
     def save(self, *args: Any, **kwargs: Any) -> NoReturn:
         self._refuse("create" if self._state.adding else "update")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
@@ -17,7 +15,7 @@ from .queue import Queue
 class Workflow(ReadOnlyModel):
     """A graph of jobs. Its row is the lock under which its members change; only workers and the reaper take it."""
 
-    instead: ClassVar[dict[str, str]] = {
+    instead = {
         "create": "chain(...).enqueue()",
         "update": "the calls of WorkflowResult",
         "delete": "WorkflowResult.cancel()",
@@ -65,7 +63,8 @@ _LIMITS = {
 class Limit(ReadOnlyModel):
     """A limit as the code names it. Each key that jobs give it has its own slots and its own rate."""
 
-    instead: ClassVar[dict[str, str]] = _LIMITS
+    instead = _LIMITS
+    says = "{0.name}"
 
     project = models.CharField(max_length=256, default="", blank=True)
     name = models.CharField(max_length=255)
@@ -95,14 +94,12 @@ class Limit(ReadOnlyModel):
             ),
         ]
 
-    def __str__(self) -> str:
-        return self.name
-
 
 class LimitKey(ReadOnlyModel):
     """A key of a limit. Its row is the lock under which its jobs are admitted; only workers and the reaper take it."""
 
-    instead: ClassVar[dict[str, str]] = _LIMITS
+    instead = _LIMITS
+    says = "{0.key}"
 
     limit = models.ForeignKey(Limit, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
     key = models.TextField(db_collation="C")
@@ -115,9 +112,6 @@ class LimitKey(ReadOnlyModel):
     class Meta:
         constraints = [models.UniqueConstraint(fields=["limit", "key"], name="leasequeue_limitkey_key")]
 
-    def __str__(self) -> str:
-        return self.key
-
 
 class Member(ReadOnlyModel):
     """A job under a limit or in a workflow.
@@ -125,6 +119,8 @@ class Member(ReadOnlyModel):
     While it may not start it stands in Delayed at a time that never comes. Its row changes only under the lock of its
     key or of its workflow.
     """
+
+    says = "member {0.seq}"
 
     seq = models.BigIntegerField(primary_key=True)
     queue = models.ForeignKey(Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
@@ -166,12 +162,11 @@ class Member(ReadOnlyModel):
             ),
         ]
 
-    def __str__(self) -> str:
-        return f"member {self.seq}"
-
 
 class FlowTurn(ReadOnlyModel):
     """Something that may set other jobs free, written by the transaction in which it happened, read by claimers."""
+
+    says = "turn {0.pk}"
 
     queue = models.ForeignKey(Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
     #: Not before this time. Only turns for a rate have one, and are taken by who starts jobs; the others have 1970.
@@ -193,9 +188,6 @@ class FlowTurn(ReadOnlyModel):
             models.Index(fields=["key"], name="leasequeue_flowturn_key", condition=Q(kind=TurnKind.ADMIT)),
         ]
 
-    def __str__(self) -> str:
-        return f"turn {self.pk}"
-
 
 class JobStep(ReadOnlyModel):
     """A step that a job has done (``current().step``): a later delivery gets its value and does not run it again.
@@ -203,11 +195,12 @@ class JobStep(ReadOnlyModel):
     A sleep and a wait for an event are steps too, without a value as long as they last. Steps go with their job.
     """
 
-    instead: ClassVar[dict[str, str]] = {
+    instead = {
         "create": "current().step() in a task",
         "update": "current().step() under another name",
         "delete": "Job.objects.dead().retry(from_step=name): it and those after it run again",
     }
+    says = "step {0.name} of job {0.seq}"
 
     pk = models.CompositePrimaryKey("seq", "name")
     seq = models.BigIntegerField()
@@ -242,18 +235,16 @@ class JobStep(ReadOnlyModel):
             ),
         )
 
-    def __str__(self) -> str:
-        return f"step {self.name} of job {self.seq}"
-
 
 class EmittedEvent(ReadOnlyModel):
     """An event that was emitted (``emit``), kept for who waits for it until ``expires_at``."""
 
-    instead: ClassVar[dict[str, str]] = {
+    instead = {
         "create": "emit(name, payload)",
         "update": "emit() under another name: the first of a name counts",
         "delete": "its expires_at, after which it goes",
     }
+    says = "event {0.name}"
 
     pk = models.CompositePrimaryKey("project", "name")
     project = models.TextField(db_collation="C")
@@ -265,6 +256,3 @@ class EmittedEvent(ReadOnlyModel):
     class Meta:
         permissions = (("emit_event", "Can emit events"),)
         indexes = (models.Index(fields=["expires_at"], name="leasequeue_emittedevent_expiry"),)
-
-    def __str__(self) -> str:
-        return f"event {self.name}"

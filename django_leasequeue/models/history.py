@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import pgtrigger
 from django.contrib.postgres.fields import ArrayField
@@ -21,11 +21,12 @@ from .queue import Queue
 class JobResult(ReadOnlyModel):
     """How a job ended, kept until ``expires_at``; what was enqueued stays in Job until then."""
 
-    instead: ClassVar[dict[str, str]] = {
+    instead = {
         "create": "Queue(name).ack(job, result)",
         "update": "Queue(name).ack(job, result)",
         "delete": "the queue's result_ttl_ms, after which it goes",
     }
+    says = "result of job {0.seq}"
 
     seq = models.BigIntegerField(primary_key=True)
     queue = models.ForeignKey(
@@ -54,18 +55,16 @@ class JobResult(ReadOnlyModel):
             models.Index(fields=["expires_at"], name="leasequeue_result_expires"),
         ]
 
-    def __str__(self) -> str:
-        return f"result of job {self.seq}"
-
 
 class DeadLetter(ReadOnlyModel):
     """A dead letter: dead in its own queue, or moved to a dead-letter topic (where it is a record or a job as well)."""
 
-    instead: ClassVar[dict[str, str]] = {
+    instead = {
         "create": "Queue(name).nack(job, error)",
         "update": "Job.objects.dead().retry() or .redrive(queue)",
         "delete": "Job.objects.dead().discard(reason)",
     }
+    says = "dead letter {0.seq}"
 
     seq = models.BigIntegerField(primary_key=True)
     queue = models.ForeignKey(
@@ -104,18 +103,16 @@ class DeadLetter(ReadOnlyModel):
             ),
         ]
 
-    def __str__(self) -> str:
-        return f"dead letter {self.seq}"
-
 
 class Attempt(ReadOnlyModel):
     """A delivery that ended in a failure, an expired lease included. The newest 20 of a job are kept."""
 
-    instead: ClassVar[dict[str, str]] = {
+    instead = {
         "create": "Queue(name).nack(job, error)",
         "update": "Queue(name).nack(job, error)",
         "delete": "Job.objects.filter(...).discard(reason): attempts go with their job",
     }
+    says = "attempt {0.delivery} of job {0.seq}"
 
     id = models.BigAutoField(primary_key=True)
     seq = models.BigIntegerField()
@@ -133,9 +130,6 @@ class Attempt(ReadOnlyModel):
     class Meta:
         indexes = [models.Index(fields=["seq", "id"], name="leasequeue_attempt_job")]
 
-    def __str__(self) -> str:
-        return f"attempt {self.delivery} of job {self.seq}"
-
 
 _LOG = {
     "create": "the calls that change jobs, which write what they did",
@@ -151,7 +145,8 @@ class LeaseEvent(ReadOnlyModel):
     ``txid`` is the writing transaction: readers order by ``(txid, id)``. JobEvent shows the log job by job.
     """
 
-    instead: ClassVar[dict[str, str]] = _LOG
+    instead = _LOG
+    says = "event {0.id}"
 
     id = models.BigAutoField(primary_key=True)
     txid = models.BigIntegerField()
@@ -192,9 +187,6 @@ class LeaseEvent(ReadOnlyModel):
             ),
         ]
 
-    def __str__(self) -> str:
-        return f"event {self.id}"
-
 
 #: Of the row of the log that holds an event: columns of the view that are no fields.
 _BOUNDS = (models.BigIntegerField(db_column="low"), models.BigIntegerField(db_column="high"))
@@ -234,7 +226,8 @@ for _field, _lookups in (
 class JobEvent(ReadOnlyModel):
     """The lease log job by job: a view. ``id`` is that of the row times 1,024, and the job's place in it."""
 
-    instead: ClassVar[dict[str, str]] = _LOG
+    instead = _LOG
+    says = "event {0.id}"
 
     id = models.BigIntegerField(primary_key=True)
     event = models.BigIntegerField()
@@ -258,6 +251,3 @@ class JobEvent(ReadOnlyModel):
         managed = False
         db_table = "leasequeue_jobevent"
         default_permissions = ()
-
-    def __str__(self) -> str:
-        return f"event {self.id}"

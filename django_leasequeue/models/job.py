@@ -275,11 +275,12 @@ class Job(ReadOnlyModel):
     """
 
     Status = JobStatus
-    instead: ClassVar[dict[str, str]] = {
+    instead = {
         "create": "task.enqueue(...) or Queue(name).enqueue(...)",
         "update": "Job.objects.filter(...).run_now(), .release(), .retry() or .redrive(queue); what was enqueued stays",
         "delete": "Job.objects.filter(...).cancel() or .discard(reason), or Queue(name).purge() for all of a queue",
     }
+    says = "job {0.seq}"
 
     seq = models.BigIntegerField(primary_key=True)
     queue = models.ForeignKey(Queue, on_delete=models.DO_NOTHING, db_constraint=False, related_name="jobs")
@@ -345,9 +346,6 @@ class Job(ReadOnlyModel):
             ("release_job", "Can release leased jobs"),
             ("cancel_job", "Can cancel jobs that have not started"),
         ]
-
-    def __str__(self) -> str:
-        return f"job {self.seq}"
 
     def _alone(self) -> JobQuerySet:
         return type(self).objects.using(self._state.db).filter(pk=self.pk)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import pgtrigger
 from django.contrib.postgres.fields import ArrayField
 from django.core.exceptions import ValidationError
@@ -98,10 +96,11 @@ class BulkOperation(ReadOnlyModel):
     Progress is written in the transaction of each batch, so it goes on after any crash exactly where it was.
     """
 
-    instead: ClassVar[dict[str, str]] = {
+    instead = {
         "create": "manage.py leasequeue_dlq or the admin's dead letters",
         "update": "the admin's page of the operation",
     }
+    says = "{0.kind} of dead letters, number {0.pk}"
 
     kind = models.CharField(max_length=8, choices=OperationKind.choices)
     state = models.CharField(max_length=9, choices=OperationState.choices, default=OperationState.PENDING)
@@ -163,9 +162,6 @@ class BulkOperation(ReadOnlyModel):
                 condition=~Q(kind=OperationKind.DISCARD) | ~Q(reason=""), name="leasequeue_operation_reason"
             ),
         ]
-
-    def __str__(self) -> str:
-        return f"{self.kind} of dead letters, number {self.pk}"
 
     @property
     def is_active(self) -> bool:

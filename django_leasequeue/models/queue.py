@@ -186,6 +186,8 @@ class TopicState(ReadOnlyModel):
     producers of a queue wait for each other.
     """
 
+    says = "state of topic {0.queue_id}"
+
     queue = models.OneToOneField(
         Queue, on_delete=models.DO_NOTHING, db_constraint=False, primary_key=True, related_name="+"
     )
@@ -201,17 +203,15 @@ class TopicState(ReadOnlyModel):
     records = models.BigIntegerField(null=True)
     bytes = models.BigIntegerField(null=True)
 
-    def __str__(self) -> str:
-        return f"state of topic {self.queue_id}"
-
 
 class Route(ReadOnlyModel):
     """A queue that was moved to another database. The rows in ``LEASEQUEUE["DATABASE"]`` count, of all databases."""
 
-    instead: ClassVar[dict[str, str]] = {
+    instead = {
         "create": "manage.py leasequeue_queues move",
         "update": "manage.py leasequeue_queues move",
     }
+    says = "{0.name}: {0.source} -> {0.alias}"
 
     project = models.CharField(max_length=256, default="", blank=True)
     name = models.CharField(max_length=255)
@@ -226,15 +226,14 @@ class Route(ReadOnlyModel):
         default_permissions = ()
         constraints = [models.UniqueConstraint(fields=["project", "name"], name="leasequeue_route_name")]
 
-    def __str__(self) -> str:
-        return f"{self.name}: {self.source} -> {self.alias}"
-
 
 class Timeline(ReadOnlyModel):
     """One row per timeline of the server, which a promoted standby changes, written by the reaper.
 
     A row that a standby has seen proves that everything up to ``sealed`` and below ``horizon`` reached it as well.
     """
+
+    says = "timeline {0.timeline}"
 
     timeline = models.BigIntegerField(primary_key=True)
     #: The highest number drawn when it was noted; all of it has ended once transaction ``mark`` is the oldest.
@@ -246,9 +245,6 @@ class Timeline(ReadOnlyModel):
     horizon = models.BigIntegerField()
     noted_at = models.DateTimeField()
 
-    def __str__(self) -> str:
-        return f"timeline {self.timeline}"
-
 
 class QueueFloor(ReadOnlyModel):
     """A bound of a queue that only rises: the highest row of a kind and rank counts, lower ones are removed.
@@ -256,6 +252,8 @@ class QueueFloor(ReadOnlyModel):
     Rows are added, never updated: a row that is updated under a held snapshot would grow a chain of versions that every
     reader walks, and its lock would make claims wait for its holder.
     """
+
+    says = "floor of queue {0.queue_id}, kind {0.kind}, rank {0.rank}"
 
     id = models.BigAutoField(primary_key=True)
     queue = models.ForeignKey(Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
@@ -270,12 +268,11 @@ class QueueFloor(ReadOnlyModel):
             models.Index(fields=["queue", "kind", "rank", "value"], name="leasequeue_floor_place"),
         ]
 
-    def __str__(self) -> str:
-        return f"floor of queue {self.queue_id}, kind {self.kind}, rank {self.rank}"
-
 
 class QueueRank(ReadOnlyModel):
     """A rank that jobs of a queue have had. Not unique: two first jobs of a priority do not wait for each other."""
+
+    says = "rank {0.rank} of queue {0.queue_id}"
 
     id = models.BigAutoField(primary_key=True)
     queue = models.ForeignKey(Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
@@ -284,16 +281,14 @@ class QueueRank(ReadOnlyModel):
     class Meta:
         indexes = [models.Index(fields=["queue", "rank"], name="leasequeue_rank_place")]
 
-    def __str__(self) -> str:
-        return f"rank {self.rank} of queue {self.queue_id}"
-
 
 class QueueStat(ReadOnlyModel):
     """One sample of a queue. The newest is what capped counts fall back to; older ones draw the charts."""
 
-    instead: ClassVar[dict[str, str]] = {
+    instead = {
         "delete": "the setting STAT_RETENTION_DAYS",
     }
+    says = "sample of queue {0.queue_id} at {0.sampled_at:%Y-%m-%d %H:%M:%S}"
 
     queue = models.ForeignKey(
         Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="samples"
@@ -315,9 +310,6 @@ class QueueStat(ReadOnlyModel):
             models.Index(fields=["sampled_at"], name="leasequeue_stat_age"),
         ]
 
-    def __str__(self) -> str:
-        return f"sample of queue {self.queue_id} at {self.sampled_at:%Y-%m-%d %H:%M:%S}"
-
 
 class UniqueKey(ReadOnlyModel):
     """A key that a call with ``unique_until``, ``unique_for`` or ``on_conflict``, or a task with a key, has taken.
@@ -325,6 +317,8 @@ class UniqueKey(ReadOnlyModel):
     Its row is the lock under which callers decide about the key. Whether it is free is said by where its job stands;
     the row stays until the next call takes it, or until its job is gone.
     """
+
+    says = "unique key {0.key}"
 
     pk = models.CompositePrimaryKey("queue", "key")
     queue = models.ForeignKey(Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
@@ -336,12 +330,11 @@ class UniqueKey(ReadOnlyModel):
     #: The key is free when its job starts, not only when that has ended.
     until_start = models.BooleanField(default=False)
 
-    def __str__(self) -> str:
-        return f"unique key {self.key}"
-
 
 class IdempotencyKey(ReadOnlyModel):
     """The numbers that a keyed write of a topic drew, kept for the topic's ``idempotency_window_ms``."""
+
+    says = "idempotency key {0.key}"
 
     id = models.BigAutoField(primary_key=True)
     queue = models.ForeignKey(Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
@@ -358,6 +351,3 @@ class IdempotencyKey(ReadOnlyModel):
         constraints = [
             models.UniqueConstraint(fields=["queue", "key"], name="leasequeue_idempotency_key"),
         ]
-
-    def __str__(self) -> str:
-        return f"idempotency key {self.key}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import ClassVar
 
 import pgtrigger
 from django.contrib.postgres.fields import ArrayField
@@ -47,7 +46,8 @@ class StoredJob(ReadOnlyModel):
     the database: its check would cost one extra query per row on every enqueue.
     """
 
-    instead: ClassVar[dict[str, str]] = _INSTEAD
+    instead = _INSTEAD
+    says = "job {0.seq}"
 
     seq = models.BigAutoField(primary_key=True)
     queue = models.ForeignKey(Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
@@ -107,14 +107,12 @@ class StoredJob(ReadOnlyModel):
             ),
         ]
 
-    def __str__(self) -> str:
-        return f"job {self.seq}"
-
 
 class LiveJob(ReadOnlyModel):
     """A job with its place beside it: a view for pages and checks, one row a job that has not ended."""
 
-    instead: ClassVar[dict[str, str]] = _INSTEAD
+    instead = _INSTEAD
+    says = "job {0.seq}"
 
     seq = models.BigIntegerField(primary_key=True)
     queue = models.ForeignKey(Queue, on_delete=models.DO_NOTHING, db_constraint=False, related_name="+")
@@ -155,9 +153,6 @@ class LiveJob(ReadOnlyModel):
         db_table = "leasequeue_livejob"
         default_permissions = ()
 
-    def __str__(self) -> str:
-        return f"job {self.seq}"
-
 
 class LargeObject(ReadOnlyModel):
     """An object in a storage: noted before it is uploaded, forgotten after it is removed there.
@@ -165,6 +160,8 @@ class LargeObject(ReadOnlyModel):
     ``seq`` is the job that it belongs to; null: it was noted, and no transaction has given it to a job yet; 0: it is
     being removed, and cannot be given to a job any more. The job itself holds the reference that readers follow.
     """
+
+    says = "object {0.name}"
 
     id = models.BigAutoField(primary_key=True)
     seq = models.BigIntegerField(null=True)
@@ -182,9 +179,6 @@ class LargeObject(ReadOnlyModel):
             models.Index("seq", models.F("id") + 0, name="leasequeue_largeobject_seq"),
         ]
 
-    def __str__(self) -> str:
-        return f"object {self.name}"
-
 
 class Ready(ReadOnlyModel):
     """A job that a claim may take: it is ready if and only if it has a row here.
@@ -194,7 +188,8 @@ class Ready(ReadOnlyModel):
     merges both.
     """
 
-    instead: ClassVar[dict[str, str]] = _INSTEAD
+    instead = _INSTEAD
+    says = "ready job {0.seq}"
 
     pk = models.CompositePrimaryKey("queue", "rank", "lane", "position")
     queue = models.ForeignKey(Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
@@ -226,14 +221,12 @@ class Ready(ReadOnlyModel):
             models.Index(fields=["queue", "seq"], name="leasequeue_ready_moved", condition=~Q(position=F("seq"))),
         ]
 
-    def __str__(self) -> str:
-        return f"ready job {self.seq}"
-
 
 class Delayed(ReadOnlyModel):
     """A job that is not due yet."""
 
-    instead: ClassVar[dict[str, str]] = _INSTEAD
+    instead = _INSTEAD
+    says = "delayed job {0.seq}"
 
     seq = models.BigIntegerField(primary_key=True)
     queue = models.ForeignKey(Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
@@ -257,17 +250,15 @@ class Delayed(ReadOnlyModel):
             models.Index(fields=["seq"], name="leasequeue_delayed_cut_off", condition=Q(available_at__gte=CUT_OFF)),
         ]
 
-    def __str__(self) -> str:
-        return f"delayed job {self.seq}"
-
 
 class Record(ReadOnlyModel):
     """An entry of a log topic: read in order of its number, never leased."""
 
-    instead: ClassVar[dict[str, str]] = {
+    instead = {
         "create": "Queue(name).enqueue()",
         "delete": "Queue(name).purge()",
     }
+    says = "record {0.seq}"
 
     pk = models.CompositePrimaryKey("queue", "seq")
     queue = models.ForeignKey(Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
@@ -282,9 +273,6 @@ class Record(ReadOnlyModel):
             ),
             models.Index(fields=["queue", "tag", "seq"], name="leasequeue_record_tag", condition=Q(tag__isnull=False)),
         ]
-
-    def __str__(self) -> str:
-        return f"record {self.seq}"
 
 
 #: What jobs held that a claim does not hold any more is handed over in the transaction that took them out, and a
@@ -303,11 +291,12 @@ class Claim(ReadOnlyModel):
     claim's jobs to another deadline splits the row: the parts have the same token.
     """
 
-    instead: ClassVar[dict[str, str]] = {
+    instead = {
         "create": "Queue(name).claim()",
         "update": "Queue(name).extend(job)",
         "delete": "Job.objects.leased().release()",
     }
+    says = "claim {0.token}"
 
     pk = models.CompositePrimaryKey("token", "part")
     token = models.BigIntegerField()
@@ -345,6 +334,3 @@ class Claim(ReadOnlyModel):
                 func=_NOTE_LEFT,
             ),
         ]
-
-    def __str__(self) -> str:
-        return f"claim {self.token}"

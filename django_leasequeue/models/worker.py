@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
@@ -16,11 +14,12 @@ from .queue import Queue
 class Worker(ReadOnlyModel):
     """A worker process. A row whose ``seen_at`` is old belongs to one that died; the reaper removes it."""
 
-    instead: ClassVar[dict[str, str]] = {
+    instead = {
         "create": "manage.py runworker",
         "update": "the workers page of the admin",
         "delete": "the reaper, which removes those that died",
     }
+    says = "{0.node}"
 
     node = models.TextField(unique=True)
     host = models.TextField()
@@ -47,15 +46,14 @@ class Worker(ReadOnlyModel):
         permissions = [("stop_worker", "Can ask workers to stop")]
         indexes = [models.Index(fields=["seen_at"], name="leasequeue_worker_seen")]
 
-    def __str__(self) -> str:
-        return self.node
-
 
 class ClaimWaiter(ReadOnlyModel):
     """One claimer of a coalescing window, in whatever server process it waits.
 
     The table is unlogged: its rows live for one window, and a crash only makes the claimers ask again.
     """
+
+    says = "claim waiter {0.pk}"
 
     id = models.BigAutoField(primary_key=True)
     queue = models.ForeignKey(Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
@@ -74,9 +72,6 @@ class ClaimWaiter(ReadOnlyModel):
             # The cohort of a queue, in order of arrival.
             models.Index(fields=["queue", "id"], name="leasequeue_waiter_open", condition=Q(dealt_at__isnull=True)),
         ]
-
-    def __str__(self) -> str:
-        return f"claim waiter {self.pk}"
 
 
 class RecurringTask(models.Model):
