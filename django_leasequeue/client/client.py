@@ -73,7 +73,6 @@ class _Base:
         return through(call(steps, self.retry), self._perform)
 
     def _perform(self, step: Request | Pause) -> Steps[httpx.Response | None]:
-        """Take one step of a call."""
         if isinstance(step, Pause):
             yield sleep(step.seconds)
             return None

@@ -47,11 +47,9 @@ class Leases:
         self._asking = asyncio.Lock()
 
     def take(self, job: ClientJob) -> None:
-        """Note a job that has come."""
         self._good_until[job] = None
 
     def drop(self, job: ClientJob) -> None:
-        """Forget a job that has ended."""
         self._good_until.pop(job, None)
 
     async def may_start(self, job: ClientJob) -> bool:

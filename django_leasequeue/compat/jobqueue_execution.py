@@ -62,7 +62,6 @@ class Events:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def on(self, event: str, handler: Callable[..., Any]) -> None:
-        """Call ``handler`` with every such event."""
         if event not in ARGUMENTS:
             raise InvalidOption(f"there is no event {event!r}; there are {', '.join(ARGUMENTS)}.")
         if not callable(handler):
@@ -73,12 +72,10 @@ class Events:
         self._handlers.setdefault(event, []).append(handler)
 
     def off(self, event: str, handler: Callable[..., Any]) -> None:
-        """Remove the callback."""
         if handler in self._handlers.get(event, []):
             self._handlers[event].remove(handler)
 
     def connect(self, queue_id: int | None) -> None:
-        """Begin to listen."""
         self.disconnect()
         self._queue_id = queue_id
         for event, signal in SIGNALS.items():
@@ -90,7 +87,6 @@ class Events:
         self._connected.callback(logger.removeHandler, log)
 
     def disconnect(self) -> None:
-        """Stop listening."""
         self._connected.close()
 
     def emit(self, event: str, *args: Any) -> None:

@@ -106,7 +106,6 @@ class ObjectFile:
             raise InvalidOption(f"{bucket} cannot be used: {error}") from error
 
     def read(self) -> tuple[bytes, Any]:
-        """Return the content, and its tag and generation."""
         try:
             found = self._obstore.get(self._store, self._path)
             version = {name: found.meta[name] for name in ("e_tag", "version") if found.meta[name] is not None}
@@ -115,7 +114,6 @@ class ObjectFile:
             raise self._error("read", error) from error
 
     def write(self, content: bytes, version: Any) -> bool:
-        """Replace the object if it still has this tag; return whether it had."""
         try:
             self._obstore.put(self._store, self._path, content, mode=version, use_multipart=False)
         except self._refused:

@@ -68,7 +68,6 @@ class Telemetry:
         self.processing = meter.create_histogram("messaging.process.duration", "s", "Time that handlers ran.")
 
     def begin(self, project: str, queue: str, count: int) -> _Sending:
-        """Begin the span of a call that enqueues."""
         return _Sending(self, project, queue, count)
 
     @contextmanager
@@ -126,7 +125,6 @@ class _Sending:
         TraceContextTextMapPropagator().inject(self.context, trace.set_span_in_context(self._span))
 
     def end(self, error: BaseException | None) -> None:
-        """End the span."""
         from opentelemetry.trace import Status, StatusCode
 
         labels = _labels(self._about, error)
@@ -162,13 +160,11 @@ class TracedHandler:
         self._project = project
 
     def run(self, job: LeasedJob, control: Any) -> str | None:
-        """Run a job in a span."""
         with self._telemetry.running(job, self._project):
             result: str | None = self._handler.run(job, control)
             return result
 
     async def arun(self, job: LeasedJob, control: Any) -> str | None:
-        """Run a job in a span."""
         with self._telemetry.running(job, self._project):
             result: str | None = await self._handler.arun(job, control)
             return result

@@ -21,7 +21,6 @@ class Command(LeaseQueueCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Add the arguments."""
         sources = parser.add_subparsers(dest="source", required=True, metavar="jqueue")
         jqueue = sources.add_parser("jqueue", help="jobs of a jqueue state file")
         jqueue.add_argument("url", help="a path, file://..., s3://bucket/key or gs://bucket/key")
@@ -34,7 +33,6 @@ class Command(LeaseQueueCommand):
         jqueue.add_argument("--dry-run", action="store_true", help="only say what it would do")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Move the jobs, or say what would be moved."""
         act = jqueue_import.look if options["dry_run"] else jqueue_import.move
         queue = Queue(options["queue"], project=options["project"], preset="jqueue", using=options["database"])
         self._tell(act(open_file(options["url"]), queue, in_progress=options["in_progress"]), options)

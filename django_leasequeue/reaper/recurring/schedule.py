@@ -51,7 +51,6 @@ class Interval:
         self._seconds = seconds
 
     def next(self, after: datetime) -> datetime:
-        """Return the first tick after ``after``, in UTC."""
         number = int(after.timestamp() // self._seconds) + 1
         return datetime.fromtimestamp(number * self._seconds, UTC)
 
