@@ -204,14 +204,9 @@ class Acknowledger:
         self._state.figures.add(completed=completed, failed=failed, lost=lost)
 
     def _give_back(
-        self,
-        entries: list[Entry],
-        link: DatabaseLink,
-        *,
-        unstarted: bool = False,
-        suspended: bool = False,
-        keeping: Sequence[int] = (),
+        self, entries: list[Entry], link: DatabaseLink, *, unstarted: bool = False, keeping: Sequence[int] | None = None
     ) -> Settled:
+        """Release jobs: suspended ones, of which some are ``keeping`` the slots of their limits, or others."""
         releases = [
             Release(job.seq, job.token, delay, failure, *_run_facts(None if unstarted else control))
             for _, job, control, failure, delay in entries
@@ -221,8 +216,8 @@ class Acknowledger:
             self._state.node,
             project=self._state.options.project,
             unstarted=unstarted,
-            suspended=suspended,
-            keeping=keeping,
+            suspended=keeping is not None,
+            keeping=keeping or (),
         )
         return link.run(settling)
 
@@ -278,7 +273,7 @@ class Acknowledger:
     def _suspend(self, entries: list[Entry], link: DatabaseLink) -> None:
         found = [(job.seq, control.suspension) for _, job, control, *_ in entries if control and control.suspension]
         keeping = [seq for seq, suspension in found if suspension.keeps_slot]
-        settled = self._give_back(entries, link, suspended=True, keeping=keeping)
+        settled = self._give_back(entries, link, keeping=keeping)
         self._state.due_changed = True
         self._buffer.fetcher.wake()
         if waiting := [seq for seq, suspension in found if suspension.waits]:
