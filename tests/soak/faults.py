@@ -24,8 +24,10 @@ from tests.support.proxy import Proxy
 from . import flow_tasks, tasks
 from .clock import Clock
 from .crew import Crew
+from .durable_tasks import durable
 from .evidence import SECOND, Witness
 from .plan import WORKERS, Step
+from .runs import DURABLE
 from .server import SoakServer
 
 #: Tables that are locked: enqueueing, claiming and settling each need some of them.
@@ -48,6 +50,8 @@ TRIES = 40
 LONG_JOBS, LONG = 10, 7.0
 #: How many short ones come right before a worker is stopped, so that it holds some that it has not started; seconds.
 SHORT_JOBS, SHORT = 60, 0.05
+#: How many jobs of several steps come before that, so that some are within a step; seconds of each step.
+STEPPING, STEP_TAKES = 8, 0.6
 #: How many jobs of a workflow each kill their process, and at most how many seconds after they began.
 STRIKES, STRIKE = 6, 0.04
 #: Numbers of the jobs that faults bring.
@@ -263,16 +267,18 @@ class Faults:
             return
         connection.close()  # it may be one that another fault has ended
         queue = "sure" if step.chance < 0.5 else "swift"
-        self._bring(queue, LONG_JOBS, LONG, stubborn=True)
+        self._bring(queue, LONG_JOBS, "plain", tasks.work, LONG, True)
         self.over.wait(LONG / 10)
         if step.fault == "worker stopped":
-            self._bring(queue, SHORT_JOBS, SHORT, stubborn=False)
+            self._bring(queue, STEPPING, DURABLE, durable, [("plain", STEP_TAKES)] * 6)
+            self.over.wait(STEP_TAKES)
+            self._bring(queue, SHORT_JOBS, "plain", tasks.work, SHORT)
 
-    def _bring(self, queue: str, count: int, seconds: float, *, stubborn: bool) -> None:
+    def _bring(self, queue: str, count: int, mode: str, task: Any, *args: Any) -> None:
         numbers = [next(self._numbers) for _ in range(count)]
-        self._witness.say("try", [[number, queue, "plain"] for number in numbers])
+        self._witness.say("try", [[number, queue, mode] for number in numbers])
         with suppress(Error):
-            tasks.work.using(queue_name=queue).enqueue_many([(number, seconds, stubborn) for number in numbers])
+            task.using(queue_name=queue).enqueue_many([(number, *args) for number in numbers])
             self._witness.say("committed", numbers)
             return
         connection.close()
