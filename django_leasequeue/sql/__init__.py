@@ -2,7 +2,7 @@
 
 The folders mirror those of the code that runs the statements. An engine's statement is named
 by its file alone; those of the admin, of the lake and of the log's partitions are named with their folder, as
-``admin/ended``.
+``admin/ended``. ``{name(argument)}`` in a statement is a part that several share, ``parts/name.sql``.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ _HERE = Path(__file__).parent
 #: Folders whose statements are named with them.
 _NAMED = ("admin", "ddl", "lake")
 _COMMENT = re.compile(r"^\s*--.*\n", re.MULTILINE)
+#: ``{name(arguments)}`` in a statement; the last argument may hold commas.
+_PART = re.compile(r"\{(\w+)\((.*?)\)\}")
 _PARAMETER = re.compile(r"%\((\w+)\)s")
 _HEADING = re.compile(r"-- ([A-Z]\w*)(?:, [^:]*)?: (.*)")
 
@@ -25,7 +27,7 @@ def statement(name: str) -> str:
 
     ``/*options*/`` stands for the columns of a queue's options, ``/*typed options*/`` for them with their types.
     """
-    text = _COMMENT.sub("", path(name).read_text(encoding="utf-8")).strip()
+    text = _PART.sub(_part, _COMMENT.sub("", path(name).read_text(encoding="utf-8")).strip())
     if "options*/" in text:
         # Not at the top: Spark's workers read statements, and have no Django.
         from ..conf.queue_options import OPTIONS
@@ -33,6 +35,15 @@ def statement(name: str) -> str:
         typed = (f"{name} {option.column}" for name, option in OPTIONS.items())
         text = text.replace("/*options*/", ", ".join(OPTIONS)).replace("/*typed options*/", ", ".join(typed))
     return text
+
+
+def _part(call: re.Match[str]) -> str:
+    """Return a part's text with the arguments put in; its first line is ``-- name(parameters): purpose``."""
+    said, text = (_HERE / "parts" / f"{call[1]}.sql").read_text(encoding="utf-8").split("\n", 1)
+    parameters = said[said.index("(") + 1 : said.index(")")].split(", ")
+    for parameter, argument in zip(parameters, call[2].split(", ", len(parameters) - 1), strict=True):
+        text = text.replace(f"{{{parameter}}}", argument)
+    return _COMMENT.sub("", text).strip()
 
 
 @cache
@@ -69,6 +80,7 @@ def _paths() -> dict[str, Path]:
     return {
         f"{path.parent.name}/{path.stem}" if path.parent.name in _NAMED else path.stem: path
         for path in sorted(_HERE.rglob("*.sql"))
+        if path.parent.name != "parts"
     }
 
 

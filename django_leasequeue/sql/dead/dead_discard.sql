@@ -40,15 +40,13 @@ WITH t AS MATERIALIZED (
     FROM g, t WHERE g.keep > 0
     ON CONFLICT DO NOTHING
 ), gone AS (
-    DELETE FROM leasequeue_job WHERE seq = ANY (ARRAY(SELECT seq FROM g WHERE keep = 0))
-        AND (SELECT set_config('leasequeue.removes', statement_timestamp()::text, true)) IS NOT NULL
+    DELETE FROM leasequeue_job WHERE seq = ANY (ARRAY(SELECT seq FROM g WHERE keep = 0)) AND {removing()}
 ), forgotten AS (
     DELETE FROM leasequeue_attempt WHERE seq = ANY (ARRAY(SELECT seq FROM g WHERE keep = 0))
 ), head AS (
     INSERT INTO leasequeue_queuefloor (queue_id, kind, rank, value, made_at)
     SELECT h.queue_id, 3, 0, h.high, t.now FROM t, (SELECT queue_id, max(seq) AS high FROM g GROUP BY queue_id) h
-    WHERE h.high > COALESCE((SELECT f.value FROM leasequeue_queuefloor f
-        WHERE f.queue_id = h.queue_id AND f.kind = 3 AND f.rank = 0 ORDER BY f.value DESC LIMIT 1), 0)
+    WHERE h.high > {floor(h.queue_id, 3, 0)}
 ), uncounted AS (
     UPDATE leasequeue_topicstate SET records = NULL, bytes = NULL
     WHERE records IS NOT NULL AND queue_id = ANY (ARRAY(SELECT queue_id FROM g))

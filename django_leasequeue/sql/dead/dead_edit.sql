@@ -99,8 +99,7 @@ WITH q AS MATERIALIZED (
     WHERE NOT EXISTS (SELECT FROM leasequeue_queuerank k WHERE k.queue_id = m.target AND k.rank = m.rank)
 ), head AS (
     INSERT INTO leasequeue_queuefloor (queue_id, kind, rank, value, made_at) SELECT m.queue_id, 3, 0, m.seq, m.now FROM m
-    WHERE m.seq > COALESCE((SELECT f.value FROM leasequeue_queuefloor f
-        WHERE f.queue_id = m.queue_id AND f.kind = 3 AND f.rank = 0 ORDER BY f.value DESC LIMIT 1), 0)
+    WHERE m.seq > {floor(m.queue_id, 3, 0)}
 ), uncounted AS (
     UPDATE leasequeue_topicstate s SET records = NULL, bytes = NULL FROM m
     WHERE s.queue_id = ANY (ARRAY[m.queue_id, m.target]) AND s.records IS NOT NULL
@@ -112,9 +111,7 @@ WITH q AS MATERIALIZED (
     SELECT m.txid, m.now, m.target, m.new_seq, m.new_seq, 1, m.name, ARRAY[m.new_seq],
         jsonb_strip_nulls(jsonb_build_object('redriven_from', m.seq, 'edited', true, 'tags', leasequeue_tags(m.meta))) FROM m
 ), wake AS MATERIALIZED (
-    SELECT CASE WHEN pg_try_advisory_lock(1280657731, m.target::int)
-        THEN pg_advisory_unlock(1280657731, m.target::int)::text
-        ELSE pg_notify('leasequeue', 'q' || m.target)::text END AS sent
+    SELECT {wake(m.target)} AS sent
     FROM m
 )
 SELECT m.new_seq, target.name, NULL, NULL, (SELECT sent FROM wake) FROM m, target

@@ -27,8 +27,7 @@ WITH q AS MATERIALIZED (
 ), over AS MATERIALIZED (
     SELECT c.* FROM leasequeue_claim c
     WHERE %(node)s::text IS NULL AND c.queue_id = %(queue)s::bigint AND c.deadline < (SELECT now FROM q)
-        AND c.deadline >= 'epoch'::timestamptz + interval '1 us' * COALESCE((SELECT f.value FROM leasequeue_queuefloor f
-            WHERE f.queue_id = %(queue)s::bigint AND f.kind = 2 AND f.rank = 0 ORDER BY f.value DESC LIMIT 1), 0)
+        AND c.deadline >= 'epoch'::timestamptz + interval '1 us' * {floor(%(queue)s::bigint, 2, 0)}
         AND c.seqs && %(seqs)s::bigint[]
     ORDER BY c.deadline LIMIT 1000 FOR NO KEY UPDATE SKIP LOCKED
 ), c AS MATERIALIZED (
@@ -117,8 +116,7 @@ WITH q AS MATERIALIZED (
     INSERT INTO leasequeue_flowturn (queue_id, at, kind, seqs)
     SELECT %(queue)s::bigint, 'epoch', 2, array_agg(m.seq) FROM m WHERE m.told HAVING count(*) > 0
 ), gone AS (
-    DELETE FROM leasequeue_job WHERE seq = ANY (ARRAY(SELECT seq FROM m WHERE NOT of_workflow))
-        AND (SELECT set_config('leasequeue.removes', statement_timestamp()::text, true)) IS NOT NULL
+    DELETE FROM leasequeue_job WHERE seq = ANY (ARRAY(SELECT seq FROM m WHERE NOT of_workflow)) AND {removing()}
 ), keyless AS (
     UPDATE leasequeue_job SET key = NULL
     WHERE seq = ANY (ARRAY(SELECT seq FROM m WHERE of_workflow))
@@ -146,8 +144,7 @@ WITH q AS MATERIALIZED (
 ), head AS (
     INSERT INTO leasequeue_queuefloor (queue_id, kind, rank, value, made_at)
     SELECT q.id, 3, 0, (SELECT max(seq) FROM m), q.now FROM q
-    WHERE (SELECT max(seq) FROM m) > COALESCE((SELECT f.value FROM leasequeue_queuefloor f
-        WHERE f.queue_id = q.id AND f.kind = 3 AND f.rank = 0 ORDER BY f.value DESC LIMIT 1), 0)
+    WHERE (SELECT max(seq) FROM m) > {floor(q.id, 3, 0)}
 ), counted AS (
     UPDATE leasequeue_queue q SET dead_lettered = q.dead_lettered + (SELECT count(*) FROM m)
     WHERE q.id = %(queue)s AND EXISTS (SELECT FROM m)
@@ -168,14 +165,11 @@ WITH q AS MATERIALIZED (
     GROUP BY e.txid, e.now, e.queue_id, e.token, e.deadline, e.kind, e.node, e.name, e.detail
     ORDER BY e.kind
 ), wake AS MATERIALIZED (
-    SELECT CASE WHEN pg_try_advisory_lock(1280657731, target.id::int)
-        THEN pg_advisory_unlock(1280657731, target.id::int)::text
-        ELSE pg_notify('leasequeue', 'q' || target.id)::text END AS sent
+    SELECT {wake(target.id)} AS sent
     FROM target WHERE EXISTS (SELECT FROM m)
 )
 SELECT m.seq, m.key, m.name, m.deliveries, m.new_seq, (SELECT sent FROM wake),
-    CASE WHEN m.reply_to IS NOT NULL THEN (SELECT string_agg(pg_notify(c, m.seq || ':2:' || COALESCE(m.key, ''))::text, '')
-        FROM string_to_table(m.reply_to, ' ') c) END
+    CASE WHEN m.reply_to IS NOT NULL THEN {tell_callers(m, 2)} END
 FROM m
 UNION ALL
 SELECT n.seq, n.key, n.name, n.deliveries, NULL, NULL, NULL FROM n

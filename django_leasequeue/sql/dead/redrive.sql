@@ -105,8 +105,7 @@ WITH q AS MATERIALIZED (
 ), members AS (
     DELETE FROM leasequeue_member WHERE seq = ANY (ARRAY(SELECT seq FROM m WHERE NOT stays)) AND workflow IS NULL
 ), gone AS (
-    DELETE FROM leasequeue_job WHERE seq = ANY (ARRAY(SELECT seq FROM m WHERE NOT stays))
-        AND (SELECT set_config('leasequeue.removes', statement_timestamp()::text, true)) IS NOT NULL
+    DELETE FROM leasequeue_job WHERE seq = ANY (ARRAY(SELECT seq FROM m WHERE NOT stays)) AND {removing()}
 ), followed AS (
     UPDATE leasequeue_attempt SET queue_id = (SELECT id FROM target),
         seq = (ARRAY(SELECT number FROM m ORDER BY seq))[width_bucket(seq, ARRAY(SELECT seq FROM m ORDER BY seq))]
@@ -118,8 +117,7 @@ WITH q AS MATERIALIZED (
     INSERT INTO leasequeue_queuefloor (queue_id, kind, rank, value, made_at)
     SELECT h.queue_id, 3, 0, h.high, h.now FROM (
         SELECT queue_id, max(seq) AS high, max(now) AS now FROM m WHERE NOT stays GROUP BY queue_id) h
-    WHERE h.high > COALESCE((SELECT f.value FROM leasequeue_queuefloor f
-        WHERE f.queue_id = h.queue_id AND f.kind = 3 AND f.rank = 0 ORDER BY f.value DESC LIMIT 1), 0)
+    WHERE h.high > {floor(h.queue_id, 3, 0)}
 ), uncounted AS (
     UPDATE leasequeue_topicstate SET records = NULL, bytes = NULL WHERE records IS NOT NULL AND queue_id = ANY (ARRAY(
         SELECT queue_id FROM m WHERE NOT stays UNION SELECT target FROM m))
@@ -134,9 +132,7 @@ WITH q AS MATERIALIZED (
         WHERE NOT m.stays) e
     GROUP BY e.txid, e.now, e.queue_id, e.kind, e.name, e.detail
 ), wake AS MATERIALIZED (
-    SELECT CASE WHEN pg_try_advisory_lock(1280657731, target.id::int)
-        THEN pg_advisory_unlock(1280657731, target.id::int)::text
-        ELSE pg_notify('leasequeue', 'q' || target.id)::text END AS sent
+    SELECT {wake(target.id)} AS sent
     FROM target WHERE EXISTS (SELECT FROM m WHERE due IS NULL OR delay = 0)
 )
 SELECT m.seq, CASE WHEN m.due IS NULL OR m.delay = 0 THEN 0 ELSE 1 END, CASE WHEN NOT m.stays THEN m.number END, m.key, (SELECT sent FROM wake)

@@ -14,9 +14,7 @@ FROM leasequeue_queue q CROSS JOIN LATERAL (
         UNION ALL
         SELECT * FROM (
             SELECT r.seq, r.deliveries, r.max_deliveries FROM leasequeue_ready r
-            WHERE %(tags)s::text[] IS NULL AND r.queue_id = q.id AND r.rank = k.rank AND r.lane = 2 AND r.position >= COALESCE((
-                SELECT f.value FROM leasequeue_queuefloor f WHERE f.queue_id = q.id AND f.kind = 0 AND f.rank = k.rank
-                ORDER BY f.value DESC LIMIT 1), 0)
+            WHERE %(tags)s::text[] IS NULL AND r.queue_id = q.id AND r.rank = k.rank AND r.lane = 2 AND r.position >= {floor(q.id, 0, k.rank)}
             ORDER BY r.position LIMIT %(size)s::int) b
         UNION ALL
         SELECT c.* FROM unnest(%(tags)s::text[]) AS w(tag) CROSS JOIN LATERAL (

@@ -93,9 +93,7 @@ WITH t AS MATERIALIZED (
     WHERE NOT EXISTS (SELECT FROM leasequeue_flowturn f WHERE f.key = n.id AND f.kind = 3 AND f.queue_id = w.queue_id AND f.at <= w.at OFFSET 0)
     RETURNING queue_id, at
 ), wake AS MATERIALIZED (
-    SELECT CASE WHEN pg_try_advisory_lock(1280657731, w.queue_id::int)
-        THEN pg_advisory_unlock(1280657731, w.queue_id::int)::text
-        ELSE pg_notify('leasequeue', 'q' || w.queue_id)::text END AS sent
+    SELECT {wake(w.queue_id)} AS sent
     FROM (SELECT queue_id FROM gone UNION SELECT l.queue_id FROM later l, t WHERE l.at <= t.now AND l.queue_id <> ALL (%(queues)s::bigint[])) w
 )
 SELECT g.seq, (SELECT m.rated FROM m WHERE m.seq = g.seq), (SELECT count(sent) FROM wake) FROM gone g

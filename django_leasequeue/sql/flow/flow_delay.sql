@@ -18,9 +18,7 @@ WITH t AS MATERIALIZED (
     WHERE d.seq = m.seq AND d.seq = ANY (ARRAY(SELECT seq FROM m)) AND d.available_at >= '9000-01-01 00:00+00'
     RETURNING d.seq, d.queue_id
 ), wake AS MATERIALIZED (
-    SELECT CASE WHEN pg_try_advisory_lock(1280657731, w.queue_id::int)
-        THEN pg_advisory_unlock(1280657731, w.queue_id::int)::text
-        ELSE pg_notify('leasequeue', 'q' || w.queue_id)::text END AS sent
+    SELECT {wake(w.queue_id)} AS sent
     FROM (SELECT DISTINCT queue_id FROM moved) w
 )
 SELECT m.seq, (SELECT count(sent) FROM wake) FROM moved m

@@ -12,9 +12,7 @@ WITH gone AS (
         g.flags & 511, COALESCE(%(now)s::timestamptz, clock_timestamp()), g.max_deliveries, g.expires_at, g.tag
     FROM gone g
 ), wake AS MATERIALIZED (
-    SELECT CASE WHEN pg_try_advisory_lock(1280657731, w.queue_id::int)
-        THEN pg_advisory_unlock(1280657731, w.queue_id::int)::text
-        ELSE pg_notify('leasequeue', 'q' || w.queue_id)::text END AS sent
+    SELECT {wake(w.queue_id)} AS sent
     FROM (SELECT DISTINCT queue_id FROM gone) w
 )
 SELECT g.seq, (SELECT count(sent) FROM wake) FROM gone g

@@ -12,7 +12,5 @@ WITH k AS MATERIALIZED (
 ), made AS (
     INSERT INTO leasequeue_flowturn (queue_id, at, kind, key, detail) SELECT k.queue_id, 'epoch', 3, k.id, '{"changed": true}' FROM k
 )
-SELECT w.queue_id, CASE WHEN pg_try_advisory_lock(1280657731, w.queue_id::int)
-    THEN pg_advisory_unlock(1280657731, w.queue_id::int)::text
-    ELSE pg_notify('leasequeue', 'q' || w.queue_id)::text END
+SELECT w.queue_id, {wake(w.queue_id)}
 FROM (SELECT DISTINCT queue_id FROM k) w

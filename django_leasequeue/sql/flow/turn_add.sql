@@ -11,7 +11,5 @@ WITH q AS MATERIALIZED (
     INSERT INTO leasequeue_flowturn (queue_id, at, kind, seqs, detail)
     SELECT q.id, 'epoch', %(kind)s::smallint, %(seqs)s::bigint[], %(detail)s::text::jsonb FROM q
 )
-SELECT CASE WHEN pg_try_advisory_lock(1280657731, q.id::int)
-    THEN pg_advisory_unlock(1280657731, q.id::int)::text
-    ELSE pg_notify('leasequeue', 'q' || q.id)::text END
+SELECT {wake(q.id)}
 FROM q

@@ -14,8 +14,7 @@
 --   of a queue with a cap whose lock is not held (nothing was added: take it and come again).
 WITH q AS MATERIALIZED (
     SELECT *, pg_current_xact_id()::text::bigint AS txid, COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now,
-        CASE WHEN %(autocommit)s::bool AND durability <> 'fsync' THEN set_config('synchronous_commit', 'off', true)
-            WHEN %(autocommit)s::bool AND current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) END,
+        {lazily(durability <> 'fsync')},
         CASE priority_order WHEN 'none' THEN 0 WHEN 'asc' THEN 1 ELSE -1 END AS turn
     FROM leasequeue_queue WHERE project = %(project)s AND name = %(queue)s AND (%(held)s::bool OR xmax = 0
         OR (pg_snapshot_xmin(pg_current_snapshot())::text::bigint - xmax::text::bigint) & 4294967295 BETWEEN 1 AND 2147483647)
@@ -70,9 +69,7 @@ WITH q AS MATERIALIZED (
         CASE WHEN n.tagged IS NOT NULL THEN jsonb_build_object('tags', n.tagged::jsonb) END
     FROM new n, q WHERE q.log_enqueued AND n.state <> 4 GROUP BY q.txid, q.now, q.id, n.name, n.tagged, (n.n - 1) / 1000
 ), wake AS MATERIALIZED (
-    SELECT CASE WHEN pg_try_advisory_lock(1280657731, q.id::int)
-        THEN pg_advisory_unlock(1280657731, q.id::int)::text
-        ELSE pg_notify('leasequeue', 'q' || q.id)::text END AS sent
+    SELECT {wake(q.id)} AS sent
     FROM q WHERE EXISTS (SELECT FROM new WHERE state <> 1)
 )
 SELECT n.seq, n.state, q.now, (SELECT sent FROM wake),

@@ -11,8 +11,7 @@
 WITH q AS MATERIALIZED (
     SELECT id, log_enqueued, ttl_ms, pg_current_xact_id()::text::bigint AS txid,
         COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now,
-        CASE WHEN %(autocommit)s::bool AND durability <> 'fsync' THEN set_config('synchronous_commit', 'off', true)
-            WHEN %(autocommit)s::bool AND current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) END,
+        {lazily(durability <> 'fsync')},
         CASE priority_order WHEN 'none' THEN 0 WHEN 'asc' THEN 1 ELSE -1 END
             * LEAST(GREATEST(COALESCE(%(priority)s::int, 0), priority_min), priority_max) AS rank
     FROM leasequeue_queue

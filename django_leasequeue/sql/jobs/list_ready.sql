@@ -6,9 +6,7 @@
 WITH t AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
 ), f AS MATERIALIZED (
-    SELECT q.id, k.rank, CASE WHEN k.rank = %(rank)s::int THEN %(position)s::bigint + 1 ELSE 0 END AS low, COALESCE((
-        SELECT f.value FROM leasequeue_queuefloor f WHERE f.queue_id = q.id AND f.kind = 0 AND f.rank = k.rank
-        ORDER BY f.value DESC LIMIT 1), 0) AS floor
+    SELECT q.id, k.rank, CASE WHEN k.rank = %(rank)s::int THEN %(position)s::bigint + 1 ELSE 0 END AS low, {floor(q.id, 0, k.rank)} AS floor
     FROM leasequeue_queue q CROSS JOIN LATERAL (
         SELECT DISTINCT k.rank FROM leasequeue_queuerank k WHERE k.queue_id = q.id) k
     WHERE q.project = %(project)s AND q.name = %(queue)s AND (%(rank)s::int IS NULL OR k.rank >= %(rank)s::int)

@@ -23,7 +23,5 @@ WITH t AS MATERIALIZED (
     UPDATE leasequeue_job j SET progress = (SELECT v.vals[array_position(v.seqs, j.seq)]::json FROM v)
     WHERE j.seq = ANY (ARRAY(SELECT seq FROM i)) RETURNING j.seq
 )
-SELECT x.seq, (SELECT CASE WHEN %(autocommit)s::bool AND bool_and(NOT leases_durable)
-    THEN set_config('synchronous_commit', 'off', true)
-        WHEN %(autocommit)s::bool AND current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) END FROM k)
+SELECT x.seq, (SELECT {lazily(bool_and(NOT leases_durable))} FROM k)
 FROM x

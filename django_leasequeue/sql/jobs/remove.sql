@@ -79,8 +79,7 @@ WITH t AS MATERIALIZED (
         UNION ALL SELECT x.seq FROM x WHERE EXISTS (SELECT FROM leasequeue_member m WHERE m.seq = x.seq OFFSET 0)) f
     HAVING count(*) > 0
 ), jobs AS (
-    DELETE FROM leasequeue_job WHERE seq = ANY (ARRAY(SELECT seq FROM g))
-        AND (SELECT set_config('leasequeue.removes', statement_timestamp()::text, true)) IS NOT NULL
+    DELETE FROM leasequeue_job WHERE seq = ANY (ARRAY(SELECT seq FROM g)) AND {removing()}
     RETURNING seq, key, name, reply_to, created_at, COALESCE(octet_length(data::text), 0) + COALESCE(octet_length(meta::text), 0)
         + COALESCE(octet_length(body), 0) AS bytes
 ), gone AS MATERIALIZED (
@@ -96,8 +95,7 @@ WITH t AS MATERIALIZED (
     FROM gone
 ), head AS (
     INSERT INTO leasequeue_queuefloor (queue_id, kind, rank, value, made_at)
-    SELECT %(queue)s::bigint, 3, 0, high.seq, t.now FROM high, t WHERE high.seq > COALESCE((SELECT f.value FROM leasequeue_queuefloor f
-        WHERE f.queue_id = %(queue)s::bigint AND f.kind = 3 AND f.rank = 0 ORDER BY f.value DESC LIMIT 1), 0)
+    SELECT %(queue)s::bigint, 3, 0, high.seq, t.now FROM high, t WHERE high.seq > {floor(%(queue)s::bigint, 3, 0)}
 ), counted AS (
     UPDATE leasequeue_topicstate s SET records = s.records - high.n, bytes = s.bytes - high.bytes,
         last_write_at = GREATEST(s.last_write_at, high.at),
@@ -116,8 +114,7 @@ WITH t AS MATERIALIZED (
     GROUP BY t.txid, t.now, g.token, g.node, g.name, g.part
 )
 SELECT g.seq, g.state, g.key, g.name, g.deliveries, g.bytes, CASE WHEN g.reply_to IS NOT NULL AND g.state <> 3
-    THEN (SELECT string_agg(pg_notify(c, g.seq || ':3:' || COALESCE(g.key, ''))::text, '')
-        FROM string_to_table(g.reply_to, ' ') c) END,
+    THEN {tell_callers(g, 3)} END,
     (SELECT count(pg_notify(split_part(k.connection, ':', 1), split_part(k.connection, ':', 2))::text)
         FROM k WHERE k.connection IS NOT NULL AND EXISTS (SELECT FROM m WHERE m.token = k.token))
 FROM gone g

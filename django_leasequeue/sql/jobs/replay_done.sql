@@ -40,15 +40,13 @@ WITH t AS MATERIALIZED (
 ), results AS (
     DELETE FROM leasequeue_jobresult WHERE %(results)s::bool AND seq = ANY (ARRAY(SELECT seq FROM d))
 ), jobs AS (
-    DELETE FROM leasequeue_job WHERE seq = ANY (ARRAY(SELECT seq FROM d))
-        AND (SELECT set_config('leasequeue.removes', statement_timestamp()::text, true)) IS NOT NULL
+    DELETE FROM leasequeue_job WHERE seq = ANY (ARRAY(SELECT seq FROM d)) AND {removing()}
 ), attempts AS (
     DELETE FROM leasequeue_attempt WHERE seq = ANY (ARRAY(SELECT seq FROM d))
 ), head AS (
     INSERT INTO leasequeue_queuefloor (queue_id, kind, rank, value, made_at)
     SELECT g.queue_id, 3, 0, g.high, t.now FROM (SELECT queue_id, max(seq) AS high FROM d GROUP BY queue_id) g, t
-    WHERE g.high > COALESCE((SELECT f.value FROM leasequeue_queuefloor f
-        WHERE f.queue_id = g.queue_id AND f.kind = 3 AND f.rank = 0 ORDER BY f.value DESC LIMIT 1), 0)
+    WHERE g.high > {floor(g.queue_id, 3, 0)}
 ), uncounted AS (
     UPDATE leasequeue_topicstate SET records = NULL, bytes = NULL
     WHERE records IS NOT NULL AND queue_id = ANY (ARRAY(SELECT queue_id FROM d))

@@ -27,9 +27,7 @@ WITH j AS MATERIALIZED (
     UPDATE leasequeue_claim c SET flags = c.flags | 1
     WHERE NOT EXISTS (SELECT FROM ready) AND NOT EXISTS (SELECT FROM delayed)
         AND c.queue_id = (SELECT queue_id FROM j WHERE fits AND NOT listed) AND (SELECT seq FROM j) = ANY (c.seqs)
-        AND c.deadline >= 'epoch'::timestamptz + interval '1 us' * COALESCE((
-            SELECT f.value FROM leasequeue_queuefloor f WHERE f.queue_id = (SELECT queue_id FROM j) AND f.kind = 2 AND f.rank = 0
-            ORDER BY f.value DESC LIMIT 1), 0)
+        AND c.deadline >= 'epoch'::timestamptz + interval '1 us' * {floor((SELECT queue_id FROM j), 2, 0)}
     RETURNING (SELECT seq FROM j) AS seq
 ), u AS (
     UPDATE leasequeue_job SET reply_to = concat_ws(' ', reply_to, %(channel)s::text) WHERE seq = ANY (ARRAY(

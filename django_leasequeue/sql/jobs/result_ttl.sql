@@ -40,9 +40,7 @@ WITH q AS MATERIALIZED (
 ), leased AS (
     UPDATE leasequeue_claim c SET flags = c.flags | 2
     WHERE c.queue_id = (SELECT queue_id FROM j WHERE state = 2) AND (SELECT seq FROM j) = ANY (c.seqs)
-        AND c.deadline >= 'epoch'::timestamptz + interval '1 us' * COALESCE((
-            SELECT f.value FROM leasequeue_queuefloor f WHERE f.queue_id = (SELECT queue_id FROM j) AND f.kind = 2 AND f.rank = 0
-            ORDER BY f.value DESC LIMIT 1), 0)
+        AND c.deadline >= 'epoch'::timestamptz + interval '1 us' * {floor((SELECT queue_id FROM j), 2, 0)}
     RETURNING (SELECT seq FROM j) AS seq
 ), dead AS (
     UPDATE leasequeue_deadletter d SET expires_at = (SELECT until FROM j)

@@ -12,8 +12,7 @@ WITH q AS MATERIALIZED (
     SELECT q.id, q.name, q.max_deliveries, COALESCE(%(lease_ms)s::bigint, q.lease_ms) AS ttl,
         COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now,
         CASE WHEN q.exhaust_at = 'claim' THEN CASE WHEN q.dead_letter IS NULL THEN 0 ELSE q.max_deliveries END END AS max,
-        CASE WHEN %(autocommit)s::bool AND NOT q.leases_durable THEN set_config('synchronous_commit', 'off', true)
-            WHEN %(autocommit)s::bool AND current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) END
+        {lazily(NOT q.leases_durable)}
     FROM leasequeue_queue q WHERE q.id = %(queue)s::bigint AND q.type = 'queue' AND q.paused_at IS NULL AND (q.concurrency = 0 OR %(slots)s::bool)
 ), p AS MATERIALIZED (
     SELECT r.* FROM q, unnest(%(ranks)s::smallint[], %(lows)s::bigint[]) AS f(rank, low) CROSS JOIN LATERAL (

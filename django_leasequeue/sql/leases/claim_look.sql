@@ -24,10 +24,8 @@ WITH t AS MATERIALIZED (
 ), q AS MATERIALIZED (
     SELECT q.id, q.name, q.type, q.type = 'queue' AND q.paused_at IS NULL AND q.claim_jitter_ms <= %(jitter)s::int AS gives, u.ord,
         q.dead_ttl_ms, q.concurrency,
-        'epoch'::timestamptz + interval '1 us' * COALESCE((SELECT f.value FROM leasequeue_queuefloor f
-            WHERE f.queue_id = q.id AND f.kind = 1 AND f.rank = 0 ORDER BY f.value DESC LIMIT 1), 0) AS delayed,
-        'epoch'::timestamptz + interval '1 us' * COALESCE((SELECT f.value FROM leasequeue_queuefloor f
-            WHERE f.queue_id = q.id AND f.kind = 2 AND f.rank = 0 ORDER BY f.value DESC LIMIT 1), 0) AS leased
+        'epoch'::timestamptz + interval '1 us' * {floor(q.id, 1, 0)} AS delayed,
+        'epoch'::timestamptz + interval '1 us' * {floor(q.id, 2, 0)} AS leased
     FROM unnest(%(queues)s::text[]) WITH ORDINALITY AS u(name, ord)
     JOIN leasequeue_queue q ON q.project = %(project)s AND q.name = u.name
 )
@@ -52,8 +50,7 @@ FROM t, q CROSS JOIN LATERAL (
         bool_or(EXISTS (SELECT FROM leasequeue_ready r WHERE r.queue_id = q.id AND r.rank = k.rank AND r.lane = 1
             ORDER BY r.position LIMIT 1)) AS again
     FROM (SELECT DISTINCT k.rank FROM leasequeue_queuerank k WHERE k.queue_id = q.id ORDER BY k.rank) k
-    CROSS JOIN LATERAL (SELECT GREATEST(COALESCE((SELECT f.value FROM leasequeue_queuefloor f WHERE f.queue_id = q.id AND f.kind = 0
-        AND f.rank = k.rank ORDER BY f.value DESC LIMIT 1), 0),
+    CROSS JOIN LATERAL (SELECT GREATEST({floor(q.id, 0, k.rank)},
         (SELECT max(o.low) FROM own o WHERE o.queue_id = q.id AND o.rank = k.rank)) AS low OFFSET 0) v
     CROSS JOIN LATERAL (SELECT (SELECT r.position FROM leasequeue_ready r WHERE r.queue_id = q.id AND r.rank = k.rank
         AND r.lane = 2 AND r.position >= v.low ORDER BY r.position LIMIT 1) AS first OFFSET 0) w

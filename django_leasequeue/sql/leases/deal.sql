@@ -15,21 +15,18 @@ WITH t AS MATERIALIZED (
     SELECT * FROM leasequeue_queue
     WHERE project = %(project)s AND name = %(queue)s AND type = 'queue' AND paused_at IS NULL
 ), f AS MATERIALIZED (
-    SELECT q.id, k.rank, COALESCE((SELECT f.value FROM leasequeue_queuefloor f WHERE f.queue_id = q.id AND f.kind = 0
-            AND f.rank = k.rank ORDER BY f.value DESC LIMIT 1), 0) AS low,
+    SELECT q.id, k.rank, {floor(q.id, 0, k.rank)} AS low,
         CASE WHEN q.exhaust_at = 'claim' THEN CASE WHEN q.dead_letter IS NULL THEN 0 ELSE q.max_deliveries END END AS max
     FROM q CROSS JOIN LATERAL (SELECT DISTINCT k.rank FROM leasequeue_queuerank k WHERE k.queue_id = q.id) k
     ORDER BY k.rank
 ), due AS MATERIALIZED (
     SELECT
         (EXISTS (SELECT FROM q, LATERAL (SELECT FROM leasequeue_claim c WHERE c.queue_id = q.id AND c.deadline < (SELECT now FROM t)
-            AND c.deadline >= 'epoch'::timestamptz + interval '1 us' * COALESCE((SELECT f.value FROM leasequeue_queuefloor f
-                WHERE f.queue_id = q.id AND f.kind = 2 AND f.rank = 0 ORDER BY f.value DESC LIMIT 1), 0)
+            AND c.deadline >= 'epoch'::timestamptz + interval '1 us' * {floor(q.id, 2, 0)}
             ORDER BY c.deadline LIMIT 1) x))::int
         + 2 * (EXISTS (SELECT FROM q, LATERAL (SELECT FROM leasequeue_delayed d WHERE d.queue_id = q.id
             AND d.available_at <= (SELECT now FROM t)
-            AND d.available_at >= 'epoch'::timestamptz + interval '1 us' * COALESCE((SELECT f.value FROM leasequeue_queuefloor f
-                WHERE f.queue_id = q.id AND f.kind = 1 AND f.rank = 0 ORDER BY f.value DESC LIMIT 1), 0)
+            AND d.available_at >= 'epoch'::timestamptz + interval '1 us' * {floor(q.id, 1, 0)}
             ORDER BY d.available_at LIMIT 1) x))::int
         + 4 * (EXISTS (SELECT FROM q, LATERAL (SELECT FROM leasequeue_ready r WHERE r.queue_id = q.id
             AND r.expires_at IS NOT NULL AND r.expires_at <= (SELECT now FROM t) ORDER BY r.expires_at LIMIT 1) x)
@@ -38,9 +35,7 @@ WITH t AS MATERIALIZED (
         + 8 * (EXISTS (SELECT FROM q, LATERAL (SELECT FROM leasequeue_flowturn u WHERE u.queue_id = q.id
             AND u.at <= (SELECT now FROM t) ORDER BY u.at LIMIT 1) x))::int
         AS flags,
-        CASE WHEN %(autocommit)s::bool AND NOT EXISTS (SELECT FROM q WHERE leases_durable)
-            THEN set_config('synchronous_commit', 'off', true)
-                WHEN %(autocommit)s::bool AND current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) END AS relaxed
+        {lazily(NOT EXISTS (SELECT FROM q WHERE leases_durable))} AS relaxed
 ), w AS MATERIALIZED (
     SELECT * FROM ROWS FROM (
         unnest(%(nodes)s::text[]), unnest(%(sizes)s::int[]), unnest(%(leases)s::bigint[]),

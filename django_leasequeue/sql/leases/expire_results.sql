@@ -18,14 +18,12 @@ WITH t AS MATERIALIZED (
     DELETE FROM leasequeue_jobresult WHERE seq = ANY (ARRAY(SELECT seq FROM d EXCEPT SELECT seq FROM held))
     RETURNING seq, queue_id
 ), jobs AS (
-    DELETE FROM leasequeue_job WHERE seq = ANY (ARRAY(SELECT seq FROM j))
-        AND (SELECT set_config('leasequeue.removes', statement_timestamp()::text, true)) IS NOT NULL
+    DELETE FROM leasequeue_job WHERE seq = ANY (ARRAY(SELECT seq FROM j)) AND {removing()}
 ), attempts AS (
     DELETE FROM leasequeue_attempt WHERE seq = ANY (ARRAY(SELECT seq FROM gone))
 ), heads AS (
     INSERT INTO leasequeue_queuefloor (queue_id, kind, rank, value, made_at)
     SELECT g.queue_id, 3, 0, g.seq, t.now FROM (SELECT queue_id, max(seq) AS seq FROM gone GROUP BY queue_id) g, t
-    WHERE g.seq > COALESCE((SELECT f.value FROM leasequeue_queuefloor f
-        WHERE f.queue_id = g.queue_id AND f.kind = 3 AND f.rank = 0 ORDER BY f.value DESC LIMIT 1), 0)
+    WHERE g.seq > {floor(g.queue_id, 3, 0)}
 )
 SELECT seq FROM gone

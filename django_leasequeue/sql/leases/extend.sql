@@ -48,9 +48,7 @@ WITH t AS MATERIALIZED (
         CASE WHEN k.deliveries IS NOT NULL THEN m.deliveries END
     FROM m JOIN k ON k.token = m.token AND k.part = m.part
 )
-SELECT x.seq, k.until, (SELECT CASE WHEN %(autocommit)s::bool AND bool_and(NOT leases_durable)
-    THEN set_config('synchronous_commit', 'off', true)
-        WHEN %(autocommit)s::bool AND current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) END FROM k), extract(epoch FROM k.until - k.now)::float8,
+SELECT x.seq, k.until, (SELECT {lazily(bool_and(NOT leases_durable))} FROM k), extract(epoch FROM k.until - k.now)::float8,
     k.flags & 128 <> 0 AND EXISTS (
         SELECT FROM (SELECT m.workflow FROM leasequeue_member m WHERE m.seq = x.seq OFFSET 0) m CROSS JOIN LATERAL (
             SELECT FROM leasequeue_workflow w WHERE w.id = m.workflow AND w.state = 3 AND w.ended_at IS NULL OFFSET 0) w)

@@ -64,8 +64,7 @@ WITH t AS MATERIALIZED (
         COALESCE(d.traceback, ''), COALESCE(d.fingerprint, '')
     FROM d WHERE d.keep > 0 AND d.error_type IS NOT NULL
 ), dropped AS (
-    DELETE FROM leasequeue_job WHERE seq = ANY (ARRAY(SELECT seq FROM d WHERE keep = 0))
-        AND (SELECT set_config('leasequeue.removes', statement_timestamp()::text, true)) IS NOT NULL
+    DELETE FROM leasequeue_job WHERE seq = ANY (ARRAY(SELECT seq FROM d WHERE keep = 0)) AND {removing()}
 ), forgotten AS (
     DELETE FROM leasequeue_attempt WHERE seq = ANY (ARRAY(SELECT seq FROM d WHERE keep = 0 AND flags & 8 <> 0))
 ), dead_letters AS (
@@ -74,8 +73,7 @@ WITH t AS MATERIALIZED (
     INSERT INTO leasequeue_queuefloor (queue_id, kind, rank, value, made_at)
     SELECT h.queue_id, 3, 0, h.high, t.now FROM t, (
         SELECT d.queue_id, max(d.seq) AS high FROM d GROUP BY d.queue_id) h
-    WHERE h.high > COALESCE((SELECT f.value FROM leasequeue_queuefloor f WHERE f.queue_id = h.queue_id AND f.kind = 3
-        AND f.rank = 0 ORDER BY f.value DESC LIMIT 1), 0)
+    WHERE h.high > {floor(h.queue_id, 3, 0)}
 ), events AS (
     INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, claim, low, high, kind, node, name, seqs, deliveries, ran,
         detail)
@@ -91,10 +89,7 @@ SELECT d.seq, CASE WHEN d.reply_to IS NOT NULL
             THEN ':0:' || (extract(epoch FROM d.created_at) * 1000000)::bigint || ':' || COALESCE(d.result, '')
             ELSE ':' || d.state || ':' || COALESCE(d.key, '') END)::text, '')
         FROM string_to_table(d.reply_to, ' ') c) END,
-    (SELECT CASE WHEN %(autocommit)s::bool AND bool_and(durability <> 'fsync')
-        THEN set_config('synchronous_commit', 'off', true)
-            WHEN %(autocommit)s::bool AND current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) END FROM k),
+    (SELECT {lazily(bool_and(durability <> 'fsync'))} FROM k),
     (SELECT CASE WHEN %(autocommit)s::bool AND bool_or(k.flags & 128 <> 0) THEN set_config('leasequeue.alone', 'on', true) END FROM k),
-    (SELECT count(pg_notify(split_part(k.connection, ':', 1), split_part(k.connection, ':', 2))::text)
-        FROM k WHERE k.connection IS NOT NULL)
+    {tell_streams()}
 FROM d

@@ -8,8 +8,7 @@ WITH k AS MATERIALIZED (
     SELECT c.token, c.part, c.queue_id, c.created_at, c.connection, c.flags, c.name, c.seqs, c.deliveries, n.now,
         CASE WHEN %(autocommit)s::bool AND c.flags & 128 <> 0 THEN set_config('leasequeue.alone', 'on', true) END,
         q.result_ttl_ms, array_position(c.seqs, %(seq)s::bigint) AS at,
-        CASE WHEN %(autocommit)s::bool AND q.durability <> 'fsync' THEN set_config('synchronous_commit', 'off', true)
-            WHEN %(autocommit)s::bool AND current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) END
+        {lazily(q.durability <> 'fsync')}
     FROM leasequeue_claim c
     CROSS JOIN LATERAL (SELECT * FROM leasequeue_queue q WHERE q.id = c.queue_id OFFSET 0) q
     CROSS JOIN LATERAL (SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now OFFSET 0) n
@@ -37,13 +36,10 @@ WITH k AS MATERIALIZED (
         COALESCE(d.deliveries[d.at], 1), 1, %(node)s::text, %(result)s::text::json
     FROM d WHERE d.keep > 0
 ), dropped AS (
-    DELETE FROM leasequeue_job WHERE seq = ANY (ARRAY(SELECT %(seq)s::bigint FROM d WHERE d.keep = 0))
-        AND (SELECT set_config('leasequeue.removes', statement_timestamp()::text, true)) IS NOT NULL
+    DELETE FROM leasequeue_job WHERE seq = ANY (ARRAY(SELECT %(seq)s::bigint FROM d WHERE d.keep = 0)) AND {removing()}
 ), head AS (
     INSERT INTO leasequeue_queuefloor (queue_id, kind, rank, value, made_at)
-    SELECT d.queue_id, 3, 0, %(seq)s::bigint, d.now FROM d WHERE d.keep = 0 AND %(seq)s::bigint > COALESCE((
-        SELECT f.value FROM leasequeue_queuefloor f WHERE f.queue_id = d.queue_id AND f.kind = 3 AND f.rank = 0
-        ORDER BY f.value DESC LIMIT 1), 0)
+    SELECT d.queue_id, 3, 0, %(seq)s::bigint, d.now FROM d WHERE d.keep = 0 AND %(seq)s::bigint > {floor(d.queue_id, 3, 0)}
 ), events AS (
     INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, claim, low, high, kind, node, name, seqs, deliveries, ran)
     SELECT pg_current_xact_id()::text::bigint, d.now, d.queue_id, d.token, %(seq)s::bigint, %(seq)s::bigint, 5,

@@ -39,14 +39,12 @@ WITH k AS MATERIALIZED (
         x.result::json
     FROM x WHERE x.keep > 0
 ), dropped AS (
-    DELETE FROM leasequeue_job WHERE seq = ANY (ARRAY(SELECT x.seq FROM x WHERE x.keep = 0))
-        AND (SELECT set_config('leasequeue.removes', statement_timestamp()::text, true)) IS NOT NULL
+    DELETE FROM leasequeue_job WHERE seq = ANY (ARRAY(SELECT x.seq FROM x WHERE x.keep = 0)) AND {removing()}
 ), head AS (
     INSERT INTO leasequeue_queuefloor (queue_id, kind, rank, value, made_at)
     SELECT h.queue_id, 3, 0, h.high, h.now
     FROM (SELECT x.queue_id, x.now, max(x.seq) AS high FROM x WHERE x.keep = 0 GROUP BY x.queue_id, x.now) h
-    WHERE h.high > COALESCE((SELECT f.value FROM leasequeue_queuefloor f WHERE f.queue_id = h.queue_id AND f.kind = 3
-        AND f.rank = 0 ORDER BY f.value DESC LIMIT 1), 0)
+    WHERE h.high > {floor(h.queue_id, 3, 0)}
 ), events AS (
     INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, claim, low, high, kind, node, name, seqs, deliveries, ran)
     SELECT pg_current_xact_id()::text::bigint, x.now, x.queue_id, x.token, min(x.seq), max(x.seq), 5, %(node)s::text, x.name,
@@ -54,9 +52,6 @@ WITH k AS MATERIALIZED (
         CASE WHEN count(x.ran) > 0 THEN array_agg(x.ran) END
     FROM x GROUP BY x.now, x.queue_id, x.token, x.name
 )
-SELECT (SELECT array_agg(x.seq) FROM x), (SELECT count(pg_notify(split_part(k.connection, ':', 1), split_part(k.connection, ':', 2))::text)
-        FROM k WHERE k.connection IS NOT NULL),
-    (SELECT CASE WHEN %(autocommit)s::bool AND bool_and(k.durability <> 'fsync')
-        THEN set_config('synchronous_commit', 'off', true)
-            WHEN %(autocommit)s::bool AND current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) END FROM k),
+SELECT (SELECT array_agg(x.seq) FROM x), {tell_streams()},
+    (SELECT {lazily(bool_and(k.durability <> 'fsync'))} FROM k),
     (SELECT CASE WHEN %(autocommit)s::bool AND bool_or(k.flags & 128 <> 0) THEN set_config('leasequeue.alone', 'on', true) END FROM k)

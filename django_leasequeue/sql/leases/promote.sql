@@ -10,9 +10,7 @@ WITH t AS MATERIALIZED (
     SELECT q.id, q.requeue, q.leases_durable,
         CASE WHEN %(autocommit)s::bool AND q.requeue = 'back' THEN pg_try_advisory_xact_lock(1280657736, q.id::int)
             ELSE true END AS ours,
-        'epoch'::timestamptz + interval '1 us' * COALESCE((
-        SELECT f.value FROM leasequeue_queuefloor f WHERE f.queue_id = q.id AND f.kind = 1 AND f.rank = 0
-        ORDER BY f.value DESC LIMIT 1), 0) AS since
+        'epoch'::timestamptz + interval '1 us' * {floor(q.id, 1, 0)} AS since
     FROM leasequeue_queue q WHERE q.id = ANY (%(queues)s::bigint[])
 ), due AS MATERIALIZED (
     SELECT d.seq, d.flags FROM q CROSS JOIN LATERAL (
@@ -44,13 +42,9 @@ WITH t AS MATERIALIZED (
         d.max_deliveries, d.expires_at, d.tag
     FROM d
 ), wake AS MATERIALIZED (
-    SELECT CASE WHEN pg_try_advisory_lock(1280657731, w.queue_id::int)
-        THEN pg_advisory_unlock(1280657731, w.queue_id::int)::text
-        ELSE pg_notify('leasequeue', 'q' || w.queue_id)::text END AS sent
+    SELECT {wake(w.queue_id)} AS sent
     FROM (SELECT queue_id FROM d UNION SELECT queue_id FROM held) w
 )
 SELECT d.seq, d.queue_id, (SELECT count(sent) FROM wake),
-    (SELECT CASE WHEN %(autocommit)s::bool AND bool_and(NOT leases_durable)
-        THEN set_config('synchronous_commit', 'off', true)
-            WHEN %(autocommit)s::bool AND current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) END FROM q)
+    (SELECT {lazily(bool_and(NOT leases_durable))} FROM q)
 FROM (SELECT seq, queue_id FROM d UNION ALL SELECT seq, queue_id FROM held) d

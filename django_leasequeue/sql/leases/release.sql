@@ -139,20 +139,14 @@ WITH t AS MATERIALIZED (
         WHERE h.state <> 2) e
     GROUP BY e.txid, e.now, e.queue_id, e.token, e.kind, e.name, e.detail
 ), wake AS MATERIALIZED (
-    SELECT CASE WHEN pg_try_advisory_lock(1280657731, w.queue_id::int)
-        THEN pg_advisory_unlock(1280657731, w.queue_id::int)::text
-        ELSE pg_notify('leasequeue', 'q' || w.queue_id)::text END AS sent
+    SELECT {wake(w.queue_id)} AS sent
     FROM (SELECT DISTINCT queue_id FROM h WHERE state = 0) w
 )
 SELECT h.seq, h.state, CASE WHEN h.state = 1 THEN h.now + h.wait * interval '1 ms' END, h.delivery, h.queue_id, h.key, h.name,
     h.token, (SELECT count(sent) FROM wake),
     CASE WHEN h.state = 3 AND h.reply_to IS NOT NULL
-        THEN (SELECT string_agg(pg_notify(c, h.seq || ':2:' || COALESCE(h.key, ''))::text, '')
-            FROM string_to_table(h.reply_to, ' ') c) END,
-    (SELECT CASE WHEN %(autocommit)s::bool AND bool_and(NOT leases_durable)
-        THEN set_config('synchronous_commit', 'off', true)
-            WHEN %(autocommit)s::bool AND current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) END FROM k),
+        THEN {tell_callers(h, 2)} END,
+    (SELECT {lazily(bool_and(NOT leases_durable))} FROM k),
     (SELECT CASE WHEN %(autocommit)s::bool AND bool_or(k.flags & 128 <> 0) THEN set_config('leasequeue.alone', 'on', true) END FROM k),
-    (SELECT count(pg_notify(split_part(k.connection, ':', 1), split_part(k.connection, ':', 2))::text)
-        FROM k WHERE k.connection IS NOT NULL)
+    {tell_streams()}
 FROM h

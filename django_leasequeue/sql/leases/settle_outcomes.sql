@@ -26,9 +26,7 @@ WITH p AS MATERIALIZED (
     FROM (SELECT queue_id, array_agg(seq) AS seqs FROM p WHERE state IS NULL GROUP BY queue_id) x
     CROSS JOIN LATERAL (
         SELECT * FROM leasequeue_claim c WHERE c.queue_id = x.queue_id AND (cardinality(x.seqs) > 8 OR c.seqs && x.seqs)
-            AND c.deadline >= 'epoch'::timestamptz + interval '1 us' * COALESCE((
-                SELECT f.value FROM leasequeue_queuefloor f WHERE f.queue_id = x.queue_id AND f.kind = 2 AND f.rank = 0
-                ORDER BY f.value DESC LIMIT 1), 0)
+            AND c.deadline >= 'epoch'::timestamptz + interval '1 us' * {floor(x.queue_id, 2, 0)}
         OFFSET 0) c
     CROSS JOIN LATERAL unnest(c.seqs, c.deliveries) AS u(seq, deliveries)
     WHERE (u.seq IN (SELECT seq FROM p WHERE state IS NULL)) IS TRUE

@@ -9,8 +9,7 @@
 WITH t AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now, pg_current_xact_id()::text::bigint AS txid
 ), q AS MATERIALIZED (
-    SELECT q.*, 'epoch'::timestamptz + interval '1 us' * COALESCE((SELECT f.value FROM leasequeue_queuefloor f
-        WHERE f.queue_id = q.id AND f.kind = 2 AND f.rank = 0 ORDER BY f.value DESC LIMIT 1), 0) AS since
+    SELECT q.*, 'epoch'::timestamptz + interval '1 us' * {floor(q.id, 2, 0)} AS since
     FROM leasequeue_queue q WHERE q.id = ANY (%(queues)s::bigint[])
 ), locked AS MATERIALIZED (
     SELECT c.* FROM q CROSS JOIN LATERAL (
@@ -105,20 +104,15 @@ WITH t AS MATERIALIZED (
     FROM r, LATERAL (SELECT 7 AS kind UNION ALL SELECT 8 WHERE r.state = 3) k
     GROUP BY r.txid, r.now, r.queue_id, r.token, r.part, r.deadline, k.kind, r.node, r.name, r.state
 ), wake AS MATERIALIZED (
-    SELECT CASE WHEN pg_try_advisory_lock(1280657731, w.queue_id::int)
-        THEN pg_advisory_unlock(1280657731, w.queue_id::int)::text
-        ELSE pg_notify('leasequeue', 'q' || w.queue_id)::text END AS sent
+    SELECT {wake(w.queue_id)} AS sent
     FROM (SELECT DISTINCT queue_id FROM r WHERE state IN (0, 1)) w
 )
 SELECT (SELECT count(*) FROM gone) + (SELECT count(*) FROM rest) AS seq, NULL::bigint AS queue_id,
     (SELECT CASE WHEN count(*) > (SELECT count(*) FROM k) THEN %(size)s::int ELSE count(*)::int END FROM locked) AS outcome,
     NULL::text AS key, NULL::text AS name, NULL::text AS node, (SELECT count(sent)::int FROM wake) AS deliveries,
-    (SELECT CASE WHEN %(autocommit)s::bool AND bool_and(NOT leases_durable)
-        THEN set_config('synchronous_commit', 'off', true)
-            WHEN %(autocommit)s::bool AND current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) END FROM q)
+    (SELECT {lazily(bool_and(NOT leases_durable))} FROM q)
 UNION ALL
 SELECT x.seq, x.queue_id, x.state, x.key, x.name, x.node, x.delivery,
     CASE WHEN x.state = 3 AND x.reply_to IS NOT NULL
-        THEN (SELECT string_agg(pg_notify(c, x.seq || ':2:' || COALESCE(x.key, ''))::text, '')
-            FROM string_to_table(x.reply_to, ' ') c) END
+        THEN {tell_callers(x, 2)} END
 FROM x

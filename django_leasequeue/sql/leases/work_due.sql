@@ -4,8 +4,7 @@
 -- Pages: 40
 -- Returns: seconds from now, or null.
 WITH f AS MATERIALIZED (
-    SELECT k.kind, 'epoch'::timestamptz + interval '1 us' * COALESCE((SELECT f.value FROM leasequeue_queuefloor f
-        WHERE f.queue_id = %(queue)s::bigint AND f.kind = k.kind AND f.rank = 0 ORDER BY f.value DESC LIMIT 1), 0) AS since
+    SELECT k.kind, 'epoch'::timestamptz + interval '1 us' * {floor(%(queue)s::bigint, k.kind, 0)} AS since
     FROM (VALUES (1), (2)) AS k(kind)
 )
 SELECT extract(epoch FROM LEAST(

@@ -9,14 +9,10 @@
 WITH t AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
 ), q AS MATERIALIZED (
-    SELECT q.id, q.floors_mended, 'epoch'::timestamptz + interval '1 us' * COALESCE((
-        SELECT f.value FROM leasequeue_queuefloor f WHERE f.queue_id = q.id AND f.kind = 2 AND f.rank = 0
-        ORDER BY f.value DESC LIMIT 1), 0) AS since
+    SELECT q.id, q.floors_mended, 'epoch'::timestamptz + interval '1 us' * {floor(q.id, 2, 0)} AS since
     FROM leasequeue_queue q WHERE q.id = ANY (%(queues)s::bigint[])
 ), f AS MATERIALIZED (
-    SELECT q.id, k.rank, l.lane, CASE WHEN l.lane = 1 THEN 0 ELSE COALESCE((
-        SELECT f.value FROM leasequeue_queuefloor f WHERE f.queue_id = q.id AND f.kind = 0 AND f.rank = k.rank
-        ORDER BY f.value DESC LIMIT 1), 0) END AS low
+    SELECT q.id, k.rank, l.lane, CASE WHEN l.lane = 1 THEN 0 ELSE {floor(q.id, 0, k.rank)} END AS low
     FROM q CROSS JOIN LATERAL (SELECT DISTINCT k.rank FROM leasequeue_queuerank k WHERE k.queue_id = q.id) k,
         (VALUES (1), (2)) AS l(lane)
 )

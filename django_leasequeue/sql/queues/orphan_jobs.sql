@@ -10,8 +10,7 @@ WITH j AS MATERIALIZED (
     SELECT seq FROM leasequeue_job WHERE seq = ANY (ARRAY(SELECT seq FROM j WHERE queue_id = %(queue)s))
     FOR UPDATE SKIP LOCKED
 ), jobs AS (
-    DELETE FROM leasequeue_job WHERE seq = ANY (ARRAY(SELECT seq FROM d))
-        AND (SELECT set_config('leasequeue.removes', statement_timestamp()::text, true)) IS NOT NULL RETURNING 1
+    DELETE FROM leasequeue_job WHERE seq = ANY (ARRAY(SELECT seq FROM d)) AND {removing()} RETURNING 1
 ), results AS (
     DELETE FROM leasequeue_jobresult WHERE seq = ANY (ARRAY(SELECT seq FROM d))
 ), attempts AS (

@@ -43,8 +43,7 @@ WITH r AS MATERIALIZED (
 ), members AS (
     DELETE FROM leasequeue_member WHERE seq = ANY (ARRAY(SELECT seq FROM s)) AND NOT EXISTS (SELECT FROM h)
 ), jobs AS (
-    DELETE FROM leasequeue_job WHERE seq = ANY (ARRAY(SELECT seq FROM s))
-        AND (SELECT set_config('leasequeue.removes', statement_timestamp()::text, true)) IS NOT NULL
+    DELETE FROM leasequeue_job WHERE seq = ANY (ARRAY(SELECT seq FROM s)) AND {removing()}
 ), attempts AS (
     DELETE FROM leasequeue_attempt WHERE seq = ANY (ARRAY(SELECT seq FROM s))
 )

@@ -17,15 +17,11 @@ WITH t AS MATERIALIZED (
     UNION ALL
     SELECT * FROM leasequeue_queue WHERE id = ANY (%(ids)s::bigint[])
 ), f AS MATERIALIZED (
-    SELECT q.id, k.rank, l.lane, CASE WHEN l.lane = 1 THEN 0 ELSE COALESCE((
-        SELECT f.value FROM leasequeue_queuefloor f WHERE f.queue_id = q.id AND f.kind = 0 AND f.rank = k.rank
-        ORDER BY f.value DESC LIMIT 1), 0) END AS low
+    SELECT q.id, k.rank, l.lane, CASE WHEN l.lane = 1 THEN 0 ELSE {floor(q.id, 0, k.rank)} END AS low
     FROM q CROSS JOIN LATERAL (SELECT DISTINCT k.rank FROM leasequeue_queuerank k WHERE k.queue_id = q.id) k,
         (VALUES (1), (2)) AS l(lane)
 ), b AS MATERIALIZED (
-    SELECT q.id, k.kind, 'epoch'::timestamptz + interval '1 us' * COALESCE((
-        SELECT f.value FROM leasequeue_queuefloor f WHERE f.queue_id = q.id AND f.kind = k.kind AND f.rank = 0
-        ORDER BY f.value DESC LIMIT 1), 0) AS since
+    SELECT q.id, k.kind, 'epoch'::timestamptz + interval '1 us' * {floor(q.id, k.kind, 0)} AS since
     FROM q, (VALUES (1), (2)) AS k(kind)
 )
 SELECT q.id, q.project, q.name, q.type, q.paused_at, q.dead_lettered, r.n, e.n, d.n, d.due, h.n, l.n, l.over, l.read,

@@ -15,9 +15,7 @@ WITH t AS MATERIALIZED (
 ), w AS MATERIALIZED (
     SELECT w.project, w.queues FROM leasequeue_worker w, t WHERE w.seen_at > t.now - %(silent)s::int * interval '1 s'
 ), q AS MATERIALIZED (
-    SELECT q.id, q.project, q.name, 'epoch'::timestamptz + interval '1 us' * COALESCE((
-        SELECT f.value FROM leasequeue_queuefloor f WHERE f.queue_id = q.id AND f.kind = 2 AND f.rank = 0
-        ORDER BY f.value DESC LIMIT 1), 0) AS since
+    SELECT q.id, q.project, q.name, 'epoch'::timestamptz + interval '1 us' * {floor(q.id, 2, 0)} AS since
     FROM leasequeue_queue q WHERE q.id = ANY (%(queues)s::bigint[])
 )
 SELECT q.id, (SELECT count(*) FROM w WHERE w.project = q.project AND q.name = ANY (w.queues))::int,

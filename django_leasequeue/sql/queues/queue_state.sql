@@ -25,9 +25,7 @@ WITH t AS MATERIALIZED (
 ), q AS MATERIALIZED (
     SELECT id FROM leasequeue_queue WHERE project = %(project)s AND name = %(queue)s
 ), f AS MATERIALIZED (
-    SELECT q.id, k.rank, COALESCE((
-        SELECT f.value FROM leasequeue_queuefloor f WHERE f.queue_id = q.id AND f.kind = 0 AND f.rank = k.rank
-        ORDER BY f.value DESC LIMIT 1), 0) AS floor
+    SELECT q.id, k.rank, {floor(q.id, 0, k.rank)} AS floor
     FROM q CROSS JOIN LATERAL (SELECT DISTINCT k.rank FROM leasequeue_queuerank k WHERE k.queue_id = q.id) k ORDER BY k.rank
 ), r AS MATERIALIZED (
     SELECT r.seq, r.rank, r.position, r.deliveries FROM f CROSS JOIN LATERAL (
@@ -42,9 +40,7 @@ WITH t AS MATERIALIZED (
     SELECT c.*, sum(cardinality(c.seqs)) OVER (ORDER BY c.deadline, c.token, c.part) - cardinality(c.seqs) AS before
     FROM q CROSS JOIN LATERAL (
         SELECT * FROM leasequeue_claim c WHERE c.queue_id = q.id
-            AND c.deadline >= 'epoch'::timestamptz + interval '1 us' * COALESCE((
-                SELECT f.value FROM leasequeue_queuefloor f WHERE f.queue_id = q.id AND f.kind = 2 AND f.rank = 0
-                ORDER BY f.value DESC LIMIT 1), 0)
+            AND c.deadline >= 'epoch'::timestamptz + interval '1 us' * {floor(q.id, 2, 0)}
         ORDER BY c.deadline LIMIT %(size)s::int) c
 ), l AS MATERIALIZED (
     SELECT u.seq, c.node, c.token, c.deadline, COALESCE(u.deliveries, 1) AS deliveries,

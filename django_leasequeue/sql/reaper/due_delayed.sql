@@ -10,8 +10,6 @@ WITH t AS MATERIALIZED (
 SELECT q.id FROM leasequeue_queue q CROSS JOIN LATERAL (
     SELECT FROM leasequeue_delayed d
     WHERE d.queue_id = q.id AND d.available_at <= (SELECT now FROM t)
-        AND d.available_at >= 'epoch'::timestamptz + interval '1 us' * COALESCE((
-            SELECT f.value FROM leasequeue_queuefloor f WHERE f.queue_id = q.id AND f.kind = 1 AND f.rank = 0
-            ORDER BY f.value DESC LIMIT 1), 0)
+        AND d.available_at >= 'epoch'::timestamptz + interval '1 us' * {floor(q.id, 1, 0)}
     ORDER BY d.available_at LIMIT 1) x
 WHERE q.type = 'queue'

@@ -9,8 +9,6 @@ WITH t AS MATERIALIZED (
 SELECT q.id FROM leasequeue_queue q CROSS JOIN LATERAL (
     SELECT FROM leasequeue_claim c
     WHERE c.queue_id = q.id AND c.deadline < (SELECT now FROM t)
-        AND c.deadline >= 'epoch'::timestamptz + interval '1 us' * COALESCE((
-            SELECT f.value FROM leasequeue_queuefloor f WHERE f.queue_id = q.id AND f.kind = 2 AND f.rank = 0
-            ORDER BY f.value DESC LIMIT 1), 0)
+        AND c.deadline >= 'epoch'::timestamptz + interval '1 us' * {floor(q.id, 2, 0)}
     ORDER BY c.deadline LIMIT 1) x
 WHERE q.type = 'queue'

@@ -10,6 +10,5 @@ FROM (
     SELECT z.queue_id, max(z.seq) AS seq
     FROM (SELECT z.seq, z.queue_id FROM leasequeue_jobresult z ORDER BY z.seq DESC LIMIT %(look)s::int) z GROUP BY z.queue_id) h
 CROSS JOIN LATERAL (SELECT FROM leasequeue_queue q WHERE q.id = h.queue_id OFFSET 0) q
-WHERE h.seq > COALESCE((SELECT f.value FROM leasequeue_queuefloor f WHERE f.queue_id = h.queue_id AND f.kind = 3 AND f.rank = 0
-    ORDER BY f.value DESC LIMIT 1), 0)
+WHERE h.seq > {floor(h.queue_id, 3, 0)}
 RETURNING queue_id

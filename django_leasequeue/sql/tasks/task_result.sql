@@ -36,9 +36,7 @@ WITH p AS MATERIALIZED (
     SELECT c.node, c.created_at, COALESCE(c.deliveries[array_position(c.seqs, p.seq)], 1) AS deliveries
     FROM p CROSS JOIN LATERAL (
         SELECT * FROM leasequeue_claim c WHERE c.queue_id = p.queue_id AND p.seq = ANY (c.seqs)
-            AND c.deadline >= 'epoch'::timestamptz + interval '1 us' * COALESCE((
-                SELECT f.value FROM leasequeue_queuefloor f WHERE f.queue_id = p.queue_id AND f.kind = 2 AND f.rank = 0
-                ORDER BY f.value DESC LIMIT 1), 0)
+            AND c.deadline >= 'epoch'::timestamptz + interval '1 us' * {floor(p.queue_id, 2, 0)}
         LIMIT 1) c
     WHERE p.state IS NULL
 )

@@ -27,8 +27,7 @@ WITH t AS MATERIALIZED (
     SELECT u.seq, c.token, c.deadline + c.grace_ms * interval '1 ms' AS over_at
     FROM page, leasequeue_claim c CROSS JOIN LATERAL unnest(c.seqs) AS u(seq)
     WHERE %(held)s::bigint IS NOT NULL AND c.queue_id = %(queue)s::bigint AND u.seq > %(held)s::bigint AND u.seq <= page.upto
-        AND c.deadline >= 'epoch'::timestamptz + interval '1 us' * COALESCE((SELECT f.value FROM leasequeue_queuefloor f
-            WHERE f.queue_id = %(queue)s::bigint AND f.kind = 2 AND f.rank = 0 ORDER BY f.value DESC LIMIT 1), 0)
+        AND c.deadline >= 'epoch'::timestamptz + interval '1 us' * {floor(%(queue)s::bigint, 2, 0)}
     ORDER BY u.seq LIMIT %(look)s::int
 ), held AS MATERIALIZED (
     SELECT j.seq, j.created_at, CASE WHEN j.expires_at IS NOT NULL THEN GREATEST(j.expires_at, u.over_at) END AS expires_at,

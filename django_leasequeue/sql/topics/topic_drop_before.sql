@@ -12,8 +12,7 @@ SELECT x.seq FROM (
     CROSS JOIN (VALUES (1), (2)) AS l(lane) CROSS JOIN LATERAL (
         SELECT r.seq FROM leasequeue_ready r
         WHERE r.queue_id = %(queue)s::bigint AND r.rank = k.rank AND r.lane = l.lane AND r.position = r.seq
-            AND r.position >= CASE WHEN l.lane = 2 THEN COALESCE((SELECT f.value FROM leasequeue_queuefloor f
-                WHERE f.queue_id = %(queue)s::bigint AND f.kind = 0 AND f.rank = k.rank ORDER BY f.value DESC LIMIT 1), 0) ELSE 0 END
+            AND r.position >= CASE WHEN l.lane = 2 THEN {floor(%(queue)s::bigint, 0, k.rank)} ELSE 0 END
             AND r.position < %(before)s::bigint
         ORDER BY r.position LIMIT %(size)s::int) r
     UNION ALL

@@ -48,9 +48,7 @@ WITH h AS MATERIALIZED (
 ), q AS MATERIALIZED (
     SELECT q.id, q.type, q.type = 'queue' AND q.result_ttl_ms > 0 AS keeps, x.head_seq, x.gap_from, x.gap_to, x.gap_reason, x.gap_count, p.firm,
         CASE WHEN %(autocommit)s::bool OR p.place IS NULL THEN p.sealed ELSE p.firm END AS sealed,
-        COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now, 'epoch'::timestamptz + interval '1 us' * COALESCE((
-            SELECT f.value FROM leasequeue_queuefloor f WHERE f.queue_id = q.id AND f.kind = 2 AND f.rank = 0
-            ORDER BY f.value DESC LIMIT 1), 0) AS since
+        COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now, 'epoch'::timestamptz + interval '1 us' * {floor(q.id, 2, 0)} AS since
     FROM p, leasequeue_queue q LEFT JOIN leasequeue_topicstate x ON x.queue_id = q.id
     WHERE q.project = %(project)s AND q.name = %(topic)s
 ), over AS MATERIALIZED (
@@ -64,8 +62,7 @@ WITH h AS MATERIALIZED (
             AND x.expires_at <= q.now AND x.in_place ORDER BY x.expires_at LIMIT 1)) IS NOT NULL AS due
     FROM q
 ), k AS MATERIALIZED (
-    SELECT q.id, q.sealed, k.rank, l.lane, CASE WHEN l.lane = 2 THEN COALESCE((SELECT f.value FROM leasequeue_queuefloor f
-            WHERE f.queue_id = q.id AND f.kind = 0 AND f.rank = k.rank ORDER BY f.value DESC LIMIT 1), 0) ELSE 0 END AS low
+    SELECT q.id, q.sealed, k.rank, l.lane, CASE WHEN l.lane = 2 THEN {floor(q.id, 0, k.rank)} ELSE 0 END AS low
     FROM q CROSS JOIN LATERAL (SELECT DISTINCT k.rank FROM leasequeue_queuerank k WHERE q.type = 'queue' AND k.queue_id = q.id) k
     CROSS JOIN (VALUES (1), (2)) AS l(lane)
 ), c AS MATERIALIZED (

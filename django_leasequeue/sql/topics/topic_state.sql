@@ -13,8 +13,7 @@ WITH q AS MATERIALIZED (
     FROM leasequeue_queue q LEFT JOIN leasequeue_topicstate s ON s.queue_id = q.id
     WHERE q.project = %(project)s AND q.name = %(topic)s
 ), k AS MATERIALIZED (
-    SELECT q.id, k.rank, l.lane, CASE WHEN l.lane = 2 THEN COALESCE((SELECT f.value FROM leasequeue_queuefloor f
-            WHERE f.queue_id = q.id AND f.kind = 0 AND f.rank = k.rank ORDER BY f.value DESC LIMIT 1), 0) ELSE 0 END AS low
+    SELECT q.id, k.rank, l.lane, CASE WHEN l.lane = 2 THEN {floor(q.id, 0, k.rank)} ELSE 0 END AS low
     FROM q CROSS JOIN LATERAL (SELECT DISTINCT k.rank FROM leasequeue_queuerank k WHERE k.queue_id = q.id) k
     CROSS JOIN (VALUES (1), (2)) AS l(lane)
 ), c AS MATERIALIZED (

@@ -6,9 +6,7 @@
 WITH t AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
 ), f AS MATERIALIZED (
-    SELECT u.queue_id, k.kind, 'epoch'::timestamptz + interval '1 us' * COALESCE((
-        SELECT f.value FROM leasequeue_queuefloor f WHERE f.queue_id = u.queue_id AND f.kind = k.kind AND f.rank = 0
-        ORDER BY f.value DESC LIMIT 1), 0) AS since
+    SELECT u.queue_id, k.kind, 'epoch'::timestamptz + interval '1 us' * {floor(u.queue_id, k.kind, 0)} AS since
     FROM unnest(%(queues)s::bigint[]) AS u(queue_id), (VALUES (1), (2)) AS k(kind)
 )
 SELECT extract(epoch FROM min(x.due) FILTER (WHERE f.kind = 1) - (SELECT now FROM t))::float8,
