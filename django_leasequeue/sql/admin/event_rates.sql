@@ -8,9 +8,7 @@
 --   whose run failed (the worker said so, or its lease expired), of those the ones that run again, jobs that failed for good (of
 --   whatever cause); waits p50, p95 and p99 (ms from when a job was ready to its claim; null: not known, and where queue and bucket
 --   are both given), of each how many claims one was looked at.
-WITH t AS MATERIALIZED (
-    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now, %(bucket)s::int * interval '1 s' AS step
-), c AS MATERIALIZED (
+WITH t AS MATERIALIZED (SELECT {now()} AS now, %(bucket)s::int * interval '1 s' AS step), c AS MATERIALIZED (
     SELECT v.queue_id, v.at, v.kind, v.wrong, v.held, sum(v.n) AS n FROM (
         SELECT v.queue_id, date_bin((SELECT step FROM t), v.occurred_at, %(since)s::timestamptz) AS at, v.kind,
             v.detail ? 'error_type' AS wrong, v.claim IS NOT NULL AS held, cardinality(v.seqs) AS n

@@ -8,9 +8,7 @@
 -- Returns: task (null: jobs without a name), runs that ended, completed, failed, of those the ones that run again, jobs that failed
 --   for good, waits and runs (ms; arrays of p50, p95, p99; null: not known), of how many of its jobs one was looked at for them; ms
 --   and number of the slowest job; time and number of the newest that failed. The task with most runs first.
-WITH t AS MATERIALIZED (
-    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
-), f AS MATERIALIZED (
+WITH t AS MATERIALIZED (SELECT {now()} AS now), f AS MATERIALIZED (
     SELECT x.*, ((x.jobs - 1) / GREATEST(%(sampled)s::int / LEAST(count(*) OVER (), %(size)s::int), %(sampled)s::int / 50, 1) + 1)::int
         AS step,
         (row_number() OVER (ORDER BY x.completed + x.failed DESC, x.name))::int AS place FROM (

@@ -6,7 +6,7 @@
 -- Pages: 20 + 16 a row
 -- Returns: seq, key, name, deliveries; waiting callers are notified.
 WITH q AS MATERIALIZED (
-    SELECT *, COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
+    SELECT *, {now()} AS now
     FROM leasequeue_queue WHERE id = %(queue)s AND COALESCE(dead_letter, 'self') = 'self' AND exhaust_at = 'claim'
 ), d AS MATERIALIZED (
     SELECT j.seq, j.key, j.name, j.reply_to, j.result_ttl_ms, r.place, r.deliveries, r.flags

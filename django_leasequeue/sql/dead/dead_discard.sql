@@ -4,9 +4,7 @@
 --   leasequeue_queue_pkey, leasequeue_floor_place, leasequeue_member_pkey. A locked dead letter is passed over.
 -- Pages: 20 + 30 a row
 -- Returns: the seqs that went.
-WITH t AS MATERIALIZED (
-    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now, pg_current_xact_id()::text::bigint AS txid
-), s AS MATERIALIZED (
+WITH t AS MATERIALIZED (SELECT {now()} AS now, pg_current_xact_id()::text::bigint AS txid), s AS MATERIALIZED (
     SELECT d.*, j.name, j.created_at, j.result_ttl_ms, p.place, p.state
     FROM unnest(%(seqs)s::bigint[]) AS u(seq)
     CROSS JOIN LATERAL (SELECT * FROM leasequeue_deadletter d

@@ -9,7 +9,7 @@
 -- Returns: new seq (null: nothing was done), queue of the new job, and why nothing was done: gone (or another transaction is
 --   changing it), no_home, key_taken; then the key, if that is it.
 WITH q AS MATERIALIZED (
-    SELECT id, COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now, pg_current_xact_id()::text::bigint AS txid
+    SELECT id, {now()} AS now, pg_current_xact_id()::text::bigint AS txid
     FROM leasequeue_queue WHERE project = %(project)s AND name = %(queue)s
 ), s AS MATERIALIZED (
     SELECT j.*, d.in_place, d.deliveries, d.error_type, d.error, d.fingerprint, p.place, p.state, q.now, q.txid,

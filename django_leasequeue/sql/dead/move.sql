@@ -13,7 +13,7 @@
 -- Pages: 20 + 78 a row
 -- Returns: the source seq, key, name, deliveries, the new seq (null: its key is taken in the target); waiting callers are notified.
 WITH q AS MATERIALIZED (
-    SELECT *, COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now, pg_current_xact_id()::text::bigint AS txid
+    SELECT *, {now()} AS now, pg_current_xact_id()::text::bigint AS txid
     FROM leasequeue_queue WHERE id = %(queue)s
 ), target AS MATERIALIZED (
     SELECT q.now, q.txid, o.id, o.name, o.type = 'log' AS log,

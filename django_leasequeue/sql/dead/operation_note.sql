@@ -4,9 +4,7 @@
 -- Index: leasequeue_bulkoperation_pkey.
 -- Pages: 60
 -- Returns: id.
-WITH t AS MATERIALIZED (
-    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
-), o AS (
+WITH t AS MATERIALIZED (SELECT {now()} AS now), o AS (
     UPDATE leasequeue_bulkoperation o SET state = %(state)s::text, looked_at = o.looked_at + %(looked_at)s::bigint,
         done = o.done + %(done)s::bigint, conflicts = o.conflicts + %(conflicts)s::bigint,
         conflict_counts = %(conflict_counts)s::text::jsonb,

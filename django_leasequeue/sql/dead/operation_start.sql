@@ -4,9 +4,7 @@
 -- Index: leasequeue_operation_active. The caller holds operation_lock.
 -- Pages: 40
 -- Returns: id of the new operation, or null and the id of the one in its way.
-WITH t AS MATERIALIZED (
-    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
-), there AS MATERIALIZED (
+WITH t AS MATERIALIZED (SELECT {now()} AS now), there AS MATERIALIZED (
     SELECT o.id FROM leasequeue_bulkoperation o
     WHERE o.state IN ('pending', 'running', 'paused') AND o.kind = %(kind)s::text
         AND (o.queue IS NULL OR %(queue)s::text IS NULL OR o.queue = %(queue)s::text)

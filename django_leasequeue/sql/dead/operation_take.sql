@@ -7,6 +7,6 @@ SELECT o.id, o.kind, o.state, o.project, o.queue, o.filters, COALESCE(cardinalit
     CASE WHEN o.seqs IS NULL THEN NULL
         ELSE o.seqs[COALESCE((o.cursor ->> 0)::int, 0) + 1 : COALESCE((o.cursor ->> 0)::int, 0) + %(size)s::int] END::text,
     o.cursor::text, o.frozen_at, o.target, o.rate, o.jitter_ms, o.reason, o.username, o.paced_at, o.conflict_counts::text,
-    jsonb_array_length(o.conflict_sample), COALESCE(%(now)s::timestamptz, clock_timestamp()), o.from_step
+    jsonb_array_length(o.conflict_sample), {now()}, o.from_step
 FROM leasequeue_bulkoperation o WHERE o.id = %(id)s::bigint AND o.state IN ('pending', 'running')
 FOR UPDATE OF o SKIP LOCKED

@@ -11,7 +11,7 @@
 WITH q AS MATERIALIZED (
     SELECT id FROM leasequeue_queue WHERE project = %(project)s AND name = %(queue)s
 ), target AS MATERIALIZED (
-    SELECT id, name, COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now, pg_current_xact_id()::text::bigint AS txid
+    SELECT id, name, {now()} AS now, pg_current_xact_id()::text::bigint AS txid
     FROM leasequeue_queue WHERE project = %(project)s AND name = %(target)s AND type = 'queue'
 ), s AS MATERIALIZED (
     SELECT i.seq, COALESCE(i.delay, 0) AS delay, p.place, p.state

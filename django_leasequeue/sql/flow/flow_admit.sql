@@ -12,7 +12,7 @@
 -- Pages: 50 + 30 a row
 -- Returns: the jobs' numbers; whether the key of each has a rate; waking.
 WITH t AS MATERIALIZED (
-    SELECT now, (extract(epoch FROM now) * 1000000)::bigint AS us FROM (SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now) t
+    SELECT now, (extract(epoch FROM now) * 1000000)::bigint AS us FROM (SELECT {now()} AS now) t
 ), l AS MATERIALIZED (
     SELECT k.id, k.paid_until AS paid, k.started, k.counts, l.concurrency, l.fair, l.rate, l.burst, GREATEST(0.5, l.rate / 100.0) AS late,
         l.per_ms * interval '1 ms' / l.rate AS each, (l.per_ms + 40) * 1000 AS span,

@@ -4,9 +4,7 @@
 -- Index: leasequeue_member_pkey, leasequeue_delayed_pkey.
 -- Pages: 40 + 24 a row
 -- Returns: the jobs' numbers; waking: who sleeps learns of the new time.
-WITH t AS MATERIALIZED (
-    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
-), m AS MATERIALIZED (
+WITH t AS MATERIALIZED (SELECT {now()} AS now), m AS MATERIALIZED (
     SELECT m.seq, GREATEST(t.now + COALESCE(m.delay_ms, 0) * interval '1 ms', m.not_before) AS at
     FROM t CROSS JOIN unnest(%(seqs)s::bigint[]) AS u(seq)
     CROSS JOIN LATERAL (SELECT * FROM leasequeue_member m WHERE m.seq = u.seq OFFSET 0) m

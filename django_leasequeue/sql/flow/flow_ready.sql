@@ -9,7 +9,7 @@ WITH gone AS (
     INSERT INTO leasequeue_ready (queue_id, rank, lane, position, seq, deliveries, flags, ready_at, max_deliveries, expires_at,
         tag)
     SELECT g.queue_id, g.rank, 1, (SELECT COALESCE(j.position, j.seq) FROM leasequeue_job j WHERE j.seq = g.seq), g.seq, g.deliveries,
-        g.flags & 511, COALESCE(%(now)s::timestamptz, clock_timestamp()), g.max_deliveries, g.expires_at, g.tag
+        g.flags & 511, {now()}, g.max_deliveries, g.expires_at, g.tag
     FROM gone g
 ), wake AS MATERIALIZED (
     SELECT {wake(w.queue_id)} AS sent

@@ -6,7 +6,7 @@
 -- Returns: the ids of those that were made or have changed.
 INSERT INTO leasequeue_limit AS l (project, name, concurrency, rate, per_ms, burst, fair, pinned, updated_at)
 SELECT %(project)s::text, i.name, i.concurrency, i.rate, i.per_ms, i.burst, i.fair, %(pin)s::bool,
-    COALESCE(%(now)s::timestamptz, clock_timestamp())
+    {now()}
 FROM ROWS FROM (unnest(%(names)s::text[]), unnest(%(concurrencies)s::int[]), unnest(%(rates)s::int[]), unnest(%(pers)s::bigint[]),
     unnest(%(bursts)s::int[]), unnest(%(fairs)s::bool[])) AS i(name, concurrency, rate, per_ms, burst, fair)
 -- Rows that stay as they are are not even locked.

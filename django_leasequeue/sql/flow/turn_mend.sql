@@ -3,9 +3,7 @@
 -- Index: leasequeue_flowturn_due from its end, leasequeue_limitkey_pkey, leasequeue_limit_pkey. The latest 100 turns of each queue.
 -- Pages: 20 + 120 a row
 -- Returns: how many.
-WITH t AS MATERIALIZED (
-    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
-), u AS MATERIALIZED (
+WITH t AS MATERIALIZED (SELECT {now()} AS now), u AS MATERIALIZED (
     SELECT u.id, u.place FROM t CROSS JOIN leasequeue_queue q CROSS JOIN LATERAL (
         SELECT u.ctid AS place, u.id, u.at, u.key FROM leasequeue_flowturn u WHERE u.queue_id = q.id AND u.at > t.now
         ORDER BY u.at DESC LIMIT 100 FOR UPDATE SKIP LOCKED) u

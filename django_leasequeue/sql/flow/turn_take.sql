@@ -4,9 +4,7 @@
 -- Index: leasequeue_flowturn_due, leasequeue_queue_pkey.
 -- Pages: 20 + 12 a row
 -- Returns: kind, project, key, seqs, detail (JSON text).
-WITH t AS MATERIALIZED (
-    SELECT CASE WHEN %(starts)s::bool THEN COALESCE(%(now)s::timestamptz, clock_timestamp()) ELSE 'epoch' END AS now
-), u AS MATERIALIZED (
+WITH t AS MATERIALIZED (SELECT CASE WHEN %(starts)s::bool THEN {now()} ELSE 'epoch' END AS now), u AS MATERIALIZED (
     SELECT u.place, u.id, u.kind, q.id AS queue FROM unnest(%(queues)s::bigint[]) AS q(id) CROSS JOIN LATERAL (
         SELECT u.ctid AS place, u.id, u.kind FROM leasequeue_flowturn u WHERE u.queue_id = q.id AND u.at <= (SELECT now FROM t)
         ORDER BY u.at, u.id LIMIT %(size)s::int FOR UPDATE SKIP LOCKED) u

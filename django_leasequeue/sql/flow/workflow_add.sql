@@ -7,5 +7,5 @@
 INSERT INTO leasequeue_workflow (uid, project, name, state, shape, total, edges, completed, failed, cancelled, on_failure, created_at, ended_at, expires_at)
 SELECT %(uid)s::uuid, %(project)s::text, %(name)s::text, CASE WHEN %(total)s::int = 0 THEN 1 ELSE 0 END, %(shape)s::int, %(total)s::int,
     %(edges)s::int, 0, 0, 0, %(on_failure)s::bigint, t.now, e.at, e.at + make_interval(secs => %(keep_ms)s::bigint / 1000.0)
-FROM (SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now OFFSET 0) t, LATERAL (SELECT CASE WHEN %(total)s::int = 0 THEN t.now END AS at) e
+FROM (SELECT {now()} AS now OFFSET 0) t, LATERAL (SELECT CASE WHEN %(total)s::int = 0 THEN t.now END AS at) e
 RETURNING id

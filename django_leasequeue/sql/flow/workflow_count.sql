@@ -13,7 +13,7 @@ WITH i AS MATERIALIZED (
         -- Nodes that were added and have a turn to come are no part of the total yet.
         w.total + CASE WHEN w.completed + i.completed + w.failed + i.failed + w.cancelled + i.cancelled < w.total THEN 0 ELSE (
             SELECT COALESCE(sum(cardinality(u.seqs)), 0) FROM leasequeue_flowturn u WHERE u.kind = 4 AND u.key = w.id) END AS total,
-        w.uid, w.ended_at, w.state, w.failed AS failed_before, w.on_failure, COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
+        w.uid, w.ended_at, w.state, w.failed AS failed_before, w.on_failure, {now()} AS now
     FROM i CROSS JOIN LATERAL (SELECT * FROM leasequeue_workflow w WHERE w.id = i.id OFFSET 0) w
 ), done AS (
     UPDATE leasequeue_workflow w SET completed = n.completed, failed = n.failed, cancelled = n.cancelled,

@@ -5,7 +5,7 @@
 -- Returns: queue id, the numbers of the jobs to remove; one row with nulls for workflows without.
 WITH w AS MATERIALIZED (
     SELECT id FROM leasequeue_workflow
-    WHERE expires_at IS NOT NULL AND expires_at <= COALESCE(%(now)s::timestamptz, clock_timestamp())
+    WHERE expires_at IS NOT NULL AND expires_at <= {now()}
     ORDER BY expires_at LIMIT %(size)s::int FOR UPDATE SKIP LOCKED
 ), m AS (
     DELETE FROM leasequeue_member WHERE seq = ANY (ARRAY(

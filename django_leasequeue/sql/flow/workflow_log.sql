@@ -5,7 +5,7 @@
 -- Pages: 30 + 12 a row
 -- Returns: how many jobs each row of the log has.
 WITH w AS MATERIALIZED (
-    SELECT w.uid, w.name, COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now, pg_current_xact_id()::text::bigint AS txid
+    SELECT w.uid, w.name, {now()} AS now, pg_current_xact_id()::text::bigint AS txid
     FROM leasequeue_workflow w WHERE w.id = %(workflow)s::bigint
 ), m AS MATERIALIZED (
     SELECT m.seq, m.queue_id, j.name, m.label, m.tolerant, COALESCE(to_jsonb(m.parents), '[]') AS parents,

@@ -6,5 +6,5 @@
 --   is to be noted.
 SELECT id, name, digest, scopes::text[], topics::text[], project, rate_per_second, expires_at, revoked_at IS NOT NULL,
     last_used_at IS NULL
-        OR last_used_at < COALESCE(%(now)s::timestamptz, clock_timestamp()) - %(every)s::float8 * interval '1 s'
+        OR last_used_at < {now()} - %(every)s::float8 * interval '1 s'
 FROM leasequeue_apikey WHERE prefix = %(prefix)s

@@ -2,7 +2,7 @@
 -- Parameters: id, every (seconds), now.
 -- Index: leasequeue_apikey_pkey.
 -- Pages: 50
-UPDATE leasequeue_apikey SET last_used_at = COALESCE(%(now)s::timestamptz, clock_timestamp())
+UPDATE leasequeue_apikey SET last_used_at = {now()}
 WHERE id = %(id)s::bigint AND (last_used_at IS NULL
-    OR last_used_at < COALESCE(%(now)s::timestamptz, clock_timestamp()) - %(every)s::float8 * interval '1 s')
+    OR last_used_at < {now()} - %(every)s::float8 * interval '1 s')
 RETURNING id

@@ -13,7 +13,7 @@ WITH q AS MATERIALIZED (
         OR (pg_snapshot_xmin(pg_current_snapshot())::text::bigint - xmax::text::bigint) & 4294967295 BETWEEN 1 AND 2147483647))
 )
 SELECT q.id, q.type, q.priority_order, q.priority_min, q.priority_max, q.ttl_ms, q.log_enqueued, q.durability,
-    COALESCE(%(now)s::timestamptz, clock_timestamp()),
+    {now()},
     ARRAY(SELECT nextval('leasequeue_job_seq_seq') FROM generate_series(1, %(size)s::int)),
     q.cap_records > 0 OR q.cap_bytes > 0
 FROM q

@@ -13,7 +13,7 @@
 -- Returns, in input order: seq of the new job (null: its key is taken, see key_taken.sql), its state, the time; waking; the id
 --   of a queue with a cap whose lock is not held (nothing was added: take it and come again).
 WITH q AS MATERIALIZED (
-    SELECT *, pg_current_xact_id()::text::bigint AS txid, COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now,
+    SELECT *, pg_current_xact_id()::text::bigint AS txid, {now()} AS now,
         {lazily(durability <> 'fsync')},
         CASE priority_order WHEN 'none' THEN 0 WHEN 'asc' THEN 1 ELSE -1 END AS turn
     FROM leasequeue_queue WHERE project = %(project)s AND name = %(queue)s AND (%(held)s::bool OR xmax = 0

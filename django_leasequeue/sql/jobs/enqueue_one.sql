@@ -10,7 +10,7 @@
 --   is a log or has a cap: enqueue.sql.
 WITH q AS MATERIALIZED (
     SELECT id, log_enqueued, ttl_ms, pg_current_xact_id()::text::bigint AS txid,
-        COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now,
+        {now()} AS now,
         {lazily(durability <> 'fsync')},
         CASE priority_order WHEN 'none' THEN 0 WHEN 'asc' THEN 1 ELSE -1 END
             * LEAST(GREATEST(COALESCE(%(priority)s::int, 0), priority_min), priority_max) AS rank

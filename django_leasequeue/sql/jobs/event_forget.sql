@@ -5,7 +5,7 @@
 -- Returns: how many.
 WITH gone AS (
     DELETE FROM leasequeue_emittedevent WHERE ctid = ANY (ARRAY(SELECT e.ctid FROM leasequeue_emittedevent e
-        WHERE e.expires_at <= (SELECT COALESCE(%(now)s::timestamptz, clock_timestamp())) ORDER BY e.expires_at LIMIT %(size)s::int
+        WHERE e.expires_at <= (SELECT {now()}) ORDER BY e.expires_at LIMIT %(size)s::int
         FOR UPDATE SKIP LOCKED))
     RETURNING 1
 )

@@ -7,7 +7,7 @@
 -- Pages: 20 + 20 a row, and the live claims
 -- Returns: live jobs first: the columns of engine.results.Status. state is the job's, or 10 + the result's.
 WITH q AS MATERIALIZED (
-    SELECT id, max_deliveries, dedup_until, COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
+    SELECT id, max_deliveries, dedup_until, {now()} AS now
     FROM leasequeue_queue WHERE project = %(project)s AND name = %(queue)s
 ), p AS MATERIALIZED (
     SELECT j.*, p.state, p.deliveries, p.expires, p.available_at, COALESCE(j.max_deliveries, q.max_deliveries) AS max

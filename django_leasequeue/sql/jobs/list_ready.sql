@@ -3,9 +3,7 @@
 -- Index: leasequeue_rank_place, leasequeue_floor_place, leasequeue_ready_pkey, the fresh lane from the floor on.
 -- Pages: 20 + 0.4 a row
 -- Returns: seq, rank, position.
-WITH t AS MATERIALIZED (
-    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
-), f AS MATERIALIZED (
+WITH t AS MATERIALIZED (SELECT {now()} AS now), f AS MATERIALIZED (
     SELECT q.id, k.rank, CASE WHEN k.rank = %(rank)s::int THEN %(position)s::bigint + 1 ELSE 0 END AS low, {floor(q.id, 0, k.rank)} AS floor
     FROM leasequeue_queue q CROSS JOIN LATERAL (
         SELECT DISTINCT k.rank FROM leasequeue_queuerank k WHERE k.queue_id = q.id) k

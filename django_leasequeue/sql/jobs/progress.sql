@@ -4,9 +4,7 @@
 -- Index: leasequeue_claim_pkey, leasequeue_job_pkey.
 -- Pages: 170 + 14 a row
 -- Returns: the seqs whose progress was kept.
-WITH t AS MATERIALIZED (
-    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
-), k AS MATERIALIZED (
+WITH t AS MATERIALIZED (SELECT {now()} AS now), k AS MATERIALIZED (
     SELECT c.token, c.seqs, q.leases_durable FROM leasequeue_claim c
     CROSS JOIN LATERAL (SELECT * FROM leasequeue_queue q WHERE q.id = c.queue_id OFFSET 0) q
     WHERE c.token = ANY (%(tokens)s::bigint[]) AND c.node = %(node)s::text

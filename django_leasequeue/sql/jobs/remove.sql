@@ -6,9 +6,7 @@
 --   leasequeue_deadletter_pkey, leasequeue_attempt_job, leasequeue_floor_place; leased ones: the live claims of the queue.
 -- Pages: 20 + 18 a row
 -- Returns: seq, state, key, name, deliveries, bytes; telling.
-WITH t AS MATERIALIZED (
-    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now, pg_current_xact_id()::text::bigint AS txid
-), j AS MATERIALIZED (
+WITH t AS MATERIALIZED (SELECT {now()} AS now, pg_current_xact_id()::text::bigint AS txid), j AS MATERIALIZED (
     SELECT seq, rank, COALESCE(position, seq) AS position FROM leasequeue_job
     WHERE seq = ANY (%(seqs)s::bigint[]) AND queue_id + 0 = %(queue)s::bigint
 ), p AS MATERIALIZED (

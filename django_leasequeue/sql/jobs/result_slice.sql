@@ -5,4 +5,4 @@
 -- Pages: 30
 -- Returns: the bytes (empty behind the end); no row when the result is not there or its time is over.
 SELECT substring(r.result_body FROM %(start)s::int + 1 FOR %(size)s::int) FROM leasequeue_jobresult r
-WHERE r.seq = %(seq)s::bigint AND r.expires_at > COALESCE(%(now)s::timestamptz, clock_timestamp())
+WHERE r.seq = %(seq)s::bigint AND r.expires_at > {now()}

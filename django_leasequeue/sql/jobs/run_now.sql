@@ -3,5 +3,5 @@
 -- Index: leasequeue_delayed_pkey.
 -- Pages: 60
 -- Returns: its queue's id; nothing if the job is not delayed (any more).
-UPDATE leasequeue_delayed SET available_at = LEAST(available_at, COALESCE(%(now)s::timestamptz, clock_timestamp()))
+UPDATE leasequeue_delayed SET available_at = LEAST(available_at, {now()})
 WHERE seq = %(seq)s::bigint RETURNING queue_id

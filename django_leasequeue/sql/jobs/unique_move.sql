@@ -8,7 +8,7 @@ WITH j AS MATERIALIZED (
     SELECT j.seq, j.queue_id, j.rank, COALESCE(j.position, j.seq) AS position, t.now,
         GREATEST(t.now, CASE WHEN %(run_at)s::timestamptz < '9000-01-01 00:00+00' THEN %(run_at)s::timestamptz END,
             t.now + %(delay)s::bigint * interval '1 ms') AS due
-    FROM leasequeue_job j, (SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now) t WHERE j.seq = %(seq)s::bigint
+    FROM leasequeue_job j, (SELECT {now()} AS now) t WHERE j.seq = %(seq)s::bigint
 ), ready AS (
     DELETE FROM leasequeue_ready r
     WHERE r.queue_id = (SELECT queue_id FROM j WHERE due > now) AND r.rank = (SELECT rank FROM j)

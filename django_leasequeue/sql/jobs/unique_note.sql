@@ -6,7 +6,7 @@
 -- Host: inserts only: no plan reads more.
 -- Returns: the keys.
 INSERT INTO leasequeue_uniquekey AS u (queue_id, key, seq, free_at, until_start)
-SELECT %(queue)s::bigint, k.key, k.seq, COALESCE(%(now)s::timestamptz, clock_timestamp()) + k.span * interval '1 ms', k.start = 1
+SELECT %(queue)s::bigint, k.key, k.seq, {now()} + k.span * interval '1 ms', k.start = 1
 FROM ROWS FROM (unnest(%(keys)s::text[]), unnest(%(seqs)s::bigint[]), unnest(%(spans)s::bigint[]), unnest(%(starts)s::int[]))
     AS k(key, seq, span, start)
 ON CONFLICT (queue_id, key) DO UPDATE SET seq = excluded.seq, free_at = excluded.free_at, until_start = excluded.until_start

@@ -4,9 +4,7 @@
 -- Index: the unique index on name.
 -- Pages: 40
 -- Returns: whether it had.
-WITH t AS MATERIALIZED (
-    SELECT clock_timestamp() AS now
-), was AS MATERIALIZED (
+WITH t AS MATERIALIZED (SELECT clock_timestamp() AS now), was AS MATERIALIZED (
     SELECT overtaken_at FROM leasequeue_lakeconsumer WHERE name = %(name)s::text
 ), put AS (
     INSERT INTO leasequeue_lakeconsumer AS c (name, txid, event, horizon, registered_at, seen_at, moved_at)

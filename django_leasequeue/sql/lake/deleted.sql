@@ -1,6 +1,5 @@
 -- Purpose: how many rows were deleted from the lease log past the trigger that refuses it, as PostgreSQL's statistics count them
 --   (a deletion that was rolled back counts; a dropped partition and a reset of the statistics take their counts along).
--- Parameters: none.
 -- Index: the system catalogs.
 -- Pages: none: catalogs and statistics in memory.
 -- Returns: the partition and its deleted rows, where there are any.

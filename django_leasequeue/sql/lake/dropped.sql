@@ -1,5 +1,4 @@
 -- Purpose: what of the lease log is gone: what retention noted when it dropped (see ddl/event_log_note), and where the log begins.
--- Parameters: none.
 -- Index: the system catalogs.
 -- Pages: none: catalogs.
 -- Returns: the note (null: nothing was dropped), the lowest number that a partition may hold (null: there is none), the system's

@@ -1,6 +1,5 @@
 -- Purpose: whether the WAL is on disk up to a place.
 -- Parameters: place.
--- Index: none.
 -- Pages: none.
 -- Returns: true or false.
 SELECT pg_current_wal_flush_lsn() >= %(place)s::pg_lsn

@@ -1,8 +1,6 @@
 -- Purpose: up to where the lease log may be read, and which system this is (a restored copy is another one). What is read must be
 --   on disk: a transaction that did not wait for it can be lost by a crash, and its number is given out again. The place in the
 --   WAL is taken after the snapshot, so that everything that ended before the snapshot lies before it.
--- Parameters: none.
--- Index: none.
 -- Pages: none: catalogs.
 -- Returns: the number below which every transaction has ended; the system's identifier; its timeline (on a standby as far as its
 --   files tell); the place up to which the WAL has to be

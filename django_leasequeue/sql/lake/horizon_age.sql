@@ -1,5 +1,4 @@
 -- Purpose: how far the lease log may be read, and since when the oldest transaction that holds readers back is running.
--- Parameters: none.
 -- Index: none: the list of sessions. Sessions of other roles are seen by members of pg_read_all_stats.
 -- Pages: none: catalogs.
 -- Returns: horizon, age in seconds, application of the oldest.

@@ -5,6 +5,6 @@
 -- Host: inserts only.
 -- Returns: the ids, in order.
 INSERT INTO leasequeue_largeobject (created_at, size, storage, name)
-SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()), i.size, %(storage)s::text, i.name
+SELECT {now()}, i.size, %(storage)s::text, i.name
 FROM ROWS FROM (unnest(%(names)s::text[]), unnest(%(sizes)s::bigint[])) WITH ORDINALITY AS i(name, size, n) ORDER BY i.n
 RETURNING id

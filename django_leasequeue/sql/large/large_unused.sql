@@ -4,9 +4,7 @@
 -- Index: leasequeue_largeobject_seq, leasequeue_largeobject_pkey.
 -- Pages: 40 + 32 a row
 -- Returns: id, storage and name of what is to be removed.
-WITH t AS MATERIALIZED (
-    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) - %(grace)s::float8 * interval '1 second' AS since
-), old AS MATERIALIZED (
+WITH t AS MATERIALIZED (SELECT {now()} - %(grace)s::float8 * interval '1 second' AS since), old AS MATERIALIZED (
     SELECT o.id FROM (
         SELECT id, created_at FROM leasequeue_largeobject WHERE seq IS NULL ORDER BY seq, id + 0 LIMIT %(size)s::int
         FOR UPDATE SKIP LOCKED) o, t

@@ -10,7 +10,7 @@
 --   or nulls.
 WITH q AS MATERIALIZED (
     SELECT q.id, q.name, q.max_deliveries, COALESCE(%(lease_ms)s::bigint, q.lease_ms) AS ttl,
-        COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now,
+        {now()} AS now,
         CASE WHEN q.exhaust_at = 'claim' THEN CASE WHEN q.dead_letter IS NULL THEN 0 ELSE q.max_deliveries END END AS max,
         {lazily(NOT q.leases_durable)}
     FROM leasequeue_queue q WHERE q.id = %(queue)s::bigint AND q.type = 'queue' AND q.paused_at IS NULL AND (q.concurrency = 0 OR %(slots)s::bool)

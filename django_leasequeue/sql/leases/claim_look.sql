@@ -14,7 +14,7 @@
 --   oldest running transaction, mark (as in floor.sql; null when a floor would rise by less than 100 positions, or in a
 --   transaction that had an id before), head for the next call, pid, started, the jobs that may be leased beside those that are (null: no limit).
 WITH t AS MATERIALIZED (
-    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now,
+    SELECT {now()} AS now,
         pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS xmin, pg_current_xact_id_if_assigned() IS NULL AS marks,
         COALESCE(pg_sequence_last_value('leasequeue_job_seq_seq'::regclass), 0) + 1 AS head
 ), own AS MATERIALIZED (

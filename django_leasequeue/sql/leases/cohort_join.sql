@@ -3,9 +3,7 @@
 -- Index: leasequeue_waiter_open.
 -- Pages: 50
 -- Returns: ids in order, milliseconds until the window closes.
-WITH t AS MATERIALIZED (
-    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
-), o AS MATERIALIZED (
+WITH t AS MATERIALIZED (SELECT {now()} AS now), o AS MATERIALIZED (
     SELECT LEAST(t.now + %(jitter_ms)s::int * interval '1 ms', (
         SELECT min(x.closes_at) FROM leasequeue_claimwaiter x
         WHERE x.queue_id = %(queue)s::bigint AND x.dealt_at IS NULL AND x.closes_at > t.now)) AS closes_at, t.now

@@ -5,6 +5,6 @@
 WITH gone AS (
     DELETE FROM leasequeue_claimwaiter WHERE id = ANY (%(own)s::bigint[])
 )
-UPDATE leasequeue_claimwaiter x SET dealt_at = COALESCE(%(now)s::timestamptz, clock_timestamp()), claim = u.claim
+UPDATE leasequeue_claimwaiter x SET dealt_at = {now()}, claim = u.claim
 FROM ROWS FROM (unnest(%(ids)s::bigint[]), unnest(%(claims)s::bigint[])) AS u(id, claim)
 WHERE x.id = u.id AND NOT x.id = ANY (%(own)s::bigint[]) RETURNING x.id

@@ -4,9 +4,7 @@
 -- Index: leasequeue_waiter_open, leasequeue_claimwaiter_pkey.
 -- Pages: 30
 -- Returns: id, node, size, lease_ms, connection.
-WITH t AS MATERIALIZED (
-    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
-), removed AS (
+WITH t AS MATERIALIZED (SELECT {now()} AS now), removed AS (
     DELETE FROM leasequeue_claimwaiter WHERE id = ANY (ARRAY(
         SELECT x.id FROM leasequeue_claimwaiter x WHERE x.closes_at < (SELECT now FROM t) - interval '1 minute'
         ORDER BY x.id LIMIT 100 FOR UPDATE SKIP LOCKED))

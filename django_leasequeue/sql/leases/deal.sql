@@ -9,9 +9,7 @@
 -- Pages: 20 + 11 a row
 -- Returns: on every row due and spent as claim, how many jobs were dealt, each claimer's claim (an array, null: nothing);
 --   then the claimer's place, its job, or nulls.
-WITH t AS MATERIALIZED (
-    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
-), q AS MATERIALIZED (
+WITH t AS MATERIALIZED (SELECT {now()} AS now), q AS MATERIALIZED (
     SELECT * FROM leasequeue_queue
     WHERE project = %(project)s AND name = %(queue)s AND type = 'queue' AND paused_at IS NULL
 ), f AS MATERIALIZED (

@@ -5,7 +5,7 @@
 -- Pages: 20 + 4 a row
 -- Returns: queue id, whether they are dead letters, array of seqs.
 WITH t AS MATERIALIZED (
-    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
+    SELECT {now()} AS now
 )
 SELECT q.id, x.dead, array_agg(x.seq)
 FROM unnest(%(queues)s::bigint[]) AS q(id) CROSS JOIN LATERAL (

@@ -5,9 +5,7 @@
 --   leasequeue_floor_place.
 -- Pages: 20 + 10 a row
 -- Returns: the seqs that went.
-WITH t AS MATERIALIZED (
-    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
-), d AS MATERIALIZED (
+WITH t AS MATERIALIZED (SELECT {now()} AS now), d AS MATERIALIZED (
     SELECT seq FROM leasequeue_jobresult WHERE expires_at <= (SELECT now FROM t)
     ORDER BY expires_at LIMIT %(size)s::int FOR UPDATE SKIP LOCKED
 ), j AS MATERIALIZED (

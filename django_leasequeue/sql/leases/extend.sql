@@ -5,9 +5,7 @@
 -- Index: leasequeue_claim_pkey, leasequeue_queue_pkey; of jobs of workflows leasequeue_member_pkey and leasequeue_workflow_pkey.
 -- Pages: 310 + 0.3 a row
 -- Returns: seq, deadline, null, seconds until the deadline, whether its workflow is being cancelled.
-WITH t AS MATERIALIZED (
-    SELECT pg_current_xact_id()::text::bigint AS txid, COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
-), k AS MATERIALIZED (
+WITH t AS MATERIALIZED (SELECT pg_current_xact_id()::text::bigint AS txid, {now()} AS now), k AS MATERIALIZED (
     SELECT c.*, t.now + COALESCE(%(lease_ms)s::bigint, q.lease_ms) * interval '1 ms' AS until, t.now, q.leases_durable
     FROM leasequeue_claim c
     CROSS JOIN LATERAL (SELECT * FROM leasequeue_queue q WHERE q.id = c.queue_id OFFSET 0) q CROSS JOIN t

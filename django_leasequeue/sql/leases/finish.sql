@@ -10,9 +10,7 @@
 --   leasequeue_attempt_job, leasequeue_deadletter_pkey, leasequeue_floor_place.
 -- Pages: 170 + 10 a row
 -- Returns: the seqs that were ended.
-WITH t AS MATERIALIZED (
-    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
-), k AS MATERIALIZED (
+WITH t AS MATERIALIZED (SELECT {now()} AS now), k AS MATERIALIZED (
     SELECT c.token, c.part, c.queue_id, c.created_at, c.deadline, c.connection, c.flags, c.name, c.seqs, c.deliveries, q.result_ttl_ms, q.durability
     FROM leasequeue_claim c
     CROSS JOIN LATERAL (SELECT * FROM leasequeue_queue q WHERE q.id = c.queue_id OFFSET 0) q

@@ -7,7 +7,7 @@
 WITH k AS MATERIALIZED (
     SELECT c.token, c.part, c.queue_id, c.created_at, c.connection, c.flags, c.name, c.seqs, c.deliveries, n.now, q.result_ttl_ms AS keep,
         n.now + q.result_ttl_ms * interval '1 ms' AS expires, q.durability
-    FROM (SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now OFFSET 0) n, leasequeue_claim c
+    FROM (SELECT {now()} AS now OFFSET 0) n, leasequeue_claim c
     CROSS JOIN LATERAL (SELECT * FROM leasequeue_queue q WHERE q.id = c.queue_id OFFSET 0) q
     WHERE c.token = ANY (%(tokens)s::bigint[]) AND c.node = %(node)s::text AND c.flags & 127 = 0
         AND q.project = %(project)s AND (%(queue)s::text IS NULL OR q.name = %(queue)s::text)

@@ -1,5 +1,4 @@
 -- Purpose: tell workers that leases of these queues were taken from them: they look at once at what they hold of them.
 -- Parameters: queues (ids).
--- Index: none.
 -- Pages: none: notifications.
 SELECT pg_notify('leasequeue', 'l' || u.id)::text FROM unnest(%(queues)s::bigint[]) AS u(id)

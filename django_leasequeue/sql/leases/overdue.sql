@@ -3,9 +3,7 @@
 -- Index: leasequeue_claim_deadline, leasequeue_claim_pkey: the live claims of the queue.
 -- Pages: 30, and the live claims
 -- Returns: the seqs. When a claim was renewed last is its deadline less its length, but not before it was made.
-WITH t AS MATERIALIZED (
-    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
-), k AS MATERIALIZED (
+WITH t AS MATERIALIZED (SELECT {now()} AS now), k AS MATERIALIZED (
     SELECT c.token, c.part FROM leasequeue_claim c, t
     WHERE c.queue_id = %(queue)s::bigint AND c.deadline >= (SELECT now FROM t)
         AND GREATEST(c.created_at, c.deadline - c.ttl_ms * interval '1 ms') < t.now - %(idle)s::bigint * interval '1 ms'

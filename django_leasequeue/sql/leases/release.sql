@@ -13,9 +13,7 @@
 -- Pages: 210 + 32 a row
 -- Returns: seq, outcome (0 ready, 1 delayed, 3 dead in place, 2 used up and bound for another topic: left leased with its
 --   failure noted, move it next), available_at, deliveries, queue id, key, name, token.
-WITH t AS MATERIALIZED (
-    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now, pg_current_xact_id()::text::bigint AS txid
-), k AS MATERIALIZED (
+WITH t AS MATERIALIZED (SELECT {now()} AS now, pg_current_xact_id()::text::bigint AS txid), k AS MATERIALIZED (
     SELECT c.*, q.requeue, q.dead_letter, q.leases_durable, q.dead_ttl_ms, q.exhaust_at, q.max_deliveries AS queue_max, q.backoff,
         q.backoff_base_ms AS base, q.backoff_max_ms AS most
     FROM leasequeue_claim c

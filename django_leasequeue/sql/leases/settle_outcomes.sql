@@ -32,5 +32,5 @@ WITH p AS MATERIALIZED (
     WHERE (u.seq IN (SELECT seq FROM p WHERE state IS NULL)) IS TRUE
 )
 SELECT p.seq, CASE WHEN p.state IS NULL THEN COALESCE(h.node, '') END, h.token,
-    COALESCE(h.deadline < COALESCE(%(now)s::timestamptz, clock_timestamp()), false)
+    COALESCE(h.deadline < {now()}, false)
 FROM p LEFT JOIN h ON h.seq = p.seq WHERE p.state IS DISTINCT FROM 10

@@ -6,9 +6,7 @@
 -- Returns: seq, queue id, outcome (0 ready, 1 delayed: it waits for the rate of its limit, 3 dead in place, -1 used up and bound for another topic: move it next), key,
 --   name, node, deliveries; first one row with the number of claims removed (seq) and read (outcome; size when some were left
 --   for their many jobs).
-WITH t AS MATERIALIZED (
-    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now, pg_current_xact_id()::text::bigint AS txid
-), q AS MATERIALIZED (
+WITH t AS MATERIALIZED (SELECT {now()} AS now, pg_current_xact_id()::text::bigint AS txid), q AS MATERIALIZED (
     SELECT q.*, 'epoch'::timestamptz + interval '1 us' * {floor(q.id, 2, 0)} AS since
     FROM leasequeue_queue q WHERE q.id = ANY (%(queues)s::bigint[])
 ), locked AS MATERIALIZED (

@@ -13,4 +13,4 @@ SELECT extract(epoch FROM LEAST(
     (SELECT c.deadline FROM leasequeue_claim c WHERE c.queue_id = %(queue)s::bigint
         AND c.deadline >= (SELECT since FROM f WHERE kind = 2) ORDER BY c.deadline LIMIT 1),
     (SELECT f.at FROM leasequeue_flowturn f WHERE f.queue_id = %(queue)s::bigint ORDER BY f.at LIMIT 1)
-    ) - COALESCE(%(now)s::timestamptz, clock_timestamp()))::float8
+    ) - {now()})::float8

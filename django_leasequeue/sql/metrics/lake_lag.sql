@@ -8,7 +8,7 @@
 --   that it has not read (nearly the oldest: rows lie nearly in the order of events; 0: it has read all), whether retention waits for
 --   it no longer.
 WITH t AS MATERIALIZED (
-    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now, pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS horizon
+    SELECT {now()} AS now, pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS horizon
 ), c AS MATERIALIZED (
     SELECT c.name, c.txid, c.event, c.overtaken_at FROM leasequeue_lakeconsumer c ORDER BY c.name LIMIT %(size)s::int
 )

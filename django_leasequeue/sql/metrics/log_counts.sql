@@ -8,7 +8,7 @@
 -- Returns: the hour and the picture on every row, whether the last count goes on (else it begins anew); then queue id, what
 --   (an event, 'wait', 'run', or null: nothing happened), place in the histogram, how often, milliseconds together.
 WITH t AS MATERIALIZED (
-    SELECT date_trunc('hour', COALESCE(%(now)s::timestamptz, clock_timestamp()), 'UTC') AS since, pg_current_snapshot() AS snapshot
+    SELECT date_trunc('hour', {now()}, 'UTC') AS since, pg_current_snapshot() AS snapshot
 ), b AS MATERIALIZED (
     SELECT t.since, t.snapshot, CASE WHEN t.since = %(since)s::timestamptz THEN %(snapshot)s::text::pg_snapshot END AS before
     FROM t

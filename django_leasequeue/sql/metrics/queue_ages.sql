@@ -6,9 +6,7 @@
 -- Returns: queue id, seconds since the first of the ready jobs (of each rank and lane the next one) became ready, seconds since the
 --   first lease that is over ended, seconds since the floors that rise with the time were raised last (nulls where there is none),
 --   floors that stood too high and were lowered.
-WITH t AS MATERIALIZED (
-    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
-), q AS MATERIALIZED (
+WITH t AS MATERIALIZED (SELECT {now()} AS now), q AS MATERIALIZED (
     SELECT q.id, q.floors_mended, 'epoch'::timestamptz + interval '1 us' * {floor(q.id, 2, 0)} AS since
     FROM leasequeue_queue q WHERE q.id = ANY (%(queues)s::bigint[])
 ), f AS MATERIALIZED (

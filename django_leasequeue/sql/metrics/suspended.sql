@@ -3,7 +3,7 @@
 -- Index: leasequeue_jobstep_asleep, leasequeue_jobstep_event, leasequeue_delayed_pkey.
 -- Pages: 100 + 8 a row
 -- Returns: for each kind (sleep, event) how many, seconds of the oldest (null: none).
-SELECT k.kind, count(x.done_at), EXTRACT(epoch FROM COALESCE(%(now)s::timestamptz, clock_timestamp()) - min(x.done_at))::float8
+SELECT k.kind, count(x.done_at), EXTRACT(epoch FROM {now()} - min(x.done_at))::float8
 FROM (VALUES ('sleep'), ('event')) AS k(kind) LEFT JOIN LATERAL (
     SELECT s.done_at FROM (
         SELECT * FROM (SELECT s.seq, s.done_at FROM leasequeue_jobstep s WHERE k.kind = 'sleep' AND s.value IS NULL AND s.event IS NULL

@@ -1,5 +1,4 @@
 -- Purpose: remove what is kept about queues that are gone: floors, ranks, states, samples, keys of writes.
--- Parameters: none.
 -- Index: these tables as a whole, against leasequeue_queue_pkey: run by the janitor, seldom.
 -- Pages: whole tables, small ones, once in a while.
 -- Returns: how many rows went.

@@ -10,9 +10,7 @@
 --   delayed, due ones among them, waiting ones among them (limits and workflows hold them), leased, over ones among them (past the deadline), claims that were read, dead in place, dead
 --   dead letters that were read, records, oldest ready; then the newest sample: when, ready, delayed, leased, dead, records, or
 --   nulls. Each count is at most cap + 1, but all jobs of a claim count.
-WITH t AS MATERIALIZED (
-    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
-), q AS MATERIALIZED (
+WITH t AS MATERIALIZED (SELECT {now()} AS now), q AS MATERIALIZED (
     SELECT * FROM leasequeue_queue WHERE project = %(project)s AND name = ANY (%(names)s::text[])
     UNION ALL
     SELECT * FROM leasequeue_queue WHERE id = ANY (%(ids)s::bigint[])

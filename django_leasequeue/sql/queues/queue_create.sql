@@ -3,9 +3,7 @@
 -- Index: leasequeue_queue_name.
 -- Pages: 60
 -- Returns: the id of the new queue; nothing if it was there. Workers that take all queues are told of it.
-WITH t AS MATERIALIZED (
-    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
-), new AS (
+WITH t AS MATERIALIZED (SELECT {now()} AS now), new AS (
     INSERT INTO leasequeue_queue (project, name, dead_lettered, created_at, updated_at,
         /*options*/)
     SELECT %(project)s, %(name)s, 0, t.now, t.now, o.* FROM t, jsonb_to_record(%(config)s::jsonb) AS o(/*typed options*/)

@@ -5,9 +5,7 @@
 -- Pages: 20 + 0.1 a row
 -- Returns: queue id, workers that take it, sessions that wait for it, deadline and job of a lease that is over, claim time, job
 --   and node of a lease that is old, when its floors were raised last if that is long ago: those of times rise with the time.
-WITH t AS MATERIALIZED (
-    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
-), l AS MATERIALIZED (
+WITH t AS MATERIALIZED (SELECT {now()} AS now), l AS MATERIALIZED (
     SELECT objid::bigint AS id, count(*) AS n FROM pg_locks
     WHERE locktype = 'advisory' AND classid = 1280657731 AND objsubid = 2 AND granted
         AND database = (SELECT oid FROM pg_database WHERE datname = current_database())

@@ -4,6 +4,6 @@
 -- Pages: 40
 -- Returns: the queue's id; nothing if there is none.
 UPDATE leasequeue_queue SET metadata = %(metadata)s::jsonb,
-    updated_at = COALESCE(%(now)s::timestamptz, clock_timestamp())
+    updated_at = {now()}
 WHERE project = %(project)s AND name = %(name)s
 RETURNING id

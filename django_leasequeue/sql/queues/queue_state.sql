@@ -8,9 +8,7 @@
 --   lease was taken or renewed last.
 --   version: a million for each transaction that has ended (the highest number alone stays when an older transaction ends
 --   after a newer one), and what the caller's own open transaction has changed of jobs and their places.
-WITH t AS MATERIALIZED (
-    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
-), s AS MATERIALIZED (
+WITH t AS MATERIALIZED (SELECT {now()} AS now), s AS MATERIALIZED (
     SELECT pg_snapshot_xmax(now)::text::bigint AS xmax, (SELECT count(*) FROM pg_snapshot_xip(now)) AS running,
         pg_current_xact_id_if_assigned()::text::bigint AS own
     FROM (SELECT pg_current_snapshot() AS now) n

@@ -4,7 +4,7 @@
 -- Index: leasequeue_route_name.
 -- Pages: 10
 -- Returns: the name, if it is noted.
-UPDATE leasequeue_route SET drained_at = COALESCE(%(now)s::timestamptz, clock_timestamp())
+UPDATE leasequeue_route SET drained_at = {now()}
 WHERE project = %(project)s AND name = %(name)s AND drained_at IS NULL
-    AND moved_at < COALESCE(%(now)s::timestamptz, clock_timestamp()) - %(after)s::float8 * interval '1 second'
+    AND moved_at < {now()} - %(after)s::float8 * interval '1 second'
 RETURNING name

@@ -5,7 +5,7 @@
 -- Pages: 140
 -- Returns: the ids of the queues that got a sample.
 WITH t AS MATERIALIZED (
-    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
+    SELECT {now()} AS now
 )
 INSERT INTO leasequeue_queuestat (queue_id, sampled_at, ready, delayed, leased, dead, records, oldest_at)
 SELECT i.queue_id, t.now, i.ready, i.delayed, i.leased, i.dead, i.records, i.oldest

@@ -5,9 +5,7 @@
 -- Index: none (samples of pages; the claims, a row for each claim call).
 -- Pages: whole tables of claims and queues; of the others the sample that is asked for.
 -- Returns: queue id, whether the queue is there, ready, delayed, leased, dead, records.
-WITH t AS MATERIALIZED (
-    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
-), p AS MATERIALIZED (
+WITH t AS MATERIALIZED (SELECT {now()} AS now), p AS MATERIALIZED (
     SELECT r.kind, LEAST(100, 100.0 * %(pages)s::int * current_setting('block_size')::int
         / GREATEST(pg_relation_size(r.name::regclass), 1))::real AS percent
     FROM (VALUES (0, 'leasequeue_ready'), (1, 'leasequeue_delayed'), (3, 'leasequeue_deadletter'), (4, 'leasequeue_record'))

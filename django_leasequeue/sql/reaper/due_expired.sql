@@ -5,7 +5,7 @@
 -- Pages: 20 + 11 a row
 -- Returns: the time of the look, then one row a queue: queue id, time.
 WITH t AS MATERIALIZED (
-    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now, COALESCE(%(since)s::timestamptz, '-infinity') AS since
+    SELECT {now()} AS now, COALESCE(%(since)s::timestamptz, '-infinity') AS since
 )
 SELECT NULL::bigint, t.now FROM t
 UNION ALL

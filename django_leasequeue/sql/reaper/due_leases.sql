@@ -4,7 +4,7 @@
 -- Pages: 20 + 7 a row
 -- Returns: queue id.
 WITH t AS MATERIALIZED (
-    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
+    SELECT {now()} AS now
 )
 SELECT q.id FROM leasequeue_queue q CROSS JOIN LATERAL (
     SELECT FROM leasequeue_claim c

@@ -1,5 +1,4 @@
 -- Purpose: the queues that have a turn of limits and workflows to take. Turns that have a time are those of rates: claimers take them.
--- Parameters: none.
 -- Index: leasequeue_flowturn_due: one entry a queue.
 -- Pages: 20 + 3 a row
 -- Returns: queue id.

@@ -1,6 +1,5 @@
 -- Purpose: who leads the reapers of this database.
 -- Parameters: space, number (of the advisory lock).
--- Index: none.
 -- Pages: none: locks.
 -- Returns: process id of the server, address of the client, when it connected, state; nothing if no reaper leads.
 SELECT l.pid, COALESCE(host(a.client_addr), 'local'), a.backend_start, a.state

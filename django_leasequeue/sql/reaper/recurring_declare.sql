@@ -8,7 +8,7 @@ INSERT INTO leasequeue_recurringtask AS r (name, schedule, timezone, task, args,
     enabled, from_settings, created_at)
 VALUES (%(name)s::text, %(schedule)s::text, %(timezone)s::text, %(task)s::text, %(args)s::jsonb, %(kwargs)s::jsonb,
     %(backend)s::text, %(queue_name)s::text, %(priority)s::smallint, %(enabled)s::bool, true,
-    COALESCE(%(now)s::timestamptz, clock_timestamp()))
+    {now()})
 ON CONFLICT (name) DO UPDATE SET schedule = excluded.schedule, timezone = excluded.timezone, task = excluded.task,
     args = excluded.args, kwargs = excluded.kwargs, backend = excluded.backend, queue_name = excluded.queue_name,
     priority = excluded.priority, enabled = excluded.enabled,

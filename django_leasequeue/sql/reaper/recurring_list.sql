@@ -6,6 +6,6 @@
 WITH paused AS (
     UPDATE leasequeue_recurringtask SET next_tick_at = NULL WHERE NOT enabled AND next_tick_at IS NOT NULL
 )
-SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()), id, name, schedule, timezone, next_tick_at,
+SELECT {now()}, id, name, schedule, timezone, next_tick_at,
     task, backend, queue_name, enabled
 FROM leasequeue_recurringtask ORDER BY enabled DESC, id LIMIT %(size)s::int

@@ -1,5 +1,4 @@
 -- Purpose: the names of recurring tasks, and whether the settings made them.
--- Parameters: none.
 -- Index: none (a small table).
 -- Pages: 20 + 0.1 a row
 -- Returns: name, from_settings.

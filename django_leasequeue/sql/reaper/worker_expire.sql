@@ -5,6 +5,6 @@
 -- Returns: the nodes that went.
 DELETE FROM leasequeue_worker WHERE id = ANY (ARRAY(
     SELECT id FROM leasequeue_worker
-    WHERE seen_at < (SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) - %(days)s::float8 * interval '1 day')
+    WHERE seen_at < (SELECT {now()} - %(days)s::float8 * interval '1 day')
     ORDER BY seen_at LIMIT %(size)s::int))
 RETURNING node

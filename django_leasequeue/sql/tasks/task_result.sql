@@ -29,7 +29,7 @@ WITH p AS MATERIALIZED (
         SELECT 4, 0, NULL, NULL, NULL, NULL, NULL, NULL FROM leasequeue_record o WHERE o.queue_id = j.queue_id AND o.seq = j.seq
         LIMIT 1) p ON true
     WHERE j.seq = ANY (ARRAY(SELECT k.seq FROM leasequeue_keyed(ARRAY[%(key)s::text]) k)) AND q.project = %(project)s AND (p.expires_at IS NULL
-            OR p.expires_at > (SELECT COALESCE(%(now)s::timestamptz, clock_timestamp())))
+            OR p.expires_at > (SELECT {now()}))
         AND (q.dedup_until <> 'claimed' OR (p.state IN (0, 1) AND p.deliveries = 0))
     ORDER BY COALESCE(p.state, 0) >= 10, j.seq DESC LIMIT 1
 ), h AS MATERIALIZED (

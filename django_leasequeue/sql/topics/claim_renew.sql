@@ -4,9 +4,7 @@
 -- Index: leasequeue_claim_pkey.
 -- Pages: 70
 -- Returns: how many jobs it holds.
-WITH t AS MATERIALIZED (
-    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
-), c AS (
+WITH t AS MATERIALIZED (SELECT {now()} AS now), c AS (
     UPDATE leasequeue_claim c SET deadline = t.now + %(ttl_ms)s::bigint * interval '1 ms', created_at = t.now,
         ttl_ms = %(ttl_ms)s::bigint, grace_ms = COALESCE(%(grace_ms)s::bigint, c.grace_ms)
     FROM t

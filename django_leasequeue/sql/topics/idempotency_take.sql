@@ -4,9 +4,7 @@
 -- Index: leasequeue_idempotency_key, leasequeue_idempotency_expires.
 -- Pages: 40
 -- Returns: one row if the key is ours now; nothing if a write with it was done within the window.
-WITH t AS MATERIALIZED (
-    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
-), over AS MATERIALIZED (
+WITH t AS MATERIALIZED (SELECT {now()} AS now), over AS MATERIALIZED (
     SELECT k.id FROM leasequeue_idempotencykey k
     WHERE k.expires_at <= (SELECT now FROM t) AND NOT (k.queue_id = %(queue)s::bigint AND k.key = %(key)s::text)
     ORDER BY k.expires_at LIMIT 20 FOR UPDATE SKIP LOCKED

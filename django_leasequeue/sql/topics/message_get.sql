@@ -3,9 +3,7 @@
 -- Index: leasequeue_job_pkey, leasequeue_ready_pkey; for those that are not there the live claims of the queue.
 -- Pages: 20 + 6 a row
 -- Returns: seq, created_at, expires_at, data, claim (null: free), age in whole seconds, and the number as its place.
-WITH t AS MATERIALIZED (
-    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
-), j AS MATERIALIZED (
+WITH t AS MATERIALIZED (SELECT {now()} AS now), j AS MATERIALIZED (
     SELECT j.seq, j.created_at, j.expires_at, j.data::text AS data, r.seq IS NOT NULL AS free, r.expires_at AS over_at
     FROM (SELECT * FROM leasequeue_job j WHERE j.seq = ANY (%(seqs)s::bigint[]) OFFSET 0) j LEFT JOIN LATERAL (
         SELECT r.seq, r.expires_at FROM leasequeue_ready_at(j.queue_id, j.rank, COALESCE(j.position, j.seq)) r LIMIT 1) r ON true

@@ -8,9 +8,7 @@
 -- Pages: 20 + 6 a row
 -- Returns: seq, created_at, expires_at, data, claim (null: free), age in whole seconds, position; last, if there may be more
 --   held ones: the number looked at last, the rest null.
-WITH t AS MATERIALIZED (
-    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
-), free AS MATERIALIZED (
+WITH t AS MATERIALIZED (SELECT {now()} AS now), free AS MATERIALIZED (
     SELECT m.* FROM (VALUES (1), (2)) AS l(lane) CROSS JOIN LATERAL (
         SELECT r.seq, j.created_at, r.expires_at, j.data, NULL::bigint AS claim, r.position
         FROM leasequeue_ready r

@@ -18,7 +18,7 @@ WITH n AS MATERIALIZED (
         WHERE t.timeline = n.timeline AND t.sealed = n.head AND n.newest <= t.mark + 1)
 )
 INSERT INTO leasequeue_timeline AS t (timeline, head, mark, sealed, horizon, noted_at)
-SELECT m.timeline, m.head, m.mark, 0, m.oldest, COALESCE(%(now)s::timestamptz, clock_timestamp()) FROM m
+SELECT m.timeline, m.head, m.mark, 0, m.oldest, {now()} FROM m
 ON CONFLICT (timeline) DO UPDATE SET head = EXCLUDED.head, mark = EXCLUDED.mark, horizon = EXCLUDED.horizon,
     sealed = CASE WHEN t.mark < EXCLUDED.horizon THEN t.head ELSE t.sealed END, noted_at = EXCLUDED.noted_at
 RETURNING t.timeline

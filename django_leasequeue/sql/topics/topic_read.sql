@@ -48,7 +48,7 @@ WITH h AS MATERIALIZED (
 ), q AS MATERIALIZED (
     SELECT q.id, q.type, q.type = 'queue' AND q.result_ttl_ms > 0 AS keeps, x.head_seq, x.gap_from, x.gap_to, x.gap_reason, x.gap_count, p.firm,
         CASE WHEN %(autocommit)s::bool OR p.place IS NULL THEN p.sealed ELSE p.firm END AS sealed,
-        COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now, 'epoch'::timestamptz + interval '1 us' * {floor(q.id, 2, 0)} AS since
+        {now()} AS now, 'epoch'::timestamptz + interval '1 us' * {floor(q.id, 2, 0)} AS since
     FROM p, leasequeue_queue q LEFT JOIN leasequeue_topicstate x ON x.queue_id = q.id
     WHERE q.project = %(project)s AND q.name = %(topic)s
 ), over AS MATERIALIZED (

@@ -1,6 +1,5 @@
 -- Purpose: which numbers are sealed by now, without reading a topic (see topic_read).
 -- Parameters: server, sealed, heads, marks, ends, known, as topic_read; autocommit.
--- Index: none.
 -- Pages: 20
 -- Returns: server, timeline, last number drawn, its mark (null: known before), oldest running transaction, place in the WAL (null: all of
 --   it is on disk), sealed number that may be told, sealed number that may be told once the WAL is on disk.

@@ -9,7 +9,7 @@
 -- Returns: id, whether records past their TTL are still there (remove them first), head, earliest (null: empty), time of the
 --   last write, records that were read, their bytes. A reader may begin behind the head: what it is told is on disk.
 WITH q AS MATERIALIZED (
-    SELECT q.id, q.result_ttl_ms > 0 AS keeps, s.head_seq, s.last_write_at, COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
+    SELECT q.id, q.result_ttl_ms > 0 AS keeps, s.head_seq, s.last_write_at, {now()} AS now
     FROM leasequeue_queue q LEFT JOIN leasequeue_topicstate s ON s.queue_id = q.id
     WHERE q.project = %(project)s AND q.name = %(topic)s
 ), k AS MATERIALIZED (

@@ -5,7 +5,7 @@
 -- Pages: 280
 -- Returns: whether there is an event younger than the retention, whether there is one that a reader needs.
 WITH t AS MATERIALIZED (
-    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) - %(days)s::float8 * interval '1 day' AS cutoff
+    SELECT {now()} - %(days)s::float8 * interval '1 day' AS cutoff
 )
 SELECT
     CASE WHEN %(low)s::bigint IS NULL

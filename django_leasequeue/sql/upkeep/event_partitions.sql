@@ -1,5 +1,4 @@
 -- Purpose: the partitions of the lease log, and how far its numbers have come.
--- Parameters: none.
 -- Index: catalogs only.
 -- Pages: none: catalogs.
 -- Returns: the last number drawn (0: none), schema, name, from, to (exclusive; both null for the default partition), bytes,

@@ -1,7 +1,6 @@
 -- Purpose: read through indexes, BRIN ones too, for the rest of the transaction: a host's connection may read the whole
 --   table where a planner trusts a limit, and compile a statement that does not.
 -- Parameters: seqscan, bitmapscan, jit ('off' and 'on', or what they were, to put them back).
--- Index: none.
 -- Pages: none.
 -- Host: sets the planner for what follows.
 -- Returns: what they were.

@@ -1,6 +1,5 @@
 -- Purpose: the settings of a check of everything: whole tables are read, so let the planner scan them.
 -- Parameters: none. In the check's transaction.
--- Index: none.
 -- Pages: none.
 -- Host: sets the planner for what follows.
 -- Returns: the transaction's time.

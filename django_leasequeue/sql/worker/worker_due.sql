@@ -3,9 +3,7 @@
 -- Index: leasequeue_delayed_due and leasequeue_claim_deadline, each from its floor on: one entry a queue.
 -- Pages: 190
 -- Returns: seconds until the first delayed job, until the first claim's deadline; null if there is none, below zero if due.
-WITH t AS MATERIALIZED (
-    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now
-), f AS MATERIALIZED (
+WITH t AS MATERIALIZED (SELECT {now()} AS now), f AS MATERIALIZED (
     SELECT u.queue_id, k.kind, 'epoch'::timestamptz + interval '1 us' * {floor(u.queue_id, k.kind, 0)} AS since
     FROM unnest(%(queues)s::bigint[]) AS u(queue_id), (VALUES (1), (2)) AS k(kind)
 )

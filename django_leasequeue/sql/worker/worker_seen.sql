@@ -9,7 +9,7 @@ INSERT INTO leasequeue_worker AS w (node, host, pid, project, queues, concurrenc
 SELECT %(node)s::text, %(host)s::text, %(pid)s::int, %(project)s::text, %(queues)s::text[], %(concurrency)s::int,
     %(state)s::text, t.now - %(age)s::float8 * interval '1 s', t.now, %(completed)s::bigint, %(failed)s::bigint,
     %(retried)s::bigint, %(lost)s::bigint, %(running)s::jsonb, %(info)s::jsonb
-FROM (SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now,
+FROM (SELECT {now()} AS now,
     CASE WHEN %(autocommit)s::bool THEN set_config('synchronous_commit', 'off', true) END) AS t
 ON CONFLICT (node) DO UPDATE SET host = excluded.host, pid = excluded.pid, project = excluded.project,
     queues = excluded.queues, concurrency = excluded.concurrency, state = excluded.state,

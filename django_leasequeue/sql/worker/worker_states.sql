@@ -4,6 +4,6 @@
 -- Index: leasequeue_worker_seen.
 -- Pages: 20 + 0.1 a row
 -- Returns: state, workers.
-SELECT CASE WHEN COALESCE(%(now)s::timestamptz, clock_timestamp()) - w.seen_at > %(lease)s::int * interval '1 s' THEN 'gone' ELSE w.state END,
+SELECT CASE WHEN {now()} - w.seen_at > %(lease)s::int * interval '1 s' THEN 'gone' ELSE w.state END,
     count(*)::int
 FROM (SELECT * FROM leasequeue_worker ORDER BY seen_at DESC LIMIT %(size)s::int) w GROUP BY 1

@@ -5,5 +5,5 @@
 -- Returns: seq, claim; at most size, the oldest first.
 SELECT u.seq, c.token FROM leasequeue_claim c CROSS JOIN LATERAL unnest(c.seqs) AS u(seq)
 WHERE c.node = %(node)s::text AND (%(queues)s::bigint[] IS NULL OR c.queue_id = ANY (%(queues)s::bigint[]))
-    AND c.deadline >= COALESCE(%(now)s::timestamptz, clock_timestamp()) AND c.token <> ALL (%(known)s::bigint[])
+    AND c.deadline >= {now()} AND c.token <> ALL (%(known)s::bigint[])
 ORDER BY u.seq LIMIT %(size)s::int

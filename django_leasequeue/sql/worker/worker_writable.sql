@@ -1,6 +1,4 @@
 -- Purpose: whether anything can be written here: not on a standby, nor where a failover has made the server read-only.
--- Parameters: none.
--- Index: none.
 -- Pages: none.
 -- Returns: true or false.
 SELECT NOT current_setting('transaction_read_only')::bool
