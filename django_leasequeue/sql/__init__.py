@@ -43,7 +43,7 @@ def _part(call: re.Match[str]) -> str:
     parameters = said[said.index("(") + 1 : said.index(")")].split(", ")
     for parameter, argument in zip(parameters, call[2].split(", ", len(parameters) - 1), strict=True):
         text = text.replace(f"{{{parameter}}}", argument)
-    return _COMMENT.sub("", text).strip()
+    return _PART.sub(_part, _COMMENT.sub("", text).strip())
 
 
 @cache

@@ -33,9 +33,7 @@ WITH q AS MATERIALIZED (
 ), dead_letters AS (
     INSERT INTO leasequeue_deadletter AS l (seq, queue_id, dead_at, expires_at, deliveries, in_place, error_type, error, fingerprint)
     SELECT x.seq, x.queue_id, x.now, x.expires_at, x.deliveries, true, x.error_type, x.error, x.fingerprint FROM x
-    ON CONFLICT (seq) DO UPDATE SET dead_at = excluded.dead_at, expires_at = excluded.expires_at, in_place = true,
-        deliveries = excluded.deliveries, error_type = excluded.error_type, error = excluded.error,
-        fingerprint = excluded.fingerprint
+    {dead_again()}
 ), counted AS (
     UPDATE leasequeue_queue q SET dead_lettered = q.dead_lettered + (SELECT count(*) FROM x)
     WHERE q.id = %(queue)s AND EXISTS (SELECT FROM x)

@@ -84,17 +84,14 @@ WITH q AS MATERIALIZED (
 ), m AS MATERIALIZED (
     SELECT n.* FROM n WHERE n.new_seq = ANY (ARRAY(SELECT seq FROM made))
 ), objects AS (
-    UPDATE leasequeue_largeobject SET
-        seq = (ARRAY(SELECT new_seq FROM m ORDER BY seq))[width_bucket(seq, ARRAY(SELECT seq FROM m ORDER BY seq))]
+    UPDATE leasequeue_largeobject SET seq = {renumbered(new_seq, m)}
     WHERE seq = ANY (ARRAY(SELECT seq FROM m))
 ), steps AS (
-    UPDATE leasequeue_jobstep SET
-        seq = (ARRAY(SELECT new_seq FROM m ORDER BY seq))[width_bucket(seq, ARRAY(SELECT seq FROM m ORDER BY seq))]
+    UPDATE leasequeue_jobstep SET seq = {renumbered(new_seq, m)}
     WHERE seq = ANY (ARRAY(SELECT seq FROM m))
 ), ready AS (
     INSERT INTO leasequeue_ready (queue_id, rank, lane, position, seq, deliveries, flags, ready_at, expires_at, tag)
-    SELECT m.target, 0, 2, m.new_seq, m.new_seq, 0, 4 + 8 * m.failed::int + 64 * (COALESCE(pg_column_size(m.data), 0) > 16384 OR COALESCE(octet_length(m.data::text), 0)
-                + COALESCE(octet_length(m.meta::text), 0) + COALESCE(octet_length(m.body), 0) > 16384)::int, m.now, m.until, m.tag FROM m WHERE NOT m.log
+    SELECT m.target, 0, 2, m.new_seq, m.new_seq, 0, 4 + 8 * m.failed::int + 64 * (COALESCE(pg_column_size(m.data), 0) > 16384 OR {bytes(m)} > 16384)::int, m.now, m.until, m.tag FROM m WHERE NOT m.log
 ), records AS (
     INSERT INTO leasequeue_record (queue_id, seq, expires_at, tag) SELECT m.target, m.new_seq, m.until, m.tag FROM m WHERE m.log
 ), dead_letters AS (
@@ -104,7 +101,7 @@ WITH q AS MATERIALIZED (
     DELETE FROM leasequeue_deadletter WHERE seq = ANY (ARRAY(SELECT seq FROM m))
 ), followed AS (
     UPDATE leasequeue_attempt SET queue_id = %(target)s::bigint,
-        seq = (ARRAY(SELECT new_seq FROM m ORDER BY seq))[width_bucket(seq, ARRAY(SELECT seq FROM m ORDER BY seq))]
+        seq = {renumbered(new_seq, m)}
     WHERE seq = ANY (ARRAY(SELECT seq FROM m))
 ), attempts AS (
     INSERT INTO leasequeue_attempt (seq, queue_id, at, delivery, node, error_type, message, traceback, fingerprint)

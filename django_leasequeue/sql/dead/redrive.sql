@@ -39,8 +39,7 @@ WITH q AS MATERIALIZED (
         f.limit_name, f.limit_key, f.node,
         CASE WHEN s.delay > 0 OR f.member THEN target.now + s.delay * interval '1 ms' END AS due,
         (j.queue_id = target.id AND j.reply_to IS NOT NULL)::int + 2 * (j.result_ttl_ms IS NOT NULL)::int
-            + 64 * (COALESCE(pg_column_size(j.data), 0) > 16384 OR COALESCE(octet_length(j.data::text), 0)
-                + COALESCE(octet_length(j.meta::text), 0) + COALESCE(octet_length(j.body), 0) > 16384)::int
+            + 64 * (COALESCE(pg_column_size(j.data), 0) > 16384 OR {bytes(j)} > 16384)::int
             + 8 * (EXISTS (SELECT FROM leasequeue_attempt a WHERE a.seq = s.seq OFFSET 0)
                 OR EXISTS (SELECT FROM leasequeue_jobstep p WHERE p.seq = s.seq OFFSET 0))::int + 128 * f.member::int AS flags
     FROM target, s CROSS JOIN LATERAL (SELECT * FROM leasequeue_job j WHERE j.seq = s.seq OFFSET 0) j
@@ -70,7 +69,7 @@ WITH q AS MATERIALIZED (
     WHERE n.stays OR n.number = ANY (ARRAY(SELECT seq FROM made))
 ), back AS (
     UPDATE leasequeue_job SET expires_at = NULL,
-        position = (ARRAY(SELECT number FROM m ORDER BY seq))[width_bucket(seq, ARRAY(SELECT seq FROM m ORDER BY seq))]
+        position = {renumbered(number, m)}
     WHERE seq = ANY (ARRAY(SELECT seq FROM m WHERE stays))
 ), objects AS (
     UPDATE leasequeue_largeobject SET
@@ -108,7 +107,7 @@ WITH q AS MATERIALIZED (
     DELETE FROM leasequeue_job WHERE seq = ANY (ARRAY(SELECT seq FROM m WHERE NOT stays)) AND {removing()}
 ), followed AS (
     UPDATE leasequeue_attempt SET queue_id = (SELECT id FROM target),
-        seq = (ARRAY(SELECT number FROM m ORDER BY seq))[width_bucket(seq, ARRAY(SELECT seq FROM m ORDER BY seq))]
+        seq = {renumbered(number, m)}
     WHERE seq = ANY (ARRAY(SELECT seq FROM m WHERE NOT stays))
 ), ranks AS (
     INSERT INTO leasequeue_queuerank (queue_id, rank) SELECT DISTINCT m.target, m.new_rank FROM m

@@ -29,14 +29,7 @@ WITH q AS MATERIALIZED (
         AND ((p.state = 3 OR p.state > 10) AND p.expires <= q.now) IS NOT TRUE
         AND (q.dedup_until <> 'claimed' OR (p.state IN (0, 1) AND p.deliveries = 0) OR j.seq = ANY (%(seqs)s::bigint[]))
 ), h AS MATERIALIZED (
-    SELECT u.seq, c.token, c.node, c.deadline, c.created_at, c.grace_ms, COALESCE(u.deliveries, 1) AS deliveries
-    FROM (SELECT queue_id, array_agg(seq) AS seqs FROM p WHERE state IS NULL GROUP BY queue_id) x
-    CROSS JOIN LATERAL (
-        SELECT * FROM leasequeue_claim c WHERE c.queue_id = x.queue_id AND (cardinality(x.seqs) > 8 OR c.seqs && x.seqs)
-            AND c.deadline >= 'epoch'::timestamptz + interval '1 us' * {floor(x.queue_id, 2, 0)}
-        OFFSET 0) c
-    CROSS JOIN LATERAL unnest(c.seqs, c.deliveries) AS u(seq, deliveries)
-    WHERE (u.seq IN (SELECT seq FROM p WHERE state IS NULL)) IS TRUE
+    {leases_of(p)}
 )
 SELECT p.seq, p.queue_id, p.key, p.name, COALESCE(p.state, 2) AS state, COALESCE(p.deliveries, h.deliveries, 1),
     CASE WHEN r.seq IS NULL THEN p.max END, p.created_at, COALESCE(p.first_claimed_at, h.created_at, r.claimed_at),

@@ -26,19 +26,11 @@ WITH i AS MATERIALIZED (
     WHERE j.seq = ANY (%(seqs)s::bigint[]) AND q.project = %(project)s
         AND (%(queue)s::text IS NULL OR q.name = %(queue)s::text)
 ), h AS MATERIALIZED (
-    SELECT u.seq, c.token, c.node, c.deadline, c.created_at, c.grace_ms, COALESCE(u.deliveries, 1) AS deliveries
-    FROM (SELECT queue_id, array_agg(seq) AS seqs FROM p WHERE state IS NULL GROUP BY queue_id) x
-    CROSS JOIN LATERAL (
-        SELECT * FROM leasequeue_claim c WHERE c.queue_id = x.queue_id AND (cardinality(x.seqs) > 8 OR c.seqs && x.seqs)
-            AND c.deadline >= 'epoch'::timestamptz + interval '1 us' * {floor(x.queue_id, 2, 0)}
-        OFFSET 0) c
-    CROSS JOIN LATERAL unnest(c.seqs, c.deliveries) AS u(seq, deliveries)
-    WHERE (u.seq IN (SELECT seq FROM p WHERE state IS NULL)) IS TRUE
+    {leases_of(p)}
 ), j AS MATERIALIZED (
     SELECT p.*, row_number() OVER (ORDER BY i.ord) AS ord, COALESCE(p.state, 2) AS place, h.token, h.node, h.deadline,
         h.created_at AS claimed_at, h.grace_ms, COALESCE(p.deliveries, h.deliveries, 1) AS tries,
-        sum(CASE WHEN %(payload)s::bool THEN COALESCE(octet_length(p.data::text), 0)
-            + COALESCE(octet_length(p.meta::text), 0) + COALESCE(octet_length(p.body), 0) ELSE 0 END)
+        sum(CASE WHEN %(payload)s::bool THEN {bytes(p)} ELSE 0 END)
             OVER (ORDER BY i.ord ROWS UNBOUNDED PRECEDING) AS total
     FROM p JOIN i ON i.seq = p.seq LEFT JOIN h ON h.seq = p.seq
     WHERE p.state IS DISTINCT FROM 10

@@ -41,8 +41,7 @@ WITH q AS MATERIALIZED (
 ), l AS MATERIALIZED (
     SELECT p.*, p.deliveries + 1 AS delivery, j.created_at, j.key, j.name, j.data::text AS data, j.meta::text AS meta, j.body, j.reply_to,
         j.first_claimed_at, j.progress::text AS progress,
-        sum(COALESCE(octet_length(j.data::text), 0) + COALESCE(octet_length(j.meta::text), 0)
-            + COALESCE(octet_length(j.body), 0)) OVER (ORDER BY p.n ROWS UNBOUNDED PRECEDING) AS bytes
+        sum({bytes(j)}) OVER (ORDER BY p.n ROWS UNBOUNDED PRECEDING) AS bytes
     FROM p CROSS JOIN LATERAL (SELECT * FROM leasequeue_job j WHERE j.seq = p.seq OFFSET 0) j
     WHERE NOT p.spent AND (NOT %(alone)s::bool OR p.n = 1
         OR p.n < COALESCE((SELECT min(s.n) FROM p s WHERE s.flags & 32 <> 0), 2147483647))

@@ -82,8 +82,7 @@ WITH t AS MATERIALIZED (SELECT {now()} AS now), q AS MATERIALIZED (
             sum(j.bytes) OVER (ORDER BY good.k) AS all_bytes, row_number() OVER (PARTITION BY s.n ORDER BY good.k) AS first
         FROM good JOIN slots s ON s.k = good.k CROSS JOIN LATERAL (
             SELECT j.created_at, j.key, j.name, j.tag, j.data, j.meta, j.body, j.reply_to, j.first_claimed_at, j.progress,
-                COALESCE(octet_length(j.data::text), 0) + COALESCE(octet_length(j.meta::text), 0)
-                    + COALESCE(octet_length(j.body), 0) AS bytes
+                {bytes(j)} AS bytes
             FROM leasequeue_job j WHERE j.seq = good.seq OFFSET 0) j) g
     WHERE (g.bytes <= %(bytes)s::bigint OR g.first = 1) AND (g.all_bytes <= %(all_bytes)s::bigint OR g.k = 1)
 ), taken AS (

@@ -44,13 +44,7 @@ WITH t AS MATERIALIZED (SELECT {now()} AS now), k AS MATERIALIZED (
     SELECT x.token, x.part, array_agg(x.seq) FILTER (WHERE x.i_seq IS NULL) AS seqs,
         array_agg(x.deliveries) FILTER (WHERE x.i_seq IS NULL) AS deliveries
     FROM x GROUP BY x.token, x.part HAVING count(x.i_seq) > 0
-), gone AS (
-    DELETE FROM leasequeue_claim c USING m WHERE c.token = m.token AND c.part = m.part AND m.seqs IS NULL
-        AND c.token = ANY (%(tokens)s::bigint[])
-), rest AS (
-    UPDATE leasequeue_claim c SET seqs = m.seqs, deliveries = CASE WHEN c.deliveries IS NOT NULL THEN m.deliveries END
-    FROM m WHERE c.token = m.token AND c.part = m.part AND m.seqs IS NOT NULL AND c.token = ANY (%(tokens)s::bigint[])
-), kept AS (
+), {shrink(%(tokens)s::bigint[])}, kept AS (
     INSERT INTO leasequeue_jobresult (seq, queue_id, claim, claimed_at, finished_at, expires_at, deliveries, state, node, result,
         result_body, error_type, error, fingerprint)
     SELECT d.seq, d.queue_id, d.token, d.claimed_at, d.now, d.now + d.keep * interval '1 ms', d.deliveries, d.state,

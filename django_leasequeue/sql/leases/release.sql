@@ -36,8 +36,7 @@ WITH t AS MATERIALIZED (SELECT {now()} AS now, pg_current_xact_id()::text::bigin
         CASE WHEN j.expires_at IS NOT NULL THEN GREATEST(j.expires_at, k.deadline + k.grace_ms * interval '1 ms') END AS expires_at,
         CASE WHEN k.dead_ttl_ms > 0 THEN t.now + COALESCE(x.ttl, j.result_ttl_ms, k.dead_ttl_ms) * interval '1 ms' END AS dead_until,
         (j.reply_to IS NOT NULL)::int + 2 * (j.result_ttl_ms IS NOT NULL)::int
-            + 64 * (COALESCE(pg_column_size(j.data), 0) + COALESCE(pg_column_size(j.body), 0) > 1500 AND COALESCE(octet_length(j.data::text), 0)
-                + COALESCE(octet_length(j.meta::text), 0) + COALESCE(octet_length(j.body), 0) > 16384)::int + 4 * (k.flags & 4 <> 0 AND EXISTS (
+            + 64 * (COALESCE(pg_column_size(j.data), 0) + COALESCE(pg_column_size(j.body), 0) > 1500 AND {bytes(j)} > 16384)::int + 4 * (k.flags & 4 <> 0 AND EXISTS (
             SELECT FROM leasequeue_deadletter d WHERE d.seq = x.seq AND NOT d.in_place OFFSET 0))::int
             + 8 * (x.error_type IS NOT NULL OR %(suspended)s::bool OR k.flags & 8 <> 0 AND (EXISTS (
             SELECT FROM leasequeue_attempt a WHERE a.seq = x.seq OFFSET 0) OR EXISTS (
@@ -58,14 +57,7 @@ WITH t AS MATERIALIZED (SELECT {now()} AS now, pg_current_xact_id()::text::bigin
             THEN LEAST(10 * 2 ^ LEAST(x.delivery - 5, 10), 1000)::bigint ELSE 0 END)) AS wait OFFSET 0) w
     CROSS JOIN LATERAL (SELECT NOT %(unstarted)s::bool AND k.exhaust_at = 'release' AND COALESCE(j.max_deliveries,
         CASE WHEN k.dead_letter IS NULL THEN 0 ELSE k.queue_max END) BETWEEN 1 AND x.delivery AS spent) s
-    -- Each attempt is a start, which the rate of its limit counts: it goes by way of the delayed ones. So does one of a workflow that
-    -- is being cancelled: it is taken out there.
-    CROSS JOIN LATERAL (SELECT k.flags & 128 <> 0 AND EXISTS (
-        SELECT FROM (SELECT m.key FROM leasequeue_member m WHERE m.seq = x.seq OFFSET 0) m
-        CROSS JOIN LATERAL (SELECT k.limit_id FROM leasequeue_limitkey k WHERE k.id = m.key OFFSET 0) k
-        CROSS JOIN LATERAL (SELECT FROM leasequeue_limit l WHERE l.id = k.limit_id AND l.rate IS NOT NULL OFFSET 0) l
-        UNION ALL SELECT FROM (SELECT m.workflow FROM leasequeue_member m WHERE m.seq = x.seq OFFSET 0) m CROSS JOIN LATERAL (
-            SELECT FROM leasequeue_workflow w WHERE w.id = m.workflow AND w.state = 3 AND w.ended_at IS NULL OFFSET 0) w) AS pays OFFSET 0) p
+    {pays(k.flags, x.seq)}
     WHERE x.i_seq IS NOT NULL
 ), b AS MATERIALIZED (
     SELECT h.seq, nextval('leasequeue_job_seq_seq') AS position FROM h WHERE h.state = 0 AND h.requeue = 'back' ORDER BY h.seq
@@ -73,19 +65,8 @@ WITH t AS MATERIALIZED (SELECT {now()} AS now, pg_current_xact_id()::text::bigin
     SELECT x.token, x.part, array_agg(x.seq) FILTER (WHERE h.seq IS NULL OR h.state = 2) AS seqs,
         array_agg(x.delivery) FILTER (WHERE h.seq IS NULL OR h.state = 2) AS deliveries
     FROM x LEFT JOIN h ON h.seq = x.seq GROUP BY x.token, x.part HAVING bool_or(h.state <> 2)
-), gone AS (
-    DELETE FROM leasequeue_claim c USING m WHERE c.token = m.token AND c.part = m.part AND m.seqs IS NULL
-        AND c.token = ANY (%(tokens)s::bigint[])
-), rest AS (
-    UPDATE leasequeue_claim c SET seqs = m.seqs, deliveries = CASE WHEN c.deliveries IS NOT NULL THEN m.deliveries END
-    FROM m WHERE c.token = m.token AND c.part = m.part AND m.seqs IS NOT NULL AND c.token = ANY (%(tokens)s::bigint[])
-), noted AS (
-    -- By place in arrays: a join may read all the jobs again for each of them.
-    UPDATE leasequeue_job j SET first_claimed_at = COALESCE(j.first_claimed_at, v.ats[array_position(v.seqs, j.seq)]),
-        position = COALESCE(v.positions[array_position(v.seqs, j.seq)], j.position)
-    FROM (SELECT array_agg(h.seq) AS seqs, array_agg(h.claimed_at) AS ats, array_agg(b.position) AS positions
-        FROM h LEFT JOIN b ON b.seq = h.seq WHERE h.first_claimed_at IS NULL OR h.state = 0 AND h.requeue = 'back') v
-    WHERE j.seq = ANY (v.seqs)
+), {shrink(%(tokens)s::bigint[])}, noted AS (
+    {came_back(h)}
 ), attempts AS (
     INSERT INTO leasequeue_attempt (seq, queue_id, at, delivery, node, error_type, message, traceback, fingerprint)
     SELECT h.seq, h.queue_id, h.now, h.delivery, %(node)s::text, h.error_type, COALESCE(h.error, ''), COALESCE(h.traceback, ''),
@@ -117,9 +98,7 @@ WITH t AS MATERIALIZED (SELECT {now()} AS now, pg_current_xact_id()::text::bigin
     INSERT INTO leasequeue_deadletter (seq, queue_id, dead_at, expires_at, deliveries, in_place, error_type, error, fingerprint)
     SELECT h.seq, h.queue_id, h.now, h.dead_until, h.delivery, true, last.error_type, last.error, last.fingerprint
     FROM h JOIN last ON last.seq = h.seq
-    ON CONFLICT (seq) DO UPDATE SET dead_at = excluded.dead_at, expires_at = excluded.expires_at, in_place = true,
-        deliveries = excluded.deliveries, error_type = excluded.error_type, error = excluded.error,
-        fingerprint = excluded.fingerprint
+    {dead_again()}
 ), deadened AS (
     UPDATE leasequeue_queue q SET dead_lettered = q.dead_lettered + n.n
     FROM (SELECT queue_id, count(*) AS n FROM h WHERE state = 3 GROUP BY queue_id) n WHERE q.id = n.queue_id

@@ -22,14 +22,7 @@ WITH p AS MATERIALIZED (
     WHERE j.seq = ANY (%(seqs)s::bigint[]) AND q.project = %(project)s
         AND (%(queue)s::text IS NULL OR q.name = %(queue)s::text)
 ), h AS MATERIALIZED (
-    SELECT u.seq, c.token, c.node, c.deadline, c.created_at, c.grace_ms, COALESCE(u.deliveries, 1) AS deliveries
-    FROM (SELECT queue_id, array_agg(seq) AS seqs FROM p WHERE state IS NULL GROUP BY queue_id) x
-    CROSS JOIN LATERAL (
-        SELECT * FROM leasequeue_claim c WHERE c.queue_id = x.queue_id AND (cardinality(x.seqs) > 8 OR c.seqs && x.seqs)
-            AND c.deadline >= 'epoch'::timestamptz + interval '1 us' * {floor(x.queue_id, 2, 0)}
-        OFFSET 0) c
-    CROSS JOIN LATERAL unnest(c.seqs, c.deliveries) AS u(seq, deliveries)
-    WHERE (u.seq IN (SELECT seq FROM p WHERE state IS NULL)) IS TRUE
+    {leases_of(p)}
 )
 SELECT p.seq, CASE WHEN p.state IS NULL THEN COALESCE(h.node, '') END, h.token,
     COALESCE(h.deadline < {now()}, false)

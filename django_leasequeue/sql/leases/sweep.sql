@@ -24,8 +24,7 @@ WITH t AS MATERIALIZED (SELECT {now()} AS now, pg_current_xact_id()::text::bigin
         CASE WHEN j.expires_at IS NOT NULL THEN GREATEST(j.expires_at, k.deadline + k.grace_ms * interval '1 ms') END AS expires_at,
         CASE WHEN q.dead_ttl_ms > 0 THEN t.now + COALESCE(j.result_ttl_ms, q.dead_ttl_ms) * interval '1 ms' END AS dead_until,
         (j.reply_to IS NOT NULL)::int + 2 * (j.result_ttl_ms IS NOT NULL)::int
-            + 64 * (COALESCE(pg_column_size(j.data), 0) + COALESCE(pg_column_size(j.body), 0) > 1500 AND COALESCE(octet_length(j.data::text), 0)
-                + COALESCE(octet_length(j.meta::text), 0) + COALESCE(octet_length(j.body), 0) > 16384)::int + 40 + 4 * (k.flags & 4 <> 0 AND EXISTS (
+            + 64 * (COALESCE(pg_column_size(j.data), 0) + COALESCE(pg_column_size(j.body), 0) > 1500 AND {bytes(j)} > 16384)::int + 40 + 4 * (k.flags & 4 <> 0 AND EXISTS (
             SELECT FROM leasequeue_deadletter d WHERE d.seq = u.seq AND NOT d.in_place OFFSET 0))::int
             + 128 * (k.flags & 128 <> 0 AND EXISTS (SELECT FROM leasequeue_member m WHERE m.seq = u.seq OFFSET 0))::int AS flags,
         CASE WHEN NOT s.spent THEN CASE WHEN p.pays THEN 1 ELSE 0 END WHEN COALESCE(q.dead_letter, 'self') = 'self' THEN 3 ELSE -1 END AS state
@@ -33,14 +32,7 @@ WITH t AS MATERIALIZED (SELECT {now()} AS now, pg_current_xact_id()::text::bigin
     CROSS JOIN LATERAL (SELECT * FROM leasequeue_job j WHERE j.seq = u.seq OFFSET 0 FOR NO KEY UPDATE) j
     CROSS JOIN LATERAL (SELECT q.exhaust_at = 'release' AND COALESCE(j.max_deliveries,
         CASE WHEN q.dead_letter IS NULL THEN 0 ELSE q.max_deliveries END) BETWEEN 1 AND COALESCE(u.deliveries, 1) AS spent) s
-    -- Each attempt is a start, which the rate of its limit counts: it goes by way of the delayed ones. So does one of a workflow that
-    -- is being cancelled: it is taken out there.
-    CROSS JOIN LATERAL (SELECT k.flags & 128 <> 0 AND EXISTS (
-        SELECT FROM (SELECT m.key FROM leasequeue_member m WHERE m.seq = u.seq OFFSET 0) m
-        CROSS JOIN LATERAL (SELECT k.limit_id FROM leasequeue_limitkey k WHERE k.id = m.key OFFSET 0) k
-        CROSS JOIN LATERAL (SELECT FROM leasequeue_limit l WHERE l.id = k.limit_id AND l.rate IS NOT NULL OFFSET 0) l
-        UNION ALL SELECT FROM (SELECT m.workflow FROM leasequeue_member m WHERE m.seq = u.seq OFFSET 0) m CROSS JOIN LATERAL (
-            SELECT FROM leasequeue_workflow w WHERE w.id = m.workflow AND w.state = 3 AND w.ended_at IS NULL OFFSET 0) w) AS pays OFFSET 0) p
+    {pays(k.flags, u.seq)}
 ), r AS MATERIALIZED (
     SELECT * FROM x WHERE state >= 0
 ), b AS MATERIALIZED (
@@ -57,12 +49,7 @@ WITH t AS MATERIALIZED (SELECT {now()} AS now, pg_current_xact_id()::text::bigin
     FROM m WHERE c.token = m.token AND c.part = m.part AND cardinality(m.seqs) < cardinality(c.seqs)
         AND c.token = ANY (ARRAY(SELECT token FROM k)) RETURNING c.token
 ), noted AS (
-    -- By place in arrays: a join may read all the jobs again for each of them.
-    UPDATE leasequeue_job j SET first_claimed_at = COALESCE(j.first_claimed_at, v.ats[array_position(v.seqs, j.seq)]),
-        position = COALESCE(v.positions[array_position(v.seqs, j.seq)], j.position)
-    FROM (SELECT array_agg(r.seq) AS seqs, array_agg(r.claimed_at) AS ats, array_agg(b.position) AS positions
-        FROM r LEFT JOIN b ON b.seq = r.seq WHERE r.first_claimed_at IS NULL OR r.state = 0 AND r.requeue = 'back') v
-    WHERE j.seq = ANY (v.seqs)
+    {came_back(r)}
 ), attempts AS (
     INSERT INTO leasequeue_attempt (seq, queue_id, at, delivery, node, error_type, message, traceback, fingerprint)
     SELECT r.seq, r.queue_id, r.now, r.delivery, r.node, 'LEASE_EXPIRED',
@@ -87,9 +74,7 @@ WITH t AS MATERIALIZED (SELECT {now()} AS now, pg_current_xact_id()::text::bigin
     SELECT r.seq, r.queue_id, r.now, r.dead_until, r.delivery, true, 'LEASE_EXPIRED',
         'the lease expired: the worker died, hung or lost its database', 'lease_expired'
     FROM r WHERE r.state = 3
-    ON CONFLICT (seq) DO UPDATE SET dead_at = excluded.dead_at, expires_at = excluded.expires_at, in_place = true,
-        deliveries = excluded.deliveries, error_type = excluded.error_type, error = excluded.error,
-        fingerprint = excluded.fingerprint
+    {dead_again()}
 ), deadened AS (
     UPDATE leasequeue_queue q SET dead_lettered = q.dead_lettered + n.n
     FROM (SELECT queue_id, count(*) AS n FROM r WHERE state = 3 GROUP BY queue_id) n WHERE q.id = n.queue_id

@@ -20,8 +20,7 @@ WITH live AS MATERIALIZED (
     UNION ALL
     SELECT u.seq FROM leasequeue_claim c CROSS JOIN LATERAL unnest(c.seqs) AS u(seq) WHERE c.queue_id = %(queue)s::bigint
 ), n AS MATERIALIZED (
-    SELECT count(*) AS records, COALESCE(sum(COALESCE(octet_length(j.data::text), 0) + COALESCE(octet_length(j.meta::text), 0)
-        + COALESCE(octet_length(j.body), 0)), 0)::bigint AS bytes
+    SELECT count(*) AS records, COALESCE(sum({bytes(j)}), 0)::bigint AS bytes
     FROM leasequeue_job j WHERE j.seq = ANY (ARRAY(SELECT seq FROM live))
 )
 UPDATE leasequeue_topicstate s SET records = n.records, bytes = n.bytes FROM n WHERE s.queue_id = %(queue)s::bigint

@@ -4,8 +4,7 @@
 -- Pages: 20 + 0.2 a row
 -- Returns: name, type, cap_records, cap_bytes, discard; records and bytes, at most so many are live (null: count them).
 WITH n AS MATERIALIZED (
-    SELECT count(*) AS records, COALESCE(sum(COALESCE(octet_length(j.data::text), 0) + COALESCE(octet_length(j.meta::text), 0)
-        + COALESCE(octet_length(j.body), 0)), 0)::bigint AS bytes
+    SELECT count(*) AS records, COALESCE(sum({bytes(j)}), 0)::bigint AS bytes
     FROM leasequeue_job j WHERE j.seq = ANY (%(seqs)s::bigint[])
 ), s AS (
     INSERT INTO leasequeue_topicstate AS s (queue_id) SELECT %(queue)s::bigint FROM n

@@ -26,8 +26,7 @@ WITH live AS MATERIALIZED (
 )
 SELECT u.seq FROM (
     SELECT j.seq, row_number() OVER w AS n, sum(j.bytes) OVER w - j.bytes AS before FROM (
-        SELECT j.seq, COALESCE(octet_length(j.data::text), 0) + COALESCE(octet_length(j.meta::text), 0)
-            + COALESCE(octet_length(j.body), 0) AS bytes
+        SELECT j.seq, {bytes(j)} AS bytes
         FROM leasequeue_job j WHERE j.seq = ANY (ARRAY(SELECT DISTINCT seq FROM live ORDER BY seq LIMIT %(size)s::int))) j
     WINDOW w AS (ORDER BY j.seq ROWS UNBOUNDED PRECEDING)) u
 WHERE u.n <= %(records)s::bigint OR u.before < %(bytes)s::bigint

@@ -134,8 +134,7 @@ WITH h AS MATERIALIZED (
 ), found AS MATERIALIZED (
     SELECT seq FROM look WHERE ours AND seq <= (SELECT upto FROM bound) ORDER BY seq LIMIT %(take)s::int
 ), page AS MATERIALIZED (
-    SELECT j.*, sum(COALESCE(octet_length(j.data::text), 0) + COALESCE(octet_length(j.meta::text), 0)
-        + COALESCE(octet_length(j.body), 0)) OVER (ORDER BY j.seq) AS total, row_number() OVER (ORDER BY j.seq) AS n
+    SELECT j.*, sum({bytes(j)}) OVER (ORDER BY j.seq) AS total, row_number() OVER (ORDER BY j.seq) AS n
     FROM leasequeue_job j WHERE j.seq = ANY (ARRAY(
         SELECT found.seq FROM found
         CROSS JOIN LATERAL (SELECT j.origin FROM leasequeue_job j WHERE %(nodes)s::text[] <> '{}' AND j.seq = found.seq

@@ -39,8 +39,7 @@ WITH q AS MATERIALIZED (
     UNION ALL
     SELECT c.seq FROM c
 ), size AS MATERIALIZED (
-    SELECT count(*) AS records, COALESCE(sum(COALESCE(octet_length(j.data::text), 0) + COALESCE(octet_length(j.meta::text), 0)
-        + COALESCE(octet_length(j.body), 0)), 0)::bigint AS bytes
+    SELECT count(*) AS records, COALESCE(sum({bytes(j)}), 0)::bigint AS bytes
     FROM leasequeue_job j WHERE j.seq = ANY (ARRAY(SELECT DISTINCT seq FROM live))
 ), head AS MATERIALIZED (
     SELECT q.*, GREATEST(COALESCE(q.head_seq, 0), (SELECT max(seq) FROM live),
