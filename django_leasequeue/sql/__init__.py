@@ -16,7 +16,7 @@ _HERE = Path(__file__).parent
 _NAMED = ("admin", "ddl", "lake")
 _COMMENT = re.compile(r"^\s*--.*\n", re.MULTILINE)
 #: ``{name(arguments)}`` in a statement; the last argument may hold commas.
-_PART = re.compile(r"\{(\w+)\((.*?)\)\}")
+_PART = re.compile(r"\{(\w+)\((.*?)\)\}", re.DOTALL)
 _PARAMETER = re.compile(r"%\((\w+)\)s")
 _HEADING = re.compile(r"-- ([A-Z]\w*)(?:, [^:]*)?: (.*)")
 

@@ -10,17 +10,7 @@ WITH t AS MATERIALIZED (SELECT {now()} AS now, pg_current_xact_id()::text::bigin
     CROSS JOIN LATERAL (SELECT * FROM leasequeue_deadletter d
         WHERE d.seq = u.seq AND d.dead_at + interval '0' <= COALESCE(%(until)s::timestamptz, 'infinity') OFFSET 0) d
     CROSS JOIN LATERAL (SELECT * FROM leasequeue_job j WHERE j.seq = u.seq OFFSET 0) j
-    CROSS JOIN LATERAL (
-        SELECT * FROM (SELECT l.ctid AS place, 3 AS state FROM leasequeue_deadletter l
-            WHERE d.in_place AND l.seq = u.seq AND l.dead_at + interval '0' = d.dead_at FOR UPDATE SKIP LOCKED) a
-        UNION ALL
-        SELECT * FROM (SELECT o.ctid, 4 FROM leasequeue_record o
-            WHERE NOT d.in_place AND o.queue_id = d.queue_id AND o.seq = u.seq FOR UPDATE SKIP LOCKED) b
-        UNION ALL
-        SELECT c.* FROM (VALUES (2::smallint), (1::smallint)) AS v(lane) CROSS JOIN LATERAL (
-            SELECT r.ctid, 0 FROM leasequeue_ready r WHERE NOT d.in_place AND r.queue_id = d.queue_id AND r.rank = j.rank
-                AND r.lane = v.lane AND r.position = COALESCE(j.position, j.seq) AND r.seq = u.seq FOR UPDATE SKIP LOCKED) c
-        LIMIT 1) p
+    {dead_place(d.queue_id, u.seq, l.dead_at + interval '0' = d.dead_at, COALESCE(j.position, j.seq))}
 ), g AS MATERIALIZED (
     SELECT s.*, CASE WHEN s.state = 3 THEN COALESCE(s.result_ttl_ms, q.result_ttl_ms) ELSE 0 END AS keep
     FROM s CROSS JOIN LATERAL (SELECT q.result_ttl_ms FROM leasequeue_queue q WHERE q.id = s.queue_id OFFSET 0) q
@@ -42,9 +32,7 @@ WITH t AS MATERIALIZED (SELECT {now()} AS now, pg_current_xact_id()::text::bigin
 ), forgotten AS (
     DELETE FROM leasequeue_attempt WHERE seq = ANY (ARRAY(SELECT seq FROM g WHERE keep = 0))
 ), head AS (
-    INSERT INTO leasequeue_queuefloor (queue_id, kind, rank, value, made_at)
-    SELECT h.queue_id, 3, 0, h.high, t.now FROM t, (SELECT queue_id, max(seq) AS high FROM g GROUP BY queue_id) h
-    WHERE h.high > {floor(h.queue_id, 3, 0)}
+    {note_highest(SELECT g.queue_id, t.now, max(g.seq) AS high FROM g, t GROUP BY g.queue_id, t.now)}
 ), uncounted AS (
     UPDATE leasequeue_topicstate SET records = NULL, bytes = NULL
     WHERE records IS NOT NULL AND queue_id = ANY (ARRAY(SELECT queue_id FROM g))

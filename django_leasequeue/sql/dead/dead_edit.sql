@@ -17,27 +17,8 @@ WITH q AS MATERIALIZED (
     FROM q CROSS JOIN LATERAL (SELECT * FROM leasequeue_deadletter d WHERE d.seq = %(seq)s::bigint AND d.queue_id + 0 = q.id
         AND d.dead_at + interval '0' = %(dead_at)s::timestamptz OFFSET 0) d
     CROSS JOIN LATERAL (SELECT * FROM leasequeue_job j WHERE j.seq = %(seq)s::bigint OFFSET 0) j
-    -- A dead letter of another topic has left its place in a workflow under its old number, and a note of its limit.
-    LEFT JOIN LATERAL (SELECT m.seq, m.key, m.workflow, m.state FROM leasequeue_member m
-        WHERE m.seq = CASE WHEN d.in_place THEN j.seq ELSE j.source_seq END OFFSET 0) i ON true
-    LEFT JOIN LATERAL (SELECT l.name, k.key FROM leasequeue_limitkey k
-        CROSS JOIN LATERAL (SELECT * FROM leasequeue_limit l WHERE l.id = k.limit_id OFFSET 0) l WHERE k.id = i.key OFFSET 0) l ON true
-    LEFT JOIN LATERAL (SELECT CASE WHEN i.seq IS NULL AND j.meta::text LIKE '%%"$limit"%%'
-        THEN leasequeue_jsonb(j.meta) -> '$limit' END AS note OFFSET 0) w ON true
-    CROSS JOIN LATERAL (SELECT COALESCE(l.name, w.note ->> 0) AS limit_name, COALESCE(l.key, w.note ->> 1) AS limit_key,
-        CASE WHEN i.workflow IS NOT NULL THEN i.seq END AS node,
-        i.key IS NOT NULL OR i.workflow IS NOT NULL OR w.note IS NOT NULL AS member) f
-    CROSS JOIN LATERAL (
-        SELECT * FROM (SELECT l.ctid AS place, 3 AS state FROM leasequeue_deadletter l
-            WHERE d.in_place AND l.seq = j.seq AND l.dead_at + interval '0' = d.dead_at FOR UPDATE SKIP LOCKED) a
-        UNION ALL
-        SELECT * FROM (SELECT o.ctid, 4 FROM leasequeue_record o
-            WHERE NOT d.in_place AND o.queue_id = q.id AND o.seq = j.seq FOR UPDATE SKIP LOCKED) b
-        UNION ALL
-        SELECT c.* FROM (VALUES (2::smallint), (1::smallint)) AS v(lane) CROSS JOIN LATERAL (
-            SELECT r.ctid, 0 FROM leasequeue_ready r WHERE NOT d.in_place AND r.queue_id = q.id AND r.rank = j.rank
-                AND r.lane = v.lane AND r.position = COALESCE(j.position, j.seq) AND r.seq = j.seq FOR UPDATE SKIP LOCKED) c
-        LIMIT 1) p
+    {dead_member(CASE WHEN d.in_place THEN j.seq ELSE j.source_seq END)}
+    {dead_place(q.id, j.seq, l.dead_at + interval '0' = d.dead_at, COALESCE(j.position, j.seq))}
     -- Until its workflow knows of its death its place cannot be given to another number.
     WHERE i.workflow IS NULL OR i.state = 2
 ), target AS MATERIALIZED (
@@ -98,8 +79,7 @@ WITH q AS MATERIALIZED (
     INSERT INTO leasequeue_queuerank (queue_id, rank) SELECT m.target, m.rank FROM m
     WHERE NOT EXISTS (SELECT FROM leasequeue_queuerank k WHERE k.queue_id = m.target AND k.rank = m.rank)
 ), head AS (
-    INSERT INTO leasequeue_queuefloor (queue_id, kind, rank, value, made_at) SELECT m.queue_id, 3, 0, m.seq, m.now FROM m
-    WHERE m.seq > {floor(m.queue_id, 3, 0)}
+    {note_highest(SELECT m.queue_id, m.seq AS high, m.now FROM m)}
 ), uncounted AS (
     UPDATE leasequeue_topicstate s SET records = NULL, bytes = NULL FROM m
     WHERE s.queue_id = ANY (ARRAY[m.queue_id, m.target]) AND s.records IS NOT NULL

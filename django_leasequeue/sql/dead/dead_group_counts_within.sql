@@ -3,17 +3,8 @@
 -- Index: leasequeue_dead_cause (index-only where vacuum has been); compared and ordered as in dead_groups.
 -- Pages: 20 + 0.6 a row
 -- Returns: counts in the order given; the last is too low, and the groups behind it are missing, where the sum is above the cap.
-WITH RECURSIVE r AS (
-    SELECT 0 AS n, 0::bigint AS counted, %(cap)s::bigint AS rest
-    UNION ALL
-    SELECT r.n + 1, c.counted, r.rest - c.counted FROM r CROSS JOIN LATERAL (
-        SELECT count(*) AS counted FROM (
-            SELECT FROM leasequeue_deadletter d WHERE d.queue_id = (%(queues)s::bigint[])[r.n + 1]
-                AND (d.fingerprint, d.dead_at)
-                    >= ((%(fingerprints)s::text[])[r.n + 1], COALESCE(%(since)s::timestamptz, '-infinity'))
-                AND (d.fingerprint, d.dead_at)
-                    <= ((%(fingerprints)s::text[])[r.n + 1], COALESCE(%(until)s::timestamptz, 'infinity'))
-            ORDER BY d.fingerprint, d.dead_at LIMIT r.rest + 1) x) c
-    WHERE r.n < cardinality(%(queues)s::bigint[]) AND r.rest >= 0
-)
-SELECT counted FROM r WHERE n > 0 ORDER BY n
+{group_counts((d.fingerprint, d.dead_at)
+    >= ((%(fingerprints)s::text[])[r.n + 1], COALESCE(%(since)s::timestamptz, '-infinity'))
+    AND (d.fingerprint, d.dead_at)
+    <= ((%(fingerprints)s::text[])[r.n + 1], COALESCE(%(until)s::timestamptz, 'infinity'))
+    ORDER BY d.fingerprint, d.dead_at)}

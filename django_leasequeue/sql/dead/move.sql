@@ -9,7 +9,6 @@
 --   floor on, leasequeue_attempt_job, leasequeue_deadletter_pkey, leasequeue_floor_place, leasequeue_rank_place,
 --   leasequeue_largeobject_seq, leasequeue_jobstep_pkey; of members leasequeue_member_pkey, leasequeue_limitkey_pkey, leasequeue_limit_pkey. Waits for
 --   the claims of a holder; what is locked otherwise is passed over.
---   (width_bucket finds a number's place in a sorted array: no planner makes pairs of all attempts and all dead letters.)
 -- Pages: 20 + 78 a row
 -- Returns: the source seq, key, name, deliveries, the new seq (null: its key is taken in the target); waiting callers are notified.
 WITH q AS MATERIALIZED (
@@ -100,8 +99,7 @@ WITH q AS MATERIALIZED (
 ), forgotten AS (
     DELETE FROM leasequeue_deadletter WHERE seq = ANY (ARRAY(SELECT seq FROM m))
 ), followed AS (
-    UPDATE leasequeue_attempt SET queue_id = %(target)s::bigint,
-        seq = {renumbered(new_seq, m)}
+    UPDATE leasequeue_attempt SET queue_id = %(target)s::bigint, seq = {renumbered(new_seq, m)}
     WHERE seq = ANY (ARRAY(SELECT seq FROM m))
 ), attempts AS (
     INSERT INTO leasequeue_attempt (seq, queue_id, at, delivery, node, error_type, message, traceback, fingerprint)
@@ -139,9 +137,7 @@ WITH q AS MATERIALIZED (
     INSERT INTO leasequeue_queuerank (queue_id, rank) SELECT o.id, 0 FROM target o WHERE NOT o.log AND EXISTS (SELECT FROM m)
         AND NOT EXISTS (SELECT FROM leasequeue_queuerank k WHERE k.queue_id = o.id AND k.rank = 0)
 ), head AS (
-    INSERT INTO leasequeue_queuefloor (queue_id, kind, rank, value, made_at)
-    SELECT q.id, 3, 0, (SELECT max(seq) FROM m), q.now FROM q
-    WHERE (SELECT max(seq) FROM m) > {floor(q.id, 3, 0)}
+    {note_highest(SELECT m.queue_id, m.now, max(m.seq) AS high FROM m GROUP BY m.queue_id, m.now)}
 ), counted AS (
     UPDATE leasequeue_queue q SET dead_lettered = q.dead_lettered + (SELECT count(*) FROM m)
     WHERE q.id = %(queue)s AND EXISTS (SELECT FROM m)

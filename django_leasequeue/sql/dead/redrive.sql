@@ -5,7 +5,6 @@
 -- Index: leasequeue_job_pkey, leasequeue_job_key, leasequeue_deadletter_pkey, leasequeue_ready_pkey, leasequeue_record_pkey,
 --   leasequeue_attempt_job, leasequeue_floor_place, leasequeue_rank_place,
 --   leasequeue_largeobject_seq, leasequeue_jobstep_pkey, leasequeue_member_pkey, leasequeue_limitkey_pkey, leasequeue_limit_pkey. A locked dead letter is passed over.
---   (width_bucket finds a number's place in a sorted array: no planner makes pairs of all attempts and all dead letters.)
 -- Pages: 20 + 99 a row
 -- Returns: seq, outcome (0 ready, 1 delayed, -1 its key is taken in the target), its new number (null: the old one), key.
 WITH q AS MATERIALIZED (
@@ -20,41 +19,23 @@ WITH q AS MATERIALIZED (
     CROSS JOIN LATERAL (SELECT d.in_place FROM leasequeue_deadletter d
         WHERE d.seq = i.seq AND d.queue_id + 0 = q.id AND (d.in_place OR q.id <> target.id) OFFSET 0) d
     CROSS JOIN LATERAL (SELECT j.rank, COALESCE(j.position, j.seq) AS position FROM leasequeue_job j WHERE j.seq = i.seq OFFSET 0) j
-    CROSS JOIN LATERAL (
-        SELECT * FROM (SELECT l.ctid AS place, 3 AS state FROM leasequeue_deadletter l
-            WHERE d.in_place AND l.seq = i.seq AND l.in_place FOR UPDATE SKIP LOCKED) a
-        UNION ALL
-        SELECT * FROM (SELECT o.ctid, 4 FROM leasequeue_record o
-            WHERE NOT d.in_place AND o.queue_id = q.id AND o.seq = i.seq FOR UPDATE SKIP LOCKED) b
-        UNION ALL
-        SELECT c.* FROM (VALUES (2::smallint), (1::smallint)) AS v(lane) CROSS JOIN LATERAL (
-            SELECT r.ctid, 0 FROM leasequeue_ready r WHERE NOT d.in_place AND r.queue_id = q.id AND r.rank = j.rank
-                AND r.lane = v.lane AND r.position = j.position AND r.seq = i.seq FOR UPDATE SKIP LOCKED) c
-        LIMIT 1) p
+    {dead_place(q.id, i.seq, l.in_place, j.position)}
 ), n AS MATERIALIZED (
     SELECT nextval('leasequeue_job_seq_seq') AS number, j.*, s.place, s.state, s.delay, target.id AS target, target.now,
         target.txid, j.queue_id = target.id AS stays,
         CASE WHEN j.queue_id = target.id OR j.source_queue = target.id THEN j.rank ELSE 0 END AS new_rank,
         -- A member goes by way of the delayed ones: its limit or workflow says when it may start.
         f.limit_name, f.limit_key, f.node,
-        CASE WHEN s.delay > 0 OR f.member THEN target.now + s.delay * interval '1 ms' END AS due,
+        CASE WHEN s.delay > 0 OR e.member THEN target.now + s.delay * interval '1 ms' END AS due,
         (j.queue_id = target.id AND j.reply_to IS NOT NULL)::int + 2 * (j.result_ttl_ms IS NOT NULL)::int
             + 64 * (COALESCE(pg_column_size(j.data), 0) > 16384 OR {bytes(j)} > 16384)::int
             + 8 * (EXISTS (SELECT FROM leasequeue_attempt a WHERE a.seq = s.seq OFFSET 0)
-                OR EXISTS (SELECT FROM leasequeue_jobstep p WHERE p.seq = s.seq OFFSET 0))::int + 128 * f.member::int AS flags
+                OR EXISTS (SELECT FROM leasequeue_jobstep p WHERE p.seq = s.seq OFFSET 0))::int + 128 * e.member::int AS flags
     FROM target, s CROSS JOIN LATERAL (SELECT * FROM leasequeue_job j WHERE j.seq = s.seq OFFSET 0) j
-    -- A dead letter of another topic has left its place in a workflow under its old number, and a note of its limit.
-    LEFT JOIN LATERAL (SELECT m.seq, m.key, m.workflow, m.state FROM leasequeue_member m
-        WHERE m.seq = CASE WHEN s.state = 3 THEN s.seq ELSE j.source_seq END OFFSET 0) p ON true
-    LEFT JOIN LATERAL (SELECT l.name, k.key FROM leasequeue_limitkey k
-        CROSS JOIN LATERAL (SELECT * FROM leasequeue_limit l WHERE l.id = k.limit_id OFFSET 0) l WHERE k.id = p.key OFFSET 0) l ON true
-    LEFT JOIN LATERAL (SELECT CASE WHEN p.seq IS NULL AND j.meta::text LIKE '%%"$limit"%%'
-        THEN leasequeue_jsonb(j.meta) -> '$limit' END AS note OFFSET 0) w ON true
-    CROSS JOIN LATERAL (SELECT COALESCE(l.name, w.note ->> 0) AS limit_name, COALESCE(l.key, w.note ->> 1) AS limit_key,
-        CASE WHEN p.workflow IS NOT NULL THEN p.seq END AS node,
-        p.key IS NOT NULL OR p.workflow IS NOT NULL OR w.note IS NOT NULL OR s.state = 3 AND p.seq IS NOT NULL AND j.queue_id = target.id AS member) f
+    {dead_member(CASE WHEN s.state = 3 THEN s.seq ELSE j.source_seq END)}
+    CROSS JOIN LATERAL (SELECT f.member OR s.state = 3 AND i.seq IS NOT NULL AND j.queue_id = target.id AS member) e
     -- Until its workflow knows of its death its place cannot be given to another number.
-    WHERE j.queue_id = target.id OR p.workflow IS NULL OR p.state = 2
+    WHERE j.queue_id = target.id OR i.workflow IS NULL OR i.state = 2
     ORDER BY s.seq
 ), made AS (
     INSERT INTO leasequeue_job (seq, queue_id, created_at, source_queue, source_seq, rank, max_deliveries, result_ttl_ms, key,
@@ -68,18 +49,13 @@ WITH q AS MATERIALIZED (
     SELECT n.*, CASE WHEN n.stays THEN n.seq ELSE n.number END AS new_seq FROM n
     WHERE n.stays OR n.number = ANY (ARRAY(SELECT seq FROM made))
 ), back AS (
-    UPDATE leasequeue_job SET expires_at = NULL,
-        position = {renumbered(number, m)}
+    UPDATE leasequeue_job SET expires_at = NULL, position = {renumbered(number, m)}
     WHERE seq = ANY (ARRAY(SELECT seq FROM m WHERE stays))
 ), objects AS (
-    UPDATE leasequeue_largeobject SET
-        seq = (ARRAY(SELECT new_seq FROM m WHERE NOT stays ORDER BY seq))[
-            width_bucket(seq, ARRAY(SELECT seq FROM m WHERE NOT stays ORDER BY seq))]
+    UPDATE leasequeue_largeobject SET seq = {renumbered(new_seq, m WHERE NOT stays)}
     WHERE seq = ANY (ARRAY(SELECT seq FROM m WHERE NOT stays))
 ), steps AS (
-    UPDATE leasequeue_jobstep SET
-        seq = (ARRAY(SELECT new_seq FROM m WHERE NOT stays ORDER BY seq))[
-            width_bucket(seq, ARRAY(SELECT seq FROM m WHERE NOT stays ORDER BY seq))]
+    UPDATE leasequeue_jobstep SET seq = {renumbered(new_seq, m WHERE NOT stays)}
     WHERE seq = ANY (ARRAY(SELECT seq FROM m WHERE NOT stays))
 ), ready AS (
     INSERT INTO leasequeue_ready (queue_id, rank, lane, position, seq, deliveries, flags, ready_at, max_deliveries, tag)
@@ -106,17 +82,13 @@ WITH q AS MATERIALIZED (
 ), gone AS (
     DELETE FROM leasequeue_job WHERE seq = ANY (ARRAY(SELECT seq FROM m WHERE NOT stays)) AND {removing()}
 ), followed AS (
-    UPDATE leasequeue_attempt SET queue_id = (SELECT id FROM target),
-        seq = {renumbered(number, m)}
+    UPDATE leasequeue_attempt SET queue_id = (SELECT id FROM target), seq = {renumbered(number, m)}
     WHERE seq = ANY (ARRAY(SELECT seq FROM m WHERE NOT stays))
 ), ranks AS (
     INSERT INTO leasequeue_queuerank (queue_id, rank) SELECT DISTINCT m.target, m.new_rank FROM m
     WHERE NOT EXISTS (SELECT FROM leasequeue_queuerank k WHERE k.queue_id = m.target AND k.rank = m.new_rank)
 ), head AS (
-    INSERT INTO leasequeue_queuefloor (queue_id, kind, rank, value, made_at)
-    SELECT h.queue_id, 3, 0, h.high, h.now FROM (
-        SELECT queue_id, max(seq) AS high, max(now) AS now FROM m WHERE NOT stays GROUP BY queue_id) h
-    WHERE h.high > {floor(h.queue_id, 3, 0)}
+    {note_highest(SELECT queue_id, max(seq) AS high, max(now) AS now FROM m WHERE NOT stays GROUP BY queue_id)}
 ), uncounted AS (
     UPDATE leasequeue_topicstate SET records = NULL, bytes = NULL WHERE records IS NOT NULL AND queue_id = ANY (ARRAY(
         SELECT queue_id FROM m WHERE NOT stays UNION SELECT target FROM m))

@@ -56,14 +56,7 @@ WITH t AS MATERIALIZED (SELECT {now()} AS now, pg_current_xact_id()::text::bigin
     SELECT u.token, u.part, array_agg(u.seq) FILTER (WHERE NOT u.wanted) AS seqs,
         array_agg(u.deliveries) FILTER (WHERE NOT u.wanted) AS deliveries
     FROM u GROUP BY u.token, u.part HAVING bool_or(u.wanted)
-), ended AS (
-    DELETE FROM leasequeue_claim c USING m WHERE c.token = m.token AND c.part = m.part AND m.seqs IS NULL
-        AND c.token = ANY (ARRAY(SELECT token FROM m))
-), rest AS (
-    UPDATE leasequeue_claim c SET seqs = m.seqs, deliveries = CASE WHEN c.deliveries IS NOT NULL THEN m.deliveries END
-    FROM m WHERE c.token = m.token AND c.part = m.part AND m.seqs IS NOT NULL
-        AND c.token = ANY (ARRAY(SELECT token FROM m))
-), g AS MATERIALIZED (
+), {shrink(ARRAY(SELECT token FROM m))}, g AS MATERIALIZED (
     SELECT seq, state, deliveries, NULL::bigint AS token, NULL::text AS node FROM r
     UNION ALL SELECT seq, state, deliveries, NULL, NULL FROM d
     UNION ALL SELECT seq, state, deliveries, NULL, NULL FROM x
@@ -92,8 +85,7 @@ WITH t AS MATERIALIZED (SELECT {now()} AS now, pg_current_xact_id()::text::bigin
         max(seq) FILTER (WHERE state <> 3) AS lost_high
     FROM gone
 ), head AS (
-    INSERT INTO leasequeue_queuefloor (queue_id, kind, rank, value, made_at)
-    SELECT %(queue)s::bigint, 3, 0, high.seq, t.now FROM high, t WHERE high.seq > {floor(%(queue)s::bigint, 3, 0)}
+    {note_highest(SELECT %(queue)s::bigint AS queue_id, high.seq AS high, t.now FROM high, t)}
 ), counted AS (
     UPDATE leasequeue_topicstate s SET records = s.records - high.n, bytes = s.bytes - high.bytes,
         last_write_at = GREATEST(s.last_write_at, high.at),

@@ -44,9 +44,7 @@ WITH t AS MATERIALIZED (
 ), attempts AS (
     DELETE FROM leasequeue_attempt WHERE seq = ANY (ARRAY(SELECT seq FROM d))
 ), head AS (
-    INSERT INTO leasequeue_queuefloor (queue_id, kind, rank, value, made_at)
-    SELECT g.queue_id, 3, 0, g.high, t.now FROM (SELECT queue_id, max(seq) AS high FROM d GROUP BY queue_id) g, t
-    WHERE g.high > {floor(g.queue_id, 3, 0)}
+    {note_highest(SELECT d.queue_id, t.now, max(d.seq) AS high FROM d, t GROUP BY d.queue_id, t.now)}
 ), uncounted AS (
     UPDATE leasequeue_topicstate SET records = NULL, bytes = NULL
     WHERE records IS NOT NULL AND queue_id = ANY (ARRAY(SELECT queue_id FROM d))

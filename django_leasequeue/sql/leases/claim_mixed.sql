@@ -8,13 +8,7 @@
 -- Pages: 20 + 15 a row
 -- Returns: on every row spent (jobs met that used up their deliveries: move them aside), cut (jobs were left for a suspect or for
 --   their size); then the job, or nulls.
-WITH q AS MATERIALIZED (
-    SELECT q.id, q.name, q.max_deliveries, COALESCE(%(lease_ms)s::bigint, q.lease_ms) AS ttl,
-        {now()} AS now,
-        CASE WHEN q.exhaust_at = 'claim' THEN CASE WHEN q.dead_letter IS NULL THEN 0 ELSE q.max_deliveries END END AS max,
-        {lazily(NOT q.leases_durable)}
-    FROM leasequeue_queue q WHERE q.id = %(queue)s::bigint AND q.type = 'queue' AND q.paused_at IS NULL AND (q.concurrency = 0 OR %(slots)s::bool)
-), p AS MATERIALIZED (
+WITH q AS MATERIALIZED ({claimed_queue()}), p AS MATERIALIZED (
     SELECT r.*, row_number() OVER () AS n FROM (
         SELECT r.*, q.max IS NOT NULL AND COALESCE(r.max_deliveries, q.max) BETWEEN 1 AND r.deliveries AS spent
         FROM q, unnest(%(ranks)s::smallint[], %(lows)s::bigint[]) AS f(rank, low) CROSS JOIN LATERAL (
@@ -52,31 +46,7 @@ WITH q AS MATERIALIZED (
 ), g AS MATERIALIZED (
     -- What went, not what was to go: a row that was changed since this statement began is left where it is.
     SELECT l.* FROM taken JOIN l ON l.seq = taken.seq
-), c AS MATERIALIZED (
-    SELECT (floor(random() * 1073741824)::bigint << 33) + (nextval('leasequeue_claim_token_seq') << 2)
-            + CASE WHEN x.flags & 127 = 0 THEN 0 WHEN x.flags & 127 = 1 THEN 2 ELSE 1 END AS token,
-        x.*, q.now + q.ttl * interval '1 ms' AS deadline
-    FROM q, (SELECT (bit_or(g.flags) & 175)::int
-                + CASE WHEN min(g.name) IS NOT DISTINCT FROM max(g.name) AND count(g.name) IN (0, count(*)) THEN 0 ELSE 16 END | CASE WHEN %(slots)s::bool THEN 256 ELSE 0 END AS flags,
-            min(g.name) AS name, array_agg(g.seq) AS seqs, CASE WHEN max(g.delivery) > 1 THEN array_agg(g.delivery) END AS deliveries
-        FROM g) x
-    WHERE x.seqs IS NOT NULL
-), made AS (
-    INSERT INTO leasequeue_claim (token, part, queue_id, deadline, created_at, ttl_ms, grace_ms, flags, node, name, connection,
-        seqs, deliveries)
-    SELECT c.token, 0, q.id, c.deadline, q.now, q.ttl, %(grace_ms)s::bigint, c.flags, %(node)s::text,
-        CASE WHEN c.flags & 16 = 0 THEN c.name END, %(connection)s::text, c.seqs, c.deliveries
-    FROM q, c
-), events AS (
-    INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, claim, deadline, low, high, kind, node, name, seqs, deliveries,
-        waited)
-    SELECT (SELECT pg_current_xact_id()::text::bigint), q.now, q.id, c.token, c.deadline, x.low, x.high, 2, %(node)s::text, x.name, x.seqs,
-        x.deliveries, x.waited
-    FROM q, c, (SELECT g.name, min(g.seq) AS low, max(g.seq) AS high, array_agg(g.seq) AS seqs,
-            CASE WHEN max(g.delivery) > 1 THEN array_agg(g.delivery) END AS deliveries,
-            array_agg(LEAST(GREATEST(date_part('epoch', (SELECT now FROM q) - g.ready_at) * 1000, 0), 2073600000)::int) AS waited
-        FROM g GROUP BY g.name) x
-)
+), {claim_made(g, 175, delivery)}
 SELECT (SELECT count(*) FROM p WHERE spent), (SELECT count(*) FROM p WHERE NOT spent) > (SELECT count(*) FROM g),
     g.seq, q.id, q.name, c.token, date_part('epoch', c.deadline), date_part('epoch', g.created_at), date_part('epoch', q.now), g.delivery, COALESCE(g.max_deliveries, q.max_deliveries), g.rank,
     g.key, g.name, g.tag, g.data, g.meta, g.body, g.reply_to,

@@ -88,8 +88,7 @@ WITH t AS MATERIALIZED (SELECT {now()} AS now), q AS MATERIALIZED (
 ), taken AS (
     DELETE FROM leasequeue_ready WHERE ctid = ANY (ARRAY(SELECT tid FROM g))
 ), c AS MATERIALIZED (
-    SELECT (floor(random() * 1073741824)::bigint << 33) + (nextval('leasequeue_claim_token_seq') << 2)
-            + CASE WHEN x.flags & 127 = 0 THEN 0 WHEN x.flags & 127 = 1 THEN 2 ELSE 1 END AS token,
+    SELECT {token()} AS token,
         w.n, w.node, w.connection, w.shown, q.id AS queue_id, q.name AS queue, q.max_deliveries, x.flags, x.seqs, x.deliveries,
         CASE WHEN x.flags & 16 = 0 THEN x.name END AS name, t.now, COALESCE(w.lease, q.lease_ms) AS ttl,
         t.now + COALESCE(w.lease, q.lease_ms) * interval '1 ms' AS deadline

@@ -20,8 +20,6 @@ WITH t AS MATERIALIZED (SELECT {now()} AS now), d AS MATERIALIZED (
 ), attempts AS (
     DELETE FROM leasequeue_attempt WHERE seq = ANY (ARRAY(SELECT seq FROM gone))
 ), heads AS (
-    INSERT INTO leasequeue_queuefloor (queue_id, kind, rank, value, made_at)
-    SELECT g.queue_id, 3, 0, g.seq, t.now FROM (SELECT queue_id, max(seq) AS seq FROM gone GROUP BY queue_id) g, t
-    WHERE g.seq > {floor(g.queue_id, 3, 0)}
+    {note_highest(SELECT g.queue_id, t.now, max(g.seq) AS high FROM gone g, t GROUP BY g.queue_id, t.now)}
 )
 SELECT seq FROM gone

@@ -62,10 +62,7 @@ WITH t AS MATERIALIZED (SELECT {now()} AS now), k AS MATERIALIZED (
 ), dead_letters AS (
     DELETE FROM leasequeue_deadletter WHERE seq = ANY (ARRAY(SELECT seq FROM d WHERE flags & 4 <> 0))
 ), head AS (
-    INSERT INTO leasequeue_queuefloor (queue_id, kind, rank, value, made_at)
-    SELECT h.queue_id, 3, 0, h.high, t.now FROM t, (
-        SELECT d.queue_id, max(d.seq) AS high FROM d GROUP BY d.queue_id) h
-    WHERE h.high > {floor(h.queue_id, 3, 0)}
+    {note_highest(SELECT d.queue_id, d.now, max(d.seq) AS high FROM d GROUP BY d.queue_id, d.now)}
 ), events AS (
     INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, claim, low, high, kind, node, name, seqs, deliveries, ran,
         detail)

@@ -38,8 +38,7 @@ WITH k AS MATERIALIZED (
 ), dropped AS (
     DELETE FROM leasequeue_job WHERE seq = ANY (ARRAY(SELECT %(seq)s::bigint FROM d WHERE d.keep = 0)) AND {removing()}
 ), head AS (
-    INSERT INTO leasequeue_queuefloor (queue_id, kind, rank, value, made_at)
-    SELECT d.queue_id, 3, 0, %(seq)s::bigint, d.now FROM d WHERE d.keep = 0 AND %(seq)s::bigint > {floor(d.queue_id, 3, 0)}
+    {note_highest(SELECT d.queue_id, d.now, %(seq)s::bigint AS high FROM d WHERE d.keep = 0)}
 ), events AS (
     INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, claim, low, high, kind, node, name, seqs, deliveries, ran)
     SELECT pg_current_xact_id()::text::bigint, d.now, d.queue_id, d.token, %(seq)s::bigint, %(seq)s::bigint, 5,

@@ -22,18 +22,10 @@ WITH k AS MATERIALIZED (
     SELECT y.token, k.queue_id, k.created_at, k.name, k.now, k.keep, k.expires, y.seq, COALESCE(y.deliveries, 1) AS deliveries,
         y.result, y.ran
     FROM y JOIN k ON k.token = y.token AND k.part = y.part WHERE y.done
-), z AS MATERIALIZED (
-    -- What is left of each claim that loses jobs.
-    SELECT y.token, y.part, array_agg(y.seq) FILTER (WHERE NOT y.done) AS seqs,
-        array_agg(y.deliveries) FILTER (WHERE NOT y.done) AS deliveries, bool_or(y.done) AS some
-    FROM y GROUP BY y.token, y.part
-), gone AS (
-    DELETE FROM leasequeue_claim c USING z WHERE z.seqs IS NULL AND c.token = z.token AND c.part = z.part
-        AND c.token = ANY (%(tokens)s::bigint[])
-), rest AS (
-    UPDATE leasequeue_claim c SET seqs = z.seqs, deliveries = CASE WHEN c.deliveries IS NOT NULL THEN z.deliveries END
-    FROM z WHERE z.seqs IS NOT NULL AND z.some AND c.token = z.token AND c.part = z.part AND c.token = ANY (%(tokens)s::bigint[])
-), kept AS (
+), m AS MATERIALIZED (
+    SELECT y.token, y.part, array_agg(y.seq) FILTER (WHERE NOT y.done) AS seqs, array_agg(y.deliveries) FILTER (WHERE NOT y.done) AS deliveries
+    FROM y GROUP BY y.token, y.part HAVING bool_or(y.done)
+), {shrink(%(tokens)s::bigint[])}, kept AS (
     INSERT INTO leasequeue_jobresult (seq, queue_id, claim, claimed_at, finished_at, expires_at, deliveries, state, node, result)
     SELECT x.seq, x.queue_id, x.token, x.created_at, x.now, x.expires, x.deliveries, 1, %(node)s::text,
         x.result::json
@@ -41,10 +33,7 @@ WITH k AS MATERIALIZED (
 ), dropped AS (
     DELETE FROM leasequeue_job WHERE seq = ANY (ARRAY(SELECT x.seq FROM x WHERE x.keep = 0)) AND {removing()}
 ), head AS (
-    INSERT INTO leasequeue_queuefloor (queue_id, kind, rank, value, made_at)
-    SELECT h.queue_id, 3, 0, h.high, h.now
-    FROM (SELECT x.queue_id, x.now, max(x.seq) AS high FROM x WHERE x.keep = 0 GROUP BY x.queue_id, x.now) h
-    WHERE h.high > {floor(h.queue_id, 3, 0)}
+    {note_highest(SELECT x.queue_id, x.now, max(x.seq) AS high FROM x WHERE x.keep = 0 GROUP BY x.queue_id, x.now)}
 ), events AS (
     INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, claim, low, high, kind, node, name, seqs, deliveries, ran)
     SELECT pg_current_xact_id()::text::bigint, x.now, x.queue_id, x.token, min(x.seq), max(x.seq), 5, %(node)s::text, x.name,

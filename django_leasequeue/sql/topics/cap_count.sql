@@ -5,12 +5,7 @@
 -- Pages: 20 + 0.1 a row
 -- Returns: records, bytes.
 WITH live AS MATERIALIZED (
-    SELECT r.seq FROM (SELECT DISTINCT rank FROM leasequeue_queuerank WHERE queue_id = %(queue)s::bigint) k
-    CROSS JOIN (VALUES (1), (2)) AS l(lane) CROSS JOIN LATERAL (
-        SELECT r.seq FROM leasequeue_ready r
-        WHERE r.queue_id = %(queue)s::bigint AND r.rank = k.rank AND r.lane = l.lane
-            AND r.position >= CASE WHEN l.lane = 2 THEN {floor(%(queue)s::bigint, 0, k.rank)} ELSE 0 END
-        OFFSET 0) r
+    {ready_of(OFFSET 0)}
     UNION ALL
     SELECT d.seq FROM leasequeue_delayed d WHERE d.queue_id = %(queue)s::bigint
     UNION ALL

@@ -6,12 +6,7 @@
 -- Pages: 20 + 0.3 a row
 -- Returns: seq.
 WITH live AS MATERIALIZED (
-    SELECT r.seq FROM (SELECT DISTINCT rank FROM leasequeue_queuerank WHERE queue_id = %(queue)s::bigint) k
-    CROSS JOIN (VALUES (1), (2)) AS l(lane) CROSS JOIN LATERAL (
-        SELECT r.seq FROM leasequeue_ready r
-        WHERE r.queue_id = %(queue)s::bigint AND r.rank = k.rank AND r.lane = l.lane
-            AND r.position >= CASE WHEN l.lane = 2 THEN {floor(%(queue)s::bigint, 0, k.rank)} ELSE 0 END
-        ORDER BY r.position LIMIT %(size)s::int) r
+    {ready_of(ORDER BY r.position LIMIT %(size)s::int)}
     UNION ALL
     (SELECT r.seq FROM leasequeue_ready r WHERE r.queue_id = %(queue)s::bigint AND NOT r.position = r.seq
         ORDER BY r.seq LIMIT %(size)s::int)

@@ -8,13 +8,7 @@ SELECT x.seq FROM (
     (SELECT o.seq FROM leasequeue_record o WHERE o.queue_id = %(queue)s::bigint AND o.seq < %(before)s::bigint
         ORDER BY o.seq LIMIT %(size)s::int)
     UNION ALL
-    SELECT r.seq FROM (SELECT DISTINCT rank FROM leasequeue_queuerank WHERE queue_id = %(queue)s::bigint) k
-    CROSS JOIN (VALUES (1), (2)) AS l(lane) CROSS JOIN LATERAL (
-        SELECT r.seq FROM leasequeue_ready r
-        WHERE r.queue_id = %(queue)s::bigint AND r.rank = k.rank AND r.lane = l.lane AND r.position = r.seq
-            AND r.position >= CASE WHEN l.lane = 2 THEN {floor(%(queue)s::bigint, 0, k.rank)} ELSE 0 END
-            AND r.position < %(before)s::bigint
-        ORDER BY r.position LIMIT %(size)s::int) r
+    {ready_of(AND r.position = r.seq AND r.position < %(before)s::bigint ORDER BY r.position LIMIT %(size)s::int)}
     UNION ALL
     (SELECT r.seq FROM leasequeue_ready r
         WHERE r.queue_id = %(queue)s::bigint AND NOT r.position = r.seq AND r.seq < %(before)s::bigint
