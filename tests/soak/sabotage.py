@@ -92,8 +92,7 @@ SABOTAGES = (
         (_ADMIT, f"k.id AND m.waits {_WAITS}", "k.id AND m.waits ORDER BY m.rank, m.seq DESC\n"),
         (_ADMIT, f"(%(queues)s::bigint[]) {_WAITS}", "(%(queues)s::bigint[]) ORDER BY m.rank, m.seq DESC\n")),
     _sabotage("a paused queue is claimed from", ("queue paused",),
-        *((f"sql/leases/{name}.sql", "q.paused_at IS NULL", "true")
-          for name in ("claim", "claim_mixed", "claim_look"))),
+        *((f"sql/{name}.sql", "q.paused_at IS NULL", "true") for name in ("parts/claimed_queue", "leases/claim_look"))),
     _sabotage("a job starts when the first of its parents has ended", QUIET,
         ("sql/flow/flow_children.sql", "WHERE d.pending = 0 AND", "WHERE")),
     _sabotage("a job gets what its parents returned in another order", QUIET,
@@ -118,7 +117,7 @@ SABOTAGES = (
     _sabotage("the event stream is read beyond transactions that go on", ("transaction held open",),
         ("sql/lake/horizon.sql", "pg_snapshot_xmin(", "pg_snapshot_xmax(")),
     _sabotage("a commit is answered before it is on disk", ("postmaster killed",),
-        *((f"sql/jobs/{name}.sql", "AND durability <> 'fsync' THEN", "THEN") for name in ("enqueue", "enqueue_one"))),
+        *((f"sql/jobs/{name}.sql", "lazily(durability <> 'fsync')", "lazily(true)") for name in ("enqueue", "enqueue_one"))),
     _sabotage("a step is kept by a worker that has lost the lease", ("worker stopped",),
         (_STEPS, "RETURN EXISTS (", "RETURN true OR EXISTS (")),
     _sabotage("a later delivery does not know of the steps before", QUIET,

@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from importlib import import_module
 from operator import attrgetter
@@ -22,11 +23,22 @@ def test_few_things_stand_at_the_root() -> None:
 
 
 def test_every_statement_has_a_name_and_a_header_of_its_own() -> None:
-    files = sorted(Path(sql.__file__).parent.rglob("*.sql"))
+    files = sorted(path for path in Path(sql.__file__).parent.rglob("*.sql") if path.parent.name != "parts")
     assert sorted(sql.path(name) for name in sql.names()) == files
     headers = {name: sql.header(name).keys() for name in sql.names()}
     assert [name for name, said in headers.items() if "Purpose" not in said] == []
     assert [name for name, said in headers.items() if "Parameters" not in said and "%(" in sql.statement(name)] == []
+
+
+def test_every_part_of_statements_says_what_it_is_and_is_shared() -> None:
+    folder = Path(sql.__file__).parent
+    used = Counter(
+        name for path in folder.rglob("*.sql") for name in re.findall(r"\{(\w+)\(", path.read_text(encoding="utf-8"))
+    )
+    parts = {path.stem: path.read_text(encoding="utf-8") for path in (folder / "parts").iterdir()}
+    assert [name for name, text in parts.items() if not re.match(rf"-- {name}\((\w+(, \w+)*)?\): \w", text)] == []
+    assert [name for name in parts if used[name] < 2] == []
+    assert [name for name in sql.names() if re.search(r"\{\w+\(", sql.statement(name))] == []
 
 
 def test_the_walks_that_contributing_shows_name_what_is_there() -> None:

@@ -91,8 +91,7 @@ WITH q AS MATERIALIZED (
     SELECT m.txid, m.now, m.target, m.new_seq, m.new_seq, 1, m.name, ARRAY[m.new_seq],
         jsonb_strip_nulls(jsonb_build_object('redriven_from', m.seq, 'edited', true, 'tags', leasequeue_tags(m.meta))) FROM m
 ), wake AS MATERIALIZED (
-    SELECT {wake(m.target)} AS sent
-    FROM m
+    SELECT {wake(m.target)} AS sent FROM m
 )
 SELECT m.new_seq, target.name, NULL, NULL, (SELECT sent FROM wake) FROM m, target
 UNION ALL

@@ -12,8 +12,7 @@
 -- Pages: 20 + 78 a row
 -- Returns: the source seq, key, name, deliveries, the new seq (null: its key is taken in the target); waiting callers are notified.
 WITH q AS MATERIALIZED (
-    SELECT *, {now()} AS now, pg_current_xact_id()::text::bigint AS txid
-    FROM leasequeue_queue WHERE id = %(queue)s
+    SELECT *, {now()} AS now, pg_current_xact_id()::text::bigint AS txid FROM leasequeue_queue WHERE id = %(queue)s
 ), target AS MATERIALIZED (
     SELECT q.now, q.txid, o.id, o.name, o.type = 'log' AS log,
         CASE WHEN o.ttl_ms > 0 THEN q.now + o.ttl_ms * interval '1 ms' END AS expires_at
@@ -83,11 +82,9 @@ WITH q AS MATERIALIZED (
 ), m AS MATERIALIZED (
     SELECT n.* FROM n WHERE n.new_seq = ANY (ARRAY(SELECT seq FROM made))
 ), objects AS (
-    UPDATE leasequeue_largeobject SET seq = {renumbered(new_seq, m)}
-    WHERE seq = ANY (ARRAY(SELECT seq FROM m))
+    UPDATE leasequeue_largeobject SET seq = {renumbered(new_seq, m)} WHERE seq = ANY (ARRAY(SELECT seq FROM m))
 ), steps AS (
-    UPDATE leasequeue_jobstep SET seq = {renumbered(new_seq, m)}
-    WHERE seq = ANY (ARRAY(SELECT seq FROM m))
+    UPDATE leasequeue_jobstep SET seq = {renumbered(new_seq, m)} WHERE seq = ANY (ARRAY(SELECT seq FROM m))
 ), ready AS (
     INSERT INTO leasequeue_ready (queue_id, rank, lane, position, seq, deliveries, flags, ready_at, expires_at, tag)
     SELECT m.target, 0, 2, m.new_seq, m.new_seq, 0, 4 + 8 * m.failed::int + 64 * (COALESCE(pg_column_size(m.data), 0) > 16384 OR {bytes(m)} > 16384)::int, m.now, m.until, m.tag FROM m WHERE NOT m.log
@@ -158,8 +155,7 @@ WITH q AS MATERIALIZED (
     GROUP BY e.txid, e.now, e.queue_id, e.token, e.deadline, e.kind, e.node, e.name, e.detail
     ORDER BY e.kind
 ), wake AS MATERIALIZED (
-    SELECT {wake(target.id)} AS sent
-    FROM target WHERE EXISTS (SELECT FROM m)
+    SELECT {wake(target.id)} AS sent FROM target WHERE EXISTS (SELECT FROM m)
 )
 SELECT m.seq, m.key, m.name, m.deliveries, m.new_seq, (SELECT sent FROM wake),
     CASE WHEN m.reply_to IS NOT NULL THEN {tell_callers(m, 2)} END

@@ -103,8 +103,7 @@ WITH q AS MATERIALIZED (
         WHERE NOT m.stays) e
     GROUP BY e.txid, e.now, e.queue_id, e.kind, e.name, e.detail
 ), wake AS MATERIALIZED (
-    SELECT {wake(target.id)} AS sent
-    FROM target WHERE EXISTS (SELECT FROM m WHERE due IS NULL OR delay = 0)
+    SELECT {wake(target.id)} AS sent FROM target WHERE EXISTS (SELECT FROM m WHERE due IS NULL OR delay = 0)
 )
 SELECT m.seq, CASE WHEN m.due IS NULL OR m.delay = 0 THEN 0 ELSE 1 END, CASE WHEN NOT m.stays THEN m.number END, m.key, (SELECT sent FROM wake)
 FROM m

@@ -16,7 +16,6 @@ WITH t AS MATERIALIZED (SELECT {now()} AS now), m AS MATERIALIZED (
     WHERE d.seq = m.seq AND d.seq = ANY (ARRAY(SELECT seq FROM m)) AND d.available_at >= '9000-01-01 00:00+00'
     RETURNING d.seq, d.queue_id
 ), wake AS MATERIALIZED (
-    SELECT {wake(w.queue_id)} AS sent
-    FROM (SELECT DISTINCT queue_id FROM moved) w
+    SELECT {wake(w.queue_id)} AS sent FROM (SELECT DISTINCT queue_id FROM moved) w
 )
 SELECT m.seq, (SELECT count(sent) FROM wake) FROM moved m

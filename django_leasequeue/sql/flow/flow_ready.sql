@@ -12,7 +12,6 @@ WITH gone AS (
         g.flags & 511, {now()}, g.max_deliveries, g.expires_at, g.tag
     FROM gone g
 ), wake AS MATERIALIZED (
-    SELECT {wake(w.queue_id)} AS sent
-    FROM (SELECT DISTINCT queue_id FROM gone) w
+    SELECT {wake(w.queue_id)} AS sent FROM (SELECT DISTINCT queue_id FROM gone) w
 )
 SELECT g.seq, (SELECT count(sent) FROM wake) FROM gone g

@@ -31,7 +31,6 @@ WITH m AS MATERIALIZED (
     FROM n WHERE k.id = n.key AND k.id = ANY (ARRAY(SELECT key FROM n))
 ), turns AS (
     INSERT INTO leasequeue_flowturn (queue_id, at, kind, key)
-    SELECT DISTINCT g.queue_id, {now()} + %(wait)s::int * interval '1 ms', 3, m.key
-    FROM m JOIN gone g ON g.seq = m.seq
+    SELECT DISTINCT g.queue_id, {now()} + %(wait)s::int * interval '1 ms', 3, m.key FROM m JOIN gone g ON g.seq = m.seq
 )
 SELECT count(*) FROM gone

@@ -12,5 +12,4 @@ WITH k AS MATERIALIZED (
 ), made AS (
     INSERT INTO leasequeue_flowturn (queue_id, at, kind, key, detail) SELECT k.queue_id, 'epoch', 3, k.id, '{"changed": true}' FROM k
 )
-SELECT w.queue_id, {wake(w.queue_id)}
-FROM (SELECT DISTINCT queue_id FROM k) w
+SELECT w.queue_id, {wake(w.queue_id)} FROM (SELECT DISTINCT queue_id FROM k) w

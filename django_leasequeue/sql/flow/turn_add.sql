@@ -11,5 +11,4 @@ WITH q AS MATERIALIZED (
     INSERT INTO leasequeue_flowturn (queue_id, at, kind, seqs, detail)
     SELECT q.id, 'epoch', %(kind)s::smallint, %(seqs)s::bigint[], %(detail)s::text::jsonb FROM q
 )
-SELECT {wake(q.id)}
-FROM q
+SELECT {wake(q.id)} FROM q

@@ -11,5 +11,4 @@ WITH q AS MATERIALIZED (
     INSERT INTO leasequeue_flowturn (queue_id, at, kind, key, seqs, detail)
     SELECT q.id, 'epoch', 4, %(workflow)s::bigint, %(seqs)s::bigint[], jsonb_build_object('edges', %(edges)s::int) FROM q
 )
-SELECT {wake(q.id)}
-FROM q
+SELECT {wake(q.id)} FROM q

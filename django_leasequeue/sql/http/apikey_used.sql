@@ -3,6 +3,5 @@
 -- Index: leasequeue_apikey_pkey.
 -- Pages: 50
 UPDATE leasequeue_apikey SET last_used_at = {now()}
-WHERE id = %(id)s::bigint AND (last_used_at IS NULL
-    OR last_used_at < {now()} - %(every)s::float8 * interval '1 s')
+WHERE id = %(id)s::bigint AND (last_used_at IS NULL OR last_used_at < {now()} - %(every)s::float8 * interval '1 s')
 RETURNING id

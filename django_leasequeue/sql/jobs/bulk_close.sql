@@ -37,8 +37,4 @@ WITH i AS MATERIALIZED (
         array_agg(i.seq), CASE WHEN i.tagged IS NOT NULL THEN jsonb_build_object('tags', i.tagged::jsonb) END
     FROM i WHERE %(log)s::bool GROUP BY i.name, i.tagged, (i.n - 1) / 1000
 )
-SELECT CASE WHEN %(relax)s::bool AND %(autocommit)s::bool THEN set_config('synchronous_commit', 'off', true)
-    WHEN %(autocommit)s::bool AND current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) END,
-    CASE WHEN NOT %(wake)s::bool THEN NULL
-    WHEN pg_try_advisory_lock(1280657731, %(queue)s::int) THEN pg_advisory_unlock(1280657731, %(queue)s::int)::text
-    ELSE pg_notify('leasequeue', 'q' || %(queue)s::int)::text END
+SELECT {lazily(%(relax)s::bool)}, CASE WHEN %(wake)s::bool THEN {wake(%(queue)s::int)} END

@@ -19,7 +19,4 @@ WITH ready AS (
         %(name)s::text, e.seqs
     FROM (SELECT %(seqs)s::bigint[] AS seqs) e WHERE %(log)s::bool
 )
-SELECT CASE WHEN %(relax)s::bool AND %(autocommit)s::bool THEN set_config('synchronous_commit', 'off', true)
-    WHEN %(autocommit)s::bool AND current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) END,
-    CASE WHEN pg_try_advisory_lock(1280657731, %(queue)s::int) THEN pg_advisory_unlock(1280657731, %(queue)s::int)::text
-    ELSE pg_notify('leasequeue', 'q' || %(queue)s::int)::text END
+SELECT {lazily(%(relax)s::bool)}, {wake(%(queue)s::int)}

@@ -69,8 +69,7 @@ WITH q AS MATERIALIZED (
         CASE WHEN n.tagged IS NOT NULL THEN jsonb_build_object('tags', n.tagged::jsonb) END
     FROM new n, q WHERE q.log_enqueued AND n.state <> 4 GROUP BY q.txid, q.now, q.id, n.name, n.tagged, (n.n - 1) / 1000
 ), wake AS MATERIALIZED (
-    SELECT {wake(q.id)} AS sent
-    FROM q WHERE EXISTS (SELECT FROM new WHERE state <> 1)
+    SELECT {wake(q.id)} AS sent FROM q WHERE EXISTS (SELECT FROM new WHERE state <> 1)
 )
 SELECT n.seq, n.state, q.now, (SELECT sent FROM wake),
     CASE WHEN NOT %(locked)s::bool AND GREATEST(q.cap_records, q.cap_bytes) > 0 THEN q.id END

@@ -43,7 +43,5 @@ WITH q AS MATERIALIZED (
         CASE WHEN %(tagged)s::text IS NOT NULL THEN jsonb_build_object('tags', %(tagged)s::text::jsonb) END
     FROM new n, q WHERE q.log_enqueued
 )
-SELECT n.seq, q.now, CASE WHEN n.seq IS NULL THEN NULL
-    WHEN pg_try_advisory_lock(1280657731, q.id::int) THEN pg_advisory_unlock(1280657731, q.id::int)::text
-    ELSE pg_notify('leasequeue', 'q' || q.id)::text END
+SELECT n.seq, q.now, CASE WHEN n.seq IS NOT NULL THEN {wake(q.id)} END
 FROM q LEFT JOIN new n ON true

@@ -8,8 +8,7 @@
 -- Returns: key, seq and state of its job (job state, or 10 + result state), what to do: 0 it is a duplicate, 1 the key is
 --   free now, 2 a dead job past its time holds it (remove that one); then the queue's id.
 WITH q AS MATERIALIZED (
-    SELECT id, dedup_until, {now()} AS now
-    FROM leasequeue_queue WHERE project = %(project)s AND name = %(queue)s
+    SELECT id, dedup_until, {now()} AS now FROM leasequeue_queue WHERE project = %(project)s AND name = %(queue)s
 ), k AS MATERIALIZED (
     SELECT j.key, j.seq, q.id AS queue_id, p.state, CASE
         WHEN p.state = 3 AND p.expires_at <= q.now THEN 2

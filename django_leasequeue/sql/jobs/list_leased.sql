@@ -6,9 +6,7 @@
 -- Pages: 20 + 0.2 a row
 -- Returns: seq, deadline in microseconds, token, part, seq.
 WITH q AS MATERIALIZED (
-    SELECT q.id, 'epoch'::timestamptz + interval '1 us' * GREATEST(%(deadline)s::bigint, (
-            SELECT f.value FROM leasequeue_queuefloor f WHERE f.queue_id = q.id AND f.kind = 2 AND f.rank = 0
-            ORDER BY f.value DESC LIMIT 1), 0) AS since,
+    SELECT q.id, 'epoch'::timestamptz + interval '1 us' * GREATEST(%(deadline)s::bigint, {floor(q.id, 2, 0)}) AS since,
         'epoch'::timestamptz + %(deadline)s::bigint * interval '1 us' AS at
     FROM leasequeue_queue q WHERE q.project = %(project)s AND q.name = %(queue)s
 ), c AS MATERIALIZED (

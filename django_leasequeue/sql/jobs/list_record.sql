@@ -4,8 +4,7 @@
 -- Pages: 20 + 0.1 a row
 -- Returns: seq, seq.
 WITH q AS MATERIALIZED (
-    SELECT id, {now()} AS now FROM leasequeue_queue
-    WHERE project = %(project)s AND name = %(queue)s
+    SELECT id, {now()} AS now FROM leasequeue_queue WHERE project = %(project)s AND name = %(queue)s
 )
 SELECT r.seq, r.seq FROM q CROSS JOIN LATERAL (
     SELECT r.seq FROM leasequeue_record r

@@ -21,5 +21,4 @@ WITH t AS MATERIALIZED (SELECT {now()} AS now), k AS MATERIALIZED (
     UPDATE leasequeue_job j SET progress = (SELECT v.vals[array_position(v.seqs, j.seq)]::json FROM v)
     WHERE j.seq = ANY (ARRAY(SELECT seq FROM i)) RETURNING j.seq
 )
-SELECT x.seq, (SELECT {lazily(bool_and(NOT leases_durable))} FROM k)
-FROM x
+SELECT x.seq, (SELECT {lazily(bool_and(NOT leases_durable))} FROM k) FROM x

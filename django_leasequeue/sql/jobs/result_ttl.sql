@@ -6,8 +6,7 @@
 -- Pages: 90, and the live claims
 -- Returns: seq and whether it has ended, null if it went elsewhere meanwhile (look again); no row when nothing is known of it.
 WITH q AS MATERIALIZED (
-    SELECT id, dedup_until, {now()} AS now
-    FROM leasequeue_queue WHERE project = %(project)s AND name = %(queue)s
+    SELECT id, dedup_until, {now()} AS now FROM leasequeue_queue WHERE project = %(project)s AND name = %(queue)s
 ), j AS MATERIALIZED (
     SELECT j.seq, j.queue_id, j.rank, COALESCE(j.position, j.seq) AS position, p.state, q.now,
         q.now + %(ttl)s::bigint * interval '1 ms' AS until

@@ -7,8 +7,7 @@
 -- Returns: key, seq and state of its job (job state, or 10 + result state), and: 0 it holds the key and has not started, 1 it
 --   holds the key, 2 the key is free. Keys that no job has taken have no row.
 WITH q AS MATERIALIZED (
-    SELECT id, {now()} AS now
-    FROM leasequeue_queue WHERE project = %(project)s AND name = %(queue)s
+    SELECT id, {now()} AS now FROM leasequeue_queue WHERE project = %(project)s AND name = %(queue)s
 ), k AS MATERIALIZED (
     SELECT u.key, j.seq, p.state, CASE
         WHEN u.free_at IS NOT NULL AND (u.free_at <= q.now OR p.state = 13) THEN 2

@@ -23,8 +23,7 @@ WITH t AS MATERIALIZED (
     WHERE pg_backend_pid() = %(pid)s::int AND pg_postmaster_start_time() = %(started)s::timestamptz
 ), q AS MATERIALIZED (
     SELECT q.id, q.name, q.type, q.type = 'queue' AND q.paused_at IS NULL AND q.claim_jitter_ms <= %(jitter)s::int AS gives, u.ord,
-        q.dead_ttl_ms, q.concurrency,
-        'epoch'::timestamptz + interval '1 us' * {floor(q.id, 1, 0)} AS delayed,
+        q.dead_ttl_ms, q.concurrency, 'epoch'::timestamptz + interval '1 us' * {floor(q.id, 1, 0)} AS delayed,
         'epoch'::timestamptz + interval '1 us' * {floor(q.id, 2, 0)} AS leased
     FROM unnest(%(queues)s::text[]) WITH ORDINALITY AS u(name, ord)
     JOIN leasequeue_queue q ON q.project = %(project)s AND q.name = u.name

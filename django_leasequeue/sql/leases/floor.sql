@@ -17,8 +17,7 @@
 -- Returns: queue id, kind, rank, the floor now, lowest live value, mark (null in a transaction that had an id before),
 --   oldest running transaction, head for the next call, pid, started.
 WITH t AS MATERIALIZED (
-    SELECT {now()} AS now,
-        (extract(epoch FROM {now()} - interval '5 seconds') * 1000000)::bigint AS limit,
+    SELECT {now()} AS now, (extract(epoch FROM {now()} - interval '5 seconds') * 1000000)::bigint AS limit,
         pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS xmin,
         pg_current_xact_id_if_assigned() IS NULL AS marks,
         COALESCE(pg_sequence_last_value('leasequeue_job_seq_seq'::regclass), 0) + 1 AS head,

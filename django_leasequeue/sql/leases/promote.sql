@@ -7,8 +7,7 @@
 WITH t AS MATERIALIZED (SELECT {now()} AS now, pg_current_xact_id() AS xid), q AS MATERIALIZED (
     SELECT q.id, q.requeue, q.leases_durable,
         CASE WHEN %(autocommit)s::bool AND q.requeue = 'back' THEN pg_try_advisory_xact_lock(1280657736, q.id::int)
-            ELSE true END AS ours,
-        'epoch'::timestamptz + interval '1 us' * {floor(q.id, 1, 0)} AS since
+            ELSE true END AS ours, 'epoch'::timestamptz + interval '1 us' * {floor(q.id, 1, 0)} AS since
     FROM leasequeue_queue q WHERE q.id = ANY (%(queues)s::bigint[])
 ), due AS MATERIALIZED (
     SELECT d.seq, d.flags FROM q CROSS JOIN LATERAL (
@@ -40,9 +39,7 @@ WITH t AS MATERIALIZED (SELECT {now()} AS now, pg_current_xact_id() AS xid), q A
         d.max_deliveries, d.expires_at, d.tag
     FROM d
 ), wake AS MATERIALIZED (
-    SELECT {wake(w.queue_id)} AS sent
-    FROM (SELECT queue_id FROM d UNION SELECT queue_id FROM held) w
+    SELECT {wake(w.queue_id)} AS sent FROM (SELECT queue_id FROM d UNION SELECT queue_id FROM held) w
 )
-SELECT d.seq, d.queue_id, (SELECT count(sent) FROM wake),
-    (SELECT {lazily(bool_and(NOT leases_durable))} FROM q)
+SELECT d.seq, d.queue_id, (SELECT count(sent) FROM wake), (SELECT {lazily(bool_and(NOT leases_durable))} FROM q)
 FROM (SELECT seq, queue_id FROM d UNION ALL SELECT seq, queue_id FROM held) d

@@ -57,8 +57,7 @@ WITH t AS MATERIALIZED (SELECT {now()} AS now, pg_current_xact_id()::text::bigin
             THEN LEAST(10 * 2 ^ LEAST(x.delivery - 5, 10), 1000)::bigint ELSE 0 END)) AS wait OFFSET 0) w
     CROSS JOIN LATERAL (SELECT NOT %(unstarted)s::bool AND k.exhaust_at = 'release' AND COALESCE(j.max_deliveries,
         CASE WHEN k.dead_letter IS NULL THEN 0 ELSE k.queue_max END) BETWEEN 1 AND x.delivery AS spent) s
-    {pays(k.flags, x.seq)}
-    WHERE x.i_seq IS NOT NULL
+    {pays(k.flags, x.seq)} WHERE x.i_seq IS NOT NULL
 ), b AS MATERIALIZED (
     SELECT h.seq, nextval('leasequeue_job_seq_seq') AS position FROM h WHERE h.state = 0 AND h.requeue = 'back' ORDER BY h.seq
 ), m AS MATERIALIZED (
@@ -116,14 +115,11 @@ WITH t AS MATERIALIZED (SELECT {now()} AS now, pg_current_xact_id()::text::bigin
         WHERE h.state <> 2) e
     GROUP BY e.txid, e.now, e.queue_id, e.token, e.kind, e.name, e.detail
 ), wake AS MATERIALIZED (
-    SELECT {wake(w.queue_id)} AS sent
-    FROM (SELECT DISTINCT queue_id FROM h WHERE state = 0) w
+    SELECT {wake(w.queue_id)} AS sent FROM (SELECT DISTINCT queue_id FROM h WHERE state = 0) w
 )
 SELECT h.seq, h.state, CASE WHEN h.state = 1 THEN h.now + h.wait * interval '1 ms' END, h.delivery, h.queue_id, h.key, h.name,
     h.token, (SELECT count(sent) FROM wake),
-    CASE WHEN h.state = 3 AND h.reply_to IS NOT NULL
-        THEN {tell_callers(h, 2)} END,
+    CASE WHEN h.state = 3 AND h.reply_to IS NOT NULL THEN {tell_callers(h, 2)} END,
     (SELECT {lazily(bool_and(NOT leases_durable))} FROM k),
     (SELECT CASE WHEN %(autocommit)s::bool AND bool_or(k.flags & 128 <> 0) THEN set_config('leasequeue.alone', 'on', true) END FROM k),
-    {tell_streams()}
-FROM h
+    {tell_streams()} FROM h

@@ -24,6 +24,5 @@ WITH p AS MATERIALIZED (
 ), h AS MATERIALIZED (
     {leases_of(p)}
 )
-SELECT p.seq, CASE WHEN p.state IS NULL THEN COALESCE(h.node, '') END, h.token,
-    COALESCE(h.deadline < {now()}, false)
+SELECT p.seq, CASE WHEN p.state IS NULL THEN COALESCE(h.node, '') END, h.token, COALESCE(h.deadline < {now()}, false)
 FROM p LEFT JOIN h ON h.seq = p.seq WHERE p.state IS DISTINCT FROM 10

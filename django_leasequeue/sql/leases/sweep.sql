@@ -87,8 +87,7 @@ WITH t AS MATERIALIZED (SELECT {now()} AS now, pg_current_xact_id()::text::bigin
     FROM r, LATERAL (SELECT 7 AS kind UNION ALL SELECT 8 WHERE r.state = 3) k
     GROUP BY r.txid, r.now, r.queue_id, r.token, r.part, r.deadline, k.kind, r.node, r.name, r.state
 ), wake AS MATERIALIZED (
-    SELECT {wake(w.queue_id)} AS sent
-    FROM (SELECT DISTINCT queue_id FROM r WHERE state IN (0, 1)) w
+    SELECT {wake(w.queue_id)} AS sent FROM (SELECT DISTINCT queue_id FROM r WHERE state IN (0, 1)) w
 )
 SELECT (SELECT count(*) FROM gone) + (SELECT count(*) FROM rest) AS seq, NULL::bigint AS queue_id,
     (SELECT CASE WHEN count(*) > (SELECT count(*) FROM k) THEN %(size)s::int ELSE count(*)::int END FROM locked) AS outcome,
@@ -96,6 +95,4 @@ SELECT (SELECT count(*) FROM gone) + (SELECT count(*) FROM rest) AS seq, NULL::b
     (SELECT {lazily(bool_and(NOT leases_durable))} FROM q)
 UNION ALL
 SELECT x.seq, x.queue_id, x.state, x.key, x.name, x.node, x.delivery,
-    CASE WHEN x.state = 3 AND x.reply_to IS NOT NULL
-        THEN {tell_callers(x, 2)} END
-FROM x
+    CASE WHEN x.state = 3 AND x.reply_to IS NOT NULL THEN {tell_callers(x, 2)} END FROM x

@@ -9,6 +9,5 @@ WITH t AS MATERIALIZED (
 SELECT q.id FROM leasequeue_queue q CROSS JOIN LATERAL (
     SELECT FROM leasequeue_claim c
     WHERE c.queue_id = q.id AND c.deadline < (SELECT now FROM t)
-        AND c.deadline >= 'epoch'::timestamptz + interval '1 us' * {floor(q.id, 2, 0)}
-    ORDER BY c.deadline LIMIT 1) x
+        AND c.deadline >= 'epoch'::timestamptz + interval '1 us' * {floor(q.id, 2, 0)} ORDER BY c.deadline LIMIT 1) x
 WHERE q.type = 'queue'

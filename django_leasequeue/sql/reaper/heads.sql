@@ -5,8 +5,7 @@
 -- Pages: 30 + 0.1 a row
 -- Returns: the queues.
 INSERT INTO leasequeue_queuefloor (queue_id, kind, rank, value, made_at)
-SELECT h.queue_id, 3, 0, h.seq, {now()}
-FROM (
+SELECT h.queue_id, 3, 0, h.seq, {now()} FROM (
     SELECT z.queue_id, max(z.seq) AS seq
     FROM (SELECT z.seq, z.queue_id FROM leasequeue_jobresult z ORDER BY z.seq DESC LIMIT %(look)s::int) z GROUP BY z.queue_id) h
 CROSS JOIN LATERAL (SELECT FROM leasequeue_queue q WHERE q.id = h.queue_id OFFSET 0) q

@@ -5,6 +5,5 @@
 -- Returns: the ids that went.
 DELETE FROM leasequeue_queuestat WHERE id = ANY (ARRAY(
     SELECT id FROM leasequeue_queuestat
-    WHERE sampled_at < (SELECT {now()} - %(days)s::float8 * interval '1 day')
-    ORDER BY sampled_at LIMIT %(size)s::int))
+    WHERE sampled_at < (SELECT {now()} - %(days)s::float8 * interval '1 day') ORDER BY sampled_at LIMIT %(size)s::int))
 RETURNING id

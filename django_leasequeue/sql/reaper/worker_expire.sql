@@ -5,6 +5,5 @@
 -- Returns: the nodes that went.
 DELETE FROM leasequeue_worker WHERE id = ANY (ARRAY(
     SELECT id FROM leasequeue_worker
-    WHERE seen_at < (SELECT {now()} - %(days)s::float8 * interval '1 day')
-    ORDER BY seen_at LIMIT %(size)s::int))
+    WHERE seen_at < (SELECT {now()} - %(days)s::float8 * interval '1 day') ORDER BY seen_at LIMIT %(size)s::int))
 RETURNING node

@@ -19,6 +19,5 @@ WITH m AS MATERIALIZED (
 ), e AS MATERIALIZED (
     SELECT 1 AS n, min(seq) AS seq FROM m UNION ALL SELECT 2, max(seq) FROM m
 )
-SELECT j.seq, j.created_at,
-    GREATEST(0, extract(epoch FROM {now()} - j.created_at))::bigint
+SELECT j.seq, j.created_at, GREATEST(0, extract(epoch FROM {now()} - j.created_at))::bigint
 FROM e CROSS JOIN LATERAL (SELECT j.seq, j.created_at FROM leasequeue_job j WHERE j.seq = e.seq OFFSET 0) j ORDER BY e.n

@@ -43,8 +43,7 @@ WITH q AS MATERIALIZED (
     FROM leasequeue_job j WHERE j.seq = ANY (ARRAY(SELECT DISTINCT seq FROM live))
 ), head AS MATERIALIZED (
     SELECT q.*, GREATEST(COALESCE(q.head_seq, 0), (SELECT max(seq) FROM live),
-        (SELECT f.value FROM leasequeue_queuefloor f WHERE f.queue_id = q.id AND f.kind = 3 AND f.rank = 0
-            ORDER BY f.value DESC LIMIT 1),
+        {floor(q.id, 3, 0)},
         (SELECT o.seq FROM leasequeue_record o WHERE o.queue_id = q.id ORDER BY o.seq DESC LIMIT 1),
         (SELECT max(r.seq) FROM k CROSS JOIN LATERAL (
             SELECT COALESCE(max(r.seq) FILTER (WHERE r.position = r.seq), CASE WHEN count(*) = 100 THEN max(r.position) END) AS seq
