@@ -131,35 +131,42 @@ class Attempt(ReadOnlyModel):
         indexes = [models.Index(fields=["seq", "id"], name="leasequeue_attempt_job")]
 
 
-_LOG = {
-    "create": "the calls that change jobs, which write what they did",
-    "update": "another event: the log is append-only",
-    "delete": "the setting EVENT_RETENTION_DAYS",
-}
+class _Logged(ReadOnlyModel):
+    """What the log says, row by row or job by job."""
+
+    instead = {
+        "create": "the calls that change jobs, which write what they did",
+        "update": "another event: the log is append-only",
+        "delete": "the setting EVENT_RETENTION_DAYS",
+    }
+    says = "event {0.id}"
+
+    txid = models.BigIntegerField()
+    occurred_at = models.DateTimeField()
+    queue = models.ForeignKey(Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
+    claim = models.BigIntegerField(null=True)
+    deadline = models.DateTimeField(null=True)
+    kind = models.SmallIntegerField(choices=EventKind.choices)
+    node = models.TextField(null=True)
+    name = models.TextField(null=True)
+    #: What the jobs of a row have in common beyond that (the cause of a failure, where they went).
+    detail = models.JSONField(null=True)
+
+    class Meta:
+        abstract = True
 
 
-class LeaseEvent(ReadOnlyModel):
+class LeaseEvent(_Logged):
     """One statement's change to jobs of one queue and task name, written by that statement; at most 1,000 jobs a row.
 
     The table is partitioned by range of ``id``; the reaper makes partitions ahead and drops old ones.
     ``txid`` is the writing transaction: readers order by ``(txid, id)``. JobEvent shows the log job by job.
     """
 
-    instead = _LOG
-    says = "event {0.id}"
-
     id = models.BigAutoField(primary_key=True)
-    txid = models.BigIntegerField()
-    occurred_at = models.DateTimeField()
-    queue = models.ForeignKey(Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
-    claim = models.BigIntegerField(null=True)
-    deadline = models.DateTimeField(null=True)
     #: The lowest and the highest number in ``seqs``.
     low = models.BigIntegerField()
     high = models.BigIntegerField()
-    kind = models.SmallIntegerField(choices=EventKind.choices)
-    node = models.TextField(null=True)
-    name = models.TextField(null=True)
     seqs = ArrayField(models.BigIntegerField())
     #: Times claimed, in the order of ``seqs``; null: once each (enqueued, redriven: not at all).
     deliveries = ArrayField(models.IntegerField(), null=True)
@@ -167,8 +174,6 @@ class LeaseEvent(ReadOnlyModel):
     waited = ArrayField(models.IntegerField(), null=True)
     #: Of endings and releases: milliseconds that the handler ran, where the worker said so.
     ran = ArrayField(models.IntegerField(null=True), null=True)
-    #: What these jobs have in common beyond that (the cause of a failure, where they went).
-    detail = models.JSONField(null=True)
 
     class Meta:
         indexes = [
@@ -223,27 +228,15 @@ for _field, _lookups in (
         _field.register_lookup(type(_lookup.__name__, (_WithinRow, _lookup), {}))
 
 
-class JobEvent(ReadOnlyModel):
+class JobEvent(_Logged):
     """The lease log job by job: a view. ``id`` is that of the row times 1,024, and the job's place in it."""
-
-    instead = _LOG
-    says = "event {0.id}"
 
     id = models.BigIntegerField(primary_key=True)
     event = models.BigIntegerField()
-    txid = models.BigIntegerField()
-    occurred_at = models.DateTimeField()
-    queue = models.ForeignKey(Queue, on_delete=models.DO_NOTHING, db_constraint=False, related_name="+")
     seq = EventJobNumber()
-    claim = models.BigIntegerField(null=True)
-    deadline = models.DateTimeField(null=True)
     deliveries = models.IntegerField(null=True)
     waited = models.IntegerField(null=True)
     ran = models.IntegerField(null=True)
-    kind = models.SmallIntegerField(choices=EventKind.choices)
-    node = models.TextField(null=True)
-    name = models.TextField(null=True)
-    detail = models.JSONField(null=True)
 
     job = EventJob("leasequeue.Job", related_name="events")
 

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from .. import engine
@@ -39,27 +40,21 @@ class Claiming(NamedTuple):
     tag: str | None
 
 
+@dataclass(slots=True, eq=False)
 class Call(Generic[T]):
-    """One caller's call, and its answer: a value, or an exception to raise.
+    """One caller's call, and its answer."""
 
-    Args:
-        kind: what to do.
-        what: with what: ``NewJob``, ``Claiming``, ``Ending``, ``Release``, a lease in ms, a progress, a job's number.
-        job: the leased job that it is about.
-        result: of an ``Ending``: the result as the caller gave it.
-    """
-
-    __slots__ = ("answer", "future", "job", "kind", "result", "what")
-
-    def __init__(self, kind: int, what: Any, job: ClaimedJob | None = None, result: Any = None) -> None:
-        self.kind = kind
-        self.what = what
-        self.job = job
-        self.result = result
-        #: The outcome: a value, or an exception to raise.
-        self.answer: Any = None
-        #: The future of the caller that waits for it.
-        self.future: asyncio.Future[Any] | Future[Any] | None = None
+    kind: int
+    #: ``NewJob``, ``Claiming``, ``Ending``, ``Release``, a lease in ms, a progress, or a job's number.
+    what: Any
+    #: The leased job that it is about.
+    job: ClaimedJob | None = None
+    #: Of an ``Ending``: the result as the caller gave it.
+    result: Any = None
+    #: The outcome: a value, or an exception to raise.
+    answer: Any = field(default=None, init=False)
+    #: The future of the caller that waits for it.
+    future: asyncio.Future[Any] | Future[Any] | None = field(default=None, init=False)
 
     def steps(self) -> Generator[Call[Any], Any, T]:
         """Return the body of a method that makes this call: it waits for the answer."""
