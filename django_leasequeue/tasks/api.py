@@ -33,12 +33,8 @@ if (TYPE_CHECKING and sys.version_info < (3, 12)) or (not TYPE_CHECKING and djan
     )
     from django_tasks.base import Task as GenericTask
     from django_tasks.base import TaskResult as GenericTaskResult
-    from django_tasks.exceptions import (
-        InvalidTaskError as InvalidTask,
-    )
-    from django_tasks.exceptions import (
-        TaskResultDoesNotExist,
-    )
+    from django_tasks.exceptions import InvalidTaskError as InvalidTask
+    from django_tasks.exceptions import TaskResultDoesNotExist
     from django_tasks.utils import normalize_json
 
     TASKS_LOGGER = "django_tasks"
@@ -58,10 +54,7 @@ else:
         TaskResult,
         TaskResultStatus,
     )
-    from django.tasks.exceptions import (
-        InvalidTask,
-        TaskResultDoesNotExist,
-    )
+    from django.tasks.exceptions import InvalidTask, TaskResultDoesNotExist
     from django.utils.json import normalize_json
 
     class GenericTask(Task, Generic[P, T]):

@@ -54,10 +54,7 @@ class TaskCalls:
         if backend != DEFAULT_TASK_BACKEND_ALIAS:
             meta["backend"] = backend
         changed = task.changed if isinstance(task, LeaseQueueTask) else ()
-        if "timeout" in changed:
-            meta["timeout"] = cast("Any", task).timeout
-        if "ignore_result" in changed:
-            meta["ignore_result"] = cast("Any", task).ignore_result
+        meta |= {name: getattr(task, name) for name in ("timeout", "ignore_result") if name in changed}
         if "backoff" in changed:
             meta["backoff"] = backoffs.dump(cast("Any", task).backoff)
         common = engine.NewJob(

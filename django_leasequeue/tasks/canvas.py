@@ -31,7 +31,7 @@ class Canvas(Plannable[T_co], Step[T_co]):
 
     __slots__ = ("_name", "_on_failure", "_tags")
 
-    def __init__(self, on_failure: OnFailure, name: str, tags: Tags) -> None:
+    def __init__(self, on_failure: OnFailure = None, name: str = "", tags: Tags = None) -> None:
         self._on_failure = on_failure
         self._name = name
         self._tags = tags
@@ -56,10 +56,8 @@ class Chain(Canvas[T_co]):
 
     __slots__ = ("_steps",)
 
-    def __init__(
-        self, steps: Iterable[Step[Any]], on_failure: OnFailure = None, name: str = "", tags: Tags = None
-    ) -> None:
-        super().__init__(on_failure, name, tags)
+    def __init__(self, steps: Iterable[Step[Any]], **whole: Unpack[WholeOptions]) -> None:
+        super().__init__(**whole)
         self._steps = check_steps(steps, "chain")
         if not self._steps:
             raise InvalidOption("a chain has at least one step.")
@@ -78,10 +76,8 @@ class Group(Canvas[list[T]]):
 
     __slots__ = ("_members",)
 
-    def __init__(
-        self, members: Iterable[Step[Any]], on_failure: OnFailure = None, name: str = "", tags: Tags = None
-    ) -> None:
-        super().__init__(on_failure, name, tags)
+    def __init__(self, members: Iterable[Step[Any]], **whole: Unpack[WholeOptions]) -> None:
+        super().__init__(**whole)
         self._members = check_steps(members, "group")
 
     def _place(self, graph: Graph, after: Ends) -> Ends:
@@ -96,15 +92,9 @@ class Chord(Canvas[T_co]):
     __slots__ = ("_allow_failures", "_callback", "_members")
 
     def __init__(
-        self,
-        members: Step[Any],
-        callback: Step[Any],
-        allow_failures: bool = False,
-        on_failure: OnFailure = None,
-        name: str = "",
-        tags: Tags = None,
+        self, members: Step[Any], callback: Step[Any], allow_failures: bool, **whole: Unpack[WholeOptions]
     ) -> None:
-        super().__init__(on_failure, name, tags)
+        super().__init__(**whole)
         self._members = members
         self._callback = check_step(callback, "chord")
         self._allow_failures = allow_failures
@@ -140,7 +130,7 @@ def chain(  # type: ignore[misc]  # mypy compares *Any with the tuple of the fir
     Raises:
         InvalidOption: a step is none of them, or there is none.
     """
-    return Chain(_listed(steps), on_failure, name, tags)
+    return Chain(_listed(steps), on_failure=on_failure, name=name, tags=tags)
 
 
 @overload
@@ -166,7 +156,7 @@ def group(*members: Any, on_failure: OnFailure = None, name: str = "", tags: Tag
     Raises:
         InvalidOption: a member is none of them.
     """
-    return Group(_listed(members), on_failure, name, tags)
+    return Group(_listed(members), on_failure=on_failure, name=name, tags=tags)
 
 
 def _listed(parts: tuple[Any, ...]) -> Any:
@@ -201,6 +191,5 @@ def chord(
     Raises:
         InvalidOption: a step is none of them.
     """
-    return Chord(
-        members if isinstance(members, Group) else Group(members), callback, allow_failures, on_failure, name, tags
-    )
+    side_by_side = members if isinstance(members, Group) else Group(members)
+    return Chord(side_by_side, callback, allow_failures, on_failure=on_failure, name=name, tags=tags)

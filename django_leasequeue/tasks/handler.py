@@ -25,7 +25,7 @@ from ..worker.durable import Replaced
 from ..worker.handler import EndingName, GiveUp, Retry
 from ..worker.steps import atomic_run, database_of
 from . import backoff as backoffs
-from .api import DEFAULT_TASK_BACKEND_ALIAS, normalize_json, task_backends
+from .api import DEFAULT_TASK_BACKEND_ALIAS, TaskResultStatus, normalize_json, task_backends
 from .arguments import decoded
 from .context import LeaseQueueContext, running
 from .exceptions import FailForGood, ResultNotSerializable, RetryLater, TaskNotFound
@@ -248,7 +248,7 @@ class TaskHandler:
         args, kwargs, marked = _arguments(job.data_json)
         control.keeps_slot = entry.keeps_slot
         if entry.takes_context:
-            result = self._announcer.running_result(entry, job, control.node)
+            result = self._announcer.result(entry, job, TaskResultStatus.RUNNING)
             args = [LeaseQueueContext(task_result=result, control=control), *args]
         return args, kwargs, marked
 
@@ -282,7 +282,7 @@ class TaskHandler:
             return Retry()
         if not callable(policy):
             return _retry(backoffs.fixed_delay(policy, job.deliveries))
-        delay = policy(error, self._announcer.failed_result(entry, job, failure))
+        delay = policy(error, self._announcer.result(entry, job, TaskResultStatus.FAILED, failure))
         return GiveUp() if delay is None else _retry(seconds_of(delay, "the answer of a backoff function"))
 
 

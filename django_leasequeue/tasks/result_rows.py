@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from django.utils import timezone
 
@@ -23,6 +23,9 @@ from .task import OWN_FIELDS, LeaseQueueTask
 #: Path of the exception class that an expired lease has among a result's errors.
 LEASE_LOST = "django_leasequeue.exceptions.LeaseLost"
 _LEASE_EXPIRED = "LEASE_EXPIRED"
+
+#: What a JSON column holds.
+K = TypeVar("K", dict[str, Any], list[Any])
 
 _STATUSES = {
     int(JobState.READY): TaskResultStatus.READY,
@@ -124,7 +127,7 @@ def make_result(
 
 def result_of_row(key: str, row: ResultRow, alias: str) -> TaskResult[Any]:
     """Return the result of a row of the database."""
-    records = [record for record in _list(row.errors) if isinstance(record, dict)]
+    records = [record for record in _read(row.errors, list) if isinstance(record, dict)]
     status = TaskResultStatus.FAILED if row.is_dead else _STATUSES[row.state]
     try:
         declared = find_task(row.name)
@@ -132,7 +135,7 @@ def result_of_row(key: str, row: ResultRow, alias: str) -> TaskResult[Any]:
         raise TaskNotFound(f"The result {key} is there, but its task is not: {error}") from error
     task = task_as_enqueued(
         declared,
-        _object(row.meta),
+        _read(row.meta, dict),
         priority=row.priority,
         queue_name=row.queue,
         backend=alias,
@@ -145,7 +148,7 @@ def result_of_row(key: str, row: ResultRow, alias: str) -> TaskResult[Any]:
         task,
         key,
         status,
-        data=_object(row.data),
+        data=_read(row.data, dict),
         backend=alias,
         errors=errors_of(records),
         worker_ids=workers_of(records, row.node if running else None, row.deliveries),
@@ -209,14 +212,9 @@ def _time(text: Any) -> datetime | None:
     return None if timezone.is_naive(found) else found
 
 
-def _object(text: str | None) -> dict[str, Any]:
+def _read(text: str | None, kind: type[K]) -> K:
     value = None if text is None else codec.loads(text)
-    return value if isinstance(value, dict) else {}
-
-
-def _list(text: str | None) -> list[Any]:
-    value = None if text is None else codec.loads(text)
-    return value if isinstance(value, list) else []
+    return value if isinstance(value, kind) else kind()
 
 
 @operation

@@ -20,10 +20,9 @@ from django.dispatch import Signal
 from .. import signals as job_signals
 from ..engine import Failure, LeasedJob, clock, codec
 from ..twins import Either, Steps, either
-from .api import TASKS_LOGGER, Task, TaskResult, TaskResultStatus, task_signals
+from .api import TASKS_LOGGER, TaskResult, TaskResultStatus, task_signals
 from .registry import TaskEntry
 from .result_rows import error_of, errors_of, make_result, task_as_enqueued, workers_of
-from .results import local
 
 if TYPE_CHECKING:
     from ..worker.control import JobControl
@@ -110,7 +109,7 @@ class Announcer:
             about = {**self._about(job), "job": job, "node": control.node}
             yield either(partial(job_signals.send, job_signals.started, **about), partial(send, **about))
         if started.has_receivers():
-            yield started.sending(entry.sender, self.running_result(entry, job, control.node))
+            yield started.sending(entry.sender, self.result(entry, job, TaskResultStatus.RUNNING))
         elif started.is_logged():
             started.log(sender=entry.sender, task_result=_log_line(entry, job, TaskResultStatus.RUNNING))
 
@@ -147,54 +146,20 @@ class Announcer:
         if ending == "failing" or entry is None:
             return
         if finished.has_receivers():
-            result = self._finished_result(entry, job, ending, result_json, failure)
+            value = None if result_json is None else codec.loads(result_json)
+            result = self.result(entry, job, _status(ending), failure, value=value, finished_at=clock.now())
             _within(error, lambda: finished.signal.send_robust(sender=entry.sender, task_result=result))
         elif finished.is_logged(logging.INFO if ending == "completed" else logging.ERROR):
             line = _log_line(entry, job, _status(ending))
             _within(error, lambda: finished.log(sender=entry.sender, task_result=line))
 
-    def running_result(self, entry: TaskEntry, job: LeasedJob, node: str) -> TaskResult[Any]:
-        """Return the result of a task that runs."""
-        return self._result(entry, job, TaskResultStatus.RUNNING, workers_of(job.errors, node, job.deliveries))
-
-    def failed_result(self, entry: TaskEntry, job: LeasedJob, failure: Failure) -> TaskResult[Any]:
-        """Return the result of a task whose attempt has just failed."""
-        result = self._result(entry, job, TaskResultStatus.FAILED, workers_of(job.errors, self._node, job.deliveries))
-        result.errors.append(error_of(failure.type, failure.message, failure.traceback))
-        return result
-
-    def _finished_result(
-        self, entry: TaskEntry, job: LeasedJob, ending: EndingName, result_json: str | None, failure: Failure | None
+    def result(
+        self, entry: TaskEntry, job: LeasedJob, status: TaskResultStatus, failure: Failure | None = None, **ended: Any
     ) -> TaskResult[Any]:
-        result = self._result(entry, job, _status(ending), workers_of(job.errors, self._node, job.deliveries))
-        object.__setattr__(result, "finished_at", local(clock.now()))
-        if failure is not None:
-            result.errors.append(error_of(failure.type, failure.message, failure.traceback))
-        if result_json is not None:
-            object.__setattr__(result, "_return_value", codec.loads(result_json))
-        return result
-
-    def _result(
-        self, entry: TaskEntry, job: LeasedJob, status: TaskResultStatus, worker_ids: list[str]
-    ) -> TaskResult[Any]:
-        data = job.data
-        return make_result(
-            self._task(entry, job),
-            job.key or "",
-            status,
-            data=data if isinstance(data, dict) else None,
-            backend=entry.alias,
-            errors=errors_of(job.errors),
-            worker_ids=worker_ids,
-            enqueued_at=job.created_at,
-            started_at=job.first_claimed_at,
-            last_attempted_at=job.claimed_at,
-        )
-
-    def _task(self, entry: TaskEntry, job: LeasedJob) -> Task[..., Any]:
-        meta = job.meta if job.meta_json is not None else None
+        """Return the result of a task that runs, or whose attempt has just ended."""
+        data, meta = job.data, job.meta if job.meta_json is not None else None
         declared = getattr(entry.task, "max_attempts", None)
-        return task_as_enqueued(
+        task = task_as_enqueued(
             entry.task,
             meta if isinstance(meta, dict) else {},
             priority=-job.rank,
@@ -202,6 +167,22 @@ class Announcer:
             backend=entry.alias,
             # A job has its queue's limit where neither its task nor using() names one.
             max_attempts=None if declared is None else job.max_deliveries,
+        )
+        errors = errors_of(job.errors)
+        if failure is not None:
+            errors.append(error_of(failure.type, failure.message, failure.traceback))
+        return make_result(
+            task,
+            job.key or "",
+            status,
+            data=data if isinstance(data, dict) else None,
+            backend=entry.alias,
+            errors=errors,
+            worker_ids=workers_of(job.errors, self._node, job.deliveries),
+            enqueued_at=job.created_at,
+            started_at=job.first_claimed_at,
+            last_attempted_at=job.claimed_at,
+            **ended,
         )
 
     def _about(self, job: LeasedJob) -> dict[str, Any]:

@@ -14,14 +14,7 @@ from ..engine.limits import MAX_SPAN_MS, seconds_of
 from ..engine.tags import check_tags
 from ..twins import Steps, arun, either, run
 from . import backoff as backoffs
-from .api import (
-    GenericTask,
-    InvalidTask,
-    P,
-    T,
-    Task,
-    TaskResult,
-)
+from .api import GenericTask, InvalidTask, P, T, Task, TaskResult
 from .arguments import OnConflict, UniqueUntil, check_limit, checked_unique_for, invalid_task, with_key_changes
 from .backoff import BackoffLike
 from .results import local
@@ -256,20 +249,15 @@ def _checked(task: LeaseQueueTask[..., Any]) -> dict[str, Any]:
         raise InvalidTask(f"expires must be 0.001 to {MAX_SPAN_MS // 1000} seconds; it is {task.expires!r}.")
     for name in ("autoretry_for", "dont_retry_for"):
         classes = getattr(task, name)
-        if isinstance(classes, type):
-            classes = (classes,)
         if classes is not None:
-            if not isinstance(classes, Iterable):
-                classes = (classes,)
+            classes = classes if isinstance(classes, Iterable) and not isinstance(classes, type) else (classes,)
             found[name] = tuple(classes)
             if not all(isinstance(each, type) and issubclass(each, BaseException) for each in found[name]):
                 raise InvalidTask(f"{name} takes exception classes, such as (ConnectionError,); it is {classes!r}.")
     return found
 
 
-def _calls(
-    task: LeaseQueueTask[P, T], argument_sets: Iterable[Arguments]
-) -> Iterator[tuple[LeaseQueueTask[P, T], Sequence[Any], Mapping[str, Any]]]:
+def _calls(task: LeaseQueueTask[..., Any], argument_sets: Iterable[Arguments]) -> Iterator[Call]:
     for arguments in argument_sets:
         if isinstance(arguments, Mapping):
             yield task, (), arguments

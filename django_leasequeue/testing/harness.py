@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, NamedTuple, Self
 
 from asgiref.sync import sync_to_async
@@ -12,7 +12,7 @@ from django.db.models import Min
 from django.test import SimpleTestCase
 
 from ..conf import process
-from ..engine import clock, codec
+from ..engine import HELD, clock, codec
 from ..engine.clock import Clock
 from ..exceptions import InvalidOption
 from ..models import JobState, LiveJob
@@ -23,8 +23,6 @@ from ..tasks.api import Task
 from ..tasks.arguments import encode
 from .running import JobRunner, Ran
 
-#: A job that waits for its limit or its workflow stands at such a time.
-HELD = datetime(9000, 1, 1, tzinfo=UTC)
 #: Jobs that one ``drain`` runs at most: more are a loop that enqueues itself.
 MAX_JOBS = 10_000
 
@@ -114,12 +112,10 @@ class Harness:
             names = {row.pk: (row.project, row.name) for row in QueueRow.objects.using(alias).all()}
             for row in rows.order_by("seq"):
                 project, name = names[row.queue_id]
-                payload = self._runner.payload(
-                    alias, project, name, row.data, None if row.body is None else bytes(row.body)
-                )
-                seen[row.seq] = Seen(
-                    project, name, row.seq, row.key, row.name, row.tag, payload, row.seq in seen and seen[row.seq].ran
-                )
+                body = None if row.body is None else bytes(row.body)
+                payload = self._runner.payload(alias, project, name, row.data, body)
+                ran = row.seq in seen and seen[row.seq].ran
+                seen[row.seq] = Seen(project, name, row.seq, row.key, row.name, row.tag, payload, ran)
         wanted = None if queue is None else _place(queue)
         return [job for _, job in sorted(seen.items()) if wanted is None or (job.project, job.queue) == wanted]
 
@@ -150,22 +146,18 @@ class Harness:
         Raises:
             AssertionError: none fits, or another number than ``count``; it tells what there is.
         """
+        marks = {item: value for item, value in (("key", key), ("name", name), ("tag", tag)) if value is not _ANY}
         if isinstance(what, Task):
             there = [job for job in self.enqueued() if job.name == what.module_path]
             # These are names of the task's own arguments here.
-            kwargs |= {item: value for item, value in (("key", key), ("name", name), ("tag", tag)) if value is not _ANY}
-            called: dict[str, Any] = {}
-            if args:
-                called["args"] = encode(args)
-            if kwargs:
-                called["kwargs"] = encode(kwargs)
+            given = {"args": args, "kwargs": kwargs | marks}
+            called = {item: encode(value) for item, value in given.items() if value}
             fits = [job for job in there if not called or _same(job.payload or {}, called)]
             looked_for = f"{what.module_path} with {called or 'any arguments'}"
         else:
             if len(args) > 1 or kwargs:
                 raise TypeError("of a queue's job only one payload, key, name and tag can be asserted")
             there = self.enqueued(what)
-            marks = {item: value for item, value in (("key", key), ("name", name), ("tag", tag)) if value is not _ANY}
             fits = [
                 job
                 for job in there
