@@ -147,9 +147,10 @@ class Command(LeaseQueueCommand):
     def _archive(self, options: dict[str, Any]) -> None:
         from django_leasequeue.engine import partitions
         from django_leasequeue.engine.pool import connect
-        from django_leasequeue.spark import archive, database, layout
 
         with self._lake(options) as lake:
+            from django_leasequeue.spark import archive, database, layout
+
             source = database.address(options["using"])
             with layout.only_run(lake, source):
                 made = archive.archive(lake, source, using=options["using"], tell=self.stdout.write)
@@ -163,10 +164,10 @@ class Command(LeaseQueueCommand):
                 self.stdout.write(f"{name} is kept for {reader}")
 
     def _replay(self, options: dict[str, Any]) -> None:
-        from django_leasequeue.spark import database, replay
-
         # The lake itself is not needed for this.
         with self._lake({**options, "lake": options["lake"] or "unused"}) as lake:
+            from django_leasequeue.spark import database, replay
+
             source = database.address(options["using"])
             letters = replay.dead_letters(lake.spark, source, options["table"]).where(options["where"])
             chosen = letters.count()
@@ -181,9 +182,9 @@ class Command(LeaseQueueCommand):
             self.stdout.write(f"{moved} of {chosen} selected dead letters replayed")
 
     def _compact(self, options: dict[str, Any]) -> None:
-        from django_leasequeue.spark import database, layout
-
         with self._lake(options) as lake:
+            from django_leasequeue.spark import database, layout
+
             if lake.format != "delta":
                 raise CommandError("Only a lake of Delta tables can be compacted; this one is of Parquet files.")
             with layout.only_run(lake, database.address(options["using"])):
