@@ -1,20 +1,12 @@
 """Extension of mkdocstrings: signatures as callers see them."""
 
-import ast
 from typing import Any
 
 import griffe
 
 
 class AsCalled(griffe.Extension):
-    """What a method written as steps returns; options one by one in place of ``**options``; what ``Of`` reads."""
-
-    def on_attribute(self, *, attr: griffe.Attribute, **_: Any) -> None:
-        made = attr.value
-        if isinstance(made, griffe.ExprCall) and str(getattr(made.function, "left", "")) == "Of":
-            attr.annotation, attr.value = made.function.slice, None
-            attr.docstring = griffe.Docstring(ast.literal_eval(str(made.arguments[1])), parent=attr)
-            attr.labels.add("property")
+    """What a method written as steps returns; options that are explained one by one in place of ``**options``."""
 
     def on_function(self, *, func: griffe.Function, **_: Any) -> None:
         returns = func.returns

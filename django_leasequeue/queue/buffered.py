@@ -16,7 +16,7 @@ from .carrier import AsyncLane, ThreadLane, closed
 from .enqueue import JobOptions, tagged, written_job
 from .flush import CLAIM, END, ENQUEUE, EXTEND, LOOK, PROGRESS, RELEASE, Call, Claiming
 from .lease import Error, failure_from
-from .outcomes import ClaimedJob, Finished, Of, Receipt
+from .outcomes import ClaimedJob, Finished, Receipt
 from .queue import Queue
 from .serializers import JSON, Serializer
 
@@ -50,9 +50,20 @@ class BufferedQueue:
         self._thread_lane: ThreadLane | None = None
         self._lanes: tuple[AsyncLane, ...] = ()
 
-    node = Of[str](lambda buffer: buffer.queue.node, "The name under which leases are held.")
-    project = Of[str](lambda buffer: buffer.queue.project, "The tenant.")
-    using = Of[str](lambda buffer: buffer.queue.using, "Alias of the database.")
+    @property
+    def node(self) -> str:
+        """The name under which leases are held."""
+        return self.queue.node
+
+    @property
+    def project(self) -> str:
+        """The tenant."""
+        return self.queue.project
+
+    @property
+    def using(self) -> str:
+        """Alias of the database."""
+        return self.queue.using
 
     def __enter__(self) -> Self:
         self._serializer = run(find_serializer(self.queue), self.using)

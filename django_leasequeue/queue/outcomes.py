@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from ..engine import codec
 from ..engine.jobs.results import Reply, Status
@@ -15,24 +14,7 @@ from ..engine.rows import LeasedJob
 from ..exceptions import JobFailed, MaxRetries
 from .serializers import JSON, Serializer
 
-T = TypeVar("T")
-
 _UNREAD = object()
-
-
-class Of(Generic[T]):
-    """A property that only passes on what another object has: ``Of[type](function, "what it is")``."""
-
-    if TYPE_CHECKING:
-
-        def __init__(self, read: Callable[[Any], T], doc: str) -> None: ...
-
-        def __get__(self, item: object, kind: type | None = None, /) -> T: ...
-
-    else:
-
-        def __new__(cls, read, doc):
-            return property(read, doc=doc)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +33,35 @@ class ClaimedJob:
     asked: float = field(default_factory=time.monotonic, repr=False, compare=False)
     _payload: Any = field(default=_UNREAD, init=False, repr=False, compare=False)
 
-    seq = Of[int](lambda job: job.lease.seq, "The job's number.")
-    key = Of[str | None](lambda job: job.lease.key, "The id that the producer gave it, ``None`` if none.")
-    id = Of[str](lambda job: job.lease.key or str(job.lease.seq), "The key, or else the number as text.")
-    queue = Of[str](lambda job: job.lease.queue, "The name of its queue.")
-    name = Of[str | None](lambda job: job.lease.name, "The kind of job: what the producer gave as ``name``.")
-    tag = Of[str | None](lambda job: job.lease.tag, "The producer's tag.")
+    @property
+    def seq(self) -> int:
+        """The job's number."""
+        return self.lease.seq
+
+    @property
+    def key(self) -> str | None:
+        """The id that the producer gave it, ``None`` if none."""
+        return self.lease.key
+
+    @property
+    def id(self) -> str:
+        """The key, or else the number as text, for messages and pages."""
+        return self.lease.key or str(self.lease.seq)
+
+    @property
+    def queue(self) -> str:
+        """The name of its queue."""
+        return self.lease.queue
+
+    @property
+    def name(self) -> str | None:
+        """The kind of job: what the producer gave as ``name``."""
+        return self.lease.name
+
+    @property
+    def tag(self) -> str | None:
+        """The producer's tag."""
+        return self.lease.tag
 
     @property
     def payload(self) -> Any:
@@ -71,14 +76,45 @@ class ClaimedJob:
             object.__setattr__(self, "_payload", value)
         return self._payload
 
-    meta = Of[Any](lambda job: job.lease.meta, "The producer's metadata.")
-    token = Of[int](lambda job: job.lease.token, "The token of the claim: the proof that the lease is held.")
-    lease_id = Of[str](lambda job: job.lease.lease_id, "The lease as the HTTP API names it: token and number as text.")
-    deliveries = Of[int](lambda job: job.lease.deliveries, "The number of claims of the job, this one included.")
-    max_deliveries = Of[int](lambda job: job.lease.max_deliveries, "The claims that it may have; 0 for no limit.")
-    created_at = Of[datetime](lambda job: job.lease.created_at, "The time of its enqueue (aware, UTC).")
-    claimed_at = Of[datetime](lambda job: job.lease.claimed_at, "The time at which this lease began (aware, UTC).")
-    deadline = Of[datetime](lambda job: job.lease.deadline, "When this lease ends unless extended (aware, UTC).")
+    @property
+    def meta(self) -> Any:
+        """The producer's metadata."""
+        return self.lease.meta
+
+    @property
+    def token(self) -> int:
+        """The token of the claim that this lease belongs to: the proof that it is held."""
+        return self.lease.token
+
+    @property
+    def lease_id(self) -> str:
+        """The lease as text, as the HTTP API names it: the token and the job's number."""
+        return self.lease.lease_id
+
+    @property
+    def deliveries(self) -> int:
+        """The number of claims of the job, this one included."""
+        return self.lease.deliveries
+
+    @property
+    def max_deliveries(self) -> int:
+        """The number of claims that it may have; 0 for no limit."""
+        return self.lease.max_deliveries
+
+    @property
+    def created_at(self) -> datetime:
+        """The time of its enqueue (aware, UTC)."""
+        return self.lease.created_at
+
+    @property
+    def claimed_at(self) -> datetime:
+        """The time at which this lease began (aware, UTC)."""
+        return self.lease.claimed_at
+
+    @property
+    def deadline(self) -> datetime:
+        """The time at which this lease ends unless it is extended (aware, UTC)."""
+        return self.lease.deadline
 
     @property
     def good_until(self) -> float:
@@ -90,8 +126,15 @@ class ClaimedJob:
         lease = self.lease._replace(deadline_epoch=deadline.timestamp())
         return ClaimedJob(lease, self.node, self.serializer, self.asked)
 
-    progress = Of[Any](lambda job: job.lease.progress, "The last progress report of an earlier attempt.")
-    errors = Of[list[dict[str, Any]]](lambda job: job.lease.errors, "The failed attempts, oldest first, at most 20.")
+    @property
+    def progress(self) -> Any:
+        """The last progress report of an earlier attempt."""
+        return self.lease.progress
+
+    @property
+    def errors(self) -> list[dict[str, Any]]:
+        """The failed attempts before this one, oldest first, at most 20."""
+        return self.lease.errors
 
     def __str__(self) -> str:
         return f"job {self.id} of {self.queue}"
@@ -142,26 +185,90 @@ class JobStatus:
     #: The engine's row: everything else is read from it.
     row: Status
 
-    seq = Of[int](lambda job: job.row.seq, "The job's number.")
-    key = Of[str | None](lambda job: job.row.key, "The id that the producer gave it.")
-    id = Of[str](lambda job: job.row.key or str(job.row.seq), "The key, or else the number as text.")
-    name = Of[str | None](lambda job: job.row.name, "The kind of job: what the producer gave as ``name``.")
-    state = Of[str](lambda job: job.row.state, "The job's state.")
-    ended = Of[bool](lambda job: job.row.ended, "Whether it is done, failed or dead.")
-    deliveries = Of[int](lambda job: job.row.deliveries, "The number of claims so far.")
-    node = Of[str | None](lambda job: job.row.node, "The node that holds it, or held it last.")
-    created_at = Of[datetime](lambda job: job.row.created_at.astimezone(UTC), "The time of its enqueue (aware, UTC).")
-    claimed_at = Of[datetime | None](lambda job: utc(job.row.claimed_at), "The time of the last claim (aware, UTC).")
-    finished_at = Of[datetime | None](lambda job: utc(job.row.finished_at), "The time of its end (aware, UTC).")
-    available_at = Of[datetime | None](lambda job: utc(job.row.available_at), "When a delayed job is due (aware, UTC).")
-    expires_at = Of[datetime | None](
-        lambda job: utc(job.row.expires_at),
-        "The time until which this is remembered (aware, UTC); ``None`` for a live job, or without end.",
-    )
-    error_type = Of[str | None](lambda job: job.row.error_type, "The last error's class, or a word: ``LEASE_EXPIRED``.")
-    error = Of[str | None](lambda job: job.row.error, "The last error's message.")
-    errors = Of[list[dict[str, Any]]](lambda job: job.row.errors, "The failed attempts, oldest first, at most 20.")
-    progress = Of[Any](lambda job: job.row.progress, "The last progress report.")
+    @property
+    def seq(self) -> int:
+        """The job's number."""
+        return self.row.seq
+
+    @property
+    def key(self) -> str | None:
+        """The id that the producer gave it."""
+        return self.row.key
+
+    @property
+    def id(self) -> str:
+        """The key, or the number as text."""
+        return self.row.key or str(self.row.seq)
+
+    @property
+    def name(self) -> str | None:
+        """The kind of job: what the producer gave as ``name``."""
+        return self.row.name
+
+    @property
+    def state(self) -> str:
+        """The job's state."""
+        return self.row.state
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is done, failed or dead."""
+        return self.row.ended
+
+    @property
+    def deliveries(self) -> int:
+        """The number of claims so far."""
+        return self.row.deliveries
+
+    @property
+    def node(self) -> str | None:
+        """The node that holds it, or held it last."""
+        return self.row.node
+
+    @property
+    def created_at(self) -> datetime:
+        """The time of its enqueue (aware, UTC)."""
+        return self.row.created_at.astimezone(UTC)
+
+    @property
+    def claimed_at(self) -> datetime | None:
+        """The time of the last claim (aware, UTC)."""
+        return utc(self.row.claimed_at)
+
+    @property
+    def finished_at(self) -> datetime | None:
+        """The time of its end (aware, UTC)."""
+        return utc(self.row.finished_at)
+
+    @property
+    def available_at(self) -> datetime | None:
+        """The time at which a delayed job is due (aware, UTC)."""
+        return utc(self.row.available_at)
+
+    @property
+    def expires_at(self) -> datetime | None:
+        """The time until which this is remembered (aware, UTC); ``None`` for a live job, or without end."""
+        return utc(self.row.expires_at)
+
+    @property
+    def error_type(self) -> str | None:
+        """The class of the last error, or a word such as ``LEASE_EXPIRED``."""
+        return self.row.error_type
+
+    @property
+    def error(self) -> str | None:
+        """The last error's message."""
+        return self.row.error
+
+    @property
+    def errors(self) -> list[dict[str, Any]]:
+        """The failed attempts, oldest first, at most 20."""
+        return self.row.errors
+
+    @property
+    def progress(self) -> Any:
+        """The last progress report."""
+        return self.row.progress
 
     @property
     def failure(self) -> JobFailed | None:
