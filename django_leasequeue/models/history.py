@@ -132,7 +132,7 @@ class Attempt(ReadOnlyModel):
 
 
 class _Logged(ReadOnlyModel):
-    """What the log says, row by row or job by job."""
+    """Columns that both models of the lease log have."""
 
     instead = {
         "create": "the calls that change jobs, which write what they did",

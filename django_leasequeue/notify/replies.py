@@ -76,7 +76,7 @@ class Ticket:
     seq: int | None = None
     #: Whether that job has ended.
     ended: bool = False
-    #: The end as it was told.
+    #: The end of the job, as its notification carried it.
     end: End = UNTOLD
     #: Whether its end will be told at all.
     told: bool = True

@@ -56,7 +56,7 @@ class Acknowledger:
 
     def run(self) -> None:
         helper = self._state.start_thread("acknowledger", partial(self._help, self._links[1]))
-        # An error is told before the helper is waited for.
+        # The worker hears of this thread's error before the helper is joined.
         self._state.attend("acknowledger", partial(self._lead, self._links[0]))
         self._closing = True
         self._helper.wake()

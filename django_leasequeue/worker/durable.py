@@ -1,7 +1,8 @@
-"""What a durable task asks of its control: steps that run once, sleeps, waits, another task in its place."""
+"""Durable control of a running job: steps that run once, sleeps, waits for events, replacement by another call."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial, wraps
@@ -76,7 +77,7 @@ def _aside(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any
     return twin
 
 
-class DurableControl:
+class DurableControl(ABC):
     """The part of a ``JobControl`` that is kept over all deliveries of the job."""
 
     #: Set when the job gives its place up; for the worker.
@@ -87,8 +88,9 @@ class DurableControl:
     crash_after: str | None = None
 
     @property
+    @abstractmethod
     def _done(self) -> JobSteps:
-        raise NotImplementedError
+        """The steps of this run."""
 
     def step(
         self,

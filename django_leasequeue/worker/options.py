@@ -26,7 +26,11 @@ def load_options(**given: Any) -> WorkerOptions:
 
 
 def load_each(**given: Any) -> list[WorkerOptions]:
-    """Return the given options (``None``: not given) over the settings', once for each database that they cover."""
+    """Return the given options (``None``: not given) over the settings', once for each database that they cover.
+
+    Raises:
+        ImproperlyConfigured: a name is unknown, or a value is not allowed.
+    """
     chosen = {name: value for name, value in given.items() if value is not None}
     checked = read(WorkerOptions, {name.upper(): value for name, value in chosen.items()}, "runworker")
     options = replace(conf.settings.WORKER, **{name: getattr(checked, name) for name in chosen})

@@ -8,6 +8,7 @@ import logging
 import math
 import threading
 import time
+from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
@@ -36,7 +37,7 @@ COMPLETED, FAILED, RETRY, UNSTARTED, STOPPED, SUSPENDED = range(6)
 Entry = tuple[int, LeasedJob, JobControl | None, Any, int | None]
 
 
-class RunAlarm:
+class RunAlarm(ABC):
     """The end of one run's time: its soft and its hard timeout, in seconds after ``since`` (monotonic)."""
 
     __slots__ = ("control", "hard_at", "soft_at")
@@ -49,13 +50,13 @@ class RunAlarm:
         self.soft_at = math.inf if soft is None else since + soft
         self.hard_at = math.inf if hard is None else since + hard
 
+    @abstractmethod
     def fire(self) -> None:
         """Break the run off, from any thread; nothing happens if it has ended."""
-        raise NotImplementedError
 
+    @abstractmethod
     def leave(self) -> bool:
         """Give the run up, from any thread; return False if it has ended first."""
-        raise NotImplementedError
 
 
 class ThreadAlarm(RunAlarm):

@@ -60,8 +60,11 @@ def _handler(options: WorkerOptions) -> Handler:
 class Worker:
     """A worker process: claims jobs, runs them, settles them, until it is asked to stop.
 
-    A run that outlives its hard timeout ends the worker (a new process follows), unless it ``recycles`` nothing: then
-    the run is given up.
+    Args:
+        options: what to do.
+        node: its name; by default host, process id and a random part.
+        handler: what runs the jobs; by default the one that the options name.
+        recycles: whether a run that outlives its hard timeout ends the worker (a new process follows), or is given up.
     """
 
     def __init__(

@@ -1,5 +1,6 @@
 """``runworker --reload``: the worker of development starts anew when the code changes."""
 
+import signal
 import time
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 
 from django_leasequeue import engine
 from django_leasequeue.models import JobResult, LiveJob, Worker
+from django_leasequeue.worker import process
 from tests.support.waiting import eventually
 from tests.worker.processes import Start, WorkerProcess, children_of
 
@@ -72,6 +74,28 @@ def test_a_change_starts_it_anew_and_a_signal_ends_it(work: str, start: Start, c
     assert not Worker.objects.exists()
     assert JobResult.objects.filter(state=1).count() == 2
     assert LiveJob.objects.filter(state=0).count() == 1, "a running job is given back"
+
+
+def test_a_signal_that_finds_it_leaving_for_a_change_ends_it_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Child:
+        """A process that has ended for a change when the signal comes."""
+
+        def __init__(self, *_: object, **__: object) -> None: ...
+
+        def send_signal(self, number: int) -> None:
+            assert number == signal.SIGTERM
+
+        def wait(self) -> int:
+            signal.raise_signal(signal.SIGTERM)
+            return process.CHANGED
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    monkeypatch.setattr(process.subprocess, "Popen", Child)
+    try:
+        assert process._start_again_and_again() == 0
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @pytest.mark.slow
