@@ -91,6 +91,7 @@ def test_a_signal_that_finds_it_leaving_for_a_change_ends_it_in_order(monkeypatc
 
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     monkeypatch.setattr(process.subprocess, "Popen", Child)
+    monkeypatch.setattr(process.autoreload, "get_child_arguments", lambda: ["worker"])
     try:
         assert process._start_again_and_again() == 0
     finally:
