@@ -103,7 +103,7 @@ def test_the_reader_gets_what_the_page_says(
 ) -> None:
     reader.session()  # places an order
     first = worker()
-    eventually(reader.calls, "the charge")
+    eventually(lambda: _has_step(migrated_server, "charge"), "the charge, and its record")
     os.killpg(first.pid, signal.SIGKILL)
     first.wait()
     reader.session()  # nothing is reserved
