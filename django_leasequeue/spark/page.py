@@ -13,22 +13,8 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from ..metrics import charts
-from .advice import (
-    LEASE_EXPIRED,
-    Links,
-    Row,
-    Rows,
-    actions,
-    change,
-    last_run,
-    lasted,
-    peaks,
-    percent,
-    queue_name,
-    slowest,
-    utc,
-    when,
-)  # fmt: skip
+from . import advice
+from .advice import LEASE_EXPIRED, Links, Row, Rows, change, lasted, percent, queue_name, utc, when
 
 #: Queues and hours drawn in the charts. The files beside the page hold everything.
 MOST_SERIES, MOST_HOURS = 7, 336
@@ -130,7 +116,7 @@ def html(rows: Rows, *, links: Links | None = None, now: datetime | None = None)
                 "Workers at the peak of the coming week",
                 "Concurrent jobs with which 99 % of the jobs wait no longer than wanted, if they come evenly at random"
                 " (M/M/c): take it as the least.",
-                table(peaks(rows), _PEAKS),
+                table(advice.peaks(rows), _PEAKS),
             ),
         ]
     dark = f"@media screen and (prefers-color-scheme: dark) {{ {_DARK}{_tones(DARK_COLOURS)}}}"
@@ -149,7 +135,7 @@ def _tones(colours: Sequence[str]) -> str:
 
 def _fresh(rows: Rows, made: datetime) -> SafeString:
     """How old the figures are, and how far they reach."""
-    span, run = next(iter(rows["span"]), None), last_run(rows)
+    span, run = next(iter(rows["span"]), None), advice.last_run(rows)
     if span is None or span["newest_at"] is None:
         return format_html('<p class="lq-quiet">{}</p>', "No events yet.")
     # The clock of the machine that ran the pipeline may be ahead of this one's.
@@ -160,7 +146,7 @@ def _fresh(rows: Rows, made: datetime) -> SafeString:
 
 
 def _to_do(rows: Rows, made: datetime, links: Links) -> SafeString:
-    found = actions(rows, made, links)
+    found = advice.actions(rows, made, links)
     if not found:
         return format_html('<section class="well"><h2>{}</h2></section>', "Nothing to do: all is well.")
     told = ((each.what, each.why, link_to(each.link, "Open in the admin")) for each in found)
@@ -317,7 +303,7 @@ def _workflows(rows: Rows) -> SafeString:
         {"name": slow.title, "runs": slow.runs, "started_at": slow.row["started_at"], "state": slow.row["state"]}
         | {"took": lasted(slow.took), "share": percent(slow.row["wait_share"])}
         | {"path": slow.path(), "help": slow.help()}
-        for slow in slowest(rows)
+        for slow in advice.slowest(rows)
     ]
     return table(lines, _WORKFLOWS)
 

@@ -13,15 +13,7 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 from psycopg import sql
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    DataSourceStreamReader,
-    DataSourceStreamWriter,
-    DataSourceWriter,
-    Filter,
-    InputPartition,
-)  # fmt: skip
+from pyspark.sql import datasource
 from pyspark.sql.types import StructType
 
 from ..exceptions import InvalidOption
@@ -37,7 +29,7 @@ _BATCH = 16_384
 
 
 @dataclass(eq=False, repr=False)
-class Slice(InputPartition):
+class Slice(datasource.InputPartition):
     """The part that one task reads: where, and the whole statement, perhaps also in the form that gives one row."""
 
     query: str
@@ -121,7 +113,7 @@ _ORDERED = {"GreaterThan": ">", "GreaterThanOrEqual": ">=", "LessThan": "<", "Le
 _COMPARISONS = {"EqualTo": "=", **_ORDERED}
 
 
-def pushed(filters: Iterable[Filter], table: Table) -> tuple[list[sql.Composable], list[Filter]]:
+def pushed(filters: Iterable[datasource.Filter], table: Table) -> tuple[list[sql.Composable], list[datasource.Filter]]:
     """Return the SQL conditions of the filters that PostgreSQL applies, and the filters that it does not."""
     conditions = [(item, _condition(item, table)) for item in filters]
     left = [item for item, condition in conditions if condition is None]
@@ -182,7 +174,7 @@ def _literal(value: Any) -> sql.Composable | None:
     return sql.Literal(value) if told else None
 
 
-class LeaseQueueReader(DataSourceReader):
+class LeaseQueueReader(datasource.DataSourceReader):
     """Reads a table in slices. Partitions are planned on the driver; ``read`` runs in the tasks."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
@@ -201,7 +193,7 @@ class LeaseQueueReader(DataSourceReader):
         self.snapshot_seconds = options.number("snapshotSeconds", 600, 1, 86_400) or 600
         self.conditions: list[str] = []
 
-    def partitions(self) -> list[InputPartition]:
+    def partitions(self) -> list[datasource.InputPartition]:
         """Plan the slices: page ranges up to the horizon, or (jobs, results) of one snapshot."""
         with self.database.connect() as connection:
             if self.table.append_only:
@@ -254,7 +246,7 @@ class LeaseQueueReader(DataSourceReader):
         relation = sql.Identifier(leaf.schema, leaf.name)
         return query(self.table, self.columns, place, relation, where, self.conditions, as_one=as_one)
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: datasource.InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one slice."""
         if not isinstance(partition, Slice):
             return  # Spark's stand-in when there is nothing to read
@@ -270,14 +262,14 @@ class LeaseQueueReader(DataSourceReader):
 class FilteringReader(LeaseQueueReader):
     """The same, with filters applied by PostgreSQL. Spark refuses it while pushdown is switched off."""
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  (Spark's name)
+    def pushFilters(self, filters: list[datasource.Filter]) -> Iterable[datasource.Filter]:  # noqa: N802  (Spark's name)
         """Take the filters that SQL says exactly; return the others."""
         taken, left = pushed(filters, self.table)
         self.conditions = [condition.as_string(None) for condition in taken]
         return left
 
 
-class LeaseQueueDataSource(DataSource):
+class LeaseQueueDataSource(datasource.DataSource):
     """The data source ``leasequeue``; docs/reference/lake.md lists its options."""
 
     @classmethod
@@ -290,24 +282,24 @@ class LeaseQueueDataSource(DataSource):
         batches = str(self.options.get("batches", "false")).lower() == "true"
         return tables.table(self.options.get("table", "events"), batches=batches).ddl()
 
-    def reader(self, schema: StructType) -> DataSourceReader:
+    def reader(self, schema: StructType) -> datasource.DataSourceReader:
         """Return the batch reader; with ``pushdown=true`` the one that takes filters."""
         options = Options(self.options, READ, "source")
         return (FilteringReader if options.flag("pushdown", False) else LeaseQueueReader)(options, schema)
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  (Spark's name)
+    def streamReader(self, schema: StructType) -> datasource.DataSourceStreamReader:  # noqa: N802  (Spark's name)
         """Return the stream reader."""
         from .stream import stream_reader
 
         return stream_reader(Options(self.options, STREAM, "stream"), schema)
 
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+    def writer(self, schema: StructType, overwrite: bool) -> datasource.DataSourceWriter:
         """Return the batch writer."""
         from .sink import BatchSink
 
         return BatchSink(Options(self.options, WRITE, "sink"), schema, overwrite)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802  (Spark's name)
+    def streamWriter(self, schema: StructType, overwrite: bool) -> datasource.DataSourceStreamWriter:  # noqa: N802  (Spark's name)
         """Return the streaming writer."""
         from .sink import StreamSink
 
