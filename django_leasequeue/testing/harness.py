@@ -104,8 +104,8 @@ class Harness:
             queue: only this one's.
         """
         seen = {
-            job.seq: Seen(project, job.queue, job.seq, job.key, job.name, job.tag, payload, True)
-            for project, job, payload in self._runner.ran
+            (job.seq, alias): Seen(project, job.queue, job.seq, job.key, job.name, job.tag, payload, True)
+            for (alias, project, job), payload in self._runner.ran
         }
         for alias in self._runner.aliases():
             rows = LiveJob.objects.using(alias).exclude(state=JobState.RECORD)
@@ -114,8 +114,8 @@ class Harness:
                 project, name = names[row.queue_id]
                 body = None if row.body is None else bytes(row.body)
                 payload = self._runner.payload(alias, project, name, row.data, body)
-                ran = row.seq in seen and seen[row.seq].ran
-                seen[row.seq] = Seen(project, name, row.seq, row.key, row.name, row.tag, payload, ran)
+                place = (row.seq, alias)
+                seen[place] = Seen(project, name, row.seq, row.key, row.name, row.tag, payload, place in seen)
         wanted = None if queue is None else _place(queue)
         return [job for _, job in sorted(seen.items()) if wanted is None or (job.project, job.queue) == wanted]
 

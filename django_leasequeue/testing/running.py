@@ -71,8 +71,8 @@ class JobRunner:
         self._functions: dict[tuple[str, str], Callable[..., Any]] = {}
         self._handlers: dict[tuple[str, str], FunctionHandler] = {}
         self._tasks: dict[str, TaskHandler] = {}
-        #: What was run: project, job and payload of each delivery.
-        self.ran: list[tuple[str, LeasedJob, Any]] = []
+        #: Each delivery that was run, and its payload.
+        self.ran: list[tuple[PlacedJob, Any]] = []
         #: The step behind which the next run that does it breaks off.
         self.crash_after: str | None = None
 
@@ -139,7 +139,7 @@ class JobRunner:
         control = JobControl(job, NODE, alias)
         control.crash_after = self.crash_after
         payload = self.payload(alias, project, job.queue, job.data, job.body)
-        self.ran.append((project, job, payload))
+        self.ran.append((found, payload))
         ran = Ran(job.queue, job.seq, job.key, job.name, payload, "lost")
         try:
             with _mended():

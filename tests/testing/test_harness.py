@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from django.db import connection, transaction
-from django.test import TestCase
+from django.db import connection, connections, transaction
+from django.test import TestCase, override_settings
 
 from django_leasequeue import Queue, engine
 from django_leasequeue.conf import process
@@ -229,6 +229,24 @@ class TestAssertions:
             mails().enqueue(1)
             raise ZeroDivisionError
         leasequeue.assert_nothing_enqueued()
+
+
+def by_name(project: str, queue: str) -> str:
+    return queue if queue == "far" else "default"
+
+
+def test_jobs_of_two_databases_may_have_one_number(far: str, leasequeue: Harness) -> None:
+    with override_settings(LEASEQUEUE={"DATABASES": ["default", far], "ROUTER": f"{__name__}.by_name"}):
+        near = mails().enqueue("near")
+        with connections[far].cursor() as cursor:
+            cursor.execute("SELECT setval('leasequeue_job_seq_seq', %s, false)", [near.seq])
+        leasequeue.handle("mails", sent.append)
+        leasequeue.drain("mails")
+        assert Queue("far").enqueue("far").seq == near.seq
+        assert [(job.queue, job.payload, job.ran) for job in leasequeue.enqueued()] == [
+            ("mails", "near", True),
+            ("far", "far", False),
+        ]
 
 
 class TestWaiting:
