@@ -13,6 +13,7 @@ signals: Any = import_module(f"{_ROOT}.signals")
 base_backend: Any = import_module(f"{_ROOT}.backends.base").BaseTaskBackend
 
 DUMMY = f"{_ROOT}.backends.dummy.DummyBackend"
+IMMEDIATE = f"{_ROOT}.backends.immediate.ImmediateBackend"
 
 # The backport kept two names of its early versions.
 InvalidTask: Any = getattr(exceptions, "InvalidTask", None) or exceptions.InvalidTaskError

@@ -4,6 +4,8 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,32 +36,23 @@ class Run(NamedTuple):
     ended: float
 
 
+@dataclass
 class Oracle:
     """Runs, each written as a line of a file by the process that ran it."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    folder: Path
 
     def runs(self) -> list[Run]:
         """What ran and has ended, in the order of the beginnings."""
-        found = []
-        for path in self.folder.glob("*.runs"):
-            for line in path.read_text(encoding="utf-8").splitlines():
-                key, value, began, ended = line.split()
-                found.append(Run(key, int(value), float(began), float(ended)))
+        lines = [line.split() for path in self.folder.glob("*.runs") for line in path.read_text("utf-8").splitlines()]
+        found = [Run(key, int(value), float(began), float(ended)) for key, value, began, ended in lines]
         return sorted(found, key=lambda run: run.began)
 
     def most_at_once(self, key: str | None = None) -> int:
         """The highest number of runs that overlapped."""
-        moments = []
-        for run in self.runs():
-            if key is None or run.key == key:
-                moments += [(run.began, 1), (run.ended, -1)]
-        now = most = 0
-        for _, step in sorted(moments):
-            now += step
-            most = max(most, now)
-        return most
+        runs = [run for run in self.runs() if key in (None, run.key)]
+        steps = sorted([*((run.began, 1) for run in runs), *((run.ended, -1) for run in runs)])
+        return max(accumulate(step for _, step in steps), default=0)
 
 
 @contextmanager
@@ -154,9 +147,7 @@ def become(call: str, *args: Any) -> int:
     """Replace itself by what is named."""
     note("become", 0, time.monotonic())
     control: Any = current()
-    found: Any = {
-        "double": double, "fail": fail_for_good, "become": become, "sleep": sleeper,
-    }.get(call)  # fmt: skip
+    found: Any = {"double": double, "fail": fail_for_good, "become": become, "sleep": sleeper}.get(call)
     if found is not None:
         control.replace(found.s(*args))
     if call == "chain":

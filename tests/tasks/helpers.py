@@ -5,6 +5,7 @@ from typing import Any
 
 from django_leasequeue import engine
 from django_leasequeue.engine import Ending, LeasedJob, Release
+from django_leasequeue.tasks import WorkflowResult
 from django_leasequeue.tasks.handler import TaskHandler
 from django_leasequeue.worker.control import JobControl
 from django_leasequeue.worker.handler import GiveUp
@@ -48,3 +49,12 @@ def settle_failed(handler: TaskHandler, job: LeasedJob, error: BaseException, no
     ending: Any = "dead" if where.state == "dead" else "failing"
     handler.settled(job, ending, failure=failure, available_at=where.available_at)
     return str(ending)
+
+
+def run_all(queue: str = "default") -> list[str]:
+    """Run the jobs of a queue until none is ready; return their ends."""
+    return list(iter(lambda: run_one(queue), None))
+
+
+def states(result: WorkflowResult[Any]) -> list[str]:
+    return [member.state for member in result.members()]

@@ -6,7 +6,7 @@ import uuid
 from datetime import timedelta
 from typing import Any
 
-from django_leasequeue.tasks import Backoff, FailForGood, LeaseQueueContext, RetryLater, current, task
+from django_leasequeue.tasks import FailForGood, LeaseQueueContext, RetryLater, current, task
 from django_leasequeue.tasks.api import Task
 
 #: What tasks were called with, newest last; the tests empty it.
@@ -71,12 +71,9 @@ def fail_in_steps() -> None:
     raise ValueError("it broke")
 
 
-@task(backoff=Backoff("linear", base=3, max=8))
-def fail_linearly() -> None:
-    raise ValueError("it broke")
-
-
 def by_message(exception: BaseException, task_result: Any) -> timedelta | int | None:
+    if str(exception) == "break":
+        raise RuntimeError("the backoff itself is broken")
     calls.append((exception, task_result))
     return {"wait": timedelta(minutes=1), "stop": None}.get(str(exception), 5)
 
@@ -84,15 +81,6 @@ def by_message(exception: BaseException, task_result: Any) -> timedelta | int | 
 @task(backoff=by_message)
 def fail_by_message(message: str) -> None:
     raise ValueError(message)
-
-
-def broken_backoff(exception: BaseException, task_result: Any) -> Any:
-    raise RuntimeError("the backoff itself is broken")
-
-
-@task(backoff=broken_backoff)
-def fail_with_broken_backoff() -> None:
-    raise ValueError("it broke")
 
 
 @task
@@ -113,11 +101,6 @@ def returns_object() -> Any:
 @task
 def returns_nan() -> float:
     return float("nan")
-
-
-@task(timeout=30)
-def with_timeout() -> None:
-    return None
 
 
 @task(max_attempts=2, backoff=7, timeout=30)

@@ -48,22 +48,19 @@ def jobs() -> int:
 pytestmark = pytest.mark.usefixtures("far")
 
 
-def test_a_task_of_a_view_that_is_rolled_back_is_never_enqueued() -> None:
-    with pytest.raises(Rollback), transaction.atomic():
-        result = samples.add.enqueue(1)
-        raise Rollback
-    assert jobs() == 0
-    assert result.enqueued_at is None
-    with pytest.raises(TaskResultDoesNotExist):
-        samples.add.get_result(result.id)
-
-
 def test_a_task_is_enqueued_when_the_data_is_committed_under_the_id_that_it_had() -> None:
     told: list[Any] = []
-    with connected(job_signals.enqueued, lambda key, **_: told.append(key)), transaction.atomic():
-        result = samples.add.enqueue(1, second=2)
-        assert uuid.UUID(result.id)
-        assert (jobs(), told, result.enqueued_at) == (0, [], None)
+    with connected(job_signals.enqueued, lambda key, **_: told.append(key)):
+        with pytest.raises(Rollback), transaction.atomic():
+            never = samples.add.enqueue(1)
+            raise Rollback
+        assert (jobs(), never.enqueued_at) == (0, None)
+        with pytest.raises(TaskResultDoesNotExist):
+            samples.add.get_result(never.id)
+        with transaction.atomic():
+            result = samples.add.enqueue(1, second=2)
+            assert uuid.UUID(result.id)
+            assert (jobs(), told, result.enqueued_at) == (0, [], None)
     assert told == [result.id]
     assert result.enqueued_at is not None
     assert run_one() == "completed"
@@ -103,15 +100,12 @@ def test_without_a_transaction_or_turned_off_it_is_enqueued_at_once(setting: str
         assert jobs() == 3
 
 
-def test_a_backend_with_a_database_of_its_own_waits() -> None:
+def test_a_backend_with_a_database_of_its_own_waits_and_refuses_before_the_commit() -> None:
     backend = LeaseQueueBackend("default", {"QUEUES": [], "OPTIONS": {"database": "far"}})
     with override_settings(LEASEQUEUE={}), pytest.raises(Rollback), transaction.atomic():
         backend.enqueue(samples.add, [1], {})
         raise Rollback
     assert jobs() == 0
-
-
-def test_what_cannot_be_enqueued_is_refused_before_the_commit() -> None:
     with override_settings(LEASEQUEUE={**FAR, "MAX_PAYLOAD_BYTES": 100}), transaction.atomic():
         with pytest.raises(PayloadTooLarge):
             samples.echo.enqueue("x" * 200)
@@ -131,7 +125,7 @@ def test_the_transaction_around_a_test_does_not_count() -> None:
         assert len(callbacks) == 1
 
 
-def test_a_task_with_a_key_becomes_the_one_that_is_there_when_the_data_is_committed() -> None:
+def test_tasks_with_a_key_become_those_that_are_there_then_and_those_under_a_limit_wait_too() -> None:
     there = samples.send_invoice.enqueue(5)
     with transaction.atomic():
         result = samples.send_invoice.enqueue(5)
@@ -141,13 +135,11 @@ def test_a_task_with_a_key_becomes_the_one_that_is_there_when_the_data_is_commit
     assert (result.id, result.created, new.id, new.created) == (there.id, False, promised, True)
     assert jobs() == 2
 
-
-def test_calls_under_a_limit_wait_for_the_commit_too() -> None:
     limited = samples.add.using(limit=Limit("k", concurrency=1))
     with transaction.atomic():
-        limited.enqueue_many([(1,), (2,)])
-        assert jobs() == 0
-    assert [job.data["args"] for job in engine.run(engine.claim("default", "worker-1", 10), "far")] == [[1]]
+        limited.using(queue_name="limited").enqueue_many([(1,), (2,)])
+        assert jobs() == 2
+    assert [job.data["args"] for job in engine.run(engine.claim("limited", "worker-1", 10), "far")] == [[1]]
     with pytest.raises(InvalidTask, match="the key of a limit"), transaction.atomic():
         samples.echo.using(limit=Limit("{value}", concurrency=1)).enqueue("")
 

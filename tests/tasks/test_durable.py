@@ -58,6 +58,11 @@ def duty(work: Any) -> None:
         work(Turn(connection, "default"))
 
 
+def nothing_is_wrong() -> None:
+    with connect("default") as connection, snapshot(connection) as executor:
+        assert executor.run(verify()).total == 0
+
+
 @pytest.fixture
 def job(clock: engine_clock.Clock) -> LeasedJob:
     make("work")
@@ -78,8 +83,7 @@ class TestSleep:
         clock.advance(hours=1)
         assert (states(leasequeue), states(leasequeue, advance=True)) == (["suspended"], ["completed"])
         assert clock.now == datetime(2030, 1, 2, 6, 1, tzinfo=UTC)
-        result.refresh()
-        assert (result.return_value, result.attempts, Group.objects.count()) == ("before", 1, 1)
+        assert (result.wait(), result.attempts, Group.objects.count()) == ("before", 1, 1)
         assert not Attempt.objects.exists()
 
     def test_who_died_before_it_was_given_back_sleeps_for_the_rest(
@@ -95,6 +99,8 @@ class TestSleep:
         JobControl(one(), NODE).sleep("deep", hours=1)
 
     def test_until_a_time(self, job: LeasedJob, clock: engine_clock.Clock) -> None:
+        with pytest.raises(InvalidOption, match="with a time zone"):
+            JobControl(job, NODE).sleep_until("a", datetime(2030, 1, 1))  # noqa: DTZ001
         JobControl(job, NODE).sleep_until("past", clock.now)
         control = suspending(job, "sleep_until", "future", clock.now + timedelta(days=400))
         assert control.suspension.delay_ms == 400 * 86_400_000
@@ -120,7 +126,12 @@ class TestSleep:
         clock.advance(seconds=1)
         assert not one().flags & 32
 
-    def test_one_that_sleeps_is_cancelled_like_a_delayed_one(self, leasequeue: Harness) -> None:
+    def test_one_that_sleeps_may_be_woken_and_is_cancelled_like_a_delayed_one(self, leasequeue: Harness) -> None:
+        tasks.swallower.enqueue()
+        assert states(leasequeue) == ["suspended"]
+        assert Job.objects.all().run_now() == 1
+        assert states(leasequeue) == ["suspended"]  # its time has not come
+        assert (states(leasequeue, advance=True), Group.objects.count()) == (["completed"], 2)
         tasks.sleeper.enqueue()
         states(leasequeue)
         assert Job.objects.all().cancel() == 1
@@ -135,13 +146,6 @@ class TestSleep:
         assert (states(leasequeue, advance=True), clock.now) == (["dead"], woken)
         Job.objects.all().retry(from_step="deep")
         assert states(leasequeue, advance=True) == ["suspended", "dead"]
-
-    def test_one_that_sleeps_may_be_woken(self, leasequeue: Harness) -> None:
-        tasks.swallower.enqueue()
-        assert states(leasequeue) == ["suspended"]
-        assert Job.objects.all().run_now() == 1
-        assert states(leasequeue) == ["suspended"]  # its time has not come
-        assert (states(leasequeue, advance=True), Group.objects.count()) == (["completed"], 2)
 
     def test_it_holds_no_slot(self, leasequeue: Harness) -> None:
         for name in ("a", "b"):
@@ -170,12 +174,6 @@ def test_sleeps_that_make_no_sense(job: LeasedJob, name: str, units: Any, text: 
 
 
 @pytest.mark.django_db
-def test_until_what_is_no_time(job: LeasedJob) -> None:
-    with pytest.raises(InvalidOption, match="with a time zone"):
-        JobControl(job, NODE).sleep_until("a", datetime(2030, 1, 1))  # noqa: DTZ001
-
-
-@pytest.mark.django_db
 def test_nobody_sleeps_in_a_transaction(leasequeue: Harness) -> None:
     tasks.sleeper_in_a_transaction.enqueue()
     (ran,) = leasequeue.drain()
@@ -185,32 +183,24 @@ def test_nobody_sleeps_in_a_transaction(leasequeue: Harness) -> None:
 
 @pytest.mark.django_db
 class TestEvents:
-    def test_an_event_wakes_all_that_wait_for_it(self, leasequeue: Harness) -> None:
+    def test_an_event_wakes_all_of_its_project_that_wait_for_it(self, leasequeue: Harness) -> None:
         results = [tasks.waiter.enqueue("packed:42"), tasks.waiter.enqueue("packed:42")]
         other = tasks.waiter.enqueue("packed:43")
         assert (states(leasequeue), states(leasequeue)) == (["suspended"] * 3, [])
+        assert emit("packed:42", project="other")
+        assert states(leasequeue) == []
         assert emit("packed:42", {"parcel": 7})
         assert states(leasequeue) == ["completed"] * 2
-        for result in results:
-            result.refresh()
-            assert result.return_value == {"parcel": 7}
+        assert [result.wait() for result in results] == [{"parcel": 7}] * 2
         other.refresh()
         assert not other.is_finished
 
     def test_one_that_came_before_is_found(self, leasequeue: Harness) -> None:
         assert emit("packed", [1])
         assert not emit("packed", [2])
-        result = tasks.waiter.enqueue("packed")
-        assert states(leasequeue) == ["completed"]
-        result.refresh()
-        assert result.return_value == [1]
-
-    def test_a_project_has_its_own(self, leasequeue: Harness) -> None:
-        tasks.waiter.enqueue("packed")
-        assert emit("packed", project="other")
-        assert states(leasequeue) == ["suspended"]
-        assert emit("packed")
-        assert states(leasequeue) == ["completed"]
+        assert emit("others", project="other")
+        results = [tasks.waiter.enqueue("packed"), tasks.waiter.enqueue("others")]
+        assert (states(leasequeue), results[0].wait()) == (["completed", "suspended"], [1])
 
     def test_it_ends_with_its_timeout(self, job: LeasedJob, clock: engine_clock.Clock) -> None:
         suspend(job, suspending(job, "wait_for", "packed", timeout=5))
@@ -235,13 +225,11 @@ class TestEvents:
         engine.run(wake_waiting([job.seq]))
         assert JobControl(one(), NODE).wait_for("packed") == "now"
 
-    @pytest.mark.parametrize("name", ["", "x" * 513, "$mine", "a\x00"])
-    def test_names_that_are_refused(self, name: str) -> None:
-        with pytest.raises(InvalidOption):
-            emit(name)
-
-    def test_payloads_that_are_refused(self, settings: Any) -> None:
+    def test_names_and_payloads_that_are_refused(self, settings: Any) -> None:
         settings.LEASEQUEUE = {"MAX_PAYLOAD_BYTES": 100}
+        for name in ("", "x" * 513, "$mine", "a\x00"):
+            with pytest.raises(InvalidOption):
+                emit(name)
         with pytest.raises(PayloadTooLarge):
             emit("packed", "x" * 101)
         with pytest.raises(InvalidOption):
@@ -281,6 +269,10 @@ class TestMeetings:
                 assert emits.value()
         assert JobControl(one(), NODE).wait_for("mine") is None
 
+    async def test_emit_in_a_coroutine(self) -> None:
+        assert await aemit("packed", 1)
+        assert not await aemit("packed", 2)
+
     def test_rolled_back_it_has_not_happened(self) -> None:
         with pytest.raises(RuntimeError), transaction.atomic():
             emit("packed")
@@ -312,10 +304,6 @@ class TestMeetings:
         duty(forget_events)
         assert EmittedEvent.objects.get().name == "b"
 
-    async def test_emit_in_a_coroutine(self) -> None:
-        assert await aemit("packed", 1)
-        assert not await aemit("packed", 2)
-
 
 @pytest.mark.django_db(transaction=True)
 class TestOthers:
@@ -326,8 +314,7 @@ class TestOthers:
     def test_another_task_is_started_once_and_waited_for(self, leasequeue: Harness) -> None:
         result = tasks.parent.enqueue(4)
         assert states(leasequeue) == ["suspended", "completed", "completed"]
-        result.refresh()
-        assert (result.return_value, tasks.doubler.jobs.count()) == (8, 1)
+        assert (result.wait(), tasks.doubler.jobs.count()) == (8, 1)
 
     def test_its_failure_is_raised_in_each_delivery(
         self, leasequeue: Harness, caplog: pytest.LogCaptureFixture
@@ -342,24 +329,20 @@ class TestOthers:
     def test_a_workflow_is_waited_for(self, leasequeue: Harness) -> None:
         good, bad = tasks.flow_parent.enqueue(1, 2), tasks.flow_parent.using(max_attempts=1).enqueue(3, -1)
         states(leasequeue)
-        good.refresh()
         bad.refresh()
-        assert good.return_value == [2, 4]
-        assert (bad.status, bad.errors[-1].exception_class) == (TaskResultStatus.FAILED, JobFailed)
+        assert (good.wait(), bad.status) == ([2, 4], TaskResultStatus.FAILED)
+        assert bad.errors[-1].exception_class is JobFailed
         assert "negative" in bad.errors[-1].traceback
 
     def test_it_keeps_its_slot_where_its_limit_says_so(self, leasequeue: Harness) -> None:
         """The other one starts when it has ended; sleeping costs no starts of the rate: one each half an hour."""
         results = [tasks.keeping_sleeper.enqueue(name) for name in ("a", "b")]
         assert states(leasequeue) == ["suspended"]
-        with connect("default") as connection, snapshot(connection) as executor:
-            assert executor.run(verify()).total == 0
+        nothing_is_wrong()
         assert states(leasequeue, advance=True) == ["suspended", "completed"]
         leasequeue.advance(minutes=30)
         assert states(leasequeue, advance=True) == ["suspended", "suspended", "completed"]
-        for result in results:
-            result.refresh()
-        assert [result.return_value for result in results] == ["a", "b"]
+        assert [result.wait() for result in results] == ["a", "b"]
         assert not Member.objects.filter(taken=True).exists()
 
     def test_it_keeps_its_slot_without_a_rate(self, leasequeue: Harness) -> None:
@@ -388,8 +371,7 @@ class TestOthers:
         tasks.sleeper.enqueue()
         tasks.waiter.enqueue("e")
         assert states(leasequeue) == ["suspended"] * 2
-        with connect("default") as connection, snapshot(connection) as executor:
-            assert executor.run(verify()).total == 0
+        nothing_is_wrong()
 
 
 @pytest.mark.django_db(transaction=True)
@@ -401,8 +383,7 @@ class TestAtomicTasks:
     def test_its_rows_its_jobs_and_its_end_are_one(self, leasequeue: Harness) -> None:
         result = tasks.booker.enqueue("kept")
         assert states(leasequeue) == ["completed", "completed"]
-        result.refresh()
-        assert (result.return_value, result.attempts, Group.objects.get().name) == ("kept", 1, "kept")
+        assert (result.wait(), result.attempts, Group.objects.get().name) == ("kept", 1, "kept")
 
     def test_nothing_is_left_of_one_that_fails(self, leasequeue: Harness) -> None:
         result = tasks.booker.using(max_attempts=1).enqueue("lost", "fails")
@@ -436,8 +417,7 @@ def test_code_that_changes_while_jobs_sleep(
     assert states(leasequeue) == ["suspended"]
     monkeypatch.setattr(tasks, "versions", lambda: ["new", "b"])
     assert states(leasequeue, advance=True) == ["completed"]
-    result.refresh()
-    assert result.return_value == ["NEW", "B"]
+    assert result.wait() == ["NEW", "B"]
     (line,) = [record.getMessage() for record in caplog.records if "does not know any more" in record.getMessage()]
     assert line.endswith("ignores: a, b#2")
 
@@ -448,9 +428,7 @@ class TestTheDecorator:
         results = [tasks.reader.enqueue(3), tasks.async_reader.enqueue(2)]
         leasequeue.crash_after("fetched#2")
         assert states(leasequeue) == ["crashed", "completed", "completed"]
-        for result in results:
-            result.refresh()
-        assert [result.return_value for result in results] == [["page 0", "page 1", "page 2"], ["page 0", "page 1"]]
+        assert [result.wait() for result in results] == [["page 0", "page 1", "page 2"], ["page 0", "page 1"]]
         assert Group.objects.count() == 3
         assert JobStep.objects.filter(name__startswith="fetch#").count() == 1
 
@@ -486,13 +464,7 @@ def test_a_worker_runs_them_all() -> None:
         eventually(lambda: JobStep.objects.filter(event="go").count() == 1)
         emit("go", "gone")
 
-        def ended() -> bool:
-            for result in results:
-                result.refresh()
-            return all(result.is_finished for result in results)
-
-        eventually(ended)
-        assert [result.return_value for result in results] == ["gone", "gone", 42, "booked"]
+        assert [result.wait(timeout=120) for result in results] == ["gone", "gone", 42, "booked"]
         assert all(result.attempts == 1 for result in results)
         assert worker.state.figures.lost == 0
     assert Group.objects.get().name == "booked"

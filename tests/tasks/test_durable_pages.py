@@ -48,9 +48,8 @@ class TestApproval:
         expense = page.Expense.objects.create(reason="train", amount=1)
         kind = ContentType.objects.get_for_model(page.Expense)
         for name in ("view", "change"):
-            clerk.user_permissions.add(
-                Permission.objects.create(codename=f"{name}_expense", name=name, content_type=kind)
-            )
+            permission = Permission.objects.create(codename=f"{name}_expense", name=name, content_type=kind)
+            clerk.user_permissions.add(permission)
         client.force_login(clerk)
         sent = {"reason": "train", "amount": "1", "_approve": "1"}
         assert client.post(f"/admin/shop/expense/{expense.pk}/change/", sent).status_code == 403
@@ -87,9 +86,8 @@ def test_what_others_task_becomes(page: Any, leasequeue: Harness, packed: bool) 
     if packed:
         page.packed(7, "box 3")
     leasequeue.drain(advance=True)
-    result.refresh()
     calls = page.calls if hasattr(page, "calls") else importlib.import_module("shop.services").calls
-    assert (result.return_value, calls) == (("payment-7", ["charge", "mail"]) if packed else ("not packed", ["charge"]))
+    assert (result.wait(), calls) == (("payment-7", ["charge", "mail"]) if packed else ("not packed", ["charge"]))
     assert Group.objects.get().name == "reserved for order 7"
 
 
@@ -123,7 +121,5 @@ class TestChangedCode:
             leasequeue.drain()
         results[2] = refunds.refund.enqueue(2)
         leasequeue.drain(advance=True)
-        for version, result in results.items():
-            result.refresh()
-            assert result.return_value == version
+        assert {version: result.wait() for version, result in results.items()} == {1: 1, 2: 2}
         assert JobStep.objects.filter(name="check").count() == 1

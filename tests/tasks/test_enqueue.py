@@ -2,22 +2,26 @@
 
 import uuid
 from datetime import UTC, datetime
+from functools import reduce
+from itertools import islice
+from operator import or_
 from typing import Any
 
 import pytest
 from django.core.exceptions import SynchronousOnlyOperation
-from django.test import TestCase, TransactionTestCase, override_settings
+from django.test import TestCase, override_settings
 from django.utils import timezone
 
 from django_leasequeue import engine
-from django_leasequeue.engine.pool import close_pools
+from django_leasequeue.engine import NewJob
+from django_leasequeue.engine.jobs.results import status
 from django_leasequeue.engine.queues.presets import PRESETS
 from django_leasequeue.exceptions import BatchTooLarge, InvalidOption, PayloadTooLarge
 from django_leasequeue.models import JobState, LiveJob, Queue, StoredJob
 from django_leasequeue.tasks import LeaseQueueBackend, task
 from django_leasequeue.tasks import backend as backend_module
 from django_leasequeue.tasks.api import InvalidTask, TaskResultStatus, task_backends
-from django_leasequeue.tasks.results import new_end
+from django_leasequeue.tasks.results import new_end, new_ends
 from tests.tasks import samples
 
 pytestmark = pytest.mark.django_db
@@ -90,13 +94,19 @@ class InTestCase(TestCase):
         assert result.args == [[{"a": [1, "x"]}]]
 
 
+ENDLESS: list[Any] = []
+ENDLESS.append(ENDLESS)
+
+
 @pytest.mark.parametrize(("value", "error", "says"), [
-    (object(), TypeError, r"arguments of tests\.tasks\.samples\.echo must be JSON"),
+    (object(), TypeError, r"arguments of tests\.tasks\.samples\.echo must be JSON"), (ENDLESS, ValueError, "JSON"),
     ({1, 2}, TypeError, "must be JSON"), (datetime(2030, 1, 1, tzinfo=UTC), TypeError, "dates and decimals as text"),
     (b"\xff", ValueError, "must be JSON"), (float("nan"), InvalidOption, "must be JSON"),
     ("nul \x00", InvalidOption, r"U\+0000"), ("\ud800", InvalidOption, "must be JSON"),
+    ("x" * 200, PayloadTooLarge, "reference"),
 ])  # fmt: skip
-def test_arguments_that_are_not_json_are_refused(value: Any, error: type[Exception], says: str) -> None:
+@override_settings(LEASEQUEUE={"MAX_PAYLOAD_BYTES": 100})
+def test_arguments_that_are_too_large_or_not_json_are_refused(value: Any, error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
         samples.echo.enqueue(value)
     with pytest.raises(error, match=says):
@@ -104,25 +114,16 @@ def test_arguments_that_are_not_json_are_refused(value: Any, error: type[Excepti
     assert not StoredJob.objects.exists()
 
 
-def test_too_large_arguments_are_refused() -> None:
-    with override_settings(LEASEQUEUE={"MAX_PAYLOAD_BYTES": 100}), pytest.raises(PayloadTooLarge, match="reference"):
-        samples.echo.enqueue("x" * 200)
-    assert not StoredJob.objects.exists()
-
-
 def test_a_task_that_no_worker_would_find_is_refused() -> None:
-    with pytest.raises(InvalidTask, match=r"No worker could run this task.*samples\._hidden.*not a task"):
-        samples.renamed.enqueue(1)
-    assert not StoredJob.objects.exists()
-
-
-def test_a_task_of_a_script_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     def work() -> None:
         return None
 
     work.__module__, work.__qualname__ = "__main__", "work"
+    with pytest.raises(InvalidTask, match=r"No worker could run this task.*samples\._hidden.*not a task"):
+        samples.renamed.enqueue(1)
     with pytest.raises(InvalidTask, match="script or shell"):
         task(work).enqueue()
+    assert not StoredJob.objects.exists()
 
 
 class TestMany:
@@ -166,12 +167,10 @@ class TestMany:
             samples.echo.enqueue_many((number,) for number in range(400))
         assert StoredJob.objects.count() == 1
 
-    def test_an_argument_that_is_no_set_of_arguments_is_refused(self) -> None:
+    def test_what_is_no_set_of_arguments_is_refused_and_too_many(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for wrong in (1, "word", b"word", None):
             with pytest.raises(TypeError, match="a tuple such as"):
                 samples.echo.enqueue_many([wrong])  # type: ignore[list-item]  # what is refused is just this
-
-    def test_there_is_a_limit(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(backend_module, "MAX_MANY", 3)
         with pytest.raises(BatchTooLarge, match="at most 3"):
             samples.echo.enqueue_many([(1,)] * 4)
@@ -188,42 +187,32 @@ class AsyncInTestCase(TestCase):
         assert [job.key for job in jobs] == [result.id, *(item.id for item in many)]
         assert [job.data for job in jobs] == [{"args": ["word"]}, {"args": ["a"]}, {"kwargs": {"value": "b"}}]
         assert result.enqueued_at == jobs[0].created_at
-
-    async def test_sync_enqueue_in_async_code_is_refused(self) -> None:
         with pytest.raises(SynchronousOnlyOperation):
             samples.add.enqueue(1)
 
 
-class AsyncOutsideOfATransaction(TransactionTestCase):
-    """Async calls on async connections of our own."""
-
-    @override_settings(LEASEQUEUE={"ASYNC": "native"})
-    async def test_calls_become_jobs(self) -> None:
-        try:
-            result = await samples.aecho.aenqueue("word")
-            many = await samples.aecho.aenqueue_many((number,) for number in range(250))
-            found = await samples.aecho.aget_result(many[-1].id)
-        finally:
-            await close_pools()
-        assert found.args == [249]
-        jobs = [job async for job in StoredJob.objects.order_by("seq")]
-        assert [job.key for job in jobs] == [result.id, *(item.id for item in many)]
-
-    @override_settings(LEASEQUEUE={"ASYNC": "native", "MAX_ENQUEUE": 150})
-    async def test_many_are_all_or_none(self) -> None:
-        try:
-            with pytest.raises(InvalidOption, match="must be JSON"):
-                await samples.aecho.aenqueue_many([*((number,) for number in range(300)), (float("nan"),)])
-        finally:
-            await close_pools()
-        assert not await StoredJob.objects.aexists()
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("native")
+async def test_async_calls_outside_of_a_transaction(settings: Any) -> None:
+    """They are on async connections of our own, and all or none."""
+    result = await samples.aecho.aenqueue("word")
+    many = await samples.aecho.aenqueue_many((number,) for number in range(250))
+    assert (await samples.aecho.aget_result(many[-1].id)).args == [249]
+    settings.LEASEQUEUE = {"ASYNC": "native", "MAX_ENQUEUE": 150}
+    with pytest.raises(InvalidOption, match="must be JSON"):
+        await samples.aecho.aenqueue_many([*((number,) for number in range(300)), (float("nan"),)])
+    jobs = [job async for job in StoredJob.objects.order_by("seq")]
+    assert [job.key for job in jobs] == [result.id, *(item.id for item in many)]
 
 
-def test_the_backend_of_a_job_is_remembered_unless_it_is_the_default() -> None:
-    tasks = {alias: {"BACKEND": BACKEND, "QUEUES": []} for alias in ("default", "second")}
-    with override_settings(TASKS=tasks):
-        samples.add.using(backend="second").enqueue(1)
-    assert the_job().meta == {"backend": "second"}
+def test_backends_are_remembered_unless_they_are_the_default_and_projects_are_kept_apart() -> None:
+    tenant = {"BACKEND": BACKEND, "OPTIONS": {"project": "tenant-1"}}
+    with override_settings(TASKS={"default": {"BACKEND": BACKEND}, "tenant": tenant}):
+        samples.add.using(backend="tenant").enqueue(1)
+    assert the_job().meta == {"backend": "tenant"}
+    assert Queue.objects.values_list("project", "name").get() == ("tenant-1", "default")
+    assert engine.run(engine.claim("default", "worker", 1, strict=False)) == []
+    assert len(engine.run(engine.claim("default", "worker", 1, project="tenant-1"))) == 1
 
 
 def test_a_task_that_was_valid_is_checked_again_under_other_settings_and_by_a_hosts_own_check(
@@ -240,16 +229,6 @@ def test_a_task_that_was_valid_is_checked_again_under_other_settings_and_by_a_ho
             samples.echo.enqueue()
 
 
-def test_projects_are_kept_apart() -> None:
-    tasks = {"default": {"BACKEND": BACKEND}, "tenant": {"BACKEND": BACKEND, "OPTIONS": {"project": "tenant-1"}}}
-    with override_settings(TASKS=tasks):
-        samples.add.using(backend="tenant").enqueue(1)
-        queue = Queue.objects.get()
-        assert (queue.project, queue.name) == ("tenant-1", "default")
-        assert engine.run(engine.claim("default", "worker", 1, strict=False)) == []
-        assert len(engine.run(engine.claim("default", "worker", 1, project="tenant-1"))) == 1
-
-
 @override_settings(USE_TZ=False)
 def test_without_time_zones_times_are_naive_in_the_hosts_zone() -> None:
     with timezone.override("Asia/Tokyo"):
@@ -259,3 +238,33 @@ def test_without_time_zones_times_are_naive_in_the_hosts_zone() -> None:
     assert result.enqueued_at.tzinfo is None
     stored = LiveJob.objects.values_list("available_at", flat=True).get()
     assert stored is not None
+
+
+def test_ids_are_version_8_uuids_of_their_number_and_random_bits() -> None:
+    text = engine.make_id(0x123456789ABCDE, new_end())
+    parsed = uuid.UUID(text)
+    assert (str(parsed), parsed.version, parsed.variant) == (text, 8, uuid.RFC_4122)
+    assert text.startswith("01234567-89ab-8cde-")
+    ids = [uuid.UUID(engine.make_id(1, end)).int for end in islice(new_ends(), 20_000)]
+    assert len(set(ids)) == len(ids)
+    ones, zeros = reduce(or_, ids), reduce(or_, (~value for value in ids))
+    random_bits = (1 << 62) - 1
+    assert (ones & random_bits, zeros & random_bits) == (random_bits, random_bits)
+
+
+@pytest.mark.parametrize("count", [1, 2, 150])
+def test_the_engine_makes_the_id_of_the_number(count: int) -> None:
+    ends = [new_end() for _ in range(count)]
+    answers = engine.run(engine.enqueue("work", [NewJob(id_end=end) for end in ends]))
+    ids = [engine.make_id(answer.seq, end) for answer, end in zip(answers, ends, strict=True)]
+    rows = StoredJob.objects.order_by("seq").values_list("key", "generated")
+    assert list(rows) == [(key, True) for key in ids]
+    found = {line.key: line.seq for line in engine.run(status("work", keys=ids))}
+    assert [found[key] for key in ids] == [answer.seq for answer in answers]
+    assert engine.run(status("work", keys=[engine.make_id(answers[0].seq, new_end())])) == [], "of another end"
+
+
+@pytest.mark.parametrize("job", [NewJob(id_end="x"), NewJob(id_end=new_end(), key="k")])
+def test_an_end_that_is_none_is_refused(job: NewJob) -> None:
+    with pytest.raises(InvalidOption, match="id_end"):
+        engine.run(engine.enqueue("work", [job]))

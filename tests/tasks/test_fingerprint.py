@@ -86,11 +86,8 @@ def test_class_message_and_place_count() -> None:
     assert fingerprint(_fails_at(True)) != fingerprint(_fails_at(False))
 
 
-def test_the_place_is_the_innermost_line_of_the_hosts_code() -> None:
+def test_the_place_is_the_innermost_line_of_the_hosts_code_or_the_fallback() -> None:
     assert place_of(_fails_in_a_library()) == f'{__name__}:_fails_in_a_library:json.loads("{{")'
-
-
-def test_without_any_code_of_the_host_the_fallback_tells_causes_apart() -> None:
     error = TypeError("missing an argument")
     assert place_of(error) == ""
     assert fingerprint(error, "shop.tasks.one") != fingerprint(error, "shop.tasks.two")

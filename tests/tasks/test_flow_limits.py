@@ -1,10 +1,6 @@
 """Limits of tasks: how many run at once and start in a time. What counts them is no table of ours: files."""
 
-import os
 import pickle
-import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from datetime import timedelta
@@ -18,7 +14,7 @@ from django_leasequeue import engine
 from django_leasequeue.engine import LimitValues
 from django_leasequeue.engine.clock import Clock
 from django_leasequeue.exceptions import InvalidOption
-from django_leasequeue.models import FlowTurn, JobResult, LimitKey, Member, StoredJob
+from django_leasequeue.models import FlowTurn, JobResult, LimitKey, StoredJob
 from django_leasequeue.models import Limit as LimitRow
 from django_leasequeue.tasks import Limit, task
 from django_leasequeue.tasks.api import InvalidTask, TaskResultStatus
@@ -27,8 +23,8 @@ from django_leasequeue.testing import Harness, LeaseQueueTestMixin
 from django_leasequeue.worker.leases import START
 from tests.support.pages import run_page
 from tests.support.waiting import eventually
-from tests.tasks import flow_samples, samples
-from tests.tasks.helpers import claim
+from tests.tasks import django_api, flow_samples, samples
+from tests.tasks.helpers import NODE, claim
 from tests.worker.support import working
 
 pytestmark = pytest.mark.django_db
@@ -39,7 +35,7 @@ add = samples.add.using(limit=ONE)
 
 def values_of(count: int = 1) -> list[Any]:
     jobs = claim(size=count)
-    engine.run(engine.finish([engine.Ending(job.seq, job.token) for job in jobs], "worker-1"))
+    engine.run(engine.finish([engine.Ending(job.seq, job.token) for job in jobs], NODE))
     return [job.data["args"] for job in jobs]
 
 
@@ -61,26 +57,25 @@ class TestEnqueueing:
         assert [job.data["args"] for job in claim(size=10)] == [[1], [2], [4]]
         assert LimitRow.objects.get().name == "odd {numbers}"
 
-    def test_calls_of_enqueue_many_and_of_other_tasks_beside_them(self, clock: Clock) -> None:
+    def test_calls_of_enqueue_many_and_of_other_tasks_beside_them(self, clock: Clock, settings: Any) -> None:
         results = add.enqueue_many([(1, 0), (2, 0), (1, 1)])
         samples.add.enqueue(5)
         assert all(result.status == TaskResultStatus.READY for result in results)
-        assert values_of(10) == [[1, 0], [2, 0], [5]]
-        assert values_of(10) == [[1, 1]]
-
-    def test_several_statements_are_one_call(self, clock: Clock, settings: Any) -> None:
-        settings.LEASEQUEUE = {"MAX_ENQUEUE": 2}
+        assert [values_of(10), values_of(10)] == [[[1, 0], [2, 0], [5]], [[1, 1]]]
+        settings.LEASEQUEUE = {"MAX_ENQUEUE": 2}  # several statements are one call
         add.enqueue_many((number // 2, number) for number in range(6))
-        assert values_of(10) == [[0, 0], [1, 2], [2, 4]]
-        assert values_of(10) == [[0, 1], [1, 3], [2, 5]]
+        assert [values_of(10), values_of(10)] == [[[0, 0], [1, 2], [2, 4]], [[0, 1], [1, 3], [2, 5]]]
 
     def test_the_result_tells_of_no_time_that_nobody_gave(self, clock: Clock) -> None:
-        result = add.enqueue(1)
-        again = samples.add.get_result(result.id)
+        again = samples.add.get_result(add.enqueue(1).id)
         assert (again.status, again.task.run_after) == (TaskResultStatus.READY, None)
         later = clock.now + timedelta(seconds=10)
         result = add.using(run_after=later).enqueue(1)
         assert samples.add.get_result(result.id).task.run_after == later
+
+    def test_djangos_own_backends_take_no_notice(self) -> None:
+        with override_settings(TASKS={"default": {"BACKEND": django_api.IMMEDIATE}}):
+            assert add.enqueue(1, 2).return_value == 3
 
 
 class Async(LeaseQueueTestMixin, TestCase):
@@ -149,14 +144,6 @@ class TestRefused:
         assert pickle.loads(pickle.dumps(ONE)) == ONE
 
 
-def test_django_s_own_backends_take_no_notice() -> None:
-    backend = "django.tasks.backends.immediate.ImmediateBackend"
-    if TaskResultStatus.__module__.startswith("django_tasks"):
-        backend = backend.replace("django.tasks", "django_tasks")
-    with override_settings(TASKS={"default": {"BACKEND": backend}}):
-        assert add.enqueue(1, 2).return_value == 3
-
-
 class TestWorkers:
     """Real workers; files say what ran at once."""
 
@@ -195,28 +182,6 @@ class TestWorkers:
             assert oracle.most_at_once() == 1
             engine.run(engine.set_limits([LimitValues("k", concurrency=4)]))
             eventually(lambda: oracle.most_at_once() > 1, "several run at once", 90)
-
-    @pytest.mark.slow
-    def test_a_killed_worker_s_slots_come_back(
-        self, test_dsn: str, oracle: flow_samples.Oracle, subprocess_env: dict[str, str]
-    ) -> None:
-        two = flow_samples.seen.using(limit=Limit("two", concurrency=2))
-        two.enqueue_many(("k", number, 0.3) for number in range(12))
-        worker = subprocess.Popen(
-            [sys.executable, "manage.py", "runworker", "--queues", "default", "--concurrency", "4"],
-            env={**subprocess_env, flow_samples.FOLDER: str(oracle.folder)},
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        try:
-            eventually(lambda: len(oracle.runs()) >= 3, "some have run", 90)
-        finally:
-            os.killpg(worker.pid, signal.SIGKILL)
-            worker.wait()
-        with working(TaskHandler(), queues=["default"], concurrency=4):
-            eventually(lambda: {run.value for run in oracle.runs()} == set(range(12)), "all have run", 90)
-            eventually(lambda: not Member.objects.filter(taken=True).exists(), "slots come back")
-        assert oracle.most_at_once() == 2
 
 
 @pytest.mark.slow

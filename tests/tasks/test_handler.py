@@ -15,8 +15,9 @@ from django_leasequeue.engine import LeasedJob, NewJob
 from django_leasequeue.engine.clock import Clock
 from django_leasequeue.engine.runner import DjangoExecutor
 from django_leasequeue.exceptions import NotBegun
-from django_leasequeue.models import JobResult, LiveJob
-from django_leasequeue.tasks import RetryLater, current
+from django_leasequeue.models import JobResult
+from django_leasequeue.tasks import Backoff, RetryLater, current, signals
+from django_leasequeue.tasks import handler as handler_module
 from django_leasequeue.tasks.api import TaskResultStatus
 from django_leasequeue.tasks.handler import TaskHandler
 from django_leasequeue.worker.control import JobAborted, JobControl
@@ -42,20 +43,25 @@ def put(**fields: Any) -> LeasedJob:
     return job
 
 
+def run(job: LeasedJob, control: JobControl, handler: TaskHandler) -> str | None:
+    return asyncio.run(handler.arun(job, control)) if handler.is_async(job) else handler.run(job, control)
+
+
 def verdict_of(job: LeasedJob, handler: TaskHandler | None = None) -> tuple[engine.Failure, Retry | GiveUp]:
     handler = handler or TaskHandler()
-    control = JobControl(job, NODE)
     try:
-        asyncio.run(handler.arun(job, control)) if handler.is_async(job) else handler.run(job, control)
+        run(job, JobControl(job, NODE), handler)
     except BaseException as error:  # noqa: BLE001  (as the worker does)
         return handler.failed(job, error)
     raise AssertionError("it did not fail")
 
 
-def test_an_async_task_runs_in_the_loop() -> None:
-    samples.aecho.enqueue("word")
+@pytest.mark.parametrize(("task", "result"), [(samples.aecho, 21), (samples.Group.nested, 22), (samples.plain, 42)])
+def test_async_tasks_those_of_a_class_and_djangos_own_run(task: Any, result: Any) -> None:
+    task.enqueue(21)
     assert run_one() == "completed"
-    assert (samples.calls, JobResult.objects.get().result) == (["word"], "word")
+    assert JobResult.objects.get().result == result
+    assert current() is None, "it is there only while a task runs"
 
 
 @pytest.mark.parametrize("task", [samples.aecho, samples.echo])
@@ -70,7 +76,7 @@ def test_a_database_that_refuses_connections_costs_no_attempt(task: Any, monkeyp
 
     monkeypatch.setattr(DjangoExecutor, "fetch", refuse)
     with pytest.raises(NotBegun, match="too many clients") as caught:
-        asyncio.run(handler.arun(job, control)) if handler.is_async(job) else handler.run(job, control)
+        run(job, control, handler)
     assert failed(handler, job, control, caught.value) == (UNSTARTED, job, control, None, 1_000)
     assert samples.calls == []
 
@@ -78,19 +84,11 @@ def test_a_database_that_refuses_connections_costs_no_attempt(task: Any, monkeyp
 @pytest.mark.parametrize("task", [samples.aecho, samples.add])
 def test_a_task_does_not_start_after_its_lease_was_lost(task: Any) -> None:
     job = leased(task, "word")
-    handler, control = TaskHandler(), JobControl(job, NODE)
+    control = JobControl(job, NODE)
     control.abort("lease_lost")
     with pytest.raises(JobAborted):
-        asyncio.run(handler.arun(job, control)) if handler.is_async(job) else handler.run(job, control)
+        run(job, control, TaskHandler())
     assert samples.calls == []
-
-
-@pytest.mark.parametrize(("task", "result"), [(samples.Group.nested, None), (samples.plain, 42)])
-def test_tasks_of_a_class_and_djangos_own_run(task: Any, result: Any) -> None:
-    task.enqueue(21)
-    assert run_one() == "completed"
-    assert result in (None, JobResult.objects.get().result)
-    assert current() is None, "it is there only while a task runs"
 
 
 @pytest.mark.parametrize("task", [samples.with_context, samples.awith_context])
@@ -131,14 +129,10 @@ def test_a_failure_tells_class_text_traceback_and_fingerprint(task: Any) -> None
     assert verdict == Retry(None)
     other, _ = verdict_of(leased(task, "user 4711 is gone"))
     assert other.fingerprint == failure.fingerprint
-
-
-def test_a_cause_is_part_of_the_traceback() -> None:
-    job = leased(samples.fail)
     try:
         raise ValueError("outer") from KeyError("inner")
     except ValueError as error:
-        failure, _ = TaskHandler().failed(job, error)
+        failure, _ = TaskHandler().failed(leased(task), error)
     assert "KeyError: 'inner'" in failure.traceback
     assert "direct cause" in failure.traceback
 
@@ -157,8 +151,8 @@ def test_what_else_is_a_failure(task: Any, data: Any, kind: str, words: str) -> 
 
 @pytest.mark.parametrize(("task", "args", "expected"), [
     (samples.fail, (), Retry(None)), (samples.fail_twice, (), Retry(7_000)),
-    (samples.fail_in_steps, (), Retry(1_000)), (samples.fail_linearly, (), Retry(3_000)),
-    (samples.fail_linearly.using(backoff=2.5), (), Retry(2_500)),
+    (samples.fail_in_steps, (), Retry(1_000)), (samples.fail_in_steps.using(backoff=2.5), (), Retry(2_500)),
+    (samples.fail_in_steps.using(backoff=Backoff("linear", base=3, max=8)), (), Retry(3_000)),
     (samples.fail.using(backoff="fixed"), (), Retry(5_000)), (samples.fail_by_message, ("wait",), Retry(60_000)),
     (samples.fail_by_message, ("anything",), Retry(5_000)), (samples.fail_by_message, ("stop",), GiveUp()),
     (samples.fail_for_good, (), GiveUp()), (samples.retry_later, (90,), Retry(90_000)),
@@ -169,25 +163,21 @@ def test_when_a_failed_task_is_tried_again(task: Any, args: tuple[Any, ...], exp
     assert verdict_of(leased(task, *args))[1] == expected
 
 
-def test_a_backoff_function_sees_the_exception_and_the_result_after_it() -> None:
+def test_a_backoff_function_sees_the_exception_and_the_result_and_may_break(caplog: pytest.LogCaptureFixture) -> None:
     job = leased(samples.fail_by_message, "stop")
     verdict_of(job)
     ((exception, result),) = samples.calls
     assert (type(exception), str(exception)) == (ValueError, "stop")
     assert (result.id, result.status, result.attempts) == (job.key, TaskResultStatus.FAILED, 1)
     assert [error.exception_class for error in result.errors] == [ValueError]
-
-
-def test_a_broken_backoff_function_leaves_it_to_the_queue(caplog: pytest.LogCaptureFixture) -> None:
-    _, verdict = verdict_of(leased(samples.fail_with_broken_backoff))
-    assert verdict == Retry(None)
+    assert verdict_of(leased(samples.fail_by_message, "break"))[1] == Retry(None), "it is left to the queue"
     assert "the backoff itself is broken" in caplog.text
 
 
 def test_the_timeout_is_the_tasks_or_the_callers() -> None:
     handler = TaskHandler()
-    assert handler.timeout(leased(samples.with_timeout)) == (30.0, None)
-    assert handler.timeout(leased(samples.with_timeout.using(timeout=2.5))) == (2.5, None)
+    assert handler.timeout(leased(samples.with_options)) == (30.0, None)
+    assert handler.timeout(leased(samples.with_options.using(timeout=2.5))) == (2.5, None)
     for task in (samples.add, samples.plain):
         assert handler.timeout(leased(task, 1)) == (None, None)
     for wrong in (-1, float("nan"), "soon"):
@@ -223,12 +213,8 @@ def test_only_tasks_are_run(name: str | None, says: str) -> None:
 def test_a_job_of_another_backend_is_not_run() -> None:
     tasks = {"default": {"BACKEND": BACKEND}, "dummy": {"BACKEND": "tests.tasks.test_handler.OtherBackend"}}
     with override_settings(TASKS=tasks):
-        for alias, says in (
-            ("dummy", "is not a LeaseQueueBackend"),
-            ("missing", "cannot be used"),
-            (7, "which is no alias"),
-        ):
-            engine.run(engine.purge("default", states=["leased"])) if LiveJob.objects.exists() else None
+        wrong = {"dummy": "is not a LeaseQueueBackend", "missing": "cannot be used", 7: "which is no alias"}
+        for alias, says in wrong.items():
             failure, _ = verdict_of(put(key=f"id-{alias}", name="tests.tasks.samples.add", meta={"backend": alias}))
             assert says in failure.message
 
@@ -257,22 +243,17 @@ def test_what_other_doors_wrote_does_no_harm() -> None:
 
 
 def test_tasks_are_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    from django_leasequeue.tasks import handler as module
-
     looked: list[Any] = []
-    real = module.find_entry
-    monkeypatch.setattr(module, "find_entry", lambda *args: looked.append(args) or real(*args))
+    real = handler_module.find_entry
+    monkeypatch.setattr(handler_module, "find_entry", lambda *args: looked.append(args) or real(*args))
     handler = TaskHandler()
     for _ in range(3):
         job = leased(samples.add, 1)
-        handler.is_async(job)
-        handler.run(job, JobControl(job, NODE))
+        run(job, JobControl(job, NODE), handler)
     assert len(looked) == 1
 
 
 def test_last_errors_are_not_kept_for_ever(caplog: pytest.LogCaptureFixture) -> None:
-    from django_leasequeue.tasks import signals
-
     caplog.set_level(logging.ERROR)
     handler = TaskHandler()
     job = leased(samples.fail_for_good)

@@ -10,16 +10,13 @@ from asgiref.sync import async_to_sync
 from django_leasequeue import engine
 from django_leasequeue.engine import Failure, Release
 from django_leasequeue.engine.clock import Clock
-from django_leasequeue.engine.pool import connect
 from django_leasequeue.exceptions import LargeStorageError
 from django_leasequeue.models import JobStep
-from django_leasequeue.reaper.duty import Turn
-from django_leasequeue.reaper.janitor import LargeObjects
 from django_leasequeue.tasks.api import TaskResultStatus, task_backends
 from django_leasequeue.tasks.handler import TaskHandler
 from django_leasequeue.worker import JobControl
 from tests.engine.helpers import NODE, make, one, put
-from tests.large import BIG, away, files, large_settings
+from tests.large import BIG, away, files, large_settings, reap
 from tests.support.waiting import eventually
 from tests.tasks import samples
 from tests.worker.support import working
@@ -35,6 +32,8 @@ def storage(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize("task", [samples.echo, samples.aecho], ids=["threads", "loop"])
 def test_a_task(storage: Path, task: Any) -> None:
+    with away(), pytest.raises(LargeStorageError):
+        samples.echo.enqueue({"text": BIG})
     result = task.enqueue({"text": BIG})
     assert (len(files(storage)), task_backends["default"].get_result(result.id).args) == (1, [{"text": BIG}])
     with working(TaskHandler()):
@@ -65,11 +64,5 @@ def test_a_step(storage: Path, clock: Clock) -> None:
     assert set(JobStep.objects.values_list("name", "number")) == {("fetch", 1), ("block", 2)}
     engine.run(engine.ack([job.seq], NODE))
     clock.advance(hours=24)
-    with connect("default") as connection:
-        LargeObjects()(Turn(connection, "default"))
+    reap()
     assert files(storage) == []
-
-
-def test_away_at_enqueue() -> None:
-    with away(), pytest.raises(LargeStorageError):
-        samples.echo.enqueue({"text": BIG})

@@ -1,68 +1,33 @@
-"""A queue that is missing becomes the same, whoever needs it first."""
+"""A queue that is missing becomes the same, whoever needs it first; ``migrate`` makes those that are declared."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from django.utils.module_loading import import_string
+from django.core.management import call_command
+from django.db import ProgrammingError
+from django.test import override_settings
+from django.utils import timezone
 
 from django_leasequeue import Queue, engine
 from django_leasequeue.engine import NewJob, Release
 from django_leasequeue.engine.queues import declared
-from django_leasequeue.engine.queues.declared import make_queues
+from django_leasequeue.engine.queues.declared import make_queues, on_migrate
+from django_leasequeue.engine.queues.presets import PRESETS
 from django_leasequeue.engine.queues.queues import ensure
 from django_leasequeue.engine.topics.topics import write
-from django_leasequeue.exceptions import QueueNotFound
+from django_leasequeue.exceptions import InvalidOption, QueueNotFound
 from django_leasequeue.models import Queue as QueueRow
+from django_leasequeue.models import RecurringTask
 from django_leasequeue.queue.base import definition
 from django_leasequeue.reaper.recurring.declared import sync
 from django_leasequeue.reaper.recurring.duty import enqueue_tick
 from django_leasequeue.worker import link
-from tests.tasks import samples
+from tests.tasks import django_api, samples
 
 pytestmark = pytest.mark.django_db
 
 BACKEND = "django_leasequeue.tasks.LeaseQueueBackend"
-
-
-def task() -> None:
-    samples.add.using(queue_name="mail").enqueue(1)
-
-
-def many_tasks() -> None:
-    samples.add.using(queue_name="mail").enqueue_many([(number, 1) for number in range(3)])
-
-
-def worker() -> None:
-    engine.run(link.make_queues("", ["mail"], "default"))
-
-
-def plain_enqueue() -> None:
-    engine.run(engine.enqueue("mail", [NewJob()]))
-
-
-def bulk_enqueue() -> None:
-    engine.run(engine.enqueue("mail", [NewJob() for _ in range(500)]))
-
-
-def handle_enqueue() -> None:
-    Queue("mail", preset="jqueue", lease_ms=7_000).enqueue(1)
-
-
-def handle_claim() -> None:
-    Queue("mail", preset="jqueue").claim()
-
-
-def handle_create() -> None:
-    Queue("mail", preset="jqueue").create()
-
-
-def topic_write() -> None:
-    engine.run(write("mail", [NewJob()], create={"type": "log", "lease_ms": 6_000}))
-
-
-def zaqar_put() -> None:
-    engine.run(ensure("mail", preset="zaqar"))
 
 
 def dead_letter() -> None:
@@ -73,34 +38,32 @@ def dead_letter() -> None:
 
 
 def recurring() -> None:
-    from django.utils import timezone
-
-    from django_leasequeue.models import RecurringTask
-
     engine.run(sync("default"))
     enqueue_tick("default", RecurringTask.objects.get().pk, timezone.now(), timezone.now())
 
 
-def migrate() -> None:
-    make_queues("default")
-
-
-def sync_command() -> None:
-    declared.apply("default")
-
-
-CALLERS = (
-    task, many_tasks, worker, plain_enqueue, bulk_enqueue, handle_enqueue, handle_claim, handle_create, topic_write,
-    zaqar_put, dead_letter, recurring, migrate, sync_command,
-)  # fmt: skip
+CALLERS: dict[str, Callable[[], object]] = {
+    "task": lambda: samples.add.using(queue_name="mail").enqueue(1),
+    "many tasks": lambda: samples.add.using(queue_name="mail").enqueue_many([(number, 1) for number in range(3)]),
+    "worker": lambda: engine.run(link.make_queues("", ["mail"], "default")),
+    "enqueue": lambda: engine.run(engine.enqueue("mail", [NewJob()])),
+    "bulk enqueue": lambda: engine.run(engine.enqueue("mail", [NewJob() for _ in range(500)])),
+    "handle's enqueue": lambda: Queue("mail", preset="jqueue", lease_ms=7_000).enqueue(1),
+    "handle's claim": lambda: Queue("mail", preset="jqueue").claim(),
+    "handle's create": lambda: Queue("mail", preset="jqueue").create(),
+    "topic": lambda: engine.run(write("mail", [NewJob()], create={"type": "log", "lease_ms": 6_000})),
+    "zaqar": lambda: engine.run(ensure("mail", preset="zaqar")),
+    "dead letter": dead_letter,
+    "recurring": recurring,
+    "migrate": lambda: make_queues("default"),
+    "sync command": lambda: declared.apply("default"),
+}
 
 
 def settle(settings: Any, tasks: dict[str, Any], **leasequeue: Any) -> None:
-    path = "tests.tasks.samples.add"
-    assert import_string(path) is samples.add
-    recurs = {"tick": {"task": path, "schedule": "every minute", "args": [1, 1], "queue_name": "mail"}}
+    recurs = {"task": "tests.tasks.samples.add", "schedule": "every minute", "args": [1, 1], "queue_name": "mail"}
     settings.TASKS = tasks
-    settings.LEASEQUEUE = {"RECURRING": recurs, "DEFAULT_PRESET": "codeq", **leasequeue}
+    settings.LEASEQUEUE = {"RECURRING": {"tick": recurs}, "DEFAULT_PRESET": "codeq", **leasequeue}
 
 
 def mail() -> tuple[str, str, int]:
@@ -109,65 +72,111 @@ def mail() -> tuple[str, str, int]:
 
 
 @pytest.mark.parametrize("auto_create", [True, False])
-@pytest.mark.parametrize("first", CALLERS, ids=lambda caller: caller.__name__)
-def test_the_settings_of_the_queue_come_first(settings: Any, first: Callable[[], None], auto_create: bool) -> None:
-    backend = {"BACKEND": BACKEND, "QUEUES": ["mail"], "OPTIONS": {"queues": {"mail": {"lease_ms": 5_000}}}}
-    queues = {"mail": {"preset": "django", "lease_ms": 1_000}}
-    settle(settings, {"default": backend}, QUEUES=queues, AUTO_CREATE=auto_create)
-    first()
-    assert mail() == ("queue", "original", 1_000)
-
-
-@pytest.mark.parametrize("auto_create", [True, False])
-@pytest.mark.parametrize("first", CALLERS, ids=lambda caller: caller.__name__)
-def test_then_the_task_backend_that_lists_it(settings: Any, first: Callable[[], None], auto_create: bool) -> None:
+@pytest.mark.parametrize("first", CALLERS)
+@pytest.mark.parametrize(("queues", "lease"), [({"mail": {"preset": "django", "lease_ms": 1_000}}, 1_000), ({}, 5_000)])
+def test_the_settings_of_the_queue_come_first_then_the_task_backend_that_lists_it(
+    settings: Any, first: str, auto_create: bool, queues: Any, lease: int
+) -> None:
     options = {"preset": "django", "queues": {"mail": {"lease_ms": 5_000}}}
     tasks = {
         "other": {"BACKEND": BACKEND, "QUEUES": ["mail"], "OPTIONS": {"project": "other", "preset": "jqueue"}},
         "default": {"BACKEND": BACKEND, "QUEUES": ["mail"], "OPTIONS": options},
         "later": {"BACKEND": BACKEND, "QUEUES": ["mail"], "OPTIONS": {"preset": "jobqueue"}},
     }
-    settle(settings, tasks, AUTO_CREATE=auto_create)
-    first()
-    assert mail() == ("queue", "original", 5_000)
+    settle(settings, tasks, QUEUES=queues, AUTO_CREATE=auto_create)
+    CALLERS[first]()
+    assert mail() == ("queue", "original", lease)
 
 
-@pytest.mark.parametrize("first", [task, many_tasks, worker, plain_enqueue, bulk_enqueue, recurring])
+@pytest.mark.parametrize("first", ["task", "many tasks", "worker", "enqueue", "bulk enqueue", "recurring"])
 @pytest.mark.parametrize("preset", ["django", None])
 def test_a_backend_that_takes_any_name_says_what_others_leave_open(
-    settings: Any, first: Callable[[], None], preset: str | None
+    settings: Any, first: str, preset: str | None
 ) -> None:
     options = {} if preset is None else {"preset": preset}
     settle(settings, {"default": {"BACKEND": BACKEND, "QUEUES": [], "OPTIONS": options}})
-    first()
+    CALLERS[first]()
     assert mail() == (("queue", "original", 60_000) if preset else ("queue", "back", 300_000))
 
 
 @pytest.mark.parametrize(("first", "found"), [
-    (handle_enqueue, ("queue", "original", 7_000)), (handle_claim, ("queue", "original", 300_000)),
-    (topic_write, ("log", "original", 6_000)), (zaqar_put, ("queue", "original", 300_000)),
-    (dead_letter, ("log", "original", 30_000)),
+    ("handle's enqueue", ("queue", "original", 7_000)), ("handle's claim", ("queue", "original", 300_000)),
+    ("topic", ("log", "original", 6_000)), ("zaqar", ("queue", "original", 300_000)),
+    ("dead letter", ("log", "original", 30_000)),
 ])  # fmt: skip
 def test_who_asks_for_options_of_its_own_gets_them_for_what_nobody_declares(
-    settings: Any, first: Callable[[], None], found: tuple[str, str, int]
+    settings: Any, first: str, found: tuple[str, str, int]
 ) -> None:
     settle(settings, {"default": {"BACKEND": BACKEND, "QUEUES": [], "OPTIONS": {"preset": "django"}}})
-    first()
+    CALLERS[first]()
     assert mail() == found
 
 
-@pytest.mark.parametrize("first", [plain_enqueue, bulk_enqueue, handle_enqueue, handle_claim, task, recurring])
-def test_nothing_is_made_where_queues_must_be_declared(settings: Any, first: Callable[[], None]) -> None:
+@pytest.mark.parametrize("first", [
+    "enqueue", "bulk enqueue", "handle's enqueue", "handle's claim", "task", "recurring",
+])  # fmt: skip
+def test_nothing_is_made_where_queues_must_be_declared(settings: Any, first: str) -> None:
     settle(settings, {"default": {"BACKEND": BACKEND, "QUEUES": []}}, AUTO_CREATE=False)
     with pytest.raises(QueueNotFound):
-        first()
-    worker()
+        CALLERS[first]()
+    CALLERS["worker"]()
     assert not QueueRow.objects.exists()
 
 
 def test_what_is_declared_for_another_database_does_not_count(settings: Any) -> None:
     options = {"database": "other", "queues": {"mail": {"lease_ms": 5_000}}}
     settle(settings, {"default": {"BACKEND": BACKEND, "QUEUES": ["mail"], "OPTIONS": options}})
-    worker()
+    CALLERS["worker"]()
     assert mail() == ("queue", "back", 300_000)
     assert definition(Queue("mail", using="other")).options == {"lease_ms": 5_000}
+
+
+@pytest.fixture
+def _declared() -> Iterator[None]:
+    options = {"queues": {"mail": {"lease_ms": 5_000}}}
+    tasks = {
+        "default": {"BACKEND": BACKEND, "QUEUES": ["default", "mail"], "OPTIONS": options},
+        "tenant": {"BACKEND": BACKEND, "OPTIONS": {"project": "tenant-1", "preset": "codeq"}},
+        "elsewhere": {"BACKEND": BACKEND, "QUEUES": ["far"], "OPTIONS": {"database": "other"}},
+        "none": {"BACKEND": django_api.DUMMY},
+    }
+    queues = {"mail": {"lease_ms": 9_000}, "feed": {"preset": "topics", "type": "log"}, "plain": {}}
+    with override_settings(TASKS=tasks, LEASEQUEUE={"QUEUES": queues}):
+        yield
+
+
+def rows() -> dict[tuple[str, str], tuple[str, int]]:
+    return {(queue.project, queue.name): (queue.type, queue.lease_ms) for queue in QueueRow.objects.all()}
+
+
+@pytest.mark.usefixtures("_declared")
+@pytest.mark.parametrize("make", [
+    lambda: on_migrate("default"), lambda: call_command("migrate", "leasequeue", verbosity=0),
+])  # fmt: skip
+def test_what_is_declared_is_made_once_at_migrate(make: Callable[[], None]) -> None:
+    make()
+    assert rows() == {
+        ("", "default"): ("queue", PRESETS["django"]["lease_ms"]), ("", "mail"): ("queue", 9_000),
+        ("", "feed"): ("log", 30_000), ("", "plain"): ("queue", PRESETS["django"]["lease_ms"]),
+        ("tenant-1", "default"): ("queue", PRESETS["codeq"]["lease_ms"]),
+    }  # fmt: skip
+    assert make_queues("default") == []
+
+
+@pytest.mark.usefixtures("_declared")
+def test_what_is_there_stays_as_it_is_and_a_wrong_declaration_is_said() -> None:
+    engine.run(engine.create("mail", lease_ms=1_000))
+    assert sorted(make_queues("default")) == ["default", "default", "feed", "plain"]
+    assert rows()["", "mail"] == ("queue", 1_000)
+    with override_settings(LEASEQUEUE={"QUEUES": {"mail": {"lease": 1}}}):
+        with pytest.raises(InvalidOption, match="'lease'"):
+            make_queues("default")
+
+
+def test_tables_of_another_time_are_no_error(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    def refuse(using: str) -> None:
+        raise ProgrammingError("column does not exist")
+
+    monkeypatch.setattr(declared, "make_queues", refuse)
+    on_migrate("default")
+    assert "not those of this version" in caplog.text

@@ -18,9 +18,7 @@ from tests.support.waiting import eventually
 
 PAGE = blocks("tutorial/order.md")
 #: A session of the page in a shell of its own; its doctest says whether it printed what the page says.
-SESSION = (
-    "import django, doctest, sys; django.setup(); sys.exit(doctest.testfile('session.txt', module_relative=False)[0])"
-)
+SESSION = "import django, doctest; django.setup(); exit(doctest.testfile('session.txt', module_relative=False)[0])"
 #: Less time to kill the worker; more for the warehouse, whose session is slow on a busy machine.
 EDITS = {"seconds=20": "seconds=15", "sleep(15)": "sleep(4)", "2 * settings.SHOP_DAY": "600"}
 
@@ -69,10 +67,8 @@ def reader(tmp_path: Path, migrated_server: TemporaryServer) -> Reader:
     found = Reader(tmp_path, migrated_server.url())
     found.write("shop/__init__.py", "")
     settings = next(block.text for block in PAGE if block.text.startswith("# settings.py"))
-    found.write(
-        "shop_settings.py",
-        f"from testproject.settings import *\n{settings}\nINSTALLED_APPS = [*INSTALLED_APPS, 'shop']\n",
-    )
+    apps = "INSTALLED_APPS = [*INSTALLED_APPS, 'shop']"
+    found.write("shop_settings.py", f"from testproject.settings import *\n{settings}\n{apps}\n")
     for block in PAGE:
         if block.word:
             found.write(block.word.removeprefix("file="), block.text)

@@ -52,17 +52,6 @@ def test_a_failed_attempt_that_will_be_tried_again(clock: Clock) -> None:
     assert "raise ValueError(message)\nValueError: word\n" in error.traceback
 
 
-def test_errors_and_workers_of_all_attempts(clock: Clock) -> None:
-    enqueued = samples.fail_twice.enqueue()
-    assert run_one(node="first") == "failing"
-    clock.advance(minutes=1)
-    assert run_one(node="second") == "dead"
-    result = again(enqueued)
-    assert result.status == TaskResultStatus.FAILED
-    assert (result.worker_ids, result.attempts) == (["first", "second"], 2)
-    assert [error.exception_class for error in result.errors] == [ValueError, ValueError]
-
-
 def test_an_expired_lease_is_an_attempt_with_its_worker(clock: Clock) -> None:
     enqueued = samples.add.enqueue(1, 2)
     claim(node="dies")
@@ -147,9 +136,3 @@ def test_a_task_that_is_gone_is_said_to_be_gone() -> None:
     engine.run(engine.enqueue("default", [NewJob(key="id-1", name="tests.tasks.samples.removed")]))
     with pytest.raises(TaskNotFound, match=r"result id-1 is there, but its task is not.*has no such name"):
         task_backends["default"].get_result("id-1")
-
-
-def test_a_payload_of_another_door_does_no_harm() -> None:
-    engine.run(engine.enqueue("default", [NewJob(key="id-1", name="tests.tasks.samples.add", data=[1, 2])]))
-    result = task_backends["default"].get_result("id-1")
-    assert (result.args, result.kwargs) == ([], {})

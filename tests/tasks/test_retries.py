@@ -107,11 +107,8 @@ def test_a_policy_with_wrong_numbers_is_refused(wrong: Any) -> None:
 
 
 @pytest.mark.parametrize("given", [7, 2.5, [1, 2], "linear", Backoff("exp_full_jitter", base=1, max=2)])
-def test_what_using_sets_travels_as_json(given: Any) -> None:
+def test_what_using_sets_travels_as_json_but_no_function(given: Any) -> None:
     parsed = parse(given)
     assert load(dump(parsed)) == parsed
-
-
-def test_a_function_does_not_travel() -> None:
     with pytest.raises(ValueError, match="@task"):
         dump(lambda error, result: 1)

@@ -1,6 +1,6 @@
 """Which database a queue is in: the backend's option, else the router, else the one of the settings."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -42,26 +42,17 @@ def test_without_a_router_there_is_one_database() -> None:
 
 
 @pytest.mark.django_db
-def test_a_router_is_asked_for_each_queue() -> None:
+def test_a_router_is_asked_for_each_queue_and_its_mistakes_are_said() -> None:
     asked.clear()
     with override_settings(LEASEQUEUE={"ROUTER": ROUTER}):
         result = samples.add.using(queue_name="mail").enqueue(1)
         assert (asked, samples.add.get_result(result.id).args) == ([("", "mail")], [1])
+        with pytest.raises(ImproperlyConfigured, match="'nowhere'"):
+            samples.add.using(queue_name="lost").enqueue(1)
     assert StoredJob.objects.count() == 1
-
-
-@pytest.mark.django_db
-def test_an_alias_that_is_not_there_is_said() -> None:
-    with override_settings(LEASEQUEUE={"ROUTER": ROUTER}), pytest.raises(ImproperlyConfigured, match="'nowhere'"):
-        samples.add.using(queue_name="lost").enqueue(1)
-
-
-def test_a_router_that_is_not_there_is_said() -> None:
-    with (
-        override_settings(LEASEQUEUE={"ROUTER": "no.such.router"}),
-        pytest.raises(ImproperlyConfigured, match=r"no\.such"),
-    ):
-        routing.alias_of("", "mail")
+    with override_settings(LEASEQUEUE={"ROUTER": "no.such.router"}):
+        with pytest.raises(ImproperlyConfigured, match=r"no\.such"):
+            routing.alias_of("", "mail")
 
 
 def test_results_are_looked_for_where_the_queues_are() -> None:
@@ -90,14 +81,16 @@ def test_a_dead_letter_topic_in_another_database_than_its_queue_is_refused() -> 
     for make in (engine.create("near", dead_letter="far.dlq"), ensure("near", dead_letter="far.dlq")):
         with pytest.raises(InvalidOption, match=r"'far\.dlq' of 'near' .* sends it to 'far', the queue to 'default'"):
             engine.run(make)
-    with pytest.raises(InvalidOption, match="another database"):
-        Queue("near", preset="django", dead_letter="far.dlq").create()
     for name, dead_letter in (("near", "near.dlq"), ("other", "self"), ("none", None), ("far", "far.dlq")):
         engine.run(engine.create(name, dead_letter=dead_letter))
-    with pytest.raises(InvalidOption, match="another database"):
-        engine.run(engine.configure("near", dead_letter="far.dlq"))
-    with pytest.raises(InvalidOption, match="another database"):
-        change("near", {"dead_letter": "far.dlq"}, "", "default")
+    refused: list[Callable[[], object]] = [
+        lambda: Queue("new", preset="django", dead_letter="far.dlq").create(),
+        lambda: engine.run(engine.configure("near", dead_letter="far.dlq")),
+        lambda: change("near", {"dead_letter": "far.dlq"}, "", "default"),
+    ]
+    for act in refused:
+        with pytest.raises(InvalidOption, match="another database"):
+            act()
     api, config = Api(), {"type": "queue", "max_deliveries": 1, "dead_letter": "far.dlq"}
     for answer in (
         api.put("topics/near", config),
@@ -109,6 +102,11 @@ def test_a_dead_letter_topic_in_another_database_than_its_queue_is_refused() -> 
     assert sorted(Model.objects.values_list("name", "dead_letter")) == [
         ("far", "far.dlq"), ("near", "near.dlq"), ("none", None), ("other", "self"),
     ]  # fmt: skip
+    declared = {"near": {"dead_letter": "far.dlq"}, "far": {"dead_letter": "far.dlq"}}
+    with override_settings(LEASEQUEUE={"ROUTER": f"{__name__}.by_name", "QUEUES": declared}):
+        (error,) = [message for message in check_settings(None) if message.id == "leasequeue.E012"]
+    assert "'near'" in error.msg
+    assert "another database" in error.msg
 
 
 @pytest.mark.django_db
@@ -125,12 +123,3 @@ def test_a_dead_letter_topic_that_a_router_wants_elsewhere_by_now_is_made_beside
     (said,) = [record.message for record in caplog.records if "far.dlq" in record.message]
     assert "another database" in said
     assert "made in the database of the queue" in said
-
-
-@pytest.mark.usefixtures("two_databases")
-def test_the_check_of_the_settings_says_so() -> None:
-    declared = {"near": {"dead_letter": "far.dlq"}, "far": {"dead_letter": "far.dlq"}}
-    with override_settings(LEASEQUEUE={"ROUTER": f"{__name__}.by_name", "QUEUES": declared}):
-        (error,) = [message for message in check_settings(None) if message.id == "leasequeue.E012"]
-    assert "'near'" in error.msg
-    assert "another database" in error.msg

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from django.test import TestCase
 
+from django_leasequeue import engine
 from django_leasequeue import signals as job_signals
+from django_leasequeue.engine import NewJob
 from django_leasequeue.engine.clock import Clock
 from django_leasequeue.exceptions import LeaseLost
 from django_leasequeue.models import LiveJob
@@ -65,6 +67,9 @@ def test_the_life_of_a_task_that_succeeds(task: Any, heard: Heard, clock: Clock)
     assert (finished.id, finished.status, finished.return_value) == (result.id, TaskResultStatus.SUCCESSFUL, "word")
     assert (finished.finished_at, finished.args, finished.task.priority) == (clock.now, ["word"], 2)
     assert heard[3][1] is None
+    heard.clear()
+    results = task.enqueue_many([(1,), (2,)])
+    assert [told for _, told in heard] == results, "many calls are told one by one"
 
 
 def test_a_task_is_finished_when_it_is_not_tried_again(heard: Heard, clock: Clock) -> None:
@@ -94,11 +99,6 @@ def test_a_task_whose_worker_died_at_its_last_attempt_is_not_told_as_finished(he
     assert [name for name, _ in heard] == ["enqueued"]
 
 
-def test_many_calls_are_told_one_by_one(heard: Heard) -> None:
-    results = samples.echo.enqueue_many([(1,), (2,)])
-    assert [told for _, told in heard] == results
-
-
 def test_broken_receivers_change_nothing(caplog: pytest.LogCaptureFixture) -> None:
     with ExitStack() as stack:
         for signal in (
@@ -113,23 +113,20 @@ def test_broken_receivers_change_nothing(caplog: pytest.LogCaptureFixture) -> No
     assert "a broken receiver" in caplog.text
 
 
-def test_nobody_listening_costs_no_result(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_nobody_listening_costs_no_result_but_djangos_log_lines_are_written(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     made: list[Any] = []
     real = signals_module.make_result
     monkeypatch.setattr(signals_module, "make_result", lambda *args, **more: made.append(args) or real(*args, **more))
     caplog.set_level(logging.DEBUG, TASKS_LOGGER)
     samples.echo.enqueue()
     samples.aecho.enqueue()
-    samples.fail_for_good.enqueue()
-    for _ in range(3):
-        run_one()
-    assert made == []
-
-
-def test_djangos_log_lines_are_written_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG, TASKS_LOGGER)
+    assert [run_one(), run_one()] == ["completed"] * 2
+    caplog.clear()
     result = samples.fail_for_good.enqueue()
     run_one()
+    assert made == []
     lines = [record for record in caplog.records if record.name == TASKS_LOGGER]
     assert [record.levelno for record in lines] == [logging.DEBUG, logging.INFO, logging.ERROR]
     assert all(result.id in record.getMessage() for record in lines)
@@ -138,7 +135,7 @@ def test_djangos_log_lines_are_written_all_the_same(caplog: pytest.LogCaptureFix
     assert lines[2].exc_info[0] is samples.FailForGood
 
 
-def test_our_signals_tell_every_attempt(ours: list[tuple[str, dict[str, Any]]], clock: Clock) -> None:
+def test_our_signals_tell_every_attempt(heard: Heard, ours: list[tuple[str, dict[str, Any]]], clock: Clock) -> None:
     samples.echo.enqueue({"a": 1})
     run_one()
     samples.fail_twice.enqueue()
@@ -157,20 +154,11 @@ def test_our_signals_tell_every_attempt(ours: list[tuple[str, dict[str, Any]]], 
     assert ours[0][1]["node"] == "worker-1"
     assert failing["failure"].type == failed["failure"].type == "builtins.ValueError"
     assert failing["available_at"] > failing["job"].claimed_at
-
-
-def test_a_task_that_is_not_there_is_told_to_ours_only(heard: Heard, ours: list[tuple[str, dict[str, Any]]]) -> None:
-    from django_leasequeue import engine
-
-    job = engine.NewJob(key="id-1", name="tests.tasks.samples.gone", max_deliveries=1)
-    samples.echo.enqueue()
-    run_one()
-    heard.clear()
     ours.clear()
-    engine.run(engine.enqueue("default", [job]))
+    heard.clear()
+    engine.run(engine.enqueue("default", [NewJob(key="id-1", name="tests.tasks.samples.gone", max_deliveries=1)]))
     assert run_one() == "dead"
-    assert heard == []
-    assert [name for name, _ in ours] == ["failed"]
+    assert (heard, [name for name, _ in ours]) == ([], ["failed"]), "a task that is not there is told to ours only"
 
 
 class Async(TestCase):

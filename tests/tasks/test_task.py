@@ -6,19 +6,12 @@ from typing import Any
 
 import django
 import pytest
+from asgiref.sync import async_to_sync
 from django.test import override_settings
 
 from django_leasequeue.tasks import Backoff, LeaseQueueTask, task
 from django_leasequeue.tasks.api import InvalidTask
-from tests.tasks import samples
-
-IMMEDIATE = {
-    "default": {
-        "BACKEND": "django.tasks.backends.immediate.ImmediateBackend"
-        if django.VERSION >= (6, 0)
-        else "django_tasks.backends.immediate.ImmediateBackend"
-    }
-}
+from tests.tasks import django_api, samples
 
 
 def work() -> None:
@@ -36,11 +29,7 @@ def test_the_decorator_takes_all_arguments() -> None:
 
 @pytest.mark.skipif((6, 0) <= django.VERSION < (6, 1), reason="Django 6.0's decorator passes nothing on")
 def test_djangos_own_decorator_makes_it_too() -> None:
-    if django.VERSION >= (6, 0):
-        from django.tasks import task as djangos_task
-    else:
-        from django_tasks import task as djangos_task
-    made = djangos_task(max_attempts=3, backoff=[1, 2], timeout=4)(work)
+    made = django_api.tasks.task(max_attempts=3, backoff=[1, 2], timeout=4)(work)
     assert isinstance(made, LeaseQueueTask)
     assert (made.max_attempts, made.backoff, made.timeout) == (3, (1, 2), 4.0)
 
@@ -53,11 +42,11 @@ def test_using_changes_a_copy() -> None:
     again = changed.using(timeout=8)
     assert (again.max_attempts, again.backoff, again.timeout) == (4, 2, 8.0)
     assert again.changed == ("max_attempts", "backoff", "timeout", "queue_name")
-
-
-def test_tasks_are_values() -> None:
+    # Tasks are values.
     assert samples.add.using(backoff=[1, 2]) == samples.add.using(backoff=(1, 2))
     assert len({samples.add, samples.add.using(timeout=1), samples.add.using(timeout=1)}) == 2
+    with pytest.raises(InvalidTask, match="@task"):
+        samples.add.using(backoff=samples.by_message)
 
 
 @pytest.mark.skipif(django.VERSION < (6, 1), reason="Django's own tasks can be pickled from 6.1 on")
@@ -83,11 +72,6 @@ def test_wrong_values_are_refused_where_the_task_is_declared_and_changed(wrong: 
         samples.add.using(**wrong)
 
 
-def test_a_backoff_function_is_not_for_using() -> None:
-    with pytest.raises(InvalidTask, match="@task"):
-        samples.add.using(backoff=samples.by_message)
-
-
 def test_a_context_must_be_the_first_argument() -> None:
     with pytest.raises(InvalidTask, match="context"):
         task(takes_context=True)(work)  # type: ignore[arg-type]  # what is refused is just this
@@ -101,16 +85,11 @@ def test_a_function_inside_a_function_is_refused() -> None:
         task(local)
 
 
-@override_settings(TASKS=IMMEDIATE)
+@override_settings(TASKS={"default": {"BACKEND": django_api.IMMEDIATE}})
 def test_our_tasks_run_on_other_backends_too() -> None:
     assert samples.add.enqueue(1, 2).return_value == 3
-    made = task(max_attempts=3, timeout=5)(work)
-    assert made.enqueue().is_finished
+    assert task(max_attempts=3, timeout=5)(work).enqueue().is_finished
     results = samples.add.enqueue_many([(1, 2), {"first": 3}])
     assert [result.return_value for result in results] == [3, 3]
-
-
-@override_settings(TASKS=IMMEDIATE)
-async def test_our_tasks_run_on_other_backends_too_async() -> None:
-    results = await samples.aecho.aenqueue_many([("a",), {"value": "b"}])
+    results = async_to_sync(samples.aecho.aenqueue_many)([("a",), {"value": "b"}])
     assert [result.return_value for result in results] == ["a", "b"]

@@ -1,12 +1,10 @@
 """Results are cancelled and waited for."""
 
-import asyncio
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from django.db import OperationalError, connection, transaction
+from django.db import OperationalError, transaction
 from django.test import TestCase
 
 from django_leasequeue import engine
@@ -18,6 +16,8 @@ from django_leasequeue.notify.replies import get_hub
 from django_leasequeue.tasks import Limit, chain
 from django_leasequeue.tasks.api import TaskResultDoesNotExist
 from django_leasequeue.testing import LeaseQueueTestMixin
+from tests.support.threads import ThreadResult
+from tests.support.waiting import eventually
 from tests.tasks import samples
 from tests.tasks.helpers import NODE, claim, run_one
 
@@ -28,18 +28,9 @@ def _listeners_end() -> Any:
     close_listeners()
 
 
-def soon(work: Callable[[], object], waiting: Callable[[], bool]) -> threading.Thread:
-    def run() -> None:
-        try:
-            while not waiting():
-                threading.Event().wait(0.01)
-            work()
-        finally:
-            connection.close()
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    return thread
+def soon(work: Callable[[], object], waiting: Callable[[], bool]) -> ThreadResult:
+    """Work in a thread of its own, as soon as somebody waits."""
+    return ThreadResult(lambda: eventually(waiting) and work())
 
 
 def told() -> bool:
@@ -75,18 +66,16 @@ class TestCancel:
 class TestWait:
     def test_it_returns_what_the_task_returned(self) -> None:
         result = samples.add.enqueue(1, second=2)
-        thread = soon(run_one, told)
-        assert result.wait(timeout=30) == 3
+        with soon(run_one, told):
+            assert result.wait(timeout=30) == 3
         assert result.status == "SUCCESSFUL"
-        thread.join()
 
     def test_a_task_that_went_to_another_queue_is_waited_for(self) -> None:
         result = samples.add.enqueue(7)
         elsewhere = samples.add.get_result(result.id)
         object.__setattr__(elsewhere, "task", samples.add.using(queue_name="elsewhere"))
-        thread = soon(run_one, lambda: get_hub("default").waiting == 1)
-        assert elsewhere.wait(timeout=30) == 7
-        thread.join()
+        with soon(run_one, lambda: get_hub("default").waiting == 1):
+            assert elsewhere.wait(timeout=30) == 7
 
     def test_a_failure_is_raised(self) -> None:
         result = samples.fail.using(max_attempts=1).enqueue("it broke")
@@ -98,10 +87,8 @@ class TestWait:
 
     def test_a_task_that_is_cancelled_meanwhile(self) -> None:
         result = samples.add.enqueue(1)
-        thread = soon(result.cancel, told)
-        with pytest.raises(JobCancelled, match="is gone"):
+        with soon(result.cancel, told), pytest.raises(JobCancelled, match="is gone"):
             samples.add.get_result(result.id).wait(timeout=30)
-        thread.join()
 
     def test_a_task_that_runs(self) -> None:
         result = samples.add.using(limit=Limit("one", concurrency=1)).enqueue(1)
@@ -136,10 +123,8 @@ class TestWait:
 class TestAwait:
     async def test_it_returns_what_the_task_returned(self) -> None:
         result = await samples.aecho.aenqueue("word")
-        waiting = asyncio.create_task(result.await_result(timeout=30))
-        thread = soon(run_one, told)
-        assert await waiting == "word"
-        await asyncio.to_thread(thread.join)
+        with soon(run_one, told):
+            assert await result.await_result(timeout=30) == "word"
 
     async def test_cancel_and_time_out(self) -> None:
         result = await samples.aecho.aenqueue("word")
@@ -162,18 +147,16 @@ class TestAwait:
             await usual(self)
 
         monkeypatch.setattr(type(result), "arefresh", away)
-        waiting = asyncio.create_task(result.await_result(timeout=30))
-        thread = soon(run_one, lambda: calls >= 4)
-        assert await waiting == "word"
-        await asyncio.to_thread(thread.join)
+        with soon(run_one, lambda: calls >= 4):
+            assert await result.await_result(timeout=30) == "word"
 
 
-@pytest.mark.django_db
-def test_in_a_test_the_task_runs_in_place_of_the_waiting(leasequeue: Any) -> None:
-    assert samples.add.enqueue(2, second=3).wait() == 5
+class InTests(LeaseQueueTestMixin, TestCase):
+    """In a test the task runs in place of the waiting."""
 
+    def test_wait(self) -> None:
+        assert samples.add.enqueue(2, second=3).wait() == 5
 
-class AsyncTest(LeaseQueueTestMixin, TestCase):
-    async def test_in_an_async_test_too(self) -> None:
+    async def test_await(self) -> None:
         result = await samples.aecho.aenqueue("word")
         assert await result.await_result() == "word"

@@ -1,4 +1,4 @@
-"""The door and the worker together: ``manage.py runworker`` in a process of its own."""
+"""The door and ``manage.py runworker`` in a process of its own; and the door without Django's apps."""
 
 import subprocess
 import sys
@@ -27,12 +27,10 @@ def work_off(env: dict[str, str]) -> str:
 def test_tasks_of_all_kinds_are_worked_off(subprocess_env: dict[str, str]) -> None:
     sums = samples.add.enqueue_many((number, number) for number in range(150))
     word = samples.aecho.enqueue({"word": ["ü", None]})
-    context = samples.with_context.enqueue("x")
-    acontext = samples.awith_context.enqueue("x")
+    context, acontext = samples.with_context.enqueue("x"), samples.awith_context.enqueue("x")
     plain = samples.plain.enqueue(21)
     good = [*sums, word, context, acontext, plain]
-    failing = samples.fail_twice.enqueue()
-    failed = samples.fail_for_good.enqueue()
+    failing, failed = samples.fail_twice.enqueue(), samples.fail_for_good.enqueue()
     once = samples.fail.using(max_attempts=1).enqueue("only try")
     unserialisable = samples.returns_object.using(max_attempts=1).enqueue()
 
@@ -64,3 +62,32 @@ def test_a_timeout_of_a_task_is_an_attempt_that_failed(subprocess_env: dict[str,
         assert item.status == TaskResultStatus.FAILED
         assert issubclass(item.errors[0].exception_class, Exception)
         assert "timeout of 0.2 s" in item.errors[0].traceback
+
+
+PROGRAM = """
+import sys
+from django.conf import settings
+
+settings.configure(
+    TASKS={"default": {"BACKEND": "django_leasequeue.tasks.LeaseQueueBackend", "OPTIONS": {"preset": "django"}}},
+    DATABASES={"default": {"ENGINE": "django.db.backends.postgresql"}},
+)
+import django_leasequeue.tasks as door
+
+@door.task(max_attempts=3, backoff="exponential", timeout=5)
+def work():
+    pass
+
+work.using(priority=3, timeout=2)
+import django_leasequeue.engine, django_leasequeue.engine.queues.presets, django_leasequeue.engine.queues.routing
+loaded = sorted(name for name in sys.modules if name.startswith("django_leasequeue.models"))
+assert not loaded, loaded
+print("no model was loaded")
+"""
+
+
+@pytest.mark.slow
+def test_declaring_tasks_loads_no_model() -> None:
+    """They are declared while Django is still loading apps."""
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, "no model was loaded"), done.stderr

@@ -18,41 +18,22 @@ from django_leasequeue.enums import WorkflowState
 from django_leasequeue.exceptions import InvalidOption, JobCancelled, JobFailed, WaitTimeout
 from django_leasequeue.models import Delayed, JobResult, Member, StoredJob
 from django_leasequeue.models import Workflow as WorkflowRow
-from django_leasequeue.tasks import (
-    Limit,
-    Workflow,
-    WorkflowResult,
-    aget_workflow_result,
-    chain,
-    chord,
-    get_workflow_result,
-    group,
-)
+from django_leasequeue.tasks import Limit, Workflow, aget_workflow_result, chain, chord, get_workflow_result, group
 from django_leasequeue.tasks.api import InvalidTask, TaskResultDoesNotExist, TaskResultStatus, task_signals
 from django_leasequeue.tasks.handler import TaskHandler
 from django_leasequeue.testing import Harness, LeaseQueueTestMixin
 from django_leasequeue.worker import ExitCode
+from tests.large import files, large_settings
 from tests.support.heard import connected
 from tests.support.pages import run_page
 from tests.support.rows import rows
 from tests.support.waiting import eventually
+from tests.tasks import django_api, samples
 from tests.tasks import flow_samples as flow
-from tests.tasks import samples
-from tests.tasks.helpers import claim, run_one
+from tests.tasks.helpers import NODE, claim, run_all, run_one, states
 from tests.worker.support import working
 
 pytestmark = pytest.mark.django_db
-
-
-def run_all() -> list[str | None]:
-    endings = []
-    while (ending := run_one()) is not None:
-        endings.append(ending)
-    return endings
-
-
-def states(result: WorkflowResult[Any]) -> list[str]:
-    return [member.state for member in result.members()]
 
 
 class TestChain:
@@ -63,7 +44,6 @@ class TestChain:
 
     def test_the_operator_makes_chains(self, leasequeue: Harness) -> None:
         result = (flow.double.s(3) | group(flow.double.s(), flow.double.s()) | flow.given.s()).enqueue()
-        leasequeue.drain()
         assert result.wait() == [[12, 12]]
         with pytest.raises(TypeError):
             flow.double.s(3) | 5  # type: ignore[operator]
@@ -105,58 +85,47 @@ class TestChain:
 
 class TestGroup:
     def test_counts_results_and_members_in_order(self) -> None:
-        result = group(flow.double.s(number) for number in range(5)).enqueue()
+        told: list[str] = []
+        with connected(task_signals.task_enqueued, lambda task_result, **_: told.append(task_result.id)):
+            result = group((flow.double.s(number) for number in range(5)), name="five").enqueue()
+        assert told == [member.id for member in result.members()], "Django's signal tells of each"
         assert (result.status.total, result.status.open, result.status.label) == (5, 5, "running")
         assert states(result) == ["ready"] * 5
         with pytest.raises(InvalidOption, match="5 jobs have not ended"):
             result.results()
         run_one()
         run_one()
-        claim()
+        (held,) = claim()
         assert (result.status.completed, result.status.open) == (2, 3)
         assert sorted(states(result)) == ["completed", "completed", "ready", "ready", "running"]
+        engine.run(engine.release([engine.Release(held.seq, held.token, 0)], NODE))
+        run_all()
+        found = get_workflow_result(result.id)
+        assert (found.id, found.results(), WorkflowRow.objects.get().name) == (result.id, [0, 2, 4, 6, 8], "five")
+        assert repr(found) == f"WorkflowResult(id={result.id!r})"
+        values = [flow.double.get_result(member.id or "").return_value for member in found.members()]
+        assert values == [0, 2, 4, 6, 8]
 
     @pytest.mark.slow
     def test_ten_thousand_members_and_one_more_for_a_failure(self) -> None:
         result = group((flow.double.s(number) for number in range(10_000)), on_failure=flow.sorry.s()).enqueue()
         assert result.status.total == 10_000
-        members = result.members()
-        assert len(members) == 10_000
-        assert {member.state for member in members} == {"ready"}
+        assert states(result) == ["ready"] * 10_000
         with pytest.raises(InvalidOption, match="at most 10000 jobs"):
             group(flow.double.s(number) for number in range(10_001)).enqueue()
-
-    def test_found_again_by_its_id(self) -> None:
-        result = group([flow.double.s(1), flow.double.s(2)], name="pair").enqueue()
-        run_all()
-        found = get_workflow_result(result.id)
-        assert (found.id, found.results(), WorkflowRow.objects.get().name) == (result.id, [2, 4], "pair")
-        assert repr(found) == f"WorkflowResult(id={result.id!r})"
-        members = found.members()
-        assert [flow.double.get_result(member.id or "").return_value for member in members] == [2, 4]
 
     @pytest.mark.parametrize("wrong", ["nonsense", "00000000-0000-4000-8000-000000000000"])
     def test_what_was_never_enqueued_does_not_exist(self, wrong: str) -> None:
         with pytest.raises(TaskResultDoesNotExist, match="no workflow"):
             get_workflow_result(wrong)
 
-    def test_django_s_signal_tells_of_each_task(self) -> None:
-        told: list[str] = []
-        with connected(task_signals.task_enqueued, lambda task_result, **_: told.append(task_result.id)):
-            result = group([flow.double.s(1), flow.double.s(2)]).enqueue()
-        assert told == [member.id for member in result.members()]
-
 
 class TestChord:
-    def test_the_callback_gets_the_values_in_order(self) -> None:
+    def test_the_callback_gets_the_values_in_order_and_of_a_group_of_one_a_list(self) -> None:
         result = chord([flow.given.s(number) for number in range(5)], flow.given.s("end")).enqueue()
+        one = chord(group([flow.double.s(1)]), flow.given.s()).enqueue()
         run_all()
-        assert result.results() == [[[[0], [1], [2], [3], [4]], "end"]]
-
-    def test_a_group_of_one_gives_a_list_too(self) -> None:
-        result = chord(group([flow.double.s(1)]), flow.given.s()).enqueue()
-        run_all()
-        assert result.results() == [[[2]]]
+        assert (result.results(), one.results()) == ([[[[0], [1], [2], [3], [4]], "end"]], [[[2]]])
 
     def test_a_failure_cancels_the_callback(self) -> None:
         result = chord([flow.double.s(1), flow.fail_for_good.s("no luck")], flow.total.s()).enqueue()
@@ -168,7 +137,6 @@ class TestChord:
     @pytest.mark.parametrize("step", [flow.fail_for_good.s(), samples.fail.using(max_attempts=1).s()])
     def test_with_allow_failures_the_callback_takes_outcomes(self, step: Any, leasequeue: Harness) -> None:
         result = chord([flow.double.s(1), step, flow.double.s(2)], flow.outcomes.s(), allow_failures=True).enqueue()
-        leasequeue.drain()
         one, failed, two = result.wait()
         ids = [member.id for member in result.members()]
         assert (one, two) == ([True, 2, None, None, ids[0]], [True, 4, None, None, ids[2]])
@@ -179,21 +147,14 @@ class TestChord:
     def test_what_was_cancelled_for_a_failure_is_an_outcome_without_an_error(self, leasequeue: Harness) -> None:
         broken = chain(flow.fail_for_good.s(), flow.double.s())
         result = chord([broken, flow.double.s(2)], flow.outcomes.s(), allow_failures=True).enqueue()
-        leasequeue.drain()
         assert [outcome[:4] for outcome in result.wait()] == [[False, None, None, None], [True, 4, None, None]]
         assert (result.status.open, result.status.label) == (0, "failed")
 
-    def test_chains_in_groups_in_chains(self, leasequeue: Harness) -> None:
+    def test_chains_in_groups_in_chains_and_groups_in_groups(self, leasequeue: Harness) -> None:
         pair = group([chain(flow.double.s(), flow.double.s()), flow.double.s()])
-        result = chain(flow.double.s(1), pair, flow.given.s("x")).enqueue()
-        leasequeue.drain()
-        assert result.wait() == [[8, 4], "x"]
-
-    def test_groups_in_groups_are_one_group(self, leasequeue: Harness) -> None:
+        assert chain(flow.double.s(1), pair, flow.given.s("x")).enqueue().wait() == [[8, 4], "x"]
         inner = group(flow.double.s(2), chain(flow.double.s(3), group(flow.double.s(), flow.double.s())))
-        result = group(flow.double.s(1), inner, group([])).enqueue()
-        leasequeue.drain()
-        assert result.wait() == [2, 4, 12, 12]
+        assert group(flow.double.s(1), inner, group([])).enqueue().wait() == [2, 4, 12, 12], "they are one group"
 
     def test_an_empty_group_is_done_at_once(self, leasequeue: Harness) -> None:
         result = group([], on_failure=flow.sorry.s(), name="nothing").enqueue()
@@ -207,7 +168,6 @@ class TestChord:
         assert chord([], flow.total.s()).enqueue().status.total == 1
         result = chain(flow.double.s(1), group([]), flow.given.s("x"), flow.given.s()).enqueue()
         assert states(result) == ["ready", "waiting", "waiting"]
-        leasequeue.drain()
         assert result.wait() == [[[], "x"]]
 
 
@@ -222,32 +182,21 @@ class TestWorkflow:
         )
         workflow.add(flow.given.s(), after=[alone, both, after_group])
         result = workflow.enqueue()
-        leasequeue.drain()
         assert result.wait() == {"given#4": [[[2, "one"], [[2, 4], "both"], [[8, 8]]]]}
         assert WorkflowRow.objects.get().name == "report"
 
-    def test_steps_by_name(self) -> None:
+    def test_steps_by_name(self, leasequeue: Harness) -> None:
         workflow = Workflow()
         first = workflow.add(flow.double.s(1))
         workflow.add(group(flow.double.s(), flow.double.s()), after=first, name="pair")
         workflow.add(flow.double.s(), after=first, name="double")
         workflow.add(flow.fail_for_good.s("no"), name="bad")
-        for name, says in (
-            ("pair#2", "named 'pair#2' already"),
-            ("x" * 250, "249 bytes"),
-            (5, "the name of a"),
-        ):
+        for name, says in (("pair#2", "named 'pair#2' already"), ("x" * 250, "249 bytes"), (5, "the name of a")):
             with pytest.raises(InvalidOption, match=says):
                 workflow.add(flow.double.s(1), name=name)
         result = workflow.enqueue()
-        assert [member.name for member in result.members()] == [
-            "double#2",
-            "pair",
-            "pair#2",
-            "double",
-            "bad",
-            "double#3",
-        ]
+        names = ["double#2", "pair", "pair#2", "double", "bad", "double#3"]
+        assert [member.name for member in result.members()] == names
         assert (result["pair"].status, result["pair"].value) == (TaskResultStatus.READY, None)
         run_all()
         found = result["pair#2"]
@@ -255,33 +204,26 @@ class TestWorkflow:
         assert (result["bad"].status, result["bad"].error) == (TaskResultStatus.FAILED, "no")
         with pytest.raises(KeyError, match="gone"):
             result["gone"]
-
-    def test_the_value_is_a_mapping_of_names(self, leasequeue: Harness) -> None:
         workflow = Workflow()
         first = workflow.add(flow.double.s(1))
         workflow.add(flow.double.s(), after=first, name="last")
         workflow.add(flow.given.s(), after=first)
-        result = workflow.enqueue()
-        leasequeue.drain()
-        assert get_workflow_result(result.id).wait() == {"last": 4, "given": [2]}
+        assert get_workflow_result(workflow.enqueue().id).wait() == {"last": 4, "given": [2]}
 
     def test_there_are_no_cycles(self) -> None:
         workflow, other = Workflow(), Workflow()
         first = workflow.add(flow.double.s(1))
-        with pytest.raises(InvalidOption, match="of the same workflow"):
-            other.add(flow.double.s(), after=first)
-        with pytest.raises(InvalidOption, match="of the same workflow"):
-            workflow.add(flow.double.s(), after=[flow.double.s(1)])  # type: ignore[list-item]  # just this is refused
+        for added, after in ((other, first), (workflow, [flow.double.s(1)])):
+            with pytest.raises(InvalidOption, match="of the same workflow"):
+                added.add(flow.double.s(), after=after)  # type: ignore[arg-type]  # just this is refused
 
-    def test_many_layers_of_many(self) -> None:
+    def test_many_layers_of_many_but_not_too_many_edges(self) -> None:
         workflow = Workflow()
         layer = workflow.add(group(flow.double.s(number) for number in range(300)))
         for _ in range(10):
             middle = workflow.add(flow.given.si(), after=layer)
             layer = workflow.add(group(flow.double.si(number) for number in range(300)), after=middle)
         assert workflow.enqueue().status.total == 3_310
-
-    def test_too_many_edges_are_refused_before_they_are_all_there(self) -> None:
         many = group(flow.double.si(number) for number in range(1_000))
         with pytest.raises(InvalidOption, match="put one job between them"):
             chain(many, many).enqueue()
@@ -301,8 +243,7 @@ class TestCancel:
         result = group([flow.double.s(1), flow.double.s(2)]).enqueue()
         (job,) = claim()
         assert result.cancel() == 1
-        settled = engine.run(engine.finish([engine.Ending(job.seq, job.token)], "worker-1"))
-        assert settled.ok == [job.seq]
+        assert engine.run(engine.finish([engine.Ending(job.seq, job.token)], NODE)).ok == [job.seq]
         assert run_all() == []
         assert states(result) == ["completed", "cancelled"]
         assert (result.status.completed, result.status.cancelled) == (1, 1)
@@ -315,19 +256,14 @@ class TestReferences:
         (job,) = claim()
         assert job.data == {"inputs": {"many": False, "failed": False}}
 
-    def test_a_large_result_is_stored_once_and_read_from_its_storage(self, settings: Any, tmp_path: Path) -> None:
-        settings.STORAGES = {
-            **settings.STORAGES,
-            "large": {"BACKEND": "django.core.files.storage.FileSystemStorage", "OPTIONS": {"location": str(tmp_path)}},
-        }
-        settings.LEASEQUEUE = {"LARGE": {"STORAGE": "large", "ABOVE": 2_000}}
-        result = chain(flow.much.s(100_000), flow.length.s()).enqueue()
-        assert run_all() == ["completed", "completed"]
-        assert result.results() == [100_000]
-        assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == 1
-        large = group([flow.much.s(5_000)]).enqueue()
-        run_all()
-        assert large.results() == ["x" * 5_000]
+    def test_a_large_result_is_stored_once_and_read_from_its_storage(self, tmp_path: Path) -> None:
+        with large_settings(tmp_path):
+            result = chain(flow.much.s(100_000), flow.length.s()).enqueue()
+            assert run_all() == ["completed", "completed"]
+            assert (result.results(), len(files(tmp_path))) == ([100_000], 1)
+            large = group([flow.much.s(5_000)]).enqueue()
+            run_all()
+            assert large.results() == ["x" * 5_000]
 
     @pytest.mark.parametrize("tolerant", [False, True])
     def test_a_result_that_has_expired_is_a_failure_for_good(self, tolerant: bool) -> None:
@@ -338,13 +274,11 @@ class TestReferences:
         assert run_all() == ["failed"]
         with pytest.raises(JobFailed, match="is not there any more: it has expired"):
             result.results()
-
-    def test_a_result_of_the_workflow_that_has_expired(self) -> None:
-        result = group([flow.double.s(1)]).enqueue()
+        last = group([flow.double.s(1)]).enqueue()
         run_all()
         rows(JobResult).all().delete()
         with pytest.raises(JobCancelled, match="has expired"):
-            result.results()
+            last.results()
 
 
 class TestRefused:
@@ -376,10 +310,9 @@ class TestRefused:
             make().enqueue()
         assert not StoredJob.objects.exists()
 
-    @pytest.mark.parametrize("kind", ["immediate.ImmediateBackend", "dummy.DummyBackend"])
-    def test_other_backends_have_no_workflows_and_say_so(self, kind: str) -> None:
-        package = "django_tasks" if TaskResultStatus.__module__.startswith("django_tasks") else "django.tasks"
-        with override_settings(TASKS={"default": {"BACKEND": f"{package}.backends.{kind}"}}):
+    @pytest.mark.parametrize("backend", [django_api.IMMEDIATE, django_api.DUMMY])
+    def test_other_backends_have_no_workflows_and_say_so(self, backend: str) -> None:
+        with override_settings(TASKS={"default": {"BACKEND": backend}}):
             with pytest.raises(InvalidTask, match="no workflows: they need a LeaseQueueBackend"):
                 chain(flow.double.s(1)).enqueue()
             with pytest.raises(InvalidOption, match="has no workflows"):
@@ -407,11 +340,9 @@ class InTests(LeaseQueueTestMixin, TestCase):
         self.leasequeue.assert_enqueued(flow.double, 2)
         self.leasequeue.assert_enqueued(flow.given)
 
-    def test_async_tasks_and_those_with_a_context(self) -> None:
+    def test_async_tasks_those_with_a_context_and_limits(self) -> None:
         result = chain(flow.adouble.s(3), flow.adouble.s(), flow.given_with_context.s(9)).enqueue()
         assert result.wait() == [1, 12, 9]
-
-    def test_and_m3_limits_hold(self) -> None:
         self.leasequeue.freeze()
         one = flow.double.using(limit=Limit("one", concurrency=1))
         one.enqueue_many((number,) for number in range(3))
@@ -443,16 +374,6 @@ class TestWorkers:
     def _database(self, test_dsn: str) -> None:
         return None
 
-    def test_wait_for_a_group(self, oracle: flow.Oracle) -> None:
-        result = group(flow.seen.s("k", number, 0) for number in range(200)).enqueue()
-        with pytest.raises(WaitTimeout):
-            result.wait(timeout=0.1)
-        with pytest.raises(InvalidOption, match="no worker can see"), transaction.atomic():
-            result.wait(timeout=0.1)
-        with working(TaskHandler(), queues=["default"], concurrency=4):
-            assert result.wait(timeout=90) == list(range(200))
-        assert sorted(run.value for run in oracle.runs()) == list(range(200))
-
     def test_coroutines_take_what_the_one_before_returned(self, settings: Any) -> None:
         settings.LEASEQUEUE = {"ASYNC": "native"}
         results = [chain(flow.double.s(number), flow.adouble.s(), flow.adouble.s()).enqueue() for number in range(10)]
@@ -460,17 +381,23 @@ class TestWorkers:
             assert [result.wait(timeout=90) for result in results] == [8 * number for number in range(10)]
         assert threaded.code in (ExitCode.OK, ExitCode.GIVEN_BACK), "its event loop did not break"
 
-    def test_the_callback_runs_once_whoever_ends_last(self, oracle: flow.Oracle) -> None:
+    def test_a_group_is_waited_for_and_a_callback_runs_once_whoever_ends_last(self, oracle: flow.Oracle) -> None:
+        result = group(flow.seen.s("k", number, 0) for number in range(200)).enqueue()
         results = [
             chord([flow.seen.s(f"c{number}", part, 0) for part in range(4)], flow.total.s()).enqueue()
             for number in range(40)
         ]
+        with pytest.raises(WaitTimeout):
+            result.wait(timeout=0.1)
+        with pytest.raises(InvalidOption, match="no worker can see"), transaction.atomic():
+            result.wait(timeout=0.1)
         with working(TaskHandler(), queues=["default"], concurrency=4):
             with working(TaskHandler(), queues=["default"], concurrency=4):
+                assert result.wait(timeout=90) == list(range(200))
                 assert [result.wait(timeout=90) for result in results] == [6] * 40
         runs = oracle.runs()
-        assert sum(run.key == "total" for run in runs) == 40
-        assert len(runs) == 200
+        assert sorted(run.value for run in runs if run.key == "k") == list(range(200))
+        assert (sum(run.key == "total" for run in runs), len(runs)) == (40, 400)
 
     @pytest.mark.slow
     def test_what_a_worker_claimed_ahead_is_not_started_after_a_cancel(self, oracle: flow.Oracle) -> None:
@@ -492,8 +419,8 @@ class TestWorkers:
     ) -> None:
         """Each parent is told of in the transaction in which it ends: whoever dies, the rest goes on."""
         env = {**subprocess_env, flow.FOLDER: str(oracle.folder)}
-        result = chord([flow.seen.s("k", number, 0.3) for number in range(40)], flow.total.s()).enqueue()
         command = [sys.executable, "manage.py", "runworker", "--queues", "default", "--concurrency", "4"]
+        result = chord([flow.seen.s("k", number, 0.3) for number in range(40)], flow.total.s()).enqueue()
         for _ in range(3):
             wanted = min(len(oracle.runs()) + 4, 40)
             worker = subprocess.Popen(command, env=env, stderr=subprocess.DEVNULL, start_new_session=True)
@@ -504,9 +431,8 @@ class TestWorkers:
                 worker.wait()
         with working(TaskHandler(), queues=["default"], concurrency=4):
             assert result.wait(timeout=120) == sum(range(40))
-        runs = oracle.runs()
-        assert {run.value for run in runs if run.key == "k"} == set(range(40))
-        assert sum(run.key == "total" for run in runs) == 1
+        assert {run.value for run in oracle.runs() if run.key == "k"} == set(range(40))
+        assert sum(run.key == "total" for run in oracle.runs()) == 1
 
 
 def test_the_page_about_workflows(monkeypatch: pytest.MonkeyPatch, leasequeue: Harness) -> None:
@@ -519,7 +445,6 @@ def test_the_page_about_workflows(monkeypatch: pytest.MonkeyPatch, leasequeue: H
     assert names["album"].wait() == ["a@example.org: 3 pictures, 1200 bytes", 1_200]
 
 
-@pytest.mark.django_db
 def test_a_member_that_is_not_started_in_time_cancels_the_rest(clock: Clock) -> None:
     result = chain(flow.double.using(expires=60).s(1), flow.double.s()).enqueue()
     clock.advance(seconds=61)
