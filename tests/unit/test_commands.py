@@ -1,4 +1,4 @@
-"""Commands in a database without tables say in one line what to do."""
+"""Commands without what they need, tables or an extra, say in one line what to do."""
 
 import os
 import subprocess
@@ -6,6 +6,7 @@ import sys
 
 import psycopg
 import pytest
+from django.core.management import CommandError, call_command
 from django.db import ProgrammingError
 
 from django_leasequeue.engine.outage import advice
@@ -40,3 +41,12 @@ def test_old_tables_and_other_errors() -> None:
     assert "missing or old" in str(advice(psycopg.errors.UndefinedColumn("column j.new does not exist")))
     assert advice(psycopg.errors.DeadlockDetected()) is None
     assert advice(ValueError()) is None
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("action", ["run", "archive", "replay", "compact", "report"])
+def test_without_pyspark_the_lake_says_what_to_install(monkeypatch: pytest.MonkeyPatch, action: str) -> None:
+    for name in ("pyspark", "pyspark.sql"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(CommandError, match=r'pip install "django-leasequeue\[spark\]"'):
+        call_command("leasequeue_lake", action, "--lake", "unused", *(["--days", "1"] if action == "report" else []))
