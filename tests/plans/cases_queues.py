@@ -108,13 +108,8 @@ CASES = [
     Case("admin/walk_jobs", {**WALK, "below": DONE + 5_000, "enough": 50}, 1_000),
     Case("admin/walk_jobs", {**WALK, "below": DONE, "enough": 50, "states": "{2}", "text": "no such error"}, 1_000),
     Case("admin/job_after", {"at": NOW}, 1),
-    *(
-        Case(
-            "admin/suspended",
-            {"waits": waits, "at": "1970-01-01 00:00+00", "event": "", "project": "", "seq": 0, "size": 500}, 500,
-        )
-        for waits in (False, True)
-    ),
+    *(Case("admin/suspended", {"waits": waits, "at": "1970-01-01 00:00+00", "event": "", "project": "", "seq": 0,
+        "size": 500}, 500) for waits in (False, True)),
     Case("suspended", {"size": 10_000}, 20_000), Case("step_rouse", {"seq": LATER + 7}, 1),
     Case("run_now", {"seq": LATER + 7}, 1), Case("admin/job_source", {"seq": FRESH + 7}, 1),
     Case("queue_health", {"queues": EVERY, "silent": 30, "old": 300}, 201 * len(IDS)),

@@ -1,10 +1,17 @@
 # ruff: noqa: E501 (SQL)
 """200,000 jobs and 200,000 results, in every place that there is. All numbers are fixed, so that cases can name them."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
+from django.core.management import call_command
+from django.db import connection as django_connection
+from pytest_django.plugin import DjangoDbBlocker
+
+from django_leasequeue.engine.pool import connect
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
@@ -147,6 +154,13 @@ SELECT 1000 + n / 20, CASE WHEN n < 10000 THEN %(now)s::timestamptz - interval '
 FROM generate_series(0, 19999) AS n, LATERAL (SELECT 1000000::bigint + n * 3 AS low) s
 """
 
+#: Sum up the ranges of the log's BRIN indexes, as vacuum would.
+SUM_UP = """
+SELECT brin_summarize_new_values(i.indexrelid) FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+JOIN pg_am a ON a.oid = c.relam JOIN pg_class t ON t.oid = i.indrelid
+WHERE a.amname = 'brin' AND c.relkind = 'i' AND t.relname LIKE 'leasequeue_leaseevent%'
+"""
+
 REST = (
     """INSERT INTO leasequeue_queuefloor (queue_id, kind, rank, value, made_at)
     SELECT q.id, 0, -(n % 3), 1000000 - 20 + n, %(now)s FROM leasequeue_queue q, generate_series(0, 5) AS n
@@ -209,11 +223,21 @@ REST = (
 )
 
 
+@contextmanager
+def empty_database(blocker: DjangoDbBlocker) -> Iterator[psycopg.Connection[Any]]:
+    """A connection of our own beside empty tables: whatever was there before, and what this leaves there, goes."""
+    with blocker.unblock(), connect("default") as connection:
+        call_command("flush", verbosity=0, interactive=False)
+        yield connection
+        call_command("flush", verbosity=0, interactive=False)
+        connection.execute("VACUUM (ANALYZE)")
+        django_connection.close()
+
+
 def fill_queues(connection: psycopg.Connection[Any]) -> None:
     """Make the queues, which are there before anything is in them."""
-    psycopg.ClientCursor(connection).execute(
-        QUEUES, {"now": NOW, "ids": list(IDS.values()), "names": list(IDS), "idle": IDLE}
-    )
+    given = {"now": NOW, "ids": list(IDS.values()), "names": list(IDS), "idle": IDLE}
+    psycopg.ClientCursor(connection).execute(QUEUES, given)
 
 
 def fill_up(connection: psycopg.Connection[Any]) -> None:
@@ -244,24 +268,15 @@ def fill(connection: psycopg.Connection[Any]) -> None:
         run(CLAIMS, BATCHED, size=BATCH, lease="2 hours", node="holder-", flags=0, deliveries=1)
         run(CLAIMS, OVER, size=20, lease="-1 hour", node="gone-", flags=4, deliveries=2)
         run(CLAIMS, GRAVES, size=20, lease="1 hour", node="grave-", flags=12, deliveries=3)
-        run(DEAD_LETTERS, DEAD, in_place=True, prints=20)
-        run(DEAD_LETTERS, ANNEX, in_place=True, prints=200)
-        run(DEAD_LETTERS, LETTERS, in_place=False, prints=20)
-        run(DEAD_LETTERS, PARKED, in_place=False, prints=20)
-        run(ATTEMPTS, DEAD, each=3)
-        run(ATTEMPTS, AGAIN, each=1)
-        run(ATTEMPTS, GRAVES, each=2)
+        for first in (DEAD, ANNEX, LETTERS, PARKED):
+            run(DEAD_LETTERS, first, in_place=first in (DEAD, ANNEX), prints=200 if first == ANNEX else 20)
+        for first, each in ((DEAD, 3), (AGAIN, 1), (GRAVES, 2)):
+            run(ATTEMPTS, first, each=each)
         for first in (RECORDS, LETTERS, CAPPED):
             run(RECORD, first)
         run(RESULT, DONE)
         run(HOLD, HELD)
-        for text in FLOW:
-            run(text.replace(" % ", " %% "))
         run(EVENTS, busy=IDS["busy"], other=IDS["other"])
-        for text in REST:
+        for text in (*FLOW, *REST):
             run(text.replace(" % ", " %% "))
-    connection.execute(
-        "SELECT brin_summarize_new_values(i.indexrelid) FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid"
-        " JOIN pg_am a ON a.oid = c.relam JOIN pg_class t ON t.oid = i.indrelid"
-        " WHERE a.amname = 'brin' AND c.relkind = 'i' AND t.relname LIKE 'leasequeue_leaseevent%'"
-    )
+    connection.execute(SUM_UP)

@@ -1,4 +1,7 @@
-"""Runs statements under every state that a planner can be in, and counts the pages that they touch."""
+"""What statements really do, in numbers that a test can bound.
+
+EXPLAIN ANALYZE of the prepared, generic plan; the pages that are touched under every state that a planner can be in.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -9,14 +12,121 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
+from django_leasequeue.engine import ConnectionExecutor, clock
 from django_leasequeue.engine.pool import connect, connection_parameters
 from django_leasequeue.engine.runner import STEADY, fetch_steadily
 from django_leasequeue.sql import bears_any_plan, statement
 
-from .explain import parameters, prepare
 from .filling import NOW, fill, fill_queues
 
+#: Tables that grow with the backlog: nothing may read one as a whole.
+LARGE = re.compile(r"leasequeue_(job|ready|delayed|claim|deadletter|record|attempt|jobresult|leaseevent\w*)\Z")
+
 _PARAMETER = re.compile(r"%\((\w+)\)s")
+
+
+@dataclass
+class Plan:
+    name: str
+    root: dict[str, Any]
+
+    def nodes(self, node: dict[str, Any] | None = None) -> Iterator[dict[str, Any]]:
+        node = node or self.root
+        yield node
+        for child in node.get("Plans", ()):
+            yield from self.nodes(child)
+
+    @property
+    def indexes(self) -> set[str]:
+        return {node["Index Name"] for node in self.nodes() if "Index Name" in node and node["Actual Loops"]}
+
+    @property
+    def whole_tables(self) -> list[str]:
+        """Large tables that are scanned from end to end."""
+        scans = [node for node in self.nodes() if node["Node Type"] == "Seq Scan" and node["Actual Loops"]]
+        return [node["Relation Name"] for node in scans if LARGE.match(node["Relation Name"])]
+
+    @property
+    def compared(self) -> int:
+        """Pairs that joins tried in vain: what grows with the square of a batch."""
+        return sum(round(node.get("Rows Removed by Join Filter", 0) * node["Actual Loops"]) for node in self.nodes())
+
+    @property
+    def blocks(self) -> int:
+        return int(self.root["Shared Hit Blocks"] + self.root["Shared Read Blocks"])
+
+    def table_rows(self) -> int:
+        """Rows of the large tables that were looked at, through whichever index."""
+        given = ("Actual Rows", "Rows Removed by Filter", "Rows Removed by Index Recheck")
+        return sum(
+            round(sum(node.get(key, 0) for key in given) * node["Actual Loops"])
+            for node in self.nodes()
+            if LARGE.match(node.get("Relation Name", "")) and "Scan" in node["Node Type"]
+        )
+
+    def text(self, node: dict[str, Any] | None = None, depth: int = 0) -> str:
+        """The plan as lines, for the message of a failure."""
+        node = node or self.root
+        where = node.get("Index Name") or node.get("Relation Name") or node.get("CTE Name") or ""
+        numbers = {
+            key: node[key]
+            for key in ("Actual Rows", "Actual Loops", "Rows Removed by Filter", "Rows Removed by Join Filter")
+            if node.get(key)
+        }
+        lines = [f"{'  ' * depth}{node['Node Type']} {where} {numbers}"]
+        lines += [self.text(child, depth + 1) for child in node.get("Plans", ())]
+        return "\n".join(lines)
+
+
+class Explaining(ConnectionExecutor):
+    """Runs operations for real, in the caller's transaction, and explains each statement just before it is run."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        super().__init__(connection)
+        self.plans: list[Plan] = []
+
+    def fetch(self, name: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        given = {"now": clock.current(), "autocommit": False, **params}
+        self.plans.append(explain(self.connection, name, given))
+        return super().fetch(name, params)
+
+    def plan(self, name: str, index: int = 0) -> Plan:
+        """The plan of the n-th run of a statement."""
+        return [plan for plan in self.plans if plan.name == name][index]
+
+
+def prepare(connection: psycopg.Connection[Any], name: str) -> None:
+    """Prepare a statement on the server under its own name, once a connection."""
+    prepared = f"plan_{name}"
+    row = connection.execute("SELECT FROM pg_prepared_statements WHERE name = %s", [prepared]).fetchone()
+    if row is None:
+        order = parameters(name)
+        text = _PARAMETER.sub(lambda match: f"${order.index(match[1]) + 1}", statement(name))
+        connection.execute(
+            sql.SQL("PREPARE {} AS {}").format(sql.Identifier(prepared), sql.SQL(text.replace("%%", "%")))
+        )
+
+
+def parameters(name: str) -> list[str]:
+    return list(dict.fromkeys(_PARAMETER.findall(statement(name))))
+
+
+def execution(how: str, name: str, params: Mapping[str, Any]) -> sql.Composed:
+    """Execute a prepared statement, or explain that."""
+    values = sql.SQL(", ").join(sql.Literal(params[parameter]) for parameter in parameters(name))
+    given = sql.SQL("({})").format(values) if parameters(name) else sql.SQL("")
+    return sql.SQL("{} EXECUTE {} {}").format(sql.SQL(how), sql.Identifier(f"plan_{name}"), given)
+
+
+def explain(connection: psycopg.Connection[Any], name: str, params: Mapping[str, Any]) -> Plan:
+    """Execute a prepared statement, take back what it did, and return its plan."""
+    prepare(connection, name)
+    text = execution("EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON)", name, params)
+    found: Any = None
+    with suppress(psycopg.Rollback), connection.transaction() as savepoint:
+        found = psycopg.ClientCursor(connection).execute(text).fetchone()
+        raise psycopg.Rollback(savepoint)
+    return Plan(name, found[0][0]["Plan"])
 
 
 @dataclass(frozen=True)
@@ -63,7 +173,6 @@ HOST = {
     "custom": "SET LOCAL plan_cache_mode = force_custom_plan",
 }
 
-
 #: What the readers of the log set.
 LOG = "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = on"
 
@@ -94,8 +203,7 @@ class Meter:
         return dict(rows.fetchall())
 
     def _params(self, case: Case) -> dict[str, Any]:
-        names = _PARAMETER.findall(statement(case.name))
-        return {**dict.fromkeys(names), "now": NOW, "autocommit": False, **case.params}
+        return {**dict.fromkeys(parameters(case.name)), "now": NOW, "autocommit": False, **case.params}
 
     def run(self, case: Case) -> list[tuple[Any, ...]]:
         if self.host and not case.name.startswith("lake/"):
@@ -131,7 +239,7 @@ class Keeper(Meter):
         # What cannot be planned cannot be run either: measuring it tells.
         with suppress(psycopg.Error), self.connection.transaction():
             prepare(self.connection, case.name)
-            self._execute("EXPLAIN ", case)
+            self._execute("EXPLAIN", case)
 
     def run(self, case: Case) -> list[tuple[Any, ...]]:
         return self._execute("", case)
@@ -142,10 +250,7 @@ class Keeper(Meter):
             self.connection.execute(STEADY)
         if case.log:
             self.connection.execute(LOG, prepare=False)
-        params = self._params(case)
-        values = sql.SQL(", ").join(sql.Literal(params[name]) for name in parameters(case.name))
-        call = sql.SQL("({})").format(values) if parameters(case.name) else sql.SQL("")
-        text = sql.SQL("{}EXECUTE {} {}").format(sql.SQL(how), sql.Identifier(f"plan_{case.name}"), call)
+        text = execution(how, case.name, self._params(case))
         cursor = psycopg.ClientCursor(self.connection).execute(text)
         return cursor.fetchall() if cursor.description else []
 

@@ -5,8 +5,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from django.core.management import call_command
-from django.db import connection as django_connection
 from pytest_django.plugin import DjangoDbBlocker
 
 from django_leasequeue import engine
@@ -14,34 +12,17 @@ from django_leasequeue.engine import ConnectionExecutor, clock
 from django_leasequeue.engine.leases.floor import ClaimCursor, Proposals
 from django_leasequeue.engine.pool import connect
 
-from .explain import Explaining
-from .filling import IDS, NOW, fill_queues
+from .filling import CLAIMS, DELAYED, IDS, JOBS, NOW, READY, empty_database, fill_queues
+from .regimes import Explaining
 
 pytestmark = [pytest.mark.plans, pytest.mark.slow, pytest.mark.django_db]
 
 DEAD = 30_000
 QUEUE = IDS["other"]
 
-JOBS = """
-INSERT INTO leasequeue_job (seq, queue_id, created_at, rank, data)
-SELECT n, %(queue)s, %(now)s, 0, '{}' FROM generate_series(%(first)s::bigint, %(first)s::bigint + %(count)s - 1) AS n
-"""
-READY = """
-INSERT INTO leasequeue_ready (queue_id, rank, lane, position, seq, deliveries, flags, ready_at)
-SELECT queue_id, rank, 2, seq, seq, 0, 0, %(now)s FROM leasequeue_job
-WHERE seq >= %(first)s AND seq < %(first)s + %(count)s
-"""
-DELAYED = """
-INSERT INTO leasequeue_delayed (seq, queue_id, available_at, deliveries, rank, flags)
-SELECT n, %(queue)s, %(now)s::timestamptz - interval '1 minute' - n * interval '1 us', 0, 0, 0
-FROM generate_series(%(first)s::bigint, %(first)s::bigint + %(count)s - 1) AS n
-"""
-CLAIMS = """
-INSERT INTO leasequeue_claim (token, part, queue_id, deadline, created_at, ttl_ms, grace_ms, flags, node, seqs)
-SELECT n, 0, %(queue)s, %(now)s::timestamptz - interval '1 minute' - n * interval '1 us', %(now)s, 1, 0, 0, 'n',
-    ARRAY[n]
-FROM generate_series(1, %(count)s) AS n
-"""
+#: Delayed jobs and leases are long due.
+GIVEN = {"queue": QUEUE, "name": "other", "now": NOW, "ranks": 1, "stale": False, "lane": 2, "step": "-1 minute"}
+GIVEN |= {"lease": "-1 hour", "size": 1, "flags": 0, "node": "n", "deliveries": 1}
 FLOORS = """
 INSERT INTO leasequeue_queuefloor (queue_id, kind, rank, value, made_at)
 SELECT %(queue)s, kind, 0, CASE kind WHEN 0 THEN %(first)s::bigint
@@ -53,13 +34,11 @@ FROM (VALUES (0), (1), (2)) AS k(kind)
 @pytest.fixture(scope="module")
 def drained(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
     """A queue whose first 30,000 jobs were done while a report was running; 500 new ones wait behind them."""
-    with django_db_blocker.unblock(), connect("default") as connection, connect("default") as report:
-        call_command("flush", verbosity=0, interactive=False)
+    with empty_database(django_db_blocker) as connection, connect("default") as report:
         fill_queues(connection)
         cursor = psycopg.ClientCursor(connection)
-        given = {"queue": QUEUE, "now": NOW, "first": 1, "count": DEAD}
         for text in (JOBS, READY, DELAYED, CLAIMS):
-            cursor.execute(text, given)
+            cursor.execute(text, {**GIVEN, "first": 1, "count": DEAD})
         connection.execute("INSERT INTO leasequeue_queuerank (queue_id, rank) VALUES (%s, 0)", [QUEUE])
         report.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         report.autocommit = False
@@ -69,12 +48,10 @@ def drained(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterat
             connection.execute(f"DELETE FROM leasequeue_{table}")
         connection.execute("RESET session_replication_role")
         for text in (JOBS, READY):
-            cursor.execute(text, {**given, "first": DEAD + 1, "count": 500})
+            cursor.execute(text, {**GIVEN, "first": DEAD + 1, "count": 500})
         connection.execute("ANALYZE")
         yield
         report.rollback()
-        call_command("flush", verbosity=0, interactive=False)
-        django_connection.close()
 
 
 @pytest.fixture

@@ -8,7 +8,8 @@ import pytest
 from django_leasequeue.engine.pool import connect
 from django_leasequeue.sql import statement
 
-from .explain import explain
+from .filling import SUM_UP
+from .regimes import explain
 
 pytestmark = [pytest.mark.plans, pytest.mark.slow, pytest.mark.django_db(transaction=True)]
 
@@ -30,18 +31,13 @@ FROM generate_series(0::bigint, %(rows)s - 1) AS n
 
 @pytest.fixture
 def log() -> Iterator[psycopg.Connection]:
-    """A connection whose transaction holds a large log; BRIN ranges are summed up as vacuum would."""
+    """A connection whose transaction holds a large log."""
     with connect("default") as connection, connection.transaction(force_rollback=True):
         connection.execute(FILL, {"rows": ROWS, "per": PER_TRANSACTION, "jobs": JOBS})
-        connection.execute(
-            "SELECT brin_summarize_new_values(i.indexrelid) FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid"
-            " JOIN pg_am a ON a.oid = c.relam JOIN pg_class t ON t.oid = i.indrelid"
-            " WHERE a.amname = 'brin' AND c.relkind = 'i' AND t.relname LIKE 'leasequeue_leaseevent%'"
-        )
+        connection.execute(SUM_UP)
         # As the lake's connections are: the planner is the host's, and knows the log (autovacuum looks at it).
-        for setting in ("enable_seqscan", "enable_bitmapscan"):
-            connection.execute(f"SET LOCAL {setting} = on")
-        connection.execute("SET LOCAL plan_cache_mode = auto")
+        for setting in ("enable_seqscan = on", "enable_bitmapscan = on", "plan_cache_mode = auto"):
+            connection.execute(f"SET LOCAL {setting}")
         connection.execute("ANALYZE leasequeue_leaseevent")
         yield connection
 

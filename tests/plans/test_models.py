@@ -12,11 +12,9 @@ from django.test.utils import CaptureQueriesContext
 from pytest_django.plugin import DjangoDbBlocker
 
 from django_leasequeue.admin import reading
-from django_leasequeue.engine.pool import connect
 from django_leasequeue.models import Job, JobEvent, Queue, Workflow
-from tests.support.databases import empty_tables
 
-from .filling import DEAD, DONE, FRESH, IDS, LATER, LEASED, NOW, fill, fill_queues, fill_up
+from .filling import DEAD, DONE, FRESH, IDS, LATER, LEASED, NOW, empty_database, fill, fill_queues, fill_up
 from .regimes import STATISTICS
 
 pytestmark = [pytest.mark.plans, pytest.mark.slow, pytest.mark.django_db]
@@ -45,12 +43,9 @@ BY_TIME: dict[str, tuple[Callable[[], Any], int]] = {
     "finished of a queue since": (lambda: ended(Job.objects.finished()), 20),
     "cancelled of a queue since": (lambda: ended(Job.objects.cancelled()), 20),
     "finished of a queue, the newest": (
-        lambda: (
-            Job.objects.finished().filter(queue=IDS["other"], finished_at__isnull=False).order_by("-finished_at")[:20]
-        ),
-        20,
-    ),
-}
+        lambda: Job.objects.finished().filter(queue=IDS["other"], finished_at__isnull=False)
+            .order_by("-finished_at")[:20], 20),
+}  # fmt: skip
 
 #: What is asked, and how many rows are looked at to answer it.
 QUERIES: dict[str, tuple[Callable[[], Any], int]] = {
@@ -77,14 +72,10 @@ QUERIES: dict[str, tuple[Callable[[], Any], int]] = {
     "dead of a queue, the newest": (lambda: newest("dead", "morgue", "-finished_at"), 20),
     "delayed of a queue, the next": (lambda: newest("delayed", "later", "available_at"), 20),
     "results of a queue that failed": (
-        lambda: Queue(pk=IDS["busy"]).results.filter(state=2).order_by("-finished_at").select_related("job")[:20],
-        20,
-    ),
+        lambda: Queue(pk=IDS["busy"]).results.filter(state=2).order_by("-finished_at").select_related("job")[:20], 20),
     "leased by a worker": (lambda: Job.objects.leased().filter(worker="single-7")[:20], 20),
     "dead letters of a queue": (
-        lambda: Queue(pk=IDS["morgue"]).dead_letters.order_by("-dead_at").select_related("job")[:20],
-        40,
-    ),
+        lambda: Queue(pk=IDS["morgue"]).dead_letters.order_by("-dead_at").select_related("job")[:20], 40),
     "of a task, the newest": (lambda: Job.objects.for_task("app.task_3").order_by("-pk")[:20], 20 * 7),
     "without a result": (lambda: Job.objects.order_by("pk").filter(result=None)[:20], 20),
     "of a workflow": (lambda: Job.objects.filter(workflow=987_654), 1),
@@ -101,14 +92,12 @@ QUERIES: dict[str, tuple[Callable[[], Any], int]] = {
 
 @pytest.fixture(scope="module")
 def filled(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
-    with django_db_blocker.unblock(), connect("default") as own:
+    with empty_database(django_db_blocker) as own:
         fill_queues(own)
         fill(own)
         fill_up(own)
         own.execute("VACUUM (ANALYZE)")
         yield
-        empty_tables("default")
-        connection.close()
 
 
 #: Where the tables were never analyzed it may cost more pages: all index entries, delayed jobs or results of the
@@ -163,9 +152,8 @@ def test_pages(filled: None, statistics: str) -> None:
             with CaptureQueriesContext(connection) as seen:
                 read()
             log = "events" in name
-            statements = [
-                each["sql"] for each in seen if each["sql"].startswith("SELECT") and "set_config" not in each["sql"]
-            ]
+            told = [each["sql"] for each in seen]
+            statements = [sql for sql in told if sql.startswith("SELECT") and "set_config" not in sql]
             assert statements, name
             for sql in statements:
                 with reading.steadily(log=log):

@@ -9,18 +9,19 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from django.core.management import call_command
 from django.db import connection as django_connection
 from pytest_django.plugin import DjangoDbBlocker
 
-from django_leasequeue.engine.pool import connect
 from django_leasequeue.sql import header, names, statement
 
-from .cases import CASES
+from . import cases_core, cases_queues, cases_upkeep
+from .filling import empty_database
 from .regimes import Measure, measure_all
 
 pytestmark = [pytest.mark.plans, pytest.mark.slow, pytest.mark.django_db]
 
+#: Every statement that a bound can hold, with standard parameters.
+CASES = [*cases_core.CASES, *cases_queues.CASES, *cases_upkeep.CASES]
 FORMULA = re.compile(r"(\d+)(?: \+ ([\d.]+) a row)?(, and the live claims)?\Z")
 #: Statements of other makings: templates, run now and then by the reaper.
 APART = "ddl/"
@@ -36,18 +37,9 @@ def bound(measure: Measure) -> float:
     """The pages that a run may touch: of the rows that it returned or was asked for."""
     found = FORMULA.match(header(measure.case.name)["Pages"])
     rows = max(measure.rows, measure.case.asked)
-    more = 0 if array_keys_are_merged() else DESCENT * arrays(measure.case.name) * rows
+    sought = sum(1 if array[1] is None else 2 for array in ARRAYS.finditer(statement(measure.case.name)))
+    more = 0 if django_connection.pg_version >= 170_000 else DESCENT * sought * rows
     return int(found[1]) + float(found[2] or 0) * rows + more + (LIVE_CLAIMS if found[3] else 0)
-
-
-def arrays(name: str) -> int:
-    """How many arrays of values a statement looks for in an index."""
-    return sum(1 if found[1] is None else 2 for found in ARRAYS.finditer(statement(name)))
-
-
-def array_keys_are_merged() -> bool:
-    """Whether this server reads an index once for all keys of an array."""
-    return bool(django_connection.pg_version >= 170_000)
 
 
 @pytest.fixture(scope="module")
@@ -61,15 +53,10 @@ def measures(
         if isinstance(item, pytest.Function) and item.function is test_pages
     }
     found: dict[str, list[Measure]] = {}
-    with django_db_blocker.unblock(), connect("default") as connection:
-        # What tests before left there; and other tests may run on this database afterwards.
-        call_command("flush", verbosity=0, interactive=False)
+    with empty_database(django_db_blocker):
         for measure in measure_all([case for case in CASES if case.name in wanted]):
             found.setdefault(measure.case.name, []).append(measure)
         yield found
-        call_command("flush", verbosity=0, interactive=False)
-        connection.execute("VACUUM (ANALYZE)")
-        django_connection.close()
 
 
 @pytest.mark.parametrize("name", sorted({case.name for case in CASES}))

@@ -8,8 +8,8 @@ from django_leasequeue.engine.dead import search, triage
 from django_leasequeue.engine.dead.bulkoperation import active_operations, change_operation, run_batch, start_operation
 from django_leasequeue.engine.dead.filter import from_query
 
-from .explain import Explaining, Plan
 from .filling import NOW
+from .regimes import Explaining, Plan
 
 pytestmark = [pytest.mark.plans, pytest.mark.slow, pytest.mark.django_db]
 
