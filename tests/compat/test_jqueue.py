@@ -5,7 +5,9 @@ import base64
 import json
 import pickle
 from datetime import UTC, datetime, timedelta
+from itertools import chain, repeat
 from typing import Any
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
@@ -125,23 +127,19 @@ class TestSnapshots:
             await q.enqueue("task", bytes([number]) * 60)
         assert [job.payload[0] for job in (await q.read_state()).jobs] == list(range(7))
 
-    async def test_say_whether_they_are_complete(self, q: DirectQueue) -> None:
+    async def test_say_whether_they_are_complete_and_are_bounded_by_the_settings(
+        self, q: DirectQueue, settings: Any
+    ) -> None:
         for number in range(3):
             await q.enqueue("task", bytes([number]))
-        assert (await q.read_state(3)).complete
-        assert not (await q.read_state(2)).complete
         assert [job.payload[0] for job in (await q.read_state(2)).jobs] == [0, 1]
-        await q.dequeue(batch_size=3)
-        assert (await q.read_state(3)).complete
-        assert not (await q.read_state(2)).complete
-        assert len((await q.read_state(2)).jobs) == 2
+        for held in (False, True):
+            if held:
+                await q.dequeue(batch_size=3)
+            states = [await q.read_state(size) for size in (3, 2)]
+            assert [(len(state.jobs), state.complete) for state in states] == [(3, True), (2, False)], held
         assert (await q.read_state()).complete
-
-    async def test_their_size_is_bounded_by_the_settings(self, settings: Any) -> None:
         settings.LEASEQUEUE = {"ASYNC": "native", "MAX_PAGE": 2}
-        q = DirectQueue("jobs")
-        for number in range(3):
-            await q.enqueue("task", bytes([number]))
         state = await q.read_state()
         assert (len(state.jobs), state.complete) == (2, False)
         for size in (3, 0, "1"):
@@ -245,20 +243,15 @@ class TestStaleTimeout:
                 assert len(await broker.dequeue()) == 1
 
     async def test_sweeps_are_not_made_for_every_call(self, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-        swept: list[timedelta] = []
-
-        async def requeue_stale(self: BrokerQueue, timeout: timedelta) -> int:  # noqa: ASYNC109
-            swept.append(timeout)
-            return 0
-
-        monkeypatch.setattr(BrokerQueue, "requeue_stale", requeue_stale)
+        swept = AsyncMock(return_value=0)
+        monkeypatch.setattr(BrokerQueue, "requeue_stale", swept)
         async with BrokerQueue("jobs") as broker:
             for _ in range(5):
                 await broker.dequeue()
-            assert swept == [5 * MINUTE]
+            assert [awaited.args for awaited in swept.await_args_list] == [(5 * MINUTE,)]
             clock.advance(seconds=1)
             await broker.dequeue()
-            assert swept == [5 * MINUTE] * 2
+            assert [awaited.args for awaited in swept.await_args_list] == [(5 * MINUTE,)] * 2
 
 
 class TestLate:
@@ -362,39 +355,30 @@ class TestQueuedJobs:
         assert len((await q.read_state()).in_progress_jobs()) == 1
 
 
-class Double:
-    """Stands for a queue: tells how often it was called, and raises what it is given."""
-
-    def __init__(self, *errors: Exception | None) -> None:
-        self.errors = list(errors)
-        self.calls = 0
-
-    async def heartbeat(self, job_id: str) -> None:
-        self.calls += 1
-        error = self.errors.pop(0) if self.errors else None
-        if error is not None:
-            raise error
+def beaten(*errors: Exception | None) -> Mock:
+    """Stands for a queue: raises what it is given, beat by beat."""
+    return Mock(heartbeat=AsyncMock(side_effect=chain(errors, repeat(None))))
 
 
 class TestHeartbeatManager:
     async def test_beats_while_the_database_is_away_too_and_stops_on_exit(self) -> None:
-        queue = Double(jqueue.StorageError("away"), jqueue.StorageError("away"))
+        queue = beaten(jqueue.StorageError("away"), jqueue.StorageError("away"))
         async with jqueue.HeartbeatManager(queue, "id", interval=timedelta(milliseconds=1)) as heart:
-            await aeventually(lambda: queue.calls >= 4)
-        before = queue.calls
+            await aeventually(lambda: queue.heartbeat.await_count >= 4)
+        before = queue.heartbeat.await_count
         await asyncio.sleep(0.02)
-        assert queue.calls == before
+        assert queue.heartbeat.await_count == before
         assert not heart.lost
 
     async def test_a_lost_job_ends_it_silently(self) -> None:
-        queue = Double(None, JobNotFoundError("id"))
+        queue = beaten(None, JobNotFoundError("id"))
         async with jqueue.HeartbeatManager(queue, "id", interval=timedelta(milliseconds=1)) as heart:
             await aeventually(lambda: heart.lost)
-        assert queue.calls == 2
+        assert queue.heartbeat.await_count == 2
 
     def test_the_interval_is_a_positive_time(self) -> None:
         with pytest.raises(InvalidOption, match="interval"):
-            jqueue.HeartbeatManager(Double(), "id", interval=timedelta(0))
+            jqueue.HeartbeatManager(beaten(), "id", interval=timedelta(0))
 
 
 def test_names_of_jqueue_by_themselves() -> None:

@@ -59,6 +59,14 @@ def write(tmp_path: Path) -> Callable[..., str]:
     return written
 
 
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectServer]:
+    with serve_objects() as served:
+        for name, value in served.environment.items():
+            monkeypatch.setenv(name, value)
+        yield served
+
+
 def keys(queue: str = "mail") -> list[str | None]:
     page = engine.run(engine.list_jobs(queue, size=1_000))
     return [row.key for row in page.jobs]
@@ -280,15 +288,21 @@ class TestKilled:
     call_command("leasequeue_import", "jqueue", url, "mail", "--in-progress")
     print("done", flush=True)
     """
-    POINTS = ("before write 1", "after write 1", "before commit", "before write 2", "after write 2")
 
     @pytest.mark.slow
-    @pytest.mark.parametrize("where", POINTS)
-    def test_each_job_arrives_once(self, where: str, write: Callable[..., str], subprocess_env: dict[str, str]) -> None:
-        self.check(write(*map(job, range(5))), where, subprocess_env)
-
-    def check(self, url: str, where: str, env: dict[str, str]) -> None:
-        with python(self.CODE, env, url, where) as process:
+    @pytest.mark.parametrize(
+        ("where", "bucket"),
+        [
+            ("before write 1", ""), ("after write 1", ""), ("before commit", ""), ("before write 2", ""),
+            ("after write 2", ""), ("after write 1", "bucket"), ("before write 2", "bucket"),
+        ],
+    )  # fmt: skip
+    def test_each_job_arrives_once(
+        self, where: str, bucket: str, write: Callable[..., str], server: ObjectServer, subprocess_env: dict[str, str]
+    ) -> None:
+        url = f"s3://{bucket}/queue.json" if bucket else write(*map(job, range(5)))
+        server.objects[f"/{bucket}/queue.json"] = content(*map(job, range(5)))
+        with python(self.CODE, {**subprocess_env, **server.environment}, url, where) as process:
             assert readline(process) == "killed"
         arrived = keys() if where.endswith("write 2") else []
         assert len(arrived) == (5 if where.endswith("write 2") else 0)
@@ -310,13 +324,6 @@ class TestKilled:
 
 
 class TestObjects:
-    @pytest.fixture
-    def server(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectServer]:
-        with serve_objects() as server:
-            for name, value in server.environment.items():
-                monkeypatch.setenv(name, value)
-            yield server
-
     def test_jobs_of_an_object(self, server: ObjectServer, clock: Clock) -> None:
         server.objects["/bucket/queues/mail.json"] = content(job(1), job(2))
         url = "s3://bucket/queues/mail.json"
@@ -335,12 +342,6 @@ class TestObjects:
         assert before == content(job(2))
         assert file.write(before + b"\n", version)
         assert server.objects["/bucket/queue.json"] == content(job(2)) + b"\n"
-
-    @pytest.mark.slow
-    @pytest.mark.parametrize("where", ["after write 1", "before write 2"])
-    def test_each_job_arrives_once(self, where: str, server: ObjectServer, subprocess_env: dict[str, str]) -> None:
-        server.objects["/bucket/queue.json"] = content(*map(job, range(5)))
-        TestKilled().check("s3://bucket/queue.json", where, {**subprocess_env, **server.environment})
 
     def test_errors(self, server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(StorageError, match=r"missing\.json cannot be read"):
