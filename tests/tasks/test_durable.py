@@ -106,6 +106,9 @@ class TestSleep:
         assert control.suspension.delay_ms == 400 * 86_400_000
 
     def test_a_returned_delivery_knows_that_steps_are_done(self, job: LeasedJob, clock: engine_clock.Clock) -> None:
+        clock.advance(hours=1)
+        job = one()
+        assert job.flags & 32, "a suspect"
         control = JobControl(job, NODE)
         assert control.step("a", lambda: 1) == 1
         with pytest.raises(Suspended):
@@ -113,18 +116,12 @@ class TestSleep:
         suspend(job, control)
         clock.advance(seconds=1)
         job = one()
+        assert not job.flags & 32, "who sleeps is none afterwards"
+        deliveries = job.deliveries
         engine.run(engine.release([Release(job.seq, job.token, 0)], NODE, unstarted=True))
         job = one()
-        assert job.deliveries == 1
+        assert job.deliveries == deliveries == 2
         assert JobControl(job, NODE).step("a", lambda: 2) == 1
-
-    def test_it_is_no_suspect_afterwards(self, job: LeasedJob, clock: engine_clock.Clock) -> None:
-        clock.advance(hours=1)
-        job = one()
-        assert job.flags & 32
-        suspend(job, suspending(job, "sleep", "deep", seconds=1))
-        clock.advance(seconds=1)
-        assert not one().flags & 32
 
     def test_one_that_sleeps_may_be_woken_and_is_cancelled_like_a_delayed_one(self, leasequeue: Harness) -> None:
         tasks.swallower.enqueue()
@@ -146,6 +143,12 @@ class TestSleep:
         assert (states(leasequeue, advance=True), clock.now) == (["dead"], woken)
         Job.objects.all().retry(from_step="deep")
         assert states(leasequeue, advance=True) == ["suspended", "dead"]
+
+    def test_nobody_sleeps_in_a_transaction(self, leasequeue: Harness) -> None:
+        tasks.sleeper_in_a_transaction.enqueue()
+        (ran,) = leasequeue.drain()
+        assert ran.state == "failing"
+        assert "inside of a transaction" in str(ran.error)
 
     def test_it_holds_no_slot(self, leasequeue: Harness) -> None:
         for name in ("a", "b"):
@@ -171,14 +174,6 @@ def test_sleeps_that_make_no_sense(job: LeasedJob, name: str, units: Any, text: 
     with pytest.raises(InvalidOption, match=text):
         JobControl(job, NODE).sleep(name, **units)
     assert not JobStep.objects.exists()
-
-
-@pytest.mark.django_db
-def test_nobody_sleeps_in_a_transaction(leasequeue: Harness) -> None:
-    tasks.sleeper_in_a_transaction.enqueue()
-    (ran,) = leasequeue.drain()
-    assert ran.state == "failing"
-    assert "inside of a transaction" in str(ran.error)
 
 
 @pytest.mark.django_db
@@ -351,8 +346,6 @@ class TestOthers:
             task.enqueue(name)
         assert states(leasequeue) == ["suspended"]
         assert states(leasequeue, advance=True) == ["suspended", "completed", "suspended", "suspended", "completed"]
-
-    def test_who_says_that_a_slot_is_kept(self) -> None:
         with pytest.raises(InvalidTask, match="said by the task itself"):
             tasks.sleeper.using(limit=Limit("x", concurrency=1, while_suspended=True))
         with pytest.raises(InvalidOption, match=r"sets control\.keeps_slot"):

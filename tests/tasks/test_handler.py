@@ -151,6 +151,7 @@ def test_what_else_is_a_failure(task: Any, data: Any, kind: str, words: str) -> 
 
 @pytest.mark.parametrize(("task", "args", "expected"), [
     (samples.fail, (), Retry(None)), (samples.fail_twice, (), Retry(7_000)),
+    (samples.fail.using(backoff=0), (), Retry(0)), (samples.fail.using(backoff=[0, 1]), (), Retry(0)),
     (samples.fail_in_steps, (), Retry(1_000)), (samples.fail_in_steps.using(backoff=2.5), (), Retry(2_500)),
     (samples.fail_in_steps.using(backoff=Backoff("linear", base=3, max=8)), (), Retry(3_000)),
     (samples.fail.using(backoff="fixed"), (), Retry(5_000)), (samples.fail_by_message, ("wait",), Retry(60_000)),

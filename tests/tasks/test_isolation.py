@@ -29,11 +29,6 @@ def alive(pid: int) -> bool:
         return False
 
 
-def pids(folder: Path) -> list[int]:
-    eventually((folder / "pids").exists)
-    return [int(word) for word in (folder / "pids").read_text(encoding="utf-8").split()]
-
-
 @pytest.mark.sample
 def test_results_steps_tags_and_atomic_ones() -> None:
     chained, coroutine = chain(samples.pid.s(), samples.pid.s()).enqueue(), samples.apid.enqueue()
@@ -68,7 +63,8 @@ def test_what_ends_a_run_kills_its_process(tmp_path: Path, how: str) -> None:
     timed = samples.report.using(timeout=600, max_attempts=1) if how == "timeout" else samples.report
     result = timed.enqueue(str(tmp_path))
     with working(TaskHandler(), queues=["default"]) as worker:
-        found = pids(tmp_path)
+        eventually((tmp_path / "pids").exists)
+        found = [int(word) for word in (tmp_path / "pids").read_text(encoding="utf-8").split()]
         assert all(map(alive, found))
         if how == "cancel":
             eventually(lambda: result.job is not None and result.job.progress == "half")
@@ -92,14 +88,10 @@ def test_what_ends_a_run_kills_its_process(tmp_path: Path, how: str) -> None:
         assert result.errors[0].exception_class_path == "django_leasequeue.worker.control.JobTimeout"
 
 
-def test_a_test_runs_it_in_its_own_process(leasequeue: Harness) -> None:
+def test_a_test_runs_it_in_its_own_process_and_what_does_not_go(leasequeue: Harness) -> None:
     result = samples.pid.enqueue()
     leasequeue.drain()
-    result.refresh()
-    assert result.return_value == [os.getpid()]
-
-
-def test_what_does_not_go() -> None:
+    assert result.wait() == [os.getpid()]
     with pytest.raises(InvalidTask, match="isolate must be true or false"):
         task(isolate="yes")(len)
     with override_settings(SETTINGS_MODULE=None), pytest.raises(InvalidOption, match="its settings from a module"):

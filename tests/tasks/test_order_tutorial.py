@@ -5,7 +5,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
@@ -23,6 +23,12 @@ SESSION = "import django, doctest; django.setup(); exit(doctest.testfile('sessio
 EDITS = {"seconds=20": "seconds=15", "sleep(15)": "sleep(4)", "2 * settings.SHOP_DAY": "600"}
 
 
+def kill(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
 class Reader:
     """A project in a folder, and what its reader does."""
 
@@ -33,6 +39,7 @@ class Reader:
         self._environment = {**environment, "PYTHONPATH": path, "DJANGO_SETTINGS_MODULE": "shop_settings"}
         self._sessions = iter([block.text for block in PAGE if block.text.startswith(">>>")])
         self.log = folder / "services.log"
+        self.workers: list[subprocess.Popen[bytes]] = []
 
     def write(self, name: str, text: str) -> None:
         for said, edited in EDITS.items():
@@ -52,18 +59,20 @@ class Reader:
         self.write("session.txt", next(self._sessions))
         self.run("-c", SESSION)
 
-    def start_worker(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "django", "runworker"]
-        return subprocess.Popen(
-            command, cwd=self._folder, env=self._environment, start_new_session=True, stderr=subprocess.DEVNULL
-        )
+    def start_worker(self) -> None:
+        self.workers.append(
+            subprocess.Popen(
+                [sys.executable, "-m", "django", "runworker"], cwd=self._folder, env=self._environment,
+                start_new_session=True, stderr=subprocess.DEVNULL,
+            )
+        )  # fmt: skip
 
     def calls(self) -> list[str]:
         return self.log.read_text().splitlines() if self.log.exists() else []
 
 
 @pytest.fixture
-def reader(tmp_path: Path, migrated_server: TemporaryServer) -> Reader:
+def reader(tmp_path: Path, migrated_server: TemporaryServer) -> Iterator[Reader]:
     found = Reader(tmp_path, migrated_server.url())
     found.write("shop/__init__.py", "")
     settings = next(block.text for block in PAGE if block.text.startswith("# settings.py"))
@@ -75,46 +84,30 @@ def reader(tmp_path: Path, migrated_server: TemporaryServer) -> Reader:
     for block in PAGE:
         for command in re.findall(r"^python manage\.py (.*migra.*)$", block.text, re.MULTILINE):
             found.run("-m", "django", *command.split())
-    return found
-
-
-@pytest.fixture
-def worker(reader: Reader) -> Iterator[Callable[[], subprocess.Popen[bytes]]]:
-    workers: list[subprocess.Popen[bytes]] = []
-
-    def start() -> subprocess.Popen[bytes]:
-        workers.append(reader.start_worker())
-        return workers[-1]
-
-    yield start
-    for one in workers:
-        if one.poll() is None:
-            os.killpg(one.pid, signal.SIGKILL)
-        one.wait()
+    yield found
+    for worker in found.workers:
+        kill(worker)
 
 
 @pytest.mark.slow
-def test_the_reader_gets_what_the_page_says(
-    reader: Reader, worker: Callable[[], subprocess.Popen[bytes]], migrated_server: TemporaryServer
-) -> None:
+def test_the_reader_gets_what_the_page_says(reader: Reader, migrated_server: TemporaryServer) -> None:
+    def has_step(name: str) -> None:
+        with psycopg.connect(migrated_server.conninfo(), autocommit=True) as connection:
+            found = "SELECT FROM leasequeue_jobstep WHERE name = %s"
+            eventually(lambda: connection.execute(found, [name]).fetchall(), f"the step {name}")
+
     reader.session()  # places an order
-    first = worker()
-    eventually(lambda: _has_step(migrated_server, "charge"), "the charge, and its record")
-    os.killpg(first.pid, signal.SIGKILL)
-    first.wait()
+    reader.start_worker()
+    has_step("charge")  # and its record
+    kill(reader.workers[0])
     reader.session()  # nothing is reserved
-    worker()
-    eventually(lambda: _has_step(migrated_server, "reserve"), "the reservation")
+    reader.start_worker()
+    has_step("reserve")
     reader.session()  # reserved once, charged once
     reader.session()  # packed
-    eventually(lambda: _has_step(migrated_server, "on its way"), "the sleep")
+    has_step("on its way")
     reader.session()  # what it has done
     eventually(lambda: reader.calls()[1:], "the mail")
     reader.session()
     assert [call.split()[0] for call in reader.calls()] == ["charged", "mail"]
     reader.run("-m", "pytest", "-q", "-p", "no:cacheprovider", "shop/test_orders.py")
-
-
-def _has_step(server: TemporaryServer, name: str) -> bool:
-    with psycopg.connect(server.conninfo()) as connection:
-        return bool(connection.execute("SELECT FROM leasequeue_jobstep WHERE name = %s", [name]).fetchall())

@@ -1,6 +1,5 @@
 """Unique tasks: one job to a key, for how long, and what becomes of the one that is there."""
 
-import subprocess
 import sys
 import threading
 import types
@@ -9,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from datetime import timedelta
 from functools import partial
-from subprocess import PIPE
 from typing import Any
 
 import psycopg
@@ -165,10 +163,8 @@ class TestConflicts:
 
     def test_its_limit_says_when_a_rescheduled_task_starts(self, leasequeue: Harness) -> None:
         later = invoice.using(limit=ONE_AT_A_TIME, on_conflict="reschedule")
-        at = leasequeue.clock.now + timedelta(seconds=60)
-        first = later.using(run_after=at).enqueue(1)
-        assert leasequeue.drain() == []
-        assert later.enqueue(2).id == first.id
+        first = later.using(run_after=leasequeue.clock.now + timedelta(seconds=60)).enqueue(1)
+        assert (leasequeue.drain(), later.enqueue(2).id) == ([], first.id)
         assert [ran.payload for ran in leasequeue.drain()] == [{"args": [1]}]
         # One that waits for its limit alone stays where it is.
         waits = later.enqueue(3)
@@ -221,33 +217,6 @@ class TestBadKeys:
 
 @pytest.mark.django_db(transaction=True)
 class TestAtOnce:
-    @pytest.mark.slow
-    def test_processes_make_one_job(self, subprocess_env: dict[str, str]) -> None:
-        code = (
-            "import sys, django; django.setup()\n"
-            "from tests.tasks import samples\n"
-            "print('ready', flush=True); sys.stdin.readline()\n"
-            "for number in range(50):\n"
-            "    result = samples.send_invoice.enqueue(number)\n"
-            "    print(result.id, result.created)\n"
-        )
-        command = [sys.executable, "-W", "error", "-c", code]
-        with ExitStack() as stack:
-            children = [
-                stack.enter_context(subprocess.Popen(command, env=subprocess_env, stdin=PIPE, stdout=PIPE, text=True))
-                for _ in range(4)
-            ]
-            for child in children:
-                stack.callback(child.kill)
-            assert [child.stdout.readline() for child in children if child.stdout] == ["ready\n"] * 4
-            for child in children:
-                print(file=child.stdin, flush=True)
-            lines = [line for child in children for line in child.communicate(timeout=120)[0].splitlines()]
-        assert len(lines) == 200
-        assert len({line.split()[0] for line in lines}) == 50
-        assert sum(line.endswith("True") for line in lines) == 50
-        assert LiveJob.objects.count() == 50
-
     def test_who_comes_while_the_first_is_not_committed_waits_for_what_becomes_of_it(self) -> None:
         add.enqueue(0).cancel()
         for commits in (True, False):
@@ -313,22 +282,26 @@ class TestAtOnce:
                 assert executor.run(engine.ack([job.seq for job in jobs], "claimer")).ok
                 assert not LiveJob.objects.exists()
 
-    def test_calls_with_the_same_keys_in_another_order_do_not_wait_for_each_other(self, settings: Any) -> None:
+    @pytest.mark.parametrize("many", [True, False])
+    def test_calls_with_the_same_keys_make_one_job_and_do_not_wait_for_each_other(
+        self, settings: Any, many: bool
+    ) -> None:
         settings.LEASEQUEUE = {"MAX_ENQUEUE": 10}
         add.enqueue(0).cancel()
-        start = threading.Barrier(2, timeout=60)
+        start = threading.Barrier(4, timeout=60)
 
-        def call(step: int) -> list[str]:
-            found: list[str] = []
+        def call(step: int) -> list[Any]:
+            found: list[Any] = []
             for number in range(5):
                 start.wait()
-                orders = [(100 * number + order,) for order in range(60)][::step]
-                found += [result.id for result in send_invoice.enqueue_many(orders)]
+                orders = [(100 * number + order,) for order in range(60 if many else 15)][::step]
+                one_by_one = (send_invoice.enqueue(*order) for order in orders)
+                found += send_invoice.enqueue_many(orders) if many else one_by_one
             return found
 
-        one, two = at_once(call, (1, -1))
-        assert sorted(one) == sorted(two)
-        assert LiveJob.objects.count() == 300
+        made = at_once(call, (1, -1, 1, -1))
+        assert len({tuple(sorted(result.id for result in results)) for results in made}) == 1
+        assert sum(result.created for results in made for result in results) == LiveJob.objects.count() == len(made[0])
 
 
 def test_the_page_about_unique_tasks(monkeypatch: pytest.MonkeyPatch, leasequeue: Harness) -> None:

@@ -11,17 +11,6 @@ from django_leasequeue.tasks.api import TaskResultStatus
 from tests.tasks import samples
 
 
-def work_off(env: dict[str, str]) -> str:
-    manage = str(Path(settings.BASE_DIR) / "manage.py")
-    done = subprocess.run(
-        [sys.executable, manage, "runworker", "--burst", "--queues", "default", "--concurrency", "2"],
-        capture_output=True, text=True, env=env, timeout=120, check=False,
-    )  # fmt: skip
-    said = done.stdout + done.stderr
-    assert done.returncode == 0, said
-    return said
-
-
 @pytest.mark.slow
 @pytest.mark.sample
 def test_tasks_of_all_kinds_are_worked_off(subprocess_env: dict[str, str]) -> None:
@@ -34,9 +23,15 @@ def test_tasks_of_all_kinds_are_worked_off(subprocess_env: dict[str, str]) -> No
     once = samples.fail.using(max_attempts=1).enqueue("only try")
     unserialisable = samples.returns_object.using(max_attempts=1).enqueue()
 
-    work_off(subprocess_env)
+    slow = [task.using(timeout=0.2, max_attempts=1).enqueue() for task in (samples.sleeps, samples.asleeps)]
+    manage = str(Path(settings.BASE_DIR) / "manage.py")
+    done = subprocess.run(
+        [sys.executable, manage, "runworker", "--burst", "--queues", "default", "--concurrency", "2"],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=subprocess_env, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
 
-    for result in [*good, failing, failed, once, unserialisable]:
+    for result in [*good, failing, failed, once, unserialisable, *slow]:
         result.refresh()
     assert [result.return_value for result in sums] == [2 * number for number in range(150)]
     assert word.return_value == {"word": ["ü", None]}
@@ -50,18 +45,10 @@ def test_tasks_of_all_kinds_are_worked_off(subprocess_env: dict[str, str]) -> No
     assert once.errors[0].traceback.splitlines()[1].lstrip().startswith("File ")
     assert "samples.py" in once.errors[0].traceback.splitlines()[1]
     assert "cannot be kept as its result" in unserialisable.errors[0].traceback
-
-
-@pytest.mark.slow
-def test_a_timeout_of_a_task_is_an_attempt_that_failed(subprocess_env: dict[str, str]) -> None:
-    result = samples.sleeps.using(timeout=0.2, max_attempts=1).enqueue()
-    asleep = samples.asleeps.using(timeout=0.2, max_attempts=1).enqueue()
-    work_off(subprocess_env)
-    for item in (result, asleep):
-        item.refresh()
-        assert item.status == TaskResultStatus.FAILED
-        assert issubclass(item.errors[0].exception_class, Exception)
-        assert "timeout of 0.2 s" in item.errors[0].traceback
+    for result in slow:
+        assert result.status == TaskResultStatus.FAILED
+        assert issubclass(result.errors[0].exception_class, Exception)
+        assert "timeout of 0.2 s" in result.errors[0].traceback
 
 
 PROGRAM = """

@@ -229,24 +229,27 @@ class TestWorkflow:
             chain(many, many).enqueue()
 
 
-class TestCancel:
-    def test_what_has_not_started_is_taken_out(self) -> None:
-        result = chain(flow.double.s(1), flow.double.s()).enqueue()
-        assert result.cancel() == 2
-        assert run_all() == []
-        assert result.status.state == WorkflowState.CANCELLED
-        assert result.cancel() == 0
-        with pytest.raises(JobCancelled, match=r"Workflow .* was cancelled"):
-            result.results()
+def test_cancelled_what_has_started_is_reported_as_what_it_became_and_the_rest_is_taken_out() -> None:
+    result = chain(flow.double.s(1), flow.double.s()).enqueue()
+    assert (result.cancel(), run_all(), result.cancel()) == (2, [], 0)
+    assert result.status.state == WorkflowState.CANCELLED
+    with pytest.raises(JobCancelled, match=r"Workflow .* was cancelled"):
+        result.results()
+    result = group([flow.double.s(1), flow.double.s(2)]).enqueue()
+    (job,) = claim()
+    assert result.cancel() == 1
+    assert engine.run(engine.finish([engine.Ending(job.seq, job.token)], NODE)).ok == [job.seq]
+    assert (run_all(), states(result)) == ([], ["completed", "cancelled"])
+    assert (result.status.completed, result.status.cancelled) == (1, 1)
 
-    def test_what_has_started_is_reported_as_what_it_became(self) -> None:
-        result = group([flow.double.s(1), flow.double.s(2)]).enqueue()
-        (job,) = claim()
-        assert result.cancel() == 1
-        assert engine.run(engine.finish([engine.Ending(job.seq, job.token)], NODE)).ok == [job.seq]
-        assert run_all() == []
-        assert states(result) == ["completed", "cancelled"]
-        assert (result.status.completed, result.status.cancelled) == (1, 1)
+
+def test_a_member_that_is_not_started_in_time_cancels_the_rest(clock: Clock) -> None:
+    result = chain(flow.double.using(expires=60).s(1), flow.double.s()).enqueue()
+    clock.advance(seconds=61)
+    assert run_all() == []
+    assert (states(result), result.status.label) == (["cancelled", "cancelled"], "cancelled")
+    assert [member.name for member in result.members()] == ["double", "double#2"], "though the first job is gone"
+    assert result["double"].status == "FAILED"
 
 
 class TestReferences:
@@ -400,20 +403,6 @@ class TestWorkers:
         assert (sum(run.key == "total" for run in runs), len(runs)) == (40, 400)
 
     @pytest.mark.slow
-    def test_what_a_worker_claimed_ahead_is_not_started_after_a_cancel(self, oracle: flow.Oracle) -> None:
-        """Without a word it would learn of it when it renews its leases, 40 s later."""
-        engine.run(engine.create("default", preset="django", lease_ms=120_000))
-        # Quick ones first: it claims as many ahead as it would run in a moment, and then they take long.
-        result = group(flow.seen.s("k", number, 0 if number < 1_000 else 0.3) for number in range(2_000)).enqueue()
-        with working(TaskHandler(), queues=["default"], concurrency=2) as worker:
-            eventually(lambda: len(oracle.runs()) > 1_000, "the long ones have begun")
-            assert len(worker.state.held) > 20
-            result.cancel()
-            before = len(oracle.runs())
-            eventually(lambda: not worker.state.held, "it knows")
-            assert len(oracle.runs()) - before < 15
-
-    @pytest.mark.slow
     def test_killed_workers_leave_nothing_stuck_and_the_callback_runs_once(
         self, oracle: flow.Oracle, subprocess_env: dict[str, str]
     ) -> None:
@@ -443,12 +432,3 @@ def test_the_page_about_workflows(monkeypatch: pytest.MonkeyPatch, leasequeue: H
     assert (names["report"]["large"].value, names["outcome"]) == (2_000, "a@example.org: 1 of 2")
     assert names["gift"].wait() == 4_000
     assert names["album"].wait() == ["a@example.org: 3 pictures, 1200 bytes", 1_200]
-
-
-def test_a_member_that_is_not_started_in_time_cancels_the_rest(clock: Clock) -> None:
-    result = chain(flow.double.using(expires=60).s(1), flow.double.s()).enqueue()
-    clock.advance(seconds=61)
-    assert run_all() == []
-    assert (states(result), result.status.label) == (["cancelled", "cancelled"], "cancelled")
-    assert [member.name for member in result.members()] == ["double", "double#2"], "though the first job is gone"
-    assert result["double"].status == "FAILED"
