@@ -143,6 +143,11 @@ class _InUTC(Loader):
         return self._EPOCH + timedelta(microseconds=int.from_bytes(data, "big", signed=True))
 
 
+def _rows(cursor: psycopg.Cursor[tuple[Any, ...]]) -> Rows:
+    """Return the rows of an answer; of a statement that returns none, an empty one for each that it changed."""
+    return cursor.fetchall() if cursor.rownumber is not None else [()] * cursor.rowcount
+
+
 def fetch_steadily(
     connection: psycopg.Connection[tuple[Any, ...]],
     name: str,
@@ -157,7 +162,7 @@ def fetch_steadily(
         cursor.adapters.register_loader("timestamptz", _InUTC)
     if bears_any_plan(name) or not psycopg.Pipeline.is_supported():
         with cursor:
-            return cursor.execute(*_raw(name, params, autocommit), binary=True).fetchall()
+            return _rows(cursor.execute(*_raw(name, params, autocommit), binary=True))
     with psycopg.Cursor(connection) as settings, cursor:
         with connection.pipeline():
             settings.execute(_STEADY_INSIDE if inside else STEADY)
@@ -282,8 +287,7 @@ class ConnectionExecutor(_OnConnection[psycopg.Connection[Any]]):
         """Run one statement and return its rows."""
         autocommit = self._autocommit()
         with psycopg.RawCursor(self.connection) as cursor:
-            cursor.execute(*_raw(name, params, autocommit), binary=True)
-            return cursor.fetchall()
+            return _rows(cursor.execute(*_raw(name, params, autocommit), binary=True))
 
     def copy(self, name: str, parts: Iterable[str]) -> None:
         """Send a text in parts through the COPY statement ``name``."""
@@ -320,7 +324,7 @@ class AsyncConnectionExecutor(_OnConnection[psycopg.AsyncConnection[Any]]):
         autocommit = self._autocommit()
         async with psycopg.AsyncRawCursor(self.connection) as cursor:
             await cursor.execute(*_raw(name, params, autocommit), binary=True)
-            return await cursor.fetchall()
+            return await cursor.fetchall() if cursor.rownumber is not None else [()] * cursor.rowcount
 
     async def copy(self, name: str, parts: Iterable[str]) -> None:
         """Send a text in parts through the COPY statement ``name``."""
