@@ -50,7 +50,9 @@ WITH t AS MATERIALIZED (SELECT {now()} AS now), f AS MATERIALIZED (
             WHERE 1 + v.hash %% s.steps[v.place] <= cardinality(v.times) OFFSET 0) v
         -- A copy: each element of what is stored compressed would unpack it anew.
         CROSS JOIN LATERAL (SELECT array_cat(v.times, '{}') AS times OFFSET 0) a
-        CROSS JOIN LATERAL generate_series(v.first, cardinality(a.times), v.step) AS i(n)) x
+        CROSS JOIN LATERAL generate_series(v.first, cardinality(a.times), v.step) AS i(n)
+        -- Apart: else each row that is sorted carries its array along.
+        OFFSET 0) x
     WHERE x.ms IS NOT NULL GROUP BY x.place
 )
 SELECT NULLIF(f.name, ''), f.completed + f.failed, f.completed, f.failed, f.retried, f.ended, w.waits, w.runs, f.step,
