@@ -1,5 +1,6 @@
 """The figures of the last hour are counted: every job, retry and failure, however many a statement changed at once."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from django_leasequeue import engine
 from django_leasequeue.admin import rates, reading
 from django_leasequeue.engine import Ending, Failure, NewJob, Release
 from django_leasequeue.engine.clock import Clock
+from django_leasequeue.sql import statement
 from tests.admin.pages import Page, look
 from tests.admin.people import VIEWS, signed_in
 from tests.engine.helpers import NODE, claim, make, put
@@ -194,17 +196,30 @@ class TestTasks:
         (found,) = tasks().values()
         assert (found.runs, found.ran, found.slowest) == (1, None, None)
 
-    def test_of_very_many_claims_every_task_has_some_that_are_looked_at(self, clock: Clock) -> None:
-        """Two tasks take turns: a choice by the parity of the rows' numbers would leave one of them out."""
+    def claims(self, clock: Clock, rows: int) -> None:
+        """A thousand claims with each row."""
         with connection.cursor() as cursor:
             cursor.execute(
                 "INSERT INTO leasequeue_leaseevent"
                 " (txid, occurred_at, queue_id, low, high, kind, node, claim, name, seqs, waited)"
                 " SELECT 1000, %s, %s, 1, 1000, 2, 'n', g, 'task_' || g %% 2, array_fill(1::bigint, ARRAY[1000]),"
-                " array_fill(7, ARRAY[1000]) FROM generate_series(1, 1200) AS g ORDER BY g",
-                [clock.now, make()],
+                " array_fill(7, ARRAY[1000]) FROM generate_series(1, %s) AS g ORDER BY g",
+                [clock.now, make(), rows],
             )
+
+    def test_of_very_many_claims_every_task_has_some_that_are_looked_at(self, clock: Clock) -> None:
+        """Two tasks take turns: a choice by the parity of the rows' numbers would leave one of them out."""
+        self.claims(clock, 1_200)
         assert {name: task.waits for name, task in tasks().items()} == dict.fromkeys(("task_0", "task_1"), (0.007,) * 3)
+
+    @pytest.mark.parametrize("name", ["admin/task_rates", "admin/event_rates"])
+    def test_what_is_sorted_are_numbers_not_arrays(self, clock: Clock, name: str) -> None:
+        self.claims(clock, 200)
+        given = {"since": clock.now - timedelta(hours=1), "size": 100, "queue": None, "bucket": 120, "sampled": 5_000}
+        with connection.cursor() as cursor:
+            cursor.execute(f"EXPLAIN (ANALYZE, BUFFERS) {statement(name)}", {**given, "now": clock.now})
+            plan = "\n".join(line for (line,) in cursor.fetchall())
+        assert "external merge" not in plan, plan
 
     def test_a_range_of_time(self, clock: Clock) -> None:
         make()

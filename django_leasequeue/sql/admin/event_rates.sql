@@ -33,9 +33,7 @@ WITH t AS MATERIALIZED (SELECT {now()} AS now, %(bucket)s::int * interval '1 s' 
         CROSS JOIN LATERAL (SELECT array_cat(v.waited, '{}') AS times OFFSET 0) a
         CROSS JOIN LATERAL generate_series(1 + (hashint8(v.id) & 2147483647) %% s.step, cardinality(a.times), s.step) AS i(n)
         WHERE v.occurred_at >= %(since)s::timestamptz AND v.occurred_at <= (SELECT now FROM t) AND v.kind = 2
-            AND (%(queue)s::bigint IS NULL OR v.queue_id = %(queue)s::bigint)
-        -- Apart: else each row that is sorted carries its array along.
-        OFFSET 0) x
+            AND (%(queue)s::bigint IS NULL OR v.queue_id = %(queue)s::bigint)) x
     WHERE x.ms IS NOT NULL GROUP BY GROUPING SETS ((x.queue_id), (x.at), ())
 )
 SELECT f.queue_id, (date_part('epoch', f.at - %(since)s::timestamptz) / %(bucket)s::int)::int, COALESCE(f.enqueued, 0)::bigint,
