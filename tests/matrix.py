@@ -57,7 +57,6 @@ MODULES = frozenset(
         "worker/test_notify",
         # Spark: source, stream, sink, and the figures.
         "spark/test_source",
-        "spark/test_unpack",
         "spark/test_sink",
         "spark/test_metrics",
     }

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
@@ -18,7 +18,10 @@ from django.conf import settings
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
-from django_leasequeue import spark as lake
+    from django_leasequeue.spark.layout import Lake
+
+from django_leasequeue import spark as lakes
+from tests.spark.helpers import Database, place, words
 
 #: Little: other suites run beside this one, and would leave a Spark that steps far back nothing.
 NICENESS = 1
@@ -44,7 +47,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, test_database_url: str) -> I
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(settings.BASE_DIR), os.environ.get("PYTHONPATH")]))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        session = lake.session(
+        session = lakes.session(
             "tests", master="local[2,3]", memory="512m", niceness=NICENESS,
             conf={
                 "spark.sql.shuffle.partitions": "1", "spark.local.dir": str(tmp_path_factory.mktemp("spark")),
@@ -57,7 +60,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, test_database_url: str) -> I
 
 
 @pytest.fixture
-def database(test_dsn: str) -> Iterator[psycopg.Connection[Any]]:
+def database(test_dsn: str) -> Iterator[Database]:
     """A connection beside Django's, committing at once, to the empty test database."""
     with psycopg.connect(test_dsn, autocommit=True) as connection:
         # What an earlier test let retention drop was of other events, and so was what was deleted between the tests.
@@ -79,18 +82,25 @@ class Source:
     """Short words for reading the test database through Spark."""
 
     def __init__(self, session: SparkSession, dsn: str) -> None:
-        self.session = session
-        self.options = {
-            name: value for name, value in psycopg.conninfo.conninfo_to_dict(dsn).items() if isinstance(value, str)
-        }
+        self.session, self.options = session, place(dsn)
 
     def reader(self, table: str, **options: object) -> DataFrameReader:
-        words = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
-        return self.session.read.format("leasequeue").options(**self.options, table=table, **words)
+        return self.session.read.format("leasequeue").options(**self.options, table=table, **words(options))
 
     def read(self, table: str = "events", schema: str | None = None, **options: object) -> DataFrame:
         reader = self.reader(table, **options)
         return (reader.schema(schema) if schema else reader).load()
+
+
+@pytest.fixture
+def lake(request: pytest.FixtureRequest, source: Source, tmp_path: Path) -> Lake:
+    """A lake to be, in the format of the parameter or the module: else in that of what is installed."""
+    from django_leasequeue.spark.layout import Lake
+
+    format = getattr(request, "param", getattr(request.module, "FORMAT", None))
+    if format == "delta":
+        pytest.importorskip("deltalake")
+    return Lake(source.session, str(tmp_path / "lake"), format)
 
 
 @pytest.fixture

@@ -1,8 +1,7 @@
 """Rows of the lease log as tests want them, beside the engine: exact times, transactions and kinds."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,16 +10,28 @@ import psycopg
 from django_leasequeue import engine
 from django_leasequeue.engine import NewJob
 from django_leasequeue.models import EventKind
-from tests.engine.helpers import make
+from tests.engine.helpers import claim, enqueue, make
 
+#: A connection beside the engine.
+Database = psycopg.Connection[Any]
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
+
+
+def place(dsn: str) -> dict[str, str]:
+    """The options that lead Spark to a database."""
+    return {name: value for name, value in psycopg.conninfo.conninfo_to_dict(dsn).items() if isinstance(value, str)}
+
+
+def words(options: Mapping[str, object]) -> dict[str, str]:
+    """Options as Spark takes them."""
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
 
 
 def at(seconds: float) -> datetime:
     return NOON + timedelta(seconds=seconds)
 
 
-def event(connection: psycopg.Connection[Any], **fields: Any) -> None:
+def event(connection: Database, **fields: Any) -> None:
     """Write one event of one job; what is not named gets a plain default."""
     row = {"occurred_at": NOON, "queue_id": 1, "seq": 1, "kind": EventKind.ENQUEUED, **fields}
     seq = row.pop("seq")
@@ -31,7 +42,7 @@ def event(connection: psycopg.Connection[Any], **fields: Any) -> None:
     batch(connection, **row)
 
 
-def batch(connection: psycopg.Connection[Any], **row: Any) -> None:
+def batch(connection: Database, **row: Any) -> None:
     if row.get("detail") is not None:
         row["detail"] = json.dumps(row["detail"])
     names = ", ".join(row)
@@ -39,7 +50,7 @@ def batch(connection: psycopg.Connection[Any], **row: Any) -> None:
     connection.execute(f"INSERT INTO leasequeue_leaseevent ({names}) VALUES ({marks})", row)
 
 
-def many(connection: psycopg.Connection[Any], count: int, *, jobs: int = 50, **fields: Any) -> None:
+def many(connection: Database, count: int, *, jobs: int = 50, **fields: Any) -> None:
     """Write many events in one transaction, seq 1 to ``count``, in rows of so many jobs."""
     row = {"occurred_at": NOON, "queue_id": 1, "kind": int(EventKind.ENQUEUED), **fields}
     names = ", ".join(row)
@@ -52,13 +63,18 @@ def many(connection: psycopg.Connection[Any], count: int, *, jobs: int = 50, **f
     )
 
 
+def fail(queue: str, node: str, size: int, fingerprint: str = "f1") -> None:
+    """Claim jobs and release them for an error: where one try is all, they die of it."""
+    for job in claim(size, queue, node):
+        failure = engine.Failure("app.Boom", "boom", "", fingerprint)
+        engine.run(engine.release([engine.Release(job.seq, job.token, failure=failure)], node))
+
+
 def work() -> None:
     """Ten jobs: eight done, one dead, one open; done by two nodes."""
     make("work", max_deliveries=1, exhaust_at="release", dead_letter="self")
-    engine.run(engine.enqueue("work", [NewJob(data=n, name="t") for n in range(10)]))
+    enqueue(*(NewJob(data=n, name="t") for n in range(10)))
     for node in ("a", "b"):
-        for job in engine.run(engine.claim("work", node, 4)):
+        for job in claim(4, node=node):
             engine.run(engine.ack([job.seq], node, tokens=[job.token]))
-    for job in engine.run(engine.claim("work", "a", 1)):
-        failure = engine.Failure("app.Boom", "boom", "", "f1")
-        engine.run(engine.release([engine.Release(job.seq, job.token, failure=failure)], "a"))
+    fail("work", "a", 1)

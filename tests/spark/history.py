@@ -1,15 +1,12 @@
 """Hand-made histories of jobs."""
 
-from __future__ import annotations
-
 import itertools
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
 
 from tests.spark.helpers import at
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 SCHEMA = (
     "id bigint, txid bigint, occurred_at timestamp, queue string, project string, seq bigint, waited int,"

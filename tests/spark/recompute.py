@@ -3,8 +3,6 @@
 The SQL reads the raw events and joins them with each other; the metrics walk over sorted windows. They share no code.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import random
@@ -122,50 +120,45 @@ class Random:
 #: A view for each table of silver. An end of an attempt: the first one after its claim and before the next claim.
 SILVER = """
 CREATE VIEW e AS SELECT DISTINCT * REPLACE (detail::JSON AS detail),
-    event = 'redriven' AND (detail::JSON ->> 'to_seq' IS NOT NULL OR detail::JSON ->> 'by' IS NOT NULL) AS moved
-FROM events;
+    event = 'redriven' AND (detail::JSON ->> 'to_seq' IS NOT NULL OR detail::JSON ->> 'by' IS NOT NULL) AS moved,
+    (occurred_at, id) AS place FROM events;
 
-CREATE TABLE firsts AS SELECT seq, arg_min(occurred_at - coalesce(waited, 0) * INTERVAL 1 MILLISECOND,
-    (occurred_at, id))
-    AS enqueued_at FROM e GROUP BY seq;
+CREATE TABLE firsts AS SELECT seq,
+    arg_min(occurred_at - coalesce(waited, 0) * INTERVAL 1 MILLISECOND, place) AS enqueued_at FROM e GROUP BY seq;
 
 CREATE TABLE attempts AS
 WITH c AS (
     SELECT a.*, count(b.id) AS attempt,
-        (SELECT min((n.occurred_at, n.id)) FROM e n
-            WHERE n.seq = a.seq AND n.event = 'claimed' AND (n.occurred_at, n.id) > (a.occurred_at, a.id)) AS next
-    FROM e a JOIN e b ON b.seq = a.seq AND b.event = 'claimed' AND (b.occurred_at, b.id) <= (a.occurred_at, a.id)
+        (SELECT min(n.place) FROM e n WHERE n.seq = a.seq AND n.event = 'claimed' AND n.place > a.place) AS next
+    FROM e a JOIN e b ON b.seq = a.seq AND b.event = 'claimed' AND b.place <= a.place
     WHERE a.event = 'claimed' GROUP BY ALL
 ), x AS (
-    SELECT c.*, (SELECT arg_min(n, (n.occurred_at, n.id)) FROM e n WHERE n.seq = c.seq
+    SELECT c.*, (SELECT arg_min(n, n.place) FROM e n WHERE n.seq = c.seq
             AND n.event IN ('acked', 'failed', 'released', 'expired', 'cancelled')
-            AND (n.occurred_at, n.id) > (c.occurred_at, c.id) AND (c.next IS NULL OR (n.occurred_at,
-                n.id) < c.next)) AS n,
+            AND n.place > c.place AND (c.next IS NULL OR n.place < c.next)) AS n,
         (SELECT count(*) FROM e x WHERE x.seq = c.seq AND x.event = 'extended'
-            AND (x.occurred_at, x.id) > (c.occurred_at, c.id) AND (c.next IS NULL OR (x.occurred_at,
-                x.id) < c.next)) AS extensions
+            AND x.place > c.place AND (c.next IS NULL OR x.place < c.next)) AS extensions
     FROM c
 ), y AS (
     SELECT x.*, CASE n.event WHEN 'acked' THEN 'completed' ELSE coalesce(n.event, 'running') END AS outcome,
         coalesce(n.detail ->> 'unstarted' = 'true', false) AS unstarted,
-            epoch_us(n.occurred_at - x.occurred_at) / 1e6 AS held
+        epoch_us(n.occurred_at - x.occurred_at) / 1e6 AS held
     FROM x
 )
-SELECT project, queue, name AS task, y.seq, attempt, node, occurred_at AS claimed_at, n.occurred_at
-    AS ended_at, outcome, unstarted,
+SELECT project, queue, name AS task, y.seq, attempt, node, occurred_at AS claimed_at, n.occurred_at AS ended_at,
+    outcome, unstarted,
     CASE WHEN outcome = 'expired' THEN 'LEASE_EXPIRED' ELSE n.detail ->> 'error_type' END AS error_type,
     CASE WHEN outcome = 'expired' THEN 'lease_expired' ELSE n.detail ->> 'fingerprint' END AS fingerprint,
     waited / 1e3 AS waited, held, extensions, epoch_us(deadline - occurred_at) / 1e6 AS lease,
-    CASE WHEN outcome IN ('completed', 'failed', 'released') AND NOT unstarted THEN coalesce(n.ran / 1e3,
-        held) END AS ran
+    CASE WHEN outcome IN ('completed', 'failed', 'released') AND NOT unstarted
+        THEN coalesce(n.ran / 1e3, held) END AS ran
 FROM y;
 
 -- The state is said by the last event of state; the end is the first of them after the job lived last.
 CREATE TABLE jobs AS
 WITH s AS (
-    SELECT e.seq, (occurred_at, id) AS place, occurred_at, detail, CASE WHEN moved THEN 'redriven' ELSE CASE event
-        WHEN 'acked' THEN 'completed' WHEN 'failed' THEN 'failed' WHEN 'dead_lettered' THEN 'dead'
-        WHEN 'cancelled' THEN 'cancelled'
+    SELECT e.seq, place, occurred_at, detail, CASE WHEN moved THEN 'redriven' ELSE CASE event WHEN 'acked'
+        THEN 'completed' WHEN 'failed' THEN 'failed' WHEN 'dead_lettered' THEN 'dead' WHEN 'cancelled' THEN 'cancelled'
         ELSE 'open' END END AS state
     FROM e WHERE event NOT IN ('extended', 'released', 'expired')
 ), l AS (
@@ -173,8 +166,7 @@ WITH s AS (
         arg_max({'it': detail}, place).it AS detail
     FROM s GROUP BY seq
 )
-SELECT any_value(e.project) AS project, any_value(e.queue) AS queue, any_value(e.name) AS task, e.seq,
-    firsts.enqueued_at,
+SELECT any_value(e.project) AS project, any_value(e.queue) AS queue, any_value(e.name) AS task, e.seq, enqueued_at,
     coalesce(l.state, 'open') AS state, count(*) FILTER (WHERE e.event = 'claimed') AS deliveries,
     count(*) FILTER (WHERE e.event = 'expired') AS expiries, count(*) FILTER (WHERE e.event = 'released') AS releases,
     CASE WHEN l.state <> 'open' THEN (SELECT min(s.occurred_at) FROM s
@@ -182,7 +174,7 @@ SELECT any_value(e.project) AS project, any_value(e.queue) AS queue, any_value(e
     CASE WHEN l.state <> 'open' THEN l.detail ->> 'fingerprint' END AS fingerprint
 FROM e JOIN firsts USING (seq) LEFT JOIN l USING (seq)
 GROUP BY e.seq, firsts.enqueued_at, l.seq, l.state, l.detail, l.lived
-HAVING NOT (count(*) FILTER (WHERE e.event = 'claimed') = 0 AND arg_min(e.moved, (e.occurred_at, e.id)));
+HAVING NOT (count(*) FILTER (WHERE e.event = 'claimed') = 0 AND arg_min(e.moved, e.place));
 """
 
 

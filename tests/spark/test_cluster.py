@@ -1,35 +1,77 @@
-"""A standalone cluster, its executors with what was shipped to them and nothing else: no checkout, no Django."""
-
-from __future__ import annotations
+"""Spark's own servers: a standalone cluster, whose executors have what was shipped to them alone; Spark Connect."""
 
 import json
+import os
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 import tarfile
 import venv
 import zipfile
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
 import duckdb
-import psycopg
+import pyspark
 import pytest
 from django.conf import settings
 from django.db import connections
 
-from django_leasequeue.models import JobEvent
+from django_leasequeue.models import JobEvent, StoredJob
 from django_leasequeue.spark.database import address, resolve
+from django_leasequeue.spark.session import java
+from tests.engine.helpers import make
 from tests.spark.conftest import Source
-from tests.spark.helpers import many, work
-from tests.spark.servers import SPARK_HOME, environment, started, words
+from tests.spark.helpers import Database, many, work
 from tests.support.ports import free_port
+from tests.support.waiting import eventually
+
+SPARK_HOME = Path(pyspark.__file__).parent
+SUBMIT = [str(SPARK_HOME / "bin" / "spark-submit"), "--driver-memory", "512m"]
+_CONNECT = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
+
+
+def environment(**more: str) -> dict[str, str]:
+    """What a process of Spark's needs, and nothing that leads to this checkout or its settings."""
+    return {
+        "PATH": os.environ["PATH"], "SPARK_HOME": str(SPARK_HOME), "SPARK_LOCAL_IP": "127.0.0.1",
+        **({"JAVA_HOME": home} if (home := java()) else {}), **more,
+    }  # fmt: skip
+
+
+def words(values: dict[str, str]) -> list[str]:
+    return [word for name, value in values.items() for word in ("--conf", f"{name}={value}")]
+
+
+@contextmanager
+def started(
+    command: Sequence[str], log: Path, env: dict[str, str], cwd: Path, port: int | None = None
+) -> Iterator[None]:
+    """Run a server, from when it listens on its port; at the end it and its children are gone."""
+    with log.open("wb") as out:
+        server = subprocess.Popen(command, env=env, stdout=out, stderr=out, start_new_session=True, cwd=cwd)
+    try:
+        if port is not None:
+            eventually(lambda: server.poll() is not None or _connects(port), f"a server (see {log})", 240)
+        assert server.poll() is None, log.read_text(errors="replace")[-3_000:]
+        yield
+    finally:
+        os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
+
+
+def _connects(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
 
 #: What executors need beside the package, and what psycopg needs.
 PACKAGES = ("numpy", "psycopg", "psycopg-binary", "pyarrow", "typing-extensions")
@@ -129,7 +171,7 @@ def submit(cluster: Cluster, cwd: Path, driver: Path, *words_: str, **env: str) 
     """Run spark-submit as the how-to says: ``environment`` is the archive there, and the driver's own here."""
     (cwd / "environment").symlink_to(driver)
     (cwd / "pyspark").symlink_to(SPARK_HOME)
-    command = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", cluster.master, "--driver-memory", "512m"]
+    command = [*SUBMIT, "--master", cluster.master]
     command += ["--archives", f"{cluster.archive}#environment", *words(CONF), *words_]
     return output(command, cwd, environment(PYSPARK_PYTHON="./environment/bin/python", **env))
 
@@ -141,7 +183,7 @@ def output(command: list[str], cwd: Path, env: dict[str, str]) -> str:
 
 
 def test_executors_read_at_the_same_time_by_a_plain_address_with_what_was_shipped(
-    cluster: Cluster, database: psycopg.Connection[Any], source: Source, tmp_path: Path
+    cluster: Cluster, database: Database, source: Source, tmp_path: Path
 ) -> None:
     many(database, 20_000)
     met = tmp_path / "met"
@@ -205,3 +247,64 @@ def test_an_aliass_address_keeps_its_search_path_and_shows_no_password(
     assert "secret" not in found["dsn"]
     with resolve(found).connect() as connection:
         assert connection.execute("SHOW search_path").fetchone() == ("pg_temp",)
+
+
+_CLIENT = """
+import json, sys
+from pyspark.sql import functions as f
+from django_leasequeue import spark
+from django_leasequeue.spark import pipeline
+from django_leasequeue.spark.layout import Lake
+
+remote, path, options = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+session = spark.session("connected", remote=remote)
+lake = Lake(session, path)
+first = pipeline.run(lake, options)
+again = pipeline.run(lake, options)
+frame = session.range(20).select(f.concat(f.lit("k"), "id").alias("key"), "id")
+for _ in range(2):
+    sink = frame.write.format("leasequeue").options(**options, queue="back", writeId="once")
+    sink.mode("append").save()
+gold = lake.read(lake.gold("throughput")).groupBy().sum("enqueued", "completed", "failed").first()
+print(json.dumps({
+    "class": type(session).__module__,
+    "events": [first.events, again.events],
+    "days": [first.days, again.days],
+    "gold": list(gold),
+    "zone": session.conf.get("spark.sql.session.timeZone"),
+}))
+"""
+
+
+@pytest.fixture
+def remote(tmp_path: Path, subprocess_env: dict[str, str]) -> Iterator[str]:
+    """The address of a Spark Connect server."""
+    env = subprocess_env | environment(PYSPARK_PYTHON=sys.executable, PYTHONPATH=str(settings.BASE_DIR))
+    port = free_port()
+    (tmp_path / "pyspark").symlink_to(SPARK_HOME)  # compiled, unlike Spark's zip of it
+    values = {
+        "spark.connect.grpc.binding.address": "127.0.0.1", "spark.connect.grpc.binding.port": str(port),
+        "spark.local.dir": str(tmp_path), "spark.sql.shuffle.partitions": "1",
+        "spark.sql.warehouse.dir": str(tmp_path / "warehouse"), "spark.ui.enabled": "false",
+    }  # fmt: skip
+    command = [*SUBMIT, "--master", "local[1]", "--class", _CONNECT, *words(values)]
+    with started(command, tmp_path / "connect.log", env, tmp_path, port):
+        yield f"sc://127.0.0.1:{port}"
+
+
+def test_the_pipeline_and_the_sink_through_a_server(
+    remote: str, source: Source, tmp_path: Path, subprocess_env: dict[str, str]
+) -> None:
+    work()
+    make("back")
+    before = JobEvent.objects.count()
+    done = subprocess.run(
+        [sys.executable, "-c", _CLIENT, remote, str(tmp_path / "lake"), json.dumps(source.options)],
+        env=subprocess_env, capture_output=True, text=True, timeout=500, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3_000:]
+    assert json.loads(done.stdout.splitlines()[-1]) == {
+        "class": "pyspark.sql.connect.session", "events": [before, 0], "days": [1, 0], "gold": [10, 8, 1],
+        "zone": "UTC",
+    }  # fmt: skip
+    assert StoredJob.objects.filter(queue__name="back").count() == 20

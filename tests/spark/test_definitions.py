@@ -1,21 +1,17 @@
 """Each figure as docs/reference/lake.md defines it, computed a second time by DuckDB from the raw events."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import duckdb
 import pytest
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from django_leasequeue.spark import metrics
 from django_leasequeue.spark.metrics.rates import erlang_c
 from tests.spark.helpers import at
 from tests.spark.recompute import duck
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 
 class Both:
@@ -80,23 +76,23 @@ def test_levels(both: Both, figure: str, table: str, begin: str) -> None:
     both.equal(
         frame,
         f"""
-        WITH h AS (
-            SELECT DISTINCT project, queue, unnest([date_trunc('hour', {begin}), date_trunc('hour',
-                ended_at)]) AS hour FROM {table})
-        SELECT h.project, h.queue, hour,
-            count(*) FILTER (WHERE {begin} < hour + INTERVAL 1 HOUR
-                AND coalesce(ended_at >= hour + INTERVAL 1 HOUR, true)) AS level
+        WITH h AS (SELECT DISTINCT project, queue,
+            unnest([date_trunc('hour', {begin}), date_trunc('hour', ended_at)]) AS hour FROM {table})
+        SELECT h.project, h.queue, hour, count(*) FILTER (
+            WHERE {begin} < hour + INTERVAL 1 HOUR AND coalesce(ended_at >= hour + INTERVAL 1 HOUR, true)) AS level
         FROM h JOIN {table} t ON t.project = h.project AND t.queue = h.queue WHERE hour IS NOT NULL GROUP BY ALL""",
     )
 
 
+@pytest.mark.matrix
 def test_how_well_queues_serve(both: Both) -> None:
     week = "claimed_at > (SELECT max(claimed_at) FROM attempts WHERE {0}) - INTERVAL 7 DAY AND {0}"
     held, started = week.format("held IS NOT NULL AND NOT unstarted"), week.format("NOT unstarted")
     both.equal(
         metrics.objectives(both.attempts, 20.0),
         f"""
-        SELECT project, queue, count(*) AS n, count(*) FILTER (WHERE waited <= 20) AS in_time,
+        SELECT project, queue, 20.0 AS wanted_wait, count(*) AS n, count(*) FILTER (WHERE waited <= 20) AS in_time,
+            count(*) FILTER (WHERE waited <= 20) / count(*) AS share,
             1 - (count(*) FILTER (WHERE waited > 20) / count(*)) / 0.01::DOUBLE AS budget_left
         FROM attempts WHERE {started} GROUP BY ALL""",
     )
@@ -114,8 +110,7 @@ def test_how_well_queues_serve(both: Both) -> None:
             {name: f.round(name, 3) for name in ("delay", "retry_wait")}
         ),
         """
-        WITH j AS (SELECT *, (epoch_us(ended_at) - epoch_us(enqueued_at)) / 1e6 AS total FROM jobs
-            WHERE deliveries > 0),
+        WITH j AS (SELECT *, epoch_us(ended_at - enqueued_at) / 1e6 AS total FROM jobs WHERE deliveries > 0),
         w AS (SELECT * FROM j WHERE ended_at > (SELECT max(ended_at) FROM j) - INTERVAL 7 DAY),
         p AS (SELECT seq, sum(waited) AS ready, coalesce(sum(held), 0) AS run, greatest(0, max(
             epoch_us(claimed_at) / 1e6 - waited - epoch_us(f.enqueued_at) / 1e6) FILTER (WHERE attempt = 1))
@@ -147,20 +142,16 @@ def test_throughput(both: Both) -> None:
         metrics.throughput(both.attempts, both.jobs),
         """
         WITH r AS (
-            SELECT project, queue, task, date_trunc('hour', enqueued_at) AS hour, 'enqueued' AS what FROM jobs
-            UNION ALL SELECT project, queue, task, date_trunc('hour', ended_at), if(state = 'completed',
-                'completed', 'failed')
-            FROM jobs WHERE ended_at IS NOT NULL
-            UNION ALL SELECT project, queue, task, date_trunc('hour', claimed_at), 'claimed' FROM attempts
-            UNION ALL SELECT project, queue, task, date_trunc('hour', claimed_at), 'redelivered'
-                FROM attempts WHERE attempt > 1
-            UNION ALL SELECT project, queue, task, date_trunc('hour', claimed_at), 'ended' FROM attempts
-                WHERE outcome <> 'running'
-            UNION ALL SELECT project, queue, task, date_trunc('hour', claimed_at), 'bad' FROM attempts
-            WHERE outcome IN ('failed', 'released', 'expired') AND NOT unstarted
-        ), c AS (SELECT project, queue, task, hour, what, count(*)::DOUBLE AS n FROM r GROUP BY ALL),
-        p AS (PIVOT c ON what IN ('enqueued', 'claimed', 'completed', 'failed', 'redelivered', 'ended',
-            'bad') USING sum(n))
+            SELECT project, queue, task, enqueued_at AS moment, 'enqueued' AS what FROM jobs
+            UNION ALL SELECT project, queue, task, ended_at, if(state = 'completed', state, 'failed') FROM jobs
+            UNION ALL SELECT project, queue, task, claimed_at, unnest(list_filter([
+                'claimed', if(attempt > 1, 'redelivered', NULL), if(outcome <> 'running', 'ended', NULL),
+                if(outcome IN ('failed', 'released', 'expired') AND NOT unstarted, 'bad', NULL)],
+                lambda word: word IS NOT NULL)) FROM attempts
+        ), c AS (SELECT project, queue, task, date_trunc('hour', moment) AS hour, what, count(*)::DOUBLE AS n
+            FROM r WHERE moment IS NOT NULL GROUP BY ALL),
+        p AS (PIVOT c ON what IN
+            ('enqueued', 'claimed', 'completed', 'failed', 'redelivered', 'ended', 'bad') USING sum(n))
         SELECT project, queue, task, hour, coalesce(enqueued, 0) AS enqueued, coalesce(claimed, 0) AS claimed,
             coalesce(completed, 0) AS completed, coalesce(failed, 0) AS failed, coalesce(redelivered, 0) AS redelivered,
             coalesce(bad, 0) / ended AS failure_rate, coalesce(redelivered, 0) / claimed AS redelivery_rate FROM p""",
@@ -183,8 +174,7 @@ def test_latency(both: Both) -> None:
     both.equal(
         metrics.latency(both.attempts, both.jobs),
         f"SELECT project, queue, task, measure, date_trunc('hour', begun) AS hour, count(*) AS n, {points},"
-        " max(value) AS highest"
-        f" FROM ({VALUES}) WHERE value IS NOT NULL GROUP BY ALL",
+        f" max(value) AS highest FROM ({VALUES}) WHERE value IS NOT NULL GROUP BY ALL",
     )
 
 
@@ -212,29 +202,22 @@ def test_nodes(both: Both) -> None:
     both.equal(
         metrics.node_health(both.attempts),
         """
-        WITH a AS (
-            SELECT *, outcome IN ('failed', 'released', 'expired') AS bad FROM attempts
-                WHERE outcome <> 'running' AND NOT unstarted
-        ), x AS (
-            SELECT a.*, (SELECT avg(b.bad::INT) FROM a b WHERE b.project = a.project AND b.queue = a.queue
-                AND b.node <> a.node) AS other
-            FROM a
-        )
+        WITH a AS (SELECT *, outcome IN ('failed', 'released', 'expired') AS bad FROM attempts
+            WHERE outcome <> 'running' AND NOT unstarted),
+        x AS (SELECT a.*, (SELECT avg(b.bad::INT) FROM a b
+            WHERE b.project = a.project AND b.queue = a.queue AND b.node <> a.node) AS other FROM a)
         SELECT node, count(*) AS n, count(*) FILTER (WHERE bad) AS unsuccessful,
-            count(*) FILTER (WHERE outcome = 'expired') AS expired,
-            count(other) AS compared, avg(bad::INT) FILTER (WHERE other IS NOT NULL) AS rate, avg(other) AS others_rate,
+            count(*) FILTER (WHERE outcome = 'expired') AS expired, count(other) AS compared,
+            avg(bad::INT) FILTER (WHERE other IS NOT NULL) AS rate, avg(other) AS others_rate,
             (avg(bad::INT) FILTER (WHERE other IS NOT NULL) - avg(other))
                 / sqrt(greatest(avg(other) * (1 - avg(other)), 1e-4) / nullif(count(other), 0)) AS sigmas,
             min(claimed_at) AS first_at, max(claimed_at) AS last_at
         FROM x GROUP BY node""",
     )
     found = {row.node: row for row in metrics.node_health(both.attempts).collect()}
-    assert {name: row.verdict for name, row in found.items()} == {
-        "worker-1": "well",
-        "worker-2": "well",
-        "worker-3": "sick",
-        "worker-9": "unknown",  # half of what it does fails, but nobody else works there
-    }
+    # Of worker-9 half of what it does fails, but nobody else works there.
+    verdicts = {"worker-1": "well", "worker-2": "well", "worker-3": "sick", "worker-9": "unknown"}
+    assert {name: row.verdict for name, row in found.items()} == verdicts
 
 
 def test_the_time_of_an_illness(both: Both) -> None:
@@ -292,8 +275,7 @@ def test_lease_advice(both: Both) -> None:
     grouped = """
         SELECT project, queue, {node} AS node, count(DISTINCT node) AS nodes, count(*) AS n,
             list_sort(list(lease))[ceil(.5 * count(*))::INT] AS lease,
-
-                list_sort(list(held) FILTER (WHERE outcome <> 'expired'))[
+            list_sort(list(held) FILTER (WHERE outcome <> 'expired'))[
                     ceil(.99 * count(*) FILTER (WHERE outcome <> 'expired'))::INT] AS p99,
             count(*) FILTER (WHERE outcome <> 'expired' AND extensions = 0 AND held > 0.8 * lease) AS near,
             count(*) FILTER (WHERE outcome = 'expired') AS expired, count(*) FILTER (WHERE extensions > 0) AS extended
@@ -311,8 +293,7 @@ def test_hours_of_the_week(both: Both) -> None:
         WITH ends AS (SELECT date_trunc('hour', max(begun)) - INTERVAL 1 HOUR AS newest FROM (
             SELECT enqueued_at AS begun FROM jobs UNION ALL SELECT claimed_at FROM attempts)),
         h AS (SELECT project, queue, unnest(generate_series(date_trunc('hour', min(enqueued_at)),
-            (SELECT newest FROM ends), INTERVAL 1 HOUR))
-            AS hour FROM jobs GROUP BY project, queue)
+            (SELECT newest FROM ends), INTERVAL 1 HOUR)) AS hour FROM jobs GROUP BY project, queue)
         SELECT h.*, (isodow(hour) - 1) * 24 + hour(hour) AS hour_of_week,
             (SELECT count(*) FROM jobs j WHERE j.project = h.project AND j.queue = h.queue
                 AND date_trunc('hour', enqueued_at) = hour) AS n,
@@ -323,8 +304,7 @@ def test_hours_of_the_week(both: Both) -> None:
     both.equal(
         weekly,
         "SELECT project, queue, hour_of_week, count(*) AS weeks, median(n) AS arrivals, max(n) AS peak,"
-        " avg(busy) / 3600 AS load"
-        " FROM w GROUP BY ALL",
+        " avg(busy) / 3600 AS load FROM w GROUP BY ALL",
     )
     assert one(both.duck, "SELECT count(*) FROM w WHERE n = 0") > 100
     both.equal(
@@ -343,10 +323,9 @@ def test_workers_needed(both: Both, spark: SparkSession) -> None:
     """Erlang's C formula by its sum instead of its recursion, and the fewest workers that hold the wait."""
     both.duck.execute(
         """
-        CREATE OR REPLACE MACRO waits(a, c) AS (
-            SELECT a ** c / gamma(c + 1) * c / (c - a) / (sum(a ** k / gamma(k + 1)) + a ** c
-                / gamma(c + 1) * c / (c - a))
-            FROM range(c::INT) r(k))"""
+        CREATE OR REPLACE MACRO last(a, c) AS a ** c / gamma(c + 1) * c / (c - a);
+        CREATE OR REPLACE MACRO waits(a, c) AS
+            (SELECT last(a, c) / (sum(a ** k / gamma(k + 1)) + last(a, c)) FROM range(c::INT) r(k))"""
     )
     for load, count in ((0.5, 1), (8, 10), (3.7, 5), (20, 24)):
         assert erlang_c(load, count) == pytest.approx(one(both.duck, f"SELECT waits({load}::DOUBLE, {count}::DOUBLE)"))
@@ -356,15 +335,9 @@ def test_workers_needed(both: Both, spark: SparkSession) -> None:
     )
     for row in metrics.workers_needed(expected, wait=5.0).collect():
         load = row.expected * row.per_job / 3600 * row.run
-        fewest = next(
-            count
-            for count in range(int(load) + 1, 200)
-            if one(
-                both.duck, f"SELECT waits({load}::DOUBLE, {count}::DOUBLE) * exp(-({count} - {load}) * 5 / {row.run})"
-            )
-            <= 0.01
-        )
-        assert row.workers == fewest
+        late = f"waits({load}::DOUBLE, c::DOUBLE) * exp(-(c - {load}) * 5 / {row.run})"
+        fewest = f"SELECT min(c) FROM range({int(load) + 1}, 200) r(c) WHERE {late} <= 0.01"
+        assert row.workers == one(both.duck, fewest)
 
 
 def test_quality(both: Both, spark: SparkSession) -> None:
@@ -376,29 +349,21 @@ def test_quality(both: Both, spark: SparkSession) -> None:
 
     noon, later = at(0), at(1)
     wrong_jobs = [
-        *[(1, "open", 0, noon, None)] * 3,  # twice too often
-        (2, "completed", 1, later, noon),
-        (3, "open", 0, noon, later),
-        (4, "dead", 1, noon, None),
-        (5, "completed", 0, noon, later),
-        (6, "completed", 1, noon, noon),
-    ]
+        *[(1, "open", 0, noon, None)] * 3, (2, "completed", 1, later, noon), (3, "open", 0, noon, later),
+        (4, "dead", 1, noon, None), (5, "completed", 0, noon, later), (6, "completed", 1, noon, noon),
+    ]  # fmt: skip
     wrong_attempts = [
         *[(1, 1, "a", noon, noon, later, 1.0, 1.0)] * 2, (1, 2, "a", noon, noon, None, None, None),
         (2, 1, "a", noon, later, noon, None, None), (3, 1, "a", later, noon, later, 1.0, 1.0),
         (4, 1, None, noon, noon, later, 1.0, 1.0), (5, 1, "a", noon, noon, later, 2.1, 1.0),
         (6, 1, "a", noon, noon, later, 1.9, 1.0),
     ]  # fmt: skip
-    made = metrics.quality(
-        spark.createDataFrame(
-            wrong_attempts,
-            "seq bigint, attempt int, node string, enqueued_at timestamp, claimed_at timestamp, ended_at timestamp,"
-            " ran double, held double",
-        ),
-        spark.createDataFrame(
-            wrong_jobs, "seq bigint, state string, deliveries int, enqueued_at timestamp, ended_at timestamp"
-        ),
+    times = "enqueued_at timestamp, claimed_at timestamp, ended_at timestamp"
+    told = spark.createDataFrame(
+        wrong_attempts, f"seq bigint, attempt int, node string, {times}, ran double, held double"
     )
+    ended = "seq bigint, state string, deliveries int, enqueued_at timestamp, ended_at timestamp"
+    made = metrics.quality(told, spark.createDataFrame(wrong_jobs, ended))
     assert {row.check: (row.rows, row.violations) for row in made.collect()} == {
         "a job has one row": (8, 2), "a job ends after it was enqueued": (8, 1),
         "a job that is over has an end": (8, 2), "a completed job was claimed": (8, 1),

@@ -1,18 +1,14 @@
 """Metrics over hand-made histories whose answers are known."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from django_leasequeue.spark import metrics
 from tests.spark.helpers import at
 from tests.spark.history import SCHEMA, History
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 
 def rows(frame: DataFrame, *names: str) -> list[tuple[Any, ...]]:
@@ -58,49 +54,21 @@ def test_poison_by_fingerprint(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ran", "outcome", "advice"), [(29, "acked", "longer"), (0.5, "acked", "shorter"), (10, "acked", "keep")]
+    ("lease", "tries", "told"),
+    [
+        (30, [("acked", 29)] * 50, ("longer", 30.0, 29.0, 87.0)),
+        (30, [("acked", 0.5)] * 50, ("shorter", 30.0, 0.5, 1.5)),
+        (30, [("acked", 10)] * 50, ("keep", 30.0, 10.0, 30.0)),
+        # Claims that were abandoned ask for no longer lease.
+        (60, [*[("expired", 60)] * 4, *[("acked", 33)] * 56], ("abandoned", 60.0, 33.0, 60.0)),
+    ],
 )
-def test_lease_advice(spark: SparkSession, ran: float, outcome: str, advice: str) -> None:
-    history = History(lease=30)
-    for _ in range(50):
-        history.job(0, ("a", 1, 1 + ran, outcome))
-    found = metrics.lease_advice(metrics.attempts(history.frame(spark))).where("node is null").first()
-    assert (found.advice, found.lease) == (advice, 30.0)
-    assert found.suggested >= ran
-
-
-def test_claims_that_were_abandoned_ask_for_no_longer_lease(spark: SparkSession) -> None:
-    history = History(lease=60)
-    for number in range(60):
-        node = "ab"[number % 2]
-        history.job(0, (node, 1, *((61, "expired") if number < 4 else (34, "acked"))))
-    found = metrics.lease_advice(metrics.attempts(history.frame(spark))).where("node is null").first()
-    assert (found.advice, found.p99, found.suggested) == ("abandoned", 33.0, 60.0)
-
-
-def test_use_has_the_most_that_ran_at_once(spark: SparkSession) -> None:
-    history = History()
-    for number in range(6):
-        history.job(0, ("ab"[number % 2], 10 * number, 200, "acked"))
-    history.job(3_600, ("a", 3_610, 3_620, "acked"))
-    found = metrics.use(metrics.attempts(history.frame(spark))).orderBy("hour")
-    assert [row[3:] for row in found.collect()] == [(2, pytest.approx(1_050 / 3_600), 6), (1, 10 / 3_600, 0)]
-
-
-def test_how_well_a_queue_serves(spark: SparkSession) -> None:
-    history = History()
-    for number in range(198):
-        history.job(number, ("a", number + 1, number + 3, "acked"))
-    history.job(0, ("a", 10, 14, "released"), ("a", 15, 16, "acked"))
-    silver, jobs = metrics.attempts(history.frame(spark)), metrics.jobs(history.frame(spark))
-    (row,) = metrics.objectives(silver, 5.0).collect()
-    assert row[2:6] == (5.0, 200, 199, 0.995)
-    assert row.budget_left == pytest.approx(0.5)
-    (row,) = metrics.retry_cost(silver).collect()
-    assert row[2:7] == ("t", "released", "E", 1, 4.0)
-    assert row.share == pytest.approx(4 / 401)
-    (row,) = metrics.time_split(silver, jobs).collect()
-    assert row[2:] == (199, 198 * 3 + 16, 0.0, 198 + 11, 0.0, 401)
+def test_lease_advice(spark: SparkSession, lease: float, tries: list[tuple[str, float]], told: tuple[Any, ...]) -> None:
+    history = History(lease=lease)
+    for number, (outcome, held) in enumerate(tries):
+        history.job(0, ("ab"[number % 2], 1, 1 + held, outcome))
+    found = metrics.lease_advice(metrics.attempts(history.frame(spark))).where("node is null")
+    assert rows(found, "advice", "lease", "p99", "suggested") == [told]
 
 
 def test_sums_by_tenant(spark: SparkSession) -> None:

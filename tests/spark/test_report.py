@@ -1,25 +1,337 @@
-"""The files beside the report: exact as Parquet, safe to open in a spreadsheet as CSV; the files that it reads."""
-
-from __future__ import annotations
+"""The report: its page, for an operator; the files beside it, exact as Parquet and safe as CSV; the files it reads."""
 
 import csv
+from collections import defaultdict
+from datetime import UTC, datetime, timedelta
+from html.parser import HTMLParser
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from django_leasequeue.exceptions import InvalidOption
+from django_leasequeue.metrics.charts import DAYS
 from django_leasequeue.spark import bronze, pipeline, report
+from django_leasequeue.spark.advice import Links, actions, change, lasted, when
 from django_leasequeue.spark.layout import Lake
+from django_leasequeue.spark.page import html, tones
 from tests.spark.conftest import plan
 from tests.spark.helpers import at
 from tests.spark.history import SCHEMA, History
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+NOW = datetime(2030, 3, 14, 12, 20, tzinfo=UTC)  # a Thursday
+HOUR = NOW.replace(minute=0)
+
+
+class Page(HTMLParser):
+    """The text, the links and the colours of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.items: list[str] = []
+        self.links: list[str] = []
+        self.rows: list[list[str]] = []
+        self.open: list[str] = []
+        self.colours: dict[str, set[str]] = defaultdict(set)
+        self._tone = ""
+        self._legend = False
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        self._legend = (self._legend or found.get("class") == "lq-legend") and tag != "figure"
+        if tag in {"link", "script", "img", "iframe"}:
+            raise AssertionError(f"{tag} loads something")
+        if tag == "a":
+            self.links.append(found["href"] or "")
+        if tag == "g":
+            self._tone = found.get("class") or ""
+        if tag == "li":
+            self.items.append("")
+        if tag == "tr":
+            self.rows.append([])
+        if tag in {"td", "th"}:
+            self.rows[-1].append("")
+        if tag not in {"meta", "path", "rect"}:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in {"meta", "path", "rect"}:
+            return
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "li" in self.open:
+            self.items[-1] += data
+            if self._legend:
+                self.colours[data].add(self._tone)
+        if self.open and self.open[-1] in {"td", "th", "a", "b"} and self.rows and "tr" in self.open:
+            self.rows[-1][-1] += data
+
+
+def tables() -> dict[str, list[dict[str, Any]]]:
+    """Two queues, a node that is ill, one that was, dead jobs, a backlog, waits in a busy hour."""
+
+    def place(queue: str, **fields: Any) -> dict[str, Any]:
+        return {"project": "", "queue": queue, **fields}
+
+    counts = [
+        place(queue, hour=HOUR - timedelta(hours=n), enqueued=many, claimed=many, completed=many, failed=0)
+        for queue in ("mail", "images")
+        for n, many in ((0, 10), (1, 20), (167, 30), (168, 40), (335, 5), (336, 1_000))
+    ]
+    names = ("node", "rate", "others_rate", "speed", "ill_since", "ill_until")
+
+    def ill(*values: Any) -> dict[str, Any]:
+        return {**node, "verdict": "sick", **dict(zip(names, values, strict=True))}
+
+    node = {"n": 900, "unsuccessful": 300, "expired": 20, "first_at": HOUR - timedelta(days=9), "last_at": NOW}
+    forecast = [
+        place("mail", hour_of_week=hour, expected=1000.0 + peak, run=2.0, workers=4 + peak, wanted_wait=5.0)
+        for hour, peak in ((hour, hour == 86) for hour in range(168))
+    ]
+    return {
+        "run": [{"at": NOW - timedelta(minutes=12)}],
+        "span": [{"first_at": HOUR - timedelta(days=16), "newest_at": NOW - timedelta(minutes=20)}],
+        "throughput": counts,
+        "backlog": [
+            place("mail", hour=HOUR - timedelta(hours=3), level=0), place("mail", hour=HOUR, level=700),
+            place("images", hour=HOUR - timedelta(hours=2), level=0),
+        ],
+        "queue_latency": [
+            *[place("mail", hour=HOUR - timedelta(hours=n), measure="wait", p99=10.0 * n, n=900) for n in (20, 22, 24)],
+            place("images", hour=HOUR, measure="run", p99=3.0, n=900),
+        ],
+        "use": [place("mail", hour=HOUR - timedelta(hours=20), nodes=2, busy=3.4, most=4)],
+        "weeks": [place("mail", measure="wait", this_n=5, this_p50=1.0, this_p99=9.0, last_p99=3.0)],
+        "nodes": [
+            ill("web 1/a", 0.33, 0.004, 1.1, datetime(2030, 3, 12, 9, 5, tzinfo=UTC), None),
+            ill("mended", 0.2, 0.01, 1.0, HOUR - timedelta(days=8), HOUR - timedelta(days=7)),
+        ],
+        "poison": [
+            place("images", task="resize", error_type="<Bad>", fingerprint="f1", failures=50, jobs=10, dead=10)
+            | {"nodes": 3, "one_node": False, "first_at": HOUR - timedelta(days=2), "last_at": HOUR}
+        ],
+        "leases": [
+            place("mail", node=None, n=1_000, lease=30.0, p99=28.0, near=90, expired=12, extended=0)
+            | {"advice": "longer", "suggested": 84.0}
+        ],
+        "workflows": [], "critical_paths": [],
+        "objectives": [place("mail", wanted_wait=5.0, n=900, in_time=886, share=0.984, budget_left=-0.6)],
+        "time_split": [place("mail", n=10, total=100.0, delay=50.0, ready=5.0, retry_wait=5.0, run=40.0)],
+        "retry_cost": [place("mail", task="send", outcome="failed", error_type="E", n=3, seconds=90.0, share=0.2)],
+        "tenants": [
+            place("mail", tag="tenant", tenant="acme & co", jobs=9, completed=8, failed=1)
+            | {"seconds": 60.0, "share": 0.4, "waited": 1.0},
+            place("mail", tag="tenant", tenant=None, jobs=1, completed=0, failed=0)
+            | {"seconds": 0.0, "share": 0.0, "waited": None},
+        ],
+        "recoveries": [place("mail", began=HOUR - timedelta(hours=5), highest=900, ended=None, seconds=None)],
+        "changes": [place("mail", measure="run", day=HOUR.date(), before=1.0, after=3.0, ratio=3.0, errors=9.0)],
+        "quality": [{"check": "a job has one row", "rows": 9, "violations": 0}],
+        "capacity": [place("mail", hour_of_week=hour, arrivals=float(hour)) for hour in range(168)],
+        "forecast": [*forecast, place("images", hour_of_week=3, expected=1.0, run=1.0, workers=1, wanted_wait=5.0)],
+    }  # fmt: skip
+
+
+def test_the_first_thing_is_what_to_do() -> None:
+    links = Links("https://ops/admin/workers/", "https://ops/admin/dead/")
+    page = Page(html(tables(), links=links, now=NOW))
+    assert [item.split(":")[0] for item in page.items[:5]] == [
+        "Stop web 1/a", "Mend resize of images, then redrive 10 dead jobs", "Give mail more workers",
+        "Plan at least 5 concurrent jobs for mail (Thursday 14",
+        "Lengthen the leases of mail from 30 seconds to 84 seconds",
+    ]  # fmt: skip
+    assert "sick since Tuesday 12 March 2030, 09:05 UTC (2 days 2 hours)" in page.items[0]
+    assert "33 %" in page.items[0]
+    assert "4 were there in the last week" in page.items[3]
+    assert "longest from Wednesday 13 March 2030, 12:00 UTC: 4 minutes" in page.items[3]
+    assert page.links[:2] == ["https://ops/admin/workers/?node=web%201%2Fa", "https://ops/admin/dead/"]
+    # One that was mended is no work any more, but stands in the table.
+    assert not any("mended" in item for item in page.items)
+    assert any(row[:2] == ["mended", "sick"] for row in page.rows)
+
+
+def changed(**rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """The week with other rows in tables: the first one's fields, and what is said of them here."""
+    week = tables()
+    return week | {name: [{**week[name][0], **row} for row in each] for name, each in rows.items()}
+
+
+def hours(*ages: int, **fields: Any) -> list[dict[str, Any]]:
+    return [{"hour": HOUR - timedelta(hours=n), **fields} for n in ages]
+
+
+EXPIRED = {"fingerprint": "lease_expired", "dead": 500}
+#: What is other than in the week when an advice speaks; each time when it is silent.
+SPEAK_AND_SILENT: dict[str, list[dict[str, list[dict[str, Any]]]]] = {
+    "Bring": [{"run": [{"at": NOW - timedelta(hours=25)}]}, {"run": [{"at": NOW - timedelta(hours=23)}]}],
+    "Trust": [{"quality": [{"violations": 1}]}, {}],
+    "Stop": [
+        {}, {"nodes": [{"verdict": "well"}]}, {"nodes": [{"ill_until": HOUR}]},
+        {"nodes": [{"last_at": NOW - timedelta(hours=7)}]},
+    ],
+    "Look at": [{"nodes": [{"verdict": "slow"}]}, {}],
+    # 120 dead of one error behind leases that expired; these, and what is long over, say nothing of a task.
+    "Mend": [
+        {"poison": [*({**EXPIRED, "task": str(n)} for n in range(9)), {"dead": 120}]},
+        {"poison": [EXPIRED]}, {"poison": [{"dead": 0}]}, {"poison": [{"last_at": HOUR - timedelta(days=8)}]},
+    ],
+    # Few jobs are no backlog, nor are those that were there a day before, or that an hour's work takes away.
+    "Give mail": [
+        {"backlog": [*hours(30, level=300), *hours(0, level=700)]},
+        {"backlog": hours(0, level=36)}, {"backlog": [*hours(30, level=600), *hours(0, level=700)]},
+        {"backlog": hours(0, level=700), "throughput": [{"completed": 90_000}]},
+    ],
+    # One burst asks for nobody, nor do waits that more slots than the forecast needs have not prevented.
+    "Plan": [
+        {}, {"queue_latency": hours(22, p99=240.0)}, {"queue_latency": hours(20, 21, 22, p99=240.0, n=99)},
+        {"queue_latency": hours(20, 21, 22, p99=4.9)}, {"queue_latency": hours(190, 191, 192, p99=240.0)},
+        {"use": [{"most": 6}]},
+    ],
+    "Lengthen": [
+        {}, {"leases": [{"near": 19}]}, {"leases": [{"advice": "abandoned"}]}, {"leases": [{"node": "a"}]},
+    ],
+    "Find out": [
+        {"leases": [{"advice": "abandoned", "expired": 50, "p99": 33.0, "lease": 60.0}]},
+        {"leases": [{"advice": "abandoned", "expired": 19}]}, {"leases": [{"advice": "node", "expired": 50}]},
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", SPEAK_AND_SILENT)
+def test_each_advice_speaks_by_its_rule_and_is_silent_else(what: str) -> None:
+    speak, *silent = (
+        [each for each in actions(changed(**rows), NOW, Links()) if each.what.startswith(what)]
+        for rows in SPEAK_AND_SILENT[what]
+    )
+    assert [bool(each.why) for each in speak] == [True]
+    assert silent == [[]] * len(silent)
+
+
+def test_without_a_site_nothing_is_linked_and_names_are_text() -> None:
+    text = html(tables(), now=NOW)
+    assert Page(text).links == []
+    assert "http" not in text
+    assert "<Bad>" not in text
+
+
+def test_when_all_is_well_the_page_says_so() -> None:
+    rows = {**{name: [] for name in tables()}, "run": [{"at": NOW}], "span": tables()["span"]}
+    assert "Nothing to do: all is well." in html(rows, now=NOW)
+    assert "No events yet." in html({**rows, "span": []}, now=NOW)
+
+
+def test_how_fresh_the_figures_are() -> None:
+    text = html(tables(), now=NOW)
+    assert "brought up to date 12 minutes before this report" in text
+    assert "to Thursday 14 March 2030, 12:00." in text
+    late = Page(html(tables(), now=NOW + timedelta(days=3))).items[0]
+    assert late.startswith("Bring the lake up to date: manage.py leasequeue_lake run: the last run was 3 days ")
+
+
+def test_a_check_that_failed_comes_first_and_a_clock_that_is_behind_makes_no_negative_age() -> None:
+    text = html(changed(quality=[{"violations": 2}], run=[{"at": NOW + timedelta(seconds=40)}]), now=NOW)
+    assert Page(text).items[0].endswith("checks of the tables failed: a job has one row: not 2 times. ")
+    assert "brought up to date 0 seconds before this report" in text
+
+
+def test_each_colour_has_one_for_a_dark_ground() -> None:
+    text = html(tables(), now=NOW)
+    light, dark = text.split("@media screen and (prefers-color-scheme: dark)")
+    for tone in range(8):
+        assert f".lq-tone-{tone} {{ --tone: " in light
+        assert f".lq-tone-{tone} {{ --tone: " in dark
+
+
+def test_how_well_the_queues_served() -> None:
+    """There is one peak for each queue; this week's figures stand against the last one's."""
+    rows = Page(html(tables(), now=NOW)).rows
+    start = next(n for n, row in enumerate(rows) if row[:2] == ["Queue", "Busiest hour"])
+    assert [row[:2] + row[4:5] for row in rows[start + 1 :]] == [
+        ["mail", "Thursday 14:00 to 15:00", "5"],
+        ["images", "Monday 03:00 to 04:00", "1"],
+    ]
+    for row in (
+        ["mail", "5", "900", "98.40 %", "-60 %"],
+        ["mail", "10", "10 seconds", "50 %", "5.0 %", "5.0 %", "40 %"],
+        ["mail", "send", "failed", "E", "3", "90 seconds", "20 %"],
+        ["mail", "Thursday 14 March 2030, 07:00", "900", "", "-"],
+        ["mail", "run", "Thursday 14 March", "1 second", "3 seconds"],
+    ):
+        assert row in rows
+    (mail,) = [row for row in rows if row[0] == "mail" and "(" in row[1]]
+    assert mail[1] == "60 (+33 %)"  # 10 + 20 + 30 against 40 + 5
+    assert mail[4] == "9 seconds (3.0 times)"
+
+
+def test_the_path_of_a_slow_workflow_says_what_would_help() -> None:
+    """One of each name, the slowest first; the time that nobody took a ready step asks for workers."""
+
+    def workflow(number: int, name: str, waited: float, queued: float, ran: float) -> dict[str, Any]:
+        times = {"waited": waited, "queued": queued, "ran": ran, "wait_share": waited / (waited + ran)}
+        found = {"project": "", "workflow": f"id-{number}", "name": name, "state": "completed", "steps": 4}
+        return {**found, **times, "started_at": HOUR}
+
+    def step(number: int, place: int, label: str, queue: str, times: tuple[float, float, float]) -> dict[str, Any]:
+        told = dict(zip(("waited", "queued", "ran"), times, strict=True))
+        found = {"project": "", "workflow": f"id-{number}", "step": place, "label": label, "task": "t"}
+        return {**found, "queue": queue, **told}
+
+    late = {
+        **tables(),
+        "workflows": [
+            workflow(1, "nightly", 5_000, 4_800, 1_000), workflow(2, "nightly", 10, 5, 10), workflow(3, "", 10, 5, 600),
+            workflow(4, "held", 700, 5, 100),
+        ],
+        "critical_paths": [
+            step(1, 3, "resize", "images", (4_800.0, 4_700.0, 400.0)),
+            step(1, 2, "split", "mail", (100.0, 90.0, 500.0)), step(3, 1, "", "mail", (10.0, 5.0, 600.0)),
+            step(4, 1, "call", "mail", (700.0, 5.0, 100.0)),
+        ],
+    }  # fmt: skip
+    page = Page(html(late, now=NOW))
+    (action,) = [item for item in page.items if "workflow" in item]
+    assert action.startswith(
+        "Give images more workers when the workflow nightly runs: its slowest run took 1 hour 40 min"
+    )
+    start = next(n for n, row in enumerate(page.rows) if row[:1] == ["Workflow"])
+    nightly, held, unnamed = page.rows[start + 1 : start + 4]
+    assert nightly[:2] + nightly[4:6] == ["nightly", "2", "1 hour 40 minutes", "83 %"]
+    assert nightly[6] == (
+        "split (mail) waited 100 seconds and ran 8 minutes; resize (images) waited 1 hour 20 minutes and ran 7 minutes;"
+        " 2 other steps took 3 minutes"
+    )
+    assert nightly[7].startswith("More workers on images: 1 hour 18 minutes")
+    assert (unnamed[0], unnamed[7]) == ("id-3", "A faster t, or several in its place: it ran 10 minutes")
+    assert (held[0], held[7].split(":")[0]) == ("held", "A look at limits and retries")
+
+
+def test_a_queue_has_one_colour_in_all_charts() -> None:
+    page = Page(html(tables(), now=NOW))
+    found = {name: colours for name, colours in page.colours.items() if name in {"mail", "images"}}
+    assert len(found) == 2
+    assert all(len(colours) == 1 for colours in found.values())
+    assert len(set.union(*found.values())) == 2
+    # Also when a queue is added.
+    assert tones(["mail", "images"]).items() <= tones(["mail", "images", "zoo"]).items()
+    assert len(set(tones([f"q{n}" for n in range(8)]).values())) == 8
+
+
+def test_words() -> None:
+    assert when(NOW) == "Thursday 14 March 2030, 12:20"
+    words = {0.25: "0.25 seconds", 42: "42 seconds", 90: "90 seconds", 3_600: "1 hour", 90_000: "1 day 1 hour"}
+    assert {seconds: lasted(seconds) for seconds in words} == words
+    changes = {
+        (5, 0): "new", (0, 5): "-", (1, 1): "as before", (3, 4): "-25 %", (9, 3): "3.0 times",
+        (900, 1): "over 100 times",
+    }  # fmt: skip
+    assert {pair: change(*pair) for pair in changes} == changes
+    assert DAYS[NOW.weekday()] == "Thursday"
 
 
 def test_formulas_are_text_in_csv_and_as_they_were_in_parquet(tmp_path: Path) -> None:

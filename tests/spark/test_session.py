@@ -1,7 +1,5 @@
 """The session: Java found or explained, and a local Spark that steps back."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

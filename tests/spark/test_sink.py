@@ -1,7 +1,5 @@
 """The sink: every row a job, once, whatever Spark does again."""
 
-from __future__ import annotations
-
 import json
 from datetime import timedelta
 from pathlib import Path
@@ -16,7 +14,7 @@ from pyspark.sql import functions as f
 from django_leasequeue import engine
 from django_leasequeue.engine import NewJob
 from django_leasequeue.models import EventKind, JobEvent, JobState, LakeStage, LakeWrite, LiveJob, StoredJob
-from tests.engine.helpers import make
+from tests.engine.helpers import NODE, claim, enqueue, make, one
 from tests.spark.conftest import Source
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -28,16 +26,8 @@ def work() -> int:
 
 
 def write(source: Source, frame: DataFrame, **options: Any) -> None:
-    words = {"queue": "work", **options}
-    words = {name: value for name, value in words.items() if value is not None}
-    frame.write.format("leasequeue").options(**source.options, **words).mode("append").save()
-
-
-def test_a_reference_to_a_large_payload_is_refused(source: Source) -> None:
-    frame = source.session.createDataFrame([(' {"$large":{"data":{"id":1}}}',)], "data string")
-    with pytest.raises(PySparkException, match="redrive"):
-        write(source, frame)
-    assert not StoredJob.objects.exists()
+    given = {name: value for name, value in {"queue": "work", **options}.items() if value is not None}
+    frame.write.format("leasequeue").options(**source.options, **given).mode("append").save()
 
 
 def test_columns_become_jobs_that_can_be_claimed(source: Source) -> None:
@@ -59,8 +49,7 @@ def test_columns_become_jobs_that_can_be_claimed(source: Source) -> None:
     assert jobs[3].data == {"text": None, "n": 3}
     assert JobEvent.objects.filter(kind=EventKind.ENQUEUED).count() == 3
     assert not LakeStage.objects.exists()
-    claimed = engine.run(engine.claim("work", "n1", 10))
-    assert [job.data["n"] for job in claimed] == [1, 3]
+    assert [job.data["n"] for job in claim(10)] == [1, 3]
 
 
 def test_data_as_json_text_and_queues_by_column(source: Source) -> None:
@@ -94,33 +83,24 @@ def test_failing_and_retried_tasks_add_every_row_once(source: Source, tmp_path: 
 
 def test_a_repeated_write_id_adds_nothing(source: Source) -> None:
     frame = source.session.range(10)
-    write(source, frame, writeId="backfill-1")
-    write(source, frame, writeId="backfill-1")
-    assert StoredJob.objects.count() == 10
-    write(source, frame, writeId="backfill-2")
-    assert StoredJob.objects.count() == 20
-    assert list(LakeWrite.objects.order_by("id").values_list("write_id", "staged", "enqueued")) == [
-        ("backfill-1", 10, 10),
-        ("backfill-2", 10, 10),
-    ]
+    for number, jobs in ((1, 10), (1, 10), (2, 20)):
+        write(source, frame, writeId=f"backfill-{number}")
+        assert StoredJob.objects.count() == jobs
+    noted = LakeWrite.objects.order_by("id").values_list("write_id", "staged", "enqueued")
+    assert list(noted) == [("backfill-1", 10, 10), ("backfill-2", 10, 10)]
 
 
-def test_keys_that_are_taken_add_nothing(source: Source) -> None:
-    engine.run(engine.enqueue("work", [NewJob(data="there", key="k1")]))
-    frame = source.session.createDataFrame([("k1", 1), ("k2", 2), ("k2", 3)], "key string, n int")
-    write(source, frame, visible="parts")
-    assert sorted(StoredJob.objects.values_list("key", flat=True)) == ["k1", "k2"]
-    assert StoredJob.objects.get(key="k1").data == "there"
-
-
-def test_a_key_whose_job_has_ended_is_free_again(source: Source) -> None:
+@pytest.mark.parametrize("visible", ["all", "parts"])
+def test_keys_that_are_taken_add_nothing_and_those_of_jobs_that_have_ended_are_free(
+    source: Source, visible: str
+) -> None:
     make("work", preset="topics")
-    engine.run(engine.enqueue("work", [NewJob(data="done", key="k1"), NewJob(data="held", key="k2")]))
-    job = engine.run(engine.claim("work", "n1", 1))[0]
-    engine.run(engine.finish([engine.Ending(job.seq, job.token, result_ttl_ms=60_000)], "n1"))
+    enqueue(NewJob(data="done", key="k1"), NewJob(data="held", key="k2"))
+    job = one()
+    engine.run(engine.finish([engine.Ending(job.seq, job.token, result_ttl_ms=60_000)], NODE))
     # One partition: rows of several are added in whatever order they arrive.
     frame = source.session.createDataFrame([("k1", 1), ("k2", 2), ("k1", 3)], "key string, n int").coalesce(1)
-    write(source, frame)
+    write(source, frame, visible=visible)
     live = {job.key: job.data for job in LiveJob.objects.all()}
     assert live == {"k1": {"n": 1}, "k2": "held"}
 
@@ -168,6 +148,8 @@ def test_a_replayed_stream_batch_adds_nothing(source: Source, tmp_path: Path) ->
         ("select 1 as n", {"visible": "parts"}, "needs a column 'key'"), ("select '' as key", {}, "1 to 1024 bytes"),
         ("select 'no json' as data", {}, "json"), ("select 1 as n", {"replay": "jobs"}, "source_seq"),
         ("select unbase64('AAAA') as b", {}, "binary column"),
+        # A reference to a large payload.
+        ("""select ' {"$large":{"data":{"id":1}}}' as data""", {}, "redrive"),
     ],
 )  # fmt: skip
 def test_bad_input_says_what_to_do_and_adds_nothing(

@@ -1,7 +1,5 @@
 """The batch source: what is in the tables, exactly, whatever is in them."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -20,9 +18,9 @@ from django_leasequeue import engine
 from django_leasequeue.engine import NewJob
 from django_leasequeue.models import JobState, LiveJob
 from django_leasequeue.spark.source import LeaseQueueDataSource, Slice
-from tests.engine.helpers import make, put
+from tests.engine.helpers import NODE, enqueue, make, one, put
 from tests.spark.conftest import Source, plan
-from tests.spark.helpers import NOON, at, batch, event, many
+from tests.spark.helpers import NOON, Database, at, batch, event, fail, many
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -37,7 +35,7 @@ def test_empty_tables_have_columns_and_no_rows(source: Source) -> None:
         assert frame.collect() == []
 
 
-def test_text_null_empty_and_times_stay_what_they_are(source: Source, database: psycopg.Connection[Any]) -> None:
+def test_text_null_empty_and_times_stay_what_they_are(source: Source, database: Database) -> None:
     database.execute("SET TimeZone = 'Asia/Kolkata'")
     for number, text in enumerate([ODD, "", None, "NULL", " "], start=1):
         detail = None if text is None else {"text": text}
@@ -55,7 +53,7 @@ def test_text_null_empty_and_times_stay_what_they_are(source: Source, database: 
     assert set(table.column("deadline").to_pylist()) == {NOON}
 
 
-def test_a_row_of_the_log_is_an_event_a_job(source: Source, database: psycopg.Connection[Any]) -> None:
+def test_a_row_of_the_log_is_an_event_a_job(source: Source, database: Database) -> None:
     jobs = {"occurred_at": NOON, "queue_id": 1, "low": 4, "high": 9}
     batch(database, id=7, kind=2, seqs=[4, 9], deliveries=[3, 1], waited=[10, 20], **jobs)
     batch(database, id=8, kind=5, seqs=[9, 4], ran=[None, 5], **jobs)
@@ -76,18 +74,16 @@ def test_a_row_of_the_log_is_an_event_a_job(source: Source, database: psycopg.Co
 
 
 def test_jobs_and_results_with_binary_payloads(source: Source) -> None:
-    engine.run(engine.enqueue("work", [NewJob(data={"n": 1}, body=b"\x00\xff", key="k", tag="t")]))
-    engine.run(engine.enqueue("work", [NewJob(data=None)]))
-    job = engine.run(engine.claim("work", "n1"))[0]
-    engine.run(engine.finish([engine.Ending(job.seq, job.token, result={"ok": True})], "n1"))
+    enqueue(NewJob(data={"n": 1}, body=b"\x00\xff", key="k", tag="t"), NewJob(data=None))
+    job = one()
+    engine.run(engine.finish([engine.Ending(job.seq, job.token, result={"ok": True})], NODE))
 
     live = source.read("jobs", numPartitions=1).collect()
     done = source.read("results").collect()
 
     assert [(row.queue, row.state, row.body) for row in live] == [("work", "ready", None)]
-    assert [(row.key, row.state, row.result, bytes(row.body)) for row in done] == [
-        ("k", "completed", '{"ok":true}', b"\x00\xff")
-    ]
+    told = ("k", "completed", '{"ok":true}', b"\x00\xff")
+    assert [(row.key, row.state, row.result, bytes(row.body)) for row in done] == [told]
 
 
 def test_jobs_in_every_place(source: Source) -> None:
@@ -101,9 +97,7 @@ def test_jobs_in_every_place(source: Source) -> None:
     for queue in ("work", "to-log", "to-queue"):
         fields = {"key": f"k-{queue}", "meta": {"m": 1}, "tag": "t", "reply_to": "c", "ttl_ms": 3_600_000}
         put(1, queue, name="app.task", **fields)
-        (job,) = engine.run(engine.claim(queue, "n1"))
-        failure = engine.Failure("app.Boom", "boom", "", "f1")
-        engine.run(engine.release([engine.Release(job.seq, job.token, failure=failure)], "n1"))
+        fail(queue, "n1", 1)
     put(1, run_at=timezone.now() + hour, priority=3)
     put(3, ttl_ms=3_600_000)
     put(1, "letters")
@@ -116,10 +110,8 @@ def test_jobs_in_every_place(source: Source) -> None:
     assert sorted(job.state for job in live.values()) == [0, 0, 1, 2, 2, 3, 4, 4]
     assert {row["state"] for row in rows.values()} == {"ready", "delayed", "leased", "dead", "record"}
     for seq, job in live.items():
-        expected = {name: getattr(job, name) for name in columns}
-        expected["state"] = JobState(job.state).label
-        told = {name: _aware(rows[seq][name]) for name in columns}
-        assert told == expected
+        expected = {name: getattr(job, name) for name in columns} | {"state": JobState(job.state).label}
+        assert {name: _aware(rows[seq][name]) for name in columns} == expected
         errors = json.loads(rows[seq]["errors"] or "null")
         assert (errors is None) == (job.error is None)
         assert (rows[seq]["queue"], json.loads(rows[seq]["data"] or "null")) == (job.queue.name, job.data)
@@ -130,7 +122,7 @@ def _aware(value: Any) -> Any:
     return value.replace(tzinfo=UTC) if isinstance(value, datetime) else value
 
 
-def test_many_slices_hold_every_row_once(source: Source, database: psycopg.Connection[Any]) -> None:
+def test_many_slices_hold_every_row_once(source: Source, database: Database) -> None:
     many(database, 30_000)
     frame = source.read(schema="seq bigint", rowsPerPartition=1_000)
 
@@ -138,9 +130,7 @@ def test_many_slices_hold_every_row_once(source: Source, database: psycopg.Conne
     assert frame.agg(f.count("seq"), f.countDistinct("seq"), f.sum("seq")).first() == (30_000, 30_000, 450_015_000)
 
 
-def test_an_open_transaction_ends_the_read_before_it(
-    source: Source, database: psycopg.Connection[Any], test_dsn: str
-) -> None:
+def test_an_open_transaction_ends_the_read_before_it(source: Source, database: Database, test_dsn: str) -> None:
     event(database, seq=1)
     with psycopg.connect(test_dsn) as slow:
         event(slow, seq=2)
@@ -160,7 +150,7 @@ def test_an_open_transaction_ends_the_read_before_it(
     ],
 )  # fmt: skip
 def test_filters_mean_the_same_pushed_down_or_not(
-    source: Source, database: psycopg.Connection[Any], condition: str, seqs: list[int]
+    source: Source, database: Database, condition: str, seqs: list[int]
 ) -> None:
     event(database, seq=1, node="it's %s {x}")
     event(database, seq=2, node="n2", kind=2, occurred_at=at(1))
@@ -171,9 +161,7 @@ def test_filters_mean_the_same_pushed_down_or_not(
         assert sorted(row.seq for row in rows.where(condition).collect()) == seqs
 
 
-def test_filters_and_columns_are_in_the_statement_and_the_plan(
-    source: Source, database: psycopg.Connection[Any]
-) -> None:
+def test_filters_and_columns_are_in_the_statement_and_the_plan(source: Source, database: Database) -> None:
     """Time, queue and kind go to PostgreSQL; what is said of each job of a row stays with Spark."""
     event(database)
     schema = "seq bigint, queue string, kind smallint, occurred_at timestamp"
@@ -197,9 +185,9 @@ def test_filters_and_columns_are_in_the_statement_and_the_plan(
         assert name in scan, told
 
 
-def test_jobs_in_parts_are_those_of_one_moment(source: Source, database: psycopg.Connection[Any]) -> None:
-    for start in range(0, 20_000, 10_000):
-        engine.run(engine.enqueue("work", [NewJob(data=start + n) for n in range(10_000)]))
+def test_jobs_in_parts_are_those_of_one_moment(source: Source, database: Database) -> None:
+    for _ in range(2):
+        put(10_000)
     frame = source.read("jobs", schema="seq bigint, state string", numPartitions=6)
     assert frame.rdd.getNumPartitions() >= 5
     database.execute("SET session_replication_role = replica")
@@ -212,30 +200,25 @@ def test_jobs_in_parts_are_those_of_one_moment(source: Source, database: psycopg
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "schema", "message"),
     [
-        ({"table": "nothing"}, "events, jobs, results"),
-        ({"tabel": "events"}, "knows no option tabel"),
-        ({"numPartitions": "0"}, "an integer from 1"),
-        ({"dsn": "postgresql://u:secret@h/d"}, "must not hold a password"),
-        ({"alias": "default", "host": "elsewhere"}, "leave out"),
+        ({"table": "nothing"}, None, "events, jobs, results"), ({"tabel": "events"}, None, "knows no option tabel"),
+        ({"numPartitions": "0"}, None, "an integer from 1"), ({"alias": "default"}, "nope int", "no column 'nope'"),
+        ({"dsn": "postgresql://u:secret@h/d"}, None, "must not hold a password"),
+        ({"alias": "default", "host": "elsewhere"}, None, "leave out"),
+        ({"alias": "default"}, "seq int", "is bigint; the schema"),
     ],
-)
-def test_bad_options_say_what_to_do(source: Source, options: dict[str, str], message: str) -> None:
+)  # fmt: skip
+def test_bad_options_and_a_schema_that_does_not_fit_say_what_to_do(
+    source: Source, options: dict[str, str], schema: str | None, message: str
+) -> None:
     with pytest.raises(PySparkException, match=message) as caught:
-        source.session.read.format("leasequeue").options(**options).load().collect()
+        reader = source.session.read.format("leasequeue").options(**options)
+        (reader.schema(schema) if schema else reader).load().collect()
     assert "secret" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("schema", "message"), [("nope int", "no column 'nope'"), ("seq int", "is bigint; the schema")]
-)
-def test_a_schema_must_fit(source: Source, schema: str, message: str) -> None:
-    with pytest.raises(PySparkException, match=message):
-        source.read(schema=schema).collect()
-
-
-def test_the_password_is_in_no_plan(source: Source, database: psycopg.Connection[Any]) -> None:
+def test_the_password_is_in_no_plan(source: Source, database: Database) -> None:
     frame = source.session.read.format("leasequeue").options(**source.options, password="hunter2-hunter2").load()
     execution = frame._jdf.queryExecution()
     assert "hunter2" not in execution.toString() + execution.executedPlan().toString()

@@ -1,11 +1,8 @@
 """Rows on their way to the engine: checked as at the Python door, moved all or none, taken from nobody. No JVM."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 
-import psycopg
 import pyarrow as pa
 import pytest
 from pyspark.sql import types
@@ -16,7 +13,8 @@ from django_leasequeue.exceptions import InvalidOption, PayloadTooLarge, QueueNo
 from django_leasequeue.models import DeadLetter, JobResult, JobState, LakeStage, LakeWrite, LiveJob, StoredJob
 from django_leasequeue.spark import arrow, sink, staging
 from django_leasequeue.spark.database import WRITE, Options
-from tests.engine.helpers import NODE, make
+from tests.engine.helpers import NODE, claim, enqueue, make
+from tests.spark.helpers import fail, place
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -31,8 +29,7 @@ class Writer:
     """A DataFrame's write without Spark: one task, and the driver's commit."""
 
     def __init__(self, dsn: str) -> None:
-        found = psycopg.conninfo.conninfo_to_dict(dsn)
-        self.place = {name: value for name, value in found.items() if isinstance(value, str)}
+        self.place = place(dsn)
 
     def sink(self, ddl: str, **options: Any) -> sink.BatchSink:
         pairs = [tuple(word.split()) for word in ddl.split(",")]
@@ -138,33 +135,30 @@ def test_parts_that_were_not_moved_are_an_error(writer: Writer, monkeypatch: pyt
 def die(queue: str, *jobs: NewJob) -> list[int]:
     """Dead letters of a queue's jobs; return their numbers where they are."""
     before = set(DeadLetter.objects.values_list("seq", flat=True))
-    engine.run(engine.enqueue(queue, list(jobs)))
-    for job in engine.run(engine.claim(queue, NODE, len(jobs))):
-        failure = engine.Failure("app.Boom", "boom", "", "f1")
-        engine.run(engine.release([engine.Release(job.seq, job.token, failure=failure)], NODE))
+    enqueue(*jobs, queue=queue)
+    fail(queue, NODE, len(jobs))
     return sorted(set(DeadLetter.objects.values_list("seq", flat=True)) - before)
 
 
 def test_a_letter_whose_key_is_taken_stays_where_it_is(writer: Writer) -> None:
     make("dead", max_deliveries=1, exhaust_at="release", dead_letter="self")
     seqs = die("dead", NewJob(data=0, key="k0"), NewJob(data=1, key="k1"), NewJob(data=2, key="k2"))
-    engine.run(engine.enqueue("work", [NewJob(data="there", key="k1")]))
+    enqueue(NewJob(data="there", key="k1"))
     rows = [(seq, f"k{n}", str(n)) for n, seq in enumerate(seqs)]
     writer.write("source_seq bigint,key string,data string", *rows, replay="jobs", writeId="w")
 
-    assert {job.key: job.data for job in StoredJob.objects.filter(queue__name="work")} == {
-        "k0": 0, "k1": "there", "k2": 2,
-    }  # fmt: skip
+    moved = {job.key: job.data for job in StoredJob.objects.filter(queue__name="work")}
+    assert moved == {"k0": 0, "k1": "there", "k2": 2}
     left = LiveJob.objects.get(queue__name="dead")
     assert (left.seq, left.key, left.state) == (seqs[1], "k1", JobState.DEAD)
     assert LakeWrite.objects.get().enqueued == 2
 
     # In its own queue under a key that somebody has: it keeps its own, and that still counts.
-    engine.run(engine.enqueue("dead", [NewJob(data="held", key="held")]))
+    enqueue(NewJob(data="held", key="held"), queue="dead")
     row = (seqs[1], "held", "1")
     writer.write("source_seq bigint,key string,data string", row, replay="jobs", queue="dead", writeId="w2")
     assert LiveJob.objects.get(seq=seqs[1]).state == JobState.DEAD
-    (again,) = engine.run(engine.enqueue("dead", [NewJob(key="k1")]))
+    (again,) = enqueue(NewJob(key="k1"), queue="dead")
     assert again.seq == seqs[1]
     # Home, under its own key.
     writer.write("source_seq bigint,key string,data string", (seqs[1], "k1", "1"), replay="jobs", queue=None)
@@ -199,13 +193,13 @@ def test_letters_of_a_dead_letter_topic_go_home_and_keep_their_meta(writer: Writ
 
 def test_failed_results_are_taken_out_with_what_was_enqueued(writer: Writer) -> None:
     make("done", preset="topics")
-    engine.run(engine.enqueue("done", [NewJob(data=n, key=f"k{n}") for n in range(2)]))
+    enqueue(*(NewJob(data=n, key=f"k{n}") for n in range(2)), queue="done")
     failure = engine.Failure("app.Boom", "boom", "", "f1")
-    for job in engine.run(engine.claim("done", NODE, 2)):
+    for job in claim(2, "done"):
         ending = engine.Ending(job.seq, job.token, failure=failure, result_ttl_ms=600_000)
         engine.run(engine.finish([ending], NODE))
     seqs = sorted(JobResult.objects.values_list("seq", flat=True))
-    engine.run(engine.enqueue("work", [NewJob(key="k1")]))
+    enqueue(NewJob(key="k1"))
     rows = [(seq, f"k{n}", str(n)) for n, seq in enumerate(seqs)]
     writer.write("source_seq bigint,key string,data string", *rows, replay="results")
     assert list(JobResult.objects.values_list("seq", flat=True)) == [seqs[1]]

@@ -1,30 +1,35 @@
-"""The stream: every event once, whatever the writers, the readers and the machine do."""
-
-from __future__ import annotations
+"""The stream: every event once, whatever the writers, the readers and the machine do, and whatever the log has lost."""
 
 import threading
 import time
+from collections.abc import Iterator
+from copy import copy
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 from django.utils import timezone
-from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, types
 from pyspark.sql import functions as f
 
 from django_leasequeue.engine import partitions
 from django_leasequeue.engine.pool import connect
+from django_leasequeue.exceptions import StorageError
 from django_leasequeue.models import LakeConsumer, Timeline
-from django_leasequeue.spark import stream
+from django_leasequeue.spark import consumers, stream
+from django_leasequeue.spark.consumers import StreamInterrupted
 from django_leasequeue.spark.database import STREAM, Options
+from django_leasequeue.sql.dropped import DroppedEvents
+from tests.engine.lease_log import drawn, put_back
 from tests.spark.conftest import Source
-from tests.spark.helpers import at, event, many
+from tests.spark.helpers import Database, at, event, many, place, words
 from tests.support.rows import rows
+from tests.support.temporary_server import TemporaryServer
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
+OLD = at(-10 * 365 * 86_400)
 SCHEMA = "id bigint, txid bigint, seq bigint, node string"
 #: pyspark 4.1 asks for the end of the log without saying where the stream stands (docs/reference/lake.md).
 LIMITS = stream.SupportsTriggerAvailableNow is not None
@@ -40,13 +45,11 @@ class Lake:
     """A stream into Parquet, run until it has read what there is."""
 
     def __init__(self, source: Source, path: Path) -> None:
-        self.source = source
-        self.path = path
+        self.source, self.path = source, path
 
     def stream(self, **options: object) -> DataFrame:
-        words = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
-        reader = self.source.session.readStream.format("leasequeue").options(**self.source.options, **words)
-        return reader.schema(SCHEMA).load()
+        reader = self.source.session.readStream.format("leasequeue")
+        return reader.options(**self.source.options, **words(options)).schema(SCHEMA).load()
 
     def drain(self, **options: object) -> list[dict[str, Any]]:
         writer = self.stream(**options).writeStream.format("parquet").option("path", str(self.path / "events"))
@@ -55,7 +58,7 @@ class Lake:
         return list(query.recentProgress)
 
     def seqs(self) -> list[int]:
-        return sorted(row.seq for row in self.source.session.read.parquet(str(self.path / "events")).collect())
+        return sorted(row.seq for row in self.read().collect())
 
     def read(self) -> DataFrame:
         return self.source.session.read.parquet(str(self.path / "events"))
@@ -67,7 +70,7 @@ def lake(source: Source, tmp_path: Path) -> Lake:
 
 
 def test_uncommitted_lower_numbers_come_later_and_rolled_back_ones_never(
-    lake: Lake, database: psycopg.Connection[Any], test_dsn: str
+    lake: Lake, database: Database, test_dsn: str
 ) -> None:
     event(database, seq=1)
     with psycopg.connect(test_dsn) as slow, psycopg.connect(test_dsn) as lost:
@@ -83,7 +86,7 @@ def test_uncommitted_lower_numbers_come_later_and_rolled_back_ones_never(
 
 
 @needs_limits
-def test_a_transaction_id_that_gains_a_digit(lake: Lake, database: psycopg.Connection[Any]) -> None:
+def test_a_transaction_id_that_gains_a_digit(lake: Lake, database: Database) -> None:
     for txid in (9, 10, 99, 100, 101):
         event(database, seq=txid, txid=txid)
         lake.drain(maxRowsPerTrigger=1)
@@ -91,7 +94,7 @@ def test_a_transaction_id_that_gains_a_digit(lake: Lake, database: psycopg.Conne
 
 
 @needs_limits
-def test_a_batch_is_limited_and_nothing_is_lost_between_batches(lake: Lake, database: psycopg.Connection[Any]) -> None:
+def test_a_batch_is_limited_and_nothing_is_lost_between_batches(lake: Lake, database: Database) -> None:
     for _ in range(3):
         many(database, 1_000)  # one transaction of many rows is cut as well
     batches = lake.drain(maxRowsPerTrigger=700)
@@ -105,7 +108,7 @@ def test_a_batch_is_limited_and_nothing_is_lost_between_batches(lake: Lake, data
 
 
 def test_large_batches_end_at_a_place_that_is_known(
-    lake: Lake, database: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+    lake: Lake, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for _ in range(12):
         many(database, 2_000, jobs=10)
@@ -120,7 +123,7 @@ def test_large_batches_end_at_a_place_that_is_known(
     assert 4_500 <= row[0] < 5_000
 
 
-def test_many_slices_of_one_batch(lake: Lake, database: psycopg.Connection[Any]) -> None:
+def test_many_slices_of_one_batch(lake: Lake, database: Database) -> None:
     many(database, 20_000)
     for number in range(20):
         event(database, seq=20_001 + number)
@@ -130,7 +133,7 @@ def test_many_slices_of_one_batch(lake: Lake, database: psycopg.Connection[Any])
 
 
 @needs_limits
-def test_idle_traffic_makes_no_batches(lake: Lake, database: psycopg.Connection[Any]) -> None:
+def test_idle_traffic_makes_no_batches(lake: Lake, database: Database) -> None:
     event(database, seq=1)
     lake.drain()
     for _ in range(5):
@@ -139,7 +142,7 @@ def test_idle_traffic_makes_no_batches(lake: Lake, database: psycopg.Connection[
     assert len(list((lake.path / "checkpoint" / "offsets").glob("[0-9]*"))) == 1
 
 
-def test_writers_at_work_lose_nothing(lake: Lake, test_dsn: str, database: psycopg.Connection[Any]) -> None:
+def test_writers_at_work_lose_nothing(lake: Lake, test_dsn: str, database: Database) -> None:
     stop = threading.Event()
 
     def write(writer: int) -> None:
@@ -172,90 +175,37 @@ def test_writers_at_work_lose_nothing(lake: Lake, test_dsn: str, database: psyco
     assert lake.read().agg(f.countDistinct("id")).first()[0] == in_database[0]
 
 
-@pytest.mark.parametrize("what", ["horizon", "system"])
-def test_a_horizon_that_went_backwards_or_another_system_is_refused(
-    lake: Lake, database: psycopg.Connection[Any], what: str
-) -> None:
-    event(database, seq=1)
-    lake.drain()
-    offsets = lake.path / "checkpoint" / "offsets" / "0"
-    text = offsets.read_text()
-    if what == "horizon":
-        old, new = text.split('"txid":')[1].split(",")[0].split("}")[0].strip(), "99999999999"
-    else:
-        ((old,),) = database.execute("SELECT system_identifier::text FROM pg_control_system()").fetchall()
-        new = "1"
-    offsets.write_text(text.replace(old, new))
-    for checksum in offsets.parent.glob(".*.crc"):
-        checksum.unlink()
-    event(database, seq=2)
-    said = "restored from a dump" if what == "horizon" else "another system identifier"
-    with pytest.raises(StreamingQueryException, match=said):
-        lake.drain()
-    if what == "system":
-        lake.drain(acceptSystemChange=True)
-        assert lake.seqs() == [1, 2]
-
-
-def test_after_a_failover_the_stream_reads_again_what_may_be_lost(
-    lake: Lake, database: psycopg.Connection[Any]
-) -> None:
-    event(database, seq=1)
-    (kept,) = database.execute("SELECT pg_current_xact_id()::text::bigint").fetchone()
-    event(database, seq=2)
-    lake.drain()
-    offsets = lake.path / "checkpoint" / "offsets" / "0"
-    offsets.write_text(offsets.read_text().replace('"timeline": 1', '"timeline": 0'))
-    for checksum in offsets.parent.glob(".*.crc"):
-        checksum.unlink()
-    rows(Timeline).create(timeline=0, head=2, mark=kept, sealed=1, horizon=kept, noted_at=timezone.now())
-    event(database, seq=3)
-
-    with pytest.raises(StreamingQueryException, match=f"may have lost events that .* from transaction {kept} on"):
-        lake.drain()
-    lake.drain(resetAfterFailover=True)
-    event(database, seq=4)
-    lake.drain()
-    assert lake.seqs() == [1, 2, 2, 3, 4]
-
-
 @needs_limits
-def test_the_consumer_is_seen_and_holds_retention(lake: Lake, database: psycopg.Connection[Any], settings: Any) -> None:
+def test_the_consumer_is_seen_and_holds_retention(lake: Lake, database: Database, settings: Any) -> None:
     settings.LEASEQUEUE = {**getattr(settings, "LEASEQUEUE", {}), "EVENT_RETENTION_DAYS": 0.000001}
-    event(database, seq=1, id=10, occurred_at=at(-10 * 365 * 86_400))
+    event(database, seq=1, id=10, occurred_at=OLD)
     lake.drain(consumer="lake")
     consumer = LakeConsumer.objects.get()
     txid = database.execute("SELECT txid FROM leasequeue_leaseevent").fetchone()
     assert consumer.txid >= txid[0]  # the last batch is reported as well
     first = consumer.moved_at
 
-    event(database, seq=2, id=20, occurred_at=at(-10 * 365 * 86_400))
-    database.execute("SELECT setval(pg_get_serial_sequence('leasequeue_leaseevent', 'id'), 510000)")
+    event(database, seq=2, id=20, occurred_at=OLD)
+    drawn(510_000)
     database.execute("UPDATE leasequeue_lakeconsumer SET txid = %s - 1", [txid[0]])
-    connection = connect("default")
-    try:
+    with connect("default") as connection:
         assert "lake consumers" in partitions.maintain(connection).held.values()
         lake.drain(consumer="lake")
         consumer.refresh_from_db()
         assert consumer.moved_at > first
         assert lake.seqs() == [1, 2]
         assert partitions._needs(connection)["lake consumers"] > txid[0]
-    finally:
-        connection.close()
 
 
 def test_a_consumer_that_was_given_up_goes_on_where_nothing_was_dropped(
-    lake: Lake, database: psycopg.Connection[Any], settings: Any, caplog: pytest.LogCaptureFixture
+    lake: Lake, database: Database, settings: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings.LEASEQUEUE = {**getattr(settings, "LEASEQUEUE", {}), "LAKE": {"CONSUMER_LIMIT_DAYS": 1}}
     event(database, seq=1)
     lake.drain(consumer="lake")
     database.execute("UPDATE leasequeue_lakeconsumer SET seen_at = seen_at - interval '2 days'")
-    connection = connect("default")
-    try:
+    with connect("default") as connection:
         assert "lake consumers" not in partitions._needs(connection)
-    finally:
-        connection.close()
     assert "waits for it no longer" in caplog.text
 
     # Nothing was dropped: it goes on, and is waited for again.
@@ -267,7 +217,7 @@ def test_a_consumer_that_was_given_up_goes_on_where_nothing_was_dropped(
 
 @needs_limits
 def test_a_new_stream_may_start_at_the_end_or_where_its_consumer_was(
-    lake: Lake, source: Source, database: psycopg.Connection[Any], tmp_path: Path
+    lake: Lake, source: Source, database: Database, tmp_path: Path
 ) -> None:
     event(database, seq=1)
     lake.drain(consumer="lake")
@@ -280,3 +230,279 @@ def test_a_new_stream_may_start_at_the_end_or_where_its_consumer_was(
     event(database, seq=3)
     latest.drain(startingOffset="latest")
     assert latest.seqs() == [3]
+
+
+NUMBERS = types.StructType([types.StructField(name, types.LongType()) for name in ("id", "txid", "seq")])
+
+
+class Query:
+    """A streaming query without Spark: its checkpoint, and the rows of its sink."""
+
+    def __init__(self, dsn: str) -> None:
+        self.place = place(dsn)
+        self.checkpoint: dict[str, Any] | None = None
+        self.rows: list[tuple[int, int, int]] = []
+
+    def reader(self, **options: str) -> Any:
+        return stream.stream_reader(Options({**self.place, **options}, STREAM, "stream"), NUMBERS)
+
+    def drain(self, **options: str) -> int:
+        """Run to the end of the log; return how many events came."""
+        reader = self.reader(**options)
+        before = len(self.rows)
+        while self.step(reader):
+            pass
+        return len(self.rows) - before
+
+    def step(self, reader: Any) -> bool:
+        """Read a batch and commit it; return whether there was one."""
+        start = self.checkpoint or reader.initialOffset()
+        end = reader.latestOffset(start, reader.getDefaultReadLimit())
+        self.checkpoint = start
+        if end == start:
+            return False
+        self.rows += [
+            tuple(row.values())
+            for slice_ in reader.partitions(start, end)
+            for batch in reader.read(slice_)
+            for row in batch.to_pylist()
+        ]
+        self.checkpoint = end
+        return True
+
+    @property
+    def seqs(self) -> list[int]:
+        return sorted(seq for _, _, seq in self.rows)
+
+
+@pytest.fixture
+def query(test_dsn: str) -> Query:
+    if not LIMITS:
+        pytest.skip("pyspark 4.1 asks for the end otherwise")
+    return Query(test_dsn)
+
+
+@pytest.fixture
+def retention(settings: Any) -> Iterator[Any]:
+    """Drop what is full: everything that is old enough, in rows numbered below 500,000."""
+    settings.LEASEQUEUE = {**getattr(settings, "LEASEQUEUE", {}), "EVENT_RETENTION_DAYS": 1}
+
+    def drop() -> list[str]:
+        drawn(510_000)
+        with connect("default") as connection:
+            return partitions.maintain(connection).dropped
+
+    yield drop
+    put_back()
+
+
+def old(database: Database, seq: int, number: int) -> None:
+    event(database, seq=seq, id=number, occurred_at=OLD)
+
+
+def test_what_was_dropped_unread_is_named_and_going_on_is_noted(
+    query: Query, database: Database, retention: Any
+) -> None:
+    old(database, 1, 10)
+    query.drain()
+    old(database, 2, 20)
+    old(database, 3, 30)
+    row = database.execute("SELECT txid FROM leasequeue_leaseevent WHERE id = 30").fetchone()
+    assert row is not None
+    assert retention() == ["leasequeue_leaseevent_p0"]
+    with pytest.raises(StreamInterrupted):
+        query.drain()
+    other = copy(query)
+    assert other.drain(failOnDataLoss="false") == other.drain() == 0
+    assert consumers.accepted(other.checkpoint or {}), "a decision is noted even if nothing is left"
+    event(database, seq=4)
+
+    for options in ({}, {"maxRowsPerTrigger": "1"}):
+        with pytest.raises(StreamInterrupted, match=f"up to row 30 of transaction {row[0]}.*failOnDataLoss"):
+            query.drain(**options)
+    assert query.drain(failOnDataLoss="false") == 1
+    (noted,) = consumers.accepted(query.checkpoint or {})
+    assert (noted.to, noted.below) == ((row[0], 30), 500_000)
+    # It is decided once, and stays in the checkpoint.
+    event(database, seq=5)
+    assert query.drain() == 1
+    assert query.seqs == [1, 4, 5]
+    assert consumers.accepted(query.checkpoint or {}) == [noted]
+
+
+def test_nothing_is_lost_where_everything_was_read(
+    query: Query, database: Database, retention: Any, test_dsn: str
+) -> None:
+    old(database, 1, 10)
+    old(database, 2, 20)
+    query.drain(consumer="lake")
+    assert retention() == ["leasequeue_leaseevent_p0"]
+    assert query.drain(consumer="lake") == 0
+    # The oldest event that is left came after the checkpoint, and a new stream begins with it.
+    event(database, seq=3)
+    late = Query(test_dsn)
+    late.drain()
+    assert late.seqs == [3]
+    query.drain(consumer="lake")
+    assert query.seqs == [1, 2, 3]
+
+
+def test_an_event_of_a_long_transaction_is_missed_though_older_ones_are_there(
+    query: Query, database: Database, retention: Any, test_dsn: str
+) -> None:
+    """Numbers and transactions are in another order: what was dropped is compared, not what is left."""
+    with psycopg.connect(test_dsn) as early, psycopg.connect(test_dsn) as late:
+        event(early, seq=1, id=500_010)  # before the other, and in a partition that stays
+        old(late, 2, 20)
+        early.commit()
+        query.drain()
+        assert query.seqs == [1]
+        late.commit()
+    assert retention() == ["leasequeue_leaseevent_p0"]
+    with pytest.raises(StreamInterrupted, match="up to row 20"):
+        query.drain()
+
+
+def test_partitions_that_were_dropped_by_hand(query: Query, database: Database, retention: Any) -> None:
+    old(database, 1, 10)
+    query.drain()
+    old(database, 2, 20)
+    database.execute("DROP TABLE leasequeue_leaseevent_p0")
+    drawn(510_000)
+    event(database, seq=3)
+    with pytest.raises(StreamInterrupted, match="it was not retention"):
+        query.drain()
+    assert query.drain(failOnDataLoss="false") == 1
+    event(database, seq=4)
+    assert query.drain() == 1
+
+
+def test_rows_that_were_deleted_by_hand(query: Query, database: Database, test_dsn: str) -> None:
+    def delete(seq: int) -> None:
+        with psycopg.connect(test_dsn) as connection:  # PostgreSQL counts at its end, at the latest
+            connection.execute("SET session_replication_role = replica")
+            assert connection.execute("DELETE FROM leasequeue_leaseevent WHERE low = %s", [seq]).rowcount == 1
+
+    for seq in (1, 2, 3, 4):
+        event(database, seq=seq)
+    delete(1)
+    assert query.drain() == 3
+    event(database, seq=5)
+    assert query.drain() == 1, "what was deleted before the stream began is no loss"
+    event(database, seq=6)
+    delete(6)
+    with pytest.raises(StreamInterrupted, match=r"past the trigger.*\d from leasequeue_leaseevent.*accept-loss"):
+        query.drain()
+    assert query.drain(failOnDataLoss="false") == 0
+    event(database, seq=7)
+    assert query.drain() == 1
+
+
+def test_what_is_dropped_between_planning_and_reading_is_noticed(
+    query: Query, database: Database, retention: Any
+) -> None:
+    old(database, 1, 10)
+    query.drain()
+    old(database, 2, 20)
+    reader = query.reader()
+    end = reader.latestOffset(query.checkpoint, reader.getDefaultReadLimit())
+    (planned,) = reader.partitions(query.checkpoint, end)
+    assert retention()
+    with pytest.raises(StreamInterrupted, match="while they were read"):
+        list(reader.read(planned))
+
+
+def test_a_note_of_another_system_says_nothing_here(query: Query, database: Database, retention: Any) -> None:
+    """A dump brings the note along; the transactions that it names were others."""
+    old(database, 1, 10)
+    query.drain()
+    retention()
+    row = database.execute("SELECT obj_description('leasequeue_leaseevent'::regclass, 'pg_class')").fetchone()
+    foreign = DroppedEvents.read(row[0])._replace(to=(2**40, 5), system="1")
+    database.execute(psycopg.sql.SQL("COMMENT ON TABLE leasequeue_leaseevent IS {}").format(foreign.note()))
+    event(database, seq=2)
+    assert query.drain() == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [({"txid": 99_999_999_999}, "restored from a dump"), ({"system": "1"}, "another system identifier")],
+    ids=["horizon", "system"],
+)
+def test_a_horizon_that_went_backwards_or_another_system_is_refused(
+    query: Query, database: Database, change: dict[str, Any], said: str
+) -> None:
+    event(database, seq=1)
+    query.drain()
+    query.checkpoint |= change
+    event(database, seq=2)
+    with pytest.raises(StreamInterrupted, match=said):
+        query.drain()
+    if "system" in change:
+        query.drain(acceptSystemChange="true")
+        assert query.seqs == [1, 2]
+
+
+def test_after_a_failover_the_stream_reads_again_what_may_be_lost(query: Query, database: Database) -> None:
+    event(database, seq=1)
+    (kept,) = database.execute("SELECT pg_current_xact_id()::text::bigint").fetchone()
+    event(database, seq=2)
+    query.drain()
+    query.checkpoint |= {"timeline": 0}
+    rows(Timeline).create(timeline=0, head=2, mark=kept, sealed=1, horizon=kept, noted_at=timezone.now())
+    event(database, seq=3)
+
+    with pytest.raises(StreamInterrupted, match=f"may have lost events that .* from transaction {kept} on"):
+        query.drain()
+    query.drain(resetAfterFailover="true")
+    event(database, seq=4)
+    query.drain()
+    assert query.seqs == [1, 2, 2, 3, 4]
+
+
+@pytest.mark.slow
+@pytest.mark.chaos
+def test_what_was_read_survives_an_immediate_stop(query: Query, migrated_server: TemporaryServer) -> None:
+    """Commits that nobody waits for, a disk that is late: three times PostgreSQL is stopped in mid-stream."""
+    dsn = migrated_server.url()
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        # Without us, the log would be written every ten seconds.
+        connection.execute("ALTER SYSTEM SET wal_writer_delay = '10s'")
+        connection.execute("ALTER SYSTEM SET synchronous_commit = off")
+        connection.execute("SELECT pg_reload_conf()")
+    query = Query(dsn)
+    for _ in range(3):
+        stop = threading.Event()
+        writers = [threading.Thread(target=write_on, args=(dsn, stop)) for _ in range(2)]
+        for writer in writers:
+            writer.start()
+        read = len(query.rows)
+        try:
+            reader = query.reader(maxRowsPerTrigger="50")
+            while len(query.rows) < read + 200:
+                query.step(reader)
+            migrated_server.stop("immediate")
+            with pytest.raises((StorageError, psycopg.OperationalError)):
+                query.step(reader)
+        finally:
+            stop.set()
+            for writer in writers:
+                writer.join()
+        migrated_server.start()
+        # What is in the sink is in the log, as it was read; what was not read goes on behind it.
+        with psycopg.connect(dsn) as connection:
+            there = set(connection.execute("SELECT id, txid, seq FROM leasequeue_jobevent").fetchall())
+        assert set(query.rows) <= there
+    query.drain()
+    assert set(query.rows) == there
+    assert len(query.rows) == len(there)
+
+
+def write_on(dsn: str, stop: threading.Event) -> None:
+    """Write events until the server is gone."""
+    try:
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            while not stop.is_set():
+                many(connection, 20, jobs=5)
+    except psycopg.OperationalError:
+        return

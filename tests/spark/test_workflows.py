@@ -1,31 +1,25 @@
 """Critical paths of workflows: from the log to the report, and once more by other means."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 import duckdb
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 
 from django_leasequeue import engine
 from django_leasequeue.engine import Ending, Failure, NewJob, Node, Release
 from django_leasequeue.models import EventKind, JobEvent, LeaseEvent
 from django_leasequeue.spark import metrics, pipeline
 from django_leasequeue.spark.layout import Lake
-from tests.engine.helpers import NODE, claim, make
+from tests.engine.helpers import NODE, claim, make, put
 from tests.spark.conftest import Source
 from tests.spark.helpers import at
 from tests.spark.history import SCHEMA
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pyspark.sql import SparkSession
 
 
 def node(label: str, *parents: int, **options: Any) -> Node:
@@ -45,7 +39,7 @@ class TestFromTheLog:
         make(max_deliveries=1, exhaust_at="release", dead_letter="self", result_ttl_ms=86_400_000)
 
     def test_a_workflow_is_in_the_log_once_and_plain_jobs_are_not(self, source: Source) -> None:
-        engine.run(engine.enqueue("work", [NewJob(1, name="plain")]))
+        put(1, name="plain")
         uid = start(node("a1"), node("a2"), node("b", 0, 1, tolerant=True))
         rows = list(LeaseEvent.objects.filter(kind=EventKind.LINKED).order_by("name"))
         assert [(row.name, len(row.seqs)) for row in rows] == [("app.a", 2), ("app.b", 1)]
@@ -63,17 +57,14 @@ class TestFromTheLog:
         assert all(row.deliveries is None for row in found)
 
     def test_tags_are_those_of_the_enqueue(self, source: Source) -> None:
-        jobs = [
-            NewJob(1, name="a", tags={"customer": 7, "eu": True}), NewJob(2, name="a"), NewJob(3, name="a", tags={}),
-        ]  # fmt: skip
-        seqs = [answer.seq for answer in engine.run(engine.enqueue("work", jobs))]
+        (tagged,) = put(1, name="a", tags={"customer": 7, "eu": True})
+        others = [*put(1, name="a"), *put(1, name="a", tags={})]
         claim(10)
         found = {row.seq: row.tags for row in metrics.jobs(source.read()).collect()}
-        assert {seq: told and json.loads(told) for seq, told in found.items()} == dict(
-            zip(seqs, [{"customer": 7, "eu": True}, None, None], strict=True)
-        )
+        assert json.loads(found.pop(tagged)) == {"customer": 7, "eu": True}
+        assert found == dict.fromkeys(others)
 
-    def test_from_jobs_to_gold(self, source: Source, tmp_path: Path) -> None:
+    def test_from_jobs_to_gold(self, lake: Lake, source: Source) -> None:
         done, failed = start(node("a"), node("b", 0)), start(node("c"), node("d", 0), node("e", 1), name="")
         for _ in range(2):
             for job in claim(10):
@@ -81,7 +72,6 @@ class TestFromTheLog:
                     engine.run(engine.release([Release(job.seq, job.token, failure=Failure("E", "no"))], NODE))
                 else:
                     engine.run(engine.finish([Ending(job.seq, job.token)], NODE))
-        lake = Lake(source.session, str(tmp_path / "lake"))
         pipeline.run(lake, source.options)
         found = {row.workflow: row for row in lake.read(lake.gold("workflows")).collect()}
         assert (found[done].name, found[done].state, found[done].steps) == ("nightly", "completed", 2)
@@ -94,6 +84,10 @@ class TestFromTheLog:
             ("b", "app.b", "work"),
         ]
         assert path[0].ended_at == path[1].since <= path[1].claimed_at
+
+
+#: When the nodes of a graph ended, and how.
+Ends = dict[int, tuple[float | None, str]]
 
 
 class Random:
@@ -111,32 +105,21 @@ class Random:
 
     def _event(self, seq: int, event: str, second: float, **fields: Any) -> None:
         number = next(self._ids)
-        detail = fields.get("detail")
-        self.rows.append(
-            (
-                *(number, number, at(second), f"q{seq % 3}", "", seq, fields.get("waited"), fields.get("ran")),
-                *(at(second + 30) if event == "claimed" else None, None, event, fields.get("node"), f"t{seq % 4}"),
-                None if detail is None else json.dumps(detail),
-            )
-        )
+        place = (number, number, at(second), f"q{seq % 3}", "", seq, fields.get("waited"), fields.get("ran"))
+        deadline = at(second + 30) if event == "claimed" else None
+        detail = None if fields.get("detail") is None else json.dumps(fields["detail"])
+        self.rows.append((*place, deadline, None, event, fields.get("node"), f"t{seq % 4}", detail))
 
     def _workflow(self, name: str, begin: float) -> None:
         seqs = [next(self._seqs) for _ in range(self.draw.randrange(1, 25))]
         # Numbers go by queue: parents may have higher ones than their children.
         self.draw.shuffle(seqs)
-        ends: dict[int, tuple[float | None, str]] = {}
+        ends: Ends = {}
         for place, seq in enumerate(seqs):
             parents = sorted(self.draw.sample(seqs[:place], min(place, self.draw.randrange(4))))
             self._job(name, seq, begin, parents, ends)
 
-    def _job(
-        self,
-        workflow: str | None,
-        seq: int,
-        begin: float,
-        parents: list[int],
-        ends: dict[int, tuple[float | None, str]],
-    ) -> None:
+    def _job(self, workflow: str | None, seq: int, begin: float, parents: list[int], ends: Ends) -> None:
         draw = self.draw.random
         tolerant = draw() < 0.1
         self._event(seq, "enqueued", begin)
@@ -177,11 +160,8 @@ class Random:
 
 #: The longest chain of any into each node, over all chains there are: its time is that of its steps together.
 LONGEST = """
-WITH RECURSIVE t AS (
-    SELECT n.workflow, n.seq, n.parents, j.enqueued_at, j.ended_at, j.first_claimed_at
-    FROM nodes n JOIN jobs j USING (seq)
-), e AS (
-    SELECT t.workflow, t.seq, unnest(t.parents) AS parent FROM t
+WITH RECURSIVE t AS (FROM nodes JOIN jobs USING (seq)), e AS (
+    SELECT workflow, seq, unnest(parents) AS parent FROM t
 ), u AS (
     SELECT t.workflow, t.seq, t.ended_at, t.first_claimed_at, greatest(t.enqueued_at, max(p.ended_at)) AS since
     FROM t LEFT JOIN e USING (workflow, seq)
