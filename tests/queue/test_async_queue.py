@@ -14,24 +14,13 @@ from django.db import connection, transaction
 from django_leasequeue import BufferedQueue, Heartbeat, Queue, engine, exceptions
 from django_leasequeue.exceptions import InvalidOption, JobNotFound, LeaseLost, QueueClosed, StorageError
 from django_leasequeue.models import StoredJob as JobRow
-from tests.support.threads import ThreadResult
+from django_leasequeue.queue import carrier
+from tests.support.threads import ThreadResult, in_thread
 from tests.support.waiting import aeventually
 
 
 def jqueue(name: str = "jobs", node: str = "worker-1", **options: Any) -> Queue:
     return Queue(name, preset="jqueue", node=node, **options)
-
-
-async def with_orm(function: Any) -> Any:
-    """Run a function that uses Django's ORM, in a thread whose connection does not outlive it."""
-
-    def run() -> Any:
-        try:
-            return function()
-        finally:
-            connection.close()
-
-    return await asyncio.to_thread(run)
 
 
 @pytest.mark.django_db(transaction=True)
@@ -114,8 +103,6 @@ class TestJ3Heartbeat:
         assert reached
 
     def test_a_beat_by_hand_inside_a_transaction(self) -> None:
-        from django.db import transaction
-
         queue = jqueue()
         with transaction.atomic():
             queue.enqueue(1)
@@ -134,13 +121,13 @@ class TestJ5GroupCommit:
         await queue.acreate()
         async with BufferedQueue(queue) as buffer:
             await asyncio.gather(*(buffer.aenqueue(number) for number in range(200)))
-            enqueued = await with_orm(lambda: set(JobRow.objects.values_list("created_at", flat=True)))
+            enqueued = await in_thread(lambda: set(JobRow.objects.values_list("created_at", flat=True)))
             assert len(enqueued) <= 3  # statements: all jobs of one have the same time
             jobs = list(itertools.chain(*await asyncio.gather(*(buffer.aclaim() for _ in range(200)))))
             assert sorted(job.payload for job in jobs) == list(range(200))
             assert len({job.token for job in jobs}) <= 3
             await asyncio.gather(*(buffer.aack(job) for job in jobs))
-        assert not await with_orm(JobRow.objects.exists)
+        assert not await in_thread(JobRow.objects.exists)
 
     async def test_everything_mixed(self) -> None:
         queue = jqueue(result_ttl_ms=60_000, max_deliveries=0)
@@ -242,18 +229,13 @@ class TestJ5GroupCommit:
             await buffer.aack(job)
 
     async def test_a_deadlock_with_others_is_tried_again(self, monkeypatch: Any) -> None:
-        from psycopg.errors import DeadlockDetected
-
-        from django_leasequeue.queue import carrier
-
         tries = []
         carry_out = carrier.arun
 
         async def sometimes(operation: Any, using: str) -> Any:
             tries.append(1)
             if len(tries) < 3:
-                cause = DeadlockDetected("deadlock detected")
-                raise StorageError("deadlock", cause) from cause
+                raise StorageError("deadlock", psycopg.errors.DeadlockDetected())
             return await carry_out(operation, using)
 
         async with BufferedQueue(jqueue()) as buffer:
@@ -262,21 +244,17 @@ class TestJ5GroupCommit:
             assert len(tries) == 3
 
     async def test_a_lost_database_fails_all_and_keeps_the_cause(self, monkeypatch: Any) -> None:
-        from psycopg import OperationalError
-
-        from django_leasequeue.queue import carrier
-
         tries = []
 
         async def away(operation: Any, using: str) -> Any:
             tries.append(1)
-            raise StorageError("away", OperationalError("gone"))
+            raise StorageError("away", psycopg.OperationalError("gone"))
 
         async with BufferedQueue(jqueue()) as buffer:
             monkeypatch.setattr(carrier, "arun", away)
             answers = await asyncio.gather(*(buffer.aenqueue(n) for n in range(5)), return_exceptions=True)
         assert [type(answer) for answer in answers] == [StorageError] * 5
-        assert isinstance(answers[0].cause, OperationalError)  # type: ignore[union-attr]  # checked above
+        assert isinstance(answers[0].cause, psycopg.OperationalError)  # type: ignore[union-attr]  # checked above
         assert len(tries) == 1  # what was sent may have happened: it is not sent again
 
     def test_in_threads(self) -> None:

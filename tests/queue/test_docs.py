@@ -1,7 +1,6 @@
 """The pages about the Python door: their examples run as they stand there, and what they say comes true."""
 
 import ast
-import asyncio
 import inspect
 import sys
 import types
@@ -14,6 +13,7 @@ import pytest
 from django_leasequeue import Consumer
 from django_leasequeue.exceptions import JobNotFound
 from tests.support.documents import DOCS, Block, blocks
+from tests.support.threads import in_thread
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("native", "closed_pools")]
 
@@ -37,15 +37,7 @@ class Page:
         if code.co_flags & inspect.CO_COROUTINE:
             await types.FunctionType(code, self.names)()
         else:
-            await asyncio.to_thread(self._in_thread, code)
-
-    def _in_thread(self, code: types.CodeType) -> None:
-        from django.db import connections
-
-        try:
-            exec(code, self.names)
-        finally:
-            connections.close_all()
+            await in_thread(lambda: exec(code, self.names))
 
 
 @pytest.fixture(autouse=True)

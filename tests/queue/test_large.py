@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import connection
 
 from django_leasequeue import BufferedQueue, Consumer, Queue, signals
 from django_leasequeue.compat.jqueue import BrokerQueue, DirectQueue
 from django_leasequeue.models import LiveJob
 from tests.large import BIG, away, files, large_settings
 from tests.support.heard import connected
+from tests.support.threads import in_thread
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -38,14 +38,7 @@ async def test_a_handle(storage: Path, payload: Any, closed_pools: None) -> None
     await queue.aack(job, payload, result_ttl_ms=60_000)
     assert await queue.aget_result("a") == payload
     assert b"".join([piece async for piece in queue.astream_result("a", 1_000)]) == whole
-
-    def read() -> bytes:
-        try:
-            return b"".join(queue.stream_result("a", 1_000))
-        finally:
-            connection.close()
-
-    assert await asyncio.to_thread(read) == whole
+    assert await in_thread(lambda: b"".join(queue.stream_result("a", 1_000))) == whole
     again = await queue.aenqueue("x", key="a")
     assert (again.status, again.result, again.seq, len(files(storage))) == ("completed", payload, receipt.seq, 2)
 

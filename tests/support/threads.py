@@ -1,39 +1,50 @@
-"""Threads of a test."""
+"""Threads of a test, whose Django connections end with them."""
 
-from __future__ import annotations
-
+import asyncio
 import threading
-from typing import Any
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, Self, TypeVar
 
-from django.db import connection
+from django.db import connections
+
+T = TypeVar("T")
 
 
 class ThreadResult:
     """Runs a function in a thread with Django connections of its own."""
 
-    def __init__(self, function: Any) -> None:
-        self._function = function
-        self._box: list[Any] = []
-        self._thread = threading.Thread(target=self._run)
+    def __init__(self, function: Callable[[], Any]) -> None:
+        self._result: Future[Any] = Future()
+        self._thread = threading.Thread(target=self._run, args=(function,))
 
-    def _run(self) -> None:
+    def _run(self, function: Callable[[], Any]) -> None:
         try:
-            self._box.append(self._function())
+            self._result.set_result(function())
         except BaseException as error:  # noqa: BLE001  (raised again in value)
-            self._box.append(error)
+            self._result.set_exception(error)
         finally:
-            connection.close()
+            connections.close_all()
 
-    def __enter__(self) -> ThreadResult:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
     def value(self, seconds: float = 300) -> Any:
         self._thread.join(seconds)
-        assert self._box, "it hangs"
-        if isinstance(self._box[0], BaseException):
-            raise self._box[0]
-        return self._box[0]
+        return self._result.result(0)
 
     def __exit__(self, *exc: object) -> None:
         self._thread.join(300)
+
+
+async def in_thread(function: Callable[[], T]) -> T:
+    """Run a function that uses Django's connections, beside the event loop."""
+
+    def run() -> T:
+        try:
+            return function()
+        finally:
+            connections.close_all()
+
+    return await asyncio.to_thread(run)

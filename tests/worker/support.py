@@ -1,6 +1,5 @@
 """Workers in a thread of the test's process, and looking at what they did."""
 
-import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +7,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from django.db import connection
 
 from django_leasequeue import engine
 from django_leasequeue.engine.rows import LeasedJob
@@ -102,14 +100,6 @@ def a_job(seq: int = 1, token: int = 1) -> LeasedJob:
 
 def ready(queue: str = "work") -> int:
     return LiveJob.objects.filter(queue__name=queue, state=0).count()
-
-
-def errors_of(job: LiveJob) -> list[dict[str, Any]] | None:
-    """The failed attempts of a job, oldest first."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT leasequeue_errors(%s)::text", [job.seq])
-        (text,) = cursor.fetchone()
-    return json.loads(text) if text else None
 
 
 def results() -> dict[str, int]:

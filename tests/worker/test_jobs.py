@@ -13,9 +13,10 @@ from django.db import connection
 from django_leasequeue import engine
 from django_leasequeue.models import JobEvent, JobResult, LiveJob
 from django_leasequeue.worker import ExitCode, JobControl, JobTimeout
+from tests.engine.helpers import errors_of
 from tests.support.waiting import aeventually, eventually
 from tests.worker.handlers import ScriptHandler
-from tests.worker.support import burst, enqueue, errors_of, results, working
+from tests.worker.support import burst, enqueue, results, working
 
 pytestmark = pytest.mark.usefixtures("work")
 
@@ -43,7 +44,7 @@ def test_a_job_that_fails_is_tried_again_until_it_is_dead(in_loop: bool) -> None
     with working(handler):
         job = eventually(lambda: LiveJob.objects.filter(seq=seq, state=3).first(), "the job is dead")
     assert job.deliveries == 3
-    assert [error["message"] for error in errors_of(job) or []] == ["no luck"] * 3
+    assert [error["message"] for error in errors_of(job.seq)] == ["no luck"] * 3
     assert job.error_type == job.fingerprint == "builtins.ValueError"
     assert [ending for ending, _ in handler.told] == ["failing", "failing", "dead"]
 
@@ -114,7 +115,7 @@ def test_a_result_that_the_database_refuses_or_is_too_large_costs_nobody_else_hi
         eventually(lambda: len(results()) == 47, "the others are done")
     dead = LiveJob.objects.filter(state=3).order_by("seq")
     assert ([job.seq for job in dead], "100 bytes" in dead[2].error) == ([seqs[17], seqs[33], seqs[40]], True)
-    assert all(len(errors_of(job) or []) == 3 for job in dead)
+    assert all(len(errors_of(job.seq)) == 3 for job in dead)
 
 
 class Rude(ScriptHandler):

@@ -4,6 +4,7 @@ import json
 import logging
 import sys
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -53,7 +54,6 @@ def test_no_mail_to_admins(work: str, settings: Any, caplog: pytest.LogCaptureFi
             Worker(load_options(burst=True, reaper=False)).run()
     finally:
         tasks.removeHandler(mailing)
-        tasks.removeFilter(logs._quieten)
     assert mail.outbox == []
     assert [record.levelno for record in failures(caplog)] == [logging.ERROR]
     (line,) = [record for record in caplog.records if "FAILED" in record.getMessage()]
@@ -96,32 +96,50 @@ def test_why_it_does_not_start_is_json_too(test_dsn: str, start: Start, argument
     assert any(word in line["message"].lower() for word in said.lower().split("|"))
 
 
-def test_handlers_of_the_host_that_go_elsewhere_stay() -> None:
-    class Elsewhere(logging.Handler):
-        pass
+def record(message: str, **extra: Any) -> logging.LogRecord:
+    known = {"name": "django_leasequeue.worker", "levelname": "INFO", "msg": message, "created": 0.0}
+    return logging.makeLogRecord({**known, **extra})
 
-    host, terminal = logging.getLogger("host.app"), logging.StreamHandler()
-    elsewhere = Elsewhere()
-    root = logging.getLogger()
+
+def test_log_lines_hold_their_fields() -> None:
+    entry = record("Job done", seq=7, queue="two words", empty="", missing=None)
+    assert logs.TextFormatter().format(entry) == (
+        '1970-01-01T00:00:00.000+00:00 INFO worker: Job done seq=7 queue="two words" empty=""'
+    )
+    assert json.loads(logs.JSONFormatter().format(entry)) == {
+        "time": "1970-01-01T00:00:00.000+00:00", "level": "INFO", "logger": "django_leasequeue.worker",
+        "message": "Job done", "seq": 7, "queue": "two words", "empty": "",
+    }  # fmt: skip
+
+
+@pytest.fixture
+def _loggers_stay() -> Iterator[None]:
+    """What the set-up of logs changes is as before afterwards."""
+    logging.getLogger("host.app")  # which is there from now on
     before = [(logger, list(logger.handlers), logger.propagate, logger.level) for logger in logs._loggers()]
     hooks = sys.excepthook, threading.excepthook, sys.unraisablehook
-    try:
-        host.handlers[:] = [elsewhere, terminal]
-        host.propagate = False
-        logs.set_up_logging(as_json=True, verbosity=2)
-        assert logging.getLogger("django_leasequeue").level == logging.DEBUG
-        assert elsewhere in host.handlers
-        assert terminal not in host.handlers
-        assert any(isinstance(handler.formatter, logs.JSONFormatter) for handler in host.handlers)
-        assert any(isinstance(handler.formatter, logs.JSONFormatter) for handler in root.handlers)
-    finally:
-        logging.captureWarnings(False)
-        sys.excepthook, threading.excepthook, sys.unraisablehook = hooks
-        for logger, handlers, propagate, level in before:
-            logger.handlers[:] = handlers
-            logger.propagate = propagate
-            logger.setLevel(level)
-        host.handlers[:] = []
-        host.propagate = True
-        for name in logs._TASK_LOGGERS:
-            logging.getLogger(name).removeFilter(logs._quieten)
+    yield
+    logging.captureWarnings(False)
+    sys.excepthook, threading.excepthook, sys.unraisablehook = hooks
+    for logger, handlers, propagate, level in before:
+        logger.handlers[:] = handlers
+        logger.propagate = propagate
+        logger.setLevel(level)
+
+
+@pytest.mark.usefixtures("_loggers_stay")
+def test_handlers_of_the_host_stay() -> None:
+    logger, host, root = (logging.getLogger(name) for name in ("django_leasequeue", "host.app", ""))
+    own, elsewhere, terminal = logging.NullHandler(), logging.NullHandler(), logging.StreamHandler()
+    logger.handlers[:], logger.propagate = [own], True
+    logger.setLevel(logging.NOTSET)
+    logs.set_up_logging(as_json=False, verbosity=1)
+    assert (logger.handlers, logger.level) == ([own], logging.NOTSET)
+    host.handlers[:], host.propagate = [elsewhere, terminal], False
+    logger.handlers[:] = []
+    logs.set_up_logging(as_json=True, verbosity=2)
+    assert logger.level == logging.DEBUG
+    assert elsewhere in host.handlers, "it goes elsewhere than to the terminal"
+    assert terminal not in host.handlers
+    for each in (host, root):
+        assert any(isinstance(handler.formatter, logs.JSONFormatter) for handler in each.handlers)

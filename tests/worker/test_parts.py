@@ -1,8 +1,6 @@
-"""Small parts by themselves: options, log lines, the buffer, the wake-up, what jobs see of their control."""
+"""Small parts by themselves: options, the buffer, the wake-up, what jobs see of their control."""
 
 import gc
-import json
-import logging
 import os
 import signal
 import threading
@@ -16,7 +14,6 @@ from django_leasequeue.engine.outage import passes
 from django_leasequeue.exceptions import InvalidOption, PayloadTooLarge
 from django_leasequeue.worker import JobAborted, JobControl, JobTimeout, load_options
 from django_leasequeue.worker.buffer import JobBuffer, take_from
-from django_leasequeue.worker.logs import JSONFormatter, TextFormatter, set_up_logging
 from django_leasequeue.worker.options import node_name
 from django_leasequeue.worker.process import YOUNG, spare_collector
 from django_leasequeue.worker.supervisor import STOP, Supervisor
@@ -36,34 +33,6 @@ def test_no_two_workers_have_one_name() -> None:
     names = {node_name() for _ in range(100)}
     assert len(names) == 100
     assert max(len(name.encode()) for name in names) <= 112
-
-
-def record(message: str, **extra: Any) -> logging.LogRecord:
-    known = {"name": "django_leasequeue.worker", "levelname": "INFO", "msg": message, "created": 0.0}
-    return logging.makeLogRecord({**known, **extra})
-
-
-def test_log_lines_hold_their_fields() -> None:
-    entry = record("Job done", seq=7, queue="two words", empty="", missing=None)
-    assert TextFormatter().format(entry) == (
-        '1970-01-01T00:00:00.000+00:00 INFO worker: Job done seq=7 queue="two words" empty=""'
-    )
-    assert json.loads(JSONFormatter().format(entry)) == {
-        "time": "1970-01-01T00:00:00.000+00:00", "level": "INFO", "logger": "django_leasequeue.worker",
-        "message": "Job done", "seq": 7, "queue": "two words", "empty": "",
-    }  # fmt: skip
-
-
-def test_the_host_s_log_handlers_are_respected(monkeypatch: pytest.MonkeyPatch) -> None:
-    logger = logging.getLogger("django_leasequeue")
-    own = logging.NullHandler()
-    monkeypatch.setattr(logger, "handlers", [own])
-    monkeypatch.setattr(logger, "propagate", True)
-    monkeypatch.setattr(logger, "level", logging.NOTSET)
-    for name in ("django.tasks", "django_tasks"):
-        monkeypatch.setattr(logging.getLogger(name), "filters", [])
-    set_up_logging(as_json=False, verbosity=1)
-    assert (logger.handlers, logger.level) == ([own], logging.NOTSET)
 
 
 def test_the_buffer_loses_no_job_and_no_thread() -> None:

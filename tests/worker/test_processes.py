@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from django_leasequeue import engine
 from django_leasequeue.models import JobResult, LiveJob, Worker
 from django_leasequeue.worker import ExitCode
 from tests.support.environment import child_environment
@@ -153,40 +152,6 @@ def test_a_job_that_does_not_end_costs_its_process_and_nothing_else(
     eventually(lambda: JobResult.objects.count() == 3, "the next one is done")
     worker.says("Worker started", times=3 if arguments else 2)
     worker.ends()
-
-
-@pytest.mark.slow
-@pytest.mark.sample
-def test_postgresql_restarts_underneath(migrated_server: TemporaryServer, notes: Path, tmp_path: Path) -> None:
-    env = child_environment(migrated_server.url())
-    with migrated_server.connect() as connection, starting(env) as begin:
-        executor = engine.ConnectionExecutor(connection)
-        executor.run(engine.create("work", preset="django"))
-        job = {"do": "sleep", "seconds": 0.01, "file": str(notes)}
-        executor.run(engine.enqueue("work", [engine.NewJob(job, key=f"{n}") for n in range(600)]))
-        worker = begin("--concurrency", "4")
-        for done in (50, 250):
-            eventually(lambda done=done: words(notes, "end") > done, "some are done")
-            migrated_server.stop("immediate")
-            time.sleep(0.5)
-            migrated_server.start()
-        with migrated_server.connect() as after:
-            eventually(lambda: count(after, "leasequeue_jobresult") == 600, "all are done")
-            assert count(after, "leasequeue_livejob") == 0
-        # An idle worker whose connection was lost hears of new jobs again.
-        migrated_server.stop("fast")
-        migrated_server.start()
-        with migrated_server.connect() as after:
-            again = engine.ConnectionExecutor(after)
-            again.run(engine.enqueue("work", [engine.NewJob(job, key="last")]))
-            eventually(lambda: count(after, "leasequeue_jobresult") == 601, "the last one is done")
-        worker.ends()
-    assert "Part of the worker broke" not in worker.text
-    assert len({key for key, word, _ in lines(notes) if word == "end"}) == 601
-
-
-def count(connection: Any, table: str) -> int:
-    return int(connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
 
 
 def ask(port: int) -> tuple[int, dict[str, Any]]:

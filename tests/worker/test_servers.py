@@ -1,59 +1,204 @@
-"""Queues on two servers: one worker and one reaper serve both, and each goes on without the other."""
+"""Servers that go away and come back: everybody is back by himself and says it once, and what is beside goes on."""
 
+import contextlib
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import psycopg
 import pytest
 
+from django_leasequeue import engine
 from tests.conftest import HOME
 from tests.support.environment import child_environment
 from tests.support.temporary_server import TemporaryServer
-from tests.worker.processes import starting
+from tests.support.waiting import eventually
+from tests.worker.handlers import lines
+from tests.worker.processes import WorkerProcess, starting
 from tests.worker.support import enqueue_at, noted
 
+AWAY = {
+    "worker": "worker: The database is not reached, trying again",
+    "reaper": "reaper: The reaper cannot work, and tries again",
+    "listener": "notify: LISTEN connection lost",
+}
+BACK_AGAIN = {
+    "worker": "worker: The database is reached again",
+    "reaper": "reaper: The reaper works again",
+    "listener": "notify: LISTEN connection is back",
+}
 
-class Servers:
-    """Two servers, and the environment of processes that know both."""
 
-    def __init__(self, near: TemporaryServer, far: TemporaryServer) -> None:
-        self.near, self.far = near, far
-        self.env = {
-            **child_environment(near.url()),
-            "DJANGO_SETTINGS_MODULE": "testproject.settings_servers",
-            "LEASEQUEUE_SERVERS": json.dumps({"default": near.url(), "far": far.url()}),
-        }
+class Site:
+    """A server, and a supervisor with two workers, a reaper and two listeners on it."""
+
+    def __init__(self, server: TemporaryServer, worker: WorkerProcess, notes: Path) -> None:
+        self.server = server
+        self.worker = worker
+        self.notes = notes
+        self.enqueued = 0
+
+    def connect(self) -> psycopg.Connection[Any]:
+        return psycopg.connect(self.server.url(), autocommit=True)
+
+    def set(self, **settings: str | None) -> None:
+        """Change settings of the server (``None``: back to the default) without a restart."""
+        with self.connect() as own:
+            # Where nothing may be written this may.
+            own.execute("SET default_transaction_read_only = off")
+            for name, value in settings.items():
+                change = f"SET {name} = '{value}'" if value is not None else f"RESET {name}"
+                own.execute(f"ALTER SYSTEM {change}".encode())
+            own.execute("SELECT pg_reload_conf()")
+
+    def enqueue(self) -> str:
+        """Enqueue a job; return its key."""
+        self.enqueued += 1
+        enqueue_at(self.server, f"job-{self.enqueued}", self.notes)
+        return f"job-{self.enqueued}"
+
+    def said(self, words: str) -> int:
+        return sum(words in line for line in self.worker.log)
 
 
 @pytest.fixture
-def servers(migrated_server: TemporaryServer) -> Iterator[Servers]:
-    with TemporaryServer(HOME, migrated=True) as far:
-        yield Servers(migrated_server, far)
+def site(migrated_server: TemporaryServer, tmp_path: Path) -> Iterator[Site]:
+    with starting(child_environment(migrated_server.url())) as start:
+        # The reaper, which `WorkerProcess` leaves out otherwise, is one of those who have to come back.
+        worker = start("--processes", "2", "--concurrency", "2", "--poll", "1", reaper=True)
+        site = Site(migrated_server, worker, tmp_path / "notes")
+        worker.says("Worker started", 2)
+        worker.says("This reaper leads now")
+        noted(site.notes, site.enqueue())
+        with site.connect() as own:
+            query = "SELECT count(DISTINCT pid) FROM pg_locks WHERE locktype = 'advisory' AND classid = 1280657731"
+            eventually(lambda: own.execute(query).fetchone() == (2,), "both listen for jobs")
+        yield site
+
+
+@contextlib.contextmanager
+def restart(site: Site) -> Iterator[None]:
+    site.server.stop("immediate")
+    yield
+    site.server.start()
+
+
+@contextlib.contextmanager
+def read_only(site: Site) -> Iterator[None]:
+    site.set(default_transaction_read_only="on")
+    yield
+    site.set(default_transaction_read_only=None)
+
+
+@contextlib.contextmanager
+def refused(site: Site) -> Iterator[None]:
+    name = site.server.django_database()["NAME"]
+    with psycopg.connect(site.server.url(), dbname="postgres", autocommit=True) as own:
+        own.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS false'.encode())
+        own.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name])
+        yield
+        own.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS true'.encode())
+
+
+WAYS: dict[str, tuple[Callable[[Site], contextlib.AbstractContextManager[None]], tuple[str, ...]]] = {
+    "restart": (restart, ("worker", "reaper", "listener")),
+    "read-only": (read_only, ("worker", "reaper")),
+    "refused": (refused, ("worker", "reaper", "listener")),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", WAYS)
+def test_everybody_is_back_and_says_it_once(site: Site, way: str) -> None:
+    happens, who = WAYS[way]
+    counts = {"worker": 2, "reaper": 1, "listener": 2}
+    with happens(site):
+        for part in who:
+            site.worker.says(AWAY[part], counts[part])
+        # Long enough for many attempts.
+        time.sleep(4)
+    noted(site.notes, site.enqueue())
+    for part in who:
+        site.worker.says(BACK_AGAIN[part], counts[part])
+        assert site.said(AWAY[part]) == counts[part]
+        assert site.said(BACK_AGAIN[part]) == counts[part]
+    assert "Traceback" not in site.worker.text
+    assert "ended and is started again" not in site.worker.text
+    noted(site.notes, site.enqueue())
+
+
+@pytest.mark.slow
+@pytest.mark.sample
+@pytest.mark.chaos
+def test_postgresql_restarts_underneath(migrated_server: TemporaryServer, tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+
+    def ends() -> int:
+        return sum(word == "end" for _, word, _ in lines(notes))
+
+    env = child_environment(migrated_server.url())
+    with migrated_server.connect() as connection, starting(env) as begin:
+        executor = engine.ConnectionExecutor(connection)
+        executor.run(engine.create("work", preset="django"))
+        job = {"do": "sleep", "seconds": 0.01, "file": str(notes)}
+        executor.run(engine.enqueue("work", [engine.NewJob(job, key=f"{n}") for n in range(600)]))
+        worker = begin("--concurrency", "4")
+        for done in (50, 250):
+            eventually(lambda done=done: ends() > done, "some are done")
+            migrated_server.stop("immediate")
+            time.sleep(0.5)
+            migrated_server.start()
+        with migrated_server.connect() as after:
+            eventually(lambda: count(after, "leasequeue_jobresult") == 600, "all are done")
+            assert count(after, "leasequeue_livejob") == 0
+        # An idle worker whose connection was lost hears of new jobs again.
+        migrated_server.stop("fast")
+        migrated_server.start()
+        with migrated_server.connect() as after:
+            again = engine.ConnectionExecutor(after)
+            again.run(engine.enqueue("work", [engine.NewJob(job, key="last")]))
+            eventually(lambda: count(after, "leasequeue_jobresult") == 601, "the last one is done")
+        worker.ends()
+    assert "Part of the worker broke" not in worker.text
+    assert len({key for key, word, _ in lines(notes) if word == "end"}) == 601
+
+
+def count(connection: Any, table: str) -> int:
+    return int(connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("queues", [(), ("--queues", "near,far.mail")])
-def test_one_worker_serves_both_and_goes_on_while_one_is_stopped(
-    servers: Servers, tmp_path: Path, queues: tuple[str, ...]
+def test_one_worker_serves_two_servers_and_goes_on_while_one_is_stopped(
+    migrated_server: TemporaryServer, tmp_path: Path, queues: tuple[str, ...]
 ) -> None:
-    notes = tmp_path / "notes"
-    with starting(servers.env) as start:
-        worker = start("--concurrency", "2", *queues, reaper=True)
-        worker.says("Worker started", 2)
-        worker.says("This reaper leads now", 2)
-        enqueue_at(servers.near, "one", notes, "near")
-        enqueue_at(servers.far, "two", notes, "far.mail")
-        noted(notes, "one")
-        noted(notes, "two")
-        for stopped, other, queue in (
-            (servers.far, servers.near, "near"), (servers.near, servers.far, "far.mail"),
-        ):  # fmt: skip
-            stopped.stop("immediate")
-            enqueue_at(other, f"beside-{queue}", notes, queue)
-            noted(notes, f"beside-{queue}")
-            stopped.start()
-        enqueue_at(servers.near, "three", notes, "near")
-        enqueue_at(servers.far, "four", notes, "far.mail")
-        noted(notes, "three")
-        noted(notes, "four")
-        assert "ended and is started again" not in worker.text
+    """And one reaper each."""
+    near, notes = migrated_server, tmp_path / "notes"
+    with TemporaryServer(HOME, migrated=True) as far:
+        places = ((near, "near"), (far, "far.mail"))
+
+        def serves(name: str, *beside: TemporaryServer) -> None:
+            """Both, or all but one, take jobs."""
+            running = [(server, queue) for server, queue in places if server not in beside]
+            for server, queue in running:
+                enqueue_at(server, f"{name}-{queue}", notes, queue)
+            for _, queue in running:
+                noted(notes, f"{name}-{queue}")
+
+        env = {
+            **child_environment(near.url()), "DJANGO_SETTINGS_MODULE": "testproject.settings_servers",
+            "LEASEQUEUE_SERVERS": json.dumps({"default": near.url(), "far": far.url()}),
+        }  # fmt: skip
+        with starting(env) as start:
+            worker = start("--concurrency", "2", *queues, reaper=True)
+            worker.says("Worker started", 2)
+            worker.says("This reaper leads now", 2)
+            serves("first")
+            for stopped in (far, near):
+                stopped.stop("immediate")
+                serves(f"without-{stopped is far}", stopped)
+                stopped.start()
+            serves("last")
+            assert "ended and is started again" not in worker.text

@@ -2,10 +2,12 @@
 
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -66,14 +68,10 @@ def journals(tmp_path: Path) -> list[Path]:
 
 def deliveries_of_innocents(notes: Path, poison: int) -> dict[str, tuple[int, int]]:
     """Key -> (deliveries that count, starts that it noted)."""
-    starts: dict[str, int] = {}
-    for key, word, _ in lines(notes):
-        starts[key] = starts.get(key, 0) + (word == "start")
-    keys = dict(StoredJob.objects.values_list("pk", "key"))
-    return {
-        str(keys[seq]): (deliveries, starts[str(keys[seq])])
-        for seq, deliveries in JobResult.objects.exclude(seq=poison).values_list("seq", "deliveries")
-    }
+    starts = Counter(key for key, word, _ in lines(notes) if word == "start")
+    keys = {seq: str(key) for seq, key in StoredJob.objects.values_list("pk", "key")}
+    counted = JobResult.objects.exclude(seq=poison).values_list("seq", "deliveries")
+    return {keys[seq]: (deliveries, starts[keys[seq]]) for seq, deliveries in counted}
 
 
 @pytest.mark.slow
@@ -217,14 +215,20 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
+def dies(env: dict[str, str], tmp_path: Path, code: str = JOURNAL, **options: str) -> None:
+    """Let a worker die that has six jobs: two run, one has ended."""
+    given = ", ".join(f"{name}={value!r}" for name, value in options.items())
+    code = code.replace("load_options()", f"load_options({given})")
+    ended = subprocess.run([sys.executable, "-c", code], env={**env, "TMPDIR": str(tmp_path)}, check=False)
+    assert ended.returncode == -signal.SIGKILL
+
+
 @pytest.mark.slow
 def test_what_a_killed_worker_held_is_free_at_once(
     poisoned: str, subprocess_env: dict[str, str], tmp_path: Path, recovery: OrphanRecovery
 ) -> None:
     seqs = enqueue(*({} for _ in range(6)))
-    env = {**subprocess_env, "TMPDIR": str(tmp_path)}
-    ended = subprocess.run([sys.executable, "-c", JOURNAL], env=env, check=False, cwd=Path.cwd())
-    assert ended.returncode == -signal.SIGKILL
+    dies(subprocess_env, tmp_path)
     assert len(journals(tmp_path)) == 1
     assert recovery.look()
     assert not recovery.look(), "once"
@@ -245,15 +249,12 @@ def test_what_another_process_of_that_name_holds_is_not_touched(
 ) -> None:
     """An operator named the worker, and the next one has the same name: only claims that the dead one noted are its."""
     enqueue(*({} for _ in range(6)))
-    code = JOURNAL.replace("load_options()", 'load_options(node="gone")')
     if noted:
-        code = code.replace("first, second", "journal.claimed(jobs[0].token)\nfirst, second")
+        code = JOURNAL.replace("first, second", "journal.claimed(jobs[0].token)\nfirst, second")
     else:
-        code = code.replace("journal.started", "0 and journal.started").replace("journal.ended", "0 and journal.ended")
-    env = {**subprocess_env, "TMPDIR": str(tmp_path)}
-    subprocess.run([sys.executable, "-c", code], env=env, check=False)
-    enqueue_more = engine.enqueue("work", [engine.NewJob({}, key=f"more-{n}") for n in range(3)])
-    engine.run(enqueue_more)
+        code = re.sub(r"journal\.(started|ended)", r"0 and journal.\1", JOURNAL)
+    dies(subprocess_env, tmp_path, code, node="gone")
+    engine.run(engine.enqueue("work", [engine.NewJob({}, key=f"more-{n}") for n in range(3)]))
     (*_, mine) = engine.run(engine.claim("work", "gone", 3))
     assert recovery.look()
     assert set(LiveJob.objects.filter(claim=mine.token).values_list("state", flat=True)) == {2}
@@ -265,9 +266,8 @@ def test_a_journal_of_the_living_and_of_other_places_is_left_alone(
     work: str, tmp_path: Path, subprocess_env: dict[str, str], recovery: OrphanRecovery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = Journal("alive", load_options(), 2, 8)
-    code = JOURNAL.replace("load_options()", 'load_options(project="another")')
-    subprocess.run([sys.executable, "-c", code], env={**subprocess_env, "TMPDIR": str(tmp_path)}, check=False)
-    enqueue({})
+    enqueue(*({} for _ in range(6)))
+    dies(subprocess_env, tmp_path, project="another")
     (tmp_path / f"leasequeue-{os.geteuid()}" / "rubbish.journal").write_bytes(b"what is this")
     reads: list[int] = []
     pread = os.pread
