@@ -22,15 +22,14 @@ class FailingStorage(FileSystemStorage):
     """Files in a directory; while ``is_away`` nothing can be done with them."""
 
     is_away = False
-    renames = False
+
+    def __init__(self, location: str, *, renames: bool = False) -> None:
+        super().__init__(location)
+        self._suffix = "-2" if renames else ""
 
     def _save(self, name: str, content: Any) -> str:
         self._look()
-        return str(
-            super()._save(  # type: ignore[misc]  # (not in the stubs)
-                f"{name}-2" if self.renames else name, content
-            )
-        )
+        return str(super()._save(name + self._suffix, content))  # type: ignore[misc]  # (not in the stubs)
 
     def _open(self, name: str, mode: str = "rb") -> Any:
         self._look()
@@ -45,29 +44,14 @@ class FailingStorage(FileSystemStorage):
             raise OSError("the bucket is not reachable")
 
 
-class RenamingStorage(FailingStorage):
-    """Keeps files under other names."""
-
-    renames = True
-
-
 @contextmanager
 def large_settings(place: Path, *, renames: bool = False, **more: Any) -> Iterator[None]:
-    """Large payloads go into a directory."""
-    backend = RenamingStorage if renames else FailingStorage
-    options = {"location": str(place)}
-    with override_settings(
-        STORAGES={
-            **settings.STORAGES,
-            "large": {"BACKEND": f"{backend.__module__}.{backend.__qualname__}", "OPTIONS": options},
-        },
-        LEASEQUEUE={
-            **getattr(settings, "LEASEQUEUE", {}),
-            "MAX_PAYLOAD_BYTES": 65_536,
-            "LARGE": {"ABOVE": 4_096, "STORAGE": "large", "MAX_BYTES": 1_000_000},
-            **more,
-        },
-    ):
+    """Large payloads go into a directory, under other names if the storage ``renames``."""
+    options = {"location": str(place), "renames": renames}
+    storages = {**settings.STORAGES, "large": {"BACKEND": f"{__name__}.FailingStorage", "OPTIONS": options}}
+    large = {"ABOVE": 4_096, "STORAGE": "large", "MAX_BYTES": 1_000_000}
+    given = {**getattr(settings, "LEASEQUEUE", {}), "MAX_PAYLOAD_BYTES": 65_536, "LARGE": large, **more}
+    with override_settings(STORAGES=storages, LEASEQUEUE=given):
         yield
 
 

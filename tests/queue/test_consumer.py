@@ -91,7 +91,9 @@ class TestP7Stalled:
         assert queue.get_status("id").deliveries == 2  # type: ignore[union-attr]  # it is there
 
 
-class TestP9Stop:
+class TestLife:
+    """P9 and P10."""
+
     def test_as_a_context_and_twice(self) -> None:
         queue = jobqueue()
         consumer = Consumer(queue, lambda job: job.payload, reaper=False)
@@ -102,11 +104,7 @@ class TestP9Stop:
             assert not consumer.running
         assert consumer.stop()
 
-
-class TestP10Reaper:
-    """Leader election is the reaper's own: here, that a consumer takes part in it."""
-
-    def test_a_consumer_leads(self) -> None:
+    def test_a_consumer_takes_part_in_the_reaper_s_election(self) -> None:
         with Consumer(jobqueue(), lambda job: None, reaper=True) as consumer:
             eventually(lambda: consumer._worker._reaper.leading, "leading")  # type: ignore[union-attr]  # it runs
 

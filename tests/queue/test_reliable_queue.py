@@ -5,6 +5,7 @@ import pickle
 import threading
 from contextlib import ExitStack
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -15,6 +16,7 @@ from django_leasequeue import Consumer, NewJob, Queue, exceptions
 from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.exceptions import InvalidOption, JobNotFound, MaxRetries, SerializerError, WaitTimeout
 from django_leasequeue.models import JobResult
+from django_leasequeue.notify import get_listener
 from django_leasequeue.notify.replies import get_hub
 from tests.queue.support import jobqueue, states
 from tests.support.threads import ThreadResult
@@ -23,7 +25,9 @@ from tests.support.waiting import eventually
 pytestmark = pytest.mark.django_db
 
 
-class TestP1Deduplication:
+class TestStates:
+    """P1, P3, P4 and P5: what a producer hears of a job."""
+
     def test_queued_then_duplicate_in_every_live_state(self) -> None:
         queue = jobqueue()
         assert queue.enqueue({"a": 1}, key="id").status == "queued"
@@ -39,8 +43,6 @@ class TestP1Deduplication:
         again = queue.enqueue({}, key="id")
         assert (again.status, again.state) == ("duplicate", "failed")
 
-
-class TestP3Cancel:
     def test_what_it_says_of_each_state(self, clock: engine_clock.Clock) -> None:
         queue = jobqueue()
         assert queue.cancel("id") == "not_found"
@@ -60,20 +62,16 @@ class TestP3Cancel:
         queue.fail(queue.claim()[0], "no use")
         assert queue.cancel("other") == "failed"
 
-
-class TestP4States:
     def test_status_of_a_life(self, clock: engine_clock.Clock) -> None:
         queue = jobqueue()
+        jobs: list[Any] = []
         seen = [states(queue)]
-        queue.enqueue(1, key="id")
-        seen.append(states(queue))
-        [job] = queue.claim()
-        seen.append(states(queue))
-        queue.nack(job, error=ValueError("boom"))
-        seen.append(states(queue))
-        [job] = queue.claim()
-        queue.ack(job, "result")
-        seen.append(states(queue))
+        for step in (
+            lambda: queue.enqueue(1, key="id"), lambda: jobs.extend(queue.claim()),
+            lambda: queue.nack(jobs[0], error=ValueError("boom")), lambda: queue.ack(queue.claim()[0], "result"),
+        ):  # fmt: skip
+            step()
+            seen.append(states(queue))
         assert seen == [None, "queued", "processing", "failing", "completed"]
         status = queue.get_status("id")
         assert (status.id, status.deliveries, status.node, status.finished_at) == ("id", 2, "worker-1", clock.now)
@@ -90,8 +88,6 @@ class TestP4States:
         queue.ack(queue.claim()[0])
         assert (states(queue), queue.get_result("id", "default")) == ("completed", None)
 
-
-class TestP5Retries:
     def test_at_the_end_max_retries_is_recorded(self) -> None:
         queue = jobqueue()
         queue.enqueue(1, key="id")
@@ -203,7 +199,7 @@ class TestP6RequestResponse:
         queue.enqueue("plain", key="id")  # by somebody who does not wait
         with ThreadResult(lambda: queue.enqueue_and_wait(1, key="id")) as one:
             with ThreadResult(lambda: queue.enqueue_and_wait(2, key="id")) as two:
-                eventually(lambda: channels(queue), "joining")
+                eventually(lambda: queue.list_jobs().jobs[0].reply_to, "joining")
                 with Serves(queue):
                     assert one.value() == two.value() == {"echo": "plain"}
         assert queue.get_status("id").deliveries == 1  # type: ignore[union-attr]  # it is there
@@ -212,8 +208,10 @@ class TestP6RequestResponse:
     def test_an_end_that_comes_before_the_caller_sleeps(self) -> None:
         queue = jobqueue()
         with Serves(queue, concurrency=4), ExitStack() as stack:
-            threads = [stack.enter_context(ThreadResult(lambda: _many(queue, 25))) for _ in range(8)]
-            assert [thread.value(60) for thread in threads] == [25] * 8
+            numbers = range(25)
+            ask = partial(ThreadResult, lambda: [queue.enqueue_and_wait(number, timeout=60) for number in numbers])
+            threads = [stack.enter_context(ask()) for _ in range(8)]
+            assert [thread.value(60) for thread in threads] == [[{"echo": number} for number in numbers]] * 8
 
     def test_cancelled_or_moved_to_a_dead_letter_topic_while_somebody_waits(self) -> None:
         queue = jobqueue(dead_letter="letters", max_deliveries=1)
@@ -245,31 +243,22 @@ class TestP6RequestResponse:
             queue.ack(job, "told nobody")
             assert waiting.value() == "told nobody"
 
-    def test_without_listening_it_polls(self, settings: Any) -> None:
-        settings.LEASEQUEUE = {"LISTEN_DSN": "", "ASYNC": "native"}
-        queue = jobqueue()
-        with ThreadResult(lambda: queue.enqueue_and_wait(1, key="id")) as waiting:
-            eventually(lambda: states(queue) == "queued")
-            queue.ack(queue.claim()[0], "polled")
-            assert waiting.value() == "polled"
-
-    def test_behind_a_pooler_it_listens_through_a_connection_of_its_own(
-        self, settings: Any, monkeypatch: pytest.MonkeyPatch, test_dsn: str
+    @pytest.mark.parametrize("listens", [False, True])
+    def test_without_listening_it_polls_and_behind_a_pooler_it_listens_through_a_connection_of_its_own(
+        self, settings: Any, monkeypatch: pytest.MonkeyPatch, test_dsn: str, listens: bool
     ) -> None:
-        from django_leasequeue.notify import get_listener
-
-        # As hosts say it of an alias that goes through pgbouncer in transaction mode.
-        monkeypatch.setitem(connections["default"].settings_dict, "DISABLE_SERVER_SIDE_CURSORS", True)
+        if listens:
+            # As hosts say it of an alias that goes through pgbouncer in transaction mode.
+            monkeypatch.setitem(connections["default"].settings_dict, "DISABLE_SERVER_SIDE_CURSORS", True)
+            assert get_listener().polls
+        settings.LEASEQUEUE = {"LISTEN_DSN": test_dsn if listens else "", "ASYNC": "native"}
+        assert get_listener().polls is not listens
         queue = jobqueue()
-        settings.LEASEQUEUE = {"ASYNC": "native"}
-        assert get_listener().polls
-        settings.LEASEQUEUE = {"LISTEN_DSN": test_dsn, "ASYNC": "native"}
-        assert not get_listener().polls
         with ThreadResult(lambda: queue.enqueue_and_wait(1, key="id")) as waiting:
             eventually(lambda: states(queue) == "queued")
-            eventually(lambda: listening(test_dsn) == 1, "listening")
-            queue.ack(queue.claim()[0], "heard")
-            assert waiting.value() == "heard"
+            eventually(lambda: listening(test_dsn) == listens, "listening")
+            queue.ack(queue.claim()[0], "told")
+            assert waiting.value() == "told"
 
     @pytest.mark.slow
     async def test_thousands_of_callers_hold_one_connection(self, test_dsn: str) -> None:
@@ -308,15 +297,6 @@ class TestP6RequestResponse:
         with pytest.raises(asyncio.CancelledError):
             await task
         assert get_hub(queue.using).waiting == 0
-
-
-def channels(queue: Queue) -> list[str]:
-    """Who is told of the end of the queue's first job."""
-    return [name for job in queue.list_jobs().jobs[:1] for name in (job.reply_to or "").split()]
-
-
-def _many(queue: Queue, count: int) -> int:
-    return sum(queue.enqueue_and_wait(number, timeout=60) == {"echo": number} for number in range(count))
 
 
 def kill_listeners(dsn: str) -> None:

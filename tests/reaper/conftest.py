@@ -1,18 +1,28 @@
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
 from django_leasequeue.engine import clock as engine_clock
-from django_leasequeue.reaper import Reaper, duty
+from django_leasequeue.reaper import Duty, Reaper, duty
+
+
+@contextmanager
+def leading(*duties: Duty) -> Iterator[Reaper]:
+    """A reaper that leads, with these duties or all: each ``tick`` does what is due by then."""
+    made = Reaper(duties=list(duties) or None)
+    assert made.lead()
+    try:
+        yield made
+    finally:
+        made.resign()
 
 
 @pytest.fixture
 def reaper(transactional_db: None, clock: engine_clock.Clock) -> Iterator[Reaper]:
-    """A reaper that leads, under the held clock: each ``tick`` does what is due by then."""
-    made = Reaper()
-    assert made.lead()
-    yield made
-    made.resign()
+    """A reaper that leads, under the held clock."""
+    with leading() as made:
+        yield made
 
 
 @pytest.fixture(autouse=True)

@@ -13,8 +13,9 @@ from django_leasequeue.engine import Ending, Failure, NewJob, Release
 from django_leasequeue.engine.queues import stats
 from django_leasequeue.engine.topics import topics
 from django_leasequeue.models import Attempt, JobResult, LiveJob, QueueFloor, QueueRank, QueueStat, StoredJob, Worker
-from django_leasequeue.reaper import Reaper, duty
+from django_leasequeue.reaper import duty
 from tests.engine.helpers import NODE, claim, enqueue, kinds, make, one, open_transaction, put, seqs, state
+from tests.reaper.conftest import leading
 from tests.support.heard import connected
 from tests.support.rows import rows
 
@@ -285,24 +286,20 @@ def test_signals_of_a_turn_that_ran_out_of_time_are_sent(reaper, clock, monkeypa
 
 def test_every_duty_has_its_own_interval(transactional_db, clock, settings) -> None:
     settings.LEASEQUEUE = {"REAPER": {"INTERVALS": {"sweep": 10, "samples": None}}}
-    made = Reaper()
-    assert made.lead()
-    try:
+    with leading() as made:
         first = made.tick()
         assert "sweep" in first
         assert "samples" not in first
         assert made.tick() == []
         clock.advance(seconds=0.2)
         assert set(made.tick()) == {"advance", "floors"}
-        clock.advance(seconds=0.3)
-        assert set(made.tick()) == {"promote", "advance", "floors", "operations"}
-        clock.advance(seconds=0.5)
         often = {"promote", "advance", "floors", "operations"}
+        clock.advance(seconds=0.3)
+        assert set(made.tick()) == often
+        clock.advance(seconds=0.5)
         assert set(made.tick()) == {*often, "expire", "recurring", "awaited_results", "timeline"}
         clock.advance(seconds=9)
         assert "sweep" in made.tick()
-    finally:
-        made.resign()
 
 
 def unknown_events() -> int:

@@ -6,19 +6,21 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from io import StringIO
+from contextlib import ExitStack, contextmanager
 
 import psycopg
 import pytest
 from django.conf import settings as django_settings
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError
+from django.db import connections
 
 from django_leasequeue import engine
 from django_leasequeue.engine.pool import connect
 from django_leasequeue.models import LiveJob
 from django_leasequeue.reaper import Duty, Reaper, Turn, leader, register
 from tests.engine.helpers import claim, make, put
+from tests.reaper.conftest import leading
+from tests.support.commands import said
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("transactional_db")
@@ -95,11 +97,15 @@ def test_a_follower_whose_connection_breaks_tries_again(settings) -> None:
             eventually(lambda: second.leading)
 
 
-def program(*arguments: str, env: dict[str, str]) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, str(django_settings.BASE_DIR / "manage.py"), "runreaper", *arguments], env=env,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
+@contextmanager
+def program(env: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, str(django_settings.BASE_DIR / "manage.py"), "runreaper"]
+    output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with subprocess.Popen(command, env=env, text=True, **output) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 @pytest.mark.slow
@@ -107,12 +113,9 @@ def test_a_process_that_is_killed_is_taken_over(subprocess_env) -> None:
     """Real processes: kill -9, and SIGTERM."""
     make("work")
     put(2)
-    first = program(env=subprocess_env)
-    second = None
-    try:
-        eventually(leaders)
-        (pid,) = leaders()
-        second = program(env=subprocess_env)
+    with program(subprocess_env) as first, ExitStack() as stack:
+        (pid,) = eventually(leaders)
+        second = stack.enter_context(program(subprocess_env))
         with connect("default") as own:
             query = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'leasequeue reaper'"
             eventually(lambda: own.execute(query).fetchone() == (2,))
@@ -128,13 +131,6 @@ def test_a_process_that_is_killed_is_taken_over(subprocess_env) -> None:
         output = second.stdout.read() if second.stdout else ""
         assert "This reaper leads now" in output
         assert "This reaper leads no longer" in output
-    finally:
-        for process in (first, second):
-            if process is not None:
-                process.kill()
-                process.wait()
-                if process.stdout:
-                    process.stdout.close()
 
 
 def test_a_failing_duty_stops_no_other_and_is_tried_again_later(clock, caplog) -> None:
@@ -145,37 +141,32 @@ def test_a_failing_duty_stops_no_other_and_is_tried_again_later(clock, caplog) -
         turn.connection.execute("BEGIN")
         turn.connection.execute("SELECT 1 / 0")
 
-    made = Reaper(
-        duties=[Duty("broken", broken, 1.0), Duty("fine", lambda turn: done.append("fine"), 1.0)]  # type: ignore[func-returns-value]  # the list is all that matters
-    )
-    assert made.lead()
-    # No statement waits for ever.
-    assert made._election.connection.execute("SHOW lock_timeout").fetchone() == ("1s",)
-    assert made._election.connection.execute("SHOW statement_timeout").fetchone() == ("10min",)
-    assert made.tick() == ["fine"]
-    assert made.failing == ["broken"]
-    assert "Duty broken of the reaper failed; its next turn is in 2.0 s" in caplog.text
-    assert "division by zero" in caplog.text
-    clock.advance(seconds=1)
-    assert made.tick() == ["fine"]
-    assert done == ["broken", "fine", "fine"]
-    for _ in range(200):
+    fine = Duty("fine", lambda turn: done.append("fine"), 1.0)  # type: ignore[func-returns-value]  # the list is all that matters
+    with leading(Duty("broken", broken, 1.0), fine) as made:
+        # No statement waits for ever.
+        assert made._election.connection.execute("SHOW lock_timeout").fetchone() == ("1s",)
+        assert made._election.connection.execute("SHOW statement_timeout").fetchone() == ("10min",)
+        assert (made.tick(), made.failing) == (["fine"], ["broken"])
+        assert "Duty broken of the reaper failed; its next turn is in 2.0 s" in caplog.text
+        assert "division by zero" in caplog.text
         clock.advance(seconds=1)
-        made.tick()
+        assert made.tick() == ["fine"]
+        assert done == ["broken", "fine", "fine"]
+        for _ in range(200):
+            clock.advance(seconds=1)
+            made.tick()
     assert 5 <= done.count("broken") <= 9, "at most a minute apart, doubling until then"
     assert done.count("fine") == 202
-    made.resign()
     fail = [True, True, False, False]
 
     def moody(turn: Turn) -> None:
         if fail.pop(0):
             raise ValueError("not today")
 
-    made = Reaper(duties=[Duty("moody", moody, 1.0)])
-    assert made.lead()
-    assert [bool(made.tick(now)) for now in (0, 1, 2, 5, 6, 6.5, 7)] == [False, False, False, False, True, False, True]
+    with leading(Duty("moody", moody, 1.0)) as made:
+        did = [bool(made.tick(now)) for now in (0, 1, 2, 5, 6, 6.5, 7)]
+    assert did == [False, False, False, False, True, False, True]
     assert made.failing == [], "one that works again has its interval back"
-    made.resign()
 
 
 @pytest.mark.slow
@@ -214,17 +205,13 @@ def test_other_packages_add_duties(clock) -> None:
         register("extra", lambda turn: None, 5.0)
     with pytest.raises(ValueError, match="above 0"):
         register("other", extra, 0)
-    made = Reaper()
-    assert made.lead()
-    try:
+    with leading() as made:
         assert "extra" in made.round()
         assert done == ["default"] * 3, "it said twice that there was more"
         clock.advance(seconds=6)
         assert "extra" not in made.tick()
         clock.advance(seconds=2)
         assert "extra" in made.tick()
-    finally:
-        made.resign()
 
 
 @pytest.mark.slow
@@ -257,19 +244,17 @@ def test_a_database_that_is_away_is_waited_for_and_said_once(monkeypatch, caplog
     with running(made := some(1)[0]):
         eventually(lambda: made.leading)
     assert attempts == ["default"] * 3
-    said = "\n".join(entry.getMessage() for entry in caplog.records if entry.levelno >= logging.INFO)
-    assert said.count("The reaper cannot work, and tries again: the database system is starting up") == 1
-    assert said.count("The reaper works again") == 1
+    lines = "\n".join(entry.getMessage() for entry in caplog.records if entry.levelno >= logging.INFO)
+    assert lines.count("The reaper cannot work, and tries again: the database system is starting up") == 1
+    assert lines.count("The reaper works again") == 1
 
 
 def test_behind_a_pooler_the_lock_is_held_by_an_open_transaction(monkeypatch, request) -> None:
     monkeypatch.setitem(django_settings.DATABASES["default"], "DISABLE_SERVER_SIDE_CURSORS", True)
-    from django.db import connections
-
     monkeypatch.setitem(connections["default"].settings_dict, "DISABLE_SERVER_SIDE_CURSORS", True)
     first, second = some(2)
-    request.addfinalizer(first.resign)
-    request.addfinalizer(second.resign)
+    for each in (first, second):
+        request.addfinalizer(each.resign)
     assert first.lead()
     assert not second.lead()
     assert first.lead()
@@ -291,26 +276,22 @@ def test_behind_a_pooler_the_lock_is_held_by_an_open_transaction(monkeypatch, re
 def test_the_command_does_one_round_and_leaves_the_work_to_a_leader() -> None:
     make("work")
     put(1, delay_ms=1)
-    out = StringIO()
     with running(made := some(1)[0]):
         eventually(lambda: made.leading)
-        call_command("runreaper", "--once", stdout=out)
-        assert "Another reaper leads" in out.getvalue()
+        assert "Another reaper leads" in said("runreaper", "--once")
         with pytest.raises(RuntimeError, match="runs already"):
             made.start()
-    out = StringIO()
-    call_command("runreaper", "--once", stdout=out)
-    assert out.getvalue().startswith("Done: sweep, promote, advance, floors")
+    assert said("runreaper", "--once").startswith("Done: sweep, promote, advance, floors")
     assert LiveJob.objects.get().state == 0
 
 
 def test_the_command_tells_what_failed(settings) -> None:
     register("broken", lambda turn: turn.connection.execute("SELECT 1 / 0") and None, 1.0)
     with pytest.raises(CommandError, match=r"Failed: broken\."):
-        call_command("runreaper", "--once", stdout=StringIO())
+        said("runreaper", "--once")
     settings.LEASEQUEUE = {"REAPER": {"INTERVALS": {"x": 1}}}
     with pytest.raises(CommandError, match="'x', which is no duty"):
-        call_command("runreaper", "--once")
+        said("runreaper", "--once")
 
 
 @pytest.fixture(autouse=True)

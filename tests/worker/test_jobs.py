@@ -88,14 +88,10 @@ class Gauge(ScriptHandler):
         return None
 
 
-@pytest.mark.parametrize(
-    ("in_loop", "bounds", "most"),
-    [
-        (False, {"concurrency": 6}, 6),
-        (True, {"concurrency": 6}, 6),
-        (True, {"concurrency": 1, "async_concurrency": 20}, 20),
-    ],
-)
+@pytest.mark.parametrize(("in_loop", "bounds", "most"), [
+    (False, {"concurrency": 6}, 6), (True, {"concurrency": 6}, 6),
+    (True, {"concurrency": 1, "async_concurrency": 20}, 20),
+])  # fmt: skip
 def test_so_many_jobs_at_once_and_no_more(in_loop: bool, bounds: dict[str, int], most: int) -> None:
     enqueue(*({"async": in_loop} for _ in range(60)))
     handler = Gauge(most)
@@ -105,11 +101,8 @@ def test_so_many_jobs_at_once_and_no_more(in_loop: bool, bounds: dict[str, int],
 
 def test_a_result_that_the_database_refuses_or_is_too_large_costs_nobody_else_his(settings: Any) -> None:
     settings.LEASEQUEUE = {"MAX_RESULT_BYTES": 100}
-    jobs: list[dict[str, Any]] = [{"do": "return", "json": "1"} for _ in range(50)]
-    jobs[17] = {"do": "return", "json": '"no end'}
-    jobs[33] = {"do": "return", "json": "not json"}
-    jobs[40] = {"do": "return", "json": f'"{"x" * 200}"'}
-    seqs = enqueue(*jobs)
+    bad = {17: '"no end', 33: "not json", 40: f'"{"x" * 200}"'}
+    seqs = enqueue(*({"do": "return", "json": bad.get(number, "1")} for number in range(50)))
     with working():
         eventually(lambda: LiveJob.objects.filter(state=3).count() == 3, "the three are dead")
         eventually(lambda: len(results()) == 47, "the others are done")

@@ -84,16 +84,15 @@ def test_every_line_is_json(work: str, start: Start) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [(("--concurrency", "0"), "concurrency"), (("--database", "nowhere"), "no PostgreSQL|not a PostgreSQL")],
-)
+@pytest.mark.parametrize(("arguments", "said"), [
+    (("--concurrency", "0"), "CONCURRENCY"), (("--database", "nowhere"), "not a PostgreSQL"),
+])  # fmt: skip
 def test_why_it_does_not_start_is_json_too(test_dsn: str, start: Start, arguments: tuple[str, ...], said: str) -> None:
     worker = start("--json-logs", *arguments)
     assert worker.wait() == 1
     (line,) = objects(worker.text)
     assert line["level"] == "CRITICAL"
-    assert any(word in line["message"].lower() for word in said.lower().split("|"))
+    assert said in line["message"]
 
 
 def record(message: str, **extra: Any) -> logging.LogRecord:

@@ -12,7 +12,7 @@ import pytest
 from django.test import override_settings
 
 from django_leasequeue import engine
-from django_leasequeue.notify import Listener, get_listener, reply_channel, waking
+from django_leasequeue.notify import Listener, Subscription, get_listener, reply_channel, waking
 from django_leasequeue.notify.alarms import Alarm
 from tests.support.waiting import eventually
 
@@ -49,6 +49,14 @@ def waiting(listener: Listener, *queue_ids: int) -> Iterator[Alarm]:
         yield alarm
     finally:
         watch.close()
+
+
+def hears(channel: str) -> tuple[Subscription, "queue.Queue[str | None]"]:
+    """A subscription that is heard, and what comes by it."""
+    heard: queue.Queue[str | None] = queue.Queue()
+    made = get_listener().subscribe(channel, heard.put)
+    assert made.wait_ready(60)
+    return made, heard
 
 
 def enqueue(connection: psycopg.Connection[Any], count: int = 1) -> None:
@@ -116,11 +124,9 @@ def test_looks_end_when_no_old_transaction_is_left(test_dsn: str, other: Any, qu
 
 
 def test_a_lost_connection_comes_back_and_wakes_everybody(other: Any, others: list[int], queue_id: int) -> None:
-    heard: queue.Queue[str | None] = queue.Queue()
     listener = get_listener()
-    subscription = listener.subscribe("news", heard.put)
+    subscription, heard = hears("news")
     with waiting(listener, queue_id) as waiter:
-        assert subscription.wait_ready(60)
         pids = [pid for pid in listeners(other) if pid not in others]
         assert len(pids) == 1, "one connection for everything"
         other.execute("SELECT pg_terminate_backend(%s::int)", pids)
@@ -135,13 +141,8 @@ def test_a_lost_connection_comes_back_and_wakes_everybody(other: Any, others: li
 
 
 def test_a_channel_is_heard_by_all_who_subscribed_until_they_close(other: Any, monkeypatch: Any) -> None:
-    first: queue.Queue[str | None] = queue.Queue()
-    second: queue.Queue[str | None] = queue.Queue()
     channel = reply_channel()
-    one = get_listener().subscribe(channel, first.put)
-    two = get_listener().subscribe(channel, second.put)
-    assert one.wait_ready(60)
-    assert two.wait_ready(60)
+    (one, first), (two, second) = hears(channel), hears(channel)
     other.execute("SELECT pg_notify(%s, '1')", [channel])
     assert first.get(timeout=60) == second.get(timeout=60) == "1"
     one.close()
@@ -155,21 +156,14 @@ def test_a_channel_is_heard_by_all_who_subscribed_until_they_close(other: Any, m
     assert second.get(timeout=60) == "3"
     monkeypatch.setattr("django_leasequeue.notify.listener.CHANNEL_LINGER", 0)
     again.close()
-    three = get_listener().subscribe("another", second.put)
-    assert three.wait_ready(60)
+    hears("another")
     assert get_listener()._listening == {"another"}
 
 
 def test_a_callback_that_raises_does_not_silence_the_others(other: psycopg.Connection[Any], caplog: Any) -> None:
-    heard: queue.Queue[str | None] = queue.Queue()
-
-    def bad(_: str | None) -> None:
-        raise ZeroDivisionError
-
-    bad_one = get_listener().subscribe("news", bad)
-    good_one = get_listener().subscribe("news", heard.put)
-    assert bad_one.wait_ready(60)
-    assert good_one.wait_ready(60)
+    bad = get_listener().subscribe("news", lambda _: 1 / 0)
+    _, heard = hears("news")
+    assert bad.wait_ready(60)
     for word in ("1", "2"):
         other.execute("SELECT pg_notify('news', %s)", [word])
         assert heard.get(timeout=60) == word

@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 from collections import Counter
+from itertools import cycle, islice
 from typing import Any
 
 import psycopg
@@ -56,13 +57,10 @@ def test_the_buffer_loses_no_job_and_no_thread() -> None:
     threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:
         thread.start()
-    jobs = [a_job(seq) for seq in range(20_000)]
-    at = 0
-    for size in [1, 2, 3, 50, 1, 500] * 1_000:
-        buffer.put(jobs[at : at + size])
-        at += size
-        if at >= len(jobs):
-            break
+    jobs = iter([a_job(seq) for seq in range(20_000)])
+    sizes = cycle([1, 2, 3, 50, 1, 500])
+    while some := list(islice(jobs, next(sizes))):
+        buffer.put(some)
     while buffer.jobs:
         pass
     buffer.close()
@@ -81,34 +79,27 @@ def test_a_later_lease_of_a_job_is_not_mistaken_for_an_earlier_one() -> None:
     assert not take_from(new, held)
 
 
-@pytest.mark.parametrize(
-    ("error", "expected"),
-    [
-        (psycopg.OperationalError("connection refused"), True),
-        (psycopg.InterfaceError("the connection is closed"), True), (psycopg.errors.AdminShutdown(), True),
-        (psycopg.errors.DeadlockDetected(), True), (psycopg.errors.ReadOnlySqlTransaction(), True),
-        (psycopg.errors.DiskFull(), True), (psycopg.errors.UndefinedTable(), False),
-        (psycopg.errors.InvalidTextRepresentation(), False), (psycopg.DataError("a NUL"), False),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("error", "expected"), [
+    (psycopg.OperationalError("connection refused"), True), (psycopg.InterfaceError("the connection is closed"), True),
+    (psycopg.errors.AdminShutdown(), True), (psycopg.errors.DeadlockDetected(), True),
+    (psycopg.errors.ReadOnlySqlTransaction(), True), (psycopg.errors.DiskFull(), True),
+    (psycopg.errors.UndefinedTable(), False), (psycopg.errors.InvalidTextRepresentation(), False),
+    (psycopg.DataError("a NUL"), False),
+])  # fmt: skip
 def test_which_errors_pass_by_themselves(error: psycopg.Error, expected: bool) -> None:
     assert passes(error) is expected
 
 
 def test_a_control_says_why_to_stop_and_the_first_reason_stays() -> None:
-    control = JobControl(a_job(), "node")
-    control.raise_if_aborted()
-    assert (control.lost, control.reason, control.event.is_set()) == (False, "", False)
-    control.abort("stopping")
-    control.abort("timeout")
-    assert (control.lost, control.reason, control.event.is_set()) == (True, "stopping", True)
-    with pytest.raises(JobAborted, match="stopping"):
+    for reason, error in (("stopping", JobAborted), ("timeout", JobTimeout)):
+        control = JobControl(a_job(), "node")
         control.raise_if_aborted()
-    late = JobControl(a_job(), "node")
-    late.abort("timeout")
-    assert late.event.is_set()
-    with pytest.raises(JobTimeout):
-        late.raise_if_aborted()
+        assert (control.lost, control.reason, control.event.is_set()) == (False, "", False)
+        control.abort(reason)
+        control.abort("cancelled")
+        assert (control.lost, control.reason, control.event.is_set()) == (True, reason, True)
+        with pytest.raises(error, match=reason):
+            control.raise_if_aborted()
 
 
 def test_progress_is_coalesced_and_checked() -> None:

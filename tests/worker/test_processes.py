@@ -188,17 +188,16 @@ def test_health(start: Start, tmp_path: Path, processes: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("arguments", "words_said"),
-    [
-        (("--concurrency", "0"), "CONCURRENCY'] must be an integer, 1 to 1,000; it is 0"),
-        (("--handler", "nothing.Here"), "No module named 'nothing'"),
-        (("--handler", "tests.worker.handlers.note", "--processes", "2"), "unexpected keyword argument 'project'"),
-        (("--database", "nowhere"), "'nowhere' is not a PostgreSQL database of DATABASES"),
-        (("--health-file", "/nonexistent/file", "--processes", "2"), "/nonexistent"),
-        (("--health-port", "taken"), "Address already in use"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "words_said"), [
+    (("--concurrency", "0"), "CONCURRENCY'] must be an integer, 1 to 1,000; it is 0"),
+    (("--handler", "nothing.Here"), "No module named 'nothing'"),
+    (("--handler", "tests.worker.handlers.note", "--processes", "2"), "unexpected keyword argument 'project'"),
+    (("--database", "nowhere"), "'nowhere' is not a PostgreSQL database of DATABASES"),
+    (("--health-file", "/nonexistent/file", "--processes", "2"), "/nonexistent"),
+    (("--health-port", "taken"), "Address already in use"),
+    (("--reload", "--processes", "2"), "--reload runs one process, and 2 are asked for: add --processes 1."),
+    (("--reload", "--burst"), "leave --burst and --max-jobs out"),
+])  # fmt: skip
 def test_what_cannot_start_says_why_and_exits_1(start: Start, arguments: tuple[str, ...], words_said: str) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

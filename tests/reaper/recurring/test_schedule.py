@@ -14,6 +14,7 @@ from django_leasequeue.reaper.recurring import CronsimMissing, InvalidSchedule
 from django_leasequeue.reaper.recurring.schedule import is_tick, newest, parse
 
 ZONES = ["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu", "America/Santiago"]
+MIDDAY = (2026, 1, 5, 12, 30)
 LINES = ["*/15 * * * *", "0 * * * *", "30 2 * * *", "45 1 * * *", "0 0 * * *", "15 1,2,3 * * *", "0 9 * * 1-5"]
 
 
@@ -32,29 +33,24 @@ def ticks(text: str, zone: str, start: datetime, end: datetime) -> list[datetime
     return found
 
 
-def test_cron_lines_are_read_in_their_zone() -> None:
-    assert parse("0 9 * * *").next(utc(2026, 1, 5, 12)) == utc(2026, 1, 6, 9)
-    assert parse("0 9 * * *", "Europe/Berlin").next(utc(2026, 1, 5, 12)) == utc(2026, 1, 6, 8)
-    assert parse("0 9 * * *", "Europe/Berlin").next(utc(2026, 7, 5, 12)) == utc(2026, 7, 6, 7)
-    assert parse("30 * * * * *").next(utc(2026, 1, 5, 12)) == utc(2026, 1, 5, 12) + timedelta(seconds=30)
-
-
-@pytest.mark.parametrize(("text", "first"), [
-    ("@hourly", (2026, 1, 5, 13)), ("@daily", (2026, 1, 6)), ("@midnight", (2026, 1, 6)), ("@weekly", (2026, 1, 11)),
-    ("@monthly", (2026, 2, 1)), ("@YEARLY", (2027, 1, 1)), ("@annually", (2027, 1, 1)), (" 0 0 * * * ", (2026, 1, 6)),
+@pytest.mark.parametrize(("text", "zone", "after", "first"), [
+    ("0 9 * * *", "UTC", (2026, 1, 5, 12), (2026, 1, 6, 9)), ("0 9 * * *", ZONES[1], (2026, 1, 5, 12), (2026, 1, 6, 8)),
+    ("0 9 * * *", ZONES[1], (2026, 7, 5, 12), (2026, 7, 6, 7)),
+    ("30 * * * * *", "UTC", (2026, 1, 5, 12), (2026, 1, 5, 12, 0, 30)),
+    # Words.
+    ("@hourly", "UTC", MIDDAY, (2026, 1, 5, 13)), ("@daily", "UTC", MIDDAY, (2026, 1, 6)),
+    ("@midnight", "UTC", MIDDAY, (2026, 1, 6)), ("@weekly", "UTC", MIDDAY, (2026, 1, 11)),
+    ("@monthly", "UTC", MIDDAY, (2026, 2, 1)), ("@YEARLY", "UTC", MIDDAY, (2027, 1, 1)),
+    ("@annually", "UTC", MIDDAY, (2027, 1, 1)), (" 0 0 * * * ", "UTC", MIDDAY, (2026, 1, 6)),
+    # Intervals tick at multiples, for everybody.
+    ("every 90 seconds", ZONES[4], (2026, 1, 5, 12), (2026, 1, 5, 12, 1, 30)),
+    ("every 90 seconds", ZONES[4], (2026, 1, 5, 12, 0, 1, 500_000), (2026, 1, 5, 12, 1, 30)),
+    ("every minute", "UTC", (2026, 1, 5, 12), (2026, 1, 5, 12, 1)),
+    ("Every 2 Hours", "UTC", (2026, 1, 5, 12), (2026, 1, 5, 14)),
+    ("every 1 day", "UTC", (2026, 1, 5, 12), (2026, 1, 6)),
 ])  # fmt: skip
-def test_words_for_cron_lines(text, first) -> None:
-    assert parse(text).next(utc(2026, 1, 5, 12, 30)) == utc(*first)
-
-
-def test_intervals_tick_at_multiples_for_everybody() -> None:
-    schedule = parse("every 90 seconds", "Asia/Kathmandu")
-    start = utc(2026, 1, 5, 12)
-    assert schedule.next(start) == start + timedelta(seconds=90)
-    assert schedule.next(start + timedelta(seconds=1.5)) == start + timedelta(seconds=90)
-    assert parse("every minute").next(start) == start + timedelta(minutes=1)
-    assert parse("Every 2 Hours").next(start) == start + timedelta(hours=2)
-    assert parse("every 1 day").next(start) == utc(2026, 1, 6)
+def test_the_first_tick_after(text, zone, after, first) -> None:
+    assert parse(text, zone).next(utc(*after)) == utc(*first)
 
 
 def test_an_interval_needs_no_library(monkeypatch) -> None:
