@@ -17,10 +17,6 @@ def codeq(name: str = "work", **options: Any) -> Queue:
     return Queue(name, preset="codeq", node="worker-1", **options)
 
 
-def other(queue: Queue) -> Queue:
-    return Queue(queue.name, project=queue.project, node="worker-2")
-
-
 class TestQ7Submit:
     def test_a_repeat_returns_the_stored_record(self) -> None:
         queue = codeq()
@@ -69,18 +65,15 @@ class TestQ9Tenants:
 
 
 class TestTheHandle:
-    @pytest.mark.parametrize(
-        "first", [lambda queue: queue.enqueue(1), lambda queue: queue.claim()], ids=["job", "claim"]
-    )
-    def test_makes_its_queue_with_its_first(self, first: Any) -> None:
-        first(codeq(lease_ms=7_000))
-        row = QueueRow.objects.get(name="work")
-        assert (row.requeue, row.lease_ms) == ("back", 7_000)
-
-    def test_what_the_settings_declare_wins(self, settings: Any) -> None:
-        settings.LEASEQUEUE = {"QUEUES": {"work": {"preset": "jobqueue", "lease_ms": 9_000}}}
+    def test_makes_its_queue_as_the_settings_declare_it_or_as_it_says(self, settings: Any) -> None:
         codeq(lease_ms=7_000).enqueue(1)
-        row = QueueRow.objects.get(name="work")
+        codeq("other", lease_ms=7_000).claim()
+        settings.LEASEQUEUE = {"QUEUES": {"declared": {"preset": "jobqueue", "lease_ms": 9_000}}}
+        codeq("declared", lease_ms=7_000).enqueue(1)
+        for name in ("work", "other"):
+            row = QueueRow.objects.get(name=name)
+            assert (row.requeue, row.lease_ms) == ("back", 7_000)
+        row = QueueRow.objects.get(name="declared")
         assert (row.priority_order, row.lease_ms) == ("none", 9_000)
 
     def test_makes_nothing_where_queues_must_be_declared(self, settings: Any) -> None:
@@ -131,7 +124,6 @@ class TestTheHandle:
         assert queue.ack_many(jobs[:3], [{"n": 0}, None, 2]).ok == [job.seq for job in jobs[:3]]
         assert [queue.get_result(job.seq) for job in jobs[:3]] == [{"n": 0}, None, 2]
         assert queue.nack_many(jobs[3:], unstarted=True).ok == [job.seq for job in jobs[3:]]
-        assert [outcome.value for outcome in queue.ack_many(jobs).outcomes.values()] == ["not_found"] * 3 + [
-            "not_held"
-        ] * 2
+        outcomes = [outcome.value for outcome in queue.ack_many(jobs).outcomes.values()]
+        assert outcomes == ["not_found"] * 3 + ["not_held"] * 2
         assert [job.deliveries for job in queue.claim(5)] == [1, 1]

@@ -141,7 +141,7 @@ def test_a_failing_duty_stops_no_other_and_is_tried_again_later(clock, caplog) -
         turn.connection.execute("BEGIN")
         turn.connection.execute("SELECT 1 / 0")
 
-    fine = Duty("fine", lambda turn: done.append("fine"), 1.0)  # type: ignore[func-returns-value]  # the list is all that matters
+    fine = Duty("fine", lambda turn: done.append("fine"), 1.0)
     with leading(Duty("broken", broken, 1.0), fine) as made:
         # No statement waits for ever.
         assert made._election.connection.execute("SHOW lock_timeout").fetchone() == ("1s",)

@@ -215,8 +215,7 @@ def test_memory_of_what_is_held_is_bounded_when_settling_stalls(monkeypatch: pyt
     stall = threading.Event()
     threaded = Threaded(concurrency=1, prefetch=50)
     monkeypatch.setattr(threaded.worker._acknowledger, "_settle", lambda *_: stall.wait())
-    with ExitStack() as stack:
-        stack.enter_context(threaded)
+    with threaded, ExitStack() as stack:
         stack.callback(stall.set)
         # A claim of the largest size, twice what is fetched ahead, a thread and a coroutine.
         most = 1_000 + 2 * 50 + 1 + 1

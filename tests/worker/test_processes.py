@@ -1,4 +1,4 @@
-"""Acceptance: worker processes as an operator runs them, with signals, deaths and a database that goes away."""
+"""Acceptance: worker processes as an operator runs them, with signals and deaths."""
 
 import json
 import os
@@ -16,8 +16,12 @@ from typing import Any
 
 import pytest
 
+from django_leasequeue.admin import reading
+from django_leasequeue.engine import clock
+from django_leasequeue.engine.limits import WORKER_LEASE
 from django_leasequeue.models import JobResult, LiveJob, Worker
 from django_leasequeue.worker import ExitCode
+from tests.support.commands import said
 from tests.support.environment import child_environment
 from tests.support.ports import free_port
 from tests.support.temporary_server import TemporaryServer
@@ -223,3 +227,32 @@ def test_a_database_without_our_tables(private_server: TemporaryServer) -> None:
         assert worker.wait() == 1
     assert "run migrate" in worker.text
     assert "Traceback" not in worker.text
+
+
+def shown() -> list[tuple[str, str, int]]:
+    """What the status command says of workers: node, state, jobs running."""
+    workers = json.loads(said("leasequeue_status", "--json"))["workers"]
+    return [(line["node"], line["state"], line["running"]) for line in workers]
+
+
+@pytest.mark.slow
+@pytest.mark.sample
+def test_one_that_was_killed_is_shown_as_gone_when_the_lease_of_its_row_is_over(start: Start) -> None:
+    enqueue({"do": "wait"})
+    worker = start("--node", "here")
+    row = eventually(lambda: Worker.objects.filter(running__0__queue="work").first(), "it shows what it runs")
+    os.kill(worker.pid, signal.SIGKILL)
+    worker.wait()
+    seen = Worker.objects.get().seen_at
+    with clock.hold(clock.Clock(seen)) as held:
+        assert (row.state, shown()) == ("running", [("here", "running", 1)])
+        held.advance(seconds=WORKER_LEASE - 0.1)
+        (alive,) = reading.read_workers()
+        assert (alive.state, alive.gone, len(alive.running)) == ("running", False, 1)
+        held.advance(seconds=0.2)
+        (gone,) = reading.read_workers()
+        assert gone.gone is True
+        assert shown() == [("here", "gone", 0)]
+        text = said("leasequeue_status")
+        assert "Worker here was not seen for 30.1 s." in text
+        assert "No worker listens" not in text, "no job is ready"

@@ -4,6 +4,7 @@ import contextlib
 import json
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +32,14 @@ BACK_AGAIN = {
 }
 
 
+@dataclass
 class Site:
     """A server, and a supervisor with two workers, a reaper and two listeners on it."""
 
-    def __init__(self, server: TemporaryServer, worker: WorkerProcess, notes: Path) -> None:
-        self.server = server
-        self.worker = worker
-        self.notes = notes
-        self.enqueued = 0
+    server: TemporaryServer
+    worker: WorkerProcess
+    notes: Path
+    enqueued: int = 0
 
     def connect(self) -> psycopg.Connection[Any]:
         return psycopg.connect(self.server.url(), autocommit=True)
