@@ -30,13 +30,10 @@ def module_level() -> None:
 
 
 class TestDefinition:
-    def test_the_decorator_gives_a_task_with_and_without_arguments(self) -> None:
+    def test_the_decorator_with_and_without_arguments_and_their_defaults(self) -> None:
         for made in (tasks.task(module_level), tasks.task()(module_level), tasks.task(priority=1)(module_level)):
             assert isinstance(made, Task)
-            assert made.func is module_level
-            assert made.name == "module_level"
-
-    def test_the_decorators_arguments_and_their_defaults(self) -> None:
+            assert (made.func, made.name) == (module_level, "module_level")
         plain = tasks.task(module_level)
         assert (plain.priority, plain.queue_name, plain.backend) == (0, "default", "default")
         assert (plain.takes_context, plain.run_after) == (False, None)
@@ -134,11 +131,15 @@ class TestRunAfter:
 
 @pytest.mark.django_db
 class TestEnqueueing:
-    def test_arguments_are_passed_on(self) -> None:
-        result = django_api.send.enqueue("a@example.com", subject="News")
-        assert run_one("emails") == "completed"
-        result.refresh()
-        assert result.return_value == "News to a@example.com"
+    def test_arguments_are_passed_on_also_by_the_backends_method(self) -> None:
+        backend = tasks.task_backends["default"]
+        for result in (
+            django_api.send.enqueue("a@example.com", subject="News"),
+            backend.enqueue(task=django_api.send, args=["a@example.com"], kwargs={"subject": "News"}),
+        ):
+            assert (result.args, result.kwargs, result.status) == (["a@example.com"], {"subject": "News"}, "READY")
+            assert run_one("emails") == "completed"
+            assert backend.get_result(result_id=result.id).return_value == "News to a@example.com"
 
     @pytest.mark.parametrize(
         ("given", "arrives"),
@@ -167,12 +168,6 @@ class TestEnqueueing:
             with pytest.raises(InvalidTask, match="gone"):
                 tasks.default_task_backend.validate_task(task)
         assert not LiveJob.objects.exists()
-
-    def test_the_backends_method_takes_task_args_and_kwargs(self) -> None:
-        backend = tasks.task_backends["default"]
-        result = backend.enqueue(task=django_api.send, args=["a@example.com"], kwargs={"subject": "News"})
-        assert (result.args, result.kwargs, result.status) == (["a@example.com"], {"subject": "News"}, "READY")
-        assert backend.get_result(result_id=result.id).id == result.id
 
 
 @pytest.mark.django_db(transaction=True)

@@ -207,12 +207,6 @@ class TestEvents:
         with pytest.raises(EventTimeout):
             JobControl(job, NODE).wait_for("packed", timeout=5)
 
-    def test_it_is_kept_for_its_time(self, clock: engine_clock.Clock) -> None:
-        assert emit("packed", 1, retention=timedelta(hours=1))
-        clock.advance(hours=1)
-        assert emit("packed", 2, retention=10)
-        assert EmittedEvent.objects.get().payload == 2
-
     def test_one_that_is_emitted_while_the_job_goes_to_wait(self, job: LeasedJob) -> None:
         control = suspending(job, "wait_for", "packed")
         emit("packed", "now")
@@ -220,23 +214,20 @@ class TestEvents:
         engine.run(wake_waiting([job.seq]))
         assert JobControl(one(), NODE).wait_for("packed") == "now"
 
-    def test_names_and_payloads_that_are_refused(self, settings: Any) -> None:
-        settings.LEASEQUEUE = {"MAX_PAYLOAD_BYTES": 100}
-        for name in ("", "x" * 513, "$mine", "a\x00"):
-            with pytest.raises(InvalidOption):
-                emit(name)
-        with pytest.raises(PayloadTooLarge):
-            emit("packed", "x" * 101)
-        with pytest.raises(InvalidOption):
-            emit("packed", {1})
-        with pytest.raises(InvalidOption):
-            emit("packed", retention=-1)
-        assert not EmittedEvent.objects.exists()
-
-    def test_names_that_are_long_or_odd(self, job: LeasedJob) -> None:
+    def test_names_and_payloads(self, job: LeasedJob, settings: Any) -> None:
         for name in ("x" * 512, "a#b", "ü" * 150):
             emit(name, name)
             assert JobControl(job, NODE).wait_for(name) == name
+        settings.LEASEQUEUE = {"MAX_PAYLOAD_BYTES": 100}
+        refused: list[tuple[type[Exception], tuple[Any, ...], dict[str, Any]]] = [
+            (PayloadTooLarge, ("packed", "x" * 101), {}), (InvalidOption, ("packed", {1}), {}),
+            (InvalidOption, ("packed",), {"retention": -1}),
+            *((InvalidOption, (name,), {}) for name in ("", "x" * 513, "$mine", "a\x00")),
+        ]  # fmt: skip
+        for error, args, options in refused:
+            with pytest.raises(error):
+                emit(*args, **options)
+        assert EmittedEvent.objects.count() == 3
 
 
 @pytest.mark.django_db(transaction=True)
@@ -292,8 +283,11 @@ class TestMeetings:
         duty(JobSteps())
         assert not JobStep.objects.exists()
 
-    def test_the_reaper_forgets_events(self, clock: engine_clock.Clock) -> None:
-        emit("a", retention=10)
+    def test_it_is_kept_for_its_time_and_forgotten_by_the_reaper(self, clock: engine_clock.Clock) -> None:
+        assert emit("packed", 1, retention=timedelta(hours=1))
+        clock.advance(hours=1)
+        assert emit("packed", 2, retention=10)
+        assert EmittedEvent.objects.get().payload == 2
         emit("b", retention=20)
         clock.advance(seconds=15)
         duty(forget_events)
@@ -374,26 +368,24 @@ class TestAtomicTasks:
         leasequeue.freeze()
 
     def test_its_rows_its_jobs_and_its_end_are_one(self, leasequeue: Harness) -> None:
-        result = tasks.booker.enqueue("kept")
-        assert states(leasequeue) == ["completed", "completed"]
-        assert (result.wait(), result.attempts, Group.objects.get().name) == ("kept", 1, "kept")
-
-    def test_nothing_is_left_of_one_that_fails(self, leasequeue: Harness) -> None:
-        result = tasks.booker.using(max_attempts=1).enqueue("lost", "fails")
+        lost = tasks.booker.using(max_attempts=1).enqueue("lost", "fails")
         assert states(leasequeue) == ["dead"]
-        result.refresh()
-        assert result.status == TaskResultStatus.FAILED
-        assert not Group.objects.exists()
+        lost.refresh()
+        assert lost.status == TaskResultStatus.FAILED
         assert not tasks.doubler.jobs.exists()
+        kept = tasks.booker.enqueue("kept")
+        assert states(leasequeue) == ["completed", "completed"]
+        assert (kept.wait(), kept.attempts, Group.objects.get().name) == ("kept", 1, "kept")
 
-    def test_who_has_lost_the_lease_keeps_nothing(self, leasequeue: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_who_has_lost_the_lease_keeps_nothing_and_a_coroutine_cannot_be(
+        self, leasequeue: Harness, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(tasks, "meanwhile", lambda: leasequeue.advance(hours=1))
         tasks.booker.enqueue("late", "late")
         (ran,) = leasequeue.drain()[:1]
         assert ran.state == "lost"
         assert not Group.objects.exists()
 
-    def test_a_coroutine_cannot_be(self) -> None:
         async def coroutine() -> None:
             pass
 

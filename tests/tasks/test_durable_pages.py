@@ -1,6 +1,7 @@
 """The how-tos about durable tasks: their code is an app, and their own tests run on it."""
 
 import importlib
+import inspect
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -31,51 +32,72 @@ def of(name: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("page", [f"how-to/{name}.md"], indirect=True)
 
 
-class TestApproval:
-    pytestmark = of("approval")
-
-    @pytest.mark.parametrize("answer", ["approve", "refuse"])
-    def test_somebody_decides(self, page: Any, leasequeue: Harness, client: Client, answer: str) -> None:
-        page.test_somebody_decides(leasequeue, client, answer)
-
-    def test_nobody_decides(self, page: Any, leasequeue: Harness) -> None:
-        page.test_nobody_decides(leasequeue)
-
-    def test_who_may_not_approve_cannot(
-        self, page: Any, leasequeue: Harness, client: Client, django_user_model: Any
-    ) -> None:
-        clerk = django_user_model.objects.create_user("clerk", is_staff=True)
-        expense = page.Expense.objects.create(reason="train", amount=1)
-        kind = ContentType.objects.get_for_model(page.Expense)
-        for name in ("view", "change"):
-            permission = Permission.objects.create(codename=f"{name}_expense", name=name, content_type=kind)
-            clerk.user_permissions.add(permission)
-        client.force_login(clerk)
-        sent = {"reason": "train", "amount": "1", "_approve": "1"}
-        assert client.post(f"/admin/shop/expense/{expense.pk}/change/", sent).status_code == 403
-        assert not JobStep.objects.exists()
+CASES: dict[str, dict[str, list[dict[str, Any]]]] = {
+    "approval": {
+        "test_somebody_decides": [{"answer": "approve"}, {"answer": "refuse"}],
+        "test_nobody_decides": [{}],
+    },
+    "exactly-once": {
+        "test_a_crash_moves_nothing_twice": [{"step": "move"}, {"step": "start book_interest"}, {"step": "mail"}],
+        "test_half_a_move_is_none": [{}],
+    },
+    "agents": {
+        "test_no_call_is_paid_twice": [
+            {"step": step} for step in ("model", "tool find", "model#2", "tool order", "model#3")
+        ],
+        "test_a_person_refuses": [{}],
+    },
+    "change-code": {
+        "test_a_job_keeps_its_way": [{"began": 1}, {"began": 2}],
+        "test_an_old_worker_leaves_a_newer_job": [{}],
+    },
+}
 
 
-class TestExactlyOnce:
-    pytestmark = of("exactly-once")
-
-    @pytest.mark.parametrize("step", ["move", "start book_interest", "mail"])
-    def test_a_crash(self, page: Any, leasequeue: Harness, step: str) -> None:
-        page.test_a_crash_moves_nothing_twice(leasequeue, step)
-
-    def test_half_a_move(self, page: Any, leasequeue: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-        page.test_half_a_move_is_none(leasequeue, monkeypatch)
+@pytest.mark.parametrize(("page", "name", "given"), [
+    (f"how-to/{page}.md", name, given) for page, tests in CASES.items() for name in tests for given in tests[name]
+], indirect=["page"])  # fmt: skip
+def test_a_page_s_own(request: pytest.FixtureRequest, page: Any, name: str, given: dict[str, Any]) -> None:
+    own = getattr(page, name)
+    fixtures = [wanted for wanted in inspect.signature(own).parameters if wanted not in given]
+    own(**given, **{wanted: request.getfixturevalue(wanted) for wanted in fixtures})
 
 
-class TestAgents:
-    pytestmark = of("agents")
+@of("approval")
+def test_who_may_not_approve_cannot(page: Any, leasequeue: Harness, client: Client, django_user_model: Any) -> None:
+    clerk = django_user_model.objects.create_user("clerk", is_staff=True)
+    expense = page.Expense.objects.create(reason="train", amount=1)
+    kind = ContentType.objects.get_for_model(page.Expense)
+    for name in ("view", "change"):
+        permission = Permission.objects.create(codename=f"{name}_expense", name=name, content_type=kind)
+        clerk.user_permissions.add(permission)
+    client.force_login(clerk)
+    sent = {"reason": "train", "amount": "1", "_approve": "1"}
+    assert client.post(f"/admin/shop/expense/{expense.pk}/change/", sent).status_code == 403
+    assert not JobStep.objects.exists()
 
-    @pytest.mark.parametrize("step", ["model", "tool find", "model#2", "tool order", "model#3"])
-    def test_a_crash(self, page: Any, leasequeue: Harness, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
-        page.test_no_call_is_paid_twice(leasequeue, monkeypatch, step)
 
-    def test_a_person_refuses(self, page: Any, leasequeue: Harness) -> None:
-        page.test_a_person_refuses(leasequeue)
+@of("change-code")
+def test_a_task_without_a_version(page: Any, leasequeue: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    from shop import refunds  # type: ignore[import-not-found]  # a module of the page
+
+    class Then:
+        """The control, as code used it that knew of no version."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(control(), name)
+
+        def step(self, name: str, *arguments: Any, **options: Any) -> Any:
+            return 1 if name == "version" else control().step(name, *arguments, **options)
+
+    with monkeypatch.context() as before:
+        before.setattr(refunds, "current", Then)
+        results = {1: refunds.refund.enqueue(1)}
+        leasequeue.drain()
+    results[2] = refunds.refund.enqueue(2)
+    leasequeue.drain(advance=True)
+    assert {version: result.wait() for version, result in results.items()} == {1: 1, 2: 2}
+    assert JobStep.objects.filter(name="check").count() == 1
 
 
 @pytest.mark.parametrize("page", ["how-to/move-from-django-absurd.md", "how-to/move-from-dbos.md"], indirect=True)
@@ -89,37 +111,3 @@ def test_what_others_task_becomes(page: Any, leasequeue: Harness, packed: bool) 
     calls = page.calls if hasattr(page, "calls") else importlib.import_module("shop.services").calls
     assert (result.wait(), calls) == (("payment-7", ["charge", "mail"]) if packed else ("not packed", ["charge"]))
     assert Group.objects.get().name == "reserved for order 7"
-
-
-class TestChangedCode:
-    pytestmark = of("change-code")
-
-    @pytest.mark.parametrize("began", [1, 2])
-    def test_a_job_keeps_its_way(
-        self, page: Any, leasequeue: Harness, monkeypatch: pytest.MonkeyPatch, began: int
-    ) -> None:
-        page.test_a_job_keeps_its_way(leasequeue, monkeypatch, began)
-
-    def test_an_old_worker(self, page: Any, leasequeue: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-        page.test_an_old_worker_leaves_a_newer_job(leasequeue, monkeypatch)
-
-    def test_a_task_without_a_version(self, page: Any, leasequeue: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-        from shop import refunds  # type: ignore[import-not-found]  # a module of the page
-
-        class Then:
-            """The control, as code used it that knew of no version."""
-
-            def __getattr__(self, name: str) -> Any:
-                return getattr(control(), name)
-
-            def step(self, name: str, *arguments: Any, **options: Any) -> Any:
-                return 1 if name == "version" else control().step(name, *arguments, **options)
-
-        with monkeypatch.context() as before:
-            before.setattr(refunds, "current", Then)
-            results = {1: refunds.refund.enqueue(1)}
-            leasequeue.drain()
-        results[2] = refunds.refund.enqueue(2)
-        leasequeue.drain(advance=True)
-        assert {version: result.wait() for version, result in results.items()} == {1: 1, 2: 2}
-        assert JobStep.objects.filter(name="check").count() == 1

@@ -1,31 +1,49 @@
 import json
 import re
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from django_leasequeue.engine.dead.fingerprint import fingerprint, fingerprint_of, mask, place_of
 
 
-def _fails(message: object = "it broke", kind: type[Exception] = ValueError) -> BaseException:
-    try:
-        raise kind(message)
-    except Exception as error:  # noqa: BLE001
-        return error
+def _caught(fails: Callable[..., object]) -> Callable[..., BaseException]:
+    def call(*args: Any) -> BaseException:
+        try:
+            fails(*args)
+        except Exception as error:  # noqa: BLE001
+            return error
+        raise AssertionError
+
+    return call
 
 
-def _fails_elsewhere(message: object) -> BaseException:
-    try:
-        raise ValueError(message)
-    except ValueError as error:
-        return error
+@_caught
+def _fails(message: object = "it broke", kind: type[Exception] = ValueError) -> None:
+    raise kind(message)
 
 
-def _fails_in_a_library() -> BaseException:
-    try:
-        json.loads("{")
-    except ValueError as error:
-        return error
-    raise AssertionError
+@_caught
+def _fails_elsewhere(message: object) -> None:
+    raise ValueError(message)
+
+
+@_caught
+def _fails_in_a_library() -> None:
+    json.loads("{")
+
+
+@_caught
+def _fails_at(first: bool) -> None:
+    if first:
+        raise KeyError("a")
+    raise KeyError("a")  # another line
+
+
+@_caught
+def _does_not_parse(name: str) -> None:
+    compile("def", name, "exec")
 
 
 def test_it_is_16_hexadecimal_digits_whatever_the_text() -> None:
@@ -67,15 +85,6 @@ def test_what_a_person_keeps_apart_is_apart(one: str, other: str) -> None:
     assert fingerprint_of("E", one) != fingerprint_of("E", other)
 
 
-def _fails_at(first: bool) -> BaseException:
-    try:
-        if first:
-            raise KeyError("a")
-        raise KeyError("a")  # another line
-    except KeyError as error:
-        return error
-
-
 def test_class_message_and_place_count() -> None:
     same = fingerprint(_fails("it broke"))
     assert fingerprint(_fails("it bent")) != same
@@ -94,11 +103,4 @@ def test_the_place_is_the_innermost_line_of_the_hosts_code_or_the_fallback() -> 
 
 
 def test_the_file_that_does_not_parse_does_not_count() -> None:
-    def parse(name: str) -> BaseException:
-        try:
-            compile("def", name, "exec")
-        except SyntaxError as error:
-            return error
-        raise AssertionError
-
-    assert fingerprint(parse("one.py")) == fingerprint(parse("other.py"))
+    assert fingerprint(_does_not_parse("one.py")) == fingerprint(_does_not_parse("other.py"))
