@@ -19,16 +19,12 @@ _ROWS = [
 
 def names_in(path: Path) -> set[str]:
     """The ids of the tests of a module, as pytest writes them, without parameters."""
-    found = set()
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        inner = node.body if isinstance(node, ast.ClassDef) else [node]
-        prefix = f"{path.name}::{node.name}::" if isinstance(node, ast.ClassDef) else f"{path.name}::"
-        found |= {
-            prefix + item.name
-            for item in inner
-            if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef) and item.name.startswith("test_")
-        }
-    return found
+    module = ast.parse(path.read_text(encoding="utf-8"))
+    classes = [node for node in module.body if isinstance(node, ast.ClassDef)]
+    found = [(f"{path.name}::", module.body), *((f"{path.name}::{node.name}::", node.body) for node in classes)]
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    names = [(prefix, item.name) for prefix, body in found for item in body if isinstance(item, functions)]
+    return {prefix + name for prefix, name in names if name.startswith("test_")}
 
 
 TESTS = set().union(*(names_in(path) for path in FOLDER.glob("test_*.py")))

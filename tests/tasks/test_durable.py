@@ -33,6 +33,8 @@ from tests.support.waiting import eventually
 from tests.tasks import durable_tasks as tasks
 from tests.worker.support import working
 
+pytestmark = pytest.mark.django_db
+
 
 def states(leasequeue: Harness, **options: Any) -> list[str]:
     return [ran.state for ran in leasequeue.drain(**options)]
@@ -64,13 +66,17 @@ def nothing_is_wrong() -> None:
 
 
 @pytest.fixture
+def _frozen(leasequeue: Harness) -> None:
+    leasequeue.freeze()
+
+
+@pytest.fixture
 def job(clock: engine_clock.Clock) -> LeasedJob:
     make("work")
     put(1)
     return one()
 
 
-@pytest.mark.django_db
 class TestSleep:
     def test_it_goes_on_at_its_time_behind_what_is_done(self, leasequeue: Harness) -> None:
         clock = leasequeue.freeze(datetime(2030, 1, 1, tzinfo=UTC))
@@ -164,7 +170,6 @@ class TestSleep:
         assert (workflow.status.completed, workflow.status.total) == (2, 2)
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize(("name", "units", "text"), [
     ("", {"hours": 1}, "name of a step"), ("a", {"weeks": "one"}, "units of timedelta"),
     ("a", {"moons": 1}, "units of timedelta"), ("a", {"days": -1}, "number of seconds"),
@@ -176,7 +181,6 @@ def test_sleeps_that_make_no_sense(job: LeasedJob, name: str, units: Any, text: 
     assert not JobStep.objects.exists()
 
 
-@pytest.mark.django_db
 class TestEvents:
     def test_an_event_wakes_all_of_its_project_that_wait_for_it(self, leasequeue: Harness) -> None:
         results = [tasks.waiter.enqueue("packed:42"), tasks.waiter.enqueue("packed:42")]
@@ -294,12 +298,9 @@ class TestMeetings:
         assert EmittedEvent.objects.get().name == "b"
 
 
+@pytest.mark.usefixtures("_frozen")
 @pytest.mark.django_db(transaction=True)
 class TestOthers:
-    @pytest.fixture(autouse=True)
-    def _harness(self, leasequeue: Harness) -> None:
-        leasequeue.freeze()
-
     def test_another_task_is_started_once_and_waited_for(self, leasequeue: Harness) -> None:
         result = tasks.parent.enqueue(4)
         assert states(leasequeue) == ["suspended", "completed", "completed"]
@@ -361,12 +362,9 @@ class TestOthers:
         nothing_is_wrong()
 
 
+@pytest.mark.usefixtures("_frozen")
 @pytest.mark.django_db(transaction=True)
 class TestAtomicTasks:
-    @pytest.fixture(autouse=True)
-    def _frozen(self, leasequeue: Harness) -> None:
-        leasequeue.freeze()
-
     def test_its_rows_its_jobs_and_its_end_are_one(self, leasequeue: Harness) -> None:
         lost = tasks.booker.using(max_attempts=1).enqueue("lost", "fails")
         assert states(leasequeue) == ["dead"]
@@ -393,7 +391,6 @@ class TestAtomicTasks:
             task(atomic=True)(coroutine)
 
 
-@pytest.mark.django_db
 def test_code_that_changes_while_jobs_sleep(
     leasequeue: Harness, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -407,7 +404,6 @@ def test_code_that_changes_while_jobs_sleep(
     assert line.endswith("ignores: a, b#2")
 
 
-@pytest.mark.django_db
 class TestTheDecorator:
     def test_each_call_is_a_step(self, leasequeue: Harness) -> None:
         results = [tasks.reader.enqueue(3), tasks.async_reader.enqueue(2)]
@@ -421,7 +417,6 @@ class TestTheDecorator:
         assert await tasks.afetched(7) == "page 7"
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("name", ["before", "cool off", "cool off#2"])
 def test_a_crash_behind_each_step(leasequeue: Harness, name: str) -> None:
     """The time is kept before the place is given up: who dies in between does not sleep twice."""
@@ -456,7 +451,6 @@ def test_a_worker_runs_them_all() -> None:
     assert not Attempt.objects.exists()
 
 
-@pytest.mark.django_db
 def test_the_page_about_tasks_that_take_days(monkeypatch: pytest.MonkeyPatch, leasequeue: Harness) -> None:
     run_page("how-to/durable-tasks.md", monkeypatch)
     page = sys.modules["shop.test_orders"]

@@ -38,27 +38,24 @@ def told() -> bool:
 
 
 @pytest.mark.django_db
-class TestCancel:
-    def test_a_task_that_nobody_runs_is_taken_out_also_between_two_attempts(self) -> None:
-        result = samples.add.enqueue(1)
-        assert result.cancel() is True
-        assert not LiveJob.objects.exists()
-        assert result.cancel() is False
-        with pytest.raises(TaskResultDoesNotExist):
-            result.refresh()
-        first = samples.fail_twice.enqueue()
-        assert run_one() == "failing"
-        assert samples.fail_twice.get_result(first.id).cancel() is True
-        assert not LiveJob.objects.exists()
-
-    def test_a_task_that_runs_or_has_ended_is_not(self) -> None:
-        result = samples.add.enqueue(1)
-        claim()
-        assert result.cancel() is False
-        done = samples.add.enqueue(1)
-        run_one()
-        assert done.cancel() is False
-        assert done.wait() == 1
+def test_only_a_task_that_nobody_runs_is_taken_out_also_between_two_attempts() -> None:
+    result = samples.add.enqueue(1)
+    assert result.cancel() is True
+    assert not LiveJob.objects.exists()
+    assert result.cancel() is False
+    with pytest.raises(TaskResultDoesNotExist):
+        result.refresh()
+    first = samples.fail_twice.enqueue()
+    assert run_one() == "failing"
+    assert samples.fail_twice.get_result(first.id).cancel() is True
+    assert not LiveJob.objects.exists()
+    result = samples.add.enqueue(1)  # nor one that runs or has ended
+    claim()
+    assert result.cancel() is False
+    done = samples.add.enqueue(1)
+    run_one()
+    assert done.cancel() is False
+    assert done.wait() == 1
 
 
 @pytest.mark.django_db(transaction=True)

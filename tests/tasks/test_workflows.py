@@ -370,12 +370,9 @@ class InTests(LeaseQueueTestMixin, TestCase):
             await other.await_all()
 
 
+@pytest.mark.usefixtures("test_dsn")
 class TestWorkers:
     """Real workers; files say what ran."""
-
-    @pytest.fixture(autouse=True)
-    def _database(self, test_dsn: str) -> None:
-        return None
 
     def test_coroutines_take_what_the_one_before_returned(self, settings: Any) -> None:
         settings.LEASEQUEUE = {"ASYNC": "native"}

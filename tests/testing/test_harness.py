@@ -247,9 +247,6 @@ class TestWaiting:
         leasequeue.always = True
         assert mails().enqueue_and_wait(2) == 2
 
-    def test_the_next_test_waits_again(self) -> None:
-        assert process.switches.inline is None
-
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("serializer", ["msgpack", "json"])
@@ -278,9 +275,10 @@ def test_the_clock_stops_when_it_is_asked_to(database: str, leasequeue: Harness)
     assert again.deliveries == 2
 
 
-def test_it_goes_on_after_the_test() -> None:
+def test_after_the_test_the_clock_goes_on_and_what_waits_waits() -> None:
     assert clock.current() is None
     assert datetime.now(UTC) - clock.now() < timedelta(seconds=5)
+    assert process.switches.inline is None
 
 
 class TestUnittest(LeaseQueueTestMixin, TestCase):
