@@ -9,14 +9,14 @@ from typing import Any
 import psycopg
 from django.db import connection as django_connection
 
-from django_leasequeue import engine, models
+from django_leasequeue import engine
 from django_leasequeue.engine import ConnectionExecutor, DjangoExecutor, Enqueued, JobRow, LeasedJob, NewJob
 from django_leasequeue.engine.jobs.read import get_jobs
 from django_leasequeue.engine.jobs.results import INLINE_BYTES, Status, complete_steps, status
 from django_leasequeue.engine.leases.floor import Proposals
 from django_leasequeue.engine.operation import Steps, operation
 from django_leasequeue.engine.pool import connect
-from django_leasequeue.models import EventKind, JobEvent, JobResult, JobState, LiveJob, Queue, QueueFloor, Ready
+from django_leasequeue.models import JobEvent, JobResult, JobState, LiveJob, Queue, QueueFloor, Ready
 from tests.support.rows import rows
 from tests.support.waiting import eventually
 
@@ -78,16 +78,9 @@ def state(seq: int) -> str | None:
     return None if result is None else result.get_state_display()
 
 
-def result_of(key: str, queue: str = "work") -> JobResult:
-    """How the finished job that has this key ended."""
-    return JobResult.objects.get(pk=models.StoredJob.objects.get(key=key, queue__name=queue).pk)
-
-
 def errors_of(seq: int) -> Any:
     """The failed attempts of a job, oldest first."""
-    with django_connection.cursor() as cursor:
-        cursor.execute("SELECT leasequeue_errors(%s)::text", [seq])
-        (text,) = cursor.fetchone()
+    ((text,),) = run("SELECT leasequeue_errors(%s)::text", [seq])
     return text and json.loads(text)
 
 
@@ -99,13 +92,18 @@ def delivered(times: int, *seqs: int) -> None:
 
 def kinds(seq: int) -> list[str]:
     """The words of a job's events, oldest first."""
-    return [
-        EventKind(kind).label for kind in JobEvent.objects.filter(seq=seq).order_by("id").values_list("kind", flat=True)
-    ]
+    return [event.get_kind_display() for event in JobEvent.objects.filter(seq=seq).order_by("id")]
 
 
 def last_event(seq: int) -> JobEvent:
     return JobEvent.objects.filter(seq=seq).latest("id")
+
+
+def run(text: str, params: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
+    """Send a statement on Django's connection."""
+    with django_connection.cursor() as cursor:
+        cursor.execute(text, params)
+        return list(cursor.fetchall()) if cursor.description else []
 
 
 def fetch(name: str, **params: Any) -> list[tuple[Any, ...]]:
@@ -116,9 +114,8 @@ def counts(queue: str = "work", project: str = "") -> dict[str, Any]:
     """The figures of a queue, by the names of its jobs' states."""
     found = engine.run(engine.counts(queue, project=project))._asdict()
     found["leased"] = found.pop("in_flight")
-    return {
-        name: found[name] for name in ("ready", "delayed", "leased", "dead", "records", "dead_lettered", "oldest_at")
-    }
+    names = ("ready", "delayed", "leased", "dead", "records", "dead_lettered", "oldest_at")
+    return {name: found[name] for name in names}
 
 
 def floors(queue_id: int) -> dict[tuple[int, int], int]:

@@ -1,17 +1,11 @@
 """The lease log's partitions and numbers, as tests need them."""
 
-from django.db import connection
-
 from django_leasequeue.engine import partitions
 from django_leasequeue.engine.pool import connect
+from tests.engine.helpers import run
 
 #: Where the partitions begin that the migration makes.
 FIRST = (0, 500_000, 1_000_000)
-
-
-def run(text: str) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(text)
 
 
 def put_back() -> None:

@@ -1,7 +1,7 @@
 """Bad input to every public call: a clear error of our own, and nothing changed."""
 
 from collections.abc import Callable, Iterable, Iterator
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -13,8 +13,7 @@ from django_leasequeue.engine import Ending, Failure, NewJob, Release, parse_lea
 from django_leasequeue.engine.leases.floor import Proposals
 from django_leasequeue.exceptions import BatchTooLarge, InvalidOption, NotAQueue, PayloadTooLarge, QueueNotFound
 from django_leasequeue.models import Attempt, Claim, Delayed, JobResult, LeaseEvent, LiveJob, Queue, Ready, StoredJob
-
-from .helpers import NODE, claim, enqueue, errors_of, make, one, put, state
+from tests.engine.helpers import NODE, enqueue, errors_of, make, one, put
 
 LONE = "a\ud800b"
 NUL = "a\x00b"
@@ -46,6 +45,7 @@ def snapshot() -> list[Any]:
 @pytest.fixture
 def leased(queue: int) -> engine.LeasedJob:
     put(3)
+    make("records", type="log")
     return one()
 
 
@@ -137,8 +137,10 @@ class TestEnqueue:
 
     def test_what_is_at_its_bound_is_taken(self, queue: int) -> None:
         assert engine.run(engine.enqueue("work", [])) == []
-        with override_settings(LEASEQUEUE={"MAX_PAYLOAD_BYTES": 1_000}):
+        with override_settings(LEASEQUEUE={"MAX_PAYLOAD_BYTES": 1_000, "MAX_RESULT_BYTES": 1_000}):
             enqueue(NewJob(data="x" * 998), NewJob(data="ü" * 499), NewJob(body=b"x" * 1_000))
+            ending = Ending(one().seq, result="x" * 998)
+            assert engine.run(engine.finish([ending], NODE)).ok == [ending.seq]
         enqueue(NewJob(key="k" * 1024, tag="t" * 256, reply_to="c" * 63, name="n" * 200, priority=9))
         job = one(node="w" * 128)
         assert engine.run(engine.ack([job.seq], "w" * 128)).ok == [job.seq]
@@ -264,6 +266,7 @@ class TestSettle:
     (QueueNotFound, "nowhere", lambda job: engine.purge("nowhere")),
     (QueueNotFound, "nowhere", lambda job: engine.redrive("nowhere", [1])),
     (QueueNotFound, "nowhere", lambda job: engine.redrive("work", [1], to="nowhere")),
+    (NotAQueue, "records", lambda job: engine.redrive("work", [1], to="records")),
     (QueueNotFound, "nowhere", lambda job: engine.configure("nowhere")),
     (QueueNotFound, "nowhere", lambda job: engine.pause("nowhere")),
     (exceptions.QueueConflict, "type", lambda job: engine.configure("work", type="log")),
@@ -281,11 +284,6 @@ def test_grace_out_of_range_is_clamped(queue: int, clock, bad: int) -> None:
     assert timedelta() <= expires - job.deadline <= timedelta(days=1)
 
 
-def test_a_result_at_its_bound_is_taken(leased) -> None:
-    with override_settings(LEASEQUEUE={"MAX_RESULT_BYTES": 1_000}):
-        assert engine.run(engine.finish([Ending(leased.seq, result="x" * 998)], NODE)).ok == [leased.seq]
-
-
 def test_anything_can_be_recorded_as_a_failure(leased) -> None:
     """The text of an exception may hold what PostgreSQL cannot store: the failure is recorded all the same."""
     failure = Failure(f"app.{NUL}{LONE}" * 100, NUL + LONE * 2_000, f"{NUL}{LONE}trace" * 5_000, LONE + NUL)
@@ -296,12 +294,6 @@ def test_anything_can_be_recorded_as_a_failure(leased) -> None:
     (error,) = errors_of(job.pk)
     assert len(error["traceback"]) <= 16_384
     assert len(error["message"]) <= 1_024
-
-
-def test_a_log_is_no_target_of_a_redrive(leased) -> None:
-    make("records", type="log")
-    with pytest.raises(NotAQueue):
-        engine.run(engine.redrive("work", [1], to="records"))
 
 
 def test_options_of_queues(refused: Refused) -> None:
@@ -331,12 +323,3 @@ def test_every_error_is_ours() -> None:
     for error in (BatchTooLarge, PayloadTooLarge, exceptions.QueueConflict, QueueNotFound, NotAQueue, InvalidOption):
         assert issubclass(error, exceptions.LeaseQueueError)
     assert issubclass(InvalidOption, ValueError)
-
-
-def test_the_jobs_go_on_after_refusals(queue: int) -> None:
-    (number,) = put()
-    for bad in (NUL, LONE):
-        with pytest.raises(InvalidOption):
-            claim(1, node=bad)
-    assert state(number) == "ready"
-    assert engine.run(engine.enqueue("work", [NewJob(run_at=datetime(2020, 1, 1, tzinfo=UTC))]))[0].state == "ready"

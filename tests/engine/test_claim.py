@@ -1,4 +1,4 @@
-"""Claiming: order, leases, tokens, bounds, several queues, tags, pauses, projects."""
+"""Claiming: order, leases, tokens, bounds, several queues, tags, pauses, projects; what a sweep takes at once."""
 
 from datetime import timedelta
 
@@ -6,44 +6,25 @@ import pytest
 
 from django_leasequeue import engine
 from django_leasequeue.engine import NewJob, make_lease_id, parse_lease_id
+from django_leasequeue.engine.leases import sweep
 from django_leasequeue.engine.limits import MAX_BATCH, MAX_LEASE_MS, MIN_LEASE_MS
+from django_leasequeue.engine.topics import messages
 from django_leasequeue.exceptions import NotAQueue, QueueNotFound
 from django_leasequeue.models import Claim, JobState, LiveJob, Queue
-
-from .helpers import NODE, OTHER, claim, enqueue, kinds, make, one, put, seqs, state
+from tests.engine.helpers import NODE, OTHER, claim, enqueue, kinds, make, one, put, seqs, state
 
 pytestmark = pytest.mark.usefixtures("queue")
 
 
-def test_jobs_come_once_in_the_order_of_enqueue() -> None:
+def test_jobs_come_once_in_the_order_of_enqueue_a_thousand_at_most() -> None:
     assert claim(0) == claim(10) == []
     assert not Claim.objects.exists()
-    numbers = put(5)
+    numbers = put(MAX_BATCH + 6)
     assert claim(0) == []
     assert seqs(claim(3)) == numbers[:3]
-    assert seqs(claim(3, node=OTHER)) == numbers[3:]
+    assert seqs(claim(MAX_BATCH + 1, node=OTHER)) == numbers[3 : MAX_BATCH + 3]
+    assert seqs(claim(MAX_BATCH + 1)) == numbers[MAX_BATCH + 3 :]
     assert claim(3) == []
-
-
-def test_a_job_carries_what_was_enqueued(clock) -> None:
-    (made,) = enqueue(
-        NewJob(
-            data={"a": [1, None, 'ü\\ "quoted" \t\n']}, body=b"\x00\xff raw", key="k-1", name="app.task", tag="blue",
-            meta={"trace": "z9"}, reply_to="reply_x", max_deliveries=7,
-        ),
-        origin="producer-1",
-    )  # fmt: skip
-    job = one(lease_ms=5_000)
-    assert (job.seq, job.queue, job.key, job.name, job.tag) == (made.seq, "work", "k-1", "app.task", "blue")
-    assert (job.data, job.body) == ({"a": [1, None, 'ü\\ "quoted" \t\n']}, b"\x00\xff raw")
-    assert (job.meta, job.reply_to, job.max_deliveries) == ({"trace": "z9"}, "reply_x", 7)
-    assert (job.deliveries, job.errors, job.progress) == (1, [], None)
-    assert job.created_at == job.claimed_at == job.first_claimed_at == clock.now
-    assert job.deadline == clock.now + timedelta(seconds=5)
-    assert LiveJob.objects.get(pk=job.seq).origin == "producer-1"
-    (bare,) = enqueue(NewJob())
-    job = one()
-    assert (job.seq, job.data, job.meta, job.body, job.key) == (bare.seq, None, None, None, None)
 
 
 def test_the_token_names_the_claim_and_the_job(clock) -> None:
@@ -60,34 +41,25 @@ def test_the_token_names_the_claim_and_the_job(clock) -> None:
     assert first.deadline == clock.now + timedelta(seconds=30)
 
 
-@pytest.mark.parametrize(
-    ("asked", "given"), [(1, MIN_LEASE_MS), (-5, MIN_LEASE_MS), (60_000, 60_000), (10**15, MAX_LEASE_MS)]
-)
-def test_the_lease_is_clamped(clock, asked: int, given: int) -> None:
+@pytest.mark.parametrize(("asked", "given"), [
+    (1, MIN_LEASE_MS), (-5, MIN_LEASE_MS), (60_000, 60_000), (10**15, MAX_LEASE_MS),
+])  # fmt: skip
+def test_the_lease_is_clamped_and_so_is_its_extension(clock, asked: int, given: int) -> None:
     put()
-    assert one(lease_ms=asked).deadline - clock.now == timedelta(milliseconds=given)
-
-
-def test_a_thousand_at_most() -> None:
-    put(MAX_BATCH + 1)
-    assert len(claim(MAX_BATCH + 1)) == MAX_BATCH
-    assert len(claim(MAX_BATCH + 1)) == 1
+    job = one(lease_ms=asked)
+    assert job.deadline - clock.now == timedelta(milliseconds=given)
+    clock.advance(milliseconds=50)
+    settled = engine.run(engine.extend([job.seq], NODE, asked))
+    assert settled.deadlines == {job.seq: clock.now + timedelta(milliseconds=given)}
 
 
 class TestExpiry:
-    def test_is_strict_to_the_microsecond(self, queue: int, clock) -> None:
+    def test_is_strict_to_the_microsecond_and_gives_the_next_delivery_a_new_token(self, queue: int, clock) -> None:
         put()
         job = one()
         clock.now = job.deadline
         assert claim(node=OTHER) == engine.run(engine.sweep([queue])) == []
         clock.advance(microseconds=1)
-        again = one(node=OTHER)
-        assert again.seq == job.seq
-
-    def test_gives_the_next_delivery_a_new_token(self, clock) -> None:
-        put()
-        job = one()
-        clock.advance(seconds=31)
         again = one(node=OTHER)
         assert (again.seq, again.deliveries) == (job.seq, 2)
         assert again.token != job.token
@@ -127,17 +99,13 @@ class TestSeveralQueues:
 
     def test_each_queue_has_its_own_claim_and_lease_and_priorities(self, clock) -> None:
         make("second", lease_ms=60_000)
-        put()
+        put(2)
         put(queue="second", priority=9)
-        first, second = claim(2, ["work", "second"])
+        first, again, second = claim(3, ["work", "second", "work"])
+        assert (first.token, Claim.objects.count()) == (again.token, 2), "a queue named twice counts once"
         assert first.token != second.token
         assert (first.queue, second.queue) == ("work", "second")
         assert second.deadline - first.deadline == timedelta(seconds=30)
-
-    def test_a_queue_named_twice_counts_once(self) -> None:
-        numbers = put(4)
-        jobs = claim(10, ["work", "work"])
-        assert (seqs(jobs), Claim.objects.count(), sorted(Claim.objects.get().seqs)) == (numbers, 1, numbers)
 
 
 class TestTags:
@@ -155,13 +123,11 @@ class TestTags:
 
 
 class TestWhatCannotBeClaimed:
-    def test_a_missing_queue(self) -> None:
+    def test_a_missing_queue_and_a_log(self) -> None:
         with pytest.raises(QueueNotFound) as caught:
             claim(1, "nowhere")
         assert caught.value.queue == "nowhere"
         assert not Queue.objects.filter(name="nowhere").exists()
-
-    def test_a_log(self) -> None:
         make("records", type="log")
         put(queue="records")
         with pytest.raises(NotAQueue):
@@ -209,3 +175,33 @@ def test_one_claimer_does_not_wait_until_all_that_is_due_is_ready(clock, queue: 
     assert (len(first), LiveJob.objects.filter(state=JobState.DELAYED).count()) == (3, total - 10_000)
     assert len(claim(1_000)) == 1_000
     assert not LiveJob.objects.filter(state=JobState.DELAYED).exists()
+
+
+def test_one_statement_stops_after_so_many_jobs(queue: int, clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(50)
+    claims = []
+    for _ in range(5):
+        claims.append(seqs(claim(10)))
+        clock.advance(seconds=1)
+    clock.advance(seconds=60)
+    monkeypatch.setattr(sweep, "CLAIMED_JOBS", 15)
+    swept = engine.run(engine.sweep([queue], rounds=1))
+    assert sorted(job.seq for job in swept) == claims[0] + claims[1], "whole claims, the oldest"
+    monkeypatch.setattr(sweep, "CLAIMED_JOBS", 1)
+    swept += engine.run(engine.sweep([queue]))
+    assert sorted(job.seq for job in swept) == sorted(seq for taken in claims for seq in taken), "the rest in rounds"
+    assert not Claim.objects.exists()
+
+
+def test_a_renewed_claim_does_not_hide_its_job_that_has_run_out(queue: int, clock) -> None:
+    put(2)
+    first, second = claim(2)
+    engine.run(engine.extend([first.seq], NODE, 5_000, tokens=[first.token]))
+    clock.advance(seconds=6)
+    assert engine.run(messages.renew_claim(queue, second.token, 600_000)) == 1
+    assert [job.seq for job in engine.run(engine.sweep([queue]))] == [first.seq]
+    assert state(second.seq) == "leased"
+    clock.advance(seconds=599)
+    assert one().seq == first.seq
+    clock.advance(seconds=2)
+    assert {job.seq for job in engine.run(engine.sweep([queue]))} == {second.seq}

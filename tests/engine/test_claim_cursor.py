@@ -11,37 +11,27 @@ from django_leasequeue import engine
 from django_leasequeue.engine import ConnectionExecutor, LeasedJob, NewJob
 from django_leasequeue.engine.leases.floor import ClaimCursor
 from django_leasequeue.models import LiveJob
-
-from .helpers import NODE, OTHER, delivered, enqueue, make, open_transaction, own_connection, put, seqs
+from tests.engine.helpers import NODE, OTHER, delivered, enqueue, make, open_transaction, own_connection, put, seqs
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def literal(array: str) -> list[int]:
-    return [int(value) for value in array.strip("{}").split(",") if value]
+class Claimer(ConnectionExecutor):
+    """A busy claimer with a clock for its cursor, and what it sent for its last claim."""
 
-
-class Counting(ConnectionExecutor):
     def __init__(self, executor: ConnectionExecutor) -> None:
         super().__init__(executor.connection)
         self.sent: list[str] = []
+        self.time = 0.0
+        self.cursor = ClaimCursor(max_age=0.5, clock=lambda: self.time)
 
     def fetch(self, name: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         self.sent.append(name)
         return super().fetch(name, params)
 
-
-class Claimer:
-    """A busy claimer with a clock for its cursor."""
-
-    def __init__(self, executor: ConnectionExecutor) -> None:
-        self.executor = Counting(executor)
-        self.time = 0.0
-        self.cursor = ClaimCursor(max_age=0.5, clock=lambda: self.time)
-
-    def claim(self, size: int = 2, queue: Any = "work", **call: Any) -> list[LeasedJob]:
-        self.executor.sent.clear()
-        return self.executor.run(engine.claim(queue, NODE, size, cursor=self.cursor, **call))
+    def claim(self, size: int = 2) -> list[LeasedJob]:
+        self.sent.clear()
+        return self.run(engine.claim("work", NODE, size, cursor=self.cursor))
 
 
 @pytest.fixture
@@ -60,24 +50,22 @@ def test_announced_jobs_are_taken_without_a_look_but_not_for_long(claimer: Claim
         (number,) = put(1)
         assert seqs(claimer.claim()) == [number]
         assert claimer.cursor.cut
-        sent.append(claimer.executor.sent[:])
+        sent.append(claimer.sent[:])
         claimer.cursor.announced()
     assert claimer.claim() == []
-    assert [*sent, claimer.executor.sent] == [["claim"], ["claim"], ["claim"], ["claim_look"]]
+    assert [*sent, claimer.sent] == [["claim"], ["claim"], ["claim"], ["claim_look"]]
 
 
 def test_a_full_claim_lays_it_and_one_statement_is_enough(claimer: Claimer) -> None:
     numbers = put(6)
     for start in (0, 2, 4):
         assert seqs(claimer.claim()) == numbers[start : start + 2]
-        assert claimer.executor.sent == (["claim"] if start else ["claim_look", "claim"])
+        assert claimer.sent == (["claim"] if start else ["claim_look", "claim"])
     (look,) = claimer.cursor.looks(["work"])
     assert look.lows == [numbers[5] + 1]
 
 
-def test_what_is_given_back_or_committed_late_below_it_is_found_when_it_is_old_or_jobs_run_short(
-    claimer: Claimer,
-) -> None:
+def test_what_comes_back_or_late_below_it_is_found_when_it_is_old_or_jobs_run_short(claimer: Claimer) -> None:
     with open_transaction() as slow:
         (late,) = slow.run(engine.enqueue("work", [NewJob()]))
         numbers = put(9)
@@ -113,7 +101,7 @@ def test_what_comes_due_waits_no_longer(clock, claimer: Claimer) -> None:
     claimer.claim()
     clock.advance(seconds=2)
     assert seqs(claimer.claim()) == numbers[2:4]
-    assert claimer.executor.sent == ["claim"]
+    assert claimer.sent == ["claim"]
     claimer.time = 0.6
     assert seqs(claimer.claim()) == [lost, scheduled.seq]
 
@@ -126,7 +114,7 @@ def test_claims_of_finished_jobs_cost_a_busy_claimer_nothing(clock, claimer: Cla
         engine.run(engine.ack(seqs(jobs), NODE))
         clock.advance(seconds=2)
         if claimer.time:
-            assert claimer.executor.sent == ["claim"]
+            assert claimer.sent == ["claim"]
         claimer.time += 0.01
 
 
@@ -149,8 +137,7 @@ class TestConnectionFloors:
         return claimer
 
     def floor(self, claimer: Claimer) -> int:
-        (floor,) = literal(claimer.cursor.parameters()["floors"]) or [0]
-        return floor
+        return int(claimer.cursor.parameters()["floors"].strip("{}") or 0)
 
     def test_they_rise_with_the_claims_and_when_nothing_is_ready(self, claimer: Claimer) -> None:
         numbers = put(800)
@@ -188,11 +175,11 @@ class TestConnectionFloors:
         queue_id = LiveJob.objects.get(seq=job).queue_id
         high = {"ids": f"{{{queue_id}}}", "places": "{0}", "floors": f"{{{job + 9}}}"}
         place = {"project": "", "queues": "{work}", "jitter": 0, "head": 0, **high}
-        pid = claimer.executor.connection.info.backend_pid
-        (started,) = claimer.executor.connection.execute("SELECT pg_postmaster_start_time()").fetchone()
+        pid = claimer.connection.info.backend_pid
+        (started,) = claimer.connection.execute("SELECT pg_postmaster_start_time()").fetchone()
         mine, of_another, before_a_restart = (pid, started), (pid + 1, started), (pid, started - timedelta(days=1))
         fresh = [
-            claimer.executor.fetch("claim_look", {**place, "pid": given, "started": since})[0][6]
+            claimer.fetch("claim_look", {**place, "pid": given, "started": since})[0][6]
             for given, since in (mine, of_another, before_a_restart)
         ]
         assert fresh == [False, True, True]

@@ -87,9 +87,7 @@ class TestAtTheClaim:
         assert last_event(poison.seq).deliveries == 2
 
     @pytest.mark.parametrize(("discard", "kept"), [("old", [3, 4]), ("reject", [0, 1, 2, 3, 4])])
-    def test_a_target_with_a_cap_keeps_it_or_it_is_said(
-        self, discard: str, kept: list[int], caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_a_target_with_a_cap_keeps_it_or_it_is_said(self, discard: str, kept: list[int], caplog: Any) -> None:
         make("graveyard", type="log", cap_records=2, discard=discard)
         put(5)
         for _ in range(5):
@@ -124,10 +122,8 @@ class TestAtTheClaim:
         for _ in range(5):
             engine.run(engine.nack(seqs(claim(3)), NODE))
         assert seqs(claim(3)) == [endless.seq]
-        assert [(letter.data, letter.meta["$dead_letter_deliveries"]) for letter in letters()] == [
-            ("once", 1),
-            ("thrice", 3),
-        ]
+        told = [(letter.data, letter.meta["$dead_letter_deliveries"]) for letter in letters()]
+        assert told == [("once", 1), ("thrice", 3)]
         assert {once.seq, thrice.seq} == {letter.source_seq for letter in letters()}
 
     def test_a_letter_whose_key_is_taken_there_comes_without_it(self, clock) -> None:
@@ -175,45 +171,24 @@ class TestAtTheRelease:
         assert last_event(number).detail["fingerprint"] == "broken-7"
         assert (counts()["dead"], counts()["dead_lettered"]) == (1, 1)
 
-    def test_expiry_ends_the_last_one_too(self, clock) -> None:
-        (number,) = put()
-        for _ in range(3):
-            one()
-            clock.advance(seconds=31)
-        assert claim() == []
-        dead = LiveJob.objects.get()
-        assert (dead.state, dead.error_type, dead.fingerprint) == (JobState.DEAD, "LEASE_EXPIRED", "lease_expired")
-        assert kinds(number)[-3:] == ["claimed", "expired", "dead_lettered"]
-
-    def test_the_time_of_the_dead(self, clock) -> None:
-        engine.run(
-            engine.configure("work", max_deliveries=1, exhaust_at="release", dead_letter="self", dead_ttl_ms=9_000)
-        )
+    @pytest.mark.parametrize("who", ["reaper", "claim", "deal"])
+    def test_the_time_of_the_dead(self, clock, who: str) -> None:
+        options = {"max_deliveries": 1, "exhaust_at": "release", "dead_letter": "self", "dead_ttl_ms": 9_000}
+        engine.run(engine.configure("work", **options))
         (number,) = put(ttl_ms=3_600_000)
-        wear_out(1)
-        assert LiveJob.objects.get().expires_at == clock.now + timedelta(seconds=9)
-        clock.advance(seconds=9)
-        assert engine.run(engine.expire([Queue.objects.get(name="work").pk])) == 1
-        assert state(number) is None
-        assert (kinds(number)[-1], last_event(number).detail) == ("cancelled", {"reason": "ttl"})
-
-    @pytest.mark.parametrize("dealt", [False, True])
-    def test_a_claim_removes_the_dead_past_their_time(self, clock, dealt: bool) -> None:
-        engine.run(
-            engine.configure("work", max_deliveries=1, exhaust_at="release", dead_letter="self", dead_ttl_ms=9_000)
-        )
-        put()
         wear_out(1, failure=BROKEN)
+        assert LiveJob.objects.get().expires_at == clock.now + timedelta(seconds=9)
         clock.advance(seconds=8)
         (later,) = put()
         wear_out(1, failure=BROKEN)
         clock.advance(seconds=1)
         (good,) = put()
-        if dealt:
-            [jobs] = engine.run(cohort.deal("work", [cohort.Claimer(NODE, 1)]))
-        else:
-            jobs = claim(1)
+        if who == "reaper":
+            assert engine.run(engine.expire([Queue.objects.get(name="work").pk])) == 1
+        [jobs] = engine.run(cohort.deal("work", [cohort.Claimer(NODE, 1)])) if who == "deal" else [claim(1)]
         assert (seqs(jobs), list(DeadLetter.objects.values_list("seq", flat=True))) == ([good], [later])
+        assert state(number) is None
+        assert (kinds(number)[-1], last_event(number).detail) == ("cancelled", {"reason": "ttl"})
 
     def test_a_failure_said_by_the_worker_is_no_dead_letter(self) -> None:
         (number,) = put()
@@ -221,13 +196,8 @@ class TestAtTheRelease:
         engine.run(engine.finish([Ending(number, job.token, failure=BROKEN)], NODE))
         assert (counts()["dead"], counts()["dead_lettered"], state(number)) == (0, 0, None)
 
-
-class TestAtTheReleaseToAnotherTopic:
-    @pytest.fixture(autouse=True)
-    def _queue(self, db: None) -> None:
-        make("work", max_deliveries=2, exhaust_at="release", dead_letter="graveyard")
-
     def test_the_last_failure_goes_with_the_letter(self) -> None:
+        engine.run(engine.configure("work", max_deliveries=2, exhaust_at="release", dead_letter="graveyard"))
         (number,) = put()
         wear_out(1, failure=Failure("app.First", "one"))
         job = one()
@@ -269,25 +239,18 @@ class TestWhatStaysInTheClaim:
         assert engine.run(engine.ack(rest, NODE, tokens=[jobs[0].token] * 4)).ok == rest
         assert not Claim.objects.exists()
 
-    def test_when_all_expire(self, clock) -> None:
+    def test_when_all_expire_unless_their_holder_extended_the_lease_meanwhile(self, clock) -> None:
         jobs = self.leased()
         clock.advance(seconds=31)
+        # The sweep has said that a job is used up; before it is moved its holder extends the lease.
+        rows(Claim).update(deadline=clock.now + timedelta(seconds=5))
+        queue = Queue.objects.get(name="work")
+        assert engine.run(retire_steps(queue.pk, "", "graveyard", [jobs[2].seq])) == []
+        assert (state(jobs[2].seq), letters()) == ("leased", [])
+        clock.advance(seconds=6)
         assert seqs(claim(5, node=OTHER)) == [job.seq for job in jobs if job is not jobs[2]]
         assert [(letter.source_seq, failures(letter)) for letter in letters()] == [(jobs[2].seq, ["LEASE_EXPIRED"])]
         assert not Claim.objects.filter(node=NODE).exists()
-
-    def test_a_claim_that_was_extended_meanwhile_is_left_alone(self, clock) -> None:
-        """The sweep has said that a job is used up; before it is moved its holder extends the lease."""
-        job = self.leased()[2]
-        clock.advance(seconds=31)
-        rows(Claim).update(deadline=clock.now + timedelta(seconds=5))
-        queue = Queue.objects.get(name="work")
-        assert retire(queue.pk, [job.seq]) == []
-        assert (state(job.seq), letters()) == ("leased", [])
-
-
-def retire(queue_id: int, numbers: list[int]) -> list[int]:
-    return engine.run(retire_steps(queue_id, "", "graveyard", numbers))
 
 
 class TestALetterInAQueue:
@@ -330,9 +293,11 @@ class TestALetterInAQueue:
         assert state(number) is None
         (letter,) = letters("third")
         assert failures(letter) == ["app.Broken", "app.Second"]
-        assert letter.meta == {
-            "$dead_letter_from": "graveyard", "$dead_letter_deliveries": 1, "$dead_letter_src_seq": number,
-        }  # fmt: skip
+        assert [letter.meta[f"$dead_letter_{key}"] for key in ("from", "deliveries", "src_seq")] == [
+            "graveyard",
+            1,
+            number,
+        ]
         assert list(DeadLetter.objects.values_list("seq", flat=True)) == [letter.seq]
         assert not Attempt.objects.exclude(seq=letter.seq).exists()
 
@@ -344,8 +309,6 @@ def test_events_of_a_burial_are_one_row_a_name_and_cause(db: None) -> None:
     delivered(1)
     assert claim() == []
     rows = models.LeaseEvent.objects.filter(kind=EventKind.DEAD_LETTERED).order_by("name")
-    assert [(row.name, len(row.seqs), row.deliveries) for row in rows] == [
-        ("app.one", 20, [1] * 20),
-        ("app.two", 20, [1] * 20),
-    ]
+    told = [(row.name, len(row.seqs), row.deliveries) for row in rows]
+    assert told == [("app.one", 20, [1] * 20), ("app.two", 20, [1] * 20)]
     assert (rows[0].low, rows[0].high) == (min(rows[0].seqs), max(rows[0].seqs))

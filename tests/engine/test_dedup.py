@@ -1,6 +1,6 @@
-"""Keys: one job per key, however many ask at once, for as long as the queue's ``dedup_until`` says."""
+"""Keys: one job per key, however many ask at once, for as long as the queue's ``dedup_until`` or the job says."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 from typing import Any
@@ -10,26 +10,13 @@ import pytest
 from django.db import IntegrityError
 
 from django_leasequeue import engine
-from django_leasequeue.engine import Ending, Failure, NewJob
-from django_leasequeue.models import LiveJob
-
-from . import helpers
-from .helpers import NODE, claim, enqueue, kept_waiting, kinds, make, one, open_transaction, own_connection, result_of
+from django_leasequeue.engine import Ending, Failure, NewJob, Release
+from django_leasequeue.exceptions import InvalidOption
+from django_leasequeue.models import JobResult, LiveJob, StoredJob, UniqueKey
+from tests.engine import helpers
+from tests.engine.helpers import NODE, claim, enqueue, kinds, make, one, own_connection, put, state
 
 pytestmark = pytest.mark.django_db
-
-
-class Interrupted(engine.ConnectionExecutor):
-    """Calls ``before[name]`` once, just before it sends the statement ``name``: the worst moment, every time."""
-
-    def __init__(self, executor: engine.ConnectionExecutor, before: dict[str, Callable[[], object]]) -> None:
-        super().__init__(executor.connection)
-        self.before = before
-
-    def fetch(self, name: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-        if name in self.before:
-            self.before.pop(name)()
-        return super().fetch(name, params)
 
 
 def ask(key: str = "k", queue: str = "work", **fields) -> tuple[int, str, str]:
@@ -55,49 +42,36 @@ class TestWhileTheJobLives:
         assert ask() == (first, "duplicate", "delayed")
         assert kinds(first).count("enqueued") == 1
 
-    def test_a_dead_job_past_its_time_frees_its_key(self, clock) -> None:
+    def test_dead_jobs_past_their_time_free_their_keys(self, clock) -> None:
         make("work", dead_letter="self", max_deliveries=1, exhaust_at="release", dead_ttl_ms=10_000)
-        first, *_ = ask()
-        one()
-        engine.run(engine.nack([first], NODE))
-        clock.advance(seconds=9)
-        assert ask() == (first, "duplicate", "dead")
-        clock.advance(seconds=1)
-        second, status, _ = ask()
-        assert (status, second != first) == ("queued", True)
-        assert helpers.state(first) is None
-        assert kinds(first)[-1] == "cancelled"
-
-    def test_several_dead_jobs_past_their_time_in_one_call(self, clock) -> None:
-        make("work", dead_letter="self", max_deliveries=1, exhaust_at="release", dead_ttl_ms=10_000)
-        enqueue(*[NewJob(key=f"k{number}") for number in range(3)])
+        first, *_ = enqueue(*[NewJob(key=f"k{number}") for number in range(3)])
         engine.run(engine.nack([job.seq for job in claim(3)], NODE))
-        clock.advance(seconds=11)
+        clock.advance(seconds=9)
+        assert ask("k0") == (first.seq, "duplicate", "dead")
+        clock.advance(seconds=1)
         answers = enqueue(*[NewJob(key=key) for key in ("new", "k2", "k0", "k2", "k1")], origin="here")
         assert [answer.status.value for answer in answers] == ["queued", "queued", "queued", "duplicate", "queued"]
         assert answers[3].seq == answers[1].seq
         assert set(LiveJob.objects.values_list("origin", flat=True)) == {"here"}
+        assert (state(first.seq), kinds(first.seq)[-1]) == (None, "cancelled")
 
 
-@pytest.mark.parametrize("options", [{}, {"result_ttl_ms": 60_000}], ids=str)
-def test_until_its_end_whether_its_result_is_kept_or_not(db: None, options: dict[str, Any]) -> None:
+@pytest.mark.parametrize("options", [{}, {"result_ttl_ms": 60_000}, {"dedup_until": "claimed"}], ids=str)
+def test_until_its_end_whether_its_result_is_kept_or_not_or_until_it_is_claimed(clock, options: dict[str, Any]) -> None:
     make("work", **options)
-    for number in range(2):
-        assert ask()[1] == "queued"
-        end(one(), result=number)
-    if options:
-        assert result_of("k").result == 1
-
-
-def test_until_it_is_claimed(clock) -> None:
-    make("work", dedup_until="claimed")
     first, *_ = ask()
     assert ask() == (first, "duplicate", "ready")
-    assert one().seq == first
+    job = one()
+    if "dedup_until" not in options:
+        assert ask()[1] == "duplicate"
+        end(job, result="first")
     second, status, _ = ask()
     assert (status, second != first) == ("queued", True)
-    clock.advance(seconds=31)
-    assert [job.seq for job in claim(5)] == [first, second]
+    if "dedup_until" in options:
+        clock.advance(seconds=31)
+        assert [job.seq for job in claim(5)] == [first, second]
+    elif options:
+        assert JobResult.objects.get().result == "first"
 
 
 class TestUntilItsResultExpires:
@@ -105,12 +79,12 @@ class TestUntilItsResultExpires:
     def _queue(self, clock) -> None:
         make("work", dedup_until="result_ttl", result_ttl_ms=60_000)
 
-    def test_a_completed_job_answers_with_its_result(self, clock) -> None:
+    def test_a_completed_job_answers_with_its_result_until_that_expires(self, clock) -> None:
         first, *_ = ask()
         end(one(), result={"answer": 42})
         clock.advance(seconds=59)
         assert ask() == (first, "completed", "completed")
-        assert result_of("k").result == {"answer": 42}
+        assert JobResult.objects.get().result == {"answer": 42}
         assert not LiveJob.objects.exists()
         make("other")
         make("work", project="acme")
@@ -118,15 +92,11 @@ class TestUntilItsResultExpires:
         failed, *_ = ask("failing")
         end(one(), Failure("app.Broken", "no"))
         assert ask("failing") == (failed, "duplicate", "failed")
-
-    def test_the_key_is_free_the_moment_the_result_expires(self, clock) -> None:
-        first, *_ = ask()
-        end(one())
-        clock.advance(seconds=60)
+        clock.advance(seconds=1)
         second, status, _ = ask()
         assert (status, second != first) == ("queued", True)
         end(one(), result="second")
-        assert result_of("k").seq == second
+        assert ask() == (second, "completed", "completed")
 
     def test_a_live_job_beside_an_old_result_of_its_key_answers_once(self, clock) -> None:
         """The two meet when a queue changes its ``dedup_until``, or when a dead letter comes home."""
@@ -180,9 +150,9 @@ class TestRaces:
 
     @pytest.mark.parametrize("commits", [True, False], ids=["commit", "rollback"])
     def test_a_duplicate_waits_for_the_uncommitted_twin(self, commits: bool) -> None:
-        with open_transaction() as first:
+        with helpers.open_transaction() as first:
             (twin,) = self.enqueue(first, "k")
-            with kept_waiting(lambda own: self.enqueue(own, "k")) as answer:
+            with helpers.kept_waiting(lambda own: self.enqueue(own, "k")) as answer:
                 first.connection.commit() if commits else first.connection.rollback()
             (got,) = answer.result()
         assert got.status.value == ("duplicate" if commits else "queued")
@@ -190,21 +160,42 @@ class TestRaces:
         assert LiveJob.objects.get().origin == "producer"
 
     def lose_the_race(self, between: Callable[[], object]) -> tuple[engine.Enqueued, engine.Enqueued]:
-        """Let a twin win; do ``between`` before the loser looks again; return both answers."""
-        looks = {"key_taken": between}
-        with open_transaction() as first:
+        """Let a twin win; do ``between`` before the loser looks again: the worst moment; return both answers."""
+        looks = [between]
+
+        def lose(own: engine.ConnectionExecutor) -> list[engine.Enqueued]:
+            fetch = own.fetch
+
+            def interrupted(name: str, params: Any) -> Any:
+                if name == "key_taken" and looks:
+                    looks.pop()()
+                return fetch(name, params)
+
+            own.fetch = interrupted  # type: ignore[method-assign]
+            return self.enqueue(own, "k")
+
+        with helpers.open_transaction() as first:
             (twin,) = self.enqueue(first, "k")
-            with kept_waiting(lambda own: self.enqueue(Interrupted(own, looks), "k")) as answer:
+            with helpers.kept_waiting(lose) as answer:
                 first.connection.commit()
             (got,) = answer.result()
         assert not looks, "it did not look again"
         return twin, got
 
-    def test_a_key_that_is_taken_and_freed_while_the_call_runs(self) -> None:
-        """The twin commits and is cancelled at once: the loser enqueues its own job and keeps its origin."""
+    @pytest.mark.parametrize("old", [False, True])
+    def test_a_key_that_is_taken_and_freed_while_the_call_runs(self, old: bool) -> None:
+        """The twin commits and is cancelled at once: the loser enqueues its own job and keeps its origin.
+
+        What an earlier job of that key left behind is no answer when the queue frees finished keys.
+        """
+        known = []
+        if old:
+            engine.run(engine.configure("work", dedup_until="terminal", result_ttl_ms=600_000))
+            known = put(1, key="k")
+            end(one())
         with own_connection() as other:
             twin, got = self.lose_the_race(lambda: other.run(engine.cancel("work", keys=["k"])))
-        assert (got.status.value, got.seq != twin.seq) == ("queued", True)
+        assert (got.status.value, got.seq in (*known, twin.seq)) == ("queued", False)
         assert LiveJob.objects.get().origin == "producer"
 
     def test_a_twin_that_is_finished_while_the_call_runs(self) -> None:
@@ -217,16 +208,6 @@ class TestRaces:
 
             twin, got = self.lose_the_race(finish)
         assert (got.seq, got.status.value, got.state) == (twin.seq, "completed", "completed")
-
-    def test_an_old_result_is_no_answer_when_the_queue_frees_finished_keys(self) -> None:
-        """What an earlier job of that key left behind must not swallow a new one."""
-        engine.run(engine.configure("work", dedup_until="terminal", result_ttl_ms=600_000))
-        old = helpers.put(1, key="k")[0]
-        end(one())
-        with own_connection() as other:
-            twin, got = self.lose_the_race(lambda: other.run(engine.cancel("work", keys=["k"])))
-        assert got.status.value == "queued"
-        assert got.seq not in (old, twin.seq)
 
     def test_batches_with_the_same_keys_in_another_order_do_not_deadlock(self) -> None:
         keys = [f"k{number}" for number in range(2_000)]
@@ -248,3 +229,86 @@ class TestRaces:
                 raise
         assert sum(status == "queued" for statuses in answers for status in statuses) == 5 * 2_000
         assert LiveJob.objects.count() == 5 * 2_000
+
+
+def unique(key: str = "k", **fields: Any) -> tuple[int, str, str]:
+    """Enqueue a job that is unique until its end, if nothing else is said; return (seq, status, state)."""
+    fields.setdefault("unique_until", None if "unique_for_ms" in fields else "end")
+    return ask(key, **fields)
+
+
+@pytest.mark.parametrize("until", ["start", "end"])
+def test_until_its_start_or_end(queue: int, until: str) -> None:
+    first, *_ = unique(unique_until=until)
+    assert unique(unique_until=until) == (first, "duplicate", "ready")
+    running = one()
+    if until == "end":
+        assert unique(unique_until=until) == (first, "duplicate", "leased")
+        engine.run(engine.ack([running.seq], NODE, tokens=[running.token]))
+    second, status, _ = unique(unique_until=until)
+    assert (status, second != first) == ("queued", True)
+    # The one that is given back has started: it does not get its key again.
+    engine.run(engine.nack([running.seq], NODE, tokens=[running.token]))
+    assert unique(unique_until=until) == (second, "duplicate", "ready")
+
+
+def test_for_a_time(clock) -> None:
+    make("work")
+    first, *_ = unique(unique_for_ms=10_000)
+    end(one(), result="done")
+    clock.advance(seconds=9)
+    assert unique(unique_for_ms=10_000) == (first, "completed", "completed")
+    # A call without a word of its own is told the same.
+    assert enqueue(NewJob(key="k"))[0].seq == first
+    clock.advance(seconds=1)
+    second, status, _ = unique(unique_for_ms=10_000)
+    assert (status, second != first) == ("queued", True)
+    clock.advance(seconds=10)
+    assert unique(unique_for_ms=10_000)[1] == "queued"
+    assert LiveJob.objects.count() == 2
+
+
+def test_replace(queue: int) -> None:
+    (plain,) = enqueue(NewJob(key="k", data=0))
+    first, status, _ = unique(data=1, on_conflict="replace")
+    assert (status, state(plain.seq), UniqueKey.objects.get().seq) == ("queued", None, first), "a plain job as well"
+    second, status, _ = unique(data=2, on_conflict="replace")
+    assert (status, second != first) == ("queued", True)
+    assert (state(first), kinds(first)[-1]) == (None, "cancelled")
+    assert one().data == 2
+    assert unique(data=3, on_conflict="replace") == (second, "duplicate", "leased")
+
+
+@pytest.mark.parametrize("conflict", ["replace", "reschedule", None])
+def test_a_dead_letter_that_somebody_retried_stays(conflict: str | None) -> None:
+    make("work", max_deliveries=1, exhaust_at="release", dead_letter="self")
+    first, *_ = unique(data=1)
+    dead = one()
+    engine.run(engine.release([Release(dead.seq, dead.token, failure=Failure("E", "no"))], NODE))
+    engine.run(engine.redrive("work", [first]))
+    assert unique(data=2, delay_ms=60_000, on_conflict=conflict) == (first, "duplicate", "ready")
+    assert one().data == 1
+
+
+def test_reschedule(clock) -> None:
+    make("work")
+    first, *_ = unique(data=1, delay_ms=5_000)
+    assert unique(data=2, delay_ms=60_000, on_conflict="reschedule") == (first, "duplicate", "delayed")
+    clock.advance(seconds=59)
+    engine.run(engine.promote([StoredJob.objects.get().queue_id]))
+    assert claim() == []
+    assert unique(on_conflict="reschedule") == (first, "duplicate", "ready")
+    assert unique(delay_ms=60_000, on_conflict="reschedule") == (first, "duplicate", "delayed")
+    clock.advance(seconds=61)
+    engine.run(engine.promote([StoredJob.objects.get().queue_id]))
+    assert one().data == 1
+
+
+def test_bad_keys(queue: int) -> None:
+    for key in ("", "é" * 257, "a\x00b"):
+        with pytest.raises(InvalidOption):
+            unique(key)
+    with pytest.raises(InvalidOption):
+        enqueue(NewJob(unique_until="end"))
+    assert not StoredJob.objects.exists()
+    assert not UniqueKey.objects.exists()

@@ -1,6 +1,7 @@
 """What a commit waits for: the engine relaxes its own as the queue says; a host's transaction is never touched."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -8,9 +9,9 @@ from django.db import connection, transaction
 
 from django_leasequeue import engine
 from django_leasequeue.engine import Ending, Limited, NewJob
-
-from .flow import ONE
-from .helpers import NODE, enqueue, make, own_connection
+from tests.engine.flow import ONE
+from tests.engine.helpers import NODE, enqueue, make, own_connection
+from tests.engine.helpers import run as execute
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -24,10 +25,6 @@ CREATE CONSTRAINT TRIGGER commit_probe AFTER INSERT ON leasequeue_leaseevent
     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION commit_probe();
 """
 
-UNPROBE = """
-DROP TRIGGER commit_probe ON leasequeue_leaseevent; DROP FUNCTION commit_probe(); DROP TABLE commit_probe;
-"""
-
 Commits = Callable[[], set[str]]
 
 
@@ -36,17 +33,14 @@ def commits(transactional_db: None) -> Iterator[Commits]:
     """Returns the settings under which transactions committed since the last look."""
 
     def look() -> set[str]:
-        with connection.cursor() as cursor:
-            cursor.execute("DELETE FROM commit_probe RETURNING setting")
-            return {setting for (setting,) in cursor.fetchall()}
+        return {setting for (setting,) in execute("DELETE FROM commit_probe RETURNING setting")}
 
-    with connection.cursor() as cursor:
-        cursor.execute(PROBE)
+    execute(PROBE)
     try:
         yield look
     finally:
-        with connection.cursor() as cursor:
-            cursor.execute(UNPROBE)
+        execute("DROP TRIGGER commit_probe ON leasequeue_leaseevent; DROP FUNCTION commit_probe()")
+        execute("DROP TABLE commit_probe")
 
 
 @pytest.fixture(params=["django", "own"])
@@ -67,35 +61,32 @@ def where(request: pytest.FixtureRequest, transactional_db: None) -> Iterator[Ca
         yield executor.run
 
 
-@pytest.mark.parametrize(("durability", "leases_durable", "writes", "leases"), [
+def calls() -> Generator[tuple[Any, str], Any]:
+    """Each way to change jobs, sent what the one before answered, and what it writes."""
+    (first,) = yield engine.enqueue("work", [NewJob()]), "writes"
+    yield engine.enqueue("work", [NewJob()] * 150), "writes"
+    yield engine.claim("work", NODE, 3), "leases"
+    yield engine.extend([first.seq], NODE, 60_000), "leases"
+    yield engine.nack([first.seq], NODE), "leases"
+    (job,) = yield engine.claim("work", NODE), "leases"
+    yield engine.ack([job.seq], NODE), "writes"
+    (job,) = yield engine.claim("work", NODE), "leases"
+    yield engine.finish([Ending(job.seq, result=1)], NODE), "writes"
+
+
+@pytest.mark.parametrize(("durability", "durable", "writes", "leases"), [
     ("fsync", False, "on", "off"), ("fsync", True, "on", "on"), ("disk", False, "off", "off"),
     ("disk", True, "off", "on"), ("memory", False, "off", "off"), ("ephemeral", False, "off", "off"),
 ])  # fmt: skip
-def test_each_call_obeys_the_queue(
-    where, commits: Commits, durability: str, leases_durable: bool, writes: str, leases: str
-) -> None:
-    make("work", durability=durability, leases_durable=leases_durable)
+def test_each_call_obeys_the_queue(where, commits, durability: str, durable: bool, writes: str, leases: str) -> None:
+    make("work", durability=durability, leases_durable=durable)
     commits()
-
-    def step(operation: Any) -> tuple[Any, set[str]]:
-        return where(operation), commits()
-
-    (first,), how = step(engine.enqueue("work", [NewJob()]))
-    assert how == {writes}
-    _, how = step(engine.enqueue("work", [NewJob()] * 150))
-    assert how == {writes}
-    _, how = step(engine.claim("work", NODE, 3))
-    assert how == {leases}
-    _, how = step(engine.extend([first.seq], NODE, 60_000))
-    assert how == {leases}
-    _, how = step(engine.nack([first.seq], NODE))
-    assert how == {leases}
-    (job,), how = step(engine.claim("work", NODE))
-    _, how = step(engine.ack([job.seq], NODE))
-    assert how == {writes}
-    (job,), how = step(engine.claim("work", NODE))
-    _, how = step(engine.finish([Ending(job.seq, result=1)], NODE))
-    assert how == {writes}
+    told, answer = calls(), None
+    with suppress(StopIteration):
+        while True:
+            operation, kind = told.send(answer)
+            answer = where(operation)
+            assert commits() == {writes if kind == "writes" else leases}, operation
 
 
 def test_the_strictest_queue_of_a_call_rules(where, commits: Commits) -> None:
@@ -113,9 +104,7 @@ def test_the_setting_of_the_session_is_not_changed(run) -> None:
     make("work", durability="memory")
     run(engine.enqueue("work", [NewJob()]))
     run(engine.claim("work", NODE))
-    with connection.cursor() as cursor:
-        cursor.execute("SHOW synchronous_commit")
-        assert cursor.fetchone() == ("on",)
+    assert execute("SHOW synchronous_commit") == [("on",)]
 
 
 @pytest.mark.parametrize("setting", ["on", "off"])
@@ -127,13 +116,10 @@ def test_the_transaction_of_the_host_keeps_its_own(commits: Commits, own: bool, 
         run = executor.run if own else engine.run
         cursor = executor.connection.cursor() if own else connection.cursor()
         cursor.execute(f"SET LOCAL synchronous_commit = {setting}")
-        run(engine.enqueue("work", [NewJob()]))
-        run(engine.enqueue("work", [NewJob()] * 150))
-        (job,) = run(engine.claim("work", NODE))
-        run(engine.extend([job.seq], NODE, 60_000))
-        run(engine.nack([job.seq], NODE))
-        (job,) = run(engine.claim("work", NODE))
-        run(engine.ack([job.seq], NODE))
+        told, answer = calls(), None
+        with suppress(StopIteration):
+            while True:
+                answer = run(told.send(answer)[0])
         cursor.execute("SHOW synchronous_commit")
         assert cursor.fetchone() == (setting,)
         cursor.close()

@@ -1,5 +1,6 @@
-"""Enqueue: states, ranks, options per job, transactions, making queues, both ways in (one statement, COPY)."""
+"""Enqueue: states, ranks, options per job, transactions, making queues, both ways in (statement, COPY); JSON."""
 
+import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -7,11 +8,10 @@ from django.db import transaction
 from django.test import override_settings
 
 from django_leasequeue import engine
-from django_leasequeue.engine import NewJob
+from django_leasequeue.engine import NewJob, codec
 from django_leasequeue.engine.jobs.bulk import THRESHOLD
 from django_leasequeue.models import JobEvent, JobState, LiveJob, Queue
-
-from .helpers import claim, counts, enqueue, kinds, make, own_connection, put, seqs
+from tests.engine.helpers import claim, counts, enqueue, kinds, make, own_connection, put, seqs
 
 #: Below it jobs go in one statement, from it on through COPY. The two must not differ.
 SIZES = pytest.mark.parametrize("size", [1, THRESHOLD], ids=["statement", "copy"])
@@ -44,9 +44,14 @@ def test_every_field_arrives_whatever_it_holds(queue: int, clock, size: int) -> 
         assert (row.rank, row.reply_to, row.result_ttl_ms, row.max_deliveries) == (-4, "reply\\channel", 5_000, 3)
         assert row.expires_at == clock.now + timedelta(seconds=60)
         assert (row.state, row.deliveries, row.position) == (JobState.READY, 0, row.seq)
-    leased = claim(size)
-    assert [job.data["text"] for job in leased] == [awkward] * size
-    assert {job.body for job in leased} == {bytes(range(256))}
+    for leased in claim(size):
+        assert (leased.data, leased.body, leased.meta) == (job.data, job.body, job.meta)
+        assert (leased.queue, leased.name, leased.tag, leased.reply_to) == ("work", awkward, awkward, "reply\\channel")
+        assert (leased.deliveries, leased.max_deliveries, leased.errors, leased.progress) == (1, 3, [], None)
+        assert leased.created_at == leased.claimed_at == leased.first_claimed_at == clock.now
+    enqueue(*[NewJob()] * size)
+    bare = claim(size)[-1]
+    assert (bare.data, bare.meta, bare.body, bare.key) == (None, None, None, None)
 
 
 @SIZES
@@ -117,7 +122,11 @@ def test_it_belongs_to_the_transaction_of_the_caller(size: int) -> None:
     make("work")
     with transaction.atomic():
         put(size)
-        assert counts()["ready"] == size
+        with transaction.atomic():
+            put(size)
+            assert counts()["ready"] == 2 * size
+            transaction.set_rollback(True)
+        assert counts()["ready"] == size, "a savepoint takes it back"
         transaction.set_rollback(True)
     assert not LiveJob.objects.exists()
     assert not JobEvent.objects.exists()
@@ -152,3 +161,28 @@ def test_payloads_that_postgres_and_python_write_differently(queue: int) -> None
     jobs = claim(100)
     assert [job.data for job in jobs] == values
     assert (len(answers), jobs[-1].data_json) == (len(values), None)
+
+
+READ = [
+    "null", '{"kwargs":{"i":1,"pad":"x"}}', ' \n{"a": [1.5, true]}\t ', '"\u00e9"', "1e300",
+    "123456789012345678901234567890", "NaN",
+]  # fmt: skip
+REFUSED = ["", " ", "{", '{"a":1} {"b":2}', "[1,]", "\ufeff{}", "nul", "01"]
+
+
+@pytest.mark.parametrize("text", READ)
+def test_what_is_json_is_read_as_json_loads_reads_it(text: str) -> None:
+    assert repr(codec.loads(text)) == repr(json.loads(text)) == repr(codec.loads(text.encode()))
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_what_is_not_is_refused_with_the_same_words(text: str) -> None:
+    with pytest.raises(json.JSONDecodeError) as usual:
+        json.loads(text)
+    with pytest.raises(json.JSONDecodeError) as ours:
+        codec.loads(text)
+    assert str(ours.value) == str(usual.value)
+
+
+def test_hooks_are_heard() -> None:
+    assert codec.loads("[1.5]", parse_float=str) == ["1.5"]

@@ -1,29 +1,36 @@
-"""One operation, four ways to run it: all must do the same."""
+"""One operation, four ways to run it: all must do the same; and what a session of ours is set to."""
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import nullcontext
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psycopg
 import pytest
 from asgiref.sync import async_to_sync
 from django.core.exceptions import SynchronousOnlyOperation
-from django.db import DEFAULT_DB_ALIAS, DatabaseError, connection, transaction
+from django.db import DEFAULT_DB_ALIAS, DatabaseError, connection, connections, transaction
 from django.test import override_settings
+from pytest_django import DjangoDbBlocker
 
 from django_leasequeue import engine, sql
-from django_leasequeue.engine import AsyncConnectionExecutor, Ending, Failure, NewJob, runner
+from django_leasequeue.engine import AsyncConnectionExecutor, Ending, Failure, NewJob, pool, runner
+from django_leasequeue.engine.jobs.read import get_jobs
+from django_leasequeue.engine.operation import APART, Steps, operation
 from django_leasequeue.engine.pool import close_pools, connection_parameters
 from django_leasequeue.engine.runner import DjangoExecutor
 from django_leasequeue.exceptions import InvalidOption, QueueNotFound
 from django_leasequeue.models import JobEvent, JobResult, LiveJob
+from django_leasequeue.spark.database import resolve
 from django_leasequeue.sql import names, statement
-
-from .helpers import NODE, claim, make, outcomes, own_connection, put, seqs
+from tests.engine.helpers import NODE, claim, make, outcomes, own_connection, put, run
+from tests.support.databases import database_alias
+from tests.support.temporary_server import TemporaryServer
 
 pytestmark = pytest.mark.django_db(transaction=True)
+
 
 Run = Callable[[Any], Awaitable[Any]]
 
@@ -128,20 +135,10 @@ class TestDjangosConnection:
     def test_a_broken_transaction_is_refused_as_django_does(self) -> None:
         make("work")
         with pytest.raises(transaction.TransactionManagementError), transaction.atomic():
-            with pytest.raises(DatabaseError), connection.cursor() as cursor:
-                cursor.execute("SELECT 1/0")
+            with pytest.raises(DatabaseError):
+                run("SELECT 1/0")
             transaction.get_connection().needs_rollback = True
             engine.run(engine.claim("work", NODE))
-
-    def test_a_savepoint_takes_it_back(self) -> None:
-        make("work")
-        with transaction.atomic():
-            kept = put()
-            with transaction.atomic():
-                put(150)
-                put()
-                transaction.set_rollback(True)
-        assert seqs(claim(500)) == kept
 
     def test_it_leaves_no_prepared_statement_setting_behind(self) -> None:
         connection.ensure_connection()
@@ -154,15 +151,12 @@ class TestDjangosConnection:
     def test_a_pooler_in_transaction_mode_gets_no_prepared_statements(self) -> None:
         make("work")
         put(20)
-        with connection.cursor() as cursor:
-            cursor.execute("DEALLOCATE ALL")
+        run("DEALLOCATE ALL")
         connection.settings_dict["DISABLE_SERVER_SIDE_CURSORS"] = True
         try:
             for _ in range(5):
                 claim()
-            with connection.cursor() as cursor:
-                cursor.execute("SELECT count(*) FROM pg_prepared_statements")
-                assert cursor.fetchone() == (0,)
+            assert run("SELECT count(*) FROM pg_prepared_statements") == [(0,)]
         finally:
             connection.settings_dict["DISABLE_SERVER_SIDE_CURSORS"] = False
 
@@ -201,3 +195,81 @@ def test_settings_for_a_statement_are_not_the_hosts(monkeypatch: pytest.MonkeyPa
         found = DjangoExecutor(DEFAULT_DB_ALIAS).fetch("key_taken", {})
         assert found == [("off", "off", "off", "off", "force_generic_plan")]
         assert raw.execute(asked).fetchall() == [("on", "on", "on", "on", "auto")]
+
+
+#: What libpq asks the server for where nothing else names a zone, and so what a server's own default looks like.
+ELSEWHERE = "Asia/Tokyo"
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGTZ", ELSEWHERE)
+
+
+@pytest.mark.usefixtures("elsewhere")
+async def test_times_are_in_utc_whatever_the_zone_of_the_server() -> None:
+    asked = "SELECT current_setting('TimeZone'), now()"
+
+    def sync() -> Any:
+        with pool.connect("default") as connection:
+            return connection.execute(asked).fetchone()
+
+    try:
+        async with pool.borrow("default") as connection:
+            found = await (await connection.execute(asked)).fetchone()
+    finally:
+        await pool.close_pools()
+    for zone, now in (found, await asyncio.to_thread(sync)):
+        assert (zone, now.tzinfo) == ("UTC", UTC)
+
+
+@pytest.mark.usefixtures("elsewhere")
+@pytest.mark.parametrize("inside", [True, False])
+def test_and_those_of_djangos_connection_without_time_zones(settings: Any, inside: bool) -> None:
+    settings.USE_TZ, settings.TIME_ZONE = False, ELSEWHERE
+    connection = connections["default"]
+    connection.close()
+    try:
+        with transaction.atomic() if inside else nullcontext():
+            make()
+            (seq,) = put(1)
+            before = datetime.now(UTC)
+            (job,) = engine.run(get_jobs([seq]))
+            assert run("SELECT now()")[0][0].utcoffset() != timedelta(0), "the host's own are as they were"
+        assert job.created_at.tzinfo is UTC
+        assert abs(job.created_at - before) < timedelta(minutes=1)
+    finally:
+        connection.close()
+
+
+@pytest.fixture
+def role(migrated_server: TemporaryServer, django_db_blocker: DjangoDbBlocker) -> Iterator[str]:
+    """An alias whose user may do nothing by itself, and takes the role of one who may."""
+    with migrated_server.connect() as connection:
+        connection.execute('CREATE ROLE "Shop owner" SUPERUSER; CREATE ROLE app LOGIN; GRANT "Shop owner" TO app')
+    database = migrated_server.django_database()
+    database = {**database, "USER": "app", "OPTIONS": {**database.get("OPTIONS", {}), "assume_role": "Shop owner"}}
+    with database_alias("role", database), django_db_blocker.unblock():
+        yield "role"
+
+
+async def test_our_connections_take_the_role_that_django_takes(role: str) -> None:
+    def sync() -> list[str]:
+        with pool.connect(role) as connection, resolve({"alias": role}).connect() as spark:
+            found = [one.execute("SELECT current_user").fetchone() for one in (connection, spark)]
+        with transaction.atomic(using=role):
+            engine.run(apart(), role)
+        connections[role].close()
+        return [name for (name,) in found if name]
+
+    @operation
+    def apart() -> Steps[None]:
+        yield APART, {"name": "queue_get", "params": {"project": "", "name": "none"}}
+
+    assert await asyncio.to_thread(sync) == ["Shop owner"] * 2
+    try:
+        async with pool.borrow(role) as connection:
+            found = await (await connection.execute("SELECT current_user")).fetchone()
+    finally:
+        await pool.close_pools()
+    assert found == ("Shop owner",)

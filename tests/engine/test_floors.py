@@ -36,7 +36,7 @@ def pass_time(clock) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-class TestReady:
+class TestFloors:
     @pytest.fixture(autouse=True)
     def _queue(self, transactional_db: None, clock) -> None:
         self.queue = make("work")
@@ -45,16 +45,19 @@ class TestReady:
     def floor(self) -> int:
         return floors(self.queue).get(READY, 0)
 
-    def test_moves_to_the_lowest_job_that_waits_or_behind_everything(self) -> None:
-        done = drain(10)
-        for _ in range(3):
-            engine.run(engine.advance_floors(Proposals()))
-            assert self.floor == 0, "one look only proposes"
-        raise_floors()
-        assert self.floor > done[-1]
-        waiting = put(3)
-        raise_floors()
-        assert self.floor == waiting[0]
+    def test_moves_to_the_lowest_job_that_waits_or_behind_everything_though_somebody_reads(self) -> None:
+        with open_transaction() as reader:
+            reader.connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            reader.connection.execute("SELECT count(*) FROM leasequeue_job")
+            done = drain(10)
+            for _ in range(3):
+                engine.run(engine.advance_floors(Proposals()))
+                assert self.floor == 0, "one look only proposes"
+            raise_floors()
+            assert self.floor > done[-1]
+            waiting = put(3)
+            raise_floors()
+            assert self.floor == waiting[0]
         assert seqs(claim(9)) == waiting
 
     def test_waits_for_every_writing_transaction_that_was_open(self) -> None:
@@ -108,14 +111,6 @@ class TestReady:
             # As if that transaction had begun between the snapshot and the reading of the sequence.
             assert seen.head > early.seq
             assert seen.low <= early.seq
-
-    def test_a_reader_does_not_hold_it(self) -> None:
-        with open_transaction() as reader:
-            reader.connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            reader.connection.execute("SELECT count(*) FROM leasequeue_job")
-            done = drain(10)
-            raise_floors()
-            assert self.floor > done[-1]
 
     def test_it_goes_on_rising_under_steady_nacks(self) -> None:
         """A job that is given back again and again stands in its old place, far below the floor."""
@@ -192,16 +187,8 @@ class TestReady:
                 assert known.setdefault(row.pk, (row.kind, row.value)) == (row.kind, row.value)
         assert QueueFloor.objects.filter(kind=FloorKind.READY).count() < 5 < len(known)
 
-
-@pytest.mark.django_db(transaction=True)
-class TestTimes:
-    """The floors of due times: of delayed jobs and of claims."""
-
-    @pytest.fixture(autouse=True)
-    def _queue(self, transactional_db: None, clock) -> None:
-        self.queue = make("work")
-
-    def test_of_delayed_jobs_never_pass_now(self, clock) -> None:
+    # Of due times: of delayed jobs and of claims.
+    def test_those_of_delayed_jobs_never_pass_now(self, clock) -> None:
         helpers.enqueue(NewJob(delay_ms=3_600_000))
         pass_time(clock)
         assert 0 < floors(self.queue)[DELAYED] <= micros(clock.now)

@@ -2,17 +2,15 @@
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from django.db import connection
 
 from django_leasequeue import engine
 from django_leasequeue.engine import ConnectionExecutor, Ending, Failure, LeasedJob, LimitValues, NewJob, Release
 from django_leasequeue.models import FlowTurn, Member, Queue, Ready
-from tests.engine.flow import ONE, ack, differences, limited
-from tests.engine.graphs import names, node, start, status
-from tests.engine.helpers import NODE, claim, enqueue, make, open_transaction, own_connection, put, seqs
-from tests.support.threads import ThreadResult
+from tests.engine.flow import ack, differences, limited, names, node, start, status
+from tests.engine.helpers import NODE, claim, enqueue, make, open_transaction, own_connection, put, run, seqs
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -44,9 +42,9 @@ def waiting_jobs() -> tuple[LeasedJob, int, int]:
     (first, second) = limited(["x", "x"])
     (running,) = claim(10)
     assert running.seq == first
-    (answer,) = enqueue(NewJob({}, limit=engine.Limited("x", ONE)), queue="other")
+    (third,) = limited(["x"], queue="other")
     assert claim(10, queue="other") == []
-    return running, second, answer.seq
+    return running, second, third
 
 
 def check_order(listening: ConnectionExecutor, second: int, third: int) -> None:
@@ -95,8 +93,7 @@ def test_an_ack_waits_for_nobody_and_keeps_nobody_waiting() -> None:
     assert job.seq == second
     with open_transaction() as other:
         other.run(engine.finish([Ending(job.seq, job.token)], NODE))
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT FROM leasequeue_limitkey FOR UPDATE NOWAIT")
+        run("SELECT FROM leasequeue_limitkey FOR UPDATE NOWAIT")
         other.connection.commit()
     assert len(claim(10, queue=["work", "other"])) == 1
 
@@ -142,12 +139,9 @@ def test_rates_and_old_snapshots_are_left_to_claimers() -> None:
     assert not Ready.objects.exists()
     assert seqs(claim(10)) == [second]
     make("rated")
-    (answer, *_) = enqueue(
-        *(NewJob({}, limit=engine.Limited("r", LimitValues("r", concurrency=1, rate=1, per_ms=60_000))) for _ in "ab"),
-        queue="rated",
-    )
+    rated, _ = limited(["r"] * 2, LimitValues("r", concurrency=1, rate=1, per_ms=60_000), queue="rated")
     (job,) = claim(10, queue="rated")
-    assert job.seq == answer.seq
+    assert job.seq == rated
     ack(job)
     assert not Ready.objects.exists()
     assert claim(10, queue="rated") == []
@@ -195,11 +189,9 @@ def test_claimers_at_the_same_moment_do_not_overdraw_it(by_key: bool) -> None:
                     own.run(engine.finish([Ending(job.seq, job.token)], node))
                     done.append(job.seq)
 
-    threads = [ThreadResult(work) for _ in range(6)]
-    for thread in threads:
-        thread.__enter__()
-    for thread in threads:
-        thread.value(300)
+    with ThreadPoolExecutor(6) as threads:
+        for worker in [threads.submit(work) for _ in range(6)]:
+            worker.result(300)
     assert len(done) == len(set(done)) == count
     assert most <= 3
     assert differences() == []

@@ -1,25 +1,27 @@
-"""Limits by key: slots, rates, and that none is lost or given twice."""
+"""Limits by key and of a queue: slots, rates, and that none is lost, given twice, or waited for in vain."""
 
 import time
-from datetime import datetime, timedelta
+from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from django_leasequeue import engine
-from django_leasequeue.engine import Ending, Failure, LimitValues, Release
-from django_leasequeue.engine import clock as engine_clock
+from django_leasequeue.engine import ConnectionExecutor, Ending, Failure, Limited, LimitValues, NewJob, Release
+from django_leasequeue.engine.clock import Clock
 from django_leasequeue.engine.leases.floor import ClaimCursor
 from django_leasequeue.enums import JobFlag
+from django_leasequeue.exceptions import InvalidOption
 from django_leasequeue.models import FlowTurn, LimitKey, Member
-from tests.engine.flow import ack, limited
-from tests.engine.helpers import NODE, claim, make, put, read_job
+from tests.engine.flow import ONE, ack, limited
+from tests.engine.helpers import NODE, claim, enqueue, kept_waiting, make, open_transaction, put, read_job
 
 pytestmark = pytest.mark.django_db
 
 
 class TestConcurrency:
-    def test_one_of_a_key_at_a_time_in_order(self, clock: engine_clock.Clock) -> None:
+    def test_one_of_a_key_at_a_time_in_order(self, clock: Clock) -> None:
         make()
         a, gone, b, c = limited(["x", "x", "x", "y"])
         plain = put(3)
@@ -31,7 +33,7 @@ class TestConcurrency:
         assert [job.seq for job in claim(10)] == [b]
 
     @pytest.mark.parametrize("durable", [True, False])
-    def test_a_slot_comes_back_however_a_job_ends(self, clock: engine_clock.Clock, durable: bool) -> None:
+    def test_a_slot_comes_back_however_a_job_ends(self, clock: Clock, durable: bool) -> None:
         make(max_deliveries=2, exhaust_at="release", dead_letter="self", leases_durable=durable, result_ttl_ms=1000)
         seqs = limited(["x"] * 6)
         (done,) = claim(10)
@@ -63,7 +65,7 @@ class TestConcurrency:
         assert not Member.objects.filter(taken=True).exists()
         assert [member.seq for member in Member.objects.all()] == [dead.seq]
 
-    def test_a_delayed_job_waits_for_its_time_and_then_for_its_slot(self, clock: engine_clock.Clock) -> None:
+    def test_a_delayed_job_waits_for_its_time_and_then_for_its_slot(self, clock: Clock) -> None:
         make()
         (late,) = limited(["x"], run_at=clock.now + timedelta(seconds=10))
         (early,) = limited(["x"])
@@ -74,9 +76,9 @@ class TestConcurrency:
         ack(job)
         assert [job.seq for job in claim(10)] == [late]
 
-    def test_a_limit_that_changes_counts_for_those_that_wait(self, clock: engine_clock.Clock) -> None:
+    def test_a_limit_that_changes_counts_for_those_that_wait(self, clock: Clock) -> None:
         make()
-        limited(["x"] * 10)
+        limited(["x"] * 1_200)
         assert len(claim(10)) == 1
         assert engine.run(engine.set_limits([LimitValues("customer", concurrency=4)])) == 1
         assert len(claim(10)) == 3
@@ -84,21 +86,50 @@ class TestConcurrency:
         assert claim(10) == []
         assert engine.run(engine.set_limits([LimitValues("customer", concurrency=6)], pin=False)) == 1
         assert len(claim(10)) == 2
+        engine.run(engine.set_limits([LimitValues("customer")]))
+        assert sum(len(claim(1_000)) for _ in range(3)) == 1_195, "a limit that is lifted frees all that wait"
+
+
+def most(started: list[timedelta]) -> int:
+    """How many started within one second, at most."""
+    return max(sum(first <= at < first + timedelta(seconds=1) for at in started) for first in started)
+
+
+@dataclass
+class RatedWorker:
+    """Notes when its jobs under a rate start, in a time that goes on whatever the clock does."""
+
+    clock: Clock
+    queue: int
+    passed: timedelta = timedelta()
+    started: list[timedelta] = field(default_factory=list)
+
+    def later(self, span: timedelta) -> None:
+        """Let time pass, in which the reaper does its duties."""
+        self.passed += span
+        self.clock.advance(milliseconds=span / timedelta(milliseconds=1))
+        for duty in (engine.sweep, engine.promote, engine.advance):
+            engine.run(duty([self.queue]))
+
+    def start(self, size: int = 100, *, ends: bool = True, **call: Any) -> None:
+        jobs = claim(size, **call)
+        self.started += [self.passed for job in jobs if job.flags & JobFlag.RATED]
+        if ends:
+            ack(*jobs)
 
 
 class TestRate:
-    def test_no_window_has_more_than_the_rate(self, clock: engine_clock.Clock) -> None:
+    def test_no_window_has_more_than_the_rate(self, clock: Clock) -> None:
         make()
         limited(["api"] * 60, LimitValues("calls", rate=10, per_ms=1_000))
-        started: list[datetime] = []
-        for _ in range(400):
+        started: list[timedelta] = []
+        for number in range(400):
             jobs = claim(100)
-            started += [clock.now] * len(jobs)
+            started += [timedelta(milliseconds=10 * number)] * len(jobs)
             ack(*jobs)
             clock.advance(milliseconds=10)
         assert len(started) >= 36
-        for first in started:
-            assert sum(first <= at < first + timedelta(seconds=1) for at in started) <= 10
+        assert most(started) <= 10
 
     def test_a_claim_says_from_when_on_its_permits_count(self) -> None:
         """What it waits for before that is not taken from the time in which its worker must start the jobs."""
@@ -109,108 +140,72 @@ class TestRate:
         assert len(claim(1, cursor=cursor)) == 1
         assert before < cursor.admitted_at < time.monotonic()
 
-    def test_a_burst_starts_at_once(self, clock: engine_clock.Clock) -> None:
+    def test_a_burst_starts_at_once(self, clock: Clock) -> None:
         make()
         limited(["api"] * 60, LimitValues("calls", rate=10, per_ms=1_000, burst=20))
         assert len(claim(100)) == 21
         clock.advance(milliseconds=1_041)
         assert len(claim(100)) == 10
 
-    @pytest.mark.parametrize(
-        "what", ["nobody claims", "paused", "one at a time", "killed", "clock back", "another key's jobs first"]
-    )
-    def test_permits_do_not_pile_up(self, clock: engine_clock.Clock, what: str) -> None:
+    @pytest.mark.parametrize("what", [
+        "nobody claims", "paused", "one at a time", "killed", "clock back", "another key's jobs first",
+    ])  # fmt: skip
+    def test_permits_do_not_pile_up(self, clock: Clock, what: str) -> None:
         """While nobody starts jobs the reaper goes on; then as many start as may, and not what could have before."""
-        ids = [make()]
-        options: dict[str, Any] = {"lease_ms": 500} if what == "killed" else {}
-        values = LimitValues("calls", rate=5, per_ms=1_000)
-        limited(["api"] * 300, values)
-        started: list[datetime] = []
-        real = clock.now
-
-        def step() -> None:
-            nonlocal real
-            real += timedelta(milliseconds=100)
-            clock.advance(milliseconds=100)
-            engine.run(engine.sweep(ids))
-            engine.run(engine.promote(ids))
-            engine.run(engine.advance(ids))
-
-        def start(size: int = 100) -> None:
-            jobs = claim(size, **options)
-            started.extend(real for job in jobs if job.flags & JobFlag.RATED)
-            if what != "killed":
-                ack(*jobs)
-
-        if what == "paused":
-            engine.run(engine.pause("work"))
+        worker = RatedWorker(clock, make())
+        options: dict[str, Any] = {"lease_ms": 500, "ends": False} if what == "killed" else {}
+        limited(["api"] * 300, LimitValues("calls", rate=5, per_ms=1_000))
+        step = timedelta(milliseconds=100)
+        engine.run(engine.pause("work", paused=what == "paused"))
         for _ in range(40):
-            step()
+            worker.later(step)
             if what == "paused":
                 assert claim(10) == []
             if what == "killed":
-                start()
-        if what == "paused":
-            engine.run(engine.pause("work", paused=False))
+                worker.start(**options)
+        engine.run(engine.pause("work", paused=False))
         for number in range(60):
-            step()
+            worker.later(step)
             if what == "clock back" and number == 20:
                 clock.advance(seconds=-30)
                 engine.run(engine.mend_floors())
             if what == "another key's jobs first" and number % 5 == 0:
                 put(3, priority=9)
-                start(1)
-            start(1 if what == "one at a time" else 100)
-        assert all(sum(first <= at < first + timedelta(seconds=1) for at in started) <= 5 for first in started)
+                worker.start(1)
+            worker.start(1 if what == "one at a time" else 100, **options)
+        assert most(worker.started) <= 5
         # 6 s, or 10 s of them; 5 in 1.1 s: there is a look every 0.1 s only. A clock that goes back costs two windows.
-        assert len(started) >= {"killed": 44, "clock back": 18}.get(what, 27)
+        assert len(worker.started) >= {"killed": 44, "clock back": 18}.get(what, 27)
 
     @pytest.mark.slow
-    @pytest.mark.parametrize(
-        ("before", "burst"),
-        [("busy", 0), ("paused", 0), ("no worker", 5), ("killed", 0), ("clock back", 5), ("clock ahead", 0)],
-    )
-    def test_work_that_waits_starts_at_the_rate(self, clock: engine_clock.Clock, before: str, burst: int) -> None:
+    @pytest.mark.parametrize(("before", "burst"), [
+        ("busy", 0), ("paused", 0), ("no worker", 5), ("killed", 0), ("clock back", 5), ("clock ahead", 0),
+    ])  # fmt: skip
+    def test_work_that_waits_starts_at_the_rate(self, clock: Clock, before: str, burst: int) -> None:
         """From a minute in which little or nothing starts on: no window has more, and the rate is used."""
-        ids = [make(lease_ms=30_000)]
+        worker = RatedWorker(clock, make(lease_ms=30_000))
         limited(["api"] * 200, LimitValues("calls", rate=5, per_ms=1_000, burst=burst))
-        passed = timedelta()
-        started: list[timedelta] = []
-
-        def start(size: int = 100, *, ends: bool = True) -> None:
-            jobs = claim(size)
-            started.extend(passed for _ in jobs)
-            if ends:
-                ack(*jobs)
-
-        def later(span: timedelta) -> None:
-            nonlocal passed
-            passed += span
-            clock.advance(milliseconds=span / timedelta(milliseconds=1))
-            engine.run(engine.sweep(ids))
-            engine.run(engine.advance(ids))
-
-        start(100 if before in ("killed", "clock back", "clock ahead") else 1, ends=before not in ("busy", "killed"))
+        size = 100 if before in ("killed", "clock back", "clock ahead") else 1
+        worker.start(size, ends=before not in ("busy", "killed"))
         engine.run(engine.pause("work", paused=before == "paused"))
         for _ in range(12):
-            later(timedelta(seconds=5))
+            worker.later(timedelta(seconds=5))
             if before == "paused":
-                start()
+                worker.start()
         engine.run(engine.pause("work", paused=False))
         if before in ("clock back", "clock ahead"):
             clock.advance(seconds=-3600 if before == "clock back" else 3600)
             engine.run(engine.mend_floors())
-            later(timedelta(seconds=2))
-        begin = passed
-        while passed - begin < timedelta(seconds=10):
-            start()
+            worker.later(timedelta(seconds=2))
+        begin = worker.passed
+        while worker.passed - begin < timedelta(seconds=10):
+            worker.start()
             due = FlowTurn.objects.earliest("at").at - clock.now
-            later(min(max(due, timedelta(milliseconds=1)), timedelta(milliseconds=100)))
-        most = max(sum(first <= at < first + timedelta(seconds=1) for at in started) for first in started)
-        assert most <= 5 + burst
-        assert sum(at >= begin for at in started) >= 0.95 * 5 * 10
+            worker.later(min(max(due, timedelta(milliseconds=1)), timedelta(milliseconds=100)))
+        assert most(worker.started) <= 5 + burst
+        assert sum(at >= begin for at in worker.started) >= 0.95 * 5 * 10
 
-    def test_a_restart_forgets_nothing(self, clock: engine_clock.Clock) -> None:
+    def test_a_restart_forgets_nothing(self, clock: Clock) -> None:
         make()
         limited(["api"] * 3, LimitValues("calls", rate=1, per_ms=60_000))
         ack(*claim(10))
@@ -225,7 +220,7 @@ class TestRate:
 
 class TestFair:
     @pytest.mark.parametrize("fair", [True, False])
-    def test_keys_take_turns_or_the_oldest_come_first(self, clock: engine_clock.Clock, fair: bool) -> None:
+    def test_keys_take_turns_or_the_oldest_come_first(self, clock: Clock, fair: bool) -> None:
         make()
         values = LimitValues("tenant", concurrency=1, fair=fair)
         large, small = limited(["large"] * 10, values), limited(["small"] * 2, values)
@@ -238,7 +233,7 @@ class TestFair:
         assert [job.seq for job in order if job.data["key"] == "small"] == small
 
 
-def test_what_waits_is_counted_and_says_for_what(clock: engine_clock.Clock) -> None:
+def test_what_waits_is_counted_and_says_for_what(clock: Clock) -> None:
     make()
     first, second = limited(["x", "x"])
     put(1, delay_ms=60_000)
@@ -249,3 +244,164 @@ def test_what_waits_is_counted_and_says_for_what(clock: engine_clock.Clock) -> N
     assert job.state == "waiting"
     held = engine.run(engine.member(second))
     assert held.waits_for == "its turn: key 'x' of the limit 'customer' (1 at a time)"
+
+
+class TestSlots:
+    @pytest.mark.parametrize("before", [True, False])
+    def test_a_queue_that_is_deleted_gives_its_slots_back(self, clock: Clock, before: bool) -> None:
+        make()
+        make("other")
+        limited(["x", "y", "x"])
+        assert len(claim(1)) == 1
+        if before:
+            limited(["x"], queue="other")
+            assert claim(10, queue="other") == []
+        engine.run(engine.delete("work"))
+        if not before:
+            limited(["x"], queue="other")
+        assert len(claim(10, queue="other")) == 1
+        assert Member.objects.count() == 1
+
+    def test_an_expired_and_a_purged_job_that_waited_take_none(self, clock: Clock) -> None:
+        make()
+        first, _ = limited(["x", "x"], ttl_ms=5_000)
+        (job,) = claim(10)
+        clock.advance(seconds=6)
+        engine.run(engine.expire([job.queue_id]))
+        limited(["x"] * 3)
+        assert engine.run(engine.purge("work", states=("ready", "delayed"))) == 3
+        (last,) = limited(["x"])
+        assert (job.seq, claim(10)) == (first, [])
+        ack(job)
+        assert [job.seq for job in claim(10)] == [last]
+        assert Member.objects.count() == 1
+
+    def test_the_higher_priority_of_a_key_comes_first(self, clock: Clock) -> None:
+        make(priority_order="desc", priority_min=0, priority_max=10)
+        (low,), (middle,), (high,) = (limited(["x"], priority=priority) for priority in (0, 1, 5))
+        order = []
+        while jobs := claim(1):
+            order += [job.seq for job in jobs]
+            ack(*jobs)
+        assert order == [high, middle, low]
+
+    def test_what_cannot_be_limited_is_refused(self) -> None:
+        make("topic", type="log")
+        with pytest.raises(InvalidOption, match="'topic' is a log"):
+            enqueue(NewJob(1, limit=Limited("x", ONE)), queue="topic")
+        with pytest.raises(InvalidOption, match="not both"):
+            make(concurrency=1, claim_jitter_ms=100)
+        make()
+        for key in (None, "", "x" * 513, "\x00", "\ud800"):
+            with pytest.raises(InvalidOption, match="the key of a limit must be"):
+                enqueue(NewJob(1, limit=Limited(key, ONE)))  # type: ignore[arg-type]  # just this is refused
+        with pytest.raises(InvalidOption, match="limit must be a Limit"):
+            enqueue(NewJob(1, limit="customer"))  # type: ignore[arg-type]
+        assert not FlowTurn.objects.exists()
+
+    def test_a_key_is_any_text(self, clock: Clock) -> None:
+        make()
+        keys = ['"', "\\", "{a,b}", "NULL", "é" * 256, "%s", "a\nb", " "]
+        limited(keys)
+        make(project="tenant")
+        enqueue(NewJob(1, limit=Limited(" ", ONE)), project="tenant")
+        assert len(claim(10, project="tenant")) == 1, "projects do not share a limit"
+        assert len(claim(10)) == len(keys)
+        assert sorted(LimitKey.objects.values_list("key", flat=True)) == sorted([*keys, " "])
+
+
+class TestChanges:
+    def test_a_limit_that_sinks_takes_back_what_nobody_has_claimed(self, clock: Clock) -> None:
+        make()
+        seqs = limited(["x"] * 8, LimitValues("customer", concurrency=6))
+        first = claim(2)
+        engine.run(engine.set_limits([LimitValues("customer", concurrency=3)]))
+        (third,) = claim(10)
+        assert [job.seq for job in [*first, third]] == seqs[:3]
+        ack(*first, third)
+        again = claim(10)
+        assert [job.seq for job in again] == seqs[3:6]
+        engine.run(engine.set_limits([LimitValues("customer", concurrency=1)]))
+        ack(*again)
+        assert [job.seq for job in claim(10)] == seqs[6:7]
+
+    def test_a_rate_that_gets_a_concurrency_counts_what_runs(self, clock: Clock) -> None:
+        make()
+        limited(["x"] * 6, LimitValues("customer", rate=100, per_ms=1_000, burst=1))
+        assert len(claim(10)) == 3
+        clock.advance(seconds=1)
+        engine.run(engine.set_limits([LimitValues("customer", concurrency=4, rate=100, per_ms=1_000, burst=1)]))
+        assert len(claim(10)) == 1
+
+    def test_a_job_that_is_tried_again_at_once_pays_for_it(self, clock: Clock) -> None:
+        make()
+        limited(["x"], LimitValues("customer", rate=1, per_ms=60_000))
+        (job,) = claim(10)
+        engine.run(engine.release([Release(job.seq, job.token, delay_ms=0)], NODE))
+        assert claim(10) == []
+        clock.advance(seconds=61)
+        (job,) = claim(10)
+        engine.run(engine.release([Release(job.seq, job.token)], NODE, unstarted=True))
+        assert claim(10) == []
+        clock.advance(seconds=61)
+        assert len(claim(10)) == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_job_is_not_taken_out_while_its_member_is_being_made() -> None:
+    """The turn of such a cancellation would find no member, and a slot would be kept for a job that is gone."""
+    queue_id = make()
+    limited(["x"])
+    (running,) = claim(10)
+    first, second = limited(["x", "x"])
+
+    def cancel(own: ConnectionExecutor) -> None:
+        assert own.run(engine.cancel("work", seqs=[first]))
+        own.run(engine.advance([queue_id]))
+
+    with open_transaction() as claimer:
+        claimer.connection.execute("SELECT 1")
+        claimer.run(engine.advance([queue_id]))
+        with kept_waiting(cancel) as cancelled:
+            claimer.connection.commit()
+    cancelled.result(60)
+    ack(running)
+    assert [job.seq for job in claim(10)] == [second]
+
+
+class TestOfAQueue:
+    def test_a_slot_comes_back_with_the_lease(self, clock: Clock) -> None:
+        make(concurrency=2)
+        put(4)
+        job, _ = claim(10)
+        engine.run(engine.release([Release(job.seq, job.token, delay_ms=60_000)], NODE))
+        assert len(claim(10)) == 1
+        clock.advance(seconds=31)
+        assert len(claim(10)) == 2
+
+    def test_a_limit_that_changes_counts_at_once(self, clock: Clock) -> None:
+        make(concurrency=2)
+        make("other")
+        put(20)
+        put(3, queue="other")
+        first = claim(1)
+        assert [job.queue for job in claim(10, queue=["work", "other"])] == ["work", *["other"] * 3]
+        assert claim(10) == []
+        ack(*first)
+        assert len(claim(10)) == 1
+        engine.run(engine.configure("work", concurrency=5))
+        assert len(claim(10)) == 3
+        engine.run(engine.configure("work", concurrency=1))
+        assert claim(10) == []
+        engine.run(engine.configure("work", concurrency=0))
+        assert len(claim(10)) == 10
+
+    def test_jobs_that_came_back_to_an_old_place_and_tags_count_too(self, clock: Clock) -> None:
+        make(concurrency=1)
+        put(2, tag="a")
+        (job,) = claim(10)
+        engine.run(engine.release([Release(job.seq, job.token)], NODE))
+        (job,) = claim(10)
+        assert claim(10, tag="a") == []
+        ack(job)
+        assert len(claim(10, tag="a")) == 1

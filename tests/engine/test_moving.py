@@ -1,12 +1,11 @@
 """Queues in two databases: commands and doors reach both, and a queue moves from one to the other in use."""
 
 import json
-from io import StringIO
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError
 from django.db import connections
 from django.test import Client, override_settings
 
@@ -16,14 +15,15 @@ from django_leasequeue.exceptions import InvalidOption, QueueNotFound
 from django_leasequeue.models import OperatorAction, StoredJob
 from django_leasequeue.reaper import Reaper
 from tests.http.client import Api
+from tests.support.commands import said
 from tests.support.documents import blocks
 from tests.tasks import samples
 
+ROUTED = {"DATABASES": ["default", "far"], "ROUTER": f"{__name__}.by_name"}
 
-def printed(*command: str) -> str:
-    out = StringIO()
-    call_command(*command, stdout=out)
-    return out.getvalue()
+
+def by_name(project: str, queue: str) -> str:
+    return "far" if queue in ("poor", "far") else "default"
 
 
 def placed() -> dict[str, int]:
@@ -40,13 +40,12 @@ def end_moves() -> None:
     routing.routes().forget()
 
 
-@pytest.mark.usefixtures("far")
-def test_a_queue_moves_while_it_is_in_use(clock: Any) -> None:
+def test_a_queue_moves_while_it_is_in_use(far: str, clock: Any) -> None:
     mail = Queue("mail", dead_letter="self", lease_ms=60_000)
     mail.enqueue(1)
     mail.enqueue(2)
     (held,) = mail.claim(1)
-    assert "draining" in printed("leasequeue_queues", "move", "mail", "--to", "far")
+    assert "draining" in said("leasequeue_queues", "move", "mail", "--to", "far")
     assert engine.run(engine.get("mail"), "far").config == engine.run(engine.get("mail"), "default").config
     mail.enqueue(3)
     samples.add.using(queue_name="mail").enqueue(1)
@@ -59,16 +58,15 @@ def test_a_queue_moves_while_it_is_in_use(clock: Any) -> None:
     assert second.payload == 2
     clock.advance(seconds=moving.SETTLED + 1)
     end_moves()
-    assert "draining" in printed("leasequeue_queues", "moves")
+    assert "draining" in said("leasequeue_queues", "moves")
     mail.ack(second)
     end_moves()
-    assert "done" in printed("leasequeue_queues", "moves")
+    assert "done" in said("leasequeue_queues", "moves")
     assert [job.payload for job in mail.claim(1)] == [3]
     assert OperatorAction.objects.get().action == "move_queue"
 
 
-@pytest.mark.usefixtures("far")
-def test_the_how_to_is_true() -> None:
+def test_the_how_to_is_true(far: str) -> None:
     settings, router = [block.text for block in blocks("how-to/several-servers.md") if block.language == "python"]
     scope: dict[str, Any] = {"DATABASES": {}}
     exec(settings, scope)
@@ -81,12 +79,11 @@ def test_the_how_to_is_true() -> None:
         assert placed() == {"default": 1, "far": 1}
         for block in blocks("how-to/several-servers.md"):
             if block.language == "shell" and "leasequeue_queues" in block.text:
-                printed_lines = [printed(*line.split()[2:]) for line in block.text.splitlines()]
+                printed_lines = [said(*line.split()[2:]) for line in block.text.splitlines()]
         assert all("mail" in lines and "draining" in lines for lines in printed_lines)
 
 
-@pytest.mark.usefixtures("far")
-def test_a_move_waits_until_every_process_knows_of_it(clock: Any) -> None:
+def test_a_move_waits_until_every_process_knows_of_it(far: str, clock: Any) -> None:
     engine.run(engine.create("mail"))
     moving.move("mail", "far")
     end_moves()
@@ -100,7 +97,6 @@ def test_a_move_waits_until_every_process_knows_of_it(clock: Any) -> None:
     assert routing.homes("", "mail") == ["default", "far"]
 
 
-@pytest.mark.usefixtures("far")
 @pytest.mark.parametrize(("name", "to", "error", "words"), [
     ("mail", "nowhere", InvalidOption, r"no database 'nowhere' .* names 'default', 'far'"),
     ("mail", "default", InvalidOption, "in the database 'default' already"), ("none", "far", QueueNotFound, "none"),
@@ -108,7 +104,7 @@ def test_a_move_waits_until_every_process_knows_of_it(clock: Any) -> None:
     ("mail", "far", InvalidOption, "cannot move alone: 'other' has the dead-letter topic 'shared'"),
     ("a b", "far", InvalidOption, "a b"),
 ])  # fmt: skip
-def test_what_cannot_move_is_said(name: str, to: str, error: type[Exception], words: str) -> None:
+def test_what_cannot_move_is_said(far: str, name: str, to: str, error: type[Exception], words: str) -> None:
     for queue, dead_letter in (("mail", "shared"), ("other", "shared"), ("shared", None)):
         engine.run(engine.create(queue, dead_letter=dead_letter))
     with pytest.raises(error, match=words):
@@ -116,8 +112,7 @@ def test_what_cannot_move_is_said(name: str, to: str, error: type[Exception], wo
     assert moving.moves() == []
 
 
-@pytest.mark.usefixtures("far")
-def test_a_dead_letter_topic_moves_with_its_queue() -> None:
+def test_a_dead_letter_topic_moves_with_its_queue(far: str) -> None:
     engine.run(engine.create("mail", dead_letter="mail.dlq"))
     engine.run(engine.create("mail.dlq"))
     assert {each.name for each in moving.move("mail", "far")} == {"mail", "mail.dlq"}
@@ -134,29 +129,39 @@ def dead(far: str) -> int:
 
 
 def test_a_dead_letter_stays_in_its_database(dead: int) -> None:
-    assert "poor" in printed("leasequeue_dlq", "list", "--database", "far")
-    with override_settings(LEASEQUEUE={"DATABASES": ["default", "far"], "ROUTER": f"{__name__}.by_name"}):
+    assert "poor" in said("leasequeue_dlq", "list", "--database", "far")
+    with override_settings(LEASEQUEUE=ROUTED):
         engine.run(engine.create("close"))
         with pytest.raises(CommandError, match="cannot be redriven into 'close', which is in 'default'"):
-            printed("leasequeue_dlq", "redrive", "--database", "far", "--to", "close", "--seq", str(dead), "--yes")
+            said("leasequeue_dlq", "redrive", "--database", "far", "--to", "close", "--seq", str(dead), "--yes")
         with pytest.raises(InvalidOption, match="'far' cannot be redriven into 'close'"):
             engine.run(engine.redrive("poor", [dead], to="close"), "far")
 
 
-def by_name(project: str, queue: str) -> str:
-    return "far" if queue in ("poor", "far") else "default"
-
-
-def test_the_commands_show_both(dead: int) -> None:
-    found = json.loads(printed("leasequeue_status", "--json"))
+def test_the_commands_doors_and_pages_reach_both(dead: int) -> None:
+    found = json.loads(said("leasequeue_status", "--json"))
     assert {alias: [row["queue"] for row in each["queues"]] for alias, each in found["databases"].items()} == {
         "default": ["near"], "far": ["poor"],
     }  # fmt: skip
-    assert printed("leasequeue_status").count("Database ") == 2
-    assert set(json.loads(printed("leasequeue_verify", "--json"))) == {"default", "far"}
-    assert "poor" in (listed := printed("leasequeue_queues", "list"))
+    assert said("leasequeue_status").count("Database ") == 2
+    assert set(json.loads(said("leasequeue_verify", "--json"))) == {"default", "far"}
+    assert "poor" in (listed := said("leasequeue_queues", "list"))
     assert "near" in listed
-    assert printed("runreaper", "--once").count("Done in ") == 2
+    assert said("runreaper", "--once").count("Done in ") == 2
+    with override_settings(LEASEQUEUE={**ROUTED, "API": {"ACCESS": "open"}}):
+        assert {topic["topic"] for topic in Api().get("topics")["topics"]} == {"near", "poor"}
+        page = Client().get("/metrics").content.decode()
+    for alias, queue in (("default", "near"), ("far", "poor")):
+        assert f'leasequeue_queue_paused{{database="{alias}",project="",queue="{queue}"}} 0.0' in page
+    admin = Client()
+    admin.force_login(User.objects.create_superuser("boss"))
+    address = "/admin/leasequeue/queue/"
+    assert "near" in admin.get(address).content.decode()
+    answer = admin.get(address, {"leasequeue_database": "far"})
+    assert (answer.status_code, answer["Location"]) == (302, address)
+    page = admin.get(address).content.decode()
+    assert ("poor" in page, ">near<" in page) == (True, False), "the admin shows the chosen database"
+    assert admin.get("/admin/leasequeue/deadletter/").status_code == 200
 
 
 def test_a_stopped_server_is_a_problem_of_its_own(far: str) -> None:
@@ -165,33 +170,9 @@ def test_a_stopped_server_is_a_problem_of_its_own(far: str) -> None:
     connections[far].close()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(connections[far], "settings_dict", away)
-        found = json.loads(printed("leasequeue_status", "--json"))
+        found = json.loads(said("leasequeue_status", "--json"))
         assert list(found["databases"]) == ["default"]
         assert any("The database far does not answer" in problem for problem in found["problems"])
         page = Client().get("/metrics").content.decode()
         assert 'leasequeue_database_reached{database="far"} 0.0' in page
         assert 'leasequeue_jobs{database="default",project="",queue="near",state="ready"} 0.0' in page
-
-
-def test_the_doors_reach_both(dead: int) -> None:
-    with override_settings(
-        LEASEQUEUE={"DATABASES": ["default", "far"], "ROUTER": f"{__name__}.by_name", "API": {"ACCESS": "open"}}
-    ):
-        api = Api()
-        assert {topic["topic"] for topic in api.get("topics")["topics"]} == {"near", "poor"}
-        page = Client().get("/metrics").content.decode()
-        for alias, queue in (("default", "near"), ("far", "poor")):
-            assert f'leasequeue_queue_paused{{database="{alias}",project="",queue="{queue}"}} 0.0' in page
-
-
-def test_the_admin_shows_the_chosen_database(dead: int) -> None:
-    admin_client = Client()
-    admin_client.force_login(User.objects.create_superuser("boss"))
-    address = "/admin/leasequeue/queue/"
-    assert "near" in admin_client.get(address).content.decode()
-    answer = admin_client.get(address, {"leasequeue_database": "far"})
-    assert (answer.status_code, answer["Location"]) == (302, address)
-    page = admin_client.get(address).content.decode()
-    assert "poor" in page
-    assert ">near<" not in page
-    assert admin_client.get("/admin/leasequeue/deadletter/").status_code == 200

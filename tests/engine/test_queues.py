@@ -1,7 +1,7 @@
 """Queues themselves: make, read, change, list, pause, delete; presets; projects."""
 
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import Any
 
@@ -9,13 +9,14 @@ import pytest
 
 from django_leasequeue import engine, models
 from django_leasequeue.engine import NewJob
+from django_leasequeue.engine.operation import Operation
 from django_leasequeue.engine.queues import queues
 from django_leasequeue.engine.queues.presets import DEFAULTS, PRESETS
+from django_leasequeue.engine.topics import topics
 from django_leasequeue.exceptions import InvalidOption, QueueNotFound
 from django_leasequeue.models import Attempt, Claim, JobResult, LiveJob, QueueFloor, QueueRank, QueueStat, StoredJob
+from tests.engine.helpers import NODE, claim, enqueue, make, one, open_transaction, own_connection, put, seqs, state
 from tests.support.rows import rows
-
-from .helpers import NODE, claim, enqueue, make, one, open_transaction, own_connection, put, seqs
 
 pytestmark = pytest.mark.django_db
 
@@ -40,40 +41,29 @@ def test_presets(preset: str, expected: dict[str, object]) -> None:
     assert {option: config()[option] for option in expected} == expected
 
 
-def test_making_it_again_changes_nothing() -> None:
+@pytest.mark.parametrize(("given", "kept"), [(5_000, 5_000), (1, 100), (-5, 100), (10**12, 86_400_000)])
+def test_options_are_clamped_and_making_it_again_changes_nothing(given: int, kept: int) -> None:
     assert engine.run(engine.get("work")) is None
-    engine.run(engine.create("work", lease_ms=5_000))
+    make("work", lease_ms=given, claim_jitter_ms=given)
     assert engine.run(engine.create("work", lease_ms=9_000)) is False
-    assert config()["lease_ms"] == 5_000
+    assert config()["lease_ms"] == kept
+    assert config()["claim_jitter_ms"] == max(0, min(given, 5_000))
     assert list(QueueRank.objects.values_list("rank", flat=True)) == [0]
 
 
-@pytest.mark.parametrize(("given", "kept"), [(1, 100), (-5, 100), (10**12, 86_400_000)])
-def test_clamped_options(given: int, kept: int) -> None:
-    make("work", lease_ms=given, claim_jitter_ms=given)
-    assert config()["lease_ms"] == kept
-    assert config()["claim_jitter_ms"] == max(0, min(given, 5_000))
-
-
-def test_configure_replaces_everything() -> None:
+def test_configure_replaces_everything_and_counts_from_then_on(clock) -> None:
     make("plain")
     assert config("plain") == DEFAULTS
     make("work", lease_ms=5_000, max_deliveries=3, metadata={"owner": "me"})
-    info = engine.run(engine.configure("work", ttl_ms=1_000))
-    assert info.config == {**DEFAULTS, "ttl_ms": 1_000}
-    engine.run(engine.configure("work", preset="codeq"))
-    assert config() == {**DEFAULTS, **PRESETS["codeq"]}
-
-
-def test_a_changed_option_counts_from_then_on(clock) -> None:
-    make("work")
     put(2)
     claim()
-    engine.run(engine.configure("work", lease_ms=1_000, priority_order="asc"))
-    job = claim()[0]
-    assert (job.deadline - clock.now).total_seconds() == 1
+    info = engine.run(engine.configure("work", lease_ms=1_000, priority_order="asc"))
+    assert info.config == {**DEFAULTS, "lease_ms": 1_000, "priority_order": "asc"}
+    assert (one().deadline - clock.now).total_seconds() == 1
     enqueue(NewJob(priority=3))
     assert StoredJob.objects.latest("seq").rank == 3
+    engine.run(engine.configure("work", preset="codeq"))
+    assert config() == {**DEFAULTS, **PRESETS["codeq"]}
 
 
 def test_what_is_read(clock) -> None:
@@ -90,30 +80,22 @@ def test_what_is_read(clock) -> None:
     assert third.paused_at == again.paused_at
 
 
-class TestList:
-    @pytest.fixture(autouse=True)
-    def _queues(self, db: None) -> None:
-        for name in ("b-2", "a", "b-1", "b_3", "c"):
-            make(name, type="log" if name == "c" else "queue")
-        make("a", project="acme")
+def test_queues_are_listed_by_name_in_pages_of_a_prefix_or_type() -> None:
+    for name in ("b-2", "a", "b-1", "b_3", "c"):
+        make(name, type="log" if name == "c" else "queue")
+    make("a", project="acme")
 
-    def names(self, **call) -> list[str]:
+    def names(**call: Any) -> list[str]:
         return [line.name for line in engine.run(engine.list_queues(**call))]
 
-    def test_by_name(self) -> None:
-        assert self.names() == sorted(["a", "b-1", "b-2", "b_3", "c"])
-        assert (self.names(project="acme"), self.names(project="nobody")) == (["a"], [])
-
-    def test_pages(self) -> None:
-        first = self.names(size=2)
-        second = self.names(size=2, after=first[-1])
-        third = self.names(size=2, after=second[-1])
-        assert first + second + third == self.names()
-        assert len(third) == 1
-
-    def test_prefix_and_type(self) -> None:
-        assert (self.names(prefix="b-"), self.names(prefix="_")) == (["b-1", "b-2"], [])
-        assert (self.names(type="log"), self.names(type="queue", prefix="c")) == (["c"], [])
+    assert names() == sorted(["a", "b-1", "b-2", "b_3", "c"])
+    assert (names(project="acme"), names(project="nobody")) == (["a"], [])
+    first = names(size=2)
+    second = names(size=2, after=first[-1])
+    third = names(size=2, after=second[-1])
+    assert (first + second + third, len(third)) == (names(), 1)
+    assert (names(prefix="b-"), names(prefix="_")) == (["b-1", "b-2"], [])
+    assert (names(type="log"), names(type="queue", prefix="c")) == (["c"], [])
 
 
 @pytest.mark.parametrize(
@@ -133,22 +115,18 @@ PLACES = (
 )  # fmt: skip
 
 
-def fill(name: str) -> None:
-    """A queue with a job in every place."""
-    make(name, result_ttl_ms=60_000, max_deliveries=1, exhaust_at="release", dead_letter="self")
-    put(2, queue=name)
-    engine.run(engine.ack(seqs(claim(1, name)), NODE))
-    engine.run(engine.nack(seqs(claim(1, name)), NODE))
-    put(2, queue=name, delay_ms=60_000)
-    put(3, queue=name, priority=2)
-    one(name, lease_ms=60_000)
-    queue = models.Queue.objects.get(name=name)
-    rows(QueueStat).create(queue=queue, sampled_at=queue.created_at, ready=1, delayed=1, leased=1, dead=1)
-
-
 def test_deleting_leaves_nothing_of_the_queue_and_all_of_others() -> None:
+    # A job in every place.
     for name in ("work", "keep"):
-        fill(name)
+        make(name, result_ttl_ms=60_000, max_deliveries=1, exhaust_at="release", dead_letter="self")
+        put(2, queue=name)
+        engine.run(engine.ack(seqs(claim(1, name)), NODE))
+        engine.run(engine.nack(seqs(claim(1, name)), NODE))
+        put(2, queue=name, delay_ms=60_000)
+        put(3, queue=name, priority=2)
+        one(name, lease_ms=60_000)
+        queue = models.Queue.objects.get(name=name)
+        rows(QueueStat).create(queue=queue, sampled_at=queue.created_at, ready=1, delayed=1, leased=1, dead=1)
         make(f"{name}-log", type="log")
         put(2, queue=f"{name}-log")
     before = {model: model.objects.count() for model in PLACES}
@@ -161,30 +139,18 @@ def test_deleting_leaves_nothing_of_the_queue_and_all_of_others() -> None:
     assert {job.queue.name for job in StoredJob.objects.select_related("queue")} == {"keep", "keep-log"}
 
 
-def leased() -> None:
-    put(1)
-    one()
-
-
-def record() -> None:
-    engine.run(engine.delete("work"))
-    make("work", type="log")
-    put(1)
-
-
-def dead() -> None:
-    engine.run(engine.configure("work", max_deliveries=1, exhaust_at="release", dead_letter="self"))
-    put(1)
-    engine.run(engine.nack(seqs(claim(1)), NODE))
-
-
-@pytest.mark.parametrize("fill", [lambda: put(1), lambda: put(1, delay_ms=60_000), leased, dead, record])
-def test_a_queue_with_jobs_is_not_deleted_if_it_has_to_be_empty(fill: Callable[[], object]) -> None:
-    make("work")
-    fill()
+@pytest.mark.parametrize("where", ["ready", "delayed", "leased", "dead", "record"])
+def test_a_queue_with_jobs_is_not_deleted_if_it_has_to_be_empty(where: str) -> None:
+    mortal = {"max_deliveries": 1, "exhaust_at": "release", "dead_letter": "self"} if where == "dead" else {}
+    make("work", type="log" if where == "record" else "queue", **mortal)
+    (number,) = put(1, delay_ms=60_000 if where == "delayed" else None)
+    if where in ("leased", "dead"):
+        one()
+    if where == "dead":
+        engine.run(engine.nack([number], NODE))
     with pytest.raises(InvalidOption, match="'work' is not empty"):
         engine.run(engine.delete("work", if_empty=True))
-    assert LiveJob.objects.count() == 1
+    assert state(number) == where
 
 
 def test_a_queue_that_only_remembers_results_is_empty() -> None:
@@ -197,24 +163,12 @@ def test_a_queue_that_only_remembers_results_is_empty() -> None:
 
 
 @contextmanager
-def meanwhile(call: Callable[[engine.ConnectionExecutor], Any]) -> Iterator[list[Any]]:
-    """Run ``call`` in a thread of its own while the block runs: its answer, or what it raised, is there afterwards."""
-    answers: list[Any] = []
-
-    def body() -> None:
-        with own_connection() as executor:
-            try:
-                answers.append(call(executor))
-            except Exception as error:  # noqa: BLE001  (told to the test)
-                answers.append(error)
-
-    thread = threading.Thread(target=body)
-    thread.start()
-    try:
-        thread.join(0.3)
-        yield answers
-    finally:
-        thread.join(300)
+def meanwhile(operation: Operation[Any]) -> Iterator[Future[Any]]:
+    """Run it in a thread of its own while the block runs; it is done afterwards."""
+    with own_connection() as executor, ThreadPoolExecutor(1) as threads:
+        answer = threads.submit(executor.run, operation)
+        wait([answer], 0.3)
+        yield answer
 
 
 @pytest.mark.django_db(transaction=True)
@@ -226,23 +180,24 @@ class TestDeletingAnEmptyQueueWhileSomebodyWrites:
         make("work")
         make("other")
 
+    @pytest.mark.parametrize("type", ["queue", "log"])
     @pytest.mark.parametrize("size", [1, 2, 300])
-    def test_a_write_that_is_not_committed_yet_keeps_the_queue(self, size: int) -> None:
+    @pytest.mark.parametrize("commits", [True, False])
+    def test_a_write_keeps_the_queue_unless_it_is_undone(self, commits: bool, size: int, type: str) -> None:
+        make("topic", type=type)
         with open_transaction() as writer:
             writer.connection.execute("SELECT 1")
-            writer.run(engine.enqueue("work", [NewJob() for _ in range(size)]))
-            with meanwhile(lambda executor: executor.run(engine.delete("work", if_empty=True))) as answers:
-                assert answers == [] or size == 300, "it waits, but for a bulk of jobs, whose end is not to be foreseen"
-                writer.connection.commit()
-        assert isinstance(answers[0], InvalidOption)
-        assert LiveJob.objects.count() == size
-
-    def test_a_write_that_is_undone_does_not(self) -> None:
-        with open_transaction() as writer:
-            writer.run(engine.enqueue("work", [NewJob()]))
-            with meanwhile(lambda executor: executor.run(engine.delete("work", if_empty=True))) as answers:
-                writer.connection.rollback()
-        assert answers == [True]
+            writer.run(topics.write("topic", [NewJob() for _ in range(size)]))
+            with meanwhile(engine.delete("topic", if_empty=True)) as answer:
+                assert not answer.done() or size == 300, (
+                    "it waits, but for a bulk of jobs, whose end is not to be foreseen"
+                )
+                writer.connection.commit() if commits else writer.connection.rollback()
+        if commits or size == 300:
+            assert isinstance(answer.exception(), InvalidOption)
+        else:
+            assert answer.result() is True
+        assert LiveJob.objects.count() == (size if commits else 0)
 
     def test_writers_that_stay_open_are_not_waited_for_long(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(queues, "LOOKS", 5)
@@ -253,25 +208,17 @@ class TestDeletingAnEmptyQueueWhileSomebodyWrites:
         assert engine.run(engine.delete("work", if_empty=True)) is True
 
     @pytest.mark.parametrize("size", [1, 2, 300])
-    @pytest.mark.parametrize("create", [True, False])
-    def test_a_write_that_comes_later_waits_and_finds_it_gone(self, size: int, create: bool) -> None:
+    @pytest.mark.parametrize("then", ["gone, and made again", "gone", "undone"])
+    def test_a_write_that_comes_later_waits_and_finds_it_gone_or_goes_on(self, size: int, then: str) -> None:
         with open_transaction() as deleter:
             deleter.run(engine.delete("work", if_empty=True))
-            write = engine.enqueue("work", [NewJob() for _ in range(size)], create=create)
-            with meanwhile(lambda executor: executor.run(write)) as answers:
-                assert answers == [], "it waits"
-                deleter.connection.commit()
-        if create:
-            assert (len(answers[0]), LiveJob.objects.filter(queue__name="work").count()) == (size, size)
-        else:
-            assert isinstance(answers[0], QueueNotFound)
+            jobs = [NewJob() for _ in range(size)]
+            write = topics.write("work", jobs) if then == "gone" else engine.enqueue("work", jobs)
+            with meanwhile(write) as answer:
+                assert not answer.done(), "it waits"
+                deleter.connection.rollback() if then == "undone" else deleter.connection.commit()
+        if then == "gone":
+            assert isinstance(answer.exception(), QueueNotFound)
             assert not StoredJob.objects.exists()
-
-    @pytest.mark.parametrize("size", [1, 2, 300])
-    def test_a_write_that_comes_later_goes_on_when_the_queue_stays(self, size: int) -> None:
-        with open_transaction() as deleter:
-            deleter.run(engine.delete("work", if_empty=True))
-            write = engine.enqueue("work", [NewJob() for _ in range(size)])
-            with meanwhile(lambda executor: executor.run(write)) as answers:
-                deleter.connection.rollback()
-        assert (len(answers[0]), LiveJob.objects.filter(queue__name="work").count()) == (size, size)
+        else:
+            assert (len(answer.result()), LiveJob.objects.filter(queue__name="work").count()) == (size, size)

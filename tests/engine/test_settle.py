@@ -1,6 +1,6 @@
 """Ack, nack, extend, release, finish: who may settle what, and what becomes of it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -24,28 +24,27 @@ def job(queue: int) -> LeasedJob:
     return one()
 
 
+def pairs(seqs: list[int], tokens: list[int] | None) -> Iterator[tuple[int, int | None]]:
+    return zip(seqs, tokens or [None] * len(seqs), strict=True)
+
+
 #: Every way to settle: each must answer alike to who asks and when.
 SETTLE: dict[str, Any] = {
-    "ack": lambda seqs, node=NODE, tokens=None, **call: engine.ack(seqs, node, tokens=tokens, **call),
-    "nack": lambda seqs, node=NODE, tokens=None, **call: engine.nack(seqs, node, tokens=tokens, **call),
-    "extend": lambda seqs, node=NODE, tokens=None, **call: engine.extend(seqs, node, 60_000, tokens=tokens, **call),
-    "fail": lambda seqs, node=NODE, tokens=None, **call: engine.finish(
-        [
-            Ending(seq, token, failure=Failure("app.Broken"))
-            for seq, token in zip(seqs, tokens or [None] * len(seqs), strict=True)
-        ],
-        node,
-        **call,
+    "ack": engine.ack,
+    "nack": engine.nack,
+    "extend": lambda seqs, node, **call: engine.extend(seqs, node, 60_000, **call),
+    "fail": lambda seqs, node, tokens=None, **call: engine.finish(
+        [Ending(seq, token, failure=Failure("app.Broken")) for seq, token in pairs(seqs, tokens)], node, **call
     ),
-    "release": lambda seqs, node=NODE, tokens=None, **call: engine.release(
-        [Release(seq, token) for seq, token in zip(seqs, tokens or [None] * len(seqs), strict=True)], node, **call
+    "release": lambda seqs, node, tokens=None, **call: engine.release(
+        [Release(seq, token) for seq, token in pairs(seqs, tokens)], node, **call
     ),
 }
 
 
 @pytest.fixture(params=SETTLE.values(), ids=SETTLE)
 def settle(request: pytest.FixtureRequest) -> Settle:
-    return lambda *args, **kwargs: engine.run(request.param(*args, **kwargs))
+    return lambda seqs, node=NODE, **call: engine.run(request.param(seqs, node, **call))
 
 
 class TestOutcomes:
@@ -62,67 +61,44 @@ class TestOutcomes:
         assert outcomes(settled) == ["not_held", "not_found", "ok", "not_held", "not_held", "ok"]
         assert (settled.ok, settled.skipped) == ([mine, elsewhere], [theirs, 10**12, ready, record])
 
-    def test_a_seq_twice_counts_once(self, settle: Settle, job: LeasedJob) -> None:
-        settled = settle([job.seq, job.seq], tokens=[job.token, job.token])
-        assert (outcomes(settled), len(kinds(job.seq))) == (["ok"], 3)
-
-    def test_a_repeat_is_skipped(self, settle: Settle, request: pytest.FixtureRequest, job: LeasedJob) -> None:
-        assert outcomes(settle([job.seq])) == ["ok"]
-        way = request.node.callspec.id
+    def test_a_seq_twice_counts_once_and_a_repeat_is_skipped(self, settle: Settle, request, job: LeasedJob) -> None:
+        assert outcomes(settle([job.seq, job.seq], tokens=[job.token, job.token])) == ["ok"]
+        assert len(kinds(job.seq)) == 3
         again = {"ack": "not_found", "fail": "not_found", "nack": "not_held", "release": "not_held", "extend": "ok"}
-        assert outcomes(settle([job.seq])) == [again[way]]
+        assert outcomes(settle([job.seq])) == [again[request.node.callspec.id]]
 
-    def test_a_wrong_token_is_stale_and_changes_nothing(self, settle: Settle, job: LeasedJob) -> None:
-        before = LiveJob.objects.values().get()
-        assert outcomes(settle([job.seq], tokens=[job.token + 1])) == ["stale_token"]
-        assert LiveJob.objects.values().get() == before
-        assert outcomes(settle([job.seq], tokens=[job.token])) == ["ok"]
-
-    def test_another_node_is_refused_with_and_without_the_token(self, settle: Settle, job: LeasedJob) -> None:
-        before = LiveJob.objects.values().get()
-        assert outcomes(settle([job.seq], OTHER)) == ["not_held"]
-        assert outcomes(settle([job.seq], OTHER, tokens=[job.token])) == ["not_held"]
-        assert LiveJob.objects.values().get() == before
-
-    def test_another_queue_is_not_found(self, settle: Settle) -> None:
+    def test_who_does_not_hold_it_is_told_so_and_changes_nothing(self, settle: Settle, job: LeasedJob) -> None:
         make("other")
-        put()
-        job = one()
-        assert outcomes(settle([job.seq], queue="other")) == ["not_found"]
-        assert outcomes(settle([job.seq], queue="nowhere")) == ["not_found"]
-        assert outcomes(settle([job.seq], queue="work")) == ["ok"]
+        before = LiveJob.objects.values().get()
+        for node, call, outcome in (
+            *((NODE, {"tokens": [job.token + 1]}, "stale_token"), (OTHER, {"tokens": [job.token]}, "not_held")),
+            *((OTHER, {}, "not_held"), (NODE, {"queue": "other"}, "not_found"), (NODE, {"queue": "no"}, "not_found")),
+        ):
+            assert outcomes(settle([job.seq], node, **call)) == [outcome], (node, call)
+        assert LiveJob.objects.values().get() == before
+        assert outcomes(settle([job.seq], tokens=[job.token], queue="work")) == ["ok"]
 
 
 class TestAfterTheDeadline:
-    def test_the_last_microsecond_counts(self, clock, settle: Settle, job: LeasedJob) -> None:
-        clock.now = job.deadline
-        assert outcomes(settle([job.seq])) == ["ok"]
-
-    def test_a_late_call_is_refused_though_nobody_else_came(self, clock, settle: Settle, job: LeasedJob) -> None:
+    def test_the_last_microsecond_counts_and_none_after_it(self, clock, settle: Settle, job: LeasedJob) -> None:
         clock.now = job.deadline + timedelta(microseconds=1)
         before = LiveJob.objects.values().get()
         assert outcomes(settle([job.seq], tokens=[job.token])) == ["expired"]
         assert LiveJob.objects.values().get() == before
+        clock.now = job.deadline
+        assert outcomes(settle([job.seq])) == ["ok"]
 
-    def test_a_late_worker_never_settles_what_another_holds(self, clock, settle: Settle) -> None:
-        put()
-        late = one()
+    @pytest.mark.parametrize("node", [OTHER, NODE])
+    def test_a_late_worker_never_settles_what_is_held_again(self, clock, settle, job: LeasedJob, node: str) -> None:
         clock.advance(seconds=31)
-        held = one(node=OTHER)
+        held = one(node=node)
         before = LiveJob.objects.values().get()
-        assert outcomes(settle([late.seq], tokens=[late.token])) == ["stale_token"]
-        assert outcomes(settle([late.seq])) == ["not_held"]
-        assert outcomes(settle([late.seq], OTHER, tokens=[late.token])) == ["stale_token"]
+        assert outcomes(settle([job.seq], tokens=[job.token])) == ["stale_token"]
+        assert outcomes(settle([job.seq], OTHER, tokens=[job.token])) == ["stale_token"]
+        if node == OTHER:
+            assert outcomes(settle([job.seq])) == ["not_held"]
         assert LiveJob.objects.values().get() == before
-        assert outcomes(settle([held.seq], OTHER, tokens=[held.token])) == ["ok"]
-
-    def test_nor_what_it_holds_again_itself(self, clock, settle: Settle) -> None:
-        put()
-        late = one()
-        clock.advance(seconds=31)
-        held = one()
-        assert outcomes(settle([late.seq], tokens=[late.token])) == ["stale_token"]
-        assert outcomes(settle([held.seq], tokens=[held.token])) == ["ok"]
+        assert outcomes(settle([held.seq], node, tokens=[held.token])) == ["ok"]
 
     def test_a_swept_job_is_not_held(self, clock, settle: Settle, queue: int, job: LeasedJob) -> None:
         clock.advance(seconds=31)
@@ -130,20 +106,15 @@ class TestAfterTheDeadline:
         assert outcomes(settle([job.seq], tokens=[job.token])) == ["not_held"]
         assert helpers.state(job.seq) == "ready"
 
-    def test_a_queue_may_accept_it_while_nobody_else_came(self, clock, settle: Settle) -> None:
+    @pytest.mark.parametrize("taken", [False, True])
+    def test_a_queue_may_accept_it_unless_somebody_else_came(self, clock, settle: Settle, taken: bool) -> None:
         make("lenient", late_ack="accept")
         put(queue="lenient")
         job = one("lenient")
         clock.advance(seconds=3_600)
-        assert outcomes(settle([job.seq], tokens=[job.token])) == ["ok"]
-
-    def test_but_never_when_somebody_did(self, clock, settle: Settle) -> None:
-        make("lenient", late_ack="accept")
-        put(queue="lenient")
-        job = one("lenient")
-        clock.advance(seconds=3_600)
-        one("lenient", OTHER)
-        assert outcomes(settle([job.seq], tokens=[job.token])) == ["stale_token"]
+        if taken:
+            one("lenient", OTHER)
+        assert outcomes(settle([job.seq], tokens=[job.token])) == ["stale_token" if taken else "ok"]
 
 
 class TestNack:
@@ -213,12 +184,6 @@ class TestExtend:
         settled = engine.run(engine.extend(seqs(jobs), NODE))
         lengths = [settled.deadlines[job.seq] - clock.now for job in jobs]
         assert lengths == [timedelta(seconds=30), timedelta(seconds=90)]
-
-    @pytest.mark.parametrize(("asked", "given"), [(1, 100), (10**15, 86_400_000)])
-    def test_is_clamped(self, clock, asked: int, given: int) -> None:
-        put()
-        settled = engine.run(engine.extend([one().seq], NODE, asked))
-        assert list(settled.deadlines.values()) == [clock.now + timedelta(milliseconds=given)]
 
     def test_part_of_a_batch_longer_then_shorter(self, clock) -> None:
         numbers = put(4)
@@ -290,13 +255,15 @@ class TestFinish:
             Ending(numbers[3], jobs[3].token, failure=Failure("app.Broken", "no", "Trace", "fp")),
             Ending(numbers[0], jobs[0].token, result={"n": 1}),
             Ending(numbers[1], jobs[1].token, result_json='{"raw": [1]}', body=b"\x00bytes"),
+            Ending(numbers[2], jobs[2].token, result="overwritten"),
             Ending(numbers[2], jobs[2].token),
         ]
         settled = engine.run(engine.finish(endings, NODE))
         assert list(settled.outcomes) == [numbers[3], *numbers[:3]]
         kept = {result.seq: result for result in JobResult.objects.all()}
         assert [kept[number].get_state_display() for number in numbers] == ["completed"] * 3 + ["failed"]
-        assert [kept[number].result for number in numbers] == [{"n": 1}, {"raw": [1]}, None, None]
+        results = [kept[number].result for number in numbers]
+        assert results == [{"n": 1}, {"raw": [1]}, None, None], "the last word on a job that is named twice counts"
         assert bytes(kept[numbers[1]].result_body) == b"\x00bytes"
         failed = kept[numbers[3]]
         assert (failed.error_type, failed.error, failed.fingerprint) == ("app.Broken", "no", "fp")
@@ -335,13 +302,6 @@ class TestFinish:
             assert JobResult.objects.get().expires_at == clock.now + timedelta(milliseconds=kept_ms)
         else:
             assert not JobResult.objects.exists()
-
-    def test_the_last_word_on_a_job_named_twice_counts(self) -> None:
-        make("kept", result_ttl_ms=60_000)
-        put(queue="kept")
-        job = one("kept")
-        engine.run(engine.finish([Ending(job.seq, result=1), Ending(job.seq, result=2)], NODE))
-        assert JobResult.objects.get().result == 2
 
 
 def test_settling_a_whole_claim_takes_its_row_away(queue: int) -> None:

@@ -8,14 +8,7 @@ import pytest
 from django_leasequeue import engine
 from django_leasequeue.engine import NewJob
 from django_leasequeue.engine.jobs import results
-from django_leasequeue.models import (
-    Claim,
-    JobState,
-    LeaseEvent,
-    LiveJob,
-    Ready,
-    StoredJob,
-)
+from django_leasequeue.models import Claim, JobState, LeaseEvent, LiveJob, Ready, StoredJob
 
 from . import helpers
 from .helpers import NODE, claim, counts, enqueue, kept_waiting, kinds, make, one, outcomes, put, seqs, state
@@ -24,28 +17,20 @@ pytestmark = pytest.mark.usefixtures("queue")
 
 
 class TestCancel:
-    def test_by_number_and_by_key(self, clock) -> None:
+    def test_what_waits_by_number_and_by_key(self, clock) -> None:
         numbers = put(3)
         enqueue(NewJob(key="a"), NewJob(key="b"))
+        scheduled = enqueue(NewJob(delay_ms=60_000))[0].seq
         make("other")
+        assert engine.run(engine.nack([one().seq], NODE, delay_ms=60_000)).ok == numbers[:1]
         assert engine.run(engine.cancel("work")) == engine.run(engine.cancel("other", keys=["a"], seqs=numbers)) == []
         assert engine.run(engine.cancel("nowhere", seqs=numbers)) == []
-        gone = engine.run(engine.cancel("work", keys=["b", "unknown"], seqs=[numbers[1], 10**12]))
-        assert sorted(gone, key=lambda pair: pair[0]) == [
-            (numbers[1], None),
-            (StoredJob.objects.latest("seq").pk + 1, "b"),
-        ]
-        assert [job.key for job in claim(9)] == [None, None, "a"]
+        gone = engine.run(engine.cancel("work", keys=["b", "unknown"], seqs=[*numbers[:2], 10**12, scheduled]))
+        assert sorted(gone) == [(numbers[0], None), (numbers[1], None), (scheduled - 1, "b"), (scheduled, None)]
+        assert [job.key for job in claim(9)] == [None, "a"]
         event = helpers.last_event(numbers[1])
         assert (event.node, event.claim, event.occurred_at) == (None, None, clock.now)
         assert kinds(numbers[1]) == ["enqueued", "cancelled"]
-
-    def test_a_delayed_job_and_one_between_two_tries(self) -> None:
-        scheduled = enqueue(NewJob(delay_ms=60_000))[0].seq
-        tried = put()[0]
-        engine.run(engine.nack([one().seq], NODE, delay_ms=60_000))
-        gone = engine.run(engine.cancel("work", seqs=[scheduled, tried]))
-        assert sorted(seq for seq, _ in gone) == [scheduled, tried]
 
     def test_what_is_started_finished_dead_or_a_record_stays(self) -> None:
         make("mortal", max_deliveries=1, exhaust_at="release", dead_letter="self")
@@ -55,12 +40,8 @@ class TestCancel:
         engine.run(engine.ack([finished], NODE))
         (dead,), (record,) = put(queue="mortal"), put(queue="records")
         engine.run(engine.nack([one("mortal").seq], NODE))
-        assert engine.run(engine.cancel("work", seqs=[started, finished])) == []
-        assert (
-            engine.run(engine.cancel("mortal", seqs=[dead]))
-            == engine.run(engine.cancel("records", seqs=[record]))
-            == []
-        )
+        for queue, numbers in (("work", [started, finished]), ("mortal", [dead]), ("records", [record])):
+            assert engine.run(engine.cancel(queue, seqs=numbers)) == []
         assert (state(started), state(dead), state(record)) == ("leased", "dead", "record")
 
 
@@ -91,51 +72,35 @@ def test_cancel_and_claim_at_once_never_both() -> None:
 
         taking, going = threads.submit(claims), threads.submit(cancels)
         taken, gone = taking.result(), going.result()
-    assert taken
-    assert gone
-    assert not set(taken) & set(gone)
-    assert len(set(taken)) == len(taken)
-    for number in taken:
-        assert kinds(number) == ["enqueued", "claimed"]
-    for number in gone:
-        assert kinds(number) == ["enqueued", "cancelled"]
+    assert (bool(taken), bool(gone), set(taken) & set(gone), len(set(taken))) == (True, True, set(), len(taken))
+    for number in [*taken, *gone]:
+        assert kinds(number) == ["enqueued", "claimed" if number in taken else "cancelled"]
     assert LiveJob.objects.filter(state=JobState.LEASED).count() == len(taken)
     assert LiveJob.objects.filter(state=JobState.READY).count() == rounds * 3 - len(taken) - len(gone)
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("came_back", [False, True])
-def test_cancel_takes_a_job_that_somebody_marks_meanwhile(came_back: bool) -> None:
-    """A cancel that waits for who joins a job's end takes the job, although its row lies elsewhere by then."""
+@pytest.mark.parametrize(("before", "meanwhile"), [
+    ("", "join"), ("nack", "join"), ("", "claim"), ("claim", "nack"),
+])  # fmt: skip
+def test_cancel_takes_a_job_that_somebody_marks_or_moves_meanwhile(before: str, meanwhile: str) -> None:
+    """A cancel that waits for who joins a job's end or moves it takes it, although its row lies elsewhere by then."""
     make("work")
-    numbers = put(3)
-    if came_back:
-        engine.run(engine.nack([one().seq], NODE))
+    numbers = put(3 if meanwhile == "join" else 1)
+    if before:
+        one()
+    if before == "nack":
+        engine.run(engine.nack(numbers[:1], NODE))
+    work = {"claim": engine.claim(["work"], NODE, 1), "nack": engine.nack(numbers, NODE)}
+    work["join"] = results.join(numbers[0], "somebody")
     with helpers.open_transaction() as other:
-        assert other.run(results.join(numbers[0], "somebody"))
-        with kept_waiting(lambda own: own.run(engine.cancel("work", seqs=numbers))) as cancelling:
+        assert other.run(work[meanwhile])
+        cancel = engine.cancel("work", seqs=numbers, running=meanwhile != "join")
+        with kept_waiting(lambda own: own.run(cancel)) as cancelling:
             other.connection.commit()
     assert sorted(seq for seq, _ in cancelling.result()) == numbers
-    assert not Ready.objects.exists()
-    assert not StoredJob.objects.exists()
-
-
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("leased", [False, True], ids=["ready", "leased"])
-def test_cancel_of_a_running_job_takes_one_that_a_claim_or_a_release_moves_meanwhile(leased: bool) -> None:
-    make("work")
-    (number,) = put(1)
-    if leased:
-        one()
-    move = engine.nack([number], NODE) if leased else engine.claim(["work"], NODE, 1)
-    with helpers.open_transaction() as other:
-        other.run(move)
-        with kept_waiting(lambda own: own.run(engine.cancel("work", seqs=[number], running=True))) as cancelling:
-            other.connection.commit()
-    assert [seq for seq, _ in cancelling.result()] == [number]
-    assert not Claim.objects.exists()
-    assert not Ready.objects.exists()
-    assert not StoredJob.objects.exists()
+    for table in (Claim, Ready, StoredJob):
+        assert not table.objects.exists()
 
 
 class TestPurge:
@@ -152,25 +117,21 @@ class TestPurge:
         assert state(leased) == "leased"
         assert len(claim(project="acme")) == 1
 
-    def test_by_state(self) -> None:
-        make("work2", max_deliveries=1, exhaust_at="release", dead_letter="self")
-        put(2, "work2")
-        engine.run(engine.nack([one("work2").seq], NODE))
-        assert engine.run(engine.purge("work2", states=["dead"])) == 1
-        assert state(one("work2").seq) == "leased"
-        assert engine.run(engine.purge("work2", states=["leased"])) == 1
-        assert counts("work2")["leased"] == 0
-
-    def test_a_purged_lease_is_not_found(self, clock) -> None:
-        put()
+    def test_by_state_and_a_purged_lease_is_not_found(self, clock) -> None:
+        engine.run(engine.configure("work", max_deliveries=1, exhaust_at="release", dead_letter="self"))
+        put(2)
+        engine.run(engine.nack([one().seq], NODE))
+        assert engine.run(engine.purge("work", states=["dead"])) == 1
         job = one()
-        engine.run(engine.purge("work", states=["leased"]))
+        assert state(job.seq) == "leased"
+        assert engine.run(engine.purge("work", states=["leased"])) == 1
+        assert counts()["leased"] == 0
         assert outcomes(engine.run(engine.ack([job.seq], NODE))) == ["not_found"]
         clock.advance(seconds=31)
         assert claim() == []
         assert not Claim.objects.exists()
 
-    def test_by_number_and_tag(self) -> None:
+    def test_by_number_tag_and_prefix_which_is_no_pattern(self) -> None:
         first, second = put(2, tag="build-1")
         put(2, tag="build-2")
         put(2, tag="other")
@@ -181,39 +142,31 @@ class TestPurge:
         assert engine.run(engine.purge("work", tag="build-1")) == 0
         assert (counts()["ready"], state(first), kinds(first)) == (4, None, ["enqueued", "cancelled"])
         assert helpers.last_event(first).detail == {"reason": "purged"}
-
-    @pytest.mark.parametrize("prefix", ["%", "_", "a%", "\\"])
-    def test_a_prefix_is_no_pattern(self, prefix: str) -> None:
         put(1, tag="abc")
-        put(1, tag=prefix + "x")
-        assert engine.run(engine.purge("work", tag_prefix=prefix)) == 1
-        assert StoredJob.objects.get().tag == "abc"
+        for prefix in ("%", "_", "a%", "\\"):
+            (number,) = put(1, tag=prefix + "x")
+            assert engine.run(engine.purge("work", tag_prefix=prefix)) == 1
+            assert state(number) is None
+        assert StoredJob.objects.filter(tag="abc").exists()
 
 
-class TestDelete:
-    def test_with_its_leases_and_not_its_events(self) -> None:
-        make("kept")
-        make("kept", project="acme")
-        put(10_000, "kept")  # more than one batch
-        numbers, other = put(2, "kept"), put(queue="kept", project="acme")
-        claim(1, "kept")
-        events = LeaseEvent.objects.count()
-        assert engine.run(engine.delete("kept")) is True
-        assert (StoredJob.objects.count(), LeaseEvent.objects.count()) == (1, events)
-        assert outcomes(engine.run(engine.ack(numbers, NODE))) == ["not_found"] * 2
-        assert seqs(claim(queue="kept", project="acme")) == other
-
-    def test_made_anew_it_is_another_one(self, clock) -> None:
-        engine.run(engine.configure("work", max_deliveries=1, exhaust_at="release", dead_letter="self"))
-        put(3)
-        engine.run(engine.nack([one().seq], NODE))
-        assert counts()["dead_lettered"] == 1
-        held = one()
-        engine.run(engine.delete("work"))
-        make("work")
-        assert counts() == {**counts(), "ready": 0, "leased": 0, "dead": 0, "dead_lettered": 0}
-        clock.advance(seconds=31)
-        assert claim() == []
-        fresh = put()
-        assert seqs(claim()) == fresh
-        assert outcomes(engine.run(engine.ack([held.seq], NODE))) == ["not_found"]
+def test_a_queue_is_deleted_with_its_leases_and_not_its_events_and_made_anew_it_is_another_one(clock) -> None:
+    make("kept", max_deliveries=1, exhaust_at="release", dead_letter="self")
+    make("kept", project="acme")
+    put(10_000, "kept")  # more than one batch
+    other = put(queue="kept", project="acme")
+    engine.run(engine.nack([one("kept").seq], NODE))
+    assert counts("kept")["dead_lettered"] == 1
+    held = one("kept")
+    events = LeaseEvent.objects.count()
+    assert engine.run(engine.delete("kept")) is True
+    assert (StoredJob.objects.count(), LeaseEvent.objects.count()) == (1, events)
+    assert outcomes(engine.run(engine.ack([held.seq, held.seq + 1], NODE))) == ["not_found"] * 2
+    assert seqs(claim(queue="kept", project="acme")) == other
+    make("kept")
+    assert counts("kept") == {**counts("kept"), "ready": 0, "leased": 0, "dead": 0, "dead_lettered": 0}
+    clock.advance(seconds=31)
+    assert claim(queue="kept") == []
+    fresh = put(queue="kept")
+    assert seqs(claim(queue="kept")) == fresh
+    assert outcomes(engine.run(engine.ack([held.seq], NODE))) == ["not_found"]

@@ -2,7 +2,7 @@
 
 import io
 
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 
 
 def said(*words: object) -> str:
@@ -10,3 +10,13 @@ def said(*words: object) -> str:
     out = io.StringIO()
     call_command(*map(str, words), stdout=out, stderr=io.StringIO())
     return out.getvalue()
+
+
+def tried(*words: object) -> tuple[str, CommandError | None]:
+    """Call a command; return what it wrote to its standard output, and the error that it ended with."""
+    out, failure = io.StringIO(), None
+    try:
+        call_command(*map(str, words), stdout=out)
+    except CommandError as error:
+        failure = error
+    return out.getvalue(), failure
