@@ -100,9 +100,8 @@ def test_results_go_after_their_retention(reaper, clock) -> None:
     reaper.tick()
     assert list(JobResult.objects.values_list("seq", flat=True)) == numbers[2:]
     assert list(StoredJob.objects.values_list("seq", flat=True)) == numbers[2:]
-    assert QueueFloor.objects.filter(kind=3).latest("value").value == numbers[2], (
-        "the highest number that ended, kept or not"
-    )
+    highest = QueueFloor.objects.filter(kind=3).latest("value").value
+    assert highest == numbers[2], "the highest number that ended, kept or not"
 
 
 def test_the_head_of_a_queue_is_noted_while_its_results_are_the_newest(reaper, clock, monkeypatch) -> None:
@@ -124,9 +123,8 @@ def test_the_head_of_a_queue_is_noted_while_its_results_are_the_newest(reaper, c
 def test_results_that_somebody_holds_wait(reaper, clock) -> None:
     make("kept", result_ttl_ms=60_000)
     numbers = put(2, queue="kept")
-    engine.run(
-        engine.release([Release(job.seq, delay_ms=0, failure=Failure("E")) for job in claim(2, queue="kept")], NODE)
-    )
+    failed = [Release(job.seq, delay_ms=0, failure=Failure("E")) for job in claim(2, queue="kept")]
+    engine.run(engine.release(failed, NODE))
     engine.run(engine.ack(seqs(claim(2, queue="kept")), NODE))
     assert Attempt.objects.count() == 2
     clock.advance(seconds=61)
@@ -201,10 +199,9 @@ def test_queues_that_are_gone_leave_nothing(reaper, clock) -> None:
     # As if each deletion had been interrupted after its first statement.
     rows(models.Queue).filter(pk__in=lost).delete()
     assert (StoredJob.objects.filter(queue_id__in=lost).count(), JobResult.objects.count()) == (14, 3)
-    clock.advance(hours=1)
-    reaper.tick()
-    clock.advance(hours=1)
-    reaper.tick()
+    for _ in range(2):
+        clock.advance(hours=1)
+        reaper.tick()
     assert list(StoredJob.objects.values_list("queue_id", flat=True)) == [keep]
     for model in (models.Claim, JobResult, Attempt, QueueFloor, QueueRank, QueueStat, models.TopicState):
         assert not model.objects.exclude(queue_id=keep).exists(), model

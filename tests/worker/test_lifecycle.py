@@ -57,11 +57,10 @@ def test_the_reaper_begins_after_the_first_claim(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(Reaper, "start", note)
     enqueue({})
-    with working(node="here", reaper=True) as worker:
+    with working(node="here", reaper=True) as worker, connection.cursor() as cursor:
         eventually(lambda: claimed, "the reaper begins")
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT application_name FROM pg_stat_activity")
-            assert ("leasequeue claim here",) in cursor.fetchall()
+        cursor.execute("SELECT application_name FROM pg_stat_activity")
+        assert ("leasequeue claim here",) in cursor.fetchall()
     assert claimed == [1]
 
 
@@ -179,8 +178,7 @@ def test_results_wait_for_the_database(test_dsn: str, monkeypatch: pytest.Monkey
             return attempt(operation)
 
         monkeypatch.setattr(link, "attempt", refuse)
-        more = [engine.NewJob(key=f"more-{number}") for number in range(50)]
-        engine.run(engine.enqueue("work", more))
+        engine.run(engine.enqueue("work", [engine.NewJob(key=f"more-{number}") for number in range(50)]))
         eventually(lambda: len(results()) == 100, "all are done")
         assert threaded.state.figures.claimed == 100
 
