@@ -2,8 +2,6 @@
 
 import hashlib
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -61,15 +59,3 @@ class _Handler(BaseHTTPRequestHandler):
 
 def _tag(content: bytes) -> str:
     return f'"{hashlib.md5(content, usedforsecurity=False).hexdigest()}"'
-
-
-@contextmanager
-def serve_objects() -> Iterator[ObjectServer]:
-    with ObjectServer() as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join(120)

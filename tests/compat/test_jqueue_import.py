@@ -5,6 +5,7 @@ import base64
 import fcntl
 import json
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -25,7 +26,7 @@ from django_leasequeue.models import OperatorAction
 from tests.queue.processes import python, readline
 from tests.support.commands import said
 
-from .objectserver import ObjectServer, serve_objects
+from .objectserver import ObjectServer
 
 pytestmark = [pytest.mark.django_db(transaction=True)]
 
@@ -61,10 +62,12 @@ def write(tmp_path: Path) -> Callable[..., str]:
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectServer]:
-    with serve_objects() as served:
+    with ObjectServer() as served:
         for name, value in served.environment.items():
             monkeypatch.setenv(name, value)
+        threading.Thread(target=served.serve_forever, daemon=True).start()
         yield served
+        served.shutdown()
 
 
 def keys(queue: str = "mail") -> list[str | None]:

@@ -58,6 +58,7 @@ def tells(messages: list[django_checks.CheckMessage], identity: str, *says: str,
 def test_all_is_right_as_it_is() -> None:
     assert checks.check_settings(None) == []
     assert checks.check_installation(None) == []
+    assert check_addresses(None) == []
     assert found(QUEUES={"a": {"preset": "codeq", "lease_ms": 3_000}}, RECURRING={}) == []
 
 
@@ -305,11 +306,8 @@ def hidden(*patterns: Any) -> Sequence[str]:
     return [message.msg.split("'")[1] for message in found]
 
 
-def test_what_stands_before_the_topics_or_elsewhere_is_reached() -> None:
+def test_what_stands_before_the_topics_or_elsewhere_is_reached_and_what_stands_behind_them_is_not() -> None:
     assert hidden(TRIAGE, path("v0/report", view), TOPICS, ZAQAR, path("v1/report", view), path("v01/", view)) == []
-
-
-def test_what_stands_behind_them_is_not() -> None:
     assert hidden(TOPICS, path("v0/report", view), re_path(r"^v0/other$", view)) == ["v0/report", "v0/other$"]
     assert hidden(TOPICS, TRIAGE) == [
         "v0/dead-letters", "v0/dead-letters/groups", "v0/dead-letters/<str:seq>",
@@ -317,10 +315,6 @@ def test_what_stands_behind_them_is_not() -> None:
         "v0/limits",
     ]  # fmt: skip
     assert hidden(path("queues/", include([TOPICS, path("v0/report", view)]))) == ["queues/v0/report"]
-
-
-def test_our_own_project_is_right() -> None:
-    assert check_addresses(None) == []
 
 
 @pytest.mark.slow

@@ -56,11 +56,8 @@ def test_every_setting_with_what_it_may_be_and_its_default(name: str, kind: type
         assert is_dataclass(hint) or type(value) in (type(loader.default(item)), list), key
 
 
-def test_every_queue_option_and_preset() -> None:
+def test_every_queue_option_preset_and_kind_of_event() -> None:
     assert words_missing("queue-options.md", [*OPTIONS, *PRESETS]) == []
-
-
-def test_every_kind_of_event() -> None:
     assert words_missing("events.md", [kind.label for kind in EventKind]) == []
 
 
@@ -96,16 +93,12 @@ def ours(page: str) -> list[str]:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_a_table_says_what_becomes_what(page: str) -> None:
-    assert len(ours(page)) >= 8
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_the_worker_has_the_options_that_are_named(page: str) -> None:
-    known = {
-        word for action in Command().create_parser("manage.py", "runworker")._actions for word in action.option_strings
-    }
-    assert {option for cell in ours(page) for option in re.findall(r"`[^`]*?(--[a-z-]+)", cell)} <= known
+def test_a_table_says_what_becomes_what_and_the_worker_has_the_options_that_are_named(page: str) -> None:
+    cells = ours(page)
+    assert len(cells) >= 8
+    actions = Command().create_parser("manage.py", "runworker")._actions
+    known = {word for action in actions for word in action.option_strings}
+    assert {option for cell in cells for option in re.findall(r"`[^`]*?(--[a-z-]+)", cell)} <= known
 
 
 def test_the_waits_of_procrastinate_and_ours() -> None:

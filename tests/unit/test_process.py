@@ -64,6 +64,8 @@ def test_an_event_loop_has_its_own_and_takes_it_along() -> None:
 
 
 def test_async_calls_go_where_settings_and_switch_say(settings, monkeypatch) -> None:
+    settings.LEASEQUEUE = {}
+    assert (conf.settings.ASYNC, pool.in_thread()) == ("auto", True), "the pytest plugin has switched"
     for switched in (True, False):
         monkeypatch.setattr(process.switches, "django_connection", switched)
         for mode, threaded in (("auto", switched), ("native", False), ("thread", True)):
@@ -81,9 +83,3 @@ def test_djangos_test_tools_alone_change_nothing() -> None:
     )
     environment = {key: value for key, value in os.environ.items() if key != "DJANGO_SETTINGS_MODULE"}
     subprocess.run([sys.executable, "-c", script], env={**environment, "PYTHONPATH": str(ROOT.parent)}, check=True)
-
-
-def test_the_pytest_plugin_has_switched(settings) -> None:
-    settings.LEASEQUEUE = {}
-    assert conf.settings.ASYNC == "auto"
-    assert pool.in_thread()
