@@ -136,6 +136,7 @@ def signature(function: Any) -> str:
 def test_every_name_of_the_package() -> None:
     names = [name for name in dir(django_leasequeue) if name in django_leasequeue._HOMES]
     assert set(names) == {"BufferedQueue", "ClaimedJob", "Consumer", "Heartbeat", "Limit", "NewJob", "Queue"}
+    assert not hasattr(django_leasequeue.testing, "Nothing")
     assert [name for name in [*names, *_HOMES] if f"`{name}" not in PYTHON and f" {name}" not in PYTHON] == []
 
 
