@@ -58,13 +58,10 @@ LONG = "9" * 4_400
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize(
-    ("name", "query"),
-    [
-        ("job_changelist", {"q": LONG}), ("job_changelist", {"queue": LONG}), ("job_changelist", {"below": LONG}),
-        ("workflow_changelist", {"below": LONG}), ("worker_changelist", {"q": LONG}),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "query"), [
+    ("job_changelist", {"q": LONG}), ("job_changelist", {"queue": LONG}), ("job_changelist", {"below": LONG}),
+    ("workflow_changelist", {"below": LONG}), ("worker_changelist", {"q": LONG}),
+])  # fmt: skip
 def test_numbers_that_are_none(name: str, query: dict[str, str]) -> None:
     """Python reads no number of so many digits."""
     look(boss(), name, **query)

@@ -292,10 +292,9 @@ class TestList:
         answer = client.get(self.url(queue=queue))
         assert answer.context["state"] == "leased"
 
-    @pytest.mark.parametrize(
-        "query",
-        [{"queue": "x"}, {"queue": 10**30}, {"state": "nonsense"}, {"after": "nonsense"}, {"q": "\x00"}, {"q": 10**30}],
-    )
+    @pytest.mark.parametrize("query", [
+        {"queue": "x"}, {"queue": 10**30}, {"state": "nonsense"}, {"after": "nonsense"}, {"q": "\x00"}, {"q": 10**30},
+    ])  # fmt: skip
     def test_nonsense_is_no_trouble(self, client: Client, query: dict[str, Any]) -> None:
         queue = make()
         assert client.get(self.url(**{"queue": queue, **query})).status_code == 200

@@ -123,16 +123,12 @@ class TestPages:
         )  # fmt: skip
         assert second == ("reset_limit", "admin", "operator", {"limit": "customer", "changed": {}})
 
-    @pytest.mark.parametrize(
-        ("data", "words"),
-        [
-            ({"concurrency": "0"}, "concurrency must be an integer from 1 to 10000"),
-            ({"concurrency": "many"}, "Enter a whole number."),
-            ({"rate": "5"}, "give both rate= and per="),
-            ({"rate": "5", "per": "0.01"}, "per, in milliseconds, must be an integer from 100"),
-            ({"rate": "5", "per": "1", "fair": "on"}, "a fair limit needs concurrency="),
-        ],
-    )
+    @pytest.mark.parametrize(("data", "words"), [
+        ({"concurrency": "0"}, "concurrency must be an integer from 1 to 10000"),
+        ({"concurrency": "many"}, "Enter a whole number."), ({"rate": "5"}, "give both rate= and per="),
+        ({"rate": "5", "per": "0.01"}, "per, in milliseconds, must be an integer from 100"),
+        ({"rate": "5", "per": "1", "fair": "on"}, "a fair limit needs concurrency="),
+    ])  # fmt: skip
     def test_bad_values_are_refused_with_what_to_do(self, client: Client, data: dict[str, str], words: str) -> None:
         limit = customers()
         assert words in post(client, limit.pk, **data).replace("“", '"')
@@ -180,18 +176,15 @@ class TestCommand:
         assert "customer  everything  operator" in command("list")
         assert [line[:2] for line in lines()] == [(f"{deed}_limit", "command") for deed in ("set", "reset", "set")]
 
-    @pytest.mark.parametrize(
-        ("words", "message"),
-        [
-            (["set", "customers", "--concurrency", "3"], "There is no limit 'customers'"),
-            (["reset", "customers"], "There is no limit 'customers'"),
-            (["reset", "customer", "--project", "acme"], "There is no limit 'customer' of the project 'acme'"),
-            (["set", "customer"], "Say what to limit"),
-            (["set", "customer", "--unlimited", "--concurrency", "3"], "Say what to limit"),
-            (["set", "customer", "--rate", "3"], "give both rate= and per="),
-            (["set", "customer", "--concurrency", "0"], "concurrency must be an integer from 1"),
-        ],
-    )
+    @pytest.mark.parametrize(("words", "message"), [
+        (["set", "customers", "--concurrency", "3"], "There is no limit 'customers'"),
+        (["reset", "customers"], "There is no limit 'customers'"),
+        (["reset", "customer", "--project", "acme"], "There is no limit 'customer' of the project 'acme'"),
+        (["set", "customer"], "Say what to limit"),
+        (["set", "customer", "--unlimited", "--concurrency", "3"], "Say what to limit"),
+        (["set", "customer", "--rate", "3"], "give both rate= and per="),
+        (["set", "customer", "--concurrency", "0"], "concurrency must be an integer from 1"),
+    ])  # fmt: skip
     def test_what_is_wrong_is_said(self, words: list[str], message: str) -> None:
         customers()
         with pytest.raises(CommandError, match=message):

@@ -51,14 +51,10 @@ def test_a_page_has_the_same_name_in_the_sidebar_and_in_the_tabs(client: Client)
     assert {url: sidebar[url].strip() for url in named} == named
 
 
-@pytest.mark.parametrize(
-    ("permission", "entries"),
-    [
-        ("view_queue", {"Overview", "Queues"}),
-        ("view_job", {"Dead letters", "Jobs", "Tasks"}),
-        ("view_worker", {"Workers"}),
-    ],
-)
+@pytest.mark.parametrize(("permission", "entries"), [
+    ("view_queue", {"Overview", "Queues"}), ("view_job", {"Dead letters", "Jobs", "Tasks"}),
+    ("view_worker", {"Workers"}),
+])  # fmt: skip
 def test_the_list_of_apps_has_the_pages_that_a_user_may_see(permission: str, entries: set[str]) -> None:
     html = signed_in(permission).get(reverse("admin:index")).content.decode()
     (shown,) = re.findall(r'<div class="app-leasequeue module.*?</table>', html, re.DOTALL)

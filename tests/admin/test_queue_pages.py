@@ -151,18 +151,14 @@ class TestOptions:
             "changed": {"dead_letter": ["self", "graves"], "log_enqueued": [True, False], "max_deliveries": [5, 9]}
         }
 
-    @pytest.mark.parametrize(
-        ("change", "words"),
-        [
-            ({"max_deliveries": -1}, "max_deliveries must be from 0"),
-            ({"max_deliveries": "many"}, "Enter a whole number"),
-            ({"dead_letter": "not a name"}, "dead_letter must be 1 to 255"),
-            ({"dead_letter": "work"}, "must be another topic"),
-            ({"priority_min": 9, "priority_max": 1}, "priority_min must not be above"),
-            ({"backoff": "nonsense"}, "Select a valid choice"), ({"metadata": "{"}, "This is not JSON"),
-            ({"metadata": "[1]"}, "metadata must be an object"), ({"serializer": "a b"}, "serializer must be a name"),
-        ],
-    )  # fmt: skip
+    @pytest.mark.parametrize(("change", "words"), [
+        ({"max_deliveries": -1}, "max_deliveries must be from 0"), ({"max_deliveries": "many"}, "Enter a whole number"),
+        ({"dead_letter": "not a name"}, "dead_letter must be 1 to 255"),
+        ({"dead_letter": "work"}, "must be another topic"),
+        ({"priority_min": 9, "priority_max": 1}, "priority_min must not be above"),
+        ({"backoff": "nonsense"}, "Select a valid choice"), ({"metadata": "{"}, "This is not JSON"),
+        ({"metadata": "[1]"}, "metadata must be an object"), ({"serializer": "a b"}, "serializer must be a name"),
+    ])  # fmt: skip
     def test_what_is_not_allowed_is_said_and_changes_nothing(
         self, client: Client, change: dict[str, Any], words: str
     ) -> None:
@@ -192,13 +188,10 @@ class TestSteering:
         assert len(claim()) == 1
         assert sorted(OperatorAction.objects.values_list("action", flat=True)) == ["pause", "resume"]
 
-    @pytest.mark.parametrize(
-        "data",
-        [
-            {"states": ["ready"]}, {"states": ["ready"], "typed": "Work"}, {"typed": "work"},
-            {"states": ["leased"], "typed": "work"},
-        ],
-    )  # fmt: skip
+    @pytest.mark.parametrize("data", [
+        {"states": ["ready"]}, {"states": ["ready"], "typed": "Work"}, {"typed": "work"},
+        {"states": ["leased"], "typed": "work"},
+    ])  # fmt: skip
     def test_a_purge_that_is_not_confirmed_removes_nothing(self, client: Client, data: dict[str, Any]) -> None:
         queue = make()
         put(3)
@@ -296,13 +289,10 @@ class TestWorkers:
         assert client.get(admin_url("worker_change", pk)).status_code == 302
 
 
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
-        (0.0123, "12 ms"), (3.44, "3.44 s"), (59.9, "59.9 s"), (60, "1 min"), (90, "1 min 30 s"), (3_600, "1 h"),
-        (7_260, "2 h 1 min"), (86_400, "1 d"), (90_000, "1 d 1 h"), (-90, "-1 min 30 s"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("seconds", "words"), [
+    (0.0123, "12 ms"), (3.44, "3.44 s"), (59.9, "59.9 s"), (60, "1 min"), (90, "1 min 30 s"), (3_600, "1 h"),
+    (7_260, "2 h 1 min"), (86_400, "1 d"), (90_000, "1 d 1 h"), (-90, "-1 min 30 s"),
+])  # fmt: skip
 def test_spans(seconds: float, words: str) -> None:
     assert span(seconds) == words
 

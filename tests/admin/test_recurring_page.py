@@ -164,15 +164,12 @@ class TestForm:
             "args": ["changed"], "schedule": ["30 2 * * *", "every 30 minutes"], "queue_name": ["", "later"],
         }  # fmt: skip
 
-    @pytest.mark.parametrize(
-        ("fields", "words"),
-        [
-            ({"schedule": "61 * * * *"}, "is not a schedule"), ({"timezone": "Mars/Olympus"}, "is not a time zone"),
-            ({"task": "no.such.task"}, "there is no task at"), ({"task": PLACED}, "cannot be called so"),
-            ({"args": "{}"}, "args must be a list"), ({"kwargs": "[1"}, "not JSON: Expecting ',' delimiter: line 1"),
-            ({"backend": "nowhere"}, "nowhere"), ({"queue_name": "a\x00b"}, "Null characters"),
-        ],
-    )  # fmt: skip
+    @pytest.mark.parametrize(("fields", "words"), [
+        ({"schedule": "61 * * * *"}, "is not a schedule"), ({"timezone": "Mars/Olympus"}, "is not a time zone"),
+        ({"task": "no.such.task"}, "there is no task at"), ({"task": PLACED}, "cannot be called so"),
+        ({"args": "{}"}, "args must be a list"), ({"kwargs": "[1"}, "not JSON: Expecting ',' delimiter: line 1"),
+        ({"backend": "nowhere"}, "nowhere"), ({"queue_name": "a\x00b"}, "Null characters"),
+    ])  # fmt: skip
     def test_what_cannot_run_is_refused(self, clock: Clock, editor: Client, fields: dict[str, str], words: str) -> None:
         assert words in self.save(editor, **fields)
         assert (RecurringTask.objects.count(), OperatorAction.objects.count()) == (0, 0)

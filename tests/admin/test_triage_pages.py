@@ -157,16 +157,12 @@ class TestActions:
         assert answer.redirect_chain[0][0] == url("bulkoperation_change", made.pk)
         assert f"Operation {made.pk} (retry) is active" in answer.content.decode()
 
-    @pytest.mark.parametrize(
-        ("form", "words"),
-        [
-            ({"action": "explode"}, "Choose what to do"),
-            ({"action": "retry", "scope": "selection"}, "No job is selected"),
-            ({"action": "retry", "scope": "selection", "seq": "x"}, "numbers of jobs"),
-            ({"action": "retry", "scope": "everything"}, "Choose the selected jobs"),
-            ({"action": "retry", "scope": "filter", "filter": "since=never"}, "how long ago"),
-        ],
-    )
+    @pytest.mark.parametrize(("form", "words"), [
+        ({"action": "explode"}, "Choose what to do"), ({"action": "retry", "scope": "selection"}, "No job is selected"),
+        ({"action": "retry", "scope": "selection", "seq": "x"}, "numbers of jobs"),
+        ({"action": "retry", "scope": "everything"}, "Choose the selected jobs"),
+        ({"action": "retry", "scope": "filter", "filter": "since=never"}, "how long ago"),
+    ])  # fmt: skip
     def test_forms_that_make_no_sense(self, boss: Client, form: dict[str, str], words: str) -> None:
         answer = boss.post(url("deadletters_act"), {**form, "next": "https://evil.example/"}, follow=True)
         assert answer.redirect_chain[0][0] == url("deadletters")
@@ -227,15 +223,11 @@ class TestEdit:
         assert (line.action, line.seqs, line.reason) == ("edit", [seq, new.pk], "typo")
         assert boss.get(url("deadletters_edit", seq)).status_code == 404
 
-    @pytest.mark.parametrize(
-        ("data", "words"),
-        [
-            ("{", "not JSON"), ('{"args": [1 2]}', f"[1 2]}}\n{' ' * 15}^</pre>"), ("[1]", "of a task"),
-            ('{"args": {}}', "of a task"),
-            ('{"args": [], "name": "os.system"}', "of a task"),
-            ('{"args": [NaN]}', "must be JSON"),
-        ],
-    )  # fmt: skip
+    @pytest.mark.parametrize(("data", "words"), [
+        ("{", "not JSON"), ('{"args": [1 2]}', f"[1 2]}}\n{' ' * 15}^</pre>"), ("[1]", "of a task"),
+        ('{"args": {}}', "of a task"), ('{"args": [], "name": "os.system"}', "of a task"),
+        ('{"args": [NaN]}', "must be JSON"),
+    ])  # fmt: skip
     def test_what_is_refused(self, boss: Client, data: str, words: str) -> None:
         (seq,) = bury(1)
         page = boss.post(url("deadletters_edit", seq), {"data": data, "confirmed": "1"})
@@ -260,14 +252,11 @@ class TestEdit:
         answer = boss.post(url("deadletters_edit", seq), {"data": data, "confirmed": "1"})
         assert (answer.status_code, "cannot be moved" in answer.content.decode()) == (400, True)
 
-    @pytest.mark.parametrize(
-        ("shown", "edited", "made"),
-        [
-            ("A1 B2", "B*", "B2"), ("A1 B2", "B* A*", "B2 A1"), ("A1 B2", "A* X9 B*", "A1 X9 B2"),
-            ("A1 A2 B3", "A* A*", "A1 A2"), ("A1 B2 C3", "A* X* C*", "A1 X2 C3"),
-            ("A1 A2", "A*", None), ("A1 B2", "X*", None), ("A1 B2", "X* Y*", None),
-        ],
-    )  # fmt: skip
+    @pytest.mark.parametrize(("shown", "edited", "made"), [
+        ("A1 B2", "B*", "B2"), ("A1 B2", "B* A*", "B2 A1"), ("A1 B2", "A* X9 B*", "A1 X9 B2"),
+        ("A1 A2 B3", "A* A*", "A1 A2"), ("A1 B2 C3", "A* X* C*", "A1 X2 C3"), ("A1 A2", "A*", None),
+        ("A1 B2", "X*", None), ("A1 B2", "X* Y*", None),
+    ])  # fmt: skip
     def test_hidden_values_of_records_go_to_their_own_record_or_nowhere(
         self, boss: Client, shown: str, edited: str, made: str | None
     ) -> None:

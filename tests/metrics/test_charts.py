@@ -44,13 +44,9 @@ def test_a_chart_says_its_figures_and_unknown_ones_leave_a_gap() -> None:
     assert [cell.text for cell in root.iter("td")] == ["1", "2", "–", "4,000", "5"]  # noqa: RUF001
 
 
-@pytest.mark.parametrize(
-    ("top", "expected"),
-    [
-        (0, [0, 1]), (1, [0, 0.25, 0.5, 0.75, 1]), (40, [0, 10, 20, 30, 40]), (41, [0, 20, 40, 60]),
-        (float("nan"), [0, 1]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("top", "expected"), [
+    (0, [0, 1]), (1, [0, 0.25, 0.5, 0.75, 1]), (40, [0, 10, 20, 30, 40]), (41, [0, 20, 40, 60]), (float("nan"), [0, 1]),
+])  # fmt: skip
 def test_ticks_are_round_and_reach_the_top(top: float, expected: list[float]) -> None:
     assert charts.ticks(top) == pytest.approx(expected)
 
@@ -69,15 +65,12 @@ def test_a_week_names_its_busiest_hour() -> None:
     assert (shades[1], len(shades)) == (max(shades), 3)
 
 
-@pytest.mark.parametrize(
-    ("hours", "expected"),
-    [
-        (6, ["12:00", "13:00", "14:00", "15:00", "16:00", "17:00"]),
-        (30, ["01 Jan 12:00", "01 Jan 17:00", "01 Jan 22:00", "02 Jan 03:00", "02 Jan 08:00", "02 Jan 13:00"]),
-        (80, ["Wed 02 Jan", "Thu 03 Jan", "Fri 04 Jan"]),
-        (336, ["Wed 02 Jan", "Fri 04 Jan", "Sun 06 Jan", "Tue 08 Jan", "Thu 10 Jan", "Sat 12 Jan", "Mon 14 Jan"]),
-    ],
-)
+@pytest.mark.parametrize(("hours", "expected"), [
+    (6, ["12:00", "13:00", "14:00", "15:00", "16:00", "17:00"]),
+    (30, ["01 Jan 12:00", "01 Jan 17:00", "01 Jan 22:00", "02 Jan 03:00", "02 Jan 08:00", "02 Jan 13:00"]),
+    (80, ["Wed 02 Jan", "Thu 03 Jan", "Fri 04 Jan"]),
+    (336, ["Wed 02 Jan", "Fri 04 Jan", "Sun 06 Jan", "Tue 08 Jan", "Thu 10 Jan", "Sat 12 Jan", "Mon 14 Jan"]),
+])  # fmt: skip
 def test_days_stand_at_their_midnights_and_no_times_overlap(hours: int, expected: list[str]) -> None:
     times = [TIMES[0] + timedelta(hours=n) for n in range(hours)]
     html = charts.lines("c", "x", times, [charts.Series("a", [1.0] * hours)])

@@ -146,10 +146,9 @@ class TestPartitions:
             assert txid > 0
         return str(table)
 
-    @pytest.mark.parametrize(
-        ("number", "partition"),
-        [(0, "p0"), (499_999, "p0"), (500_000, "p500000"), (1_499_999, "p1000000"), (10**15, "default")],
-    )
+    @pytest.mark.parametrize(("number", "partition"), [
+        (0, "p0"), (499_999, "p0"), (500_000, "p500000"), (1_499_999, "p1000000"), (10**15, "default"),
+    ])  # fmt: skip
     def test_an_event_goes_where_its_number_says(self, number: int, partition: str) -> None:
         assert self.place(number) == f"leasequeue_leaseevent_{partition}"
 

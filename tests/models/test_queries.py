@@ -162,8 +162,7 @@ QUERIES: dict[str, Query] = {
     ),
     "without a key": jobs(lambda w: Job.objects.filter(key=None), lambda r: r.key is None),
     "by tag": jobs(
-        lambda w: Job.objects.filter(tag="a").exclude(state="ready"),
-        lambda r: r.tag == "a" and r.state != "ready",
+        lambda w: Job.objects.filter(tag="a").exclude(state="ready"), lambda r: r.tag == "a" and r.state != "ready"
     ),
     "priorities": jobs(lambda w: Job.objects.filter(priority__range=(3, 6)), lambda r: 3 <= r.priority <= 6),
     "of a worker": jobs(
@@ -257,9 +256,7 @@ QUERIES: dict[str, Query] = {
         ],
     ),
     "the first of each queue": jobs(
-        lambda w: Job.objects.filter(
-            pk__in=[job.pk for job in Job.objects.order_by("queue", "pk").distinct("queue")],
-        ),
+        lambda w: Job.objects.filter(pk__in=[job.pk for job in Job.objects.order_by("queue", "pk").distinct("queue")]),
         lambda r, w: r.pk == min(each.pk for each in w.rows if each.queue == r.queue),
     ),
     "of two queries": jobs(

@@ -12,13 +12,7 @@ from django.db.models.signals import post_delete, pre_save
 
 from django_leasequeue.conf.queue_options import OPTIONS
 from django_leasequeue.exceptions import InvalidOption, WrittenByEngine
-from django_leasequeue.models import (
-    Claim,
-    Queue,
-    QueueRank,
-    StoredJob,
-    TopicState,
-)
+from django_leasequeue.models import Claim, Queue, QueueRank, StoredJob, TopicState
 from tests.engine.helpers import claim, one, put
 
 pytestmark = pytest.mark.django_db
@@ -79,11 +73,9 @@ def test_options_are_changed_and_saved() -> None:
     pre_save.disconnect(sender=Queue, dispatch_uid="t")
 
 
-@pytest.mark.parametrize(
-    "change",
-    [{"name": "post"}, {"project": "acme"}, {"lease_ms": "x"}, {"dead_letter": "mail"}, {"type": "log"}],
-    ids=repr,
-)
+@pytest.mark.parametrize("change", [
+    {"name": "post"}, {"project": "acme"}, {"lease_ms": "x"}, {"dead_letter": "mail"}, {"type": "log"},
+], ids=repr)  # fmt: skip
 def test_what_a_queue_cannot_become(change: dict[str, Any]) -> None:
     queue = Queue.objects.create(name="mail")
     for field, value in change.items():

@@ -44,10 +44,9 @@ def test_the_index_answers() -> None:
     assert "leasequeue_job_tags" in Job.objects.filter(tags__customer=7).explain()
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [{"a b": 1}, {"a__b": 1}, {"1": 1}, {"a": None}, {"a": 1.5}, {"a": 2**63}, {"a": "x" * 300}, {1: 1}, "a", []],
-)
+@pytest.mark.parametrize("wrong", [
+    {"a b": 1}, {"a__b": 1}, {"1": 1}, {"a": None}, {"a": 1.5}, {"a": 2**63}, {"a": "x" * 300}, {1: 1}, "a", [],
+])  # fmt: skip
 def test_what_is_no_tag_is_refused(wrong: Any) -> None:
     with pytest.raises(InvalidOption, match="tag"):
         Queue("work").enqueue(1, tags=wrong)

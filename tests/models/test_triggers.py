@@ -106,8 +106,7 @@ class TestWhatWasEnqueued:
                 assert [trigger for trigger in plan["Triggers"] if trigger["Calls"]] == []
 
     @pytest.mark.parametrize("delete", [
-        lambda: rows(StoredJob).filter(seq__gt=0).delete(),
-        lambda: rows(StoredJob)._raw_delete("default"),
+        lambda: rows(StoredJob).filter(seq__gt=0).delete(), lambda: rows(StoredJob)._raw_delete("default"),
         lambda: connection.cursor().execute(
             "WITH gone AS (DELETE FROM leasequeue_job RETURNING seq) SELECT FROM gone"
         ),
