@@ -7,18 +7,9 @@ from django.apps import apps
 from django.db import connection, models
 from django.utils import timezone
 
-from django_leasequeue.models import (
-    Claim,
-    Delayed,
-    LeaseEvent,
-    Queue,
-    QueueFloor,
-    QueueRank,
-    QueueStat,
-    Ready,
-    Record,
-    StoredJob,
-)
+from django_leasequeue.models import BulkOperation, Claim, Delayed, LeaseEvent, Ready, Record, StoredJob
+from django_leasequeue.models.queue import Queue, QueueFloor, QueueRank, QueueStat
+from tests.admin.letters import start
 from tests.engine.helpers import make, put
 from tests.support.rows import refused, rows
 
@@ -43,26 +34,35 @@ def test_options_of_a_queue(constraint: str, values: dict[str, Any]) -> None:
     refused(constraint, lambda: rows(Queue).update(**values))
 
 
-def test_a_name_once_a_project() -> None:
-    make("work")
+@pytest.mark.parametrize(("change", "constraint"), [
+    ({"rate": 0}, "leasequeue_operation_rate"), ({"jitter_ms": -1}, "leasequeue_operation_jitter"),
+    ({"kind": "redrive"}, "leasequeue_operation_target"), ({"kind": "discard"}, "leasequeue_operation_reason"),
+])  # fmt: skip
+def test_an_operation_makes_sense(change: dict[str, Any], constraint: str) -> None:
+    start("retry")
+    refused(constraint, lambda: rows(BulkOperation).update(**change))
+
+
+def test_what_is_there_once() -> None:
+    """A name in a project, a key in a queue, an active operation of a kind for all queues."""
+    queue, other = make("work"), make("other")
     make("work", project="acme")
     refused("leasequeue_queue_name", lambda: rows(Queue).create(name="work"))
-
-
-def test_a_key_once_a_queue() -> None:
-    queue, other = make("work"), make("other")
 
     def job(queue_id: int, key: str | None) -> StoredJob:
         return rows(StoredJob).create(queue_id=queue_id, created_at=NOW, key=key)
 
-    job(queue, "k")
-    job(other, "k")
-    job(queue, None)
-    job(queue, None)
+    for queue_id, key in ((queue, "k"), (other, "k"), (queue, None), (queue, None)):
+        job(queue_id, key)
     refused("leasequeue_job_key", lambda: job(queue, "k"))
+    again = {"kind": "retry", "frozen_at": start("retry").frozen_at, "created_at": NOW}
+    refused("leasequeue_operation_one_active", lambda: rows(BulkOperation).create(**again))
+    rows(BulkOperation).update(state="done")
+    rows(BulkOperation).create(**again)
 
 
 def test_a_place_once_a_job() -> None:
+    """Floors and ranks need not be unique: nobody who adds one waits for another who does."""
     queue = make("work")
     (seq,) = put()
     (late,) = put(delay_ms=1_000)
@@ -75,23 +75,19 @@ def test_a_place_once_a_job() -> None:
     rows(Claim).create(**claim)
     rows(Claim).create(**claim, part=1)
     refused("leasequeue_claim_pkey", lambda: rows(Claim).create(**claim))
-
-
-def test_floors_and_ranks_need_not_be_unique() -> None:
-    """Nobody who adds one waits for another who does; samples are taken by one alone."""
     for _ in range(2):
-        rows(QueueFloor).create(queue_id=1, kind=0, rank=0, value=5, made_at=NOW)
-        rows(QueueRank).create(queue_id=1, rank=0)
-    rows(QueueStat).create(queue_id=1, sampled_at=NOW, ready=0, delayed=0, leased=0, dead=0)
-    refused(
-        "leasequeue_stat_sample",
-        lambda: rows(QueueStat).create(queue_id=1, sampled_at=NOW, ready=0, delayed=0, leased=0, dead=0),
-    )
+        rows(QueueFloor).create(**at, kind=0, value=5, made_at=NOW)
+        rows(QueueRank).create(**at)
+    sample = {"queue_id": 1, "sampled_at": NOW, "ready": 0, "delayed": 0, "leased": 0, "dead": 0}
+    rows(QueueStat).create(**sample)
+    refused("leasequeue_stat_sample", lambda: rows(QueueStat).create(**sample))
 
 
-def test_every_constraint_and_index_has_a_name_of_ours() -> None:
+def test_every_model_reads_prints_and_names_its_constraints_and_indexes_itself() -> None:
     """A name that Django makes up would be another one after a rename, and says nothing in an error."""
     for model in apps.get_app_config("leasequeue").get_models():
+        assert model.objects.count() >= 0
+        assert model.__str__ is not models.Model.__str__, model.__name__
         for item in [*model._meta.constraints, *model._meta.indexes]:
             assert item.name.startswith("leasequeue_"), f"{model.__name__}: {item.name}"
 
@@ -111,17 +107,15 @@ INDEXES = {
 }
 
 
-@pytest.mark.parametrize("table", INDEXES)
-def test_the_indexes_of_a_table(table: str) -> None:
+def test_the_indexes_of_the_tables_and_no_foreign_keys() -> None:
     with connection.cursor() as cursor:
-        cursor.execute("SELECT indexname FROM pg_indexes WHERE tablename = %s", [f"leasequeue_{table}"])
-        assert {name for (name,) in cursor.fetchall()} == {f"leasequeue_{name}" for name in INDEXES[table]}
-
-
-def test_the_database_has_no_foreign_keys() -> None:
-    with connection.cursor() as cursor:
+        cursor.execute("SELECT tablename, indexname FROM pg_indexes")
+        indexes = cursor.fetchall()
         cursor.execute("SELECT conrelid::regclass::text FROM pg_constraint WHERE contype = 'f'")
         assert [table for (table,) in cursor.fetchall() if table.startswith("leasequeue")] == []
+    for table, names in INDEXES.items():
+        found = {name for of, name in indexes if of == f"leasequeue_{table}"}
+        assert found == {f"leasequeue_{name}" for name in names}, table
 
 
 def test_the_hot_tables_leave_room_and_are_vacuumed_by_count() -> None:
@@ -152,28 +146,14 @@ class TestPartitions:
     def test_an_event_goes_where_its_number_says(self, number: int, partition: str) -> None:
         assert self.place(number) == f"leasequeue_leaseevent_{partition}"
 
-    def test_a_search_by_number_reads_one_partition(self) -> None:
+    def test_a_search_by_number_reads_one_by_a_brin_index_and_one_can_be_dropped(self) -> None:
+        put_in = self.place(1_000_000)
         with connection.cursor() as cursor:
             cursor.execute("EXPLAIN SELECT * FROM leasequeue_leaseevent WHERE id = 750000")
             plan = "\n".join(line for (line,) in cursor.fetchall())
-        assert "leasequeue_leaseevent_p500000" in plan
-        assert "leasequeue_leaseevent_p0" not in plan
-
-    def test_the_log_has_brin_indexes_only(self) -> None:
-        with connection.cursor() as cursor:
             cursor.execute("SELECT indexdef FROM pg_indexes WHERE tablename = 'leasequeue_leaseevent'")
             definitions = [definition for (definition,) in cursor.fetchall()]
-        assert len(definitions) == 3
-        assert all("USING brin" in definition for definition in definitions)
-
-    def test_a_partition_can_be_dropped(self) -> None:
-        put_in = self.place(1_000_000)
-        with connection.cursor() as cursor:
             cursor.execute(f"DROP TABLE {put_in}")
+        assert ("leasequeue_leaseevent_p500000" in plan, "leasequeue_leaseevent_p0" in plan) == (True, False)
+        assert ["USING brin" in definition for definition in definitions] == [True] * 3
         assert not LeaseEvent.objects.filter(id=1_000_000).exists()
-
-
-def test_every_model_reads_and_prints() -> None:
-    for model in apps.get_app_config("leasequeue").get_models():
-        assert model.objects.count() >= 0
-        assert model.__str__ is not models.Model.__str__, model.__name__

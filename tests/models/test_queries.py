@@ -75,18 +75,16 @@ class World:
             ((answer,)) = engine.run(engine.enqueue(queue, [new]))
             made[answer.seq] = (new, order, ok)
         node, error = random.choice(["web-1:1", "web-2:7"]), random.choice(ERRORS)
-        jobs: list[LeasedJob] = []
-        state = {"retried": "delayed"}.get(fate, fate)
-        if fate not in ("ready", "delayed", "gone"):
-            jobs = claim(len(made), queue=queue, node=node, lease_ms=86_400_000)
         if fate == "gone":
             engine.run(engine.cancel(queue, seqs=list(made)))
             return
+        jobs: list[LeasedJob] = []
+        if fate not in ("ready", "delayed"):
+            jobs = claim(len(made), queue=queue, node=node, lease_ms=86_400_000)
         for job in jobs:
-            _, _, ok = made[job.seq]
             failure = Failure(error, f"no {job.seq}")
             if fate == "completed":
-                engine.run(engine.finish([Ending(job.seq, result={"ok": ok, "seq": job.seq})], node))
+                engine.run(engine.finish([Ending(job.seq, result={"ok": made[job.seq][2], "seq": job.seq})], node))
             elif fate == "failed":
                 engine.run(engine.finish([Ending(job.seq, failure=failure)], node))
             elif fate in ("dead", "retried"):
@@ -94,14 +92,12 @@ class World:
         for seq, (new, order, ok) in made.items():
             held = fate == "waiting" and any(job.seq == seq for job in jobs)
             broken = fate in ("failed", "dead", "retried")
-            self.rows.append(
-                Row(
-                    seq, queue, "leased" if held else state, str(new.name), order, ok,
-                    ok if fate == "completed" else None, new.priority or 0, new.key, str(new.tag),
-                    node if held or fate in ("completed", "failed", "leased") else None, error if broken else None,
-                    int(fate in ("dead", "retried", "failed")), self.clock.now,
-                )
-            )  # fmt: skip
+            state = "leased" if held else "delayed" if fate == "retried" else fate
+            worker = node if held or fate in ("completed", "failed", "leased") else None
+            self.rows.append(Row(
+                seq, queue, state, str(new.name), order, ok, ok if fate == "completed" else None, new.priority or 0,
+                new.key, str(new.tag), worker, error if broken else None, int(broken), self.clock.now,
+            ))  # fmt: skip
 
     def pks(self, wanted: Callable[[Row], object]) -> list[int]:
         return sorted(row.pk for row in self.rows if wanted(row))
@@ -123,6 +119,18 @@ def jobs(ask: Callable[[World], Any], wanted: Callable[..., object]) -> Query:
 ENDED = ("completed", "failed", "cancelled")
 
 
+def of(*tests: Q, **lookups: object) -> Callable[[World], Any]:
+    return lambda w: Job.objects.filter(*tests, **lookups)
+
+
+def asked(state: str) -> Callable[[World], Any]:
+    return lambda w: getattr(Job.objects, state)()
+
+
+def is_in(*states: str) -> Callable[[Row], bool]:
+    return lambda r: r.state in states
+
+
 def ends() -> Any:
     return JobResult.objects.all()
 
@@ -134,37 +142,26 @@ def last_attempt() -> Any:
 QUERIES: dict[str, Query] = {
     "all": jobs(lambda w: Job.objects.all(), lambda r: True),
     "by number": jobs(lambda w: Job.objects.filter(pk=w.rows[0].pk), lambda r, w: r is w.rows[0]),
-    "ready": jobs(lambda w: Job.objects.ready(), lambda r: r.state == "ready"),
-    "leased": jobs(lambda w: Job.objects.leased(), lambda r: r.state == "leased"),
-    "delayed": jobs(lambda w: Job.objects.delayed(), lambda r: r.state == "delayed"),
-    "waiting": jobs(lambda w: Job.objects.waiting(), lambda r: r.state == "waiting"),
-    "dead": jobs(lambda w: Job.objects.dead(), lambda r: r.state == "dead"),
-    "finished": jobs(lambda w: Job.objects.finished(), lambda r: r.state in ENDED),
+    **{state: jobs(asked(state), is_in(state)) for state in ("ready", "leased", "delayed", "waiting", "dead")},
+    "finished": jobs(asked("finished"), is_in(*ENDED)),
     "not finished": jobs(lambda w: Job.objects.exclude(state__in=ENDED), lambda r: r.state not in ENDED),
-    "states": jobs(lambda w: Job.objects.filter(state__in=["ready", "dead"]), lambda r: r.state in ("ready", "dead")),
-    "two queries": jobs(
-        lambda w: Job.objects.ready() | Job.objects.delayed(), lambda r: r.state in ("ready", "delayed")
-    ),
+    "states": jobs(of(state__in=["ready", "dead"]), is_in("ready", "dead")),
+    "two queries": jobs(lambda w: Job.objects.ready() | Job.objects.delayed(), is_in("ready", "delayed")),
     "in a queue": jobs(lambda w: Job.objects.in_queue("mail"), lambda r: r.queue == "mail"),
-    "by the name of a queue": jobs(lambda w: Job.objects.filter(queue__name="post"), lambda r: r.queue == "post"),
+    "by the name of a queue": jobs(of(queue__name="post"), lambda r: r.queue == "post"),
     "dead of a queue": jobs(
         lambda w: Queue.objects.get(name="mail").jobs.dead(), lambda r: (r.queue, r.state) == ("mail", "dead")
     ),
     "of a task": jobs(lambda w: Job.objects.for_task(TASKS[0]), lambda r: r.task == TASKS[0]),
-    "of some tasks": jobs(lambda w: Job.objects.filter(task__endswith="mail"), lambda r: r.task == TASKS[1]),
-    "by key": jobs(lambda w: Job.objects.filter(key="mail-ready-0"), lambda r: r.key == "mail-ready-0"),
-    "by keys": jobs(
-        lambda w: Job.objects.filter(key__in=["mail-ready-0", "post-dead-0"]),
-        lambda r: r.key in ("mail-ready-0", "post-dead-0"),
-    ),
-    "by the beginning of a key": jobs(
-        lambda w: Job.objects.filter(key__startswith="post-"), lambda r: (r.key or "").startswith("post-")
-    ),
-    "without a key": jobs(lambda w: Job.objects.filter(key=None), lambda r: r.key is None),
+    "of some tasks": jobs(of(task__endswith="mail"), lambda r: r.task == TASKS[1]),
+    "by key": jobs(of(key="mail-ready-0"), lambda r: r.key == "mail-ready-0"),
+    "by keys": jobs(of(key__in=["mail-ready-0", "post-dead-0"]), lambda r: r.key in ("mail-ready-0", "post-dead-0")),
+    "by the beginning of a key": jobs(of(key__startswith="post-"), lambda r: (r.key or "").startswith("post-")),
+    "without a key": jobs(of(key=None), lambda r: r.key is None),
     "by tag": jobs(
         lambda w: Job.objects.filter(tag="a").exclude(state="ready"), lambda r: r.tag == "a" and r.state != "ready"
     ),
-    "priorities": jobs(lambda w: Job.objects.filter(priority__range=(3, 6)), lambda r: 3 <= r.priority <= 6),
+    "priorities": jobs(of(priority__range=(3, 6)), lambda r: 3 <= r.priority <= 6),
     "of a worker": jobs(
         lambda w: Job.objects.leased().filter(worker="web-1:1"), lambda r: (r.state, r.worker) == ("leased", "web-1:1")
     ),
@@ -172,26 +169,23 @@ QUERIES: dict[str, Query] = {
         lambda w: Job.objects.filter(enqueued_at__gt=w.clock.now - timedelta(minutes=5)),
         lambda r, w: r.enqueued_at > w.clock.now - timedelta(minutes=5),
     ),
-    "by an error": jobs(lambda w: Job.objects.filter(error_type="KeyError"), lambda r: r.error == "KeyError"),
-    "by the text of an error": jobs(lambda w: Job.objects.filter(error__contains="no "), lambda r: r.error),
-    "by an argument": jobs(lambda w: Job.objects.filter(kwargs__order_id=2), lambda r: r.order == 2),
-    "by arguments": jobs(
-        lambda w: Job.objects.filter(kwargs__order_id__gte=2, args__0=True), lambda r: r.order >= 2 and r.arg
-    ),
-    "deep in an argument": jobs(lambda w: Job.objects.filter(kwargs__lines__0__n=3), lambda r: r.order == 3),
-    "what contains": jobs(lambda w: Job.objects.filter(kwargs__contains={"order_id": 1}), lambda r: r.order == 1),
-    "by meta": jobs(lambda w: Job.objects.filter(meta__by="post"), lambda r: r.queue == "post"),
-    "by a result": jobs(lambda w: Job.objects.filter(result__result__ok=True), lambda r: r.ok),
-    "by the state of a result": jobs(lambda w: Job.objects.filter(result__state=2), lambda r: r.state == "failed"),
+    "by an error": jobs(of(error_type="KeyError"), lambda r: r.error == "KeyError"),
+    "by the text of an error": jobs(of(error__contains="no "), lambda r: r.error),
+    "by an argument": jobs(of(kwargs__order_id=2), lambda r: r.order == 2),
+    "by arguments": jobs(of(kwargs__order_id__gte=2, args__0=True), lambda r: r.order >= 2 and r.arg),
+    "deep in an argument": jobs(of(kwargs__lines__0__n=3), lambda r: r.order == 3),
+    "what contains": jobs(of(kwargs__contains={"order_id": 1}), lambda r: r.order == 1),
+    "by meta": jobs(of(meta__by="post"), lambda r: r.queue == "post"),
+    "by a result": jobs(of(result__result__ok=True), lambda r: r.ok),
+    "by the state of a result": jobs(of(result__state=2), is_in("failed")),
     "results": (
         lambda w: sorted(JobResult.objects.filter(result__ok=False).values_list("job__pk", flat=True)),
         lambda w: w.pks(lambda r: r.ok is False),
     ),
-    "without a result": jobs(lambda w: Job.objects.filter(result=None), lambda r: r.state not in ENDED),
-    "with a dead letter": jobs(lambda w: Job.objects.exclude(dead_letter__isnull=True), lambda r: r.state == "dead"),
+    "without a result": jobs(of(result=None), lambda r: r.state not in ENDED),
+    "with a dead letter": jobs(lambda w: Job.objects.exclude(dead_letter__isnull=True), is_in("dead")),
     "of a result, or of none": jobs(
-        lambda w: Job.objects.filter(Q(result=None) | Q(result__result__ok=True)),
-        lambda r: r.state not in ENDED or r.ok,
+        of(Q(result=None) | Q(result__result__ok=True)), lambda r: r.state not in ENDED or r.ok
     ),
     "dead letters by their job": (
         lambda w: sorted(DeadLetter.objects.filter(job__task=TASKS[1]).values_list("pk", flat=True)),
@@ -238,20 +232,15 @@ QUERIES: dict[str, Query] = {
     ),
     "by the time of the end": (
         lambda w: [job.finished_at for job in Job.objects.in_queue("mail").failed().order_by("-finished_at")],
-        lambda w: sorted(Queue.objects.get(name="mail").results.filter(state=2).values_list("finished_at", flat=True))[
-            ::-1
-        ],
+        lambda w: sorted((r.finished_at for r in Queue.objects.get(name="mail").results.filter(state=2)), reverse=True),
     ),
     "ended since": (
         lambda w: list(
-            Job.objects.finished()
-            .filter(finished_at__gte=w.clock.now - timedelta(minutes=15))
-            .order_by("finished_at", "pk")
-            .values_list("state", "pk")
+            Job.objects.finished().filter(finished_at__gte=w.clock.now - timedelta(minutes=15))
+            .order_by("finished_at", "pk").values_list("state", "pk")
         ),
         lambda w: [
-            (ENDED[r.state - 1], r.pk)
-            for r in sorted(ends(), key=lambda r: (r.finished_at, r.pk))
+            (ENDED[r.state - 1], r.pk) for r in sorted(ends(), key=lambda r: (r.finished_at, r.pk))
             if r.finished_at >= w.clock.now - timedelta(minutes=15)
         ],
     ),
@@ -261,7 +250,7 @@ QUERIES: dict[str, Query] = {
     ),
     "of two queries": jobs(
         lambda w: Job.objects.filter(pk__in=[job.pk for job in Job.objects.ready().union(Job.objects.dead())]),
-        lambda r: r.state in ("ready", "dead"),
+        is_in("ready", "dead"),
     ),
     "with what they waited for": (
         lambda w: Job.objects.aggregate(waited=Sum(F("started_at") - F("enqueued_at")))["waited"],
@@ -308,17 +297,13 @@ QUERIES: dict[str, Query] = {
         lambda w: Job.objects.waiting_for("customer", "mail-waiting"),
         lambda r: (r.state, r.queue) == ("waiting", "mail"),
     ),
-    "those that a limit holds": jobs(lambda w: Job.objects.waiting_for("customer"), lambda r: r.state == "waiting"),
-}
+    "those that a limit holds": jobs(lambda w: Job.objects.waiting_for("customer"), is_in("waiting")),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_rows(seed: int, clock: Clock) -> None:
     world = World(seed, clock)
-    wrong = {}
-    for name, (ask, expected) in QUERIES.items():
-        found, right = ask(world), expected(world)
-        if found != right:
-            wrong[name] = (found, right)
-    assert wrong == {}
+    answers = {name: (ask(world), expected(world)) for name, (ask, expected) in QUERIES.items()}
+    assert {name: both for name, both in answers.items() if both[0] != both[1]} == {}
     assert len(QUERIES) >= 40

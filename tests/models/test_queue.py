@@ -18,37 +18,21 @@ from tests.engine.helpers import claim, one, put
 pytestmark = pytest.mark.django_db
 
 
-def test_a_queue_that_was_created_gives_its_jobs() -> None:
+def test_a_queue_that_was_created_gives_its_jobs_and_names_are_taken_once_a_project() -> None:
     queue = Queue.objects.create(name="mail", lease_ms=1, metadata={"team": "shop"})
     queue.refresh_from_db()
     assert (queue.lease_ms, queue.metadata) == (100, {"team": "shop"})
-    assert QueueRank.objects.filter(queue_id=queue.pk).exists()
-    assert TopicState.objects.filter(queue_id=queue.pk).exists()
+    for model in (QueueRank, TopicState):
+        assert model.objects.filter(queue_id=queue.pk).exists()
     assert claim(1, queue="mail") == []
     (seq,) = put(1, queue="mail")
     assert one("mail").seq == seq
-
-
-def test_names_are_taken_once_a_project() -> None:
-    Queue.objects.create(name="mail")
     with pytest.raises(IntegrityError, match="'mail'"), transaction.atomic():
         Queue.objects.create(name="mail")
     assert Queue.objects.get_or_create(name="mail")[1] is False
     assert Queue.objects.get_or_create(name="mail", project="acme")[1] is True
     queue, made = Queue.objects.update_or_create(name="mail", project="", defaults={"max_deliveries": 3})
     assert (made, queue.max_deliveries) == (False, 3)
-
-
-@pytest.mark.parametrize("values", [
-    {"name": ".x"}, {"name": ""}, {"name": "x", "project": "a\0"}, {"name": "x", "lease_ms": "soon"},
-    {"name": "x", "backoff": "quickly"}, {"name": "x", "dead_letter": "x"},
-    {"name": "x", "priority_min": 5, "priority_max": 4}, {"name": "x", "concurrency": 2, "claim_jitter_ms": 5},
-    {"name": "x", "cap_records": -1},
-], ids=repr)  # fmt: skip
-def test_the_engine_checks_names_and_options(values: dict[str, Any]) -> None:
-    with pytest.raises(InvalidOption), transaction.atomic():
-        Queue.objects.create(**values)
-    assert not Queue.objects.exists()
 
 
 def test_options_are_changed_and_saved() -> None:
@@ -71,6 +55,18 @@ def test_options_are_changed_and_saved() -> None:
     assert len(claim(1, queue="mail")) == 1
     assert sent == [queue] * 5
     pre_save.disconnect(sender=Queue, dispatch_uid="t")
+
+
+@pytest.mark.parametrize("values", [
+    {"name": ".x"}, {"name": ""}, {"name": "x", "project": "a\0"}, {"name": "x", "lease_ms": "soon"},
+    {"name": "x", "backoff": "quickly"}, {"name": "x", "dead_letter": "x"},
+    {"name": "x", "priority_min": 5, "priority_max": 4}, {"name": "x", "concurrency": 2, "claim_jitter_ms": 5},
+    {"name": "x", "cap_records": -1},
+], ids=repr)  # fmt: skip
+def test_the_engine_checks_names_and_options(values: dict[str, Any]) -> None:
+    with pytest.raises(InvalidOption), transaction.atomic():
+        Queue.objects.create(**values)
+    assert not Queue.objects.exists()
 
 
 @pytest.mark.parametrize("change", [
@@ -106,9 +102,7 @@ def test_nothing_of_a_deleted_queue_is_left() -> None:
     put(1, queue="mail", delay_ms=60_000)
     one("mail")
     gone: list[Any] = []
-    post_delete.connect(
-        lambda sender, **said: gone.append(said["instance"]), sender=Queue, weak=False, dispatch_uid="t"
-    )
+    post_delete.connect(lambda instance, **_: gone.append(instance), sender=Queue, weak=False, dispatch_uid="t")
     assert queue.delete() == (1, {"leasequeue.Queue": 1})
     post_delete.disconnect(sender=Queue, dispatch_uid="t")
     assert gone == [queue]
@@ -133,10 +127,8 @@ def test_fixtures_hold_queues_by_their_names() -> None:
     Queue.objects.update(lease_ms=9_000)
     for found in serializers.deserialize("json", text):
         found.save()
-    assert sorted(Queue.objects.values_list("name", "type", "lease_ms")) == [
-        ("mail", "queue", 5_000),
-        ("post", "log", 30_000),
-    ]
+    found = sorted(Queue.objects.values_list("name", "type", "lease_ms"))
+    assert found == [("mail", "queue", 5_000), ("post", "log", 30_000)]
     put(1, queue="mail")
     assert len(claim(1, queue="mail")) == 1
 

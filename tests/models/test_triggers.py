@@ -10,7 +10,8 @@ from django.db import connection
 from django.utils import timezone
 
 from django_leasequeue import engine
-from django_leasequeue.models import LeaseEvent, Queue, StoredJob
+from django_leasequeue.engine import audit
+from django_leasequeue.models import LeaseEvent, OperatorAction, Queue, StoredJob
 from django_leasequeue.models.storedjob import FROZEN
 from tests.engine.flow import ack
 from tests.engine.helpers import NODE, claim, make, one, put
@@ -55,6 +56,19 @@ class TestTheLog:
         refused("leasequeue_event_append_only", lambda: rows(LeaseEvent).update(node="x"))
 
 
+def test_nothing_changes_or_removes_a_line_of_the_audit(db: None) -> None:
+    line = audit.write("retry", username="ann", seqs=range(1, 300), counts={"done": 1}, reason="why")
+    assert line.seqs == list(range(1, 101))
+    line.reason = "another"
+    every = OperatorAction.objects.all()
+    for act in (line.save, every.delete, lambda: every.update(username="bob")):
+        refused("leasequeue_action_append_only", act)
+    assert OperatorAction.objects.get().reason == "why"
+    with pgtrigger.ignore("leasequeue.OperatorAction:append_only"):
+        every.delete()
+    assert not OperatorAction.objects.exists()
+
+
 def test_the_type_of_a_queue_cannot_change_and_everything_else_can(db: None) -> None:
     make("work")
     message = refused("leasequeue_queue_type_immutable", lambda: Queue.objects.update(type="log"))
@@ -75,41 +89,30 @@ class TestWhatWasEnqueued:
 
     @pytest.mark.parametrize("column", FROZEN)
     def test_cannot_change(self, column: str) -> None:
-        first = StoredJob.objects.earliest("seq")
-        before = StoredJob.objects.values().get(seq=first.seq)
-        message = refused(
-            "leasequeue_job_written_once",
-            lambda: rows(StoredJob).filter(pk=first.pk).update(**{column: OTHERS[column]}),
-        )
+        before = StoredJob.objects.values().earliest("seq")
+        first = rows(StoredJob).filter(pk=before["seq"])
+        message = refused("leasequeue_job_written_once", lambda: first.update(**{column: OTHERS[column]}))
         assert "edit its dead letter" in message
-        assert StoredJob.objects.values().get(seq=first.seq) == before
+        assert StoredJob.objects.values().get(seq=before["seq"]) == before
 
-    def test_one_row_of_a_bulk_update_counts(self) -> None:
-        first = StoredJob.objects.earliest("seq")
-        refused("leasequeue_job_written_once", lambda: rows(StoredJob).update(data=first.data))
-
-    def test_everything_else_can_and_the_same_values_pass(self) -> None:
-        now = timezone.now()
-        free = {"position": 5, "first_claimed_at": now, "expires_at": now, "progress": {"done": 1}, "key": None}
-        assert rows(StoredJob).update(**free) == 3
-        assert rows(StoredJob).update(max_deliveries=7) == 3
-        assert rows(StoredJob).update(name="app.task", rank=0) == 3
-        with pgtrigger.ignore("leasequeue.StoredJob:written_once"):
-            assert rows(StoredJob).update(name="app.renamed") == 3
-
-    def test_unchanged_rows_call_no_function(self) -> None:
+    def test_one_row_of_a_bulk_update_counts_and_everything_else_and_the_same_values_pass(self) -> None:
         """The condition is the trigger's own: what changes nothing of it costs no call."""
+        first, now = StoredJob.objects.earliest("seq"), timezone.now()
+        refused("leasequeue_job_written_once", lambda: rows(StoredJob).update(data=first.data))
         with connection.cursor() as cursor:
             for text in ("position = seq", "name = name, data = data"):
                 cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) UPDATE leasequeue_job SET {text}")
                 (plan,) = cursor.fetchone()[0]
                 assert [trigger for trigger in plan["Triggers"] if trigger["Calls"]] == []
+        free = {"position": 5, "first_claimed_at": now, "expires_at": now, "progress": {"done": 1}, "key": None}
+        for values in (free, {"max_deliveries": 7}, {"name": "app.task", "rank": 0}):
+            assert rows(StoredJob).update(**values) == 3
+        with pgtrigger.ignore("leasequeue.StoredJob:written_once"):
+            assert rows(StoredJob).update(name="app.renamed") == 3
 
     @pytest.mark.parametrize("delete", [
         lambda: rows(StoredJob).filter(seq__gt=0).delete(), lambda: rows(StoredJob)._raw_delete("default"),
-        lambda: connection.cursor().execute(
-            "WITH gone AS (DELETE FROM leasequeue_job RETURNING seq) SELECT FROM gone"
-        ),
+        lambda: connection.cursor().execute("WITH gone AS (DELETE FROM leasequeue_job RETURNING seq) SELECT FROM gone"),
     ])  # fmt: skip
     def test_is_not_deleted_by_others(self, delete: Callable[[], Any]) -> None:
         assert "cancel()" in refused("leasequeue_job_removed_by_engine", delete)
@@ -132,24 +135,16 @@ class TestWhatWasEnqueued:
         assert len(claim(5, queue="fragile")) == 1
 
 
-def test_no_trigger_stands_in_the_way_of_a_truncate() -> None:
+def test_every_trigger_has_a_condition_or_is_rare_and_none_stands_in_the_way_of_a_truncate() -> None:
     """Every host's TransactionTestCase empties the tables."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT tgname FROM pg_trigger WHERE NOT tgisinternal AND tgrelid::regclass::text LIKE 'leasequeue%'"
-            " AND tgtype::int & 32 > 0"
-        )
-        assert cursor.fetchall() == []
-
-
-def test_every_trigger_has_a_condition_or_is_rare() -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT tgrelid::regclass::text, tgqual IS NOT NULL, tgtype::int & 4 FROM pg_trigger"
-            " WHERE NOT tgisinternal AND tgparentid = 0 AND tgrelid::regclass::text LIKE 'leasequeue%'"
+            "SELECT tgrelid::regclass::text, tgparentid = 0, tgqual IS NOT NULL, tgtype::int & 4, tgtype::int & 32"
+            " FROM pg_trigger WHERE NOT tgisinternal AND tgrelid::regclass::text LIKE 'leasequeue%'"
         )
         found = cursor.fetchall()
     assert {table for table, *_ in found} >= {"leasequeue_job", "leasequeue_queue", "leasequeue_leaseevent"}
-    for table, has_condition, on_insert in found:
+    assert [table for table, *_, on_truncate in found if on_truncate] == []
+    for table, has_condition, on_insert in ((row[0], *row[2:4]) for row in found if row[1]):
         assert has_condition or table in ("leasequeue_leaseevent", "leasequeue_operatoraction")  # append-only
         assert not on_insert
