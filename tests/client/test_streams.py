@@ -109,24 +109,17 @@ def test_what_fails_again_and_again_is_said_once(caplog: pytest.LogCaptureFixtur
     ]  # fmt: skip
 
 
-def test_work_raises_what_the_server_refuses_for_good() -> None:
+def test_work_survives_a_stream_that_it_cannot_read_and_raises_what_the_server_refuses_for_good() -> None:
     server = Server(work("t", "w1"))
-    server.answer(Open, OPEN)
-    server.answer(Read, OPENING + b'event: error\ndata: {"code": 401, "message": "This key was revoked."}\n\n')
-    server.answer(Close)
-    server.answer(Pause)
-    body = json.dumps({"error": {"code": "forbidden", "message": "No."}}).encode()
+    revoked = b'event: error\ndata: {"code": 401, "message": "This key was revoked."}\n\n'
+    for unreadable in (b"event: job\ndata: {no json\n\n", OPENING + revoked):
+        server.answer(Open, OPEN)
+        server.answer(Read, unreadable)
+        server.answer(Close)
+        server.answer(Pause)
+        assert isinstance(server.step, Open)
     with pytest.raises(Forbidden):
-        server.answer(Open, Response(403, content=body))
-
-
-def test_work_survives_a_stream_that_it_cannot_read() -> None:
-    server = Server(work("t", "w1"))
-    server.answer(Open, OPEN)
-    server.answer(Read, b"event: job\ndata: {no json\n\n")
-    server.answer(Close)
-    server.answer(Pause)
-    assert isinstance(server.step, Open)
+        server.answer(Open, Response(403, json={"error": {"code": "forbidden", "message": "No."}}))
 
 
 def test_claims_look_less_often_at_an_empty_queue() -> None:
