@@ -18,7 +18,7 @@ def _nothing_remembered() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _open(settings: Any) -> None:
-    settings.ROOT_URLCONF = "tests.metrics.urls"
+    settings.ROOT_URLCONF = "django_leasequeue.http.metrics.urls"
     settings.LEASEQUEUE = {"API": {"ACCESS": "open"}, "METRICS": {"CACHE_SECONDS": 0}}
 
 

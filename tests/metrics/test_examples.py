@@ -65,12 +65,9 @@ def test_every_figure_and_label_is_there(known: dict[str, set[str]]) -> None:
         assert set(re.findall(r"[a-z_]+", re.sub(r"\{[^}]*\}", "", plain))) <= FUNCTIONS, query
 
 
-def test_every_figure_is_on_the_dashboard(known: dict[str, set[str]]) -> None:
+def test_every_figure_is_on_the_dashboard_and_in_the_page_of_monitoring(known: dict[str, set[str]]) -> None:
     shown = (EXAMPLES / "dashboard.json").read_text() + (EXAMPLES / "alerts.yml").read_text()
     assert {name for name in known if not name.endswith(("_sum", "_count")) and name not in shown} == set()
-
-
-def test_every_figure_is_in_the_page_of_monitoring(known: dict[str, set[str]]) -> None:
     text = (Path(settings.BASE_DIR) / "docs/how-to/monitoring.md").read_text()
     bases = {re.sub(r"_(bucket|sum|count)$", "", name) for name in known}
     assert {name for name in bases if f"`{name}`" not in text} == set()
@@ -96,8 +93,8 @@ def keda(name: str = "mail") -> int:
 
 def test_the_query_of_keda_counts_what_workers_are_wanted_for(test_dsn: str) -> None:
     assert keda() == 0
-    engine.run(engine.create("mail", preset="django"))
-    engine.run(engine.create("other", preset="django"))
+    for name in ("mail", "other"):
+        engine.run(engine.create(name, preset="django"))
     engine.run(engine.enqueue("mail", [engine.NewJob() for _ in range(7)]))
     engine.run(engine.enqueue("mail", [engine.NewJob(delay_ms=3_600_000)]))
     engine.run(engine.enqueue("other", [engine.NewJob()]))

@@ -35,16 +35,11 @@ def sentry() -> Iterator[Kept]:
     init = sentry_sdk.init
     names: dict[str, Any] = {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            sentry_sdk, "init", lambda **given: init(**{**given, "dsn": "http://k@localhost/1"}, transport=transport)
-        )
+        own = {"dsn": "http://k@localhost/1", "transport": transport}
+        patch.setattr(sentry_sdk, "init", lambda **given: init(**{**given, **own}))
         exec(compile(recipe, "monitoring.md", "exec"), names)
     yield transport
     init()
-    for name in logs._TASK_LOGGERS:
-        import logging
-
-        logging.getLogger(name).removeFilter(logs._quieten)
 
 
 def run_worker() -> None:

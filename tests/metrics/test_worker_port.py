@@ -3,10 +3,10 @@
 import sys
 import urllib.request
 from collections.abc import Iterator
-from typing import Any
 from urllib.error import HTTPError
 
 import pytest
+from django.test import Client
 
 from django_leasequeue.metrics.prometheus import worker_page
 from tests.metrics.scraping import Samples, samples, value
@@ -72,14 +72,12 @@ def test_counts_of_processes_that_ended_stay(work: str, start: Start, port: int)
     worker.ends()
 
 
-def test_without_the_library_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_library_it_says_what_to_install(
+    work: str, monkeypatch: pytest.MonkeyPatch, client: Client
+) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     status, _, body = worker_page(lambda: (True, [], {}))("")
     assert (status, body) == (501, b"prometheus_client is not installed: pip install 'django-leasequeue[prometheus]'.")
-
-
-def test_the_view_says_what_to_install(work: str, monkeypatch: pytest.MonkeyPatch, client: Any) -> None:
-    monkeypatch.setitem(sys.modules, "prometheus_client", None)
     answer = client.get("/metrics")
     assert answer.status_code == 501
     assert "pip install 'django-leasequeue[prometheus]'" in answer.json()["error"]["message"]
