@@ -6,7 +6,7 @@ import pgtrigger
 from django.db import connection
 
 from django_leasequeue import engine
-from django_leasequeue.engine import Failure, NewJob, Release, clock
+from django_leasequeue.engine import Ending, Failure, NewJob, Release, clock
 from django_leasequeue.engine.dead.bulkoperation import start_operation
 from django_leasequeue.engine.dead.filter import DeadFilter, from_query
 from django_leasequeue.engine.dead.triage import preview
@@ -59,6 +59,14 @@ def store(seqs: list[int], *, data: str | None = None, meta: str | None = None) 
             " WHERE seq = ANY (%s)",
             [data, meta, seqs],
         )
+
+
+def end(*jobs: engine.LeasedJob, **ending: Any) -> None:
+    engine.run(engine.finish([Ending(job.seq, job.token, **ending) for job in jobs], NODE))
+
+
+def give_back(*jobs: engine.LeasedJob, **release: Any) -> None:
+    engine.run(engine.release([Release(job.seq, job.token, **release) for job in jobs], NODE))
 
 
 def failure(print_: str, message: str = "it failed", kind: str = "shop.Error") -> Failure:

@@ -1,10 +1,14 @@
-"""Reading the pages: what is in them, and that a strict Content-Security-Policy lets them be."""
+"""Reading the pages: what is in them, that a strict Content-Security-Policy lets them be, and who may see them."""
 
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from typing import Any
 
+from django.contrib.auth.models import Permission, User
 from django.test import Client
 from django.urls import reverse
+
+VIEWS = ("view_queue", "view_job", "view_worker")
 
 
 class Page(HTMLParser):
@@ -73,11 +77,11 @@ def messages(answer: Any) -> str:
     return " ".join(str(message) for message in answer.context["messages"])
 
 
-def admin_url(name: str, *args: Any, **query: Any) -> str:
+def admin_url(name: str, /, *args: Any, **query: Any) -> str:
     return reverse(f"admin:leasequeue_{name}", args=args, query=query)
 
 
-def look(client: Client, name: str, *args: Any, **query: Any) -> Page:
+def look(client: Client, name: str, /, *args: Any, **query: Any) -> Page:
     return read(client.get(admin_url(name, *args, **query)))
 
 
@@ -86,3 +90,34 @@ def told(client: Client, name: str, *args: Any, **data: Any) -> str:
     answer = client.post(admin_url(name, *args), data, follow=True)
     assert answer.status_code == 200
     return messages(answer)
+
+
+def walk(client: Client, name: str, /, **query: Any) -> Iterator[Any]:
+    """Each page of a list that goes on."""
+    url: str | None = admin_url(name, **query)
+    while url:
+        answer = client.get(url)
+        yield answer
+        url = answer.context["next"] and admin_url(name) + answer.context["next"]
+
+
+def person(*codenames: str, name: str = "somebody", staff: bool = True) -> User:
+    """Make a user with these permissions of the app (codenames)."""
+    user, _ = User.objects.get_or_create(username=name, defaults={"is_staff": staff})
+    found = Permission.objects.filter(content_type__app_label="leasequeue", codename__in=codenames)
+    assert sorted({each.codename for each in found}) == sorted(set(codenames))
+    user.user_permissions.set(found)
+    return user
+
+
+def signed_in(*codenames: str, name: str = "somebody", **client: Any) -> Client:
+    made = Client(**client)
+    made.force_login(person(*codenames, name=name))
+    return made
+
+
+def boss() -> Client:
+    """Somebody who may do everything, signed in."""
+    made = Client()
+    made.force_login(User.objects.create_superuser("boss"))
+    return made

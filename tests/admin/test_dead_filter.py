@@ -4,17 +4,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from django_leasequeue.engine import clock
 from django_leasequeue.engine.dead.filter import MAX_TESTS, DeadFilter, PayloadTest, from_query
 from django_leasequeue.exceptions import InvalidOption
 
+pytestmark = pytest.mark.usefixtures("clock")
+
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
-
-
-@pytest.fixture(autouse=True)
-def _clock():
-    with clock.hold(clock.Clock(NOW)):
-        yield
 
 
 @pytest.mark.parametrize("query", [
@@ -29,27 +24,25 @@ def test_a_query_string_and_back(query: str) -> None:
     assert set(wanted.query().split("&")) == set(query.split("&"))
 
 
-def test_what_is_no_filter_means_any() -> None:
+def test_what_is_no_filter_means_any_and_a_frozen_one_ends_now() -> None:
     assert from_query("queue=&task=&since=&deliveries=&payload=&text=+") == DeadFilter()
     assert from_query("page=2&_changelist=x").empty
+    assert from_query("queue=a").frozen(NOW).until == NOW
+    assert from_query("until=1h").frozen(NOW).until == NOW - timedelta(hours=1)
 
 
-@pytest.mark.parametrize(
-    ("query", "wanted"),
-    [
-        ("project=-&fingerprint=-&queue=-", DeadFilter(project="", fingerprint="", queue="-")),
-        ("since=90min", DeadFilter(since=NOW - timedelta(minutes=90))),
-        ("since=2h", DeadFilter(since=NOW - timedelta(hours=2))),
-        ("since=7d ago", DeadFilter(since=NOW - timedelta(days=7))),
-        ("since=30 s", DeadFilter(since=NOW - timedelta(seconds=30))),
-        ("since=2029-12-31T10:00", DeadFilter(since=datetime(2029, 12, 31, 10, tzinfo=UTC))),  # UTC, where none is said
-        ("since=2029-12-31T10:00%2B02:00", DeadFilter(since=datetime(2029, 12, 31, 8, tzinfo=UTC))),
-        ("deliveries=3", DeadFilter(least=3, most=3)), ("deliveries=>=3", DeadFilter(least=3)),
-        ("deliveries=> 3", DeadFilter(least=4)), ("deliveries=<=5", DeadFilter(most=5)),
-        ("deliveries=<5", DeadFilter(most=4)), ("deliveries=3..5", DeadFilter(least=3, most=5)),
-        ("deliveries=3-5", DeadFilter(least=3, most=5)),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("query", "wanted"), [
+    ("project=-&fingerprint=-&queue=-", DeadFilter(project="", fingerprint="", queue="-")),
+    *((f"since={ago}", DeadFilter(since=NOW - timedelta(minutes=minutes))) for ago, minutes in (
+        ("90min", 90), ("2h", 120), ("7d ago", 7 * 1_440), ("30 s", 0.5),
+    )),
+    ("since=2029-12-31T10:00", DeadFilter(since=datetime(2029, 12, 31, 10, tzinfo=UTC))),  # UTC, where none is said
+    ("since=2029-12-31T10:00%2B02:00", DeadFilter(since=datetime(2029, 12, 31, 8, tzinfo=UTC))),
+    *((f"deliveries={words}", DeadFilter(least=least, most=most)) for words, least, most in (
+        ("3", 3, 3), (">=3", 3, None), ("> 3", 4, None), ("<=5", None, 5), ("<5", None, 4), ("3..5", 3, 5),
+        ("3-5", 3, 5),
+    )),
+])  # fmt: skip
 def test_what_a_query_says(query: str, wanted: DeadFilter) -> None:
     assert from_query(query) == wanted
 
@@ -77,8 +70,3 @@ def test_tests_of_the_payload(text: str, test: PayloadTest, as_json: str, word: 
 def test_what_is_wrong_is_said(query: str, words: str) -> None:
     with pytest.raises(InvalidOption, match=words):
         from_query(query)
-
-
-def test_a_frozen_filter_ends_now() -> None:
-    assert from_query("queue=a").frozen(NOW).until == NOW
-    assert from_query("until=1h").frozen(NOW).until == NOW - timedelta(hours=1)

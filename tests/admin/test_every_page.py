@@ -10,8 +10,7 @@ import pytest
 from django_leasequeue import engine
 from django_leasequeue.models import BulkOperation, Limit, Worker
 from tests.admin.letters import bury, graves, worker
-from tests.admin.pages import look
-from tests.admin.people import boss
+from tests.admin.pages import boss, look
 from tests.engine.helpers import one, put
 from tests.support.rows import rows
 

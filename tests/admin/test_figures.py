@@ -8,11 +8,11 @@ from django.db import connection
 
 from django_leasequeue import engine
 from django_leasequeue.admin import rates, reading
-from django_leasequeue.engine import Ending, Failure, NewJob, Release
+from django_leasequeue.engine import Ending, Failure, NewJob
 from django_leasequeue.engine.clock import Clock
 from django_leasequeue.sql import statement
-from tests.admin.pages import Page, look
-from tests.admin.people import VIEWS, signed_in
+from tests.admin.letters import end, give_back
+from tests.admin.pages import VIEWS, look, signed_in
 from tests.engine.helpers import NODE, claim, make, put
 from tests.support.sampling import sample
 
@@ -32,7 +32,7 @@ def tasks(seconds: int = 3_600, **options: int) -> dict[str | None, rates.TaskRa
 def fail(count: int, **options: int | None) -> None:
     leased = claim(count)
     assert len(leased) == count
-    engine.run(engine.release([Release(job.seq, job.token, failure=BROKEN, **options) for job in leased], NODE))
+    give_back(*leased, failure=BROKEN, **options)
 
 
 class TestRates:
@@ -48,9 +48,8 @@ class TestRates:
         fail(500, delay_ms=0)
         clock.advance(minutes=50)
         whole = lately(queue).of(None)
-        assert (whole.enqueued, whole.claimed, whole.failed, whole.retried, whole.ended) == (
-            2_700, 3_200, 3_200, 1_800, 1_400,
-        )  # fmt: skip
+        counted = (whole.enqueued, whole.claimed, whole.failed, whole.retried, whole.ended)
+        assert counted == (2_700, 3_200, 3_200, 1_800, 1_400)
         assert lately(queue).of(queue) == whole._replace(queue_id=queue)
         clock.advance(minutes=7)
         expected = rates.Rate(None, None, claimed=500, failed=500, ended=500, waits=(240.0,) * 3)
@@ -60,10 +59,10 @@ class TestRates:
         queue = make(result_ttl_ms=60_000, max_deliveries=5, lease_ms=1_000)
         put(10)
         jobs = claim(10)
-        engine.run(engine.finish([Ending(job.seq, job.token) for job in jobs[:4]], NODE))
-        engine.run(engine.finish([Ending(job.seq, job.token, failure=BROKEN) for job in jobs[4:5]], NODE))
-        engine.run(engine.release([Release(job.seq, job.token, delay_ms=0) for job in jobs[5:7]], NODE))
-        engine.run(engine.release([Release(job.seq, job.token, failure=BROKEN, delay_ms=0) for job in jobs[7:8]], NODE))
+        end(*jobs[:4])
+        end(jobs[4], failure=BROKEN)
+        give_back(*jobs[5:7], delay_ms=0)
+        give_back(jobs[7], failure=BROKEN, delay_ms=0)
         clock.advance(seconds=2)
         engine.run(engine.sweep([queue]))
         whole = lately(queue).of(None)
@@ -76,13 +75,11 @@ class TestRates:
         clock.advance(seconds=2)
         fail(1, delay_ms=780_000)
         clock.advance(seconds=781)
-        (job,) = claim(1)
-        engine.run(engine.finish([Ending(job.seq, job.token)], NODE))
+        end(*claim(1))
         put(1, delay_ms=600_000)
         clock.advance(seconds=604)
         claim(1)
-        assert lately(queue).of(None).waits == (2.0, 4.0, 4.0)
-        assert tasks()[None].waits == (2.0, 4.0, 4.0)
+        assert lately(queue).of(None).waits == tasks()[None].waits == (2.0, 4.0, 4.0)
 
     def test_of_many_jobs_some_are_looked_at_and_of_a_rare_task_all(self, clock: Clock, monkeypatch: Any) -> None:
         monkeypatch.setattr(rates, "SAMPLED", 100)
@@ -142,21 +139,19 @@ class TestRates:
             reach = reading.read_log(rates.read_tasks(seconds=share, size=8)).reach
             assert (reach.now - reach.since).total_seconds() <= expected + 3
 
-    def test_rows_of_many_jobs_count_for_as_many(self, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_rows_of_many_jobs_count_for_as_many_and_dropped_partitions_leave_the_time_before_unknown(
+        self, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         queue = make()
         for _ in range(60):
             put(100)
             clock.advance(minutes=1)
         assert lately(queue).reach.whole is True
-        monkeypatch.setattr(rates, "MAX_NUMBERS", 2_000)
-        found = lately(queue)
-        assert found.reach.whole is False
-        assert 0 < found.of(None).enqueued <= 2_000
-
-    def test_partitions_that_were_dropped_leave_the_time_before_unknown(self, clock: Clock) -> None:
-        queue = make()
-        put(3)
-        clock.advance(minutes=10)
+        with monkeypatch.context() as patch:
+            patch.setattr(rates, "MAX_NUMBERS", 2_000)
+            found = lately(queue)
+            assert found.reach.whole is False
+            assert 0 < found.of(None).enqueued <= 2_000
         with connection.cursor() as cursor:
             cursor.execute("ALTER TABLE leasequeue_leaseevent DETACH PARTITION leasequeue_leaseevent_p0")
         assert lately(queue).reach.whole is True
@@ -167,10 +162,8 @@ class TestRates:
 
 class TestTasks:
     def run(self, name: str, ran_ms: int, *, count: int = 1, failure: Failure | None = None) -> list[int]:
-        engine.run(engine.enqueue("work", [NewJob(name=name) for _ in range(count)]))
-        jobs = claim(count)
-        endings = [Ending(job.seq, job.token, failure=failure, ran_ms=ran_ms) for job in jobs]
-        engine.run(engine.finish(endings, NODE))
+        put(count, name=name)
+        end(*(jobs := claim(count)), failure=failure, ran_ms=ran_ms)
         return [job.seq for job in jobs]
 
     def test_runs_waits_and_times_of_each_task(self, clock: Clock) -> None:
@@ -187,14 +180,6 @@ class TestTasks:
         assert (pay.ran, pay.slowest, pay.slowest_seq) == ((0.1, 0.1, 0.3), 9.0, slow)
         assert (pay.failed_at, pay.failed_seq) == (clock.now, max(broken))
         assert (mail.runs, mail.failed_seq, mail.ran) == (1, None, (0.005, 0.005, 0.005))
-
-    def test_a_run_time_that_nobody_told_is_unknown(self, clock: Clock) -> None:
-        make()
-        put()
-        (job,) = claim()
-        engine.run(engine.finish([Ending(job.seq, job.token)], NODE))
-        (found,) = tasks().values()
-        assert (found.runs, found.ran, found.slowest) == (1, None, None)
 
     def claims(self, clock: Clock, rows: int) -> None:
         """A thousand claims with each row."""
@@ -221,12 +206,14 @@ class TestTasks:
             plan = "\n".join(line for (line,) in cursor.fetchall())
         assert "external merge" not in plan, plan
 
-    def test_a_range_of_time(self, clock: Clock) -> None:
+    def test_a_range_of_time_and_a_run_time_that_nobody_told(self, clock: Clock) -> None:
         make()
         self.run("old", 1)
         clock.advance(hours=3)
-        self.run("new", 1)
-        assert list(tasks(900)) == ["new"]
+        put(name="new")
+        end(*claim())
+        (found,) = tasks(900).values()
+        assert (found.name, found.runs, found.ran, found.slowest) == ("new", 1, None, None)
         assert set(tasks(86_400)) == {"new", "old"}
 
 
@@ -238,25 +225,20 @@ def test_what_is_not_known_is_not_called_zero(clock: Clock) -> None:
     sample()
     clock.advance(seconds=20)
     text = look(client, "overview").text
-    assert "ready 0 jobs, sampled 20 s ago" in text
-    assert "wait p50 / p99 no claims" in text
+    assert ("ready 0 jobs, sampled 20 s ago" in text, "wait p50 / p99 no claims" in text) == (True, True)
 
 
-class TestTasksPage:
-    def shown(self, **query: str) -> Page:
-        return look(signed_in(*VIEWS, name=f"viewer{query}"), "tasks", **query)
-
-    def test_it_says_what_ran_and_what_is_unknown(self, clock: Clock) -> None:
-        make(result_ttl_ms=60_000)
-        TestTasks().run("shop.pay", 1_500, count=3)
-        TestTasks().run("shop.pay", 250, failure=BROKEN)
-        put(1, name="shop.mail")
-        (job,) = claim()
-        engine.run(engine.finish([Ending(job.seq, job.token)], NODE))
-        text = self.shown().text
-        assert "shop.pay 4 1 25 % 0 1 0 ms / 0 ms / 0 ms 1.5 s / 1.5 s / 1.5 s 1.5 s" in text
-        assert "shop.mail 1 0 0 0 0 ms / 0 ms / 0 ms unknown unknown none" in text
-        clock.advance(minutes=20)
-        assert "No run ended in the last 15 min" in self.shown(range="15 min").text
-        assert "shop.pay" in self.shown(range="7 d", sort="failed").text
-        assert "shop.pay" in self.shown(range="nonsense", sort="nonsense").text
+def test_the_page_of_tasks_says_what_ran_and_what_is_unknown(clock: Clock) -> None:
+    make(result_ttl_ms=60_000)
+    TestTasks().run("shop.pay", 1_500, count=3)
+    TestTasks().run("shop.pay", 250, failure=BROKEN)
+    put(1, name="shop.mail")
+    end(*claim())
+    client = signed_in(*VIEWS)
+    text = look(client, "tasks").text
+    assert "shop.pay 4 1 25 % 0 1 0 ms / 0 ms / 0 ms 1.5 s / 1.5 s / 1.5 s 1.5 s" in text
+    assert "shop.mail 1 0 0 0 0 ms / 0 ms / 0 ms unknown unknown none" in text
+    clock.advance(minutes=20)
+    assert "No run ended in the last 15 min" in look(client, "tasks", range="15 min").text
+    for query in ({"range": "7 d", "sort": "failed"}, {"range": "nonsense", "sort": "nonsense"}):
+        assert "shop.pay" in look(client, "tasks", **query).text

@@ -6,35 +6,24 @@ import pytest
 from django.db import connection
 from django.test import Client
 
-from django_leasequeue import engine
 from django_leasequeue.admin import job_search, reading
-from django_leasequeue.engine import Ending, Failure, NewJob, Release
+from django_leasequeue.engine import Failure, NewJob
 from django_leasequeue.engine.clock import Clock
 from django_leasequeue.engine.dead.filter import from_query
 from django_leasequeue.models import OperatorAction, StoredJob
-from tests.admin.pages import Page, admin_url, look, read, told
-from tests.admin.people import signed_in
-from tests.engine.helpers import NODE, claim, enqueue, make, put, state
+from tests.admin.letters import end, give_back
+from tests.admin.pages import Page, admin_url, look, read, signed_in, told, walk
+from tests.engine.helpers import claim, enqueue, make, put, state
 
 pytestmark = pytest.mark.django_db
+client = pytest.fixture(lambda: signed_in("view_job", "view_payload", "change_job", "add_job"))
 
 DECLINED = Failure("shop.Declined", "Card 4711 was declined", "Traceback: in line charge(card)", "print-a")
 
 
-@pytest.fixture
-def client() -> Client:
-    return signed_in("view_job", "view_payload", "change_job", "add_job")
-
-
 def found(client: Client, **query: Any) -> list[int]:
-    url: str | None = admin_url("job_changelist", **{"state": "any", **query})
-    seen: list[int] = []
-    while url:
-        answer = client.get(url)
-        read(answer)
-        seen += [job.seq for job in answer.context["looked"].jobs]
-        url = answer.context["next"] and admin_url("job_changelist") + answer.context["next"]
-    return seen
+    answers = walk(client, "job_changelist", **{"state": "any", **query})
+    return [job.seq for answer in answers if read(answer) for job in answer.context["looked"].jobs]
 
 
 class TestEveryState:
@@ -47,12 +36,8 @@ class TestEveryState:
         jobs: dict[str, int] = {}
         for name in ("completed", "failed", "dead"):
             (jobs[name],) = put(1, name=f"shop.{name}")
-            (job,) = claim()
-            if name == "dead":
-                engine.run(engine.release([Release(job.seq, job.token, failure=DECLINED)], NODE))
-            else:
-                failure = DECLINED if name == "failed" else None
-                engine.run(engine.finish([Ending(job.seq, job.token, failure=failure)], NODE))
+            settle = give_back if name == "dead" else end
+            settle(*claim(), failure=None if name == "completed" else DECLINED)
             clock.advance(hours=1)
         (jobs["leased"],) = put(1, name="shop.leased")
         claim(lease_ms=80_000_000)
@@ -92,14 +77,22 @@ class TestEveryState:
         make("secret", result_ttl_ms=0)
         enqueue(NewJob({"args": [1, "two"], "kwargs": {"password": "hunter2"}}, name="shop.login"), queue="secret")
         enqueue(NewJob({"args": ["x" * 9_000], "kwargs": {}}), queue="secret")
-        url = admin_url("job_changelist")
+
+        def said(who: Client, **query: str) -> str:
+            return Page(who.get(admin_url("job_changelist"), query).content.decode()).text
+
         for query in ({"q": "two"}, {"queue": "secret"}):
-            text = Page(client.get(url, query).content.decode()).text
-            assert '1, "two", password="[hidden]"' in text, query
-        assert "…" in text
+            assert '1, "two", password="[hidden]"' in said(client, **query), query
+        assert "…" in said(client, queue="secret")
         stranger = signed_in("view_job", name="stranger")
-        assert "No job matches" in stranger.get(url, {"q": "two"}).content.decode()
-        assert '"two"' not in stranger.get(url, {"queue": "secret"}).content.decode()
+        assert "No job matches" in said(stranger, q="two")
+        assert '"two"' not in said(stranger, queue="secret")
+        assert "may not see payloads" in said(stranger, payload="data.a = 1")
+        for query, words in (
+            ({"queue": "none"}, "no queue none"), ({"since": "soon"}, "is a time"),
+            ({"state": "odd"}, "state is one of any"),
+        ):  # fmt: skip
+            assert words in said(client, **query), query
 
     def test_an_argument_is_found_as_a_list_shows_it(self, clock: Clock, client: Client) -> None:
         make()
@@ -111,44 +104,30 @@ class TestEveryState:
         ):  # fmt: skip
             assert set(found(client, q=words)) == {seqs[place] for place in places}, words
 
-    def test_what_is_wrong_is_said(self, jobs: dict[str, int], client: Client) -> None:
-        url = admin_url("job_changelist")
-        for query, words in {
-            "queue=none": "no queue none", "since=soon": "is a time", "state=odd": "state is one of any",
-        }.items():  # fmt: skip
-            assert words in client.get(f"{url}?{query}").content.decode(), query
-        stranger = signed_in("view_job", name="stranger")
-        assert "may not see payloads" in stranger.get(f"{url}?payload=data.a = 1").content.decode()
-
 
 class TestBounds:
     def test_it_stops_says_how_far_it_looked_and_goes_on(self, clock: Clock, client: Client, monkeypatch: Any) -> None:
-        monkeypatch.setattr(job_search, "CHUNK", 10)
-        monkeypatch.setattr(job_search, "MAX_LOOKED", 20)
-        monkeypatch.setattr(job_search, "PATIENCE", 1e9)
+        for name, value in (("CHUNK", 10), ("MAX_LOOKED", 20), ("PATIENCE", 1e9)):
+            monkeypatch.setattr(job_search, name, value)
         make()
         (first,) = put(1, name="rare")
         put(45)
         text = look(client, "job_changelist", task="rare").text
-        assert "Looked at 20 jobs, back to 2030-01-01" in text
-        assert "None found so far" in text
-        assert "No job matches" not in text
+        words = ("Looked at 20 jobs, back to 2030-01-01", "None found so far", "No job matches")
+        assert [each in text for each in words] == [True, True, False]
         assert found(client, task="rare") == [first]
         assert found(client, task="none") == []
 
-    def test_many_matches_come_in_pages_each_once(self, clock: Clock, client: Client) -> None:
-        make()
-        wanted = put(130)
-        assert found(client, queue="work") == wanted[::-1]
-
-    def test_a_time_long_ago_is_found_without_looking_at_all_since(self, clock: Clock, monkeypatch: Any) -> None:
-        monkeypatch.setattr(job_search, "CHUNK", 10)
+    def test_many_matches_come_in_pages_each_once_and_those_of_long_ago_without_all_since(
+        self, clock: Clock, client: Client, monkeypatch: Any
+    ) -> None:
         make()
         old = put(3)
         clock.advance(days=1)
-        put(60)
-        wanted = job_search.JobFilter(from_query("until=12h"))
-        looked = reading.read(job_search.find(wanted))
+        wanted = [*old, *put(130)]
+        assert found(client, queue="work") == wanted[::-1]
+        monkeypatch.setattr(job_search, "CHUNK", 10)
+        looked = reading.read(job_search.find(job_search.JobFilter(from_query("until=12h"))))
         assert ([job.seq for job in looked.jobs], looked.looked_at) == (old[::-1], 3)
 
 
@@ -175,8 +154,7 @@ class TestActions:
             priority=7, max_deliveries=4, result_ttl_ms=90_000,
         )  # fmt: skip
         (answer,) = enqueue(given)
-        (job,) = claim()
-        engine.run(engine.finish([Ending(job.seq, job.token)], NODE))
+        end(*claim())
         assert f"a copy of job {answer.seq}" in told(client, "job_act", answer.seq, action="copy")
         (copy,) = claim()
         assert copy.seq > answer.seq
@@ -190,10 +168,8 @@ class TestActions:
         make(max_deliveries=1, exhaust_at="release", dead_letter="graves")
         make("graves")
         put(1, meta={"tenant": "a"})
-        (job,) = claim()
-        engine.run(engine.release([Release(job.seq, job.token, failure=DECLINED)], NODE))
+        give_back(*claim(), failure=DECLINED)
         dead = StoredJob.objects.get(queue__name="graves")
-        assert "tenant" in dead.meta
-        assert any(name.startswith("$") for name in dead.meta)
+        assert ("tenant" in dead.meta, any(name.startswith("$") for name in dead.meta)) == (True, True)
         assert f"a copy of job {dead.seq}" in told(client, "job_act", dead.seq, action="copy")
         assert StoredJob.objects.order_by("-seq")[0].meta == {"tenant": "a"}

@@ -13,13 +13,14 @@ from django_leasequeue import engine
 from django_leasequeue.checks.settings import _large
 from django_leasequeue.engine import Ending, NewJob
 from tests.admin.letters import bury
-from tests.admin.pages import admin_url, look
-from tests.admin.people import signed_in
+from tests.admin.pages import admin_url, look, signed_in
 from tests.engine.helpers import NODE, enqueue, make, one
 from tests.large import away, files, large_settings
 from tests.support.commands import said
 
 pytestmark = pytest.mark.django_db(transaction=True)
+MAY = ("view_job", "view_payload", "view_queue", "retry_job", "edit_job", "discard_job")
+client = pytest.fixture(lambda: signed_in(*MAY))
 DATA = {"args": ["needle", "x" * 5_000]}
 
 
@@ -27,11 +28,6 @@ DATA = {"args": ["needle", "x" * 5_000]}
 def storage(tmp_path: Path) -> Iterator[Path]:
     with large_settings(tmp_path):
         yield tmp_path
-
-
-@pytest.fixture
-def client() -> Client:
-    return signed_in("view_job", "view_payload", "view_queue", "retry_job", "edit_job", "discard_job")
 
 
 def test_the_page_of_a_job(client: Client, storage: Path) -> None:

@@ -14,12 +14,12 @@ from django_leasequeue.engine import Limited, LimitValues, NewJob
 from django_leasequeue.engine.clock import Clock
 from django_leasequeue.models import Limit, OperatorAction
 from tests.admin import pages
-from tests.admin.pages import Page, admin_url
-from tests.admin.people import signed_in
+from tests.admin.pages import Page, admin_url, signed_in
 from tests.engine.helpers import claim, make
 from tests.support.commands import said
 
 pytestmark = pytest.mark.django_db
+client = pytest.fixture(lambda: signed_in("view_limit", "change_limit", name="operator"))
 
 ONE = LimitValues("customer", concurrency=1)
 
@@ -27,11 +27,6 @@ ONE = LimitValues("customer", concurrency=1)
 @pytest.fixture(autouse=True)
 def queue(clock: Clock) -> int:
     return make()
-
-
-@pytest.fixture
-def client() -> Client:
-    return signed_in("view_limit", "change_limit", name="operator")
 
 
 def put(key: str, count: int = 1, values: LimitValues = ONE) -> None:
@@ -109,19 +104,22 @@ class TestPages:
         claim(10)
         assert Limit.objects.get().concurrency == 3
         assert "Nothing was changed" in post(client, limit.pk, **values)
+        viewer = signed_in("view_limit", name="viewer")
+        assert "_save" not in [attrs.get("name") for _, attrs in look(viewer, limit.pk).tags]
+        for who in (viewer, signed_in("view_limit", "change_limit", name="strict", enforce_csrf_checks=True)):
+            who.post(admin_url("limit_changelist"), {"action": "reset", "_selected_action": limit.pk})
+        assert Limit.objects.get().pinned
         assert "The limit customer is given back" in post(client, limit.pk, action="reset")
         put("customer:1")
         claim(10)
         assert (Limit.objects.get().concurrency, Limit.objects.get().pinned) == (1, False)
-        (first, second) = lines()
-        assert first == (
-            "set_limit", "admin", "operator",
-            {"limit": "customer", "changed": {
-                "concurrency": [1, 3], "rate": [None, 100], "per_ms": [None, 2500], "burst": [0, 7],
-                "fair": [False, True],
-            }},
-        )  # fmt: skip
-        assert second == ("reset_limit", "admin", "operator", {"limit": "customer", "changed": {}})
+        changed = {
+            "concurrency": [1, 3], "rate": [None, 100], "per_ms": [None, 2500], "burst": [0, 7], "fair": [False, True],
+        }  # fmt: skip
+        assert lines() == [
+            ("set_limit", "admin", "operator", {"limit": "customer", "changed": changed}),
+            ("reset_limit", "admin", "operator", {"limit": "customer", "changed": {}}),
+        ]
 
     @pytest.mark.parametrize(("data", "words"), [
         ({"concurrency": "0"}, "concurrency must be an integer from 1 to 10000"),
@@ -135,15 +133,6 @@ class TestPages:
         limit.refresh_from_db()
         assert (limit.concurrency, limit.rate, limit.pinned, lines()) == (1, None, False, [])
 
-    def test_who_may_only_look_neither_sets_nor_resets(self, client: Client) -> None:
-        limit = customers()
-        viewer = signed_in("view_limit", name="viewer")
-        assert "_save" not in [attrs.get("name") for _, attrs in look(viewer, limit.pk).tags]
-        for who in (viewer, signed_in("view_limit", "change_limit", name="strict", enforce_csrf_checks=True)):
-            who.post(admin_url("limit_changelist"), {"action": "reset", "_selected_action": limit.pk})
-        limit.refresh_from_db()
-        assert (limit.concurrency, lines()) == (1, [])
-
     def test_nonsense_is_no_trouble(self, client: Client) -> None:
         limit = customers()
         for pk in (limit.pk + 1, 10**30):
@@ -153,7 +142,7 @@ class TestPages:
 
 
 class TestCommand:
-    def test_the_list(self) -> None:
+    def test_the_list_and_what_is_set_and_reset_is_written_down(self) -> None:
         customers()
         engine.run(engine.set_limits([LimitValues("api", rate=5, per_ms=1_000)], project="acme"))
         head, line = command("list").splitlines()
@@ -161,15 +150,11 @@ class TestCommand:
         assert line.split() == ["customer", "1", "at", "a", "time", "code", "2", "5", "2"]
         (found,) = json.loads(command("list", "--project", "acme", "--json"))
         assert (found["name"], found["rate"], found["per_ms"], found["pinned"]) == ("api", 5, 1_000, True)
-
-    def test_set_and_reset_are_written_down(self) -> None:
-        customers()
-        assert command("set", "customer", "--rate", "10", "--per", "0.5", "--burst", "2") == (
-            "concurrency: 1 -> null\nrate: null -> 10\nper_ms: null -> 500\nburst: 0 -> 2\n"
-        )
-        limit = Limit.objects.get()
+        asked = ("set", "customer", "--rate", "10", "--per", "0.5", "--burst", "2")
+        assert command(*asked) == "concurrency: 1 -> null\nrate: null -> 10\nper_ms: null -> 500\nburst: 0 -> 2\n"
+        limit = Limit.objects.get(project="")
         assert (limit.concurrency, limit.rate, limit.per_ms, limit.burst, limit.pinned) == (None, 10, 500, 2, True)
-        assert "as it is" in command("set", "customer", "--rate", "10", "--per", "0.5", "--burst", "2")
+        assert "as it is" in command(*asked)
         assert "given back to the code" in command("reset", "customer")
         assert "the code's already" in command("reset", "customer")
         assert command("set", "customer", "--unlimited") == "rate: 10 -> null\nper_ms: 500 -> null\nburst: 2 -> 0\n"

@@ -12,16 +12,14 @@ from django_leasequeue import engine
 from django_leasequeue.admin import pages
 from django_leasequeue.engine.clock import Clock
 from django_leasequeue.models import BulkOperation
-from tests.admin.letters import bury, graves
-from tests.admin.pages import Page, admin_url
-from tests.admin.people import boss, signed_in
+from tests.admin.letters import bury, end, graves
+from tests.admin.pages import Page, admin_url, boss, signed_in
 from tests.engine.helpers import claim, make, put
 from tests.support.rows import rows
 
 pytestmark = pytest.mark.django_db
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
-
 
 client = pytest.fixture(boss, name="client")
 
@@ -58,26 +56,17 @@ def test_a_page_has_the_same_name_in_the_sidebar_and_in_the_tabs(client: Client)
 def test_the_list_of_apps_has_the_pages_that_a_user_may_see(permission: str, entries: set[str]) -> None:
     html = signed_in(permission).get(reverse("admin:index")).content.decode()
     (shown,) = re.findall(r'<div class="app-leasequeue module.*?</table>', html, re.DOTALL)
-    assert {
-        name.strip() for name in re.findall(r'<th scope="row"[^>]*>\s*<a href="[^"]+"[^>]*>([^<]+)</a>', shown)
-    } == entries
+    names = re.findall(r'<th scope="row"[^>]*>\s*<a href="[^"]+"[^>]*>([^<]+)</a>', shown)
+    assert {name.strip() for name in names} == entries
 
 
-def test_errors_stand_above_warnings(client: Client) -> None:
-    make("aside")
-    engine.run(engine.pause("aside", paused=True))
-    make("late")
-    put(queue="late")
-    html = body(client, "overview")
-    notes = re.findall(r'<div class="lq-note lq-note-(error|warning)">', html)
-    assert {"error", "warning"} <= set(notes)
-    assert notes == sorted(notes)
-    assert html.index("lq-note-warning") < html.index("lq-cards")
-
-
-def test_warnings_of_queues_stand_above_everything_else(client: Client) -> None:
+def test_errors_stand_above_warnings_and_those_above_everything_else(client: Client) -> None:
     queue = make()
     engine.run(engine.pause("work", paused=True))
+    make("late")
+    put(queue="late")
+    notes = re.findall(r'<div class="lq-note lq-note-(error|warning)">', body(client, "overview"))
+    assert ({"error", "warning"} <= set(notes), notes) == (True, sorted(notes))
     for name, args in (("overview", []), ("queue_changelist", []), ("queue_change", [queue])):
         shown = body(client, name, *args).partition('id="content-main"')[2]
         warning = shown.index("lq-note-warning")
@@ -108,7 +97,7 @@ def test_charts_of_longer_times(clock: Clock, client: Client, span: str, words: 
     queue = make()
     for count in (2, 3):
         put(count)
-        engine.run(engine.finish([engine.Ending(job.seq, job.token) for job in claim(count)], "worker-1"))
+        end(*claim(count))
         clock.advance(hours=5 if count == 2 else 0)
     for name, args in (("overview", []), ("queue_change", [queue])):
         page = Page(body(client, name, *args, range=span))

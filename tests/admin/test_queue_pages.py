@@ -10,28 +10,21 @@ from django.test import Client
 from django_leasequeue import engine
 from django_leasequeue.admin import reading
 from django_leasequeue.admin.reading import capped
-from django_leasequeue.engine import Ending
 from django_leasequeue.engine.clock import Clock, now, span
 from django_leasequeue.engine.limits import WORKER_LEASE
 from django_leasequeue.engine.queues.stats import counts_by_id
 from django_leasequeue.models import LiveJob, OperatorAction, Queue, QueueFloor, StoredJob, Worker
 from django_leasequeue.reaper import concerns
 from django_leasequeue.worker.link import write_presence
-from tests.admin.letters import worker
-from tests.admin.pages import Page, admin_url, look, told
-from tests.admin.people import signed_in
+from tests.admin.letters import end, worker
+from tests.admin.pages import Page, admin_url, look, signed_in, told, walk
 from tests.engine.helpers import claim, make, one, put
 from tests.support.rows import rows
 from tests.support.sampling import sample
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def client() -> Client:
-    return signed_in(
-        "view_queue", "view_job", "view_worker", "pause_queue", "change_queue", "purge_queue", "stop_worker"
-    )
+MAY = ("view_queue", "view_job", "view_worker", "pause_queue", "change_queue", "purge_queue", "stop_worker")
+client = pytest.fixture(lambda: signed_in(*MAY))
 
 
 def warned(queue: int) -> list[str]:
@@ -46,8 +39,7 @@ class TestQueuePage:
         put(5)
         put(2, delay_ms=60_000)
         clock.advance(seconds=30)
-        for job in claim(2):
-            engine.run(engine.finish([Ending(job.seq, job.token)], "worker-1"))
+        end(*claim(2))
         one()
         sample()
         clock.advance(seconds=60)
@@ -55,16 +47,10 @@ class TestQueuePage:
         # By now the delayed ones are due and the one lease is over: what a claim could take counts as ready.
         for words in (
             "ready 5", "delayed 0", "in flight 0", "oldest ready 1 min 30 s ago", "completed 2 jobs, last 1 h",
+            "wait p50 / p99 30 s / 30 s from ready to claimed, last 1 h",
         ):  # fmt: skip
             assert words in page.text, words
-        assert "wait p50 / p99 30 s / 30 s from ready to claimed, last 1 h" in page.text
-        for chart in ("throughput", "waits", "depths"):
-            assert chart in page.ids()
-
-    @pytest.mark.parametrize("pk", [999_999, 2**63, 10**30])
-    def test_no_such_queue(self, client: Client, pk: int) -> None:
-        for name in ("queue_change", "queue_options"):
-            assert client.get(admin_url(name, pk)).status_code == 404
+        assert {"throughput", "waits", "depths"} <= set(page.ids())
 
 
 class TestWarnings:
@@ -85,7 +71,7 @@ class TestWarnings:
         engine.run(engine.pause("work", paused=True))
         assert any("is paused" in text for text in warned(queue))
 
-    def test_a_lease_that_is_over_and_nobody_swept(self, clock: Clock) -> None:
+    def test_a_lease_that_is_over_and_nobody_swept_and_a_floor_that_cannot_move(self, clock: Clock) -> None:
         queue = make(lease_ms=1_000)
         put()
         worker()
@@ -96,20 +82,8 @@ class TestWarnings:
         clock.advance(seconds=20)
         rows(Worker).update(seen_at=now())
         assert "was not swept" in warned(queue)[0]
-
-    def test_a_lease_that_is_old(self, clock: Clock) -> None:
-        queue = make()
-        (seq,) = put()
-        one(lease_ms=86_400_000)
-        clock.advance(seconds=concerns.BOUNDS.lease + 60)
-        (text,) = warned(queue)
-        assert "6 h 1 min old, held by worker-1" in text
-        assert reading.read(concerns.read_health([queue]))[queue].old_seq == seq
-
-    def test_a_floor_that_cannot_move(self, clock: Clock) -> None:
-        queue = make()
-        put()
-        worker()
+        engine.run(engine.sweep([queue]))
+        rows(QueueFloor).all().delete()
         for kind in (0, 1, 2):
             rows(QueueFloor).create(queue_id=queue, kind=kind, value=5, made_at=now())
         assert warned(queue) == []
@@ -117,7 +91,14 @@ class TestWarnings:
         rows(Worker).update(seen_at=now())
         assert "could not move since 5 min 30 s" in warned(queue)[0]
 
-    def test_a_long_transaction_with_its_pid_and_age(self) -> None:
+    def test_a_lease_that_is_old_and_a_long_transaction(self, clock: Clock) -> None:
+        queue = make()
+        (seq,) = put()
+        one(lease_ms=86_400_000)
+        clock.advance(seconds=concerns.BOUNDS.lease + 60)
+        (text,) = warned(queue)
+        assert "6 h 1 min old, held by worker-1" in text
+        assert reading.read(concerns.read_health([queue]))[queue].old_seq == seq
         (found,) = concerns.of_server(True, 4_000.0, 4711, "pg_dump")
         assert "pg_dump (pid 4711) is open for 1 h 6 min" in found.text
         assert concerns.of_server(True, 10.0, 4711, "x") == []
@@ -133,49 +114,38 @@ class TestOptions:
         data["metadata"] = changes.get("metadata", "{}")
         return client.post(url, {name: value for name, value in data.items() if value is not False})
 
-    def test_what_is_saved_unchanged_stays(self, client: Client) -> None:
+    def test_a_change_is_made_and_written_down_and_what_is_saved_unchanged_stays(self, client: Client) -> None:
         queue = make(preset="codeq")
         before = engine.run(engine.get("work"))
         assert self.send(client, queue).status_code == 302
         assert engine.run(engine.get("work")) == before
         assert not OperatorAction.objects.exists()
-
-    def test_a_change_is_made_and_written_down(self, client: Client) -> None:
-        queue = make(preset="codeq")
-        assert self.send(client, queue, max_deliveries=9, dead_letter="graves", log_enqueued=False).status_code == 302
-        info = engine.run(engine.get("work"))
-        assert (info.config["max_deliveries"], info.config["dead_letter"], info.config["log_enqueued"]) == (
-            9, "graves", False,
-        )  # fmt: skip
+        changes = {"max_deliveries": 9, "dead_letter": "graves", "log_enqueued": False}
+        assert self.send(client, queue, **changes).status_code == 302
+        config = engine.run(engine.get("work")).config
+        assert {name: config[name] for name in changes} == changes
         assert OperatorAction.objects.get().detail == {
             "changed": {"dead_letter": ["self", "graves"], "log_enqueued": [True, False], "max_deliveries": [5, 9]}
         }
+        form = client.get(admin_url("queue_options", queue)).context["form"]
+        engine.run(engine.configure("work", lease_ms=5_000))
+        answer = self.send(client, queue, seen=form["seen"].value(), lease_ms=9_000)
+        assert "The options were changed meanwhile" in answer.content.decode(), "the form is older than the options"
+        assert Queue.objects.get(pk=queue).lease_ms == 5_000
 
     @pytest.mark.parametrize(("change", "words"), [
         ({"max_deliveries": -1}, "max_deliveries must be from 0"), ({"max_deliveries": "many"}, "Enter a whole number"),
-        ({"dead_letter": "not a name"}, "dead_letter must be 1 to 255"),
-        ({"dead_letter": "work"}, "must be another topic"),
+        ({"dead_letter": "not a name"}, "dead_letter must be 1 to 255"), ({"dead_letter": "work"}, "another topic"),
         ({"priority_min": 9, "priority_max": 1}, "priority_min must not be above"),
         ({"backoff": "nonsense"}, "Select a valid choice"), ({"metadata": "{"}, "This is not JSON"),
         ({"metadata": "[1]"}, "metadata must be an object"), ({"serializer": "a b"}, "serializer must be a name"),
     ])  # fmt: skip
-    def test_what_is_not_allowed_is_said_and_changes_nothing(
-        self, client: Client, change: dict[str, Any], words: str
-    ) -> None:
+    def test_what_is_not_allowed_changes_nothing(self, client: Client, change: dict[str, Any], words: str) -> None:
         queue = make()
         before = engine.run(engine.get("work"))
         answer = self.send(client, queue, **change)
-        assert answer.status_code == 200
-        assert words in Page(answer.content.decode()).text
+        assert (answer.status_code, words in Page(answer.content.decode()).text) == (200, True)
         assert engine.run(engine.get("work")) == before
-
-    def test_a_form_that_is_older_than_the_options_changes_nothing(self, client: Client) -> None:
-        queue = make()
-        form = client.get(admin_url("queue_options", queue)).context["form"]
-        engine.run(engine.configure("work", lease_ms=5_000))
-        answer = self.send(client, queue, seen=form["seen"].value(), lease_ms=9_000)
-        assert "The options were changed meanwhile" in answer.content.decode()
-        assert Queue.objects.get(pk=queue).lease_ms == 5_000
 
 
 class TestSteering:
@@ -188,22 +158,15 @@ class TestSteering:
         assert len(claim()) == 1
         assert sorted(OperatorAction.objects.values_list("action", flat=True)) == ["pause", "resume"]
 
-    @pytest.mark.parametrize("data", [
-        {"states": ["ready"]}, {"states": ["ready"], "typed": "Work"}, {"typed": "work"},
-        {"states": ["leased"], "typed": "work"},
-    ])  # fmt: skip
-    def test_a_purge_that_is_not_confirmed_removes_nothing(self, client: Client, data: dict[str, Any]) -> None:
-        queue = make()
-        put(3)
-        assert "Nothing was removed" in told(client, "queue_act", queue, action="purge", **data)
-        assert StoredJob.objects.count() == 3
-        assert not OperatorAction.objects.exists()
-
-    def test_a_purge_removes_what_was_chosen_and_says_how_many(self, client: Client) -> None:
+    def test_a_purge_removes_what_was_chosen_and_confirmed_and_says_how_many(self, client: Client) -> None:
         queue = make()
         put(3)
         put(2, delay_ms=60_000)
         leased = one().seq
+        for states, typed in ((["ready"], None), (["ready"], "Work"), ([], "work"), (["leased"], "work")):
+            data = {"states": states} | ({"typed": typed} if typed else {})
+            assert "Nothing was removed" in told(client, "queue_act", queue, action="purge", **data)
+        assert (StoredJob.objects.count(), OperatorAction.objects.count()) == (5, 0)
         words = told(client, "queue_act", queue, action="purge", states=["ready"], typed="work")
         assert "2 jobs of work were removed" in words
         assert set(LiveJob.objects.values_list("state", flat=True)) == {1, 2}
@@ -217,12 +180,7 @@ class TestLists:
         for name in names:
             make(name)
         make("a", project="tenant")
-        url: str | None = admin_url("queue_changelist")
-        seen: list[str] = []
-        while url:
-            answer = client.get(url)
-            seen += [line.label for line in answer.context["lines"]]
-            url = answer.context["next"] and admin_url("queue_changelist") + answer.context["next"]
+        seen = [line.label for answer in walk(client, "queue_changelist") for line in answer.context["lines"]]
         assert seen == [*names, "tenant/a"]
         make("shop", type="log")
         put(3, "shop")
@@ -231,7 +189,9 @@ class TestLists:
         shop = Queue.objects.get(name="shop").pk
         assert "records 3" in look(client, "queue_change", shop).text
 
-    def test_the_overview_has_it_all(self, clock: Clock, client: Client) -> None:
+    def test_the_overview_has_it_all_and_an_empty_database_is_no_trouble(self, clock: Clock, client: Client) -> None:
+        for name in ("overview", "queue_changelist", "worker_changelist", "job_changelist"):
+            look(client, name)
         make("busy")
         make("idle")
         put(3, "busy")
@@ -239,19 +199,9 @@ class TestLists:
         worker(queues=("busy",), running=[{"seq": 1, "queue": "busy", "name": "a", "seconds": 1}])
         sample()
         page = look(client, "overview")
-        for words in (
-            "queues 2", "ready 2", "in flight 1 jobs, now", "1 job running", "worker-1", "busy", "idle",
-            "No reaper leads",
-        ):  # fmt: skip
-            assert words in page.text, words
+        words = ("queues 2", "ready 2", "in flight 1 jobs, now", "1 job running", "worker-1", "busy", "idle")
+        assert [each for each in (*words, "No reaper leads") if each not in page.text] == []
         assert [attrs["id"] for tag, attrs in page.tags if "data-lq-refresh" in attrs] == ["overview"]
-
-    def test_an_empty_database_is_no_trouble(self, client: Client) -> None:
-        for name in (
-            "overview", "queue_changelist", "worker_changelist",
-            "job_changelist",
-        ):  # fmt: skip
-            look(client, name)
 
 
 class TestWorkers:
@@ -284,18 +234,17 @@ class TestWorkers:
         client.post(url, form)
         assert OperatorAction.objects.count() == 1
 
-    @pytest.mark.parametrize("pk", [999_999, 10**30])
-    def test_a_worker_that_is_gone(self, client: Client, pk: int) -> None:
-        assert client.get(admin_url("worker_change", pk)).status_code == 302
+
+@pytest.mark.parametrize("pk", [999_999, 2**63, 10**30])
+def test_what_is_not_there(client: Client, pk: int) -> None:
+    for name, status in (("queue_change", 404), ("queue_options", 404), ("worker_change", 302)):
+        assert client.get(admin_url(name, pk)).status_code == status, name
 
 
-@pytest.mark.parametrize(("seconds", "words"), [
-    (0.0123, "12 ms"), (3.44, "3.44 s"), (59.9, "59.9 s"), (60, "1 min"), (90, "1 min 30 s"), (3_600, "1 h"),
-    (7_260, "2 h 1 min"), (86_400, "1 d"), (90_000, "1 d 1 h"), (-90, "-1 min 30 s"),
-])  # fmt: skip
-def test_spans(seconds: float, words: str) -> None:
-    assert span(seconds) == words
-
-
-def test_counts_above_the_cap_say_so() -> None:
+def test_spans_and_counts_above_the_cap() -> None:
+    for seconds, words in (
+        (0.0123, "12 ms"), (3.44, "3.44 s"), (59.9, "59.9 s"), (60, "1 min"), (90, "1 min 30 s"), (3_600, "1 h"),
+        (7_260, "2 h 1 min"), (86_400, "1 d"), (90_000, "1 d 1 h"), (-90, "-1 min 30 s"),
+    ):  # fmt: skip
+        assert span(seconds) == words
     assert [capped(n, 10_000) for n in (0, 10_000, 10_001, 123_456)] == ["0", "10,000", "10,000+", "about 123,456"]

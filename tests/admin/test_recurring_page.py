@@ -7,27 +7,22 @@ import pytest
 from django.test import Client
 
 from django_leasequeue import engine
-from django_leasequeue.engine import Ending
 from django_leasequeue.engine.clock import Clock
 from django_leasequeue.engine.pool import connect
 from django_leasequeue.models import OperatorAction, RecurringTask, StoredJob
 from django_leasequeue.reaper import Turn
 from django_leasequeue.reaper.recurring.declared import sync
 from django_leasequeue.reaper.recurring.duty import RecurringDuty
-from tests.admin.pages import Page, admin_url, look, read, told
-from tests.admin.people import signed_in
-from tests.engine.helpers import NODE, claim
+from tests.admin.letters import end
+from tests.admin.pages import Page, admin_url, look, read, signed_in, told
+from tests.engine.helpers import claim
 
 pytestmark = pytest.mark.usefixtures("transactional_db")
+client = pytest.fixture(lambda: signed_in("view_recurringtask", "change_recurringtask", "view_job"))
 
 REPORT = "tests.reaper.recurring.tasks.report"
 PLACED = "tests.reaper.recurring.tasks.placed"
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
-
-
-@pytest.fixture
-def client() -> Client:
-    return signed_in("view_recurringtask", "change_recurringtask", "view_job")
 
 
 def made(name: str = "report", **fields: Any) -> RecurringTask:
@@ -48,7 +43,7 @@ def act(client: Client, task: RecurringTask, action: str) -> str:
     return told(client, "recurringtask_changelist", action=action, _selected_action=task.pk)
 
 
-def test_last_and_next_ticks_and_how_the_last_one_ended(clock: Clock, client: Client) -> None:
+def test_last_and_next_ticks_how_the_last_one_ended_and_what_is_overdue(clock: Clock, client: Client) -> None:
     made()
     assert "never" in shown(client)
     tick()
@@ -59,23 +54,19 @@ def test_last_and_next_ticks_and_how_the_last_one_ended(clock: Clock, client: Cl
     assert f"2030-01-01 13:00:00.000 {seq} ready 2030-01-01 14:00:00.000 (in 1 h)" in text
     (job,) = claim(queue="default")
     assert f"{seq} leased" in shown(client)
-    engine.run(engine.finish([Ending(job.seq, job.token)], NODE))
+    end(job)
     assert f"{seq} completed" in shown(client)
-    clock.advance(hours=1)
-    tick()
-    assert f"{max(StoredJob.objects.values_list('pk', flat=True))} ready" in shown(client)
-
-
-def test_what_is_overdue_is_said_on_top(clock: Clock, client: Client) -> None:
-    made()
-    tick()
     clock.advance(hours=1, seconds=30)
     assert "overdue" not in shown(client)
     clock.advance(seconds=60)
     assert "report is overdue since 1 min 30 s" in shown(client)
+    tick()
+    assert f"{max(StoredJob.objects.values_list('pk', flat=True))} ready" in shown(client)
 
 
-def test_run_now_enqueues_one_and_leaves_the_ticks(clock: Clock, client: Client) -> None:
+def test_run_now_enqueues_one_and_leaves_the_ticks_or_says_why_not(clock: Clock, client: Client) -> None:
+    assert "there is no task at 'no.such.task'" in act(client, made("wrong", task="no.such.task"), "run")
+    assert not OperatorAction.objects.exists()
     task = made()
     tick()
     assert "report was enqueued" in act(client, task, "run")
@@ -83,11 +74,6 @@ def test_run_now_enqueues_one_and_leaves_the_ticks(clock: Clock, client: Client)
     task.refresh_from_db()
     assert (task.last_tick_at, task.next_tick_at) == (None, NOON + timedelta(hours=1))
     assert OperatorAction.objects.get().action == "run_recurring"
-
-
-def test_what_cannot_be_enqueued_says_why(clock: Clock, client: Client) -> None:
-    assert "there is no task at 'no.such.task'" in act(client, made(task="no.such.task"), "run")
-    assert not OperatorAction.objects.exists()
 
 
 def test_a_paused_task_does_not_run_until_it_goes_on(clock: Clock, client: Client) -> None:
@@ -104,22 +90,6 @@ def test_a_paused_task_does_not_run_until_it_goes_on(clock: Clock, client: Clien
     clock.advance(hours=1)
     tick()
     assert StoredJob.objects.count() == 1
-
-
-def test_the_settings_do_not_undo_a_pause(clock: Clock, client: Client, settings: Any) -> None:
-    settings.LEASEQUEUE = {"RECURRING": {"report": {"task": REPORT, "schedule": "0 * * * *", "args": ["report"]}}}
-    engine.run(sync("default"))
-    task = RecurringTask.objects.get()
-    act(client, task, "pause")
-    engine.run(sync("default"))
-    task.refresh_from_db()
-    assert task.enabled is False
-    act(client, task, "resume")
-    settings.LEASEQUEUE["RECURRING"]["report"]["schedule"] = "30 * * * *"
-    settings.LEASEQUEUE = dict(settings.LEASEQUEUE)
-    engine.run(sync("default"))
-    task.refresh_from_db()
-    assert (task.enabled, task.from_settings, task.schedule) == (True, True, "30 * * * *")
 
 
 class TestForm:
@@ -185,9 +155,8 @@ class TestForm:
         assert editor.cookies["leasequeue_database"].value == far, "its list is shown"
         assert "was changed" in self.save(editor, task, queue_name="bulk", schedule="every hour")
         assert "in the database default" in self.save(editor, task, queue_name="")
-        assert (RecurringTask.objects.get().schedule, RecurringTask.objects.using(far).exists()) == (
-            "30 2 * * *", False,
-        )  # fmt: skip
+        assert RecurringTask.objects.get().schedule == "30 2 * * *"
+        assert not RecurringTask.objects.using(far).exists()
         made(queue_name="bulk")
         RecurringTask.objects.using(far).create(name="report", task=REPORT, schedule="0 * * * *")
         report = RecurringTask.objects.get(name="report")
@@ -205,8 +174,11 @@ class TestForm:
         assert "is not a schedule" in editor.get(url, {"schedule": "<x>", "timezone": "UTC"}).content.decode()
         assert signed_in("view_job", name="stranger").get(url).status_code == 403
 
-    def test_those_of_the_settings_are_read_only(self, clock: Clock, editor: Client, settings: Any) -> None:
-        settings.LEASEQUEUE = {"RECURRING": {"report": {"task": REPORT, "schedule": "0 * * * *", "args": ["report"]}}}
+    def test_those_of_the_settings_are_read_only_and_do_not_undo_a_pause(
+        self, clock: Clock, editor: Client, settings: Any
+    ) -> None:
+        report = {"task": REPORT, "schedule": "0 * * * *", "args": ["report"]}
+        settings.LEASEQUEUE = {"RECURRING": {"report": report}}
         engine.run(sync("default"))
         task = RecurringTask.objects.get()
         for _ in range(2):
@@ -218,6 +190,13 @@ class TestForm:
             delete = admin_url("recurringtask_delete", task.pk)
             assert editor.post(delete, {"post": "yes"}).status_code == 403
             act(editor, task, "pause")
+        engine.run(sync("default"))
+        assert RecurringTask.objects.get().enabled is False
+        act(editor, task, "resume")
+        settings.LEASEQUEUE = {"RECURRING": {"report": {**report, "schedule": "30 * * * *"}}}
+        engine.run(sync("default"))
+        task.refresh_from_db()
+        assert (task.enabled, task.from_settings, task.schedule) == (True, True, "30 * * * *")
 
 
 def test_who_may_only_look_cannot_act(clock: Clock) -> None:

@@ -15,13 +15,14 @@ from django_leasequeue.metrics.prometheus import exposition, families
 from django_leasequeue.models import BulkOperation, Job, JobStep, OperatorAction
 from django_leasequeue.worker import JobControl
 from django_leasequeue.worker.durable import Suspended
-from tests.admin.letters import NODE, bury, graves, start, states
-from tests.admin.pages import admin_url, told
-from tests.admin.people import signed_in
-from tests.engine.helpers import make
+from tests.admin.letters import NODE, bury, end, give_back, graves, start, states
+from tests.admin.pages import admin_url, signed_in, told, walk
+from tests.engine.helpers import claim, make, one, put
 from tests.support.commands import said
 
 pytestmark = pytest.mark.django_db
+MAY = ("view_job", "view_payload", "view_bulkoperation", "retry_job", "change_job", "emit_event")
+boss = pytest.fixture(lambda: signed_in(*MAY, name="boss"))
 
 STEPS = ["charge", "page", "page#2", "mail"]
 
@@ -29,12 +30,12 @@ STEPS = ["charge", "page", "page#2", "mail"]
 def dead(count: int = 1) -> list[int]:
     """Dead letters with steps."""
     graves(dead_letter="self")
-    seqs = [answer.seq for answer in engine.run(engine.enqueue("work", [engine.NewJob()] * count))]
-    for job in (leased := engine.run(engine.claim("work", NODE, count))):
+    seqs = put(count)
+    for job in (leased := claim(count)):
         control = JobControl(job, NODE)
         for name in STEPS:
             control.step(name.partition("#")[0], int)
-    engine.run(engine.release([engine.Release(job.seq, job.token, 0) for job in leased], NODE))
+    give_back(*leased, delay_ms=0)
     return seqs
 
 
@@ -42,32 +43,28 @@ def kept(seq: int) -> list[str]:
     return list(JobStep.objects.filter(seq=seq).order_by("number").values_list("name", flat=True))
 
 
-@pytest.fixture
-def boss() -> Client:
-    return signed_in(
-        "view_job", "retry_job", "view_bulkoperation", "change_job", "emit_event", "view_payload", name="boss"
-    )
+def page(who: Client, seq: int) -> str:
+    return str(who.get(admin_url("job_change", seq)).content.decode())
 
 
 def test_from_the_page_of_a_job(boss: Client) -> None:
     (seq,) = dead()
-    page = boss.get(admin_url("job_change", seq)).content.decode()
-    assert 'aria-label="Run again from page#2"' in page
+    assert 'aria-label="Run again from page#2"' in page(boss, seq)
     form = {"action": "retry", "scope": "selection", "seq": seq, "confirmed": "1", "from_step": "page#2"}
     boss.post(admin_url("deadletters_act"), form)
     assert (states([seq]), kept(seq)) == (["ready"], STEPS[:2])
     line = OperatorAction.objects.get()
     assert (line.username, line.seqs, line.detail) == ("boss", [seq], {"from_step": "page#2"})
-    assert "Run again from" not in boss.get(admin_url("job_change", seq)).content.decode()
+    assert "Run again from" not in page(boss, seq)
 
 
 def test_of_many(boss: Client) -> None:
     seqs = dead(3)
     (other,) = bury(1)
     form = {"action": "retry", "scope": "filter", "filter": ""}
-    page = boss.post(admin_url("deadletters_act"), form)
-    assert "From the step" in page.content.decode()
-    form |= {"at": page.context["at"], "confirmed": "1", "from_step": "page"}
+    asked = boss.post(admin_url("deadletters_act"), form)
+    assert "From the step" in asked.content.decode()
+    form |= {"at": asked.context["at"], "confirmed": "1", "from_step": "page"}
     boss.post(admin_url("deadletters_act"), form)
     made = BulkOperation.objects.get()
     engine.run(run_batch(made.pk))
@@ -95,8 +92,8 @@ def test_what_is_refused(kind: str, name: Any) -> None:
 def suspended(*, event: str | None = None, queue: str = "work") -> int:
     """A job that sleeps, or waits, for an hour."""
     make(queue)
-    (answer,) = engine.run(engine.enqueue(queue, [engine.NewJob(name="shop.pay")]))
-    (job,) = engine.run(engine.claim(queue, NODE))
+    (seq,) = put(1, queue, name="shop.pay")
+    job = one(queue)
     control = JobControl(job, NODE)
     with pytest.raises(Suspended):
         if event is None:
@@ -106,50 +103,50 @@ def suspended(*, event: str | None = None, queue: str = "work") -> int:
     assert control.suspension is not None
     back = [engine.Release(job.seq, job.token, control.suspension.delay_ms)]
     engine.run(engine.release(back, NODE, suspended=True))
-    return answer.seq
+    return seq
 
 
-def again(queue: str = "work") -> JobControl:
-    (job,) = engine.run(engine.claim(queue, NODE))
-    return JobControl(job, NODE)
+def again() -> JobControl:
+    return JobControl(one(), NODE)
 
 
 def test_a_sleeper_is_woken(boss: Client, clock: Clock) -> None:
     seq = suspended()
-    assert "Wake now" in boss.get(admin_url("job_change", seq)).content.decode()
+    assert "Wake now" in page(boss, seq)
     assert "nap is over" in told(boss, "job_act", seq, action="wake")
     again().sleep("nap", hours=1)
     line = OperatorAction.objects.get()
     assert (line.action, line.username, line.seqs) == ("wake", "boss", [seq])
     assert "neither sleeps nor waits" in told(boss, "job_act", seq, action="wake")
-    assert "Wake now" not in boss.get(admin_url("job_change", seq)).content.decode()
+    assert "Wake now" not in page(boss, seq)
 
 
-def test_a_wait_is_timed_out(boss: Client, clock: Clock) -> None:
+def test_a_wait_is_timed_out_by_who_may(boss: Client, clock: Clock) -> None:
     seq = suspended(event="packed")
-    assert "Time out now" in boss.get(admin_url("job_change", seq)).content.decode()
+    assert "Time out now" in page(boss, seq)
+    viewed = page(signed_in("view_job"), seq)
+    assert ("Time out now" in viewed, "Emit event" in viewed) == (False, False)
     told(boss, "job_act", seq, action="wake")
     with pytest.raises(EventTimeout):
         again().wait_for("packed")
 
 
 def test_what_it_waits_for_is_emitted(boss: Client, clock: Clock) -> None:
-    seq = suspended(event="packed <7>")
-    assert "Payload of packed &lt;7&gt;" in boss.get(admin_url("job_change", seq)).content.decode()
-    assert "not JSON" in told(boss, "job_act", seq, action="emit", event="packed <7>", payload="{")
-    assert "reserved" in told(boss, "job_act", seq, action="emit", event="$result:1")
+    event = "packed <7>"
+    seq = suspended(event=event)
+
+    def emit(event: str = event, **payload: str) -> str:
+        return told(boss, "job_act", seq, action="emit", event=event, **payload)
+
+    assert "Payload of packed &lt;7&gt;" in page(boss, seq)
+    assert "not JSON" in emit(payload="{")
+    assert "reserved" in emit("$result:1")
     assert not OperatorAction.objects.exists()
-    assert "was emitted" in told(boss, "job_act", seq, action="emit", event="packed <7>", payload='{"parcel": 3}')
-    assert "emitted before" in told(boss, "job_act", seq, action="emit", event="packed <7>")
+    assert "was emitted" in emit(payload='{"parcel": 3}')
+    assert "emitted before" in emit()
     line = OperatorAction.objects.get()
-    assert (line.action, line.username, line.detail["event"]) == ("emit", "boss", "packed <7>")
-    assert again().wait_for("packed <7>") == {"parcel": 3}
-
-
-def test_who_may_only_look_sees_no_button(clock: Clock) -> None:
-    page = signed_in("view_job").get(admin_url("job_change", suspended(event="packed"))).content.decode()
-    assert "Time out now" not in page
-    assert "Emit event" not in page
+    assert (line.action, line.username, line.detail["event"]) == ("emit", "boss", event)
+    assert again().wait_for(event) == {"parcel": 3}
 
 
 def test_the_lists(boss: Client, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,13 +158,7 @@ def test_the_lists(boss: Client, clock: Clock, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("django_leasequeue.admin.job_list.LOOK", 2)
 
     def listed(**query: str) -> list[int]:
-        answer = boss.get(admin_url("job_changelist"), query)
-        assert answer.status_code == 200
-        found = [job.seq for job in answer.context["suspended"]]
-        if answer.context["next"]:
-            following = boss.get(admin_url("job_changelist") + answer.context["next"])
-            found += [job.seq for job in following.context["suspended"]]
-        return found
+        return [job.seq for answer in walk(boss, "job_changelist", **query) for job in answer.context["suspended"]]
 
     assert listed(state="sleeping") == naps
     assert listed(state="sleeping", queue="other") == naps[1:]
@@ -195,11 +186,9 @@ def test_attempts_leave_the_sleep_out(boss: Client, clock: Clock) -> None:
     seq = suspended()
     clock.advance(hours=1)
     engine.run(engine.promote([Job.objects.get().queue_id]))
-    (job,) = engine.run(engine.claim("work", NODE))
-    engine.run(engine.finish([engine.Ending(job.seq, job.token, ran_ms=20)], NODE))
-    page = boss.get(admin_url("job_change", seq))
-    last, first = page.context["attempts"]
+    end(*claim(), ran_ms=20)
+    shown = boss.get(admin_url("job_change", seq)).context
+    last, first = shown["attempts"]
     assert (first.outcome, first.failing, last.outcome) == ("suspended", False, "completed")
-    assert last.waited == timedelta(0)
-    assert last.ran == timedelta(milliseconds=20)
-    assert [line.what for line in page.context["lines"]][:4] == [*("completed", "claimed", "suspended", "claimed")]
+    assert (last.waited, last.ran) == (timedelta(0), timedelta(milliseconds=20))
+    assert [line.what for line in shown["lines"]][:4] == ["completed", "claimed", "suspended", "claimed"]

@@ -20,31 +20,25 @@ from django_leasequeue.engine.dead import redaction
 from django_leasequeue.engine.dead.action import act
 from django_leasequeue.models import DeadLetter, LiveJob
 from tests.admin.letters import die, graves, store
-from tests.admin.people import signed_in
+from tests.admin.pages import signed_in
 from tests.support.commands import said
 
 pytestmark = pytest.mark.django_db
 
 #: What our own names in meta, and those of a task's payload, are followed by in other people's hands.
-NAMES = st.sampled_from(
-    [
-        '"$dead_letter_deliveries"', '"$dead_letter_from"', '"$dead_letter_src_seq"', '"$replayed_from"', '"$"',
-        '"args"', '"kwargs"', '"timeout"', '"backoff"', '"backend"', '"password"', '""', '"a"', '"a.b"', '"\\u0000"',
-        '"\\udc00"',
-    ]
-)  # fmt: skip
+NAMES = st.sampled_from([
+    '"$dead_letter_deliveries"', '"$dead_letter_from"', '"$dead_letter_src_seq"', '"$replayed_from"', '"$"',
+    '"args"', '"kwargs"', '"timeout"', '"backoff"', '"backend"', '"password"', '""', '"a"', '"a.b"', '"\\u0000"',
+    '"\\udc00"',
+])  # fmt: skip
 TEXTS = st.text(max_size=20).map(lambda text: json.dumps(text, ensure_ascii=True))
 LEAVES = st.one_of(
-    st.sampled_from(
-        [
-            "null", "true", "-0", "1e999999", "-1E+400", "1E-99999", "0.1e1", "9" * 5_000, "-" + "9" * 400, '"\\u0000"',
-            '"\\ud800"', '"\\ud83d\\ude00"', '"\\udc00x"', '"=1+1"', '"[hidden]"', '"<script>"', '"2030-01-01"', '""',
-            '"NaN"', "{}", "[]",
-        ]
-    ),
-    TEXTS,
-    st.integers().map(str),
-    st.floats(allow_nan=False, allow_infinity=False).map(repr),
+    st.sampled_from([
+        "null", "true", "-0", "1e999999", "-1E+400", "1E-99999", "0.1e1", "9" * 5_000, "-" + "9" * 400, '"\\u0000"',
+        '"\\ud800"', '"\\ud83d\\ude00"', '"\\udc00x"', '"=1+1"', '"[hidden]"', '"<script>"', '"2030-01-01"', '""',
+        '"NaN"', "{}", "[]",
+    ]),
+    TEXTS, st.integers().map(str), st.floats(allow_nan=False, allow_infinity=False).map(repr),
 )  # fmt: skip
 
 
@@ -68,15 +62,11 @@ VALUES = st.recursive(LEAVES, lambda inner: lists(inner) | objects(inner), max_l
 DEEP = st.sampled_from([deep(61), deep(101), deep(150, "a"), deep(990), deep(3_000), deep(3_000, "password")])
 DATAS = VALUES | DEEP
 METAS = objects(VALUES) | VALUES | DEEP
-TESTS = st.sampled_from(
-    [
-        "data.a = 1", "data.a != 1", "meta.$dead_letter_deliveries = 3", 'meta.$dead_letter_from != "x"',
-        "data.0 = null", "data.args.0 = 1e999999", "data.a = 1E-99999", "data.a = NaN", 'data.a = "\\u0000"',
-        'meta.a = "\\ud800"',
-        "data.a = [[[[", "data.a.a.a = {}", f"meta.a = {'9' * 400}",
-    ]
-)  # fmt: skip
-
+TESTS = st.sampled_from([
+    "data.a = 1", "data.a != 1", "meta.$dead_letter_deliveries = 3", 'meta.$dead_letter_from != "x"',
+    "data.0 = null", "data.args.0 = 1e999999", "data.a = 1E-99999", "data.a = NaN", 'data.a = "\\u0000"',
+    'meta.a = "\\ud800"', "data.a = [[[[", "data.a.a.a = {}", f"meta.a = {'9' * 400}",
+])  # fmt: skip
 
 #: What broke it once, or nearly did.
 KNOWN = [
@@ -135,11 +125,8 @@ def look_everywhere(people: dict[str, Client], seqs: list[int], test: str) -> No
         strict(answer.content.decode())
     root = "/admin/leasequeue/deadletter"
     for who, client in people.items():
-        paths = [
-            *(f"{root}/", f"{root}/?{query}", f"{root}/list/", f"{root}/list/?{query}"),
-            *(f"/admin/leasequeue/job/{seq}/change/" for seq in seqs),
-        ]
-        for path in paths:
+        paths = (f"{root}/", f"{root}/?{query}", f"{root}/list/", f"{root}/list/?{query}")
+        for path in (*paths, *(f"/admin/leasequeue/job/{seq}/change/" for seq in seqs)):
             page = client.get(path)
             assert page.status_code == 200, (who, path)
             page.content.decode()
@@ -183,11 +170,9 @@ def edit(client: Client, seq: int) -> None:
 
 
 @pytest.mark.slow
-@settings(
-    max_examples=10,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+@settings(max_examples=10, suppress_health_check=[
+    HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large,
+])  # fmt: skip
 @given(payloads=st.lists(st.tuples(DATAS, METAS), min_size=1, max_size=4), test=TESTS)
 @example(payloads=KNOWN, test="data.a != 1")
 @example(payloads=KNOWN[::-1], test="meta.$dead_letter_deliveries = 1e999999")

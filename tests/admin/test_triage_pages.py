@@ -15,20 +15,25 @@ from django_leasequeue import engine
 from django_leasequeue.admin import deadaction
 from django_leasequeue.engine.dead.bulkoperation import run_batch
 from django_leasequeue.models import BulkOperation, LiveJob, OperatorAction, SavedFilter
-from tests.admin import people
+from tests.admin import pages
 from tests.admin.letters import bury, failure, graves, start, states
 from tests.admin.pages import admin_url as url
-from tests.admin.people import signed_in
+from tests.admin.pages import signed_in
 from tests.engine.helpers import make
 from tests.support.rows import rows
 
 pytestmark = pytest.mark.django_db
 
-
 client = partial(signed_in, name="ann")
+boss = pytest.fixture(pages.boss)
 
 
-boss = pytest.fixture(people.boss)
+def text(answer: Any) -> str:
+    return str(answer.content.decode())
+
+
+def refused(answer: Any, words: str) -> bool:
+    return answer.status_code == 400 and words in text(answer)
 
 
 def confirmed(page: Any, **more: Any) -> dict[str, Any]:
@@ -43,32 +48,25 @@ def confirmed(page: Any, **more: Any) -> dict[str, Any]:
     return {**data, **more}
 
 
+def ask(boss: Client, kind: str, filter: str = "queue=work", **more: Any) -> Any:
+    """The page that asks about what a filter matches."""
+    return boss.post(url("deadletters_act"), {"action": kind, "scope": "filter", "filter": filter, **more})
+
+
 class TestWhatIsShown:
-    def test_groups(self, boss: Client) -> None:
-        bury(3, "mail", failure=failure("a", "no route", "shop.Timeout"))
-        bury(1, "mail", failure=failure("b", "declined"))
+    def test_groups_and_a_list_with_a_filter(self, boss: Client) -> None:
+        for name in ("deadletters", "deadletters_list"):
+            assert "No dead letters" in text(boss.get(url(name)))
+        one, two = bury(3, "mail", failure=failure("a", "no route", "shop.Timeout"), key=None), bury(1, "mail", key="k")
         page = boss.get(url("deadletters"))
-        assert page.status_code == 200
-        text = page.content.decode()
-        for words in ("shop.Timeout", "no route", 'role="img"'):
-            assert words in text
+        assert [words for words in ("shop.Timeout", "no route", 'role="img"') if words not in text(page)] == []
         assert [group["count"] for group in page.context_data["groups"]] == ["1", "3"]
         assert "no-store" in page["Cache-Control"]
-
-    def test_nothing(self, boss: Client) -> None:
-        assert "No dead letters" in boss.get(url("deadletters")).content.decode()
-        assert "No dead letters" in boss.get(url("deadletters_list")).content.decode()
-
-    def test_list_with_a_filter(self, boss: Client) -> None:
-        one, two = bury(1, "mail", key="k-one"), bury(1, "mail", key="k-two")
-        page = boss.get(url("deadletters_list"), {"text": "k-one"})
-        assert [letter["seq"] for letter in page.context_data["dead_letters"]] == one
-        assert f'value="{one[0]}"' in page.content.decode()
-        assert f'value="{two[0]}"' not in page.content.decode()
-        assert "Looked at 2 dead letters, found 1" in page.content.decode()
-
-    def test_pages_go_on(self, boss: Client) -> None:
-        seqs = bury(60, "mail")
+        page = boss.get(url("deadletters_list"), {"text": "no route"})
+        assert [letter["seq"] for letter in page.context_data["dead_letters"]] == one[::-1]
+        assert [f'value="{seq}"' in text(page) for seq in one + two] == [True] * 3 + [False]
+        assert "Looked at 4 dead letters, found 3" in text(page)
+        seqs = [*one, *two, *bury(60, "mail")]
         page = boss.get(url("deadletters_list"), {"queue": "mail"})
         follow = boss.get(page.context_data["next_url"])
         assert "queue=mail" in page.context_data["next_url"]
@@ -79,15 +77,15 @@ class TestWhatIsShown:
     def test_a_filter_that_is_not_one(self, boss: Client, name: str) -> None:
         bury(1)
         page = boss.get(url(name), {"since": "yesterday", "text": "keep"})
-        text = page.content.decode()
-        assert (page.status_code, "how long ago" in text, 'value="yesterday"' in text) == (200, True, True)
-        assert 'value="keep"' in text
-        assert 'name="action"' not in text  # nothing can be done with what was not filtered
+        assert page.status_code == 200
+        words = ("how long ago", 'value="yesterday"', 'value="keep"', 'name="action"')
+        # Nothing can be done with what was not filtered.
+        assert [each in text(page) for each in words] == [True, True, True, False]
         assert boss.get(url(name), {"after": "nonsense"}).status_code == 302
 
 
 class TestActions:
-    def test_one_job_at_once(self, boss: Client) -> None:
+    def test_one_job_at_once_a_discard_with_a_reason(self, boss: Client) -> None:
         first, second = bury(2)
         back = url("deadletters_list") + "?queue=work"
         form = {"action": "retry", "scope": "selection", "seq": first, "confirmed": "1", "next": back}
@@ -97,85 +95,71 @@ class TestActions:
         assert (line.action, line.username, line.seqs, line.counts) == ("retry", "boss", [first], {"done": 1})
         assert LogEntry.objects.get().get_change_message().startswith("retry; jobs")
         again = boss.post(url("deadletters_act"), form, follow=True)
-        assert ("already retried" in again.content.decode(), OperatorAction.objects.count()) == (True, 1)
+        assert ("already retried" in text(again), OperatorAction.objects.count()) == (True, 1)
+        page = boss.post(url("deadletters_act"), {"action": "discard", "scope": "selection", "seq": second})
+        assert boss.post(url("deadletters_act"), confirmed(page, reason=" ")).status_code == 400
+        assert states([second]) == ["dead"]
+        assert boss.post(url("deadletters_act"), confirmed(page, reason="a test order")).status_code == 302
+        assert (states([second]), OperatorAction.objects.latest("pk").reason) == (["-"], "a test order")
 
     def test_a_group_by_an_operation(self, boss: Client) -> None:
         mine = bury(3, failure=failure("a"))
         bury(2, failure=failure("b"))
-        form = {"action": "retry", "scope": "filter", "filter": "queue=work&fingerprint=a", "next": "/admin/"}
-        page = boss.post(url("deadletters_act"), form)
+        page = ask(boss, "retry", "queue=work&fingerprint=a", next="/admin/")
         assert (page.status_code, page.context_data["count"], states(mine)) == (200, "3", ["dead"] * 3)
         answer = boss.post(url("deadletters_act"), confirmed(page, rate="50", jitter="2"))
         made = BulkOperation.objects.get()
         assert answer["Location"].startswith(url("bulkoperation_change", made.pk))
-        assert (made.kind, made.queue, made.rate, made.jitter_ms, made.expected, made.username) == (
-            "retry", "work", 50, 2_000, 3, "boss",
-        )  # fmt: skip
+        said = (made.kind, made.queue, made.rate, made.jitter_ms, made.expected, made.username)
+        assert said == ("retry", "work", 50, 2_000, 3, "boss")
         line = OperatorAction.objects.get()
         assert (line.operation_id, line.counts, "fingerprint=a" in line.filters) == (made.pk, {"expected": 3}, True)
+        again = boss.post(url("deadletters_act"), confirmed(ask(boss, "retry")), follow=True)
+        assert again.redirect_chain[0][0] == url("bulkoperation_change", made.pk)
+        assert f"Operation {made.pk} (retry) is active" in text(again)
         engine.run(run_batch(made.pk))
-        page = boss.get(answer["Location"])
-        assert page.status_code == 200
+        assert boss.get(answer["Location"]).status_code == 200
 
     def test_a_redrive_needs_a_target_that_is_there(self, boss: Client) -> None:
         make("spare")
         bury(2)
-        page = boss.post(url("deadletters_act"), {"action": "redrive", "scope": "filter", "filter": ""})
+        page = ask(boss, "redrive", "")
         assert page.context_data["targets"] == ["spare", "work"]
-        missing = boss.post(url("deadletters_act"), confirmed(page))
-        assert (missing.status_code, "needs the name" in missing.content.decode()) == (400, True)
+        assert refused(boss.post(url("deadletters_act"), confirmed(page)), "needs the name")
         wrong = boss.post(url("deadletters_act"), confirmed(page, to="nowhere", rate="7"))
-        assert (wrong.status_code, "no queue" in wrong.content.decode()) == (400, True)
-        assert 'value="7"' in wrong.content.decode()  # what was typed stays
+        assert refused(wrong, "no queue")
+        assert 'value="7"' in text(wrong)  # what was typed stays
         assert boss.post(url("deadletters_act"), confirmed(page, to="spare")).status_code == 302
         assert BulkOperation.objects.get().target == "spare"
-
-    def test_a_discard_asks_for_a_reason(self, boss: Client) -> None:
-        (seq,) = bury(1)
-        page = boss.post(url("deadletters_act"), {"action": "discard", "scope": "selection", "seq": seq})
-        assert boss.post(url("deadletters_act"), confirmed(page, reason=" ")).status_code == 400
-        assert states([seq]) == ["dead"]
-        assert boss.post(url("deadletters_act"), confirmed(page, reason="a test order")).status_code == 302
-        assert (states([seq]), OperatorAction.objects.get().reason) == (["-"], "a test order")
 
     def test_many_are_confirmed_by_typing(self, boss: Client, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(deadaction, "TYPED", 3)
         bury(4)
-        page = boss.post(url("deadletters_act"), {"action": "retry", "scope": "filter", "filter": "queue=work"})
+        page = ask(boss, "retry")
         assert page.context_data["phrase"] == "retry 4"
         for typed in ("", "retry", "discard 4"):
-            answer = boss.post(url("deadletters_act"), confirmed(page, typed=typed))
-            assert (answer.status_code, "exactly as" in answer.content.decode()) == (400, True)
+            assert refused(boss.post(url("deadletters_act"), confirmed(page, typed=typed)), "exactly as")
         assert not BulkOperation.objects.exists()
         assert boss.post(url("deadletters_act"), confirmed(page, typed=" Retry  4 ")).status_code == 302
 
-    def test_a_second_operation_leads_to_the_first(self, boss: Client) -> None:
-        bury(2)
-        made = start("retry")
-        page = boss.post(url("deadletters_act"), {"action": "retry", "scope": "filter", "filter": "queue=work"})
-        answer = boss.post(url("deadletters_act"), confirmed(page), follow=True)
-        assert answer.redirect_chain[0][0] == url("bulkoperation_change", made.pk)
-        assert f"Operation {made.pk} (retry) is active" in answer.content.decode()
-
     @pytest.mark.parametrize(("form", "words"), [
-        ({"action": "explode"}, "Choose what to do"), ({"action": "retry", "scope": "selection"}, "No job is selected"),
+        ({"action": "explode"}, "Choose what to do"),
+        ({"action": "retry", "scope": "selection"}, "No job is selected"),
         ({"action": "retry", "scope": "selection", "seq": "x"}, "numbers of jobs"),
         ({"action": "retry", "scope": "everything"}, "Choose the selected jobs"),
         ({"action": "retry", "scope": "filter", "filter": "since=never"}, "how long ago"),
     ])  # fmt: skip
     def test_forms_that_make_no_sense(self, boss: Client, form: dict[str, str], words: str) -> None:
         answer = boss.post(url("deadletters_act"), {**form, "next": "https://evil.example/"}, follow=True)
-        assert answer.redirect_chain[0][0] == url("deadletters")
-        assert words in answer.content.decode()
+        assert (answer.redirect_chain[0][0], words in text(answer)) == (url("deadletters"), True)
         assert boss.get(url("deadletters_act")).status_code == 405
 
     def test_nothing_matches_any_more(self, boss: Client) -> None:
         seqs = bury(2)
-        page = boss.post(url("deadletters_act"), {"action": "retry", "scope": "filter", "filter": "queue=work"})
+        page = ask(boss, "retry")
         for seq in seqs:
             boss.post(url("deadletters_act"), {"action": "retry", "seq": seq, "confirmed": "1"})
-        answer = boss.post(url("deadletters_act"), confirmed(page))
-        assert (answer.status_code, "Nothing matches" in answer.content.decode()) == (400, True)
+        assert refused(boss.post(url("deadletters_act"), confirmed(page)), "Nothing matches")
 
 
 class TestOperationPage:
@@ -183,74 +167,59 @@ class TestOperationPage:
         seqs = bury(3)
         made = start("retry", seqs=[*seqs, 999_999], expected=4, rate=1)
         address = url("bulkoperation_change", made.pk)
+        assert "No reaper leads" in text(boss.get(address))
+        assert str(made.pk) in text(boss.get(url("bulkoperation_changelist")))
         for change, state in (("pause", "paused"), ("resume", "pending"), ("cancel", "cancelled")):
             assert boss.post(address, {"change": change}).status_code == 302
             made.refresh_from_db()
             assert made.state == state
-        assert "does not allow" in boss.post(address, {"change": "pause"}, follow=True).content.decode()
+        assert "does not allow" in text(boss.post(address, {"change": "pause"}, follow=True))
         assert boss.post(address, {"change": "explode"}).status_code == 302
         actions = list(OperatorAction.objects.order_by("pk").values_list("action", flat=True))
         assert actions == ["retry.pause", "retry.resume", "retry.cancel"]
         again = start("retry", seqs=[*seqs, 999_999], expected=4)
         engine.run(run_batch(again.pk))
-        text = boss.get(url("bulkoperation_change", again.pk)).content.decode()
+        shown = text(boss.get(url("bulkoperation_change", again.pk)))
         for words in ("not there any more", "Progress: 4 of 4", 'data-lq-every="0"'):
-            assert words in text
+            assert words in shown
         assert boss.get(url("bulkoperation_change", 999_999)).status_code == 404
-
-    def test_it_says_that_nobody_carries_it_out(self, boss: Client) -> None:
-        made = start("retry")
-        assert "No reaper leads" in boss.get(url("bulkoperation_change", made.pk)).content.decode()
-        assert str(made.pk) in boss.get(url("bulkoperation_changelist")).content.decode()
 
 
 class TestEdit:
-    def test_with_a_difference(self, boss: Client) -> None:
-        (seq,) = bury(1, data={"args": [1, 2], "kwargs": {"customer": 17}})
+    def test_with_a_difference_and_hidden_values_stay_as_they_are(self, boss: Client) -> None:
+        real = {"args": [1, {"password": "s3cret"}], "kwargs": {"api_key": "k3y", "customer": 17}}
+        (seq,) = bury(1, data=real)
         page = boss.get(url("deadletters_edit", seq))
-        assert json.loads(page.context_data["text"]) == {"args": [1, 2], "kwargs": {"customer": 17}}
-        data = '{"args": [1, 3], "kwargs": {"customer": 17}}'
-        shown = boss.post(url("deadletters_edit", seq), {"data": data})
-        assert [(line.sign, line.text.strip()) for line in shown.context_data["lines"] if line.sign in "+-"] == [
-            ("-", "2"), ("+", "3"),
-        ]  # fmt: skip
-        assert states([seq]) == ["dead"]
-        form = {"data": data, "confirmed": "1", "dead_at": shown.context_data["dead_at"], "reason": "typo"}
+        assert "s3cret" not in text(page)
+        data = json.loads(page.context_data["text"])
+        assert (data["args"][0], data["kwargs"]["customer"]) == (1, 17)
+        data["args"][0] = 3
+        form = {"data": json.dumps(data)}
+        shown = boss.post(url("deadletters_edit", seq), form)
+        lines = [(line.sign, line.text.strip()) for line in shown.context_data["lines"] if line.sign in "+-"]
+        assert (lines, states([seq])) == ([("-", "1,"), ("+", "3,")], ["dead"])
+        form |= {"confirmed": "1", "dead_at": shown.context_data["dead_at"], "reason": "typo"}
         assert boss.post(url("deadletters_edit", seq), form).status_code == 302
         new = LiveJob.objects.get()
-        assert (new.source_seq, new.data["args"], new.name) == (seq, [1, 3], "shop.tasks.charge")
+        assert (new.source_seq, new.name) == (seq, "shop.tasks.charge")
+        assert new.data == {**real, "args": [3, {"password": "s3cret"}]}
         line = OperatorAction.objects.get()
         assert (line.action, line.seqs, line.reason) == ("edit", [seq, new.pk], "typo")
+        assert "s3cret" not in json.dumps(line.detail)
         assert boss.get(url("deadletters_edit", seq)).status_code == 404
 
     @pytest.mark.parametrize(("data", "words"), [
         ("{", "not JSON"), ('{"args": [1 2]}', f"[1 2]}}\n{' ' * 15}^</pre>"), ("[1]", "of a task"),
         ('{"args": {}}', "of a task"), ('{"args": [], "name": "os.system"}', "of a task"),
-        ('{"args": [NaN]}', "must be JSON"),
+        ('{"args": [NaN]}', "must be JSON"), ('{"kwargs": {"thrid": 3}}', "thrid"),
+        ('{"kwargs": {"note": "[hidden]"}}', "cannot be moved"),
     ])  # fmt: skip
     def test_what_is_refused(self, boss: Client, data: str, words: str) -> None:
-        (seq,) = bury(1)
+        """What is no payload, arguments that the task does not take, a hidden value elsewhere."""
+        (seq,) = bury(1, name="tests.tasks.samples.add", data={"args": [1, 2], "kwargs": {"password": "s3cret"}})
         page = boss.post(url("deadletters_edit", seq), {"data": data, "confirmed": "1"})
-        assert (page.status_code, words in page.content.decode(), page.context_data["text"]) == (400, True, data)
+        assert (refused(page, words), page.context_data["text"]) == (True, data)
         assert states([seq]) == ["dead"]
-
-    def test_hidden_values_stay_as_they_are(self, boss: Client) -> None:
-        real = {"args": [{"password": "s3cret"}], "kwargs": {"api_key": "k3y", "customer": 1}}
-        (seq,) = bury(1, data=real)
-        page = boss.get(url("deadletters_edit", seq))
-        assert "s3cret" not in page.content.decode()
-        shown = json.loads(page.context_data["text"])
-        shown["kwargs"]["customer"] = 2
-        answer = boss.post(url("deadletters_edit", seq), {"data": json.dumps(shown), "confirmed": "1"})
-        assert answer.status_code == 302
-        assert LiveJob.objects.get().data == {**real, "kwargs": {"api_key": "k3y", "customer": 2}}
-        assert "s3cret" not in json.dumps(OperatorAction.objects.get().detail)
-
-    def test_hidden_values_cannot_be_moved(self, boss: Client) -> None:
-        (seq,) = bury(1, data={"kwargs": {"password": "s3cret"}})
-        data = '{"kwargs": {"note": "[hidden]"}}'
-        answer = boss.post(url("deadletters_edit", seq), {"data": data, "confirmed": "1"})
-        assert (answer.status_code, "cannot be moved" in answer.content.decode()) == (400, True)
 
     @pytest.mark.parametrize(("shown", "edited", "made"), [
         ("A1 B2", "B*", "B2"), ("A1 B2", "B* A*", "B2 A1"), ("A1 B2", "A* X9 B*", "A1 X9 B2"),
@@ -269,14 +238,9 @@ class TestEdit:
         (seq,) = bury(1, data=records(shown))
         answer = boss.post(url("deadletters_edit", seq), {"data": json.dumps(records(edited)), "confirmed": "1"})
         if made is None:
-            assert (answer.status_code, "cannot be moved" in answer.content.decode()) == (400, True)
+            assert refused(answer, "cannot be moved")
         else:
             assert LiveJob.objects.get().data == records(made)
-
-    def test_arguments_that_the_task_does_not_take_are_refused(self, boss: Client) -> None:
-        (seq,) = bury(1, name="tests.tasks.samples.add", data={"args": [1, 2], "kwargs": {}})
-        answer = boss.post(url("deadletters_edit", seq), {"data": '{"kwargs": {"thrid": 3}}', "confirmed": "1"})
-        assert (answer.status_code, "thrid" in answer.content.decode(), states([seq])) == (400, True, ["dead"])
 
 
 class TestSavedFilters:
@@ -285,8 +249,7 @@ class TestSavedFilters:
         bob = client("view_job", name="bob")
         save = {"name": "timeouts", "filter": "text=timeout&queue=mail", "next": url("deadletters") + "?text=timeout"}
         assert ann.post(url("deadletters_filters"), save)["Location"] == save["next"]
-        assert "timeouts" in ann.get(url("deadletters")).content.decode()
-        assert "timeouts" not in bob.get(url("deadletters")).content.decode()
+        assert ["timeouts" in text(who.get(url("deadletters"))) for who in (ann, bob)] == [True, False]
         ann.post(url("deadletters_filters"), {**save, "shared": "1"})
         made = SavedFilter.objects.get()
         assert (made.shared, made.owner_name) == (True, "ann")
@@ -352,23 +315,19 @@ class TestPermissions:
 
     def test_buttons_are_for_those_who_may(self, facts: dict[str, Any]) -> None:
         for name in ("deadletters", "deadletters_list"):
-            text = client("view_job").get(url(name)).content.decode()
-            assert 'name="action"' not in text
-            text = client("view_job", "retry_job").get(url(name)).content.decode()
-            assert 'value="retry"' in text
-            assert 'value="discard"' not in text
+            assert 'name="action"' not in text(client("view_job").get(url(name)))
+            shown = text(client("view_job", "retry_job").get(url(name)))
+            assert ('value="retry"' in shown, 'value="discard"' in shown) == (True, False)
         operation = client("view_bulkoperation").get(url("bulkoperation_change", facts["operation"]))
-        assert b'name="change"' not in operation.content
+        assert 'name="change"' not in text(operation)
 
     def test_payloads_cannot_be_guessed_by_filters(self, facts: dict[str, Any]) -> None:
         viewer = client("view_job", "retry_job")
-        page = viewer.get(url("deadletters_list"), {"payload": "data.kwargs.customer = 0"})
-        assert "may not see payloads" in page.content.decode()
-        assert 'name="payload"' not in page.content.decode()
-        form = {"action": "retry", "scope": "filter", "filter": "payload=data.kwargs.customer = 0"}
-        assert "may not see payloads" in viewer.post(url("deadletters_act"), form, follow=True).content.decode()
-        text = viewer.get(url("deadletters_list"), {"text": "customer"}).content.decode()
-        assert "found 0" in text
+        shown = text(viewer.get(url("deadletters_list"), {"payload": "data.kwargs.customer = 0"}))
+        assert ("may not see payloads" in shown, 'name="payload"' in shown) == (True, False)
+        answer = ask(viewer, "retry", "payload=data.kwargs.customer = 0")
+        assert "may not see payloads" in text(viewer.get(answer["Location"]))
+        assert "found 0" in text(viewer.get(url("deadletters_list"), {"text": "customer"}))
 
     def test_a_model_page_adds_or_deletes_nothing(self, boss: Client, facts: dict[str, Any]) -> None:
         for model in ("deadletter", "bulkoperation", "operatoraction"):
@@ -385,13 +344,7 @@ def test_what_a_filter_tests_in_payloads_is_for_those_who_may_see_them(boss: Cli
         at=datetime.now(UTC), source="admin", action="discard", queue="work", filters=made.filters, counts={}, seqs=[]
     )
     stranger = client("view_operatoraction", "view_bulkoperation")
-    pages = [
-        url("operatoraction_changelist"),
-        f"{url('operatoraction_export')}?format=csv",
-        url("bulkoperation_change", made.pk),
-    ]
-    for page in pages:
+    export = url("operatoraction_export", format="csv")
+    for page in (url("operatoraction_changelist"), export, url("bulkoperation_change", made.pk)):
         seen, hidden = (b"".join(who.get(page)) for who in (boss, stranger))
-        assert b"hidden-card" in seen
-        assert b"hidden-card" not in hidden
-        assert b"work" in hidden
+        assert (b"hidden-card" in seen, b"hidden-card" in hidden, b"work" in hidden) == (True, False, True), page

@@ -8,29 +8,23 @@ from django.test import Client
 
 from django_leasequeue import engine
 from django_leasequeue.admin import workflow_graph, workflows
-from django_leasequeue.engine import Ending, Failure, NewJob, Node, Release
+from django_leasequeue.engine import Failure, NewJob, Node
 from django_leasequeue.engine.clock import Clock
 from django_leasequeue.models import OperatorAction, Workflow
 from tests.admin import pages
-from tests.admin.letters import graves
-from tests.admin.pages import Page, admin_url, told
-from tests.admin.people import signed_in
-from tests.engine.helpers import NODE, claim
+from tests.admin.letters import end, give_back, graves
+from tests.admin.pages import Page, admin_url, signed_in, told
+from tests.engine.helpers import claim
 
 pytestmark = pytest.mark.django_db
+client = pytest.fixture(lambda: signed_in("view_workflow", "view_job", "cancel_job", "retry_job", name="operator"))
 
-VIEWS = ("view_workflow", "view_job")
 _NASTY = "<script>alert(1)</script>"
 
 
 @pytest.fixture(autouse=True)
 def queue(clock: Clock) -> int:
     return graves()
-
-
-@pytest.fixture
-def client() -> Client:
-    return signed_in(*VIEWS, "cancel_job", "retry_job", name="operator")
 
 
 def start(*nodes: tuple[str, tuple[int, ...]], name: str = "report", **options: Any) -> UUID:
@@ -47,12 +41,7 @@ def diamond(name: str = "report") -> UUID:
 
 
 def fail(job: engine.LeasedJob) -> None:
-    failure = Failure("shop.Declined", f"card 17 {_NASTY}")
-    engine.run(engine.release([Release(job.seq, job.token, failure=failure)], NODE))
-
-
-def finish(*jobs: engine.LeasedJob) -> None:
-    engine.run(engine.finish([Ending(job.seq, job.token) for job in jobs], NODE))
+    give_back(job, failure=Failure("shop.Declined", f"card 17 {_NASTY}"))
 
 
 def look(client: Client, uid: UUID, **query: Any) -> Page:
@@ -79,7 +68,7 @@ class TestOne:
     def test_the_graph_is_a_picture_with_a_text_and_a_list_beside_it(self, client: Client) -> None:
         uid = diamond()
         (a,) = claim()
-        finish(a)
+        end(a)
         (b,) = claim()
         page = look(client, uid)
         (drawn,) = [attrs for tag, attrs in page.tags if tag == "svg" and attrs.get("class") == "lq-svg"]
@@ -92,18 +81,36 @@ class TestOne:
         links = {attrs["href"] for tag, attrs in page.tags if tag == "a"}
         assert admin_url("job_change", b.seq) in links
         assert f"shop.tasks.step work running a {a.seq}" in page.text
+        address = admin_url("workflow", uid)
+        for seq in (a.seq, a.seq + 3):  # also when the job has ended
+            body = client.get(admin_url("job_change", seq)).content.decode()
+            assert f'<dd><a href="{address}">report</a></dd>' in body
+        without = signed_in("view_job").get(admin_url("job_change", a.seq)).content.decode()
+        assert (address in without, "report" in without) == (False, True)
 
-    def test_the_error_of_a_job_that_failed_shows_as_text(self, client: Client) -> None:
+    def test_the_error_of_a_job_that_failed_shows_as_text_and_lines_beyond_a_bound_are_told(
+        self, client: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(workflow_graph, "MAX_LINES", 3)
         uid = diamond(_NASTY)
         fail(*claim())
         claim()
-        assert f"failed shop.Declined: card 17 {_NASTY}" in look(client, uid).text
+        text = look(client, uid).text
+        assert f"failed shop.Declined: card 17 {_NASTY}" in text
+        assert "Lines that are not drawn: 1." in text
+
+    def test_a_long_chain_has_as_many_columns_as_fit(self, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(workflow_graph, "MAX_COLUMNS", 4)
+        uid = start(("step", ()), *[("step", (n,)) for n in range(9)])
+        page = look(client, uid)
+        assert ("10 jobs in 10 layers" in page.text, page.text.count("step (3)")) == (True, 3 * 2)
+        assert (page.text.count("step (1): ready"), "step (1)" in page.text) == (0, True)
 
     def test_many_jobs_are_drawn_as_sums_by_layer_and_name(self, client: Client, monkeypatch: Any) -> None:
         monkeypatch.setattr(workflow_graph, "MAX_BOXES", 10)
         monkeypatch.setattr(workflows, "PAGE", 8)
         uid = start(*[("resize", ()) for _ in range(8)], *[(f"other {n}", ()) for n in range(9)], ("tell", (0, 1, 16)))
-        finish(*claim(3))
+        end(*claim(3))
         claim()
         page = look(client, uid)
         assert len([attrs for tag, attrs in page.tags if tag == "rect" and attrs.get("class") == "lq-box"]) == 7
@@ -118,30 +125,6 @@ class TestOne:
         assert "9 to 13 of 13" in ready.text
         for nonsense in ("x", "-1", "999", "9" * 30, "²"):
             assert "1 to 8 of 18" in look(client, uid, **{"from": nonsense}).text
-
-    def test_a_long_chain_has_as_many_columns_as_fit(self, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(workflow_graph, "MAX_COLUMNS", 4)
-        uid = start(("step", ()), *[("step", (n,)) for n in range(9)])
-        page = look(client, uid)
-        assert ("10 jobs in 10 layers" in page.text, page.text.count("step (3)")) == (True, 3 * 2)
-        assert (page.text.count("step (1): ready"), "step (1)" in page.text) == (0, True)
-
-    def test_of_more_lines_than_are_drawn_the_text_tells(self, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(workflow_graph, "MAX_LINES", 3)
-        page = look(client, diamond())
-        assert "Lines that are not drawn: 1." in page.text
-
-    def test_the_page_of_a_job_leads_to_it_also_when_the_job_has_ended(self, client: Client) -> None:
-        uid = diamond()
-        (a,) = claim()
-        finish(a)
-        address = admin_url("workflow", uid)
-        for seq in (a.seq, a.seq + 3):
-            body = client.get(admin_url("job_change", seq)).content.decode()
-            assert f'<dd><a href="{address}">report</a></dd>' in body
-        without = signed_in("view_job").get(admin_url("job_change", a.seq)).content.decode()
-        assert address not in without
-        assert "report" in without
 
     def test_one_that_is_not_there(self, client: Client) -> None:
         for name in ("workflow", "workflow_act"):
@@ -175,8 +158,8 @@ class TestActs:
         line = OperatorAction.objects.get()
         seqs = sorted(job.seq for job in jobs)
         assert (line.action, sorted(line.seqs), line.counts) == ("retry_workflow", seqs, {"done": 2})
-        finish(*claim(2))
-        finish(*claim(1))
+        end(*claim(2))
+        end(*claim(1))
         assert claim(10) == []
         assert state(uid) == ("completed", 3, 0, 0)
         assert "None of its jobs is a dead letter" in act(client, uid, "retry")
@@ -192,11 +175,8 @@ class TestList:
         assert listed(client, name="second", state="cancelled") == ["second"]
         assert listed(client, state="completed") == []
         assert listed(client, state="nonsense", below="x", name="\x00") == ["Second one", "second", "first"]
-
-    def test_its_id_leads_to_it(self, client: Client) -> None:
-        uid = diamond()
-        answer = client.get(admin_url("workflow_changelist"), {"name": f" {uid} "})
-        assert (answer.status_code, answer["Location"]) == (302, admin_url("workflow", uid))
+        answer = client.get(admin_url("workflow_changelist"), {"name": f" {made[0]} "})
+        assert (answer.status_code, answer["Location"]) == (302, admin_url("workflow", made[0])), "its id leads to it"
 
     def test_pages_and_searches_go_on_where_the_one_before_ended(self, client: Client, monkeypatch: Any) -> None:
         monkeypatch.setattr(workflows, "LIST_PAGE", 2)
@@ -204,13 +184,9 @@ class TestList:
         for number in range(7):
             start(("a", ()), name="seldom" if number in (0, 4) else "often")
 
-        def walk(query: str) -> list[list[str]]:
-            found: list[list[str]] = []
-            while query:
-                answer = client.get(admin_url("workflow_changelist") + query)
-                found.append([line.name for line in answer.context["looked"].workflows])
-                query = answer.context["next"] or ""
-            return found
+        def named(**query: str) -> list[list[str]]:
+            answers = pages.walk(client, "workflow_changelist", **query)
+            return [[line.name for line in answer.context["looked"].workflows] for answer in answers]
 
-        assert walk("?state=") == [["often"] * 2, ["seldom", "often"], ["often"] * 2, ["seldom"]]
-        assert walk("?name=seldom") == [["seldom"], ["seldom"]]
+        assert named(state="") == [["often"] * 2, ["seldom", "often"], ["often"] * 2, ["seldom"]]
+        assert named(name="seldom") == [["seldom"], ["seldom"]]
