@@ -17,41 +17,32 @@ SCHEMA = (
 class History:
     """Events of jobs, told in seconds after noon."""
 
-    def __init__(self, queue: str = "work", lease: float = 30) -> None:
-        self.queue, self.lease = queue, lease
+    queue = "work"
+
+    def __init__(self, lease: float = 30) -> None:
+        self.lease = lease
         self.rows: list[tuple[Any, ...]] = []
-        self._ids = itertools.count(1)
-        self._seqs = itertools.count(1)
+        self._ids, self._seqs = itertools.count(1), itertools.count(1)
 
     def event(self, seq: int, event: str, second: float, **fields: Any) -> None:
-        number = next(self._ids)
-        detail = fields.get("detail")
-        waited = None if fields.get("waited") is None else int(fields["waited"] * 1000)
+        number, detail = next(self._ids), fields.get("detail")
+        waited = None if fields.get("waited") is None else round(fields["waited"] * 1000)
         deadline = at(second + self.lease) if event in {"claimed", "extended"} else None
         detail = None if detail is None else json.dumps(detail)
         place = (number, number, at(second), self.queue, "", seq, waited, fields.get("ran"), deadline)
         self.rows.append((*place, None, event, fields.get("node"), fields.get("task", "t"), detail))
 
-    def job(
-        self, enqueued: float, *tries: tuple[str, float, float, str], task: str = "t", fingerprint: str = "boom"
-    ) -> int:
+    def job(self, enqueued: float, *tries: tuple[str, float, float, str], fingerprint: str = "boom") -> None:
         """One job: (node, claimed, ended, outcome) a try."""
-        seq = next(self._seqs)
-        common = {"task": task}
-        self.event(seq, "enqueued", enqueued, **common)
-        ready = enqueued
+        seq, ready = next(self._seqs), enqueued
+        self.event(seq, "enqueued", enqueued)
         for node, claimed, ended, outcome in tries:
-            self.event(seq, "claimed", claimed, node=node, waited=claimed - ready, **common)
+            self.event(seq, "claimed", claimed, node=node, waited=claimed - ready)
             ready = ended
-            if outcome == "running":
-                continue
-            detail = None
-            if outcome in {"failed", "released", "dead_lettered"}:
-                detail = {"error_type": "E", "fingerprint": fingerprint}
-            if outcome == "dead_lettered":
-                self.event(seq, "released", ended, node=node, detail=detail, **common)
-            self.event(seq, outcome, ended, node=node, detail=detail, **common)
-        return seq
+            failed = outcome in {"failed", "released", "dead_lettered"}
+            detail = {"error_type": "E", "fingerprint": fingerprint} if failed else None
+            for event in ("released", outcome) if outcome == "dead_lettered" else (outcome,):
+                self.event(seq, event, ended, node=node, detail=detail)
 
     def frame(self, spark: SparkSession) -> DataFrame:
         return spark.createDataFrame(self.rows, SCHEMA)

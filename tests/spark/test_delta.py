@@ -1,7 +1,5 @@
 """Bronze as a Delta table: exactly once by the table's own log, and readable without Spark."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -9,7 +7,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 
 deltalake = pytest.importorskip("deltalake")
@@ -22,7 +19,7 @@ from django_leasequeue.exceptions import InvalidOption  # noqa: E402
 from django_leasequeue.spark import bronze, delta, layout, pipeline, report  # noqa: E402
 from django_leasequeue.spark.layout import BATCHES, Lake  # noqa: E402
 from tests.spark.conftest import Source  # noqa: E402
-from tests.spark.helpers import at, event, many  # noqa: E402
+from tests.spark.helpers import Database, at, event, many  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
 
@@ -48,7 +45,7 @@ class Killed(BaseException):
 
 @pytest.mark.parametrize("when", ["before its commit", "after its commit"])
 def test_a_driver_killed_around_a_commit_neither_loses_nor_repeats(
-    lake: Lake, source: Source, database: psycopg.Connection[Any], when: str
+    lake: Lake, source: Source, database: Database, when: str
 ) -> None:
     many(database, 100)
     assert bronze.ingest(lake, source.options) == 100
@@ -68,9 +65,7 @@ def test_a_driver_killed_around_a_commit_neither_loses_nor_repeats(
     assert len(table(lake).history()) == before + (when == "before its commit")
 
 
-def test_a_new_checkpoint_goes_on_with_the_same_table(
-    lake: Lake, source: Source, database: psycopg.Connection[Any]
-) -> None:
+def test_a_new_checkpoint_goes_on_with_the_same_table(lake: Lake, source: Source, database: Database) -> None:
     for start in (1, 101):
         event(database, seq=start)
         bronze.ingest(lake, source.options)
@@ -93,7 +88,7 @@ class Stop(Exception):
 
 @pytest.mark.parametrize("after", ["attempts", "jobs"])
 def test_silver_replaces_days_at_once_and_a_kill_leaves_whole_tables(
-    lake: Lake, source: Source, database: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch, after: str
+    lake: Lake, source: Source, database: Database, monkeypatch: pytest.MonkeyPatch, after: str
 ) -> None:
     for seq, hours in ((1, 0), (2, 1), (3, 24)):
         event(database, seq=seq, occurred_at=at(hours * 3_600))
@@ -127,7 +122,7 @@ def test_silver_replaces_days_at_once_and_a_kill_leaves_whole_tables(
         assert table.to_pyarrow_table().num_rows == 3
 
 
-def test_it_is_read_by_others(lake: Lake, source: Source, database: psycopg.Connection[Any]) -> None:
+def test_it_is_read_by_others(lake: Lake, source: Source, database: Database) -> None:
     many(database, 100)
     bronze.ingest(lake, source.options)
     many(database, 50, occurred_at=at(86_400))
@@ -146,9 +141,7 @@ def test_it_is_read_by_others(lake: Lake, source: Source, database: psycopg.Conn
     assert sorted(str(row["min.day"]) for row in bounds) == ["2030-01-01", "2030-01-02"]
 
 
-def test_silver_and_gold_are_read_by_others_and_kept_up(
-    lake: Lake, source: Source, database: psycopg.Connection[Any]
-) -> None:
+def test_silver_and_gold_are_read_by_others_and_kept_up(lake: Lake, source: Source, database: Database) -> None:
     polars = pytest.importorskip("polars")
     for hours in (0, 24):
         many(database, 50, jobs=10, occurred_at=at(hours * 3_600))
@@ -171,9 +164,7 @@ def test_silver_and_gold_are_read_by_others_and_kept_up(
     assert dict(lake.read(jobs).groupBy("state").count().collect()) == {"open": 51, "cancelled": 1}
 
 
-def test_small_files_are_merged_and_columns_may_come(
-    lake: Lake, source: Source, database: psycopg.Connection[Any]
-) -> None:
+def test_small_files_are_merged_and_columns_may_come(lake: Lake, source: Source, database: Database) -> None:
     for start in range(3):
         event(database, seq=start + 1)
         bronze.ingest(lake, source.options)
@@ -196,7 +187,7 @@ def test_small_files_are_merged_and_columns_may_come(
 
 
 def test_files_are_removed_that_no_version_of_the_last_week_needs(
-    lake: Lake, source: Source, database: psycopg.Connection[Any]
+    lake: Lake, source: Source, database: Database
 ) -> None:
     for start in range(2):
         event(database, seq=start + 1)
@@ -229,7 +220,7 @@ def test_files_are_removed_that_no_version_of_the_last_week_needs(
 
 
 def test_without_the_extra_it_is_parquet_or_says_what_to_install(
-    lake: Lake, source: Source, database: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+    lake: Lake, source: Source, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert Lake(lake.spark, lake.root).format == "delta"
     monkeypatch.setattr("django_leasequeue.spark.delta.find_spec", lambda name: None)

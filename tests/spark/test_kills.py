@@ -1,7 +1,5 @@
 """Some kills of the driver and a crash of PostgreSQL, of the many that ``python -m tests.spark.kills`` makes."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

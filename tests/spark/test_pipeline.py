@@ -1,31 +1,130 @@
-"""The pipeline from real jobs to the report; late and repeated events, second runs, the archive, replays."""
-
-from __future__ import annotations
+"""The pipeline from jobs to the report: bronze and its checkpoint, late and repeated events, the archive, replays."""
 
 import re
 import shutil
-from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import duckdb
-import psycopg
 import pytest
 from django.core.management import CommandError, call_command
+from pyspark.sql import SparkSession
 
 from django_leasequeue import engine
 from django_leasequeue.engine import NewJob, partitions
 from django_leasequeue.engine.pool import connect
 from django_leasequeue.exceptions import InvalidOption
 from django_leasequeue.models import EventKind, JobEvent, JobState, LakeFigure, LakeSlice, LiveJob
-from django_leasequeue.spark import archive, layout, pipeline, replay, report, retention
+from django_leasequeue.spark import archive, bronze, layout, pipeline, replay, report, retention
 from django_leasequeue.spark.layout import FORMATS, TABLES, Lake
-from tests.engine.helpers import make
-from tests.spark.conftest import Source
-from tests.spark.helpers import at, batch, event, work
+from django_leasequeue.spark.session import said
+from tests.engine.helpers import make, put
+from tests.spark.conftest import Source, plan
+from tests.spark.helpers import Database, at, batch, event, many, work
 
 pytestmark = pytest.mark.django_db(transaction=True)
+PARQUET = pytest.mark.parametrize("lake", ["parquet"], indirect=True)
+
+
+def seqs(lake: Lake) -> list[int]:
+    return sorted(row.seq for row in bronze.read(lake).select("seq").distinct().collect())
+
+
+@pytest.mark.parametrize(
+    ("lake", "log"), [("parquet", "events/_spark_metadata"), ("delta", "log/_delta_log")], indirect=["lake"]
+)
+def test_without_the_list_of_its_files_nothing_is_written(
+    lake: Lake, source: Source, tmp_path: Path, database: Database, log: str
+) -> None:
+    many(database, 3, jobs=1)
+    # A driver that was killed before its first batch leaves this.
+    Path(lake.checkpoint("bronze"), "commits").mkdir(parents=True)
+    bronze.ingest(lake, source.options)
+    shutil.move(lake.path("bronze", log), tmp_path / "kept")
+    event(database, seq=4)
+    with pytest.raises(InvalidOption, match="the list of the files that readers see, is gone"):
+        bronze.ingest(lake, source.options)
+    shutil.copytree(tmp_path / "kept", lake.path("bronze", log))
+    assert bronze.ingest(lake, source.options) == 1
+    assert seqs(lake) == [1, 2, 3, 4]
+    # The other way out: all that the database has once more.
+    shutil.rmtree(lake.bronze)
+    shutil.rmtree(lake.checkpoint("bronze"))
+    event(database, seq=5)
+    assert bronze.ingest(lake, source.options) == 5
+    assert seqs(lake) == [1, 2, 3, 4, 5]
+
+
+@PARQUET
+@pytest.mark.parametrize("other", [False, True], ids=["a new checkpoint", "that of other files"])
+def test_files_of_another_checkpoint_are_refused(
+    lake: Lake, source: Source, database: Database, tmp_path: Path, other: bool
+) -> None:
+    """Spark's sink would pass over what it believes it has."""
+    event(database, seq=1)
+    bronze.ingest(lake, source.options)
+    Path(lake.checkpoint("bronze")).rename(lake.path("old"))
+    if other:
+        others = Lake(source.session, str(tmp_path / "other"), "parquet")
+        bronze.ingest(others, source.options)
+        shutil.copytree(others.checkpoint("bronze"), lake.checkpoint("bronze"))
+    event(database, seq=2)
+    with pytest.raises(InvalidOption, match="belong to another checkpoint"):
+        bronze.ingest(lake, source.options)
+    shutil.rmtree(lake.checkpoint("bronze"), ignore_errors=True)
+    Path(lake.path("old")).rename(lake.checkpoint("bronze"))
+    assert bronze.ingest(lake, source.options) == 1
+    assert seqs(lake) == [1, 2]
+
+
+@PARQUET
+def test_conditions_on_rows_of_the_log_reach_the_files(lake: Lake, source: Source, database: Database) -> None:
+    many(database, 100)
+    many(database, 100, occurred_at=at(86_400))
+    bronze.ingest(lake, source.options)
+    read = bronze.read(lake).where("day >= '2030-01-02' and txid >= 5 and (txid > 5 or id > 7)")
+    assert read.count() == 100
+    told = plan(read.select("seq"))
+    (scan,) = [line for line in told.splitlines() if "PartitionFilters" in line]
+    assert " >= 2030-01-02)" in scan, told
+    assert "GreaterThanOrEqual(txid,5)" in told
+    # And columns that nobody asks for are not read.
+    (schema,) = [line for line in told.splitlines() if "ReadSchema" in line]
+    assert schema.strip() == "ReadSchema: struct<id:bigint,txid:bigint,seqs:array<bigint>>"
+
+
+@PARQUET
+def test_run_works_before_anything_was_claimed(lake: Lake, source: Source) -> None:
+    assert pipeline.refine(lake) == 0
+    empty = pipeline.silver(lake, "attempts")
+    make("work")
+    put(3)
+    pipeline.run(lake, source.options)
+    assert pipeline.silver(lake, "attempts").schema == empty.schema
+    assert report.keep_figures(lake) == 1
+    assert LakeFigure.objects.get().figures["enqueued"] == 3
+    assert [row.level for row in lake.read(lake.gold("backlog")).collect()][-1] == 3
+
+
+def test_progress_is_told_while_events_are_read(
+    lake: Lake, source: Source, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bronze, "PROGRESS", 0.01)
+    many(database, 500)
+    lines: list[str] = []
+    assert bronze.ingest(lake, source.options, batch=100, tell=lines.append) == 500
+    assert lines[0].startswith("bronze: ")
+    assert lines[0].endswith(" events so far")
+
+
+def test_an_error_is_one_sentence(lake: Lake, source: Source) -> None:
+    with pytest.raises(bronze.PipelineFailed) as failed:
+        bronze.ingest(lake, source.options, consumer="no such name")
+    assert str(failed.value).startswith("Reading the lease log broke off: A consumer's name is 1 to 64 letters")
+    assert "\n" not in str(failed.value)
+    assert said(ValueError("one\ntwo")) == "one"
+
 
 DAY = "2030-01-01"
 OLD = at(-10 * 365 * 86_400)
@@ -35,20 +134,20 @@ class Crash(Exception):
     pass
 
 
-@pytest.fixture
-def lake(source: Source, tmp_path: Path) -> Lake:
-    return Lake(source.session, str(tmp_path / "lake"))
-
-
 def rows(lake: Lake, path: str, *names: str) -> list[tuple[Any, ...]]:
     return sorted(tuple(row) for row in lake.read(path).select(*names).collect())
 
 
-def test_from_jobs_to_the_report(lake: Lake, source: Source, tmp_path: Path) -> None:
+def test_from_jobs_to_the_report_by_the_command(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: SparkSession
+) -> None:
     work()
-    ran = pipeline.run(lake, source.options)
+    monkeypatch.setattr(spark, "stop", lambda: None)  # the tests' session goes on
+    out = StringIO()
+    call_command("leasequeue_lake", "run", "--lake", lake.root, stdout=out)
+    assert f"bronze (events): {JobEvent.objects.count()} in" in out.getvalue()
+    assert f"gold (tables): {len(TABLES)} in" in out.getvalue()
 
-    assert ran.events == JobEvent.objects.count()
     states = [state for (state,) in rows(lake, lake.silver("jobs"), "state")]
     assert sorted(states) == ["completed"] * 8 + ["dead", "open"]
     gold = lake.read(lake.gold("throughput")).groupBy().sum("enqueued", "completed", "failed").first()
@@ -58,18 +157,25 @@ def test_from_jobs_to_the_report(lake: Lake, source: Source, tmp_path: Path) -> 
     assert report.keep_figures(lake) == LakeFigure.objects.count() >= 1
     kept = LakeFigure.objects.first()
     assert kept.figures["completed"] == 8
-    page = report.write(*report.in_directory(lake.root), tmp_path / "report")
-    text = page.read_text()
+    call_command("leasequeue_lake", "report", "--lake", lake.root, "--output", str(tmp_path / "r"), stdout=out)
+    text = (tmp_path / "r" / "report.html").read_text()
     assert "<svg" in text
     assert "app.Boom" in text
     assert "http" not in text.replace("http://www.w3.org", "")  # nothing is loaded from anywhere
-    assert (tmp_path / "report" / "nodes.csv").read_text().splitlines()[0].startswith('"node"')
+    assert (tmp_path / "r" / "nodes.csv").read_text().splitlines()[0].startswith('"node"')
     assert any(line.startswith("consumer lake: at") for line in retention.status())
 
+    # Each table of gold has the key that the reference tells.
+    page = Path(__file__).parents[2].joinpath("docs/reference/lake.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^\| `gold/(\w+)` \|.*\|(.*)\|$", page, re.MULTILINE)
+    told = {name: re.findall(r"`(\w+)`", key) for name, key in lines}
+    assert told.keys() == set(TABLES)
+    for name, key in told.items():
+        made = lake.read(lake.gold(name))
+        assert made.select(key).distinct().count() == made.count() if key else made.count() == 1, name
 
-def test_a_second_run_and_repeated_and_late_events(
-    lake: Lake, source: Source, database: psycopg.Connection[Any]
-) -> None:
+
+def test_a_second_run_and_repeated_and_late_events(lake: Lake, source: Source, database: Database) -> None:
     work()
     pipeline.run(lake, source.options)
     tables = {name: rows(lake, lake.gold(name), "*") for name in ("throughput", "backlog", "nodes")}
@@ -92,9 +198,7 @@ def test_a_second_run_and_repeated_and_late_events(
     assert [level for (level,) in rows(lake, lake.gold("backlog"), "level")][-1] == 0
 
 
-def test_a_job_is_in_silver_once_whatever_comes_late(
-    lake: Lake, source: Source, database: psycopg.Connection[Any]
-) -> None:
+def test_a_job_is_in_silver_once_whatever_comes_late(lake: Lake, source: Source, database: Database) -> None:
     """Its enqueue may be read after its claim, and belong to the day before."""
     event(database, seq=1, kind=2, node="a", occurred_at=at(12 * 3_600 + 5), waited=0)
     event(database, seq=2, occurred_at=at(12 * 3_600 + 6))
@@ -113,13 +217,8 @@ def test_a_job_is_in_silver_once_whatever_comes_late(
     assert rows(lake, lake.silver("jobs"), "seq", "state") == [(1, "open"), (2, "cancelled"), (3, "open")]
 
 
-@pytest.mark.parametrize("format_", FORMATS)
-def test_a_day_whose_only_job_belongs_to_another_is_empty(
-    lake: Lake, source: Source, database: psycopg.Connection[Any], format_: str
-) -> None:
-    if format_ == "delta":
-        pytest.importorskip("deltalake")
-    lake = Lake(lake.spark, lake.root, format_)
+@pytest.mark.parametrize("lake", FORMATS, indirect=True)
+def test_a_day_whose_only_job_belongs_to_another_is_empty(lake: Lake, source: Source, database: Database) -> None:
     event(database, seq=1, kind=2, node="a", occurred_at=at(12 * 3_600 + 5), waited=0)
     event(database, seq=2, kind=2, node="a", occurred_at=at(36 * 3_600 + 5), waited=0)
     event(database, seq=3, occurred_at=at(36 * 3_600 + 5))
@@ -132,10 +231,10 @@ def test_a_day_whose_only_job_belongs_to_another_is_empty(
     assert rows(lake, lake.gold("quality"), "violations") == [(0,)] * 9
 
 
+@PARQUET
 def test_a_run_killed_while_it_replaced_days_leaves_nothing_out(
-    lake: Lake, source: Source, database: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+    lake: Lake, source: Source, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lake = Lake(lake.spark, lake.root, "parquet")
     for seq, hours in ((1, 0), (2, 1), (3, 24)):
         event(database, seq=seq, occurred_at=at(hours * 3_600))
     pipeline.ingest(lake, source.options)
@@ -160,7 +259,7 @@ def test_a_run_killed_while_it_replaced_days_leaves_nothing_out(
 
 
 def test_a_run_killed_before_its_figures_is_made_good_by_the_next(
-    lake: Lake, source: Source, database: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+    lake: Lake, source: Source, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     event(database, seq=1)
     pipeline.run(lake, source.options)
@@ -228,7 +327,7 @@ def test_one_command_writes_at_a_time(
         pass
 
 
-def closed_partition(database: psycopg.Connection[Any]) -> int:
+def closed_partition(database: Database) -> int:
     """Fill the first partition's end: everything below 500,000 is closed. Returns its number of events."""
     for number in range(20):
         row = {"low": number, "high": number + 100, "seqs": [number + 100, number], "node": f"n{number % 3}"}
@@ -240,7 +339,7 @@ def closed_partition(database: psycopg.Connection[Any]) -> int:
 
 @pytest.mark.parametrize("step", ["plan", "write", "verify", "publish"])
 def test_the_archive_survives_a_crash_before_each_step(
-    lake: Lake, source: Source, database: psycopg.Connection[Any], step: str
+    lake: Lake, source: Source, database: Database, step: str
 ) -> None:
     count = closed_partition(database)
 
@@ -263,7 +362,7 @@ def test_the_archive_survives_a_crash_before_each_step(
 
 
 def test_retention_waits_for_the_archive_and_a_verified_slice_is_never_rewritten(
-    lake: Lake, source: Source, database: psycopg.Connection[Any], settings: Any
+    lake: Lake, source: Source, database: Database, settings: Any
 ) -> None:
     settings.LEASEQUEUE = {"EVENT_RETENTION_DAYS": 1, "LAKE": {"ARCHIVE": True}}
     count = closed_partition(database)
@@ -284,7 +383,7 @@ def test_retention_waits_for_the_archive_and_a_verified_slice_is_never_rewritten
     )
 
 
-def test_files_that_differ_are_not_verified(lake: Lake, source: Source, database: psycopg.Connection[Any]) -> None:
+def test_files_that_differ_are_not_verified(lake: Lake, source: Source, database: Database) -> None:
     closed_partition(database)
 
     def lose(step: str) -> None:
@@ -330,21 +429,3 @@ def test_the_command_says_what_is_missing(capsys: pytest.CaptureFixture[str]) ->
     assert out.getvalue().startswith("horizon: transaction")
     with pytest.raises(CommandError, match="no consumer 'nobody'"):
         call_command("leasequeue_lake", "forget", "nobody")
-
-
-def test_the_command_runs_the_pipeline(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: Any) -> None:
-    work()
-    keep: Callable[[], None] = lambda: None  # noqa: E731
-    monkeypatch.setattr(spark, "stop", keep)  # the tests' session goes on
-    out = StringIO()
-    call_command("leasequeue_lake", "run", "--lake", lake.root, stdout=out)
-    assert f"gold (tables): {len(TABLES)} in" in out.getvalue()
-    call_command("leasequeue_lake", "report", "--lake", lake.root, "--output", str(tmp_path / "r"), stdout=out)
-    assert (tmp_path / "r" / "report.html").exists()
-    page = Path(__file__).parents[2].joinpath("docs/reference/lake.md").read_text(encoding="utf-8")
-    lines = re.findall(r"^\| `gold/(\w+)` \|.*\|(.*)\|$", page, re.MULTILINE)
-    told = {name: re.findall(r"`(\w+)`", key) for name, key in lines}
-    assert told.keys() == set(TABLES)
-    for name, key in told.items():
-        rows = lake.read(lake.gold(name))
-        assert rows.select(key).distinct().count() == rows.count() if key else rows.count() == 1, name

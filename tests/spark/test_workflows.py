@@ -18,8 +18,7 @@ from django_leasequeue.spark import metrics, pipeline
 from django_leasequeue.spark.layout import Lake
 from tests.engine.helpers import NODE, claim, make, put
 from tests.spark.conftest import Source
-from tests.spark.helpers import at
-from tests.spark.history import SCHEMA
+from tests.spark.history import SCHEMA, History
 
 
 def node(label: str, *parents: int, **options: Any) -> Node:
@@ -90,25 +89,20 @@ class TestFromTheLog:
 Ends = dict[int, tuple[float | None, str]]
 
 
-class Random:
+class Random(History):
     """Events of random graphs: layers, fans, retries, lost leases, jobs that fail, are cancelled or still run."""
 
     def __init__(self, seed: int = 5, workflows: int = 60) -> None:
+        super().__init__()
         self.draw = random.Random(seed)
-        self.rows: list[tuple[Any, ...]] = []
         self.nodes: list[dict[str, Any]] = []
-        self._ids = itertools.count(1)
-        self._seqs = itertools.count(1)
         for number in range(workflows):
             self._workflow(f"w{number:02d}", 1_000.0 * number)
         self._job(None, next(self._seqs), 5.0, [], {})
 
-    def _event(self, seq: int, event: str, second: float, **fields: Any) -> None:
-        number = next(self._ids)
-        place = (number, number, at(second), f"q{seq % 3}", "", seq, fields.get("waited"), fields.get("ran"))
-        deadline = at(second + 30) if event == "claimed" else None
-        detail = None if fields.get("detail") is None else json.dumps(fields["detail"])
-        self.rows.append((*place, deadline, None, event, fields.get("node"), f"t{seq % 4}", detail))
+    def event(self, seq: int, event: str, second: float, **fields: Any) -> None:
+        self.queue = f"q{seq % 3}"
+        super().event(seq, event, second, task=f"t{seq % 4}", **fields)
 
     def _workflow(self, name: str, begin: float) -> None:
         seqs = [next(self._seqs) for _ in range(self.draw.randrange(1, 25))]
@@ -122,10 +116,10 @@ class Random:
     def _job(self, workflow: str | None, seq: int, begin: float, parents: list[int], ends: Ends) -> None:
         draw = self.draw.random
         tolerant = draw() < 0.1
-        self._event(seq, "enqueued", begin)
+        self.event(seq, "enqueued", begin)
         if workflow is not None:
             told = {"workflow": workflow, "name": workflow[:2], "parents": parents, "tolerant": tolerant, "label": ""}
-            self._event(seq, "linked", begin, detail=told)
+            self.event(seq, "linked", begin, detail=told)
             self.nodes.append({"workflow": workflow, "seq": seq, "parents": parents, "tolerant": tolerant})
         before = [ends[parent] for parent in parents]
         ready = max([begin, *[end for end, _ in before if end is not None]])
@@ -133,7 +127,7 @@ class Random:
         if any(end is None for end, _ in before) or (not tolerant and any(state != "completed" for _, state in before)):
             return
         if draw() < 0.03:
-            self._event(seq, "cancelled", ready + 1)
+            self.event(seq, "cancelled", ready + 1)
             ends[seq] = (ready + 1, "cancelled")
             return
         # Held by a limit for a while, then ready, then claimed: once or oftener.
@@ -141,19 +135,19 @@ class Random:
         while True:
             waited = round(self.draw.expovariate(0.2), 3)
             claimed, held = ready + waited, round(self.draw.expovariate(0.1), 3) + 0.001
-            self._event(seq, "claimed", claimed, node="n", waited=round(waited * 1000))
+            self.event(seq, "claimed", claimed, node="n", waited=waited)
             ready = claimed + held
             luck = draw()
             if luck < 0.02:
                 return
             if luck < 0.2:
                 unstarted = {"unstarted": True} if luck < 0.05 else None
-                self._event(seq, "expired" if luck > 0.15 else "released", ready, node="n", detail=unstarted)
+                self.event(seq, "expired" if luck > 0.15 else "released", ready, node="n", detail=unstarted)
                 ready += 3
                 continue
             state = "failed" if luck < 0.23 else "completed"
             ran = round(held * 900) if draw() < 0.5 else None
-            self._event(seq, "acked" if state == "completed" else state, ready, node="n", ran=ran)
+            self.event(seq, "acked" if state == "completed" else state, ready, node="n", ran=ran)
             ends[seq] = (ready, state)
             return
 

@@ -1,7 +1,5 @@
 """``python -m tests.spark.kills``: a lake is filled under kills and crashes; 1 where it is not as the log."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import random

@@ -1,7 +1,5 @@
 """The lake against the log, by means of their own: the table's or Spark's list of files, plain SQL, DuckDB."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any, NamedTuple

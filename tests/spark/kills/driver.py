@@ -1,7 +1,5 @@
 """The driver that is killed: a small Spark without Django that streams the log into bronze, or runs the pipeline."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

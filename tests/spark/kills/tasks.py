@@ -1,7 +1,5 @@
 """What the workers do: little, and now and then it fails once, or each time."""
 
-from __future__ import annotations
-
 from django_leasequeue.tasks import current, task
 
 from .settings import QUEUE

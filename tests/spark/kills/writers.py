@@ -1,7 +1,5 @@
 """Those who write events: workers as sites run them, and producers whose transactions end in another order."""
 
-from __future__ import annotations
-
 import itertools
 import random
 import signal
