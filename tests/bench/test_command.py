@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,11 @@ from testproject.bench.modes import MODES
 from testproject.bench.options import PROJECT
 from testproject.bench.sandbox import signs_of_production
 from testproject.bench.sql import statement
-from tests.bench.support import assert_nothing_left
 
 SMALL = ("--size", "100", "--rounds", "1", "--verbosity", "0")
 
 
-def bench(*arguments: str) -> None:
-    call_command("leasequeue_bench", *arguments)
+bench = partial(call_command, "leasequeue_bench")
 
 
 @pytest.fixture
@@ -71,7 +70,7 @@ def test_table_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert figure["costs"]["wal_bytes"] > 0
 
 
-@pytest.mark.usefixtures("transactional_db", "debug")
+@pytest.mark.usefixtures("nothing_left", "debug")
 def test_one_run_at_a_time_what_a_killed_one_left_is_removed_and_json_is_alone_on_standard_output(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -88,28 +87,21 @@ def test_one_run_at_a_time_what_a_killed_one_left_is_removed_and_json_is_alone_o
     shown = capsys.readouterr()
     assert json.loads(shown.out)["figures"]
     assert "duplicate: one at a time" in shown.err
-    assert_nothing_left()
 
 
 @pytest.mark.usefixtures("transactional_db")
-def test_refuses_what_looks_like_production() -> None:
+def test_refuses_what_looks_like_production_and_jobs_of_others_stay(settings: Any) -> None:
     with pytest.raises(CommandError, match="This looks like production: DEBUG is off"):
         bench("--modes", "duplicate", *SMALL)
-
     bench("--modes", "duplicate", *SMALL, "--yes")
-
-
-@pytest.mark.usefixtures("transactional_db", "debug")
-def test_jobs_of_others_are_a_sign_of_production_and_stay() -> None:
+    settings.DEBUG = True
     engine.run(engine.enqueue("mail", [NewJob(data=1)]))
     assert signs_of_production("default") == ["there are jobs in its queues"]
-
     bench("--modes", "claim", *SMALL, "--yes")
-
     assert (StoredJob.objects.count(), Queue.objects.get().name) == (1, "mail")
 
 
-@pytest.mark.usefixtures("transactional_db", "debug")
+@pytest.mark.usefixtures("nothing_left", "debug")
 def test_a_mode_that_fails_does_not_stop_the_others(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -126,27 +118,22 @@ def test_a_mode_that_fails_does_not_stop_the_others(
     report = json.loads(file.read_text())
     assert report["errors"] == {"claim": "RuntimeError: out of order"}
     assert [figure["mode"] for figure in report["figures"]] == ["duplicate"]
-    assert_nothing_left()
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("nothing_left")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_reports_and_cleans_up(number: signal.Signals, subprocess_env: Any, tmp_path: Path) -> None:
     file = tmp_path / "report.json"
     command = [sys.executable, "-m", "django", "leasequeue_bench", "--yes", "--json", str(file)]
     with subprocess.Popen(
-        [*command, "--modes", "claim,drain", "--size", "100", "--rounds", "1"],
-        env=subprocess_env,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+        [*command, "--modes", "claim,drain", *SMALL[:4]], env=subprocess_env, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True,
         # As at a terminal, however this run was started.
         preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # noqa: PLW1509  (nothing else runs yet)
-    ) as process:
+    ) as process:  # fmt: skip
         assert process.stderr is not None
-        for line in process.stderr:
-            if "drain: 1 process" in line:
-                break
+        assert next(line for line in process.stderr if "drain: 1 process" in line)
         process.send_signal(number)
         _, errors = process.communicate(timeout=300)
 
@@ -155,4 +142,3 @@ def test_an_interrupted_run_reports_and_cleans_up(number: signal.Signals, subpro
     report = json.loads(file.read_text())
     assert report["interrupted"] is True
     assert {figure["mode"] for figure in report["figures"]} == {"claim"}
-    assert_nothing_left()

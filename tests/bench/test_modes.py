@@ -10,7 +10,6 @@ from testproject.bench import runner
 from testproject.bench.modes import MODES, peers
 from testproject.bench.options import BenchOptions
 from testproject.bench.progress import Progress
-from tests.bench.support import assert_nothing_left
 
 #: Which figures a mode must give: words of their names.
 EXPECTED = {
@@ -45,12 +44,9 @@ def test_every_mode_is_tested() -> None:
     assert EXPECTED.keys() == MODES.keys()
 
 
-SAMPLE = "claim"
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", [pytest.param(mode, marks=[pytest.mark.sample] * (mode == SAMPLE)) for mode in MODES])
-@pytest.mark.usefixtures("transactional_db")
+@pytest.mark.parametrize("mode", [pytest.param(mode, marks=[pytest.mark.sample] * (mode == "claim")) for mode in MODES])
+@pytest.mark.usefixtures("nothing_left")
 def test_mode(mode: str) -> None:
     if mode == "peers" and peers.PYTHON not in os.environ:
         pytest.skip(f"{peers.PYTHON} names no Python that has DBOS and django-absurd")
@@ -68,4 +64,3 @@ def test_mode(mode: str) -> None:
         assert bool(figure.label) == bool(figure.beside)
     report = outcome.as_json()
     assert json.loads(json.dumps(report)) == report
-    assert_nothing_left()

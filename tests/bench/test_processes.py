@@ -1,13 +1,16 @@
-"""Watching children."""
+"""What a benchmark starts beside itself: children that are watched, and a server for JDBC."""
 
 import subprocess
 import sys
 from pathlib import Path
 
+import psycopg
 import pytest
 
-from testproject.bench import processes
+from django_leasequeue.models import EventKind
+from testproject.bench import processes, tcp_server
 from testproject.bench.children import Child, ChildFailed
+from tests.spark.helpers import NOON, event
 from tests.support.waiting import eventually
 
 
@@ -38,3 +41,23 @@ def test_children_end_with_a_benchmark_that_was_killed(tmp_path: Path) -> None:
         eventually(lambda: told.exists() and told.read_text(), "the child runs")
         process.kill()
     eventually(lambda: processes.times(int(told.read_text())) is None, "the child ends with its parent")
+
+
+@pytest.mark.slow
+@pytest.mark.django_db(transaction=True)
+def test_a_copy_of_the_events_on_tcp(tmp_path: Path, test_dsn: str) -> None:
+    """The server for JDBC holds a copy of the events, asks for its password, and is gone afterwards."""
+    with psycopg.connect(test_dsn, autocommit=True) as database:
+        for seq in (1, 2):
+            event(database, queue_id=7, seq=seq, kind=EventKind.CLAIMED, node="n'1", detail={"a": "ü"})
+    with tcp_server.with_events("default", tmp_path) as place:
+        assert place["host"].startswith("127.")
+        with psycopg.connect(**place) as connection:
+            rows = connection.execute(
+                "SELECT seqs[1], txid, occurred_at, kind, node, detail->>'a' FROM leasequeue_leaseevent ORDER BY id"
+            ).fetchall()
+        assert rows == [(seq, 1, NOON, int(EventKind.CLAIMED), "n'1", "ü") for seq in (1, 2)]
+        with pytest.raises(psycopg.OperationalError, match="password"):
+            psycopg.connect(**{**place, "password": "guessed"})
+    with pytest.raises(psycopg.OperationalError):
+        psycopg.connect(**place)

@@ -39,9 +39,7 @@ def why_not() -> str | None:
     if importlib.util.find_spec("selenium") is None:
         return "selenium is missing: install the extra 'browser'"
     if CHROMIUM is None or DRIVER is None:
-        return (
-            "no Chromium and chromedriver on PATH: apt install chromium chromium-driver, or set CHROMIUM, CHROMEDRIVER"
-        )
+        return "no Chromium and chromedriver: apt install chromium chromium-driver, or set CHROMIUM, CHROMEDRIVER"
     return None
 
 
@@ -72,10 +70,8 @@ def person(address: str, transactional_db: None) -> Iterator[Person]:
 
     options = webdriver.ChromeOptions()
     options.binary_location = str(CHROMIUM)
-    for argument in (
-        "--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--window-size=1280,900", "--lang=en",
-    ):  # fmt: skip
-        options.add_argument(argument)
+    for argument in ("headless=new", "no-sandbox", "disable-dev-shm-usage", "window-size=1280,900", "lang=en"):
+        options.add_argument(f"--{argument}")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(executable_path=str(DRIVER)))
     try:
@@ -87,12 +83,8 @@ def person(address: str, transactional_db: None) -> Iterator[Person]:
 @pytest.fixture
 def reaper(subprocess_env: dict[str, str]) -> Iterator[None]:
     """A running reaper: it carries out operations."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "django", "runreaper"], env=subprocess_env, stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    try:
-        yield
-    finally:
-        process.terminate()
-        process.wait(120)
+    command, quiet = [sys.executable, "-m", "django", "runreaper"], subprocess.DEVNULL
+    process = subprocess.Popen(command, env=subprocess_env, stdout=quiet, stderr=quiet)
+    yield
+    process.terminate()
+    process.wait(120)

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from django.contrib.auth.models import User
 from selenium.common.exceptions import WebDriverException
 from selenium.webdriver import ActionChains, Chrome
 from selenium.webdriver.common.by import By
@@ -49,16 +50,25 @@ class Person:
     def open(self, path: str) -> None:
         self.driver.get(self.address + path)
 
-    def sign_in(self, name: str, password: str) -> None:
+    def sign_in(self) -> None:
+        """As the superuser that there is from now on."""
+        User.objects.create_superuser("oncall", password="evening")
         self.open("/admin/")
-        self.type("#id_username", name)
-        self.type("#id_password", password)
+        self.type("#id_username", "oncall")
+        self.type("#id_password", "evening")
         self.press(Keys.ENTER)
         self.wait_for("Site administration")
 
     def press(self, *keys: str) -> None:
         for key in keys:
             ActionChains(self.driver).send_keys(key).perform()
+
+    def go(self, page: str) -> None:
+        """To a page of the queues and jobs, by their navigation."""
+        self.choose(f"//nav[@aria-label='Queues and jobs']//a[text()='{page}']")
+
+    def run(self, script: str) -> Any:
+        return self.driver.execute_script(script)
 
     def find(self, where: str) -> WebElement | None:
         """Return the first element of a CSS selector, or of an XPath that begins with ``//``."""
@@ -71,20 +81,20 @@ class Person:
         for _ in range(_STOPS):
             active = self.driver.switch_to.active_element
             if active == self.find(where):
-                assert self.driver.execute_script(_SEEN), f"the focus on {where} cannot be seen"
+                assert self.run(_SEEN), f"the focus on {where} cannot be seen"
                 return active
             self.press(Keys.TAB)
         raise AssertionError(f"the tab key does not reach {where}")
 
     def choose(self, where: str) -> None:
         """Tab to a link or button and press Enter; wait until the page that it leads to is there."""
-        before = self.driver.execute_script("return performance.timeOrigin")
+        before = self.run("return performance.timeOrigin")
         self.tab_to(where)
         self.press(Keys.ENTER)
         self.wait_until(
             lambda: (
-                self.driver.execute_script("return performance.timeOrigin") != before
-                and self.driver.execute_script("return document.readyState") == "complete"
+                self.run("return performance.timeOrigin") != before
+                and self.run("return document.readyState") == "complete"
             ),
             f"{where} leads nowhere",
         )
@@ -97,7 +107,7 @@ class Person:
 
     @property
     def text(self) -> str:
-        return str(self.driver.execute_script("return document.body ? document.body.innerText : ''"))
+        return str(self.run("return document.body ? document.body.innerText : ''"))
 
     def wait_for(self, words: str) -> None:
         self.wait_until(lambda: words in self.text, lambda: f"{words!r} does not come; there is:\n{self.text}")
@@ -117,10 +127,10 @@ class Person:
         # The test project has no icon, and a form that is refused answers 400.
         errors = [line for line in said if "/favicon.ico" not in line and "status of 400" not in line]
         assert not errors, errors
-        assert self.driver.execute_script(_OVERLAPS) == []
+        assert self.run(_OVERLAPS) == []
         for scheme in ("light", "dark"):
             self.scheme(scheme)
-            self.driver.execute_script(_AXE.read_text(encoding="utf-8"))
+            self.run(_AXE.read_text(encoding="utf-8"))
             found = self.driver.execute_async_script(_CHECK)
             serious = [
                 f"{each['id']}: {each.get('help')}: {[node['html'][:160] for node in each.get('nodes', [])][:4]}"
@@ -137,10 +147,10 @@ class Person:
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
         moving = "return document.getAnimations().length"
-        self.wait_until(lambda: self.driver.execute_script(moving) == 0, "colours do not come to rest")
+        self.wait_until(lambda: self.run(moving) == 0, "colours do not come to rest")
 
     def _picture(self, name: str) -> None:
-        height = min(int(self.driver.execute_script("return document.documentElement.scrollHeight")), 1_600)
+        height = min(int(self.run("return document.documentElement.scrollHeight")), 1_600)
         self.driver.set_window_size(1280, max(height, 600) + 150)
         Path(str(_IMAGES)).mkdir(parents=True, exist_ok=True)
         self.driver.save_screenshot(str(Path(str(_IMAGES)) / name))

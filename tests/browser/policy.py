@@ -1,10 +1,7 @@
 """The strictest Content-Security-Policy that Django's own admin lives under: nothing inline, nothing from elsewhere."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
 from django.http import HttpRequest, HttpResponse
+from django.utils.deprecation import MiddlewareMixin
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self';"
@@ -12,13 +9,9 @@ POLICY = (
 )
 
 
-class StrictPolicy:
+class StrictPolicy(MiddlewareMixin):
     """Says the policy with every answer."""
 
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
-        self.get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponse:
-        response = self.get_response(request)
+    def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
         response["Content-Security-Policy"] = POLICY
         return response

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from django.contrib.auth.models import User
 from django.urls import reverse
 
 from django_leasequeue import engine
@@ -46,23 +45,22 @@ def trouble() -> dict[str, list[int]]:
         "import": die("import", 40, "files.load", ("ValueError", "not a number: 'abc'", "value")),
     }
     sample()
-    User.objects.create_superuser("oncall", password="evening")
     return found
 
 
 @pytest.mark.slow
 def test_an_evening_on_call(person: Person, reaper: None, trouble: dict[str, list[int]]) -> None:
     first, second, _ = trouble["shop"]
-    person.sign_in("oncall", "evening")
+    person.sign_in()
 
     # How does it look?
     person.choose("//a[contains(@href, '/leasequeue/queue/') and text()='Queues']")
-    person.choose("//nav[@aria-label='Queues and jobs']//a[text()='Overview']")
+    person.go("Overview")
     person.wait_for("Throughput, jobs a minute")
     person.check("overview")
 
     # What has died, and of what?
-    person.choose("//nav[@aria-label='Queues and jobs']//a[text()='Dead letters']")
+    person.go("Dead letters")
     person.wait_for("SMTPServerDisconnected")
     assert "5,000" in person.text
     assert "shop.Declined" in person.text
@@ -72,10 +70,8 @@ def test_an_evening_on_call(person: Person, reaper: None, trouble: dict[str, lis
     person.choose("//th/a[text()='shop.Declined']")
     person.check()
     person.choose(f"//th/a[text()='{first}']")
-    for words in (
-        "Attempt 2", "Attempt 1", "card was declined", "another error: shop.Busy → shop.Declined", "Timeline",
-    ):  # fmt: skip
-        assert words in person.text
+    shown = ["Attempt 2", "Attempt 1", "card was declined", "another error: shop.Busy → shop.Declined", "Timeline"]
+    assert [words for words in shown if words not in person.text] == []
     person.check("job")
 
     # Retry it.
@@ -84,7 +80,7 @@ def test_an_evening_on_call(person: Person, reaper: None, trouble: dict[str, lis
     person.wait_for("ready")
 
     # Another one has to be corrected first.
-    person.choose("//nav[@aria-label='Queues and jobs']//a[text()='Dead letters']")
+    person.go("Dead letters")
     person.choose("//th/a[text()='shop.Declined']")
     person.choose(f"//th/a[text()='{second}']")
     person.choose("#job-edit")
@@ -93,29 +89,24 @@ def test_an_evening_on_call(person: Person, reaper: None, trouble: dict[str, lis
     person.choose("//button[text()='Show what changes']")
     person.wait_for('1: {"kwargs": {"order": 1 "card"')
     person.check()
-    assert person.driver.execute_script("return document.activeElement.selectionStart") == 23
+    assert person.run("return document.activeElement.selectionStart") == 23
     person.type("#lq-data", '{"kwargs": {"order": 1, "card": "5500"}}')
     person.choose("//button[text()='Show what changes']")
     person.wait_for("What changes")
     assert "5500" in person.text
     person.check()
     person.choose("//button[text()='Retry with this data']")
-    person.wait_until(
-        lambda: (
-            [job.data for job in LiveJob.objects.filter(state=0, source_seq=second)]
-            == [{"kwargs": {"order": 1, "card": "5500"}}]
-        ),
-        "it was not retried",
-    )
+    retried, data = LiveJob.objects.filter(state=0, source_seq=second), {"kwargs": {"order": 1, "card": "5500"}}
+    person.wait_until(lambda: [job.data for job in retried.all()] == [data], "it was not retried")
 
     # The mail server is back: into another queue, gently. No, stop.
-    person.choose("//nav[@aria-label='Queues and jobs']//a[text()='Dead letters']")
+    person.go("Dead letters")
     person.choose("//button[starts-with(@aria-label, 'Redrive the group smtplib')]")
     person.wait_for("5,000")
     person.check()
     person.type("#lq-to", "later")
     person.type("#lq-rate", "400")
-    person.type("#lq-typed", str(person.driver.execute_script("return document.querySelector('[name=phrase]').value")))
+    person.type("#lq-typed", str(person.run("return document.querySelector('[name=phrase]').value")))
     person.choose("//button[starts-with(normalize-space(), 'Redrive')]")
     operation = BulkOperation.objects.latest("pk")
     person.wait_until(lambda: BulkOperation.objects.get(pk=operation.pk).done >= 400, "nothing is carried out")
@@ -130,24 +121,23 @@ def test_an_evening_on_call(person: Person, reaper: None, trouble: dict[str, lis
     assert LiveJob.objects.filter(queue__name="mail", state=3).count() == 5_000 - operation.done
 
     # The import was garbage: away with it.
-    person.choose("//nav[@aria-label='Queues and jobs']//a[text()='Dead letters']")
+    person.go("Dead letters")
     person.choose("//button[starts-with(@aria-label, 'Discard the group ValueError')]")
     person.type("#lq-reason", "the customer sends the file again")
     person.choose("//button[starts-with(normalize-space(), 'Discard')]")
     person.wait_until(lambda: not LiveJob.objects.filter(queue__name="import").exists(), "they were not discarded")
 
     # Who did what?
-    person.choose("//nav[@aria-label='Queues and jobs']//a[text()='Operator actions']")
+    person.go("Operator actions")
     for words in ("retry", "edit", "redrive", "discard", "the customer sends the file again", "oncall"):
         assert words in person.text
     person.check()
-    assert {action.split(".")[0] for action in OperatorAction.objects.values_list("action", flat=True)} >= {
-        "retry", "edit", "redrive", "discard",
-    }  # fmt: skip
+    done = {action.split(".")[0] for action in OperatorAction.objects.values_list("action", flat=True)}
+    assert done >= {"retry", "edit", "redrive", "discard"}
 
 
 def test_pages_of_queues_and_workers_have_no_barriers(person: Person, trouble: dict[str, list[int]]) -> None:
-    person.sign_in("oncall", "evening")
+    person.sign_in()
     queue = StoredJob.objects.filter(pk=trouble["shop"][0]).values_list("queue_id", flat=True).get()
     for name, args, picture in (
         ("queue_changelist", [], None), ("queue_change", [queue], "queue"), ("queue_options", [queue], None),
@@ -161,8 +151,7 @@ def test_pages_of_queues_and_workers_have_no_barriers(person: Person, trouble: d
 
 
 def test_the_next_times_of_a_schedule_follow_what_is_typed(person: Person) -> None:
-    User.objects.create_superuser("oncall", password="evening")
-    person.sign_in("oncall", "evening")
+    person.sign_in()
     person.open(reverse("admin:leasequeue_recurringtask_add"))
     person.type("#id_schedule", "30 2 * * *")
     person.wait_for("02:30:00 UTC")
@@ -176,7 +165,7 @@ def test_the_next_times_of_a_schedule_follow_what_is_typed(person: Person) -> No
 
 
 def test_a_queue_is_paused_and_purged_by_keyboard(person: Person, trouble: dict[str, list[int]]) -> None:
-    person.sign_in("oncall", "evening")
+    person.sign_in()
     queue = StoredJob.objects.filter(pk=trouble["import"][0]).values_list("queue_id", flat=True).get()
     person.open(reverse("admin:leasequeue_queue_change", args=[queue]))
     person.choose("#queue-pause")
@@ -191,59 +180,55 @@ def test_a_queue_is_paused_and_purged_by_keyboard(person: Person, trouble: dict[
 class TestRefresh:
     """The overview follows what happens, without losing the person's place."""
 
+    ASKED = "performance.getEntriesByType('resource').filter(e => e.initiatorType === 'xmlhttprequest').length"
+
     @pytest.fixture
     def watching(self, person: Person) -> Person:
-        User.objects.create_superuser("oncall", password="evening")
-        self.queue = make("work")
-        person.sign_in("oncall", "evening")
-        person.open(reverse("admin:leasequeue_queue_change", args=[self.queue]))
+        queue = make("work")
+        person.sign_in()
+        person.open(reverse("admin:leasequeue_queue_change", args=[queue]))
+        assert self.ready(person) == "0"
         return person
 
     def ready(self, person: Person) -> str:
-        return str(person.driver.execute_script("return document.querySelector('.lq-card dd').textContent"))
+        return str(person.run("return document.querySelector('.lq-card dd').textContent"))
 
     def quicken(self, person: Person) -> None:
         """Make the page's script look again now, as after coming back to the tab."""
-        person.driver.execute_script(
+        person.run(
             "const now = Date.now; Date.now = () => now() + 60000;document.dispatchEvent(new Event('visibilitychange'))"
         )
 
-    def test_figures_change_and_focus_and_open_details_stay(self, watching: Person) -> None:
-        watching.tab_to("#throughput summary")
-        watching.press(ENTER)
-        node = watching.find("#throughput summary")
-        assert self.ready(watching) == "0"
+    def enqueue(self, person: Person) -> None:
+        """Enqueue some jobs, at a time at which the page would look."""
         engine.run(engine.enqueue("work", [NewJob()] * 3))
-        self.quicken(watching)
-        watching.wait_until(lambda: self.ready(watching) == "3", "it does not refresh")
+        self.quicken(person)
+
+    def wait_for_them(self, person: Person) -> None:
+        person.wait_until(lambda: self.ready(person) == "3", "it does not refresh")
+
+    def test_figures_change_and_focus_and_open_details_stay(self, watching: Person) -> None:
+        node = watching.tab_to("#throughput summary")
+        watching.press(ENTER)
+        self.enqueue(watching)
+        self.wait_for_them(watching)
         assert watching.driver.switch_to.active_element == node
-        assert watching.driver.execute_script("return document.querySelector('#throughput details').open")
+        assert watching.run("return document.querySelector('#throughput details').open")
         watching.check()
 
     def test_it_pauses_when_asked(self, watching: Person) -> None:
         watching.tab_to("[data-lq-pause]")
         watching.press(ENTER)
         watching.wait_for("paused")
-        engine.run(engine.enqueue("work", [NewJob()] * 3))
-        self.quicken(watching)
-        count = (
-            "return performance.getEntriesByType('resource').filter(e => e.initiatorType === 'xmlhttprequest').length"
-        )
-        asked = watching.driver.execute_script(count)
+        self.enqueue(watching)
+        assert watching.run(f"return {self.ASKED}") == 0
         watching.press(ENTER)
-        watching.wait_until(lambda: self.ready(watching) == "3", "it does not go on")
-        assert asked == 0
+        self.wait_for_them(watching)
 
     def test_it_asks_for_nothing_while_the_tab_is_hidden(self, watching: Person) -> None:
-        watching.driver.execute_script(
-            "window.away = true; Object.defineProperty(document, 'hidden', {get: () => window.away})"
-        )
-        engine.run(engine.enqueue("work", [NewJob()] * 3))
+        watching.run("window.away = true; Object.defineProperty(document, 'hidden', {get: () => window.away})")
+        self.enqueue(watching)
+        assert watching.run(f"return {self.ASKED}") == 0
+        watching.run("window.away = false")
         self.quicken(watching)
-        count = (
-            "return performance.getEntriesByType('resource').filter(e => e.initiatorType === 'xmlhttprequest').length"
-        )
-        assert watching.driver.execute_script(count) == 0
-        watching.driver.execute_script("window.away = false")
-        self.quicken(watching)
-        watching.wait_until(lambda: self.ready(watching) == "3", "it does not go on")
+        self.wait_for_them(watching)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
-from django.contrib.auth.models import User
 from django.urls import reverse
 
 from django_leasequeue import engine
@@ -40,13 +39,12 @@ def trouble() -> None:
     limit = LimitValues("partner-api", concurrency=1)
     engine.run(engine.enqueue("shop", [NewJob({}, limit=Limited("partner", limit)) for _ in range(3)]))
     engine.run(engine.claim("shop", "worker-1", 1))
-    User.objects.create_superuser("oncall", password="evening")
 
 
 @pytest.mark.slow
 def test_a_workflow_and_a_limit_on_call(person: Person) -> None:
     trouble()
-    person.sign_in("oncall", "evening")
+    person.sign_in()
     person.choose("//a[contains(@href, '/leasequeue/workflow/') and text()='Workflows']")
     person.check()
     person.choose("//th/a[text()='report']")
@@ -64,7 +62,7 @@ def test_a_workflow_and_a_limit_on_call(person: Person) -> None:
     person.wait_for("The workflow report is cancelled")
     assert Workflow.objects.get().get_state_display() == "cancelled"
 
-    person.choose("//nav[@aria-label='Queues and jobs']//a[text()='Limits']")
+    person.go("Limits")
     person.check()
     person.choose("//th/a[text()='partner-api']")
     person.type("#id_concurrency", "2")
@@ -88,8 +86,7 @@ def test_a_search_goes_on_by_itself(person: Person, monkeypatch: pytest.MonkeyPa
     for customer in (*(17,) * 2, *range(18, 68)):
         job = NewJob({"args": [], "kwargs": {"customer": customer}}, name="shop.tasks.charge")
         engine.run(engine.enqueue("shop", [job]))
-    User.objects.create_superuser("oncall", password="evening")
-    person.sign_in("oncall", "evening")
+    person.sign_in()
     person.open(reverse("admin:leasequeue_job_changelist"))
     person.type("#job-search", "customer: 17")
     person.choose("//button[text()='Show']")
@@ -111,8 +108,7 @@ def test_the_steps_of_a_task_that_waits(person: Person) -> None:
     with suppress(Suspended):
         control.wait_for("packed:" + "42" * 60, timeout=86_400)
     engine.run(engine.release([Release(leased.seq, leased.token, 86_400_000)], "worker-1", suspended=True))
-    User.objects.create_superuser("oncall", password="evening")
-    person.sign_in("oncall", "evening")
+    person.sign_in()
     person.open(reverse("admin:leasequeue_job_change", args=[leased.seq]))
     person.wait_for("waits for packed:42")
     person.check()
@@ -128,15 +124,12 @@ def test_a_phone_shows_the_overview_on_three_screens_and_a_large_workflow_on_one
     for number in range(6):
         at, node = clock.now(), f"web-{number}:1234:ab12cd"
         rows(Worker).create(node=node, host="web", pid=number, concurrency=8, started_at=at, seen_at=at)
-    User.objects.create_superuser("oncall", password="evening")
-    person.sign_in("oncall", "evening")
+    person.sign_in()
     size = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
     person.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     for name, args, screens in (("overview", [], 3.0), ("workflow", [Workflow.objects.get().uid], 1.0)):
         person.open(reverse(f"admin:leasequeue_{name}", args=args))
         person.check()
-        width, height = person.driver.execute_script(
-            "const all = document.documentElement; return [all.scrollWidth, all.scrollHeight]"
-        )
+        width, height = person.run("const all = document.documentElement; return [all.scrollWidth, all.scrollHeight]")
         assert width == 390, name
         assert height <= screens * 844, name

@@ -1,11 +1,12 @@
 """The whole demo, as ``make demo`` runs it: a worker in processes of its own, on a handful of files."""
 
+import itertools
 import re
 import signal
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +35,8 @@ def files(tmp_path: Path) -> Path:
 @pytest.mark.sample
 def test_it_ends_by_itself_with_a_table(files: Path, subprocess_env: dict[str, str]) -> None:
     env = {**subprocess_env, "DEMO_PATH": str(files), "DEMO_EXIT": "1"}
-    done = subprocess.run(
-        [*MANAGE, "--processes", "1"], capture_output=True, text=True, env=env, timeout=300, check=False
-    )
+    command = [*MANAGE, "--processes", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = [" ".join(line.split()) for line in done.stdout.splitlines()]
     assert done.stdout.startswith("This demo enqueues a job for each of 7 Python files")
@@ -47,50 +47,32 @@ def test_it_ends_by_itself_with_a_table(files: Path, subprocess_env: dict[str, s
     assert ("7/7" in done.stdout, rows[-4:]) == (True, [f"{name} in delivery {number}" for name, number in STEPS])
 
 
-@pytest.fixture
-def serving(files: Path, subprocess_env: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
-    """A demo that goes on until somebody ends it."""
+@pytest.mark.slow
+def test_it_serves_the_admin_until_it_is_told_to_end(files: Path, subprocess_env: dict[str, str]) -> None:
     env = {**subprocess_env, "DEMO_PATH": str(files), "PORT": "8731"}
     env.pop("DEMO_EXIT", None)
-    process = subprocess.Popen(
-        [*MANAGE, "--processes", "1"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env
-    )
-    try:
-        yield process
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=300)
-
-
-@pytest.mark.slow
-def test_it_serves_the_admin_until_it_is_told_to_end(serving: subprocess.Popen[str]) -> None:
-    assert serving.stdout is not None
-    lines = []
-    for line in serving.stdout:
-        lines.append(line)
-        if line.startswith("Ctrl-C"):
-            break
-    text = "".join(lines)
-    address = re.search(r"(http://127\.0\.0\.1:\d+/admin/)   \(login demo, password demo\)", text)
-    assert address, text
-    assert "admin" in _get(address[1])
-    children = psutil.Process(serving.pid).children(recursive=True)
-    assert children
-    serving.send_signal(signal.SIGINT)
-    rest, _ = serving.communicate(timeout=300)
-    assert ("Stopped." in rest, serving.returncode) == (True, 0)
-    assert psutil.wait_procs(children, timeout=300)[1] == []
-
-
-def _get(address: str) -> str:
-    def look() -> str | None:
+    command, out = [*MANAGE, "--processes", "1"], subprocess.PIPE
+    with subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, text=True, env=env) as serving:
         try:
-            with urllib.request.urlopen(address, timeout=60) as answer:
-                return str(answer.read().decode())
-        except OSError:
-            return None
+            assert serving.stdout is not None
+            text = "".join(itertools.takewhile(lambda line: not line.startswith("Ctrl-C"), serving.stdout))
+            address = re.search(r"(http://127\.0\.0\.1:\d+/admin/)   \(login demo, password demo\)", text)
+            assert address, text
+            assert "admin" in eventually(lambda: _page(address[1]), "the page is served")
+            children = psutil.Process(serving.pid).children(recursive=True)
+            assert children
+            serving.send_signal(signal.SIGINT)
+            rest, _ = serving.communicate(timeout=300)
+            assert ("Stopped." in rest, serving.returncode) == (True, 0)
+            assert psutil.wait_procs(children, timeout=300)[1] == []
+        finally:
+            serving.terminate()
 
-    return eventually(look, "the page is served") or ""
+
+def _page(address: str) -> str:
+    with suppress(OSError), urllib.request.urlopen(address, timeout=60) as answer:
+        return str(answer.read().decode())
+    return ""
 
 
 @pytest.mark.slow

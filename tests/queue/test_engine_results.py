@@ -89,7 +89,8 @@ class TestStatus:
         first = put()
         finish(claim())
         second = put()
-        assert [line.seq for line in engine.run(results.status("work", keys=["a"]))] == [second.seq]
+        found = engine.run(results.status("work", keys=["a"]))
+        assert [line.seq for line in found] == [second.seq]
         found = engine.run(results.status("work", keys=["a"], seqs=[first.seq]))
         assert [(line.seq, line.state) for line in found] == [(second.seq, "queued"), (first.seq, "completed")]
 
@@ -120,16 +121,18 @@ class TestStatus:
         body = bytes(range(256)) * 12_000  # three slices
         finish(claim(), result="x" * 300_000, body=body)
         found = status(inline=1_000)
-        shown = (found.left_behind, found.result_json, found.result_body, found.body_size)
-        assert shown == (True, None, None, len(body))
+        assert found.left_behind
+        assert (found.result_json, found.result_body, found.body_size) == (None, None, len(body))
         whole = engine.run(read_result("work", keys=["a"]))
         assert (len(whole.result_json), whole.result_body) == (300_002, body)
 
     def test_a_slice(self) -> None:
         job = held()
         finish(job, body=b"0123456789")
-        for at, start, expected in ((0, 2, b"234"), (0, 10, b""), (1, 0, None)):
-            assert engine.run(results.result_slice(job.seq + at, start, 3)) == expected
+        slices = [
+            engine.run(results.result_slice(job.seq + at, *part)) for at, *part in ((0, 2, 3), (0, 10, 3), (1, 0, 3))
+        ]
+        assert slices == [b"234", b"", None]
 
 
 class TestTimeToLive:
@@ -253,8 +256,9 @@ class TestReplies:
 class TestStale:
     def test_leases_without_renewal_come_back(self, clock: clock.Clock) -> None:
         make(lease_ms=300_000, max_deliveries=0)
-        for key in ("quiet", "busy", "fresh"):
-            put(key)
+        put("quiet")
+        put("busy")
+        put("fresh")
         quiet, busy = claim(), claim()
         clock.advance(seconds=100)
         engine.run(engine.extend([busy.seq], NODE, tokens=[busy.token]))

@@ -93,10 +93,12 @@ class TestStates:
         queue.enqueue(1, key="id")
         for number in range(3):
             queue.nack(queue.claim()[0], error=ValueError(f"boom {number}"))
-        failure = queue.get_status("id").failure
+        status = queue.get_status("id")
+        failure = status.failure
         assert isinstance(failure, MaxRetries)
-        shown = (failure.job_id, failure.deliveries, failure.error_type, failure.error)
-        assert shown == ("id", 3, "builtins.ValueError", "boom 2")
+        assert (
+            failure.job_id, failure.deliveries, failure.error_type, failure.error,
+        ) == ("id", 3, "builtins.ValueError", "boom 2")  # fmt: skip
         assert "ValueError: boom 2" in failure.traceback
         assert isinstance(pickle.loads(pickle.dumps(failure)), MaxRetries)  # crosses process borders
 
@@ -177,7 +179,7 @@ class TestP6RequestResponse:
             return asyncio.run(queue.aenqueue_and_wait("lost", timeout=60))
 
         with ThreadResult(call) as waiting:
-            eventually(lambda: len(get_hub("default")._tickets) == 1)
+            assert eventually(lambda: len(get_hub("default")._tickets) == 1)
             [lost] = queue.claim()
             with connections["default"].cursor() as cursor:
                 cursor.execute("TRUNCATE leasequeue_claim, leasequeue_job, leasequeue_ready")
@@ -364,6 +366,7 @@ class TestP13OneTransaction:
         assert told.payload == f"{job.seq}:1:id"
 
 
-def _others_view(queue: Queue) -> Any:
+def _others_view(queue: Queue) -> tuple[str | None, Any]:
     with ThreadResult(lambda: (states(queue), queue.get_result("id"))) as result:
-        return result.value()
+        answer: tuple[str | None, Any] = result.value()
+    return answer

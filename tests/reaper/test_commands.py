@@ -176,8 +176,9 @@ def test_all_is_well(reaper: Reaper, clock) -> None:
     make("work")
     put(3)
     claim(1)
-    due = clock.now + timedelta(hours=1)
-    RecurringTask.objects.create(name="report", schedule="@daily", task="x", next_tick_at=due)
+    RecurringTask.objects.create(
+        name="report", schedule="@daily", task="x", next_tick_at=clock.now + timedelta(hours=1)
+    )
     reaper.tick()
     clock.advance(minutes=1)
     worker(clock, seen=20)
@@ -197,15 +198,21 @@ def test_what_deserves_attention(clock) -> None:
     make("work")
     put(1)
     worker(clock, seen=31)
-    for name, enabled in (("late", True), ("off", False)):
-        due = clock.now - timedelta(seconds=90)
-        RecurringTask.objects.create(name=name, schedule="@daily", task="x", enabled=enabled, next_tick_at=due)
+    RecurringTask.objects.create(
+        name="late", schedule="@daily", task="x", next_tick_at=clock.now - timedelta(seconds=90)
+    )
+    RecurringTask.objects.create(
+        name="off", schedule="@daily", task="x", enabled=False, next_tick_at=clock.now - timedelta(seconds=90)
+    )
     rows(LeaseEvent).create(id=10**12, txid=1, occurred_at=clock.now, queue_id=1, low=1, high=1, seqs=[1], kind=1)
     text = "\n".join(status.look("default").problems)
     for part in (
-        "No reaper leads", "Worker w1 was not seen for 31 s.", "No worker listens to work, and jobs are ready.",
-        "Recurring tasks are late: late.", "1 events of the lease log are in its default partition",
-    ):  # fmt: skip
+        "No reaper leads",
+        "Worker w1 was not seen for 31 s.",
+        "No worker listens to work, and jobs are ready.",
+        "Recurring tasks are late: late.",
+        "1 events of the lease log are in its default partition",
+    ):
         assert part in text
     out = StringIO()
     with pytest.raises(CommandError, match="5 things deserve attention") as error:

@@ -14,14 +14,16 @@ import sys
 import tempfile
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import django
 
 from django_leasequeue.devdb import Server
+from tests.support.ports import free_port
 from tests.support.proxy import Proxy
+from tests.support.waiting import eventually
 
 from . import look, plan, report
 from .clock import Clock
@@ -50,27 +52,15 @@ WORKERS = {
 
 
 class Soak:
-    """One run."""
-
-    def __init__(
-        self, seed: int, minutes: float, directory: Path, keep_going: bool, only: list[str] | None, drain: float
-    ) -> None:
-        self.keep_going = keep_going
-        self.only = only
-        self.drain = drain
-        self.seed = seed
-        self.minutes = minutes
-        self.directory = directory
-        self.machine = report.Machine()
+    def __init__(self, given: argparse.Namespace, directory: Path) -> None:
+        self.given, self.directory, self.machine = given, directory, report.Machine()
         self._tail = Tail(directory)
         self._witness = Witness(directory, MAKER)
-        self._said_at = 0.0
-        self._told = 0
+        self._said_at, self._told = 0.0, 0
         #: Since when producers are held (monotonic), how many jobs waited then, and how many wait in vain.
         self._held_at, self._held, self._stuck = 0.0, 0, 0
-        self._begin = time.monotonic()
-        self._stopped = False
-        #: Producers and readers have to be asked apart: the ones first, the others last.
+        self._begin, self._stopped = time.monotonic(), False
+        #: Faults that this machine does not allow, and why.
         self.without: dict[str, str] = {}
 
     def run(self) -> bool:
@@ -81,12 +71,11 @@ class Soak:
             self.without |= dict.fromkeys(["clock forward", "clock back"], clock.why_not)
         self._server = SoakServer(disk, clock)
         self._far = Server(self.directory / FAR)
-        os.environ.update({"DATABASE_URL": self._server.url, "DJANGO_SETTINGS_MODULE": "tests.soak.settings"})
-        os.environ["SOAK_FAR_URL"] = self._far.url()
-        os.environ.update({DIRECTORY: str(self.directory), ROLE: MAKER})
-        from .durable_tasks import TABLE
+        os.environ |= {"DATABASE_URL": self._server.url, "SOAK_FAR_URL": self._far.url(), ROLE: MAKER}
+        os.environ |= {"DJANGO_SETTINGS_MODULE": "tests.soak.settings", DIRECTORY: str(self.directory)}
         from .readers import READERS
         from .settings import LEASEQUEUE
+        from .tasks import TABLE
 
         queues: dict[str, dict[str, Any]] = LEASEQUEUE["QUEUES"]  # type: ignore[assignment]
         self._oracle = Oracle(
@@ -113,10 +102,10 @@ class Soak:
                 # Numbers that the first server never gives: what is kept of both tells them apart.
                 far.execute(f"ALTER SEQUENCE leasequeue_job_seq_seq RESTART WITH {10**12}")
             self._recruit(stack, clock)
-            tracks = plan.plan(self.seed, self.minutes, self.without, self.only)
+            tracks = plan.plan(self.given.seed, self.given.minutes, self.without, self.given.only)
             self._print_plan(tracks)
             self._soak(tracks)
-            broken = bool(self._oracle.broken) and not self.keep_going
+            broken = bool(self._oracle.broken) and not self.given.keep_going
             whole = not broken and not self._stopped and self._drain()
         self._hear()
         self._oracle.finish(time.monotonic_ns(), whole)
@@ -124,8 +113,7 @@ class Soak:
 
     def _recruit(self, stack: ExitStack, clock: Clock) -> None:
         from .crew import Crew
-        from .faults import Faults
-        from .healer import Healer
+        from .faults import Faults, Healer
 
         scratch = self.directory / "scratch"
         scratch.mkdir(mode=0o700)
@@ -135,7 +123,7 @@ class Soak:
             # Journals of the workers: what they find there of others is of this run.
             "TMPDIR": str(scratch),
         }
-        port = _free_port()
+        port = free_port()
         door = Proxy("127.0.0.1", port)
         self._proxies = {role: Proxy(self._server.socket) for role in plan.BEHIND_PROXY} | {"web1": door}
         for proxy in self._proxies.values():
@@ -147,28 +135,25 @@ class Soak:
         for role, arguments in WORKERS.items():
             command = ["manage.py", "runworker", "--queues", QUEUES, "--drain-timeout", "5", "--node", role]
             command += ["--handler", "tests.soak.tasks.TellingHandler", *arguments]
-            where = self._proxies.get(role)
-            through = (
-                {} if where is None else {"DATABASE_URL": f"postgresql://postgres@{where.host}:{where.port}/leasequeue"}
-            )
+            through = {}
+            if where := self._proxies.get(role):
+                through["DATABASE_URL"] = f"postgresql://postgres@{where.host}:{where.port}/leasequeue"
             crew.add(role, *command, **through)
-        _wait_for_port(port)
-        crew.add("web1", "-m", "tests.soak.web", f"http://{door.host}:{door.port}/v0", "stream")
-        crew.add("web2", "-m", "tests.soak.web", url, "claims")
+        eventually(lambda: _listens(port), "that the HTTP server listens")
+        crew.add("web1", "-m", "tests.soak.consumers", "stream", f"http://{door.host}:{door.port}/v0")
+        crew.add("web2", "-m", "tests.soak.consumers", "claims", url)
         crew.add("readers", "-m", "tests.soak.readers", url)
-        crew.add("late", "-m", "tests.soak.late", str(self.seed))
-        crew.add("producers", "-m", "tests.soak.producers", str(self.seed), url)
-        self._healer = Healer(self._server.connect, self._witness, self.seed)
+        crew.add("late", "-m", "tests.soak.consumers", "late", str(self.given.seed))
+        crew.add("producers", "-m", "tests.soak.producers", str(self.given.seed), url)
+        self._healer = Healer(self._server.connect, self._witness, self.given.seed)
         self._healer.start()
         self._faults = Faults(self._server, self._far, clock, crew, self._proxies, self._witness, self._tell)
 
     def _print_plan(self, tracks: list[list[plan.Step]]) -> None:
-        steps = plan.in_time(tracks)
-        print(f"Plan of seed {self.seed}, {self.minutes:g} minutes, {len(steps)} faults; evidence in {self.directory}")
-        for step in steps:
-            print(f"  {step}")
-        for name, why in self.without.items():
-            print(f"  {name}: not on this machine: {why}")
+        steps, given = plan.in_time(tracks), self.given
+        what = f"{given.minutes:g} minutes, {len(steps)} faults; evidence in {self.directory}"
+        missing = (f"{name}: not on this machine: {why}" for name, why in self.without.items())
+        print(f"Plan of seed {given.seed}, {what}", *steps, *missing, sep="\n  ")
 
     def _soak(self, tracks: list[list[plan.Step]]) -> None:
         end = time.monotonic() + 60
@@ -182,10 +167,10 @@ class Soak:
         for thread in threads:
             thread.start()
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._stop)
+            signal.signal(number, lambda *_: setattr(self, "_stopped", True))
         try:
             # A track that is late goes on to the end of its plan.
-            while time.monotonic() < begin + self.minutes * 60 or any(thread.is_alive() for thread in threads):
+            while time.monotonic() < begin + self.given.minutes * 60 or any(thread.is_alive() for thread in threads):
                 time.sleep(LOOK)
                 if self._turn() or self._stopped:
                     break
@@ -193,9 +178,6 @@ class Soak:
             self._faults.over.set()
             for thread in threads:
                 thread.join()
-
-    def _stop(self, *_: object) -> None:
-        self._stopped = True
 
     def _turn(self) -> bool:
         """Hear what is new, and judge it; return whether a promise is broken."""
@@ -218,7 +200,7 @@ class Soak:
         for broken in self._oracle.broken[self._told :]:
             self._tell(f"BROKEN: {broken}")
         self._told = len(self._oracle.broken)
-        return bool(self._oracle.broken) and not self.keep_going
+        return bool(self._oracle.broken) and not self.given.keep_going
 
     def _hear(self) -> None:
         for entry in (entries := self._tail.look()):
@@ -228,14 +210,17 @@ class Soak:
 
     def _drain(self) -> bool:
         """Let everything come to its end: no more faults, no more jobs; then look at what is there."""
+        from .readers import TOPICS
+
         self._tell("the end: no more faults, no more jobs; all that is there has to come to its end")
         self._server.wait()
         self._crew.dismiss("producers")
         begun = moved_at = there_at = time.monotonic()
         fewest = self._oracle.waiting
+        drain = self.given.drain
         with self._server.connect() as connection, self._far.connect() as far:
             # Longer while fewer and fewer wait: a rate limit gives what has gathered in its own time.
-            while (now := time.monotonic()) < begun + self.drain or moved_at + STALLED > now < begun + 5 * self.drain:
+            while (now := time.monotonic()) < begun + drain or moved_at + STALLED > now < begun + 5 * drain:
                 time.sleep(LOOK)
                 if self._turn() or self._stopped:
                     return False
@@ -250,13 +235,12 @@ class Soak:
                 self._faults.trouble.append(f"{still}, and count as lost: the end may need more time (--drain)")
             self._healer.over.set()
             self._healer.join()
-            roles = [*WORKERS, "late", "web1", "web2", "http"]
-            if not self._crew.dismiss(*roles):
+            if not self._crew.dismiss(*WORKERS, "late", "web1", "web2", "http"):
                 self._faults.trouble.append("a process did not end when it was asked to, with nothing to do")
             # The readers read what the last of them wrote.
             time.sleep(3)
             self._crew.dismiss("readers")
-            look.look(connection, self._witness, _logs())
+            look.look(connection, self._witness, TOPICS)
             look.check(far, self._witness)
         return True
 
@@ -276,46 +260,24 @@ class Soak:
         sys.stdout.flush()
 
     def _report(self) -> bool:
-        names = [fault.name for track in plan.GAPS for fault in track if not self.only or fault.name in self.only]
+        only, trouble, broken = self.given.only, self._faults.trouble, self._oracle.broken
+        names = [fault.name for track in plan.GAPS for fault in track if not only or fault.name in only]
         print(f"\n{report.table(self._oracle, names, self.without)}\n")
-        print(f"{self.minutes:g} minutes, seed {self.seed}: {report.counts(self._oracle)}.")
-        print(f"The machine: {self.machine}.")
-        for text in self._faults.trouble:
-            print(f"TROUBLE: {text}")
-        for broken in self._oracle.broken[:30]:
-            print(f"BROKEN: {broken}")
+        print(f"{self.given.minutes:g} minutes, seed {self.given.seed}: {report.counts(self._oracle)}.")
+        wrong = (*(f"TROUBLE: {text}" for text in trouble), *(f"BROKEN: {one}" for one in broken[:30]))
+        print(f"The machine: {self.machine}.", *wrong, sep="\n")
         if self._stopped:
             print("Stopped before its end: that nothing was lost is not known.")
-        return not (self._oracle.broken or self._faults.trouble or self._stopped)
+        return not (broken or trouble or self._stopped)
 
 
-def _logs() -> tuple[str, ...]:
-    from .readers import TOPICS
-
-    return TOPICS
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
-
-
-def _wait_for_port(port: int) -> None:
-    end = time.monotonic() + 30
-    while time.monotonic() < end:
-        try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
-        except OSError:
-            time.sleep(0.1)
-        else:
-            return
-    raise RuntimeError(f"the HTTP server does not listen on port {port}")
+def _listens(port: int) -> bool:
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        return True
+    return False
 
 
 def main() -> int:
-    """Run the soak; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=5.0, help="how long faults are made (default 5)")
     parser.add_argument("--seed", type=int, default=None, help="repeats the faults of another run (default: by chance)")
@@ -327,16 +289,14 @@ def main() -> int:
         help="choose from these faults (default: from all; in less than"
         f" {plan.WORLD_MINUTES:g} minutes without failovers, steps of the clock, cancelled statements, paused queues)",
     )  # fmt: skip
-    parser.add_argument(
-        "--drain", type=float, default=DRAIN,
-        help="seconds for what is left at the end, longer while it gets less (default 180)",
-    )  # fmt: skip
+    drain = "seconds for what is left at the end, longer while it gets less (default 180)"
+    parser.add_argument("--drain", type=float, default=DRAIN, help=drain)
     given = parser.parse_args()
     if unknown := set(given.only or ()) - {fault.name for track in plan.GAPS for fault in track}:
         parser.error(f"no such fault: {', '.join(sorted(unknown))}; --plan --minutes 10 shows them")
-    seed = given.seed if given.seed is not None else random.SystemRandom().randrange(10_000)
+    given.seed = given.seed if given.seed is not None else random.SystemRandom().randrange(10_000)
     if given.plan:
-        print(*plan.in_time(plan.plan(seed, given.minutes, only=given.only)), sep="\n")
+        print(*plan.in_time(plan.plan(given.seed, given.minutes, only=given.only)), sep="\n")
         return 0
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     directory = given.directory or Path(tempfile.mkdtemp(prefix="leasequeue-soak-"))
@@ -346,12 +306,12 @@ def main() -> int:
     directory.chmod(0o711)
     # Whatever ends it: the disk, PostgreSQL and all processes go as well.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    good = Soak(seed, given.minutes, directory, given.keep_going, given.only, given.drain).run()
+    good = Soak(given, directory).run()
     if good and given.directory is None:
         shutil.rmtree(directory)
     else:
         print(f"Evidence and logs are in {directory}.")
-    again = f'make soak ARGS="--minutes {given.minutes:g} --seed {seed}"'
+    again = f'make soak ARGS="--minutes {given.minutes:g} --seed {given.seed}"'
     print("Every promise was kept." if good else f"BROKEN. The same faults again: {again}")
     return 0 if good else 1
 

@@ -19,6 +19,15 @@ TOLERANCE = SECOND // 200
 Steps = list[tuple[int, int]]
 
 
+def why_not(command: list[str]) -> str:
+    """Run a command; return why it failed, "" if it did not."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError as error:
+        return str(error)
+    return "" if done.returncode == 0 else " ".join(done.stderr.split())[:200] or f"{command[0]} failed"
+
+
 class Clock:
     """Steps the clock of a server that was started with ``environment``."""
 
@@ -30,20 +39,13 @@ class Clock:
         library = directory / "clock.so"
         source = Path(__file__).with_suffix(".c")
         #: Why it cannot be stepped; "" if it can.
-        self.why_not = ""
-        try:
-            command = ["gcc", "-shared", "-fPIC", "-O2", "-o", str(library), str(source), "-ldl"]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            self.why_not = "" if done.returncode == 0 else " ".join(done.stderr.split())[:200] or "gcc failed"
-        except OSError as error:
-            self.why_not = str(error)
+        self.why_not = why_not(["gcc", "-shared", "-fPIC", "-O2", "-o", str(library), str(source), "-ldl"])
         self.environment = [] if self.why_not else [f"LD_PRELOAD={library}", f"SOAK_CLOCK={self._offset}"]
         for path in (self._offset, library):
             if path.exists():
                 path.chmod(0o755)
 
     def step(self, seconds: float) -> None:
-        """Move the server's clock."""
         # The history first: a process that reads a time from after the step finds the step in it.
         self._steps.append((monotonic_ns(), self._steps[-1][1] + round(seconds * SECOND)))
         self._write()

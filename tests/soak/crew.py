@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+import psutil
+
 from .evidence import DIRECTORY, ROLE, Witness
 
 #: Seconds between looks at processes.
@@ -28,23 +30,18 @@ ENDING = 40.0
 class Member:
     """One place in the crew and the process that is in it now."""
 
-    def __init__(self, role: str, command: list[str], environment: Mapping[str, str], directory: Path) -> None:
-        self.role = role
-        self._command = command
-        self._environment = {**os.environ, **environment, ROLE: role}
-        self._log = directory / f"{role}.log"
-        self.process: subprocess.Popen[bytes] | None = None
+    def __init__(self, command: list[str], environment: dict[str, str], log: Path) -> None:
+        self._command, self._environment, self._log = command, environment, log
         #: When to start it again.
         self.due = 0.0
         self.starts = 0
+        self.start()
 
     @property
     def pid(self) -> int | None:
-        """Its process number, ``None`` while it does not run."""
-        return self.process.pid if self.process is not None and self.process.poll() is None else None
+        return self.process.pid if self.process.poll() is None else None
 
     def start(self) -> None:
-        """Start the process."""
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
                 self._command, env=self._environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
@@ -58,64 +55,50 @@ class Crew:
     """Starts processes, starts them again, and knows of every one of them when it has ended."""
 
     def __init__(self, directory: Path, environment: Mapping[str, str], witness: Witness) -> None:
-        self._directory = directory
+        self._directory, self._witness = directory, witness
         self._environment = {**environment, DIRECTORY: str(directory)}
-        self._witness = witness
         self.members: dict[str, Member] = {}
-        #: Processes that said hello: number -> when they were started, in the kernel's words.
-        self._watched: dict[int, str] = {}
+        #: Processes that said hello.
+        self._watched: set[psutil.Process] = set()
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="crew", daemon=True)
 
     def add(self, role: str, *command: str, **environment: str) -> None:
-        """Start a process."""
-        member = Member(role, [sys.executable, *command], {**self._environment, **environment}, self._directory)
+        every = {**os.environ, **self._environment, **environment, ROLE: role}
         with self._lock:
-            self.members[role] = member
-            member.start()
+            self.members[role] = Member([sys.executable, *command], every, self._directory / f"{role}.log")
         if not self._thread.is_alive():
             self._thread.start()
 
     def watch(self, pid: int) -> None:
         """Say when this process ends, whoever its parent is."""
-        if (born := _born(pid)) is None:
-            self._witness.say("died", pid, "")
-        else:
+        try:
             with self._lock:
-                self._watched[pid] = born
+                self._watched.add(psutil.Process(pid))
+        except psutil.NoSuchProcess:
+            self._witness.say("died", pid, "")
 
     def kill(self, role: str, pid: int, fault: str) -> None:
-        """Kill a process of a member."""
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
             self._witness.say("kill", pid, fault)
 
     def pids(self, role: str) -> list[int]:
         """Return a member's process, and its children."""
-        pid = self.members[role].pid
-        return [] if pid is None else [pid, *_children(pid)]
-
-    def delay(self, role: str, seconds: float) -> None:
-        """Do not start a member again before so many seconds."""
-        self.members[role].due = time.monotonic() + seconds
-
-    def ask_to_end(self, role: str) -> None:
-        """Ask a member to end; it is started again then."""
         if (pid := self.members[role].pid) is not None:
-            os.kill(pid, signal.SIGTERM)
+            with suppress(psutil.NoSuchProcess):
+                return [pid, *sorted(child.pid for child in psutil.Process(pid).children() if _lives(child))]
+        return []
 
     def wait_ended(self, role: str, starts: int, seconds: float = ENDING) -> bool:
         """Wait until a member's process of so many starts has ended; return whether it has."""
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            if self.members[role].starts > starts or self.members[role].pid is None:
-                return True
+        end, member = time.monotonic() + seconds, self.members[role]
+        while not (ended := member.starts > starts or member.pid is None) and time.monotonic() < end:
             time.sleep(LOOK)
-        return False
+        return ended
 
     def wait_running(self, role: str, seconds: float = 30.0) -> None:
-        """Wait until a member runs again."""
         end = time.monotonic() + seconds
         while self.members[role].pid is None and time.monotonic() < end:
             time.sleep(LOOK)
@@ -126,12 +109,9 @@ class Crew:
             leaving = [self.members.pop(role) for role in roles if role in self.members]
         asked = [member for member in leaving if member.pid is not None]
         for member in asked:
-            assert member.process is not None
             member.process.terminate()
-        end = time.monotonic() + ENDING
-        in_time = True
+        end, in_time = time.monotonic() + ENDING, True
         for member in asked:
-            assert member.process is not None
             try:
                 member.process.wait(max(0.1, end - time.monotonic()))
             except subprocess.TimeoutExpired:
@@ -141,52 +121,32 @@ class Crew:
         return in_time
 
     def close(self) -> None:
-        """End all of them, at once."""
         self._over.set()
         with self._lock:
             for member in self.members.values():
-                if member.pid is not None and member.process is not None:
-                    member.process.kill()
-                    member.process.wait()
-            for pid, born in self._watched.items():
-                if _born(pid) == born:
-                    with suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGKILL)
+                member.process.kill()
+                member.process.wait()
+            for process in self._watched:
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
 
     def _watch(self) -> None:
         while not self._over.wait(LOOK):
             with self._lock:
-                for pid, born in list(self._watched.items()):
-                    if _born(pid) != born:
-                        del self._watched[pid]
-                        self._witness.say("died", pid, "")
+                for gone in [process for process in self._watched if not _lives(process)]:
+                    self._watched.remove(gone)
+                    self._witness.say("died", gone.pid, "")
                 for member in self.members.values():
-                    self._keep(member)
-
-    def _keep(self, member: Member) -> None:
-        if member.process is None or member.process.poll() is None:
-            return
-        now = time.monotonic()
-        if member.due <= 0:
-            member.due = now + RESTART
-        elif now >= member.due:
-            member.due = 0.0
-            member.start()
+                    if member.pid is not None:
+                        continue
+                    if member.due <= 0:
+                        member.due = time.monotonic() + RESTART
+                    elif time.monotonic() >= member.due:
+                        member.due = 0.0
+                        member.start()
 
 
-def _stat(pid: int) -> list[str]:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return []
-
-
-def _born(pid: int) -> str | None:
-    """Return when a process was started, ``None`` if it has ended."""
-    stat = _stat(pid)
-    return None if not stat or stat[0] in "ZX" else stat[19]
-
-
-def _children(parent: int) -> list[int]:
-    found = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-    return sorted(pid for pid in found if (stat := _stat(pid)) and stat[0] not in "ZX" and int(stat[1]) == parent)
+def _lives(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return process.is_running() and process.status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    return False

@@ -39,99 +39,86 @@ class Durables:
         #: When each event was tried to be emitted, and when that was answered.
         self._emitted: dict[tuple[int, int], tuple[int, int]] = {}
         self._counted: dict[tuple[int, int], int] = {}
-        self._broken: list[Broken] = []
         self.steps = self.suspensions = 0
-
-    def judge(self) -> Iterator[Broken]:
-        """Yield what is broken since the last time."""
-        yield from self._broken
-        self._broken.clear()
 
     def finish(self) -> Iterator[Broken]:
         """Hold the rows of atomic steps against the jobs that came to their end."""
-        yield from self.judge()
         for (number, place), found in self._places.items():
             count = self._counted.get((number, place), 0)
             job = self._registry.find(number)
             owed = found.kind == "atomic" and job is not None and (job.over or (job.owed and job.done))
             if self._counted and (count > 1 or (owed and count != 1 and not self._lost(found))):
-                yield self._breaks(EFFECTS, 0, number, place, f"left {count} rows")
+                yield self._breaks(EFFECTS, found.passed, number, place, f"left {count} rows")
 
     # Evidence
 
     def comes(self, at: int, who: str, number: int, place: int, claim: int, kind: str, seconds: float) -> None:
         self._places.setdefault((number, place), Place(at, kind, seconds))
 
-    def did(self, at: int, who: str, number: int, place: int, claim: int, value: str) -> None:
-        found, run = self._places[number, place], self._run(number, who, claim)
+    def did(self, at: int, who: str, number: int, place: int, claim: int, value: str) -> Iterator[Broken]:
+        found, run = self._places[number, place], self._registry.run(number, who, claim)
         found.did[value] = (claim, at)
         if found.passed and run is not None and run.start > found.passed and not self._lost(found):
-            self._breaks(STEP_AGAIN, at, number, place, "was done again by a run that began after it had passed")
+            yield self._breaks(STEP_AGAIN, at, number, place, "was done again by a run that began after it had passed")
 
-    def passed(self, at: int, who: str, number: int, place: int, claim: int, value: Any) -> None:
-        found, run = self._places[number, place], self._run(number, who, claim)
+    def passed(self, at: int, who: str, number: int, place: int, claim: int, value: Any) -> Iterator[Broken]:
+        found, run = self._places[number, place], self._registry.run(number, who, claim)
         if run is None:
             return
         self.steps += 1
         # What a server that is gone has answered may have come late: its worker was stopped meanwhile.
         was_lost = self._lost(found) or self._incidents.may_be_lost(run.start, at)
         if found.passed and found.value != value and not was_lost:
-            self._breaks(STEP_AGAIN, at, number, place, f"was {found.value!r} before, and is {value!r} now")
+            yield self._breaks(STEP_AGAIN, at, number, place, f"was {found.value!r} before, and is {value!r} now")
         if not found.passed or found.value != value:
             found.started, found.passed, found.value = run.start, at, value
         mine, since = found.did.get(value, (0, 0)) if isinstance(value, str) else (0, 0)
         if mine == claim:
-            self._fenced(at, number, place, run, since)
+            yield from self._fenced(at, number, place, run, since)
         jumped = self._incidents.jumped(found.comes, at)
         if found.kind == "sleep" and not jumped and at + CLOCKS < found.comes + round(found.seconds * SECOND):
-            self._breaks(EARLY_WAKE, at, number, place, f"slept {(at - found.comes) / SECOND:.2f} of {found.seconds} s")
+            text = f"slept {(at - found.comes) / SECOND:.2f} of {found.seconds} s"
+            yield self._breaks(EARLY_WAKE, at, number, place, text)
         if found.kind == "event" and value not in ("timeout", f"{number}:{place}"):
-            self._breaks(MISSED, at, number, place, f"got {value!r}")
+            yield self._breaks(MISSED, at, number, place, f"got {value!r}")
         tried, sure = self._emitted.get((number, place), (0, 0))
         due = found.comes + round(TIMEOUT * SECOND)
         there = sure and sure + SLACK < due and not self._incidents.may_be_lost(tried, sure)
         if value == "timeout" and there and not jumped and not self._lost(found):
-            self._breaks(MISSED, at, number, place, f"timed out, {(due - sure) / SECOND:.1f} s after its event")
+            yield self._breaks(MISSED, at, number, place, f"timed out, {(due - sure) / SECOND:.1f} s after its event")
 
-    def suspended(self, at: int, who: str, number: int, place: int, claim: int) -> None:
+    def suspended(self, at: int, who: str, number: int, place: int, claim: int) -> Iterator[Broken]:
         self.suspensions += 1
-        found, run = self._places[number, place], self._run(number, who, claim)
+        found, run = self._places[number, place], self._registry.run(number, who, claim)
         if found.passed and run is not None and run.start > found.passed and not self._lost(found):
-            self._breaks(EARLY_WAKE, at, number, place, "sleeps again though it was over")
+            yield self._breaks(EARLY_WAKE, at, number, place, "sleeps again though it was over")
 
     def emitted(self, at: int, who: str, number: int, place: int, tried: int) -> None:
         self._emitted[number, place] = (tried, at)
 
-    def effect(self, at: int, who: str, number: int, place: int, claim: int, count: int) -> None:
-        found, run = self._places[number, place], self._run(number, who, claim)
+    def effect(self, at: int, who: str, number: int, place: int, claim: int, count: int) -> Iterator[Broken]:
+        found, run = self._places[number, place], self._registry.run(number, who, claim)
         if count != 1 and run is not None and not self._incidents.may_be_lost(run.start, at) and not self._lost(found):
-            self._breaks(EFFECTS, at, number, place, f"had {count} rows when it had passed")
+            yield self._breaks(EFFECTS, at, number, place, f"had {count} rows when it had passed")
 
     def effects(self, at: int, who: str, rows: list[tuple[int, int, int]]) -> None:
         self._counted.update({(number, place): count for number, place, count in rows})
 
     # What these are made of
 
-    def _run(self, number: int, who: str, claim: int) -> Run | None:
-        job = self._registry.find(number)
-        return next((run for run in reversed(job.runs if job else []) if (run.who, run.claim) == (who, claim)), None)
-
-    def _fenced(self, at: int, number: int, place: int, run: Run, did: int) -> None:
+    def _fenced(self, at: int, number: int, place: int, run: Run, did: int) -> Iterator[Broken]:
         """Judge a run that kept a step of its own: nobody may have claimed the job before it did the step."""
         job = self._registry.find(number)
         for other in job.runs if job else ():
             later = other.claim != run.claim and run.claimed < other.claimed < did - SLACK // 4
             if later and not self._leases.forgotten(run, at) and not self._incidents.may_be_lost(other.claimed, at):
                 text = f"was kept under claim {run.claim}, though claim {other.claim} had come after it"
-                self._breaks(STEP_LATE, at, number, place, text)
+                yield self._breaks(STEP_LATE, at, number, place, text)
 
     def _lost(self, found: Place) -> bool:
         return bool(found.passed) and self._incidents.may_be_lost(found.started, found.passed)
 
     def _breaks(self, promise: str, at: int, number: int, place: int, text: str) -> Broken:
         found = self._places[number, place]
-        fault = self._incidents.explain(found.comes, at or found.passed)
-        broken = Broken(promise, at or found.passed, fault, f"{found.kind} {place} of job {number} {text}")
-        if at:
-            self._broken.append(broken)
-        return broken
+        fault = self._incidents.explain(found.comes, at)
+        return Broken(promise, at, fault, f"{found.kind} {place} of job {number} {text}")

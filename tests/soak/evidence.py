@@ -4,62 +4,57 @@ Producers, handlers, readers and whoever makes the faults write; the oracle read
 ``[kind, time, who, ...]``: the time is CLOCK_MONOTONIC in nanoseconds, the same clock for all processes of a machine,
 and ``who`` is the process (its number and chance, since numbers come again). The kinds:
 
-=========== ==================================================== ============================================
-kind        said by                                              what follows
-=========== ==================================================== ============================================
-hello       every process, first                                 role, process number
-try         a producer, before a transaction                     [[job, queue, mode], ...]
-committed   a producer, after COMMIT was answered                [job, ...]
-undone      a producer, after a rollback for sure                [job, ...]
-under       a producer, before a transaction                     [[job, key, how many at once, whether this
-                                                                 producer has all of the key], ...]
-paced       the same                                             [job, ...], how many starts in how many ns
-after       the same                                             [[job, [job before, ...], however these end], ...]
-workflow    a producer, after COMMIT was answered                [job, ...]
-unique      the same                                             job, key that it holds until its end
-recall      a producer, before it cancels                        [job, ...]
-recalled    a producer, after they were taken out                [job, ...]
-stays       a producer, after they were not                      [job, ...]
-took        a handler of a workflow's job                        job, whether it got the right values
-healed      an operator, after dead letters came back            [job, ...]
-acked       a consumer, after its ack was answered, or not       job, claim, claimed, when it was asked, outcome
-forged      the same, under another token or name                job, what was tried, outcome
-comes       a durable job, before a part of it               job, place, claim, kind, seconds
-did         the same, within a step                          job, place, claim, what it returns
-passed      the same, after the part                         job, place, claim, what it got
-suspended   the same, when it gives its thread up there      job, place, claim
-effect      the same, after an atomic step                   job, place, claim, rows that are there
-emitted     a producer, after COMMIT was answered            job, place, when it was tried first
-effects     the last look                                    [[job, place, rows], ...]
-answer      a caller that got its answer                         job, whether it is the right one
-start       a handler, first thing                               job, seq, delivery, claim, claimed, deadline,
-                                                                 thread, queue, whether it is run alone
-told        a handler, when it sees that its lease is lost       job, claim, reason
-end         a handler, last thing                                job, claim, how (done, raised, stopped), thread
-last        a handler that is about to end its process           job, claim, cause
-put         a writer of a log, before a transaction              topic, [item, ...]
-kept        a writer of a log, after COMMIT was answered         topic, [item, ...]
-dropped     a writer of a log, after a rollback for sure         topic, [item, ...]
-reset       a reader that was sent back after a failover         reader, topic, where it begins again
-read        a reader, of each page                               reader, topic, [[seq, item], ...]
-events      the reader of the event stream, of each page         [[id, transaction, kind, claim, at, deadline,
-                                                                 [seq, ...]], ...]
-upto        the same                                             every event that is older than this was read
-fault       who makes the faults                                 number, name, "begin" or "end", [role, ...]
-kill, stop, who makes the faults, at a process                   process number, name of the fault
+=========== ================================= =================================================================
+kind        said by                           what follows
+=========== ================================= =================================================================
+hello       every process, first              role, process number
+try         a producer, before a transaction  [[job, queue, mode], ...]
+under       the same                          [[job, key, how many at once, whether all of the key are its own], ...]
+paced       the same                          [job, ...], how many starts in how many ns
+after       the same                          [[job, [job before, ...], however these end], ...]
+recall      the same, before a cancel         [job, ...]
+committed,  the same, after COMMIT was        [job, ...]
+workflow    answered
+undone      the same, after a rollback        [job, ...]
+recalled,   the same, after they were taken   [job, ...]
+stays       out, or were not
+unique      the same, after COMMIT            job, key that it holds until its end
+emitted     the same                          job, place, when it was tried first
+healed      an operator, of dead letters      [job, ...]
+took        a handler of a workflow's job     job, whether it got the right values
+acked       a consumer, after its ack         job, claim, claimed, when it was asked, outcome (``doubt``: not answered)
+forged      the same, not the holder's        job, what was tried, outcome
+comes       a durable job, before a part      job, place, claim, kind, seconds
+did, passed the same, within a step; after it job, place, claim, what it returns, or got
+suspended   the same, when it ends there      job, place, claim
+effect      the same, after an atomic step    job, place, claim, rows that are there
+answer      a caller that got its answer      job, whether it is the right one
+start       a handler, first thing            job, seq, delivery, claim, claimed, deadline, thread, queue, whether alone
+told        the same, when its lease is lost  job, claim, reason
+end         the same, last thing              job, claim, how (done, raised, stopped), thread
+last        the same, before its process ends job, claim, cause
+put         a writer, before a transaction    topic, [item, ...]
+kept        the same, after COMMIT            topic, [item, ...]
+dropped     the same, after a rollback        topic, [item, ...]
+reset       a reader that was sent back       reader, topic, where it begins again
+read        a reader, of each page            reader, topic, [[seq, item], ...]
+events      that of the event stream          [[id, transaction, kind, claim, at, deadline, [seq, ...]], ...]
+upto        the same                          every event that is older than this was read
+fault       who makes the faults              number, name, "begin" or "end", [role, ...]
+kill, stop, the same, at a process            process number, name of the fault
 cont, died
-crash       who makes the faults: PostgreSQL ends without a word
-failover    the same: another server takes over, without some    known, ended: what was answered between these times
-            of what was answered                                 may be lost
-stepped     the same: the server's clock                         by how many ns
-cancelled   the same: statements                                 how many
-paused      the same, after the queue was paused                 queue
-resumed     the same, before it is resumed                       queue
-back        who makes the faults: work may go on from now        name of the fault, role or "" for the server
-dead        the last look: a job is dead                         job
-there       the last look: what a topic holds                    topic, [[seq, item], ...]
-differs     the last look: something is left over or inconsistent text
-=========== ==================================================== ============================================
+crash       the same                          (PostgreSQL has ended without a word)
+failover    the same                          known, ended: what was answered in between may be lost
+stepped     the same: the server's clock      by how many ns
+cancelled   the same: statements              how many
+paused,     the same, after the first, and    queue
+resumed     before the second
+back        the same: work may go on          name of the fault, role or "" for the server
+dead        the last look                     job
+there       the same: what a topic holds      topic, [[seq, item], ...]
+effects     the same: of atomic steps         [[job, place, rows], ...]
+differs     the same                          what is left over or inconsistent, as text
+=========== ================================= =================================================================
 
 Times inside an entry (claimed, deadline, at) are on the same clock.
 """
@@ -69,8 +64,10 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import signal
 import threading
 import time
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from operator import itemgetter
 from pathlib import Path
@@ -105,7 +102,6 @@ class Witness:
         self.say("hello", role, os.getpid())
 
     def say(self, kind: str, *values: Any) -> int:
-        """Write an entry; return its time."""
         now = time.monotonic_ns()
         os.write(self._file, json.dumps([kind, now, self.who, *values], separators=(",", ":")).encode() + b"\n")
         return now
@@ -124,6 +120,17 @@ def witness() -> Witness:
             if found is None:
                 found = _own[os.getpid()] = Witness(Path(os.environ[DIRECTORY]), os.environ[ROLE])
     return found
+
+
+def work_until_told(threads: Sequence[threading.Thread], stop: threading.Event) -> None:
+    """Run threads that end with ``stop``, which SIGTERM sets."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        while thread.is_alive():
+            time.sleep(0.1)
 
 
 def monotonic(at: datetime, queue: str = "") -> int:

@@ -12,10 +12,10 @@ import os
 import random
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from django.db import Error, connection, connections, transaction
 from django.utils import timezone
@@ -43,18 +43,8 @@ class Undo(Exception):
     """The producer thought better of it."""
 
 
-class Draft(NamedTuple):
-    """A job to enqueue."""
-
-    number: int
-    queue: str
-    task: Any
-    args: tuple[Any, ...]
-
-    def bound(self, delay: float = 0.0) -> Any:
-        """Return the task for the job's queue."""
-        later = timezone.now() + timedelta(seconds=delay) if delay else None
-        return self.task.using(queue_name=self.queue, run_after=later)
+#: A job to enqueue: its number, queue, task and arguments.
+Draft = tuple[int, str, Any, tuple[Any, ...]]
 
 
 class Producer(threading.Thread):
@@ -62,19 +52,18 @@ class Producer(threading.Thread):
 
     def __init__(self, place: int, seed: int, deeds: dict[str, int], pause: float = PAUSE) -> None:
         super().__init__(name=f"producer-{place}", daemon=True)
-        self._dice = random.Random(f"{seed}/{place}")
-        self._numbers = itertools.count(place * NUMBERS + 1)
-        self._deeds = deeds
-        self._pause = pause
+        self.dice = random.Random(f"{seed}/{place}")
+        self.numbers = itertools.count(place * NUMBERS + 1)
+        self._deeds, self._pause = deeds, pause
         self._keys: list[int] = []
         self.client: Client | None = None
 
     def run(self) -> None:
         hold = Path(os.environ[DIRECTORY]) / HOLD
-        while not stop.wait(self._dice.expovariate(1 / self._pause)):
+        while not stop.wait(self.dice.expovariate(1 / self._pause)):
             if hold.exists():
                 continue
-            (deed,) = self._dice.choices(list(self._deeds), list(self._deeds.values()))
+            (deed,) = self.dice.choices(list(self._deeds), list(self._deeds.values()))
             try:
                 getattr(self, deed)()
             except (Error, LeaseQueueError) as error:
@@ -82,189 +71,37 @@ class Producer(threading.Thread):
                 connections.close_all()
         connections.close_all()
 
-    # Jobs
+    # What all of it is made of
 
-    def plain(self) -> None:
-        """Some jobs in a transaction."""
-        drafts = self._drafts(self._dice.randint(1, 6))
-        self._say(drafts, self._transact(lambda: self._enqueue(drafts)))
+    def chance(self, part: float) -> bool:
+        return self.dice.random() < part
 
-    def single(self) -> None:
-        """One job without a transaction of ours."""
-        (draft,) = drafts = self._drafts(1)
-        witness().say("try", _named(drafts))
-        draft.bound().enqueue(*draft.args)
-        self._say(drafts, "committed")
+    def queue(self) -> str:
+        return self.dice.choice(["sure", "swift"])
 
-    def far(self) -> None:
-        """One job on the second server, which has no part in transactions of the first."""
-        number = next(self._numbers)
-        witness().say("try", [[number, FAR, "plain"]])
-        tasks.work.using(queue_name=FAR).enqueue(number, self._seconds())
-        witness().say("committed", [number])
+    def some(self, low: int, high: int) -> list[int]:
+        return list(itertools.islice(self.numbers, self.dice.randint(low, high)))
 
-    def rollback(self) -> None:
-        """Some jobs in a transaction that is rolled back."""
-        drafts = self._drafts(self._dice.randint(1, 6))
+    def seconds(self) -> float:
+        return self.dice.choices([0.002, 0.05, 0.3, 1.5], [80, 12, 6, 2])[0]
 
-        def body() -> None:
-            self._enqueue(drafts)
-            raise Undo
-
-        self._say(drafts, self._transact(body))
-
-    def savepoint(self) -> None:
-        """Some jobs that stay, and some in a savepoint that is rolled back."""
-        kept, gone = self._drafts(self._dice.randint(1, 4)), self._drafts(self._dice.randint(1, 4))
-
-        def body() -> None:
-            self._enqueue(kept[:1])
-            try:
-                with transaction.atomic():
-                    self._enqueue(gone)
-                    raise Undo
-            except Undo:
-                pass
-            self._enqueue(kept[1:])
-
-        ended = self._transact(body)
-        self._say(kept, ended)
-        # Whatever became of the transaction: if it was committed, then without them.
-        self._say(gone, "undone")
-
-    def bulk(self) -> None:
-        """Many jobs of one kind at once."""
-        numbers = list(itertools.islice(self._numbers, self._dice.randint(10, 40)))
-        queue = self._dice.choice(["sure", "swift"])
-        drafts = [Draft(number, queue, tasks.work, (number, 0.002)) for number in numbers]
-
-        def body() -> None:
-            witness().say("try", _named(drafts))
-            drafts[0].bound().enqueue_many([draft.args for draft in drafts])
-
-        self._say(drafts, self._transact(body))
-
-    def keyed(self) -> None:
-        """A job with a key, sent again and again until the answer says that it is there; later once more."""
-        number = self._dice.choice(self._keys) if len(self._keys) > 9 and self._dice.random() < 0.5 else None
-        if number is None:
-            number = next(self._numbers)
-            self._keys = [*self._keys[-9:], number]
-        queue, payload = Queue("keyed"), {"args": [number, 0.01]}
-        while not stop.is_set():
-            witness().say("try", [[number, "keyed", "keyed"]])
-            try:
-                queue.enqueue(payload, key=f"k{number}", name=tasks.work.module_path)
-                break
-            except (Error, LeaseQueueError):
-                connection.close()
-                stop.wait(0.2)
-        else:
-            return
-        witness().say("committed", [number])
-
-    def ask(self) -> None:
-        """A job whose answer is waited for."""
-        number = next(self._numbers)
-        queue = self._dice.choice(["sure", "swift"])
-        witness().say("try", [[number, queue, "asked"]])
-        try:
-            answer = Queue(queue).enqueue_and_wait({"args": [number, 0.01]}, name=tasks.work.module_path, timeout=20.0)
-        except WaitTimeout:
-            witness().say("committed", [number])  # it goes on
-            return
-        witness().say("committed", [number])
-        witness().say("answer", number, answer == number)
-
-    def wait(self) -> None:
-        """A task whose result is waited for."""
-        (number,) = numbers = [next(self._numbers)]
-        queue = self._dice.choice(["sure", "swift"])
-        witness().say("try", [[number, queue, "asked"]])
-        result = tasks.work.using(queue_name=queue).enqueue(number, 0.01)
-        witness().say("committed", numbers)
-        with suppress(WaitTimeout):  # it goes on
-            witness().say("answer", number, result.wait(20.0) == number)
-
-    def tardy(self) -> None:
-        """A job for consumers that settle late."""
-        number = next(self._numbers)
-        witness().say("try", [[number, "late", "late"]])
-        Queue("late").enqueue({"job": number})
-        witness().say("committed", [number])
-
-    def post(self) -> None:
-        """Some jobs over HTTP."""
-        assert self.client is not None
-        numbers = list(itertools.islice(self._numbers, self._dice.randint(1, 12)))
-        records = [{"data": {"job": number, "seconds": self._seconds(), "stubborn": False}} for number in numbers]
-        if self._dice.random() < 0.1:
-            records[0]["data"] = {"job": numbers[0], "seconds": self._dice.uniform(4.5, 6.5), "stubborn": True}
-        witness().say("try", [[number, "web", "http"] for number in numbers])
-        self.client.produce("web", records, create=False)
+    @contextmanager
+    def told(self, queue: str, mode: str, low: int = 1, high: int = 1) -> Iterator[list[int]]:
+        """Say that some jobs are tried, and that they were committed when the block has come to its end."""
+        numbers = self.some(low, high)
+        witness().say("try", [[number, queue, mode] for number in numbers])
+        yield numbers
         witness().say("committed", numbers)
 
-    # Records
-
-    def record(self) -> None:
-        """Some records in a transaction that takes its time: numbers become visible out of order."""
-        items = list(itertools.islice(self._numbers, self._dice.randint(1, 5)))
-
-        def body() -> None:
-            witness().say("put", "log", items)
-            engine.run(engine.enqueue("log", [engine.NewJob(data=item) for item in items], create=False))
-            stop.wait(self._dice.choice([0, 0, 0.05, 0.5]))
-            if self._dice.random() < 0.2:
-                raise Undo
-
-        ended = self._transact(body)
-        if ended != "doubt":
-            witness().say("kept" if ended == "committed" else "dropped", "log", items)
-
-    def fast_record(self) -> None:
-        """Some records that do not wait for the disk."""
-        items = list(itertools.islice(self._numbers, self._dice.randint(1, 5)))
-        witness().say("put", "fastlog", items)
-        engine.run(engine.enqueue("fastlog", [engine.NewJob(data=item) for item in items], create=False))
-        witness().say("kept", "fastlog", items)
-
-    # What these are made of
-
-    def _drafts(self, count: int) -> list[Draft]:
-        return list(itertools.islice(self._endless_drafts(), count))
-
-    def _endless_drafts(self) -> Iterator[Draft]:
-        while True:
-            number, queue = next(self._numbers), self._dice.choice(["sure", "swift"])
-            chance = self._dice.random()
-            if chance < 0.03:
-                yield Draft(number, queue, tasks.fails, (number,))
-            elif chance < 0.042:
-                yield Draft(number, queue, tasks.work, (number, self._dice.uniform(4.5, 6.5), True))
-            elif chance < 0.25:
-                yield Draft(number, queue, tasks.awork, (number, 5 * self._seconds()))
-            else:
-                yield Draft(number, queue, tasks.work, (number, self._seconds()))
-
-    def _seconds(self) -> float:
-        return self._dice.choices([0.002, 0.05, 0.3, 1.5], [80, 12, 6, 2])[0]
-
-    def _enqueue(self, drafts: list[Draft]) -> None:
-        if drafts:
-            witness().say("try", _named(drafts))
-        for draft in drafts:
-            delay = self._dice.uniform(0.2, 3.0) if self._dice.random() < 0.1 else 0.0
-            draft.bound(delay).enqueue(*draft.args)
-
-    def _transact(self, body: Callable[[], object]) -> str:
-        """Run it in a transaction; return ``committed``, ``undone``, or ``doubt``."""
-        whole = False
+    def transact(self, body: Callable[[], object], undo: float = 0.0) -> str:
+        """Run it in a transaction, which may be rolled back; return ``committed``, ``undone``, or ``doubt``."""
+        whole, rolled_back = False, self.chance(undo)
         try:
             with transaction.atomic():
                 body()
                 # A savepoint that could not be rolled back, since its connection was gone: Django then rolls back the
                 # whole transaction, and raises nothing.
-                if transaction.get_rollback():
+                if rolled_back or transaction.get_rollback():
                     raise Undo
                 whole = True
         except Undo:
@@ -275,10 +112,137 @@ class Producer(threading.Thread):
             return "doubt" if whole else "undone"
         return "committed"
 
-    def _say(self, drafts: list[Draft], ended: str) -> None:
-        if ended != "doubt":
-            witness().say(ended, [draft.number for draft in drafts])
+    def commit(self, named: list[list[Any]], body: Callable[[], object], undo: float = 0.0) -> str:
+        """Enqueue what is named in a transaction, and say what became of it."""
+        witness().say("try", named)
+        if (ended := self.transact(body, undo)) != "doubt":
+            witness().say(ended, [number for number, *_ in named])
+        return ended
+
+    def _drafts(self, high: int) -> list[Draft]:
+        return [self._draft(number) for number in self.some(1, high)]
+
+    def _draft(self, number: int) -> Draft:
+        queue, chance = self.queue(), self.dice.random()
+        if chance < 0.03:
+            return number, queue, tasks.fails, (number,)
+        if chance < 0.042:
+            return number, queue, tasks.work, (number, self.dice.uniform(4.5, 6.5), True)
+        if chance < 0.25:
+            return number, queue, tasks.awork, (number, 5 * self.seconds())
+        return number, queue, tasks.work, (number, self.seconds())
+
+    def _enqueue(self, drafts: list[Draft]) -> None:
+        for _, queue, task, args in drafts:
+            later = timezone.now() + timedelta(seconds=self.dice.uniform(0.2, 3.0)) if self.chance(0.1) else None
+            task.using(queue_name=queue, run_after=later).enqueue(*args)
+
+    # Jobs
+
+    def plain(self, undo: float = 0.0) -> None:
+        drafts = self._drafts(6)
+        self.commit(_named(drafts), lambda: self._enqueue(drafts), undo)
+
+    def rollback(self) -> None:
+        self.plain(undo=1.0)
+
+    def single(self) -> None:
+        """One job without a transaction of ours."""
+        draft = self._draft(next(self.numbers))
+        witness().say("try", _named([draft]))
+        self._enqueue([draft])
+        witness().say("committed", [draft[0]])
+
+    def far(self) -> None:
+        """One job on the second server, which has no part in transactions of the first."""
+        with self.told(FAR, "plain") as (number,):
+            tasks.work.using(queue_name=FAR).enqueue(number, self.seconds())
+
+    def savepoint(self) -> None:
+        """Some jobs that stay, and some in a savepoint that is rolled back."""
+        kept, gone = self._drafts(4), self._drafts(4)
+
+        def body() -> None:
+            self._enqueue(kept[:1])
+            with suppress(Undo), transaction.atomic():
+                self._enqueue(gone)
+                raise Undo
+            self._enqueue(kept[1:])
+
+        witness().say("try", _named(gone))
+        self.commit(_named(kept), body)
+        # Whatever became of the transaction: if it was committed, then without them.
+        witness().say("undone", [number for number, *_ in gone])
+
+    def bulk(self) -> None:
+        numbers, queue = self.some(10, 40), self.queue()
+        bound = tasks.work.using(queue_name=queue)
+        named = [[number, queue, "plain"] for number in numbers]
+        self.commit(named, lambda: bound.enqueue_many([(number, 0.002) for number in numbers]))
+
+    def keyed(self) -> None:
+        """A job with a key, sent again and again until the answer says that it is there; later once more."""
+        number = self.dice.choice(self._keys) if len(self._keys) > 9 and self.chance(0.5) else None
+        if number is None:
+            number = next(self.numbers)
+            self._keys = [*self._keys[-9:], number]
+        queue, payload = Queue("keyed"), {"args": [number, 0.01]}
+        while not stop.is_set():
+            witness().say("try", [[number, "keyed", "keyed"]])
+            with suppress(Error, LeaseQueueError):
+                queue.enqueue(payload, key=f"k{number}", name=tasks.work.module_path)
+                witness().say("committed", [number])
+                return
+            connection.close()
+            stop.wait(0.2)
+
+    def ask(self) -> None:
+        queue = self.queue()
+        with self.told(queue, "asked") as (number,), suppress(WaitTimeout):  # it goes on
+            payload = {"args": [number, 0.01]}
+            answer = Queue(queue).enqueue_and_wait(payload, name=tasks.work.module_path, timeout=20.0)
+            witness().say("answer", number, answer == number)
+
+    def wait(self) -> None:
+        queue = self.queue()
+        with self.told(queue, "asked") as (number,):
+            result = tasks.work.using(queue_name=queue).enqueue(number, 0.01)
+        with suppress(WaitTimeout):  # it goes on
+            witness().say("answer", number, result.wait(20.0) == number)
+
+    def tardy(self) -> None:
+        with self.told("late", "late") as (number,):
+            Queue("late").enqueue({"job": number})
+
+    def post(self) -> None:
+        assert self.client is not None
+        with self.told("web", "http", 1, 12) as numbers:
+            work = [{"job": number, "seconds": self.seconds(), "stubborn": False} for number in numbers]
+            if self.chance(0.1):
+                work[0] |= {"seconds": self.dice.uniform(4.5, 6.5), "stubborn": True}
+            self.client.produce("web", [{"data": data} for data in work], create=False)
+
+    # Records
+
+    def record(self) -> None:
+        """Some records in a transaction that takes its time: numbers become visible out of order."""
+        items = self.some(1, 5)
+        witness().say("put", "log", items)
+
+        def body() -> None:
+            engine.run(engine.enqueue("log", [engine.NewJob(data=item) for item in items], create=False))
+            stop.wait(self.dice.choice([0, 0, 0.05, 0.5]))
+
+        if (ended := self.transact(body, undo=0.2)) != "doubt":
+            witness().say("kept" if ended == "committed" else "dropped", "log", items)
+
+    def fast_record(self) -> None:
+        """Some records that do not wait for the disk."""
+        items = self.some(1, 5)
+        witness().say("put", "fastlog", items)
+        engine.run(engine.enqueue("fastlog", [engine.NewJob(data=item) for item in items], create=False))
+        witness().say("kept", "fastlog", items)
 
 
 def _named(drafts: list[Draft]) -> list[list[Any]]:
-    return [[draft.number, draft.queue, "plain"] for draft in drafts]
+    return [[number, queue, "plain"] for number, queue, *_ in drafts]

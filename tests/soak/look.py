@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import psycopg
@@ -40,7 +39,6 @@ EVENTS = "SELECT id, id FROM leasequeue_leaseevent ORDER BY id"
 
 
 def jobs_left(connection: psycopg.Connection[Any]) -> list[str]:
-    """Return where jobs are left that are not dead, as text."""
     return [f"{jobs} jobs of {name} are {place}" for name, place, jobs in connection.execute(LEFT)]
 
 
@@ -50,16 +48,6 @@ def left(connection: psycopg.Connection[Any]) -> list[str]:
     for number, *counts in connection.execute(OPEN):
         found.append(f"workflow {number} has not ended (jobs, completed, failed, cancelled: {counts})")
     return found
-
-
-def wait_empty(connection: psycopg.Connection[Any], seconds: float) -> bool:
-    """Wait until no job is left; return whether that is so."""
-    end = time.monotonic() + seconds
-    while left(connection):
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.5)
-    return True
 
 
 def check(connection: psycopg.Connection[Any], witness: Witness) -> None:
@@ -76,7 +64,6 @@ def check(connection: psycopg.Connection[Any], witness: Witness) -> None:
 
 
 def look(connection: psycopg.Connection[Any], witness: Witness, topics: tuple[str, ...]) -> None:
-    """Write down what the tables of the first server hold, and what is wrong with them."""
     check(connection, witness)
     for topic in topics:
         _there(witness, topic, connection.execute(RECORDS, [topic]).fetchall())

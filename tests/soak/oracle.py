@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -13,17 +13,20 @@ from .evidence import SECOND, Entry
 from .flows import Flows
 from .incidents import Incidents
 from .ledgers import Event, Ledgers
-from .returns import QUIET, Returns, all_busy
 from .runs import DEADLY, FAILED, FLOW, LATE_ACKS, MEMORY, Job, Judge, Leases, Registry, Run, said
 
+#: What breaks the order of jobs.
+OUT_OF_TURN = (promises.EARLY, promises.ORDER, promises.RECALLED, promises.AGAIN, promises.PAUSED)
 #: The number of an extension in the lease log.
 EXTENDED = 3
+#: Something is judged when nothing was said of it for so long: entries of several files come in any order.
+QUIET = 2 * SECOND
+#: So long the first job of a worker that came back is waited for.
+PATIENCE = 60 * SECOND
 
 
 @dataclass(slots=True)
 class Row:
-    """What one kind of fault did."""
-
     count: int = 0
     lost: int = 0
     late: int = 0
@@ -38,16 +41,57 @@ class Row:
     recoveries: list[int] = field(default_factory=list)
 
 
-class Oracle:
-    """Judges a run by its evidence alone."""
+@dataclass(slots=True)
+class Return:
+    """Work may go on since a moment, at one role or ("") everywhere; ``first`` is when it did."""
 
+    fault: str
+    role: str
+    at: int
+    first: int | None = None
+
+
+class Returns:
+    """Waits for the first job after each fault."""
+
+    def __init__(self) -> None:
+        self._open: list[Return] = []
+
+    def back(self, at: int, who: str, fault: str, role: str) -> None:
+        self._open.append(Return(fault, role, at))
+
+    def started(self, at: int, role: str, worker: bool) -> None:
+        """Note that a job was started; everywhere, work goes on when one of the workers has started one."""
+        for back in self._open:
+            if at > back.at and (back.role == role or (worker and not back.role)):
+                back.first = at if back.first is None else min(at, back.first)
+
+    def due(self, now: int) -> Iterator[tuple[Return, int | None]]:
+        """Yield those of which all is known, with the time that they took; ``None`` where no job came in time."""
+        left: list[Return] = []
+        due: list[Return] = []
+        for back in self._open:
+            heard = back.first is not None and back.first + QUIET <= now
+            waits = not heard and now < back.at + (PATIENCE if back.role else promises.RECOVERY + QUIET)
+            (left if waits else due).append(back)
+        self._open = left
+        for back in due:
+            yield back, None if back.first is None else back.first - back.at
+
+
+def all_busy(at: int, runs: Iterable[Run], alive: set[str]) -> bool:
+    """Whether each worker was in the middle of a run since a moment, some of them of suspects, which run alone."""
+    until = at + promises.RECOVERY - SECOND
+    running = [run for run in runs if run.start <= at and (run.end is None or run.end >= until)]
+    alone = {run.who for run in running if run.alone}
+    return bool(alone & alive) and alive <= {run.who for run in running}
+
+
+class Oracle:
     def __init__(
-        self,
-        forgetful: Iterable[str] = (),
-        sure: Iterable[str] = (),
-        readers: Iterable[str] = (),
+        self, forgetful: Iterable[str] = (), sure: Iterable[str] = (), readers: Iterable[str] = (),
         workers: Iterable[str] = (),
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.incidents = Incidents()
         self.ledgers = Ledgers(frozenset(sure), frozenset(readers), self.incidents)
         self.broken: list[promises.Broken] = []
@@ -55,8 +99,7 @@ class Oracle:
         self.counts: Counter[str] = Counter()
         #: The most deliveries that a job took which harms nobody.
         self.most_deliveries = 0
-        self._forgetful = frozenset(forgetful)
-        self._workers = frozenset(workers)
+        self._forgetful, self._workers = frozenset(forgetful), frozenset(workers)
         self._leases = Leases(self.incidents, self._forgetful)
         self._judge = Judge(self.incidents, self._leases)
         self._registry = Registry()
@@ -76,21 +119,29 @@ class Oracle:
         return len(self._registry.waiting)
 
     def hear(self, entries: Iterable[Entry]) -> None:
-        """Take new evidence."""
+        """Take new evidence: who keeps it has a method of its kind's name, and yields what it breaks by itself."""
+        flows = self.flows
+        hearers = (
+            flows,
+            flows.limits,
+            flows.graphs,
+            flows.acks,
+            self.durables,
+            self.ledgers,
+            self.incidents,
+            self._returns,
+        )
         for kind, at, who, *values in entries:
-            own = getattr(self, f"_{kind}", None) or getattr(self.flows, kind, None)
-            (own or getattr(self.durables, kind))(at, who, *values)
+            methods = (getattr(self, f"_{kind}", None), *(getattr(hearer, kind, None) for hearer in hearers))
+            for broken in next(method for method in methods if method)(at, who, *values) or ():
+                self._break(broken if broken.fault else broken._replace(fault=self.incidents.explain(at, at)))
 
     # What producers say
-
-    def _hello(self, at: int, who: str, role: str, pid: int) -> None:
-        self.incidents.hello(at, who, role, pid)
 
     def _try(self, at: int, who: str, jobs: list[tuple[int, str, str]]) -> None:
         for number, queue, mode in jobs:
             job = self._registry.touch(number, at)
-            if not job.tried:
-                self.counts["tried"] += 1
+            self.counts["tried"] += not job.tried
             job.tried, job.queue, job.mode = at, queue, mode
 
     def _committed(self, at: int, who: str, numbers: list[int]) -> None:
@@ -108,35 +159,21 @@ class Oracle:
         self._registry.note(number, job)
 
     def _undone(self, at: int, who: str, numbers: list[int]) -> None:
+        self.counts["undone"] += len(numbers)
         for number in numbers:
             self._registry.touch(number, at).undone = at
-            self.counts["undone"] += 1
 
-    def _answer(self, at: int, who: str, number: int, right: bool) -> None:
+    def _answer(self, at: int, who: str, number: int, right: bool) -> Iterator[promises.Broken]:
         self.counts["answers"] += 1
         if not right:
-            self._break(
-                promises.Broken(
-                    promises.WRONG, at, self.incidents.explain(at, at), f"the answer of job {number} is another's"
-                )
-            )
+            yield promises.Broken(promises.WRONG, at, "", f"the answer of job {number} is another's")
 
     # What handlers say
 
     def _start(
-        self,
-        at: int,
-        who: str,
-        number: int,
-        seq: int,
-        delivery: int,
-        claim: int,
-        claimed: int,
-        deadline: int,
-        thread: int,
-        queue: str,
-        alone: bool = False,
-    ) -> None:
+        self, at: int, who: str, number: int, seq: int, delivery: int, claim: int, claimed: int, deadline: int,
+        thread: int, queue: str, alone: bool = False,
+    ) -> None:  # fmt: skip
         job = self._registry.touch(number, at)
         before = self._threads.get((who, thread), 0)
         self._threads[who, thread] = at
@@ -159,13 +196,11 @@ class Oracle:
 
     def _end(self, at: int, who: str, number: int, claim: int, how: str, thread: int) -> None:
         self._threads[who, thread] = at
-        run = self._registry.run(number, who, claim, at)
-        if run is None:
-            return
-        job = self._registry.jobs[number]
-        self.counts["done"] += how == "done" and not job.done
-        run.end, run.how = at, how
-        self._registry.note(number, job)
+        if (run := self._registry.run(number, who, claim, at)) is not None:
+            job = self._registry.jobs[number]
+            self.counts["done"] += how == "done" and not job.done
+            run.end, run.how = at, how
+            self._registry.note(number, job)
 
     def _last(self, at: int, who: str, number: int, claim: int, cause: str) -> None:
         self.incidents.last_words(at, who, cause)
@@ -178,52 +213,24 @@ class Oracle:
         self.counts["records"] += len(items)
         self.ledgers.put(at, items)
 
-    def _kept(self, at: int, who: str, topic: str, items: list[int]) -> None:
-        self.ledgers.kept(at, topic, items)
-
-    def _dropped(self, at: int, who: str, topic: str, items: list[int]) -> None:
-        self.ledgers.dropped(topic, items)
-
-    def _reset(self, at: int, who: str, reader: str, topic: str, cursor: int) -> None:
-        for broken in self.ledgers.reset(at, reader, topic, cursor):
-            self._break(broken._replace(fault=self.incidents.explain(at, at)))
-
-    def _read(self, at: int, who: str, reader: str, topic: str, pairs: list[tuple[int, int]]) -> None:
-        for broken in self.ledgers.read(at, reader, topic, pairs):
-            self._break(broken._replace(fault=self.incidents.explain(at, at)))
-
-    def _events(self, at: int, who: str, rows: list[Event]) -> None:
-        for broken in self.ledgers.events(at, rows):
-            self._break(broken._replace(fault=self.incidents.explain(at, at)))
+    def _events(self, at: int, who: str, rows: list[Event]) -> Iterator[promises.Broken]:
+        yield from self.ledgers.events(at, rows)
         for _, _, kind, claim, then, deadline, seqs in rows:
             if kind == EXTENDED:
                 self._leases.extended(then, deadline, claim, seqs)
-
-    def _upto(self, at: int, who: str, known: int) -> None:
-        self.ledgers.read_upto(known)
 
     # What was done, and the last look
 
     def _fault(self, at: int, who: str, number: int, name: str, edge: str, roles: list[str]) -> None:
         self.incidents.fault(at, number, name, edge, roles)
-        if edge == "begin":
-            self.row(name).count += 1
+        self.row(name).count += edge == "begin"
 
     def _kill(self, at: int, who: str, pid: int, name: str) -> None:
-        self.incidents.done_to("kill", at, pid, name)
+        self.incidents.kill(at, who, pid, name)
         self.counts["kills"] += 1
 
-    def _stop(self, at: int, who: str, pid: int, name: str) -> None:
-        self.incidents.done_to("stop", at, pid)
-
-    def _cont(self, at: int, who: str, pid: int, name: str) -> None:
-        self.incidents.done_to("cont", at, pid)
-
-    def _died(self, at: int, who: str, pid: int, name: str) -> None:
-        self.incidents.done_to("died", at, pid, name)
-
     def _crash(self, at: int, who: str) -> None:
-        self.incidents.crash(at)
+        self.incidents.crashes.append(at)
         self.counts.update(["kills", "crashes"])
 
     def _failover(self, at: int, who: str, known: int, ended: int) -> None:
@@ -233,37 +240,16 @@ class Oracle:
         self.ledgers.forget_lost()
         self.counts.update(["kills", "lossy"])
 
-    def _stepped(self, at: int, who: str, by: int) -> None:
-        if by > 0:
-            self.incidents.jumps.append(at)
-        else:
-            self.incidents.repeated.append((at, at - by))
-
     def _cancelled(self, at: int, who: str, statements: int) -> None:
         self.counts["cancelled"] += statements
-
-    def _paused(self, at: int, who: str, queue: str) -> None:
-        self.flows.paused(queue, at)
-
-    def _resumed(self, at: int, who: str, queue: str) -> None:
-        self.flows.resumed(queue, at)
-
-    def _back(self, at: int, who: str, fault: str, role: str) -> None:
-        self._returns.note(fault, role, at)
 
     def _dead(self, at: int, who: str, number: int) -> None:
         job = self._registry.touch(number, at)
         job.dead = at
         if job.mode not in DEADLY:
             fault = self.incidents.explain(job.runs[-1].start, at, job.runs[-1].who) if job.runs else ""
-            self._break(
-                promises.Broken(
-                    promises.INNOCENT, at, fault, f"job {number} of {job.queue} is dead after {len(job.runs)} runs"
-                )
-            )
-
-    def _there(self, at: int, who: str, topic: str, pairs: list[tuple[int, int]]) -> None:
-        self.ledgers.there(topic, pairs)
+            text = f"job {number} of {job.queue} is dead after {len(job.runs)} runs"
+            self._break(promises.Broken(promises.INNOCENT, at, fault, text))
 
     def _differs(self, at: int, who: str, text: str) -> None:
         self._break(promises.Broken(promises.INCONSISTENT, at, "", text))
@@ -275,18 +261,13 @@ class Oracle:
         for number, at in list(self._registry.touched.items()):
             if at + QUIET > now:
                 continue
-            job = self._registry.jobs.get(number)
-            if job is not None:
-                found, settled = self._judge.judge(number, job, self.ledgers.upto)
-                for one in found:
-                    self._break(one)
+            if (job := self._registry.jobs.get(number)) is not None:
+                found, settled = self._judge.judge(number, job, self.ledgers.known)
+                self._break(*found)
                 if not settled:
                     continue
             del self._registry.touched[number]
-        for broken in self.flows.judge(min(now - QUIET, self.ledgers.upto)):
-            self._break(broken)
-        for broken in self.durables.judge():
-            self._break(broken)
+        self._break(*self.flows.judge(min(now - QUIET, self.ledgers.known)))
         self._judge_returns(now)
         for job in self._registry.forget(now):
             self._count_again(job)
@@ -296,12 +277,11 @@ class Oracle:
 
     def finish(self, now: int, whole: bool = True) -> list[promises.Broken]:
         """Judge everything, at the end, when nothing more will be said; return all that is broken."""
-        self.ledgers.read_upto(now + QUIET)
+        self.ledgers.known = max(self.ledgers.known, now + QUIET)
         # The others were judged when all was known of them that had to be.
         self._registry.touched = dict.fromkeys(self._registry.touched, 0)
         self.judge(now + promises.RECOVERY + QUIET)
-        for broken in (*self.flows.finish(), *self.durables.finish()):
-            self._break(broken)
+        self._break(*self.flows.limits.finish(), *self.durables.finish())
         for number, job in self._registry.jobs.items():
             self._count_again(job)
             if not whole:
@@ -313,31 +293,27 @@ class Oracle:
                 fault = self.incidents.explain(job.committed, since + SECOND)
                 self.row(fault).lost += 1
                 text = f"job {number} of {job.queue} ({job.mode}) was committed at {job.committed / SECOND:.3f}, and"
-                self._break(
-                    promises.Broken(promises.LOST, now, fault, f"{text} never ran to its end ({len(job.runs)} runs)")
-                )
-        claims = {claim for claim, times in self._claims.items() if not self.incidents.may_be_lost(*times)}
-        for broken in self.ledgers.finish(now, claims) if whole else ():
-            self._break(broken)
+                text = f"{text} never ran to its end ({len(job.runs)} runs)"
+                self._break(promises.Broken(promises.LOST, now, fault, text))
+        if whole:
+            claims = {claim for claim, times in self._claims.items() if not self.incidents.may_be_lost(*times)}
+            self._break(*self.ledgers.finish(now, claims))
         return self.broken
 
     def row(self, fault: str) -> Row:
-        """Return what a kind of fault did."""
         return self.rows.setdefault(fault, Row())
 
-    def _break(self, broken: promises.Broken) -> None:
-        if broken.evidence in self._known:
-            return
-        self._known.add(broken.evidence)
-        self.broken.append(broken)
-        if broken.promise == promises.LATE:
-            self.row(broken.fault).late += 1
-        elif broken.promise == promises.OVERLAP:
-            self.row(broken.fault).overlaps += 1
-        elif broken.promise in (promises.CROWDED, promises.RATE):
-            self.row(broken.fault).crowded += 1
-        elif broken.promise in (promises.EARLY, promises.ORDER, promises.RECALLED, promises.AGAIN, promises.PAUSED):
-            self.row(broken.fault).early += 1
+    def _break(self, *found: promises.Broken) -> None:
+        for broken in found:
+            if broken.evidence in self._known:
+                continue
+            self._known.add(broken.evidence)
+            self.broken.append(broken)
+            row = self.row(broken.fault)
+            row.late += broken.promise == promises.LATE
+            row.overlaps += broken.promise == promises.OVERLAP
+            row.crowded += broken.promise in (promises.CROWDED, promises.RATE)
+            row.early += broken.promise in OUT_OF_TURN
 
     def _judge_returns(self, now: int) -> None:
         for back, took in self._returns.due(now):
@@ -350,19 +326,15 @@ class Oracle:
             if self.incidents.disturbed(back.at, back.at + promises.RECOVERY) or back.at < self.held_until:
                 continue
             runs = [run for job in self._registry.jobs.values() for run in job.runs]
-            if all_busy(
-                back.at, runs, self.incidents.alive(self._workers, back.at, back.at + promises.RECOVERY - SECOND)
-            ):
+            alive = self.incidents.alive(self._workers, back.at, back.at + promises.RECOVERY - SECOND)
+            if all_busy(back.at, runs, alive):
                 row.busy += 1
                 continue
             text = "none came" if took is None else f"it took {took / SECOND:.1f} s"
             self._break(promises.Broken(promises.SLOW, now, back.fault, f"{text} (back at {back.at / SECOND:.3f})"))
 
     def _count_again(self, job: Job) -> None:
-        if not job.runs:
-            return
-        runs = sorted(job.runs, key=lambda run: run.start)
-        for first, second in pairwise(runs):
+        for first, second in pairwise(sorted(job.runs, key=lambda run: run.start)):
             fault, why = self._judge.again(first, second)
             # A job that raised asked for another run, and one of consumers that settle late may have many.
             if why != FAILED and job.mode != LATE_ACKS:
@@ -370,5 +342,5 @@ class Oracle:
             if first.how == "done" and not fault and job.mode in FLOW:
                 text = f"a job ({job.mode}): {said(first)}, done, and {said(second)}"
                 self._break(promises.Broken(promises.AGAIN, second.start, fault, text))
-        if job.over and not job.mode:
+        if job.runs and job.over and not job.mode:
             self.row("").again["long after its end"] += 1

@@ -75,7 +75,6 @@ class Step(NamedTuple):
 def plan(
     seed: int, minutes: float, without: Collection[str] = (), only: Collection[str] | None = None
 ) -> list[list[Step]]:
-    """Return the faults of each track, in order of time."""
     tracks = []
     for place, (faults, gap) in enumerate(GAPS.items()):
         chosen = [fault for fault in faults if only is None or fault.name in only]
@@ -88,7 +87,6 @@ def plan(
 
 
 def in_time(tracks: Iterable[Iterable[Step]]) -> list[Step]:
-    """Return the steps of all tracks in order of time."""
     return sorted(itertools.chain(*tracks), key=lambda step: step.at)
 
 

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 import time
+from functools import partial
 from typing import Any
 
 import django
-from django.db import Error, connection, transaction
 
 from django_leasequeue.client import Client
-from django_leasequeue.exceptions import LeaseQueueError
 from django_leasequeue.tasks import emit
 
-from .durable_tasks import Part, durable, event
-from .evidence import witness
+from .evidence import witness, work_until_told
 from .flow_load import FlowProducer
-from .load import Producer, Undo, stop
+from .load import Producer, stop
 from .runs import DURABLE
+from .tasks import Part, durable, event
 
 #: Seconds between two things that a producer of workflows and limits does, on average.
 FLOW_PAUSE = 0.7
@@ -42,64 +40,46 @@ class DurableProducer(Producer):
         self._tried: dict[tuple[int, int], int] = {}
 
     def durables(self) -> None:
-        """A job, in a transaction."""
-        number, queue = next(self._numbers), self._dice.choice(["sure", "swift"])
+        number, queue = next(self.numbers), self.queue()
         parts: list[Part] = []
-        for place in range(self._dice.randint(2, 6)):
-            (kind,) = self._dice.choices(["plain", "atomic", "sleep", "event"], [3, 4, 2, 2])
-            parts.append((kind, self._dice.choice(TAKES.get(kind, (0.0,)))))
+        for place in range(self.dice.randint(2, 6)):
+            (kind,) = self.dice.choices(["plain", "atomic", "sleep", "event"], [3, 4, 2, 2])
+            parts.append((kind, self.dice.choice(TAKES.get(kind, (0.0,)))))
             if kind == "event":
-                self._events.append((time.monotonic() + self._dice.choice(COMES), number, place))
+                self._events.append((time.monotonic() + self.dice.choice(COMES), number, place))
         self.emits()
-        witness().say("try", [[number, queue, DURABLE]])
-        ended = self._transact(lambda: durable.using(queue_name=queue).enqueue(number, parts))
-        if ended != "doubt":
-            witness().say(ended, [number])
+        bound = durable.using(queue_name=queue)
+        self.commit([[number, queue, DURABLE]], lambda: bound.enqueue(number, parts))
 
     def emits(self) -> None:
         """Emit what is due; what is rolled back, or in doubt, once more."""
         for due in [due for due in self._events if due[0] <= time.monotonic()]:
             _, number, place = due
             tried = self._tried.setdefault((number, place), time.monotonic_ns())
-            try:
-                with transaction.atomic():
-                    emit(event(number, place), f"{number}:{place}")
-                    if self._dice.random() < UNDONE:
-                        raise Undo
-            except Undo:
-                continue
-            except (Error, LeaseQueueError):
-                connection.close()
-                return
-            self._events.remove(due)
-            witness().say("emitted", number, place, tried)
+            if self.transact(partial(emit, event(number, place), f"{number}:{place}"), UNDONE) == "committed":
+                self._events.remove(due)
+                witness().say("emitted", number, place, tried)
 
 
 def main(seed: int, url: str) -> None:
-    """Produce until SIGTERM."""
     django.setup()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
     jobs = {"plain": 6, "single": 3, "rollback": 3, "savepoint": 2, "bulk": 1}
-    producers = [Producer(place, seed, jobs) for place in (1, 2)]
-    producers += [Producer(3, seed, {"keyed": 1}), Producer(4, seed, {"ask": 1})]
-    producers += [Producer(5, seed, {"post": 1})]
-    producers += [Producer(place, seed, {"record": 3, "fast_record": 1}) for place in (6, 7)]
+    records = {"record": 3, "fast_record": 1}
     flow = {"ordered": 5, "pairs": 3, "paced": 3, "recalls": 1, "uniques": 3, "newest": 2}
     flow |= {"chains": 2, "chords": 3, "graphs": 2, "stops": 1}
-    producers += [FlowProducer(place, seed, flow, FLOW_PAUSE) for place in (8, 9)]
-    producers += [FlowProducer(10, seed, {"halts": 1}, HALT_PAUSE)]
-    producers += [
-        Producer(14, seed, {"far": 1}), Producer(11, seed, {"wait": 1}), Producer(12, seed, {"tardy": 1}, TARDY_PAUSE),
+    producers: list[Producer] = [
+        Producer(1, seed, jobs), Producer(2, seed, jobs), Producer(3, seed, {"keyed": 1}),
+        Producer(4, seed, {"ask": 1}), Producer(5, seed, {"post": 1}), Producer(6, seed, records),
+        Producer(7, seed, records),
+        FlowProducer(8, seed, flow, FLOW_PAUSE), FlowProducer(9, seed, flow, FLOW_PAUSE),
+        FlowProducer(10, seed, {"halts": 1}, HALT_PAUSE), Producer(11, seed, {"wait": 1}),
+        Producer(12, seed, {"tardy": 1}, TARDY_PAUSE), DurableProducer(13, seed, {"durables": 1, "emits": 2}),
+        Producer(14, seed, {"far": 1}),
     ]  # fmt: skip
-    producers += [DurableProducer(13, seed, {"durables": 1, "emits": 2})]
     with Client(url) as client:
         for producer in producers:
             producer.client = client
-            producer.start()
-        for producer in producers:
-            while producer.is_alive():
-                time.sleep(0.1)
+        work_until_told(producers, stop)
 
 
 if __name__ == "__main__":

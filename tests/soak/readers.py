@@ -57,35 +57,43 @@ stop = threading.Event()
 
 
 def say(reader: str, topic: str, pairs: list[list[int]]) -> None:
-    """Write down what a reader got."""
     if pairs:
         witness().say("read", reader, topic, pairs)
+
+
+def steadily(name: str, seconds: float, turn: Callable[[psycopg.Connection[Any]], None]) -> None:
+    """Take one turn after the other on a connection, on a new one after each error."""
+    connection: psycopg.Connection[Any] | None = None
+    while not stop.is_set():
+        try:
+            connection = connection or pool.connect("default")
+            turn(connection)
+        except (psycopg.Error, LeaseQueueError) as error:
+            logger.warning("%s: %s", name, error)
+            if connection is not None:
+                connection.close()
+            connection = None
+        stop.wait(seconds)
 
 
 def by_cursor() -> None:
     """Read topics with the engine's cursor; where a failover may have lost records, read on from what it kept."""
     seals = log.Sealer()
     places: dict[str, tuple[int, int | None]] = dict.fromkeys(TOPICS, (0, None))
-    connection: psycopg.Connection[Any] | None = None
-    while not stop.is_set():
-        try:
-            connection = connection or pool.connect("default")
-            for topic, (after, timeline) in places.items():
-                reading = log.read(topic, after=after, size=100, timeline=timeline, seals=seals)
-                try:
-                    page = ConnectionExecutor(connection).run(reading)
-                except LogTruncated as error:
-                    witness().say("reset", "cursor", topic, error.kept)
-                    places[topic] = error.kept, error.timeline
-                    continue
-                say("cursor", topic, [[record.seq, record.data] for record in page.records])
-                places[topic] = page.cursor, page.timeline
-        except psycopg.Error as error:
-            logger.warning("cursor: %s", error)
-            if connection is not None:
-                connection.close()
-            connection = None
-        stop.wait(POLL)
+
+    def turn(connection: psycopg.Connection[Any]) -> None:
+        for topic, (after, timeline) in places.items():
+            reading = log.read(topic, after=after, size=100, timeline=timeline, seals=seals)
+            try:
+                page = ConnectionExecutor(connection).run(reading)
+            except LogTruncated as error:
+                witness().say("reset", "cursor", topic, error.kept)
+                places[topic] = error.kept, error.timeline
+                continue
+            say("cursor", topic, [[record.seq, record.data] for record in page.records])
+            places[topic] = page.cursor, page.timeline
+
+    steadily("cursor", POLL, turn)
 
 
 def by_diff(url: str) -> None:
@@ -140,43 +148,35 @@ def by_watch(url: str) -> None:
 def by_events() -> None:
     """Read the lease log as a stream: behind the last row, up to the horizon."""
     place, timeline = slices.START, 0
-    connection: psycopg.Connection[Any] | None = None
-    while not stop.is_set():
-        try:
-            connection = connection or pool.connect("default")
-            row = connection.execute(OLDEST).fetchone()
-            assert row is not None
-            known = monotonic(row[0]) - MARGIN
-            until = slices.horizon(connection)
-            if timeline and until.timeline != timeline:
-                kept = slices.kept(connection, timeline, until.timeline)
-                if place > kept:
-                    witness().say("reset", "events", "events", kept.txid - 1)
-                    place = kept
-            timeline = until.timeline
-            top = slices.Point(until.xmin - 1, slices.MAX_ID)
-            if top > place:
-                rows = connection.execute(sql.SQL(EVENTS).format(slices.of_events(place, top))).fetchall()
-                for at in range(0, len(rows), 200):
-                    witness().say(
-                        "events",
-                        [
-                            [number, txid, kind, claim, monotonic(said), monotonic(said) + lasts, seqs]
-                            for txid, number, kind, claim, said, lasts, seqs in rows[at : at + 200]
-                        ],
-                    )
-                place = top
-            witness().say("upto", known)
-        except (psycopg.Error, LeaseQueueError) as error:
-            logger.warning("events: %s", error)
-            if connection is not None:
-                connection.close()
-            connection = None
-        stop.wait(2 * POLL)
+
+    def turn(connection: psycopg.Connection[Any]) -> None:
+        nonlocal place, timeline
+        row = connection.execute(OLDEST).fetchone()
+        assert row is not None
+        known = monotonic(row[0]) - MARGIN
+        until = slices.horizon(connection)
+        if timeline and until.timeline != timeline:
+            kept = slices.kept(connection, timeline, until.timeline)
+            if place > kept:
+                witness().say("reset", "events", "events", kept.txid - 1)
+                place = kept
+        timeline = until.timeline
+        top = slices.Point(until.xmin - 1, slices.MAX_ID)
+        if top > place:
+            rows = connection.execute(sql.SQL(EVENTS).format(slices.of_events(place, top))).fetchall()
+            entries = [
+                [number, txid, kind, claim, monotonic(said), monotonic(said) + lasts, seqs]
+                for txid, number, kind, claim, said, lasts, seqs in rows
+            ]
+            for at in range(0, len(entries), 200):
+                witness().say("events", entries[at : at + 200])
+            place = top
+        witness().say("upto", known)
+
+    steadily("events", 2 * POLL, turn)
 
 
 def main(url: str) -> None:
-    """Read until SIGTERM."""
     django.setup()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

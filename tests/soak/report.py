@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+from dataclasses import fields
 from pathlib import Path
 from statistics import median
 
@@ -16,20 +18,14 @@ HEAD = (
 
 
 def table(oracle: Oracle, names: list[str], without: dict[str, str]) -> str:
-    """Return the table, in Markdown."""
     rows = [_line(name, oracle.rows.get(name, Row())) for name in names if name not in without]
     rows += [(name, f"not on this machine: {why}", *("" for _ in HEAD[2:])) for name, why in without.items()]
     if "" in oracle.rows:
         rows.append(_line("", oracle.rows[""]))
-    every = list(oracle.rows.values())
-    rows.append(
-        (
-            "all", str(sum(row.count for row in every)), str(sum(row.lost for row in every)),
-            str(sum(row.again.total() for row in every)), str(sum(row.late for row in every)),
-            str(sum(row.overlaps for row in every)), str(sum(row.crowded for row in every)),
-            str(sum(row.early for row in every)), _times([took for row in every for took in row.recoveries]),
-        )
-    )  # fmt: skip
+    every = Row()
+    for row, each in itertools.product(oracle.rows.values(), fields(Row)):
+        setattr(every, each.name, getattr(every, each.name) + getattr(row, each.name))
+    rows.append(_line("all", every))
     lines = [HEAD, tuple("---" for _ in HEAD), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
@@ -45,9 +41,7 @@ def _line(name: str, row: Row) -> tuple[str, ...]:
 
 
 def _times(recoveries: list[int]) -> str:
-    if not recoveries:
-        return "-"
-    return f"{median(recoveries) / SECOND:.2f} s, {max(recoveries) / SECOND:.2f} s"
+    return f"{median(recoveries) / SECOND:.2f} s, {max(recoveries) / SECOND:.2f} s" if recoveries else "-"
 
 
 class Machine:
@@ -58,17 +52,14 @@ class Machine:
         self._loads: list[float] = []
 
     def look(self) -> float:
-        """Note the load; return it."""
         self._loads.append(os.getloadavg()[0])
         return self._loads[-1]
 
     def __str__(self) -> str:
-        cores = len(os.sched_getaffinity(0))
-        now = _ticks()
+        cores, now = len(os.sched_getaffinity(0)), _ticks()
         passed = sum(now) - sum(self._begin)
         steal = 100 * (now[7] - self._begin[7]) / passed if passed else 0.0
-        load = median(self._loads) if self._loads else 0.0
-        most = max(self._loads, default=0.0)
+        load, most = median(self._loads or [0.0]), max(self._loads, default=0.0)
         text = f"{cores} cores, load {load:.1f} (at most {most:.1f}), {steal:.1f} % stolen by the hypervisor"
         if steal > 1 or load > cores:
             text += "; times are longer than on a machine of its own"
@@ -80,14 +71,13 @@ def _ticks() -> list[int]:
 
 
 def counts(oracle: Oracle) -> str:
-    """Return what happened in all, in words."""
-    found = oracle.counts
+    found, graphs = oracle.counts, oracle.flows.graphs
     return (
         f"{found['committed']:,} jobs committed, {found['undone']:,} rolled back, {found['runs']:,} runs;"
         f" {found['kills']:,} kills, of these {found['crashes']:,} crashes of PostgreSQL, {found['lossy']:,} failovers"
         f" that took {found['lost']:,} jobs along; {found['cancelled']:,} statements cancelled;"
-        f" {oracle.flows.workflows:,} workflows, {oracle.flows.cancels:,} cancels,"
-        f" {oracle.flows.limited:,} jobs under limits, {oracle.flows.tried_again:,} dead letters tried again;"
+        f" {graphs.workflows:,} workflows, {graphs.cancels:,} cancels, {oracle.flows.limits.jobs:,} jobs under limits,"
+        f" {graphs.tried_again:,} dead letters tried again;"
         f" {oracle.flows.acks.late:,} late acks accepted, {oracle.flows.acks.refused:,} of others refused;"
         f" {oracle.durables.steps:,} parts of durable jobs passed, {oracle.durables.suspensions:,} suspensions;"
         f" {found['told']:,} told that their lease is lost, {found['answers']:,} answers;"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from .evidence import SECOND
 from .incidents import Incidents
@@ -36,8 +35,6 @@ RESUMING = SECOND // 4
 
 @dataclass(slots=True)
 class Run:
-    """One start of a job, and what became of it."""
-
     who: str
     start: int
     seq: int
@@ -60,8 +57,6 @@ class Run:
 
 @dataclass(slots=True)
 class Job:
-    """One job that a producer tried to enqueue."""
-
     queue: str = ""
     mode: str = ""
     tried: int = 0
@@ -88,35 +83,25 @@ class Job:
 
     @property
     def done(self) -> bool:
-        """Whether a run came to its end."""
         return self.over or any(run.how == "done" for run in self.runs)
-
-
-class Extension(NamedTuple):
-    """A lease was given another deadline."""
-
-    at: int
-    deadline: int
 
 
 class Leases:
     """How long each lease was, as the lease log has it: what a worker was answered, it may rely on."""
 
     def __init__(self, incidents: Incidents, forgetful: frozenset[str]) -> None:
-        self._incidents = incidents
-        self._forgetful = forgetful
-        self._extensions: dict[tuple[int, int], list[Extension]] = {}
+        self._incidents, self._forgetful = incidents, forgetful
+        #: When each lease was given another deadline, and which.
+        self._extensions: dict[tuple[int, int], list[tuple[int, int]]] = {}
 
     def extended(self, at: int, deadline: int, claim: int, seqs: list[int]) -> None:
-        """Note an extension."""
         for seq in seqs:
-            self._extensions.setdefault((claim, seq), []).append(Extension(at, deadline))
+            self._extensions.setdefault((claim, seq), []).append((at, deadline))
 
     def deadline(self, run: Run, at: int) -> int:
-        """Return the end of a run's lease, as it was at a moment."""
         known = self._extensions.get((run.claim, run.seq), ())
         # Numbers are given again by a server that has not seen all.
-        return max([run.deadline, *(one.deadline for one in known if run.claimed - CLOCKS <= one.at <= at)])
+        return max([run.deadline, *(deadline for when, deadline in known if run.claimed - CLOCKS <= when <= at)])
 
     def forgotten(self, run: Run, at: int) -> bool:
         """Whether the server may have taken a run's lease back before a moment, as it is permitted.
@@ -124,9 +109,8 @@ class Leases:
         A crash takes leases back where the queue says so, a clock that goes forward ends all, and a server that takes
         over keeps those that it knows up to the deadline that it knows.
         """
-        if run.queue in self._forgetful and self._incidents.crashed(run.claimed, at):
-            return True
-        if self._incidents.jumped(run.claimed, at):
+        crashed = run.queue in self._forgetful and self._incidents.crashed(run.claimed, at)
+        if crashed or self._incidents.jumped(run.claimed, at):
             return True
         return any(
             run.claimed <= ended and known <= at and (run.claimed > known - TAKING or self.deadline(run, known) <= at)
@@ -134,9 +118,8 @@ class Leases:
         )
 
     def forget(self, before: int) -> None:
-        """Drop what is long over."""
         for key, known in list(self._extensions.items()):
-            if known[-1].deadline < before:
+            if known[-1][1] < before:
                 del self._extensions[key]
 
 
@@ -144,64 +127,39 @@ class Judge:
     """Says what the runs of one job break."""
 
     def __init__(self, incidents: Incidents, leases: Leases) -> None:
-        self._incidents = incidents
-        self._leases = leases
+        self._incidents, self._leases = incidents, leases
 
     def judge(self, number: int, job: Job, upto: int) -> tuple[list[Broken], bool]:
         """Return what is broken, and whether that is all that can be known of what there is now."""
         runs = sorted(job.runs, key=lambda run: run.start)
-        broken: list[Broken] = []
-        settled = True
-        if runs:
-            broken += self._origin(number, job, runs)
-        for run in runs:
-            late = None if run.judged else self._late(number, run, runs)
-            if late is None:
-                continue
-            if upto > run.start:
-                broken.append(late)
-            else:
-                settled = False
-        for broke, sure in self._overlaps(number, job.mode, runs, upto) if job.mode not in (LATE_ACKS, DURABLE) else ():
-            if sure:
-                broken.append(broke)
-            else:
-                settled = False
-        if settled:
-            for run in runs:
-                run.judged = True
-        return broken, settled
+        broken = [*self._origin(number, job, runs)] if runs else []
+        found = [(late, upto > run.start) for run in runs if not run.judged and (late := self._late(number, run, runs))]
+        if job.mode not in (LATE_ACKS, DURABLE):
+            found += self._overlaps(number, job.mode, runs, upto)
+        settled = all(sure for _, sure in found)
+        for run in runs if settled else ():
+            run.judged = True
+        return [*broken, *(one for one, sure in found if sure)], settled
 
     def _origin(self, number: int, job: Job, runs: list[Run]) -> Iterator[Broken]:
-        first = runs[0]
+        first, explain = runs[0], self._incidents.explain
         if job.undone and not job.committed:
-            yield Broken(
-                ROLLED_BACK, first.start, self._incidents.explain(job.tried, first.start),
-                f"job {number} was rolled back, and {said(first)}",
-            )  # fmt: skip
+            fault = explain(job.tried, first.start)
+            yield Broken(ROLLED_BACK, first.start, fault, f"job {number} was rolled back, and {said(first)}")
         elif not job.tried and not job.committed:
             yield Broken(UNKNOWN, first.start, "", f"nobody enqueued job {number}, and {said(first)}")
         # One that was lost with its server is enqueued again, where the producer did not hear of it.
         seqs = {run.seq for run in runs if not self._incidents.may_be_lost(run.claimed, run.start)}
         if (job.mode == "keyed" or job.mode in FLOW) and len(seqs) > 1:
-            numbers = ", ".join(sorted(map(str, seqs)))
-            yield Broken(
-                TWICE_QUEUED, runs[-1].start, self._incidents.explain(first.start, runs[-1].start),
-                f"job {number} ({job.mode}) was enqueued as {numbers}",
-            )  # fmt: skip
+            last, text = runs[-1].start, f"job {number} ({job.mode}) was enqueued as {sorted(map(str, seqs))}"
+            yield Broken(TWICE_QUEUED, last, explain(first.start, last), text)
 
     def _late(self, number: int, run: Run, runs: list[Run]) -> Broken | None:
         deadline = self._leases.deadline(run, run.start)
         # A later delivery had started: the lease was over, whatever its deadline was.
         # One that was tried again by an operator begins to count from 1: its earlier ones were claimed earlier.
-        later = next(
-            (
-                other
-                for other in runs
-                if other.delivery > run.delivery and other.claimed > run.claimed and other.start < run.start
-            ),
-            None,
-        )
+        others = (other for other in runs if other.delivery > run.delivery and other.claimed > run.claimed)
+        later = next((other for other in others if other.start < run.start), None)
         if run.start <= deadline + CLOCKS and later is None:
             return None
         if self._stopped_on_the_way(run) or self._leases.forgotten(run, run.start):
@@ -213,10 +171,9 @@ class Judge:
 
     def _stopped_on_the_way(self, run: Run) -> bool:
         """Whether the process was stopped between the worker's check of the lease and the job's first step."""
-        process = self._incidents.processes.get(run.who)
-        return process is not None and any(
-            run.before <= stop.begin and stop.end is not None and stop.end <= run.start <= stop.end + RESUMING
-            for stop in process.stops
+        return any(
+            run.before <= stop.begin and stop.end <= run.start <= stop.end + RESUMING
+            for stop in self._incidents.stops(run.who)
         )
 
     def _overlaps(self, number: int, mode: str, runs: list[Run], upto: int) -> Iterator[tuple[Broken, bool]]:
@@ -230,11 +187,8 @@ class Judge:
                     continue  # it is the second that was late
                 deadline = self._leases.deadline(first, second.start)
                 in_time = first.told is not None and first.told <= deadline - NOTICE + SEEING
-                if (
-                    in_time
-                    or self._incidents.stopped(first.who, first.claimed, second.start)
-                    or self._leases.forgotten(first, second.start)
-                ):
+                stopped = self._incidents.stopped(first.who, first.claimed, second.start)
+                if in_time or stopped or self._leases.forgotten(first, second.start):
                     continue
                 told = "was never told" if first.told is None else f"was told {seconds(first.told, deadline)} before it"
                 text = (
@@ -263,7 +217,6 @@ class Judge:
 
 
 def said(run: Run) -> str:
-    """Return a run's start as text."""
     where = f"{run.who}, seq {run.seq} of {run.queue}, claim {run.claim}"
     return f"delivery {run.delivery} was started at {run.start / SECOND:.3f} by {where}"
 
@@ -287,27 +240,24 @@ class Registry:
     def touch(self, number: int, at: int) -> Job:
         """Return a job of which something is said; one that is new is made."""
         self.touched[number] = at
-        job = self.jobs.get(number)
-        if job is None:
-            job = self.jobs[number] = Job(over=number in self.over)
-            if job.over:
-                job.tried = job.committed = 1
-        return job
+        if number not in self.jobs:
+            known = int(number in self.over)
+            self.jobs[number] = Job(over=bool(known), tried=known, committed=known)
+        return self.jobs[number]
 
     def find(self, number: int) -> Job | None:
-        """Return what is known of a job, ``None`` if nobody spoke of it."""
         job = self.jobs.get(number)
         return Job(over=True, committed=1) if job is None and number in self.over else job
 
-    def run(self, number: int, who: str, claim: int, at: int) -> Run | None:
-        """Return the run of which something is said."""
-        self.touched[number] = at
+    def run(self, number: int, who: str, claim: int, at: int | None = None) -> Run | None:
+        """Return a run, of which something is said (at that time)."""
+        if at is not None:
+            self.touched[number] = at
         job = self.jobs.get(number)
         runs = [run for run in job.runs if run.who == who and run.claim == claim] if job is not None else []
         return runs[-1] if runs else None
 
     def note(self, number: int, job: Job) -> None:
-        """Note whether a job has to come to its end."""
         if job.owed and not job.done:
             self.waiting.add(number)
         else:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,19 +25,11 @@ LIMIT, MINUTES, DRAIN = 180.0, 0.7, 75.0
 BROKEN = re.compile(r"BROKEN: (?P<promise>.+?) \(during: (?P<fault>.+?)\): (?P<evidence>.+)")
 
 
-class Patch(NamedTuple):
-    """A text in a file of the package, and what stands in its place; wherever it stands in the file."""
-
-    file: str
-    old: str
-    new: str
-
-
 class Sabotage(NamedTuple):
-    """A fault in our code."""
+    """A fault in our code: texts in files of the package, and what stands in their places, wherever they stand."""
 
     name: str
-    patches: tuple[Patch, ...]
+    patches: tuple[tuple[str, str, str], ...]
     faults: tuple[str, ...]
     #: Whether it shows in late work; for others that does not count (a slow machine).
     delays: bool = False
@@ -61,7 +53,7 @@ _WAITS = "ORDER BY m.rank, m.seq\n"
 
 
 def _sabotage(name: str, faults: tuple[str, ...], *patches: tuple[str, str, str], delays: bool = False) -> Sabotage:
-    return Sabotage(name, tuple(Patch(*patch) for patch in patches), faults, delays)
+    return Sabotage(name, patches, faults, delays)
 
 
 SABOTAGES = (
@@ -148,26 +140,22 @@ class Verdict(NamedTuple):
 def missing(sabotage: Sabotage) -> list[str]:
     """Return what of a sabotage does not stand in the package any more."""
     return [
-        f"{sabotage.name}: {patch.file} has no such text any more: {patch.old!r}"
-        for patch in sabotage.patches
-        if patch.old not in (BASE / PACKAGE / patch.file).read_text()
+        f"{sabotage.name}: {file} has no such text any more: {old!r}"
+        for file, old, _ in sabotage.patches
+        if old not in (BASE / PACKAGE / file).read_text()
     ]
 
 
 def run(sabotage: Sabotage, copy: Path, seed: int) -> Verdict:
     """Run the soak with one fault in the copy; mend the copy again."""
-    before = {patch.file: (copy / PACKAGE / patch.file).read_text() for patch in sabotage.patches}
-    for patch in sabotage.patches:
-        file = copy / PACKAGE / patch.file
-        file.write_text(file.read_text().replace(patch.old, patch.new))
-    command = [
-        sys.executable, "-m", "tests.soak", "--seed", str(seed), "--minutes", str(MINUTES), "--drain", str(DRAIN),
-    ]  # fmt: skip
-    for fault in sabotage.faults:
-        command += ["--only", fault]
+    before = {path: (copy / PACKAGE / path).read_text() for path, _, _ in sabotage.patches}
+    for path, old, new in sabotage.patches:
+        file = copy / PACKAGE / path
+        file.write_text(file.read_text().replace(old, new))
+    command = [sys.executable, "-m", "tests.soak", f"--seed={seed}", f"--minutes={MINUTES}", f"--drain={DRAIN}"]
+    command += [f"--only={fault}" for fault in sabotage.faults]
     begin = time.monotonic()
-    lines: list[str] = []
-    behind = False
+    lines, behind = deque[str](maxlen=12), False
     process = subprocess.Popen(
         command, cwd=copy, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
         env={**os.environ, "PYTHONPATH": str(copy), "PYTHONUNBUFFERED": "1"},
@@ -193,11 +181,10 @@ def run(sabotage: Sabotage, copy: Path, seed: int) -> Verdict:
         process.communicate()
         for path, text in before.items():
             (copy / PACKAGE / path).write_text(text)
-    return Verdict("", time.monotonic() - begin, "\n".join(lines[-12:]))
+    return Verdict("", time.monotonic() - begin, "\n".join(lines))
 
 
 def main() -> int:
-    """Run all that are named, or all; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak.sabotage", description=__doc__)
     parser.add_argument("words", nargs="*", help="only those that have one of these words in their names")
     parser.add_argument("--seed", type=int, default=1, help="of the soak's runs (default 1)")
@@ -215,13 +202,7 @@ def main() -> int:
     escaped = 0
     with tempfile.TemporaryDirectory(prefix="leasequeue-sabotage-") as directory:
         copy = Path(directory)
-        for part in COPIED:
-            (copy / part).parent.mkdir(parents=True, exist_ok=True)
-            ignored = shutil.ignore_patterns("__pycache__")
-            if (BASE / part).is_dir():
-                shutil.copytree(BASE / part, copy / part, ignore=ignored)
-            else:
-                shutil.copy(BASE / part, copy / part)
+        subprocess.run(["cp", "-R", "--parents", *COPIED, directory], cwd=BASE, check=True)
         if not given.words and (broken := run(CONTROL, copy, given.seed)).promise:
             print(f"Without any fault it is broken already: {broken.promise}: {broken.text}")
             return 2

@@ -22,7 +22,7 @@ from django_leasequeue.devdb.account import Account, open_path, run
 from django_leasequeue.devdb.config import PORT, SUPERUSER
 from django_leasequeue.devdb.database_url import url_from_database
 
-from .clock import Clock
+from .clock import Clock, why_not
 
 #: The disk is small, so that it can be filled in a moment.
 DISK_MB = 1_400
@@ -30,14 +30,15 @@ DISK_MB = 1_400
 PIECE = 64 * 1024
 #: Connections that the server takes: few, so that they can be used up.
 CONNECTIONS = 70
+#: What a commit does not wait for stays in memory for a while, so that a crash has something to lose.
+WAL_DELAY = "1s"
 
 OPTIONS = {
-    "max_connections": str(CONNECTIONS),
-    "shared_buffers": "64MB",
-    "max_wal_size": "256MB",
-    # What a commit does not wait for stays in memory for a while, so that a crash has something to lose.
-    "wal_writer_delay": "1s",
-}
+    "max_connections": str(CONNECTIONS), "shared_buffers": "64MB", "max_wal_size": "256MB",
+    "wal_writer_delay": WAL_DELAY,
+}  # fmt: skip
+#: The sessions of clients.
+CLIENTS = f"pg_stat_activity WHERE backend_type = 'client backend' AND datname = '{DATABASE}'"
 
 
 class Disk:
@@ -51,13 +52,8 @@ class Disk:
 
     def __enter__(self) -> Self:
         self.path.mkdir()
-        command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_MB}m,mode=0711", "soak", str(self.path)]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-        except OSError as error:
-            self.why_not = str(error)
-        else:
-            self.why_not = "" if done.returncode == 0 else " ".join(done.stderr.split()) or "mount failed"
+        options = f"size={DISK_MB}m,mode=0711"
+        self.why_not = why_not(["mount", "-t", "tmpfs", "-o", options, "soak", str(self.path)])
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -66,9 +62,6 @@ class Disk:
             subprocess.run(["umount", "--lazy", str(self.path)], check=False)
 
     def fill(self) -> None:
-        """Take all the room that there is now."""
-        if self.why_not:
-            raise RuntimeError(f"this disk cannot be filled: {self.why_not}")
         with self._filler.open("ab") as file:
             size = file.tell()
             # Nearly all at once, then what is left; PostgreSQL takes some meanwhile.
@@ -80,7 +73,6 @@ class Disk:
                         size += piece
 
     def clear(self) -> None:
-        """Give the room back."""
         self._filler.unlink(missing_ok=True)
 
 
@@ -93,7 +85,6 @@ class Node(Server):
 
     @property
     def host(self) -> str:
-        """The directory of its socket."""
         return str(self.django_database()["HOST"])
 
     def copy(self, primary: Node) -> None:
@@ -103,10 +94,8 @@ class Node(Server):
         open_path(account, self.data_dir)
         if account:
             os.chown(self.data_dir, account.uid, account.gid)
-        options = [
-            "-h", primary.host, "-p", str(PORT), "-U", SUPERUSER, "-D", str(self.data_dir), "-R", "-N", "-c", "fast",
-        ]  # fmt: skip
-        done = run([self.bin_dir / "pg_basebackup", *options], account, 120)
+        options = ["-h", primary.host, "-p", str(PORT), "-U", SUPERUSER, "-D", str(self.data_dir)]
+        done = run([self.bin_dir / "pg_basebackup", *options, "-R", "-N", "-c", "fast"], account, 120)
         if done.returncode:
             raise OSError(f"pg_basebackup: {done.stdout.strip()}")
         # Of the other one's socket, which is in its data.
@@ -115,7 +104,6 @@ class Node(Server):
         self.until("SELECT status = 'streaming' FROM pg_stat_wal_receiver")
 
     def until(self, condition: str, *values: object) -> None:
-        """Wait until a query is true."""
         end = time.monotonic() + 30
         with self.connect("postgres") as connection:
             while (row := connection.execute(condition, values).fetchone()) is None or not row[0]:
@@ -124,7 +112,6 @@ class Node(Server):
                 time.sleep(0.02)
 
     def promote(self) -> None:
-        """Become a primary."""
         done = self._pg_ctl(self._account(), "promote", "-t", "60", timeout=90)
         if done.returncode:
             raise OSError(f"pg_ctl promote: {done.stdout.strip()}")
@@ -141,8 +128,9 @@ class SoakServer:
         self.disk = disk
         self._clock = clock
         self._nodes = itertools.count(1)
-        self._server = self._node()
-        self._link = disk.path / "primary"
+        self.primary = self._node()
+        #: The directory of the primary's socket: a link.
+        self.socket = str(disk.path / "primary")
         #: Held while something is done to it that cannot go on beside a failover.
         self.busy = threading.Lock()
 
@@ -152,21 +140,11 @@ class SoakServer:
     @property
     def url(self) -> str:
         """The ``DATABASE_URL`` of those who connect directly."""
-        return url_from_database({**self._server.django_database(), "HOST": self.socket})
-
-    @property
-    def socket(self) -> str:
-        """The directory of the primary's socket."""
-        return str(self._link)
-
-    @property
-    def log(self) -> Path:
-        """The server's log."""
-        return self._server.log_file
+        return url_from_database({**self.primary.django_database(), "HOST": self.socket})
 
     def __enter__(self) -> Self:
-        self._server.start()
-        self._lead(self._server)
+        self.primary.start()
+        self._lead(self.primary)
         with self.connect() as connection:
             for name, value in OPTIONS.items():
                 connection.execute(f"ALTER SYSTEM SET {name} = '{value}'")
@@ -175,38 +153,37 @@ class SoakServer:
 
     def __exit__(self, *error: object) -> None:
         self.disk.clear()
-        self._server.stop("immediate")
+        self.primary.stop("immediate")
         # The disk goes, and its log with it.
         with suppress(OSError):
-            shutil.copy(self.log, self.disk.path.with_name("postgresql.log"))
+            shutil.copy(self.primary.log_file, self.disk.path.with_name("postgresql.log"))
 
     def _lead(self, node: Node) -> None:
-        new = self._link.with_suffix(".new")
+        new = Path(f"{self.socket}.new")
         new.symlink_to(node.host)
-        new.replace(self._link)
-        self._server = node
+        new.replace(self.socket)
+        self.primary = node
 
     @contextmanager
     def standby(self) -> Iterator[Node]:
         """Have a standby of the primary, whose data goes again with the block, unless it was promoted."""
-        node, before = self._node(), self._server
+        node, before = self._node(), self.primary
         try:
             node.copy(before)
             yield node
         finally:
-            gone = before if self._server is node else node
+            gone = before if self.primary is node else node
             with suppress(psycopg.Error):
                 gone.stop("immediate")
             shutil.rmtree(gone.data_dir, ignore_errors=True)
 
     def hand_over(self, node: Node) -> None:
         """End the primary in order, and promote the standby: it has all that was committed."""
-        self._server.stop("fast")
-        end = run([node.bin_dir / "pg_controldata", self._server.data_dir], None).stdout
+        self.primary.stop("fast")
+        end = run([node.bin_dir / "pg_controldata", self.primary.data_dir], None).stdout
         at = end.partition("Latest checkpoint location:")[2].split()[0]
         node.until("SELECT pg_last_wal_receive_lsn() >= %s::pg_lsn", at)
-        node.promote()
-        self._lead(node)
+        self.take_over(node)
 
     def cut_off(self, node: Node) -> int:
         """Have the standby receive nothing more; return a time up to which it has all that was answered."""
@@ -224,12 +201,10 @@ class SoakServer:
         return known
 
     def take_over(self, node: Node) -> None:
-        """Promote the standby, as it is: the primary has ended."""
         node.promote()
         self._lead(node)
 
     def connect(self, name: str = DATABASE, seconds: int = 5) -> psycopg.Connection[Any]:
-        """Open a connection."""
         info = make_conninfo(host=self.socket, port=PORT, user=SUPERUSER, dbname=name)
         return psycopg.connect(info, connect_timeout=seconds, autocommit=True)
 
@@ -249,23 +224,14 @@ class SoakServer:
         end = time.monotonic() + seconds
         while not self.answers():
             if time.monotonic() > end:
-                raise RuntimeError(f"PostgreSQL does not come back: see {self.log}")
-            if self._server.pid is None:
-                self._server.start()
+                raise RuntimeError(f"PostgreSQL does not come back: see {self.primary.log_file}")
+            if self.primary.pid is None:
+                self.primary.start()
             time.sleep(0.02)
 
-    def start(self) -> None:
-        """Start it, after it was ended."""
-        self._server.start()
-
     def restart(self) -> None:
-        """Stop it in order, and start it again."""
-        self._server.stop("fast")
-        self._server.start()
-
-    def stop(self) -> None:
-        """End it without a checkpoint."""
-        self._server.stop("immediate")
+        self.primary.stop("fast")
+        self.primary.start()
 
     @contextmanager
     def last_moment(self, backend: int) -> Iterator[None]:
@@ -273,7 +239,7 @@ class SoakServer:
 
         Where a stopped process holds what that backend needs, all are killed after a second.
         """
-        postmaster = self._server.pid
+        postmaster = self.primary.pid
         if postmaster is None:
             yield
             return
@@ -295,40 +261,14 @@ class SoakServer:
             over.cancel()
             signalled([postmaster, *children], signal.SIGKILL)
 
-    def kill_backend(self, chance: float) -> None:
-        """Kill the backend of a client: the postmaster ends all others, and recovers."""
-        with suppress(psycopg.Error), self.connect("postgres") as connection:
-            rows = connection.execute(
-                "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND datname = %s ORDER BY pid",
-                [DATABASE],
-            ).fetchall()
-            os.kill(rows[int(chance * len(rows))][0], signal.SIGKILL)
-
-    def spend_wal(self) -> None:
-        """Begin another file of the write-ahead log: where there is no room for one PostgreSQL ends itself."""
-        with suppress(psycopg.Error), self.connect("postgres") as connection:
-            connection.execute("SELECT pg_switch_wal() FROM pg_logical_emit_message(true, 'soak', '')")
-
-    def cancel_statements(self, over: threading.Event, seconds: float) -> int:
-        """Cancel one after the other of the statements that run, for some seconds; return how many were."""
-        end, count = time.monotonic() + seconds, 0
-        while time.monotonic() < end and not over.wait(0.05):
-            with suppress(psycopg.Error), self.connect("postgres", seconds=2) as connection:
-                count += connection.execute(
-                    "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE backend_type = 'client backend'"
-                    " AND datname = %s AND state = 'active' ORDER BY random() LIMIT 1",
-                    [DATABASE],
-                ).rowcount
-        return count
+    def ask(self, query: str) -> list[tuple[Any, ...]]:
+        """Return the rows of a query, none where the server does not take it."""
+        with suppress(psycopg.Error), self.connect("postgres", seconds=2) as connection:
+            return connection.execute(query).fetchall()
+        return []
 
     def terminate_backends(self) -> None:
-        """End all sessions of clients."""
-        with suppress(psycopg.Error), self.connect("postgres") as connection:
-            connection.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                " WHERE backend_type = 'client backend' AND datname = %s",
-                [DATABASE],
-            )
+        self.ask(f"SELECT pg_terminate_backend(pid) FROM {CLIENTS}")
 
     @contextmanager
     def setting(self, name: str, value: str) -> Iterator[None]:
@@ -345,30 +285,9 @@ class SoakServer:
 
     @contextmanager
     def holding(self, *statements: str) -> Iterator[None]:
-        """Hold a transaction open in which these were run."""
         with suppress(psycopg.Error), self.connect() as connection:
             connection.autocommit = False
             for statement in statements:
                 connection.execute(statement)
             yield
             connection.rollback()
-
-    def use_up_connections(self, over: threading.Event, seconds: float) -> None:
-        """Take every connection that becomes free, for some seconds, until ``over`` is set."""
-        taken: list[psycopg.Connection[Any]] = []
-        end = time.monotonic() + seconds
-        while time.monotonic() < end and not over.is_set():
-            try:
-                taken.append(self.connect("postgres", seconds=2))
-            except psycopg.Error:
-                # All are taken. Some of the sessions that work end, so that they have to come back.
-                for connection in taken[:1]:
-                    with suppress(psycopg.Error):
-                        connection.execute(
-                            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s"
-                            " ORDER BY random() LIMIT 2",
-                            [DATABASE],
-                        )
-                time.sleep(0.05)
-        for connection in taken:
-            connection.close()

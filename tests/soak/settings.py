@@ -18,7 +18,7 @@ _TASKS = {
     "preset": "django", "lease_ms": LEASE_MS, "max_deliveries": DELIVERIES, "backoff": "fixed", "backoff_base_ms": 200,
     "result_ttl_ms": 120_000,
 }  # fmt: skip
-_LOG = {"preset": "topics", "type": "log"}
+_TOPIC = {"preset": "topics", "durability": "fsync", "leases_durable": True}
 
 LEASEQUEUE = {
     "QUEUES": {
@@ -29,23 +29,11 @@ LEASEQUEUE = {
         FAR: {**_TASKS, "leases_durable": True},
         HALTED: {**_TASKS, "lease_ms": HALTED_LEASE_MS},
         "keyed": {**_TASKS, "leases_durable": True, "dedup_until": "result_ttl", "result_ttl_ms": 86_400_000},
-        "web": {
-            "preset": "topics",
-            "lease_ms": LEASE_MS,
-            "max_deliveries": DELIVERIES,
-            "durability": "fsync",
-            "leases_durable": True,
-        },
+        "web": {**_TOPIC, "lease_ms": LEASE_MS, "max_deliveries": DELIVERIES},
         # Here who acks late may still be heard; claims are lost as often as their consumers like.
-        "late": {
-            "preset": "topics",
-            "max_deliveries": 0,
-            "durability": "fsync",
-            "leases_durable": True,
-            "late_ack": "accept",
-        },
-        "log": {**_LOG, "durability": "fsync"},
-        "fastlog": {**_LOG, "durability": "disk"},
+        "late": {**_TOPIC, "max_deliveries": 0, "late_ack": "accept"},
+        "log": {"preset": "topics", "type": "log", "durability": "fsync"},
+        "fastlog": {"preset": "topics", "type": "log", "durability": "disk"},
     },
     "API": {"ACCESS": "open"},
     "DATABASES": ["default", FAR],

@@ -6,23 +6,47 @@ import asyncio
 import ctypes
 import mmap
 import os
+import secrets
 import signal
 import threading
 import time
 import traceback
 from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from django.db import connection
 
 from django_leasequeue.engine import LeasedJob
 from django_leasequeue.enums import JobFlag
-from django_leasequeue.tasks import current, task
+from django_leasequeue.exceptions import EventTimeout
+from django_leasequeue.tasks import Limit, current, task
 from django_leasequeue.tasks.handler import TaskHandler
 from django_leasequeue.worker import JobAborted, JobControl
+from django_leasequeue.worker.durable import Suspended
 
-from .evidence import lease, monotonic, witness
+from .evidence import DIRECTORY, TIMEOUT, lease, monotonic, witness
 from .runs import UNBEGUN
 
 #: Bytes of one piece of memory. Nothing is written to it, so it costs address space, and no memory of the machine.
 PIECE = 64 * 1024 * 1024
+
+#: A file of a job's number in here: it does not fail any more.
+HEALED = "healed"
+
+ONE = Limit("one:{key}", concurrency=1)
+TWO = Limit("two:{key}", concurrency=2)
+#: Starts, and the seconds in which so many are allowed; too few for the small part of them that may come at once.
+RATE, PER = 8, 3
+PACE = Limit("pace", rate=RATE, per=PER)
+
+#: The rows that atomic steps write: no constraint of the table stands in the way of a second one.
+TABLE = "CREATE TABLE IF NOT EXISTS soak_effect (number bigint, place int); CREATE INDEX ON soak_effect (number)"
+WRITE = "INSERT INTO soak_effect (number, place) VALUES (%s, %s)"
+COUNT = "SELECT count(*) FROM soak_effect WHERE number = %s AND place = %s"
+
+#: A part of a job: its kind (``plain``, ``atomic``, ``sleep``, ``event``), and how many seconds it takes.
+Part = tuple[str, float]
 
 
 class TellingHandler(TaskHandler):
@@ -33,7 +57,6 @@ class TellingHandler(TaskHandler):
         witness()
 
     def run(self, job: LeasedJob, control: JobControl) -> str | None:
-        """Run a sync task."""
         number = started(job)
         how = "raised"
         try:
@@ -47,7 +70,6 @@ class TellingHandler(TaskHandler):
             witness().say("end", number, job.token, how, threading.get_native_id())
 
     async def arun(self, job: LeasedJob, control: JobControl) -> str | None:
-        """Run an async task."""
         number = started(job)
         how = "raised"
         try:
@@ -96,15 +118,13 @@ def pause(number: int, seconds: float, stubborn: bool) -> None:
 
 
 @task
-def work(number: int, seconds: float, stubborn: bool = False) -> int:
-    """Take some time."""
+def work(number: int, seconds: float = 0.002, stubborn: bool = False, key: str = "") -> int:
     pause(number, seconds, stubborn)
     return number
 
 
 @task
 async def awork(number: int, seconds: float) -> int:
-    """Take some time in the event loop."""
     control = _control()
     try:
         reason = await asyncio.wait_for(control.wait_aborted(), seconds)
@@ -116,7 +136,7 @@ async def awork(number: int, seconds: float) -> int:
 
 
 @task
-def fails(number: int) -> int:
+def fails(number: int, key: str = "") -> int:
     """Raise at the first delivery."""
     if _control().job.deliveries == 1:
         raise ValueError(f"job {number} fails once")
@@ -154,4 +174,107 @@ def harms(number: int, cause: str, times: int) -> int:
             pause(number, 7.0, stubborn=True)
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, signal.valid_signals())
+    return number
+
+
+# Of limits and workflows
+
+
+def healed(number: int) -> Path:
+    return Path(os.environ[DIRECTORY]) / HEALED / str(number)
+
+
+@task
+def lingers(number: int) -> int:
+    pause(number, 0.3, stubborn=True)
+    return number
+
+
+@task
+def doomed(number: int, key: str = "") -> int:
+    if not healed(number).exists():
+        raise ValueError(f"job {number} is not healed")
+    return number
+
+
+@task
+def fails_for_ever(number: int) -> int:
+    raise ValueError(f"job {number} is not to be healed")
+
+
+@task
+def joins(found: Any, number: int, expected: Any, tolerant: bool = False, key: str = "") -> int:
+    """Say whether it got what those before it returned; with ``tolerant`` an outcome of each, some of them failures."""
+    if tolerant:
+        right = len(found) == len(expected) and all(
+            one.value == two if one.ok else one.error_type for one, two in zip(found, expected, strict=True)
+        )
+    else:
+        right = found == expected
+    witness().say("took", number, right)
+    return number
+
+
+@task
+def strikes(number: int, delay: float) -> int:
+    """Have the process killed at the first delivery, a moment later: while it runs, ends, or is written down."""
+    control = _control()
+    if control.job.deliveries == 1:
+        threading.Thread(target=_strike, args=(number, control.job.token, delay), daemon=True).start()
+    return number
+
+
+def _strike(number: int, claim: int, delay: float) -> None:
+    time.sleep(delay)
+    witness().say("last", number, claim, "task: strike")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@task(key="unique-{name}")
+def unique(number: int, name: str, seconds: float = 0.002) -> int:
+    pause(number, seconds, stubborn=False)
+    return number
+
+
+# Of several steps
+
+
+def event(number: int, place: int) -> str:
+    return f"soak:{number}:{place}"
+
+
+@task
+def durable(number: int, parts: list[Part]) -> int:
+    control = _control()
+    claim = control.job.token
+
+    def does(place: int, atomic: bool, seconds: float) -> str:
+        value = secrets.token_hex(4)
+        witness().say("did", number, place, claim, value)
+        if atomic:
+            with connection.cursor() as cursor:
+                cursor.execute(WRITE, [number, place])
+        time.sleep(seconds)
+        return value
+
+    for place, (kind, seconds) in enumerate(parts):
+        witness().say("comes", number, place, claim, kind, seconds)
+        value: Any = None
+        try:
+            if kind == "sleep":
+                control.sleep(f"sleep {place}", seconds=seconds)
+            elif kind == "event":
+                value = control.wait_for(event(number, place), TIMEOUT)
+            else:
+                value = control.step(f"{kind} {place}", does, place, kind == "atomic", seconds, atomic=kind == "atomic")
+        except Suspended:
+            witness().say("suspended", number, place, claim)
+            raise
+        except EventTimeout:
+            value = "timeout"
+        witness().say("passed", number, place, claim, value)
+        if kind == "atomic":
+            with connection.cursor() as cursor:
+                cursor.execute(COUNT, [number, place])
+                witness().say("effect", number, place, claim, cursor.fetchone()[0])
     return number

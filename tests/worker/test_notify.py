@@ -2,8 +2,8 @@
 
 import asyncio
 import queue
+import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -71,11 +71,13 @@ def held(connection: psycopg.Connection[Any], queue_id: int) -> bool:
 
 
 def listeners(connection: psycopg.Connection[Any]) -> list[int]:
-    query = (
-        "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
-        " AND query ~ '^(LISTEN|UNLISTEN|SELECT pg_)'"
-    )
-    return [pid for (pid,) in connection.execute(query)]
+    return [
+        row[0]
+        for row in connection.execute(
+            "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            " AND query ~ '^(LISTEN|UNLISTEN|SELECT pg_)'"
+        )
+    ]
 
 
 def test_a_job_wakes_who_waits_for_its_queue_and_nobody_else(other: psycopg.Connection[Any], queue_id: int) -> None:
@@ -225,16 +227,19 @@ def test_no_wake_up_is_lost_among_writers(test_dsn: str, queue_id: int) -> None:
             for _ in range(total // writers):
                 enqueue(connection)
 
+    threads = [threading.Thread(target=write) for _ in range(writers)]
     found = 0
-    with psycopg.connect(test_dsn, autocommit=True) as own, ThreadPoolExecutor(writers) as pool:
+    with psycopg.connect(test_dsn, autocommit=True) as own:
         executor = engine.ConnectionExecutor(own)
-        writing = [pool.submit(write) for _ in range(writers)]
+        for thread in threads:
+            thread.start()
         while found < total:
             with waiting(get_listener(), queue_id) as waiter:
                 while not (jobs := executor.run(engine.claim("mail", "w", 3))):
                     assert waiter.wait(300), "a wake-up was lost"
             found += len(jobs)
-    assert [each.result() for each in writing] == [None] * writers
+    for thread in threads:
+        thread.join()
     assert found == total
 
 

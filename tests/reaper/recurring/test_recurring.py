@@ -44,8 +44,9 @@ def jobs(alias: str = "default") -> list[Any]:
 
 
 def made(name: str = "report", schedule: str = "0 * * * *", **fields: Any) -> RecurringTask:
-    given = {"name": name, "schedule": schedule, "task": REPORT, "args": [name], **fields}
-    return RecurringTask.objects.create(**given)
+    return RecurringTask.objects.create(
+        **{"name": name, "schedule": schedule, "task": REPORT, "args": [name], **fields}
+    )
 
 
 def next_tick(name: str = "report") -> datetime | None:
@@ -201,8 +202,7 @@ def test_what_is_disabled_does_not_run_and_makes_nothing_up_for(clock) -> None:
 
 def test_where_and_how_it_is_enqueued(clock) -> None:
     made("plain", "every minute", args=[1, "two"], kwargs={"three": [3]})
-    path = "tests.reaper.recurring.tasks.placed"
-    placed = {"task": path, "args": []}
+    placed = {"task": "tests.reaper.recurring.tasks.placed", "args": []}
     made("placed", "every minute", **placed)
     made("moved", "every minute", **placed, queue_name="mail", priority=-7, backend="")
     looker = Looker()
@@ -210,7 +210,11 @@ def test_where_and_how_it_is_enqueued(clock) -> None:
     clock.advance(minutes=1)
     looker.look()
     found = {(job.queue.name, job.name, job.rank): job for job in StoredJob.objects.select_related("queue")}
-    assert set(found) == {("default", REPORT, 0), ("elsewhere", path, -5), ("mail", path, 7)}
+    assert set(found) == {
+        ("default", REPORT, 0),
+        ("elsewhere", "tests.reaper.recurring.tasks.placed", -5),
+        ("mail", "tests.reaper.recurring.tasks.placed", 7),
+    }
     assert found["default", REPORT, 0].data == {"args": [1, "two"], "kwargs": {"three": [3]}}
 
 

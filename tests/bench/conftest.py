@@ -1,5 +1,8 @@
 """Looking at what a benchmark left behind."""
 
+from collections.abc import Iterator
+
+import pytest
 from django.db import connection
 
 from django_leasequeue import models
@@ -12,7 +15,10 @@ _EMPTY = (
 )
 
 
-def assert_nothing_left() -> None:
+@pytest.fixture
+def nothing_left(transactional_db: None) -> Iterator[None]:
+    """Afterwards."""
+    yield
     assert not models.Queue.objects.filter(project=PROJECT).exists()
     assert not models.Worker.objects.filter(project=PROJECT).exists()
     for name in _EMPTY.split():

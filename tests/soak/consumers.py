@@ -1,10 +1,13 @@
-"""``python -m tests.soak.late SEED``: consumers that ack late where that is accepted, and settle what is not theirs."""
+"""The consumers that are no workers of ours: ``python -m tests.soak.consumers late SEED``, or ``stream|claims URL``.
+
+*late*: they ack late where that is accepted, and settle what is not theirs. *stream* and *claims*: workers over HTTP
+with the client that we give to others.
+"""
 
 from __future__ import annotations
 
 import logging
 import random
-import signal
 import sys
 import threading
 import time
@@ -13,22 +16,24 @@ import django
 from django.db import Error, connection
 
 from django_leasequeue import engine
+from django_leasequeue.client import Client, ClientJob, Worker
+from django_leasequeue.engine import parse_lease_id
 from django_leasequeue.exceptions import LeaseQueueError
 
-from .evidence import SECOND, monotonic, witness
+from .evidence import LEASE_MS, SECOND, lease, monotonic, witness, work_until_told
 
-logger = logging.getLogger("tests.soak.late")
+logger = logging.getLogger("tests.soak.consumers")
 
-QUEUE, LEASE_MS, CONSUMERS = "late", 1_000, 3
+QUEUE, LATE_MS, CONSUMERS = "late", 1_000, 3
 #: Seconds for which a job is held, and how often each comes; and how often something is settled that must not be.
 HELD, OFTEN, FORGED = (0.05, 0.7, 1.3, 2.2), (6, 1, 2, 2), 0.4
+#: Seconds between looks whether the lease is lost.
+LOOK = 0.02
 
 stop = threading.Event()
 
 
 class Consumer(threading.Thread):
-    """Claims one job after the other."""
-
     def __init__(self, place: int, seed: int) -> None:
         super().__init__(name=f"late{place}", daemon=True)
         self._dice = random.Random(f"{seed}/late/{place}")
@@ -36,7 +41,7 @@ class Consumer(threading.Thread):
     def run(self) -> None:
         while not stop.is_set():
             try:
-                jobs = engine.run(engine.claim(QUEUE, self.name, lease_ms=LEASE_MS, strict=False))
+                jobs = engine.run(engine.claim(QUEUE, self.name, lease_ms=LATE_MS, strict=False))
                 for job in jobs:
                     self._hold(job)
             except (Error, LeaseQueueError) as error:
@@ -48,8 +53,8 @@ class Consumer(threading.Thread):
 
     def _hold(self, job: engine.LeasedJob) -> None:
         number, claimed, thread = job.data["job"], monotonic(job.claimed_at), threading.get_native_id()
-        lease = (claimed, claimed + LEASE_MS * SECOND // 1_000)
-        witness().say("start", number, job.seq, job.deliveries, job.token, *lease, thread, QUEUE)
+        ends = claimed + LATE_MS * SECOND // 1_000
+        witness().say("start", number, job.seq, job.deliveries, job.token, claimed, ends, thread, QUEUE)
         how = "raised"
         try:
             time.sleep(self._dice.choices(HELD, OFTEN)[0])
@@ -72,24 +77,42 @@ class Consumer(threading.Thread):
                 ("ack with another token", engine.finish([engine.Ending(job.seq, job.token + 1)], self.name)),
                 ("ack by another node", engine.finish([engine.Ending(job.seq, job.token)], "another")),
                 ("nack with another token", engine.release([engine.Release(job.seq, job.token + 1)], self.name)),
-                ("extension by another node", engine.extend([job.seq], "another", LEASE_MS, tokens=[job.token])),
+                ("extension by another node", engine.extend([job.seq], "another", LATE_MS, tokens=[job.token])),
             ]
         )
         witness().say("forged", number, name, str(engine.run(operation).outcomes[job.seq]))
 
 
-def main(seed: int) -> None:
-    """Consume until SIGTERM."""
-    django.setup()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    consumers = [Consumer(place, seed) for place in range(CONSUMERS)]
-    for consumer in consumers:
-        consumer.start()
-    for consumer in consumers:
-        while consumer.is_alive():
-            time.sleep(0.1)
+def handle(job: ClientJob) -> None:
+    """Run one job; say what it sees. When it is told that its lease is lost it stops, or (stubborn) goes on."""
+    number, seconds, stubborn = job.data["job"], job.data["seconds"], job.data["stubborn"]
+    claim, _ = parse_lease_id(job.lease_id)
+    claimed, deadline = lease(job.deadline)
+    thread = threading.get_native_id()
+    witness().say("start", number, job.seq, job.deliveries, claim, claimed, deadline, thread, "web")
+    how = "done"
+    end = time.monotonic() + seconds
+    told = False
+    while time.monotonic() < end and how == "done":
+        time.sleep(min(LOOK, seconds))
+        if job.lost and not told:
+            told = True
+            witness().say("told", number, claim, "lost")
+            how = "done" if stubborn else "stopped"
+    witness().say("end", number, claim, how, thread)
+
+
+def main(way: str, what: str) -> None:
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    if way == "late":
+        django.setup()
+        work_until_told([Consumer(place, int(what)) for place in range(CONSUMERS)], stop)
+        return
+    witness()
+    with Client(what) as client:
+        Worker(client, "web", handle, concurrency=4, lease_ms=LEASE_MS, stream=way == "stream", poll_seconds=0.5).run()
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(sys.argv[1], sys.argv[2])
