@@ -20,6 +20,7 @@ from django_leasequeue.spark import archive, bronze, layout, pipeline, replay, r
 from django_leasequeue.spark.layout import FORMATS, TABLES, Lake
 from django_leasequeue.spark.session import said
 from tests.engine.helpers import make, put
+from tests.engine.lease_log import drawn, put_back
 from tests.spark.conftest import Source, plan
 from tests.spark.helpers import Database, at, batch, event, many, work
 
@@ -332,7 +333,7 @@ def closed_partition(database: Database) -> int:
     for number in range(20):
         row = {"low": number, "high": number + 100, "seqs": [number + 100, number], "node": f"n{number % 3}"}
         batch(database, id=1_000 + number, occurred_at=OLD, queue_id=1, kind=2, detail={"n": number}, **row)
-    database.execute("SELECT setval(pg_get_serial_sequence('leasequeue_leaseevent', 'id'), 510000)")
+    drawn(510_000)
     event(database, seq=99)
     return 40
 
@@ -366,21 +367,15 @@ def test_retention_waits_for_the_archive_and_a_verified_slice_is_never_rewritten
 ) -> None:
     settings.LEASEQUEUE = {"EVENT_RETENTION_DAYS": 1, "LAKE": {"ARCHIVE": True}}
     count = closed_partition(database)
-    connection = connect("default")
-    try:
+    with connect("default") as connection:
         assert partitions.maintain(connection).held == {"leasequeue_leaseevent_p0": "lake archive"}
         archive.archive(lake, source.options)
         assert partitions.maintain(connection).dropped == ["leasequeue_leaseevent_p0"]
-    finally:
-        connection.close()
     assert archive.archive(lake, source.options) == []
 
     assert LakeSlice.objects.get().state == "pruned"
     assert archive.read(lake).count() == count
-    database.execute(
-        "CREATE TABLE leasequeue_leaseevent_p0 PARTITION OF leasequeue_leaseevent FOR VALUES FROM (0) TO (500000)"
-        " WITH (toast_tuple_target = 8160)"
-    )
+    put_back()
 
 
 def test_files_that_differ_are_not_verified(lake: Lake, source: Source, database: Database) -> None:
