@@ -12,12 +12,6 @@ from tests.http.client import Api
 LEASE = 30
 
 
-def seqs(jobs: list[dict[str, Any]]) -> list[int]:
-    return [job["$seq"] for job in jobs]
-
-
-def data(jobs: list[dict[str, Any]]) -> list[Any]:
-    return [job["data"] for job in jobs]
 
 
 BODIES: dict[str, dict[str, Any]] = {
@@ -51,7 +45,7 @@ def test_c2_defaults_and_clamps(api: Api, clock: Clock) -> None:
     assert len(api.claim(max=10**9)) == 1_000
 
 
-def test_c3_the_answer(api: Api, clock: Clock) -> None:
+def test_c3_c4_the_answer(api: Api, clock: Clock) -> None:
     api.queue()
     now = int(clock.now.timestamp() * 1000)
     records = [{"data": {"n": 1}, "tag": "a", "meta": {"trace": "z9"}, "node": "p"}, {"data": None}]
@@ -65,21 +59,14 @@ def test_c3_the_answer(api: Api, clock: Clock) -> None:
         "$tag": "a", "deliveries": 1, "data": {"n": 1}, "meta": {"trace": "z9"},
     }  # fmt: skip
     assert (set(second), second["data"]) == ({"$seq", "lease_id", "deadline", "$ts", "deliveries", "data"}, None)
+    clock.advance(seconds=LEASE)  # now = deadline: not expired yet
     empty = api.post("topics/jobs/claim", {"node": "w1", "max": 10}, status=200)
     assert (empty["claimed"], empty["count"], empty["ready"]) == ([], 0, 0)
-
-
-def test_c4_expiry_is_strict(api: Api, clock: Clock) -> None:
-    api.queue()
-    written = api.write("jobs", 1, 2, 3)
-    (first,) = api.claim()
-    clock.advance(seconds=LEASE)
-    assert seqs(api.claim()) == [written[1]]  # now = deadline: not expired yet
     clock.advance(milliseconds=1)
-    (again,) = api.claim(node="w2")
-    assert (again["$seq"], again["deliveries"]) == (written[0], 2)  # before what was never delivered
-    assert again["lease_id"] != first["lease_id"]
-    assert seqs(api.claim(node="w2")) == [written[2]]
+    fresh = api.write("jobs", "fresh")
+    again = api.claim(node="w2", max=3)
+    assert [(job["$seq"], job["deliveries"]) for job in again] == [(written[0], 2), (written[1], 2), (fresh[0], 1)]
+    assert again[0]["lease_id"] != first["lease_id"]
 
 
 def test_a1_ack(api: Api) -> None:
@@ -114,20 +101,30 @@ def test_a2_a3_nothing_counts_after_the_deadline_and_with_a_stale_token(api: Api
     assert api.post(f"topics/jobs/{word}", {**body, "lease_ids": [present["lease_id"]]}, status=200)["skipped"] == []
 
 
-def test_a4_a_delayed_nack_is_in_no_counter(api: Api, clock: Clock) -> None:
+def test_a4_d3_the_counters_add_up_and_a_delayed_nack_is_in_none(api: Api, clock: Clock) -> None:
     api.queue()
-    (seq,) = api.write("jobs", 1)
-    api.claim()
-    answer = api.post("topics/jobs/nack", {"node": "w1", "seqs": [seq], "delay_ms": 5000}, status=200)
-    assert (answer["nacked"], answer["ready"], answer["in_flight"]) == (1, 0, 0)
-    state = api.state()
-    assert (state["count"], state["queue"]["ready"], state["queue"]["in_flight"]) == (1, 0, 0)
+    api.write("jobs", *range(10))
+
+    def add_up(ready: int, in_flight: int, delayed: int = 0) -> None:
+        state = api.state()
+        assert state["queue"] == {"ready": ready, "in_flight": in_flight, "dead_lettered": 0}
+        assert state["count"] == ready + in_flight + delayed
+
+    add_up(10, 0)
+    done, delayed, longer, _ = [job["$seq"] for job in api.claim(max=4)]
+    add_up(6, 4)
+    api.ack("jobs", [done])
+    add_up(6, 3)
+    answer = api.post("topics/jobs/nack", {"node": "w1", "seqs": [delayed], "delay_ms": 5000}, status=200)
+    assert (answer["nacked"], answer["ready"], answer["in_flight"]) == (1, 6, 2)
     clock.advance(milliseconds=4999)
-    assert api.claim() == []
+    add_up(6, 2, 1)
     clock.advance(milliseconds=1)
-    assert api.state()["queue"]["ready"] == 1
-    (again,) = api.claim()
-    assert (again["$seq"], again["deliveries"]) == (seq, 2)
+    add_up(7, 2)
+    api.post("topics/jobs/extend", {"node": "w1", "seqs": [longer], "lease_ms": 90_000}, status=200)
+    clock.advance(seconds=LEASE, milliseconds=1)
+    add_up(8, 1)  # an expired lease counts as ready before any sweep ran
+    assert LiveJob.objects.filter(state=2).count() == 2
 
 
 def test_a5_extend_sets_the_deadline(api: Api, clock: Clock) -> None:
@@ -157,7 +154,12 @@ def exhaust(api: Api, clock: Clock, seq: int) -> None:
     clock.advance(seconds=LEASE, milliseconds=1)
 
 
-def test_d1_the_third_claim_moves_it(api: Api, clock: Clock) -> None:
+def test_d1_d2_the_third_claim_moves_it_if_there_is_a_place_to_go(api: Api, clock: Clock) -> None:
+    api.queue("forever", max_deliveries=2)
+    api.write("forever", 1)
+    for delivery in range(1, 4):
+        assert [job["deliveries"] for job in api.claim("forever")] == [delivery]
+        clock.advance(seconds=LEASE, milliseconds=1)
     api.queue(max_deliveries=2, dead_letter="jobs.dlq")
     body = {"records": [{"data": {"n": 1}, "tag": "a", "meta": {"trace": "z"}, "node": "p"}]}
     (seq,) = api.post("topics/jobs", body)["seqs"]
@@ -188,35 +190,3 @@ def test_d1_what_a_claim_moves_is_not_ready_in_a_count_that_was_kept(
     api.write("jobs", 2, 3)
     answers = [api.post("topics/jobs/claim", {"node": "w1", "max": size}, status=200) for size in (1, 2)]
     assert [(answer["count"], answer["ready"]) for answer in answers] == [(1, 2), (1, 0)]
-
-
-@pytest.mark.parametrize("config", [{"max_deliveries": 0, "dead_letter": "dlq"}, {"max_deliveries": 2}])
-def test_d2_redelivered_for_ever(api: Api, clock: Clock, config: dict[str, Any]) -> None:
-    api.queue(**config)
-    (seq,) = api.write("jobs", 1)
-    for delivery in range(1, 8):
-        assert [(job["$seq"], job["deliveries"]) for job in api.claim()] == [(seq, delivery)]
-        clock.advance(seconds=LEASE, milliseconds=1)
-    assert api.state()["queue"]["dead_lettered"] == 0
-
-
-def test_d3_the_counters_add_up(api: Api, clock: Clock) -> None:
-    api.queue()
-    api.write("jobs", *range(10))
-
-    def add_up(ready: int, in_flight: int) -> None:
-        state = api.state()
-        assert state["queue"] == {"ready": ready, "in_flight": in_flight, "dead_lettered": 0}
-        assert state["count"] == ready + in_flight
-
-    add_up(10, 0)
-    jobs = api.claim(max=4)
-    add_up(6, 4)
-    api.ack("jobs", seqs(jobs[:1]))
-    add_up(6, 3)
-    api.post("topics/jobs/nack", {"node": "w1", "seqs": seqs(jobs[1:2])}, status=200)
-    add_up(7, 2)
-    api.post("topics/jobs/extend", {"node": "w1", "seqs": seqs(jobs[2:3]), "lease_ms": 90_000}, status=200)
-    clock.advance(seconds=LEASE, milliseconds=1)
-    add_up(8, 1)  # an expired lease counts as ready before any sweep ran
-    assert LiveJob.objects.filter(state=2).count() == 2
