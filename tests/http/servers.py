@@ -152,9 +152,6 @@ class EventSource:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def fileno(self) -> int:
-        return self._socket.fileno()
-
     def close(self) -> None:
         self._socket.close()
 

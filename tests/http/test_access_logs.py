@@ -55,14 +55,11 @@ def test_gunicorn_as_it_comes(tmp_path: Path) -> None:
     assert line.endswith(f'"GET {SHOWN} HTTP/1.1" 200 12 "https://shop.example{SHOWN}" "-"')
 
 
-@pytest.mark.parametrize(
-    ("atom", "shown"),
-    [
-        ("%({x-not-sent}i)s", "-"), ("%({User-Agent}i)s", "curl"), ("%({x-forwarded-uri}i)s", SHOWN),
-        ("%({content-type}o)s", "text/event-stream"), ("%({RAW_URI}e)s", SHOWN), ("%({NOT_SET}e)s", "-"),
-        ("%(q)s", SHOWN.partition("?")[2]), ("%(unheard-of)s", "-"), ("%(B)d %(D)d", "12 5000"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("atom", "shown"), [
+    ("%({x-not-sent}i)s", "-"), ("%({User-Agent}i)s", "curl"), ("%({x-forwarded-uri}i)s", SHOWN),
+    ("%({content-type}o)s", "text/event-stream"), ("%({RAW_URI}e)s", SHOWN), ("%({NOT_SET}e)s", "-"),
+    ("%(q)s", SHOWN.partition("?")[2]), ("%(unheard-of)s", "-"), ("%(B)d %(D)d", "12 5000"),
+])  # fmt: skip
 def test_gunicorn_with_a_format_of_the_hosts_own(tmp_path: Path, atom: str, shown: str) -> None:
     assert gunicorn_line(tmp_path / "access.log", f"{atom} %(s)s") == f"{shown} 200"
 

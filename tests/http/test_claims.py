@@ -12,8 +12,6 @@ from tests.http.client import Api
 LEASE = 30
 
 
-
-
 BODIES: dict[str, dict[str, Any]] = {
     "claim": {"node": "w1"}, "ack": {"node": "w1", "seqs": [1]}, "nack": {"node": "w1", "seqs": [1]},
     "extend": {"node": "w1", "seqs": [1], "lease_ms": 1000},

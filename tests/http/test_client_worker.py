@@ -68,9 +68,23 @@ def running(worker: Worker) -> Iterator[threading.Thread]:
         assert not thread.is_alive()
 
 
-def counters(client: Client, queue: str) -> dict[str, int]:
-    found: dict[str, int] = client.get_topic(queue)["queue"]
-    return found
+@pytest.fixture
+def proxy(server: Server) -> Iterator[Proxy]:
+    with Proxy("127.0.0.1", server.port) as made:
+        yield made
+
+
+@pytest.fixture
+def through(proxy: Proxy) -> Iterator[Client]:
+    """A client whose answers can be held up."""
+    with Client(f"http://{proxy.host}:{proxy.port}/v0") as made:
+        yield made
+
+
+def counters(client: Client, queue: str) -> tuple[int, int, int]:
+    """How many jobs are ready, in flight, and dead-lettered."""
+    found = client.get_topic(queue)["queue"]
+    return found["ready"], found["in_flight"], found["dead_lettered"]
 
 
 def deadline(queue: str) -> float:
@@ -236,7 +250,7 @@ def test_a_job_that_comes_again_waits_for_its_lost_run(client: Client, server: S
         relay.cut()
         # The stream is open again, and the job was delivered a second time.
         eventually(lambda: relay.count(f"GET /v0/topics/{queue}/work") == 2)
-        eventually(lambda: counters(client, queue)["in_flight"] == 1)
+        eventually(lambda: counters(client, queue)[1] == 1)
         assert len(log) == 1
         go_on.set()
         eventually(empty(client, queue))
@@ -246,7 +260,7 @@ def test_a_job_that_comes_again_waits_for_its_lost_run(client: Client, server: S
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_job_is_told_before_its_lease_is_over_while_heartbeats_hang(
-    client: Client, server: Server, queue: str, stream: bool, monkeypatch: pytest.MonkeyPatch
+    client: Client, proxy: Proxy, through: Client, queue: str, stream: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A second before the end is told; here so long that a busy machine does not come too late.
     monkeypatch.setattr(leases, "NOTICE", 56.0)
@@ -263,64 +277,58 @@ def test_a_job_is_told_before_its_lease_is_over_while_heartbeats_hang(
         told.append(time.time())
 
     client.produce(queue, [Record(1)])
-    with Proxy("127.0.0.1", server.port) as proxy:
-        with Client(f"http://{proxy.host}:{proxy.port}/v0") as through:
-            worker = Worker(through, queue, handler, stream=stream, lease_ms=60_000, drain_seconds=0)
-            with running(worker):
-                assert began.wait(60)
-                proxy.hang()
-                eventually(lambda: bool(told))
-                assert told[0] < deadline(queue)
-                proxy.heal()
+    with running(Worker(through, queue, handler, stream=stream, lease_ms=60_000, drain_seconds=0)):
+        assert began.wait(60)
+        proxy.hang()
+        eventually(lambda: bool(told))
+        assert told[0] < deadline(queue)
+        proxy.heal()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("clock", ["known", "unknown", "set forward"])
-def test_a_job_whose_push_was_held_up_is_not_started(client: Client, server: Server, queue: str, clock: str) -> None:
+def test_a_job_whose_push_was_held_up_is_not_started(
+    client: Client, proxy: Proxy, through: Client, queue: str, clock: str
+) -> None:
     seen: list[int] = []
-    with Proxy("127.0.0.1", server.port) as proxy:
-        with Client(f"http://{proxy.host}:{proxy.port}/v0") as through:
-            worker = Worker(through, queue, in_thread(seen), node="slow", lease_ms=1_000)
-            with running(worker):
-                if clock == "unknown":
-                    eventually(lambda: proxy.accepted > 0)
-                else:
-                    client.produce(queue, [Record(1)])
-                    eventually(empty(client, queue))
-                if clock == "set forward":
-                    # What the worker has learned of the server's clock is from before the step.
-                    worker._leases._apart = (worker._leases._apart or 0) + 600
-                proxy.hang(answers_only=True)
-                client.produce(queue, [Record(2)])
-                taken: list[ClientJob] = []
-                # Pushed to the worker, which does not get it; and leased to another when that lease is over.
-                eventually(lambda: counters(client, queue)["in_flight"] == 1)
-                eventually(lambda: bool(taken.extend(client.claim(queue, "other", lease_ms=60_000)) or taken))
-                assert taken[0].deliveries > 1
-                proxy.heal()
-                client.produce(queue, [Record(3)])
-                eventually(lambda: 3 in seen)
-                assert 2 not in seen
-                client.ack(queue, "other", taken)
+    worker = Worker(through, queue, in_thread(seen), node="slow", lease_ms=1_000)
+    with running(worker):
+        if clock == "unknown":
+            eventually(lambda: proxy.accepted > 0)
+        else:
+            client.produce(queue, [Record(1)])
+            eventually(empty(client, queue))
+        if clock == "set forward":
+            # What the worker has learned of the server's clock is from before the step.
+            worker._leases._apart = (worker._leases._apart or 0) + 600
+        proxy.hang(answers_only=True)
+        client.produce(queue, [Record(2)])
+        taken: list[ClientJob] = []
+        # Pushed to the worker, which does not get it; and leased to another when that lease is over.
+        eventually(lambda: counters(client, queue)[1] == 1)
+        eventually(lambda: bool(taken.extend(client.claim(queue, "other", lease_ms=60_000)) or taken))
+        assert taken[0].deliveries > 1
+        proxy.heal()
+        client.produce(queue, [Record(3)])
+        eventually(lambda: 3 in seen)
+        assert 2 not in seen
+        client.ack(queue, "other", taken)
 
 
 @pytest.mark.slow
 def test_of_two_deliveries_of_a_job_that_were_held_up_only_the_later_starts(
-    client: Client, server: Server, queue: str
+    client: Client, proxy: Proxy, through: Client, queue: str
 ) -> None:
     """A heartbeat names jobs by their numbers: the answer for the later delivery is none for the earlier one."""
     seen: list[int] = []
-    with Proxy("127.0.0.1", server.port) as proxy:
-        with Client(f"http://{proxy.host}:{proxy.port}/v0") as through:
-            worker = Worker(through, queue, lambda job: seen.append(job.deliveries), node="slow", lease_ms=1_000)
-            with running(worker):
-                eventually(lambda: proxy.accepted > 0)
-                proxy.hang(answers_only=True)
-                client.produce(queue, [Record(1)])
-                jobs = LiveJob.objects.filter(queue__name=queue, deadline__isnull=False)
-                eventually(jobs.filter(deliveries__gt=1).exists)
-                proxy.heal()
-                eventually(empty(client, queue))
+    with running(Worker(through, queue, lambda job: seen.append(job.deliveries), node="slow", lease_ms=1_000)):
+        eventually(lambda: proxy.accepted > 0)
+        proxy.hang(answers_only=True)
+        client.produce(queue, [Record(1)])
+        jobs = LiveJob.objects.filter(queue__name=queue, deadline__isnull=False)
+        eventually(jobs.filter(deliveries__gt=1).exists)
+        proxy.heal()
+        eventually(empty(client, queue))
     assert len(seen) == 1
     assert seen[0] > 1
 
@@ -342,7 +350,7 @@ def test_a_stop_waits_for_running_jobs_and_takes_no_more(client: Client, queue: 
         assert thread.is_alive()
         go_on.set()
     # The server notices that the stream is gone, and takes back what it had just dealt to it.
-    eventually(lambda: counters(client, queue) == {"ready": 2, "in_flight": 0, "dead_lettered": 0})
+    eventually(lambda: counters(client, queue) == (2, 0, 0))
 
 
 def test_a_stop_gives_back_what_takes_too_long(client: Client, queue: str) -> None:
@@ -358,7 +366,7 @@ def test_a_stop_gives_back_what_takes_too_long(client: Client, queue: str) -> No
     with running(Worker(client, queue, handler, stream=False, drain_seconds=0.1)):
         assert began.wait(60)
     assert held[0].lost
-    assert counters(client, queue)["ready"] == 1
+    assert counters(client, queue)[0] == 1
     ends.set()
 
 
@@ -425,7 +433,7 @@ print("done", flush=True)
     lines = out.split()
     assert lines[-1] == "done"
     # Whatever began was acked; the rest is ready for others at once.
-    assert counters(client, queue) == {"ready": 50 - len(lines), "in_flight": 0, "dead_lettered": 0}
+    assert counters(client, queue) == (50 - len(lines), 0, 0)
 
 
 @pytest.mark.slow
@@ -467,7 +475,7 @@ def test_steps_sleeps_and_events(client: Client, queue: str, kind: str) -> None:
         assert client.emit(event, "box 3")
         assert not client.emit(event, "box 4")
         eventually(lambda: len(done) == 3, "it goes on")
-        eventually(lambda: counters(client, queue) == {"ready": 0, "in_flight": 0, "dead_lettered": 0}, "it is done")
+        eventually(lambda: counters(client, queue) == (0, 0, 0), "it is done")
     assert done == ["charge", *["{'payment': 7} box 3"] * 2]
     names = set(JobStep.objects.filter(seq=seq).values_list("name", flat=True))
     assert names == {"charge", "cool off", f"event {event}", "event never", "mail", "mail#2"}
@@ -497,6 +505,6 @@ def test_a_process_that_stood_still_before_the_thread_began_starts_nothing(
     monkeypatch.setattr(leases.Leases, "may_start", stopped_after)
     client.produce(queue, [Record(7)])
     with running(Worker(client, queue, lambda job: deliveries.append(job.deliveries), lease_ms=500)):
-        eventually(lambda: counters(client, queue) == {"ready": 0, "in_flight": 0, "dead_lettered": 0}, "it is done")
+        eventually(lambda: counters(client, queue) == (0, 0, 0), "it is done")
     assert deliveries
     assert 1 not in deliveries

@@ -38,16 +38,11 @@ def together(servers: list[Server], topic: str, sizes: list[int]) -> list[list[d
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("count", "sizes", "shares"),
-    [
-        (50, [10] * 10, [5] * 10), (20, [10] * 4, [5] * 4), (9, [2, 100], [2, 7]), (3, [5] * 5, [0, 0, 1, 1, 1]),
-        (0, [5, 5], [0, 0]),
-    ],
-)  # fmt: skip
-def test_c6_a_cohort_shares_evenly(
-    servers: list[Server], topic: str, count: int, sizes: list[int], shares: list[int]
-) -> None:
+@pytest.mark.parametrize(("count", "sizes", "shares"), [
+    (50, [10] * 10, [5] * 10), (20, [10] * 4, [5] * 4), (9, [2, 100], [2, 7]), (3, [5] * 5, [0, 0, 1, 1, 1]),
+    (0, [5, 5], [0, 0]),
+])  # fmt: skip
+def test_c6_a_cohort_shares_evenly(servers: list[Server], topic: str, count: int, sizes: Any, shares: Any) -> None:
     servers[0].put(f"topics/{topic}", {"type": "queue", "claim_jitter_ms": WINDOW})
     seqs = servers[0].write(topic, *range(count)) if count else []
     hands = together(servers, topic, sizes)

@@ -45,10 +45,7 @@ def test_g1_the_flush_is_told_where_there_is_one(api: Api) -> None:
             fsync_ms = answer["performance"]["fsync_ms"]
             assert (fsync_ms > 0) is flushes
             assert fsync_ms < answer["performance"]["server_total_ms"]
-
-
-def test_g1_the_flush_is_known_after_a_change(api: Api) -> None:
-    api.queue()
+    api.queue()  # and after a change
     assert api.post("topics/jobs", {"records": [{"data": 1}]})["performance"]["fsync_ms"] == 0
     api.put("topics/jobs", {"type": "queue", "durable": True}, status=200)
     assert api.post("topics/jobs", {"records": [{"data": 1}]})["performance"]["fsync_ms"] > 0
@@ -58,13 +55,10 @@ def test_g1_the_flush_is_known_after_a_change(api: Api) -> None:
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD"])
-@pytest.mark.parametrize(
-    "path",
-    [
-        "", "/", "/nothing", "/nothing/", "/topics/", "/topics/t/", "/topics/t/claim/x", "//",
-        "/topics/t%0A/jobs/-1/steps",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("path", [
+    "", "/", "/nothing", "/nothing/", "/topics/", "/topics/t/", "/topics/t/claim/x", "//",
+    "/topics/t%0A/jobs/-1/steps",
+])  # fmt: skip
 def test_g2_an_address_that_is_not_there(api: Api, method: str, path: str) -> None:
     answer = api.client.generic(method, f"/v0{path}", b"{}", content_type="application/json")
     assert (answer.status_code, answer["content-type"]) == (404, "application/json")
@@ -91,24 +85,21 @@ def test_g2_g3_every_error_has_one_form(api: Api) -> None:
     assert api.call("PATCH", "topics/log").headers["allow"] == "GET, POST, PUT, DELETE, HEAD"
 
 
-@pytest.mark.parametrize(
-    ("error", "status", "code"),
-    [
-        (ours.InvalidOption("x is wrong."), 400, "invalid_request"),
-        (ours.BatchTooLarge("too many."), 400, "batch_too_large"),
-        (ours.PayloadTooLarge("too large."), 400, "record_too_large"),
-        (ours.QueueNotFound("t"), 404, "topic_not_found"), (ours.NotAQueue("t"), 409, "not_a_queue"),
-        (ours.QueueConflict("type."), 409, "topic_exists_incompatible"), (ours.QueueFull("full."), 422, "topic_full"),
-        (ours.StorageError("gone."), 503, "not_ready"), (OperationalError("connection refused"), 503, "not_ready"),
-        (psycopg.OperationalError("connection refused"), 503, "not_ready"),
-        (psycopg.errors.NumericValueOutOfRange("value overflows numeric format"), 400, "invalid_request"),
-        (drf.NotAuthenticated(), 401, "unauthorized"), (drf.AuthenticationFailed(), 401, "unauthorized"),
-        (drf.PermissionDenied(), 403, "forbidden"), (drf.NotAcceptable(), 406, "not_acceptable"),
-        (drf.Throttled(wait=3), 429, "throttled"),
-        (ApiError(413, "payload_too_large", "Too large."), 413, "payload_too_large"),
-        (RuntimeError("a secret of the server"), 500, "internal"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("error", "status", "code"), [
+    (ours.InvalidOption("x is wrong."), 400, "invalid_request"),
+    (ours.BatchTooLarge("too many."), 400, "batch_too_large"),
+    (ours.PayloadTooLarge("too large."), 400, "record_too_large"), (ours.QueueNotFound("t"), 404, "topic_not_found"),
+    (ours.NotAQueue("t"), 409, "not_a_queue"), (ours.QueueConflict("type."), 409, "topic_exists_incompatible"),
+    (ours.QueueFull("full."), 422, "topic_full"), (ours.StorageError("gone."), 503, "not_ready"),
+    (OperationalError("connection refused"), 503, "not_ready"),
+    (psycopg.OperationalError("connection refused"), 503, "not_ready"),
+    (psycopg.errors.NumericValueOutOfRange("value overflows numeric format"), 400, "invalid_request"),
+    (drf.NotAuthenticated(), 401, "unauthorized"), (drf.AuthenticationFailed(), 401, "unauthorized"),
+    (drf.PermissionDenied(), 403, "forbidden"), (drf.NotAcceptable(), 406, "not_acceptable"),
+    (drf.Throttled(wait=3), 429, "throttled"),
+    (ApiError(413, "payload_too_large", "Too large."), 413, "payload_too_large"),
+    (RuntimeError("a secret of the server"), 500, "internal"),
+])  # fmt: skip
 def test_g3_codes(error: Exception, status: int, code: str, caplog: pytest.LogCaptureFixture) -> None:
     answer = describe(error, "t")
     assert (answer.status, answer.code) == (status, code)
@@ -139,17 +130,14 @@ def test_g4_a_body_that_is_not_json(api: Api) -> None:
     api.post("topics/u/diff", raw=b"", content_type="", status=200)
 
 
-@pytest.mark.parametrize(
-    "raw",
-    [
-        b"{", b"nonsense", b"[]", b"1", b'"x"', b"null", b'{"records": [{"data": NaN}]}',
-        b'{"records": [{"data": Infinity}]}', b'{"records": [{"data": 1e400}]}', b'{"records": [{"data": "\xff"}]}',
-        b'{"records": [{"data": "\\ud800"}]}', b'{"records": [{"data": 123456789012345678901234567890, "x": NaN}]}',
-        b"{\"records\": [{'data': 1}]}", b'{"records": [{"data": 1},]}', b"\xef\xbb\xbf{}",
-        b'{"records": [{"data": -1e400}]}', b'{"records": [{"data": %b}]}' % (b"1" * 5_000),
-        b'{"records": [{"data": 1, "tag": 1e3}]}', b'{"records": [{"data": 1}], "create": 1.0}',
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("raw", [
+    b"{", b"nonsense", b"[]", b"1", b'"x"', b"null", b'{"records": [{"data": NaN}]}',
+    b'{"records": [{"data": Infinity}]}', b'{"records": [{"data": 1e400}]}', b'{"records": [{"data": "\xff"}]}',
+    b'{"records": [{"data": "\\ud800"}]}', b'{"records": [{"data": 123456789012345678901234567890, "x": NaN}]}',
+    b"{\"records\": [{'data': 1}]}", b'{"records": [{"data": 1},]}', b"\xef\xbb\xbf{}",
+    b'{"records": [{"data": -1e400}]}', b'{"records": [{"data": %b}]}' % (b"1" * 5_000),
+    b'{"records": [{"data": 1, "tag": 1e3}]}', b'{"records": [{"data": 1}], "create": 1.0}',
+])  # fmt: skip
 def test_g4_malformed_json(api: Api, raw: bytes) -> None:
     answer = api.post("topics/t", raw=raw, status=400)
     assert answer.code == "invalid_request"
@@ -278,7 +266,6 @@ def test_a_body_in_gzip_is_inflated_as_far_as_a_body_may_be_long(api: Api, setti
         answer = post(raw)
         assert (answer.status, answer.code) == (400, "invalid_request"), answer
     bomb = gzip.compress(b" " * 70_000_000)
-    assert len(bomb) < 100_000
     for path in ("topics/jobs", "topics/jobs/claim"):
         assert (answer := post(bomb, path=path)).code == "payload_too_large", answer
     zaqar = api.client.put("/v1/queues/q/metadata", bomb, headers={"content-encoding": "gzip"})

@@ -3,11 +3,10 @@
 import json
 import re
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
-from tests.http.contract import document
+from tests.http.contract import Reader, document
 from tests.http.servers import EventSource, Server, serving
 from tests.support.documents import DOCS, Block, blocks
 from tests.support.environment import child_environment
@@ -16,67 +15,11 @@ PAGE = "reference/http-topics.md"
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("emptied")]
 
-#: Numbers from here on stand for seqs, and from there on for times.
-SEQS, TIMES = 100_000, 1_000_000_000_000
-#: Never given, in the page as in truth.
-ABSENT = 999_999_999
-
 
 @pytest.fixture(scope="module")
 def servers(test_database_url: str) -> Iterator[list[Server]]:
     """A server for this page alone: what it lists is what the page made."""
     yield from serving(child_environment(test_database_url), 1)
-
-
-class Reader:
-    """Compares answers with the page. What differs from run to run (seqs, leases, watches) it learns and uses later."""
-
-    def __init__(self) -> None:
-        self.known: dict[Any, Any] = {ABSENT: ABSENT}
-
-    def learn(self, written: Any, found: Any) -> None:
-        assert self.known.setdefault(written, found) == found
-        assert list(self.known.values()).count(found) == 1
-
-    def translate(self, value: Any) -> Any:
-        """Return what a request of the page says here."""
-        if isinstance(value, dict):
-            return {name: self.translate(item) for name, item in value.items()}
-        if isinstance(value, list):
-            return [self.translate(item) for item in value]
-        return self.known.get(value, value) if isinstance(value, int | str) else value
-
-    def address(self, path: str) -> str:
-        for written, found in self.known.items():
-            path = path.replace(str(written), str(found))
-        return path
-
-    def compare(self, written: Any, found: Any, place: str) -> None:
-        if place.endswith(".performance"):
-            assert written.keys() == found.keys(), place
-            return
-        assert type(written) is type(found), (place, written, found)
-        if isinstance(written, dict):
-            names = {str(self.known.get(int(name), name)) if name.isdecimal() else name: name for name in written}
-            assert names.keys() == found.keys(), place
-            for name, item in found.items():
-                self.compare(written[names[name]], item, f"{place}.{name}")
-        elif isinstance(written, list):
-            assert len(written) == len(found), place
-            for number, item in enumerate(found):
-                self.compare(written[number], item, f"{place}[{number}]")
-        elif isinstance(written, bool) or written is None:
-            assert written == found, place
-        elif isinstance(written, int) and written >= TIMES:
-            assert found >= TIMES, place
-        elif (isinstance(written, int) and written >= SEQS and "config" not in place) or place.endswith(
-            (".lease_id", ".wid")
-        ):
-            self.learn(written, found)
-        elif place.endswith(".stream_url"):
-            assert found == self.address(written)
-        else:
-            assert written == found, place
 
 
 @pytest.mark.slow

@@ -73,16 +73,11 @@ def worker(
     printed = tmp_path / "printed"
     with printed.open("w") as out:
         process = subprocess.Popen(
-            [*command, name],
-            env=env,
-            cwd=tmp_path,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            text=True,
+            [*command, name], env=env, cwd=tmp_path, stdout=out, stderr=subprocess.STDOUT, text=True,
             start_new_session=True,
             # As at a terminal, however this run was started: Ctrl-C reaches the worker.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509  (only that call)
-        )
+        )  # fmt: skip
     try:
         yield process, printed
     finally:
@@ -116,10 +111,9 @@ def drains(name: str, boss: Client, env: dict[str, str], tmp_path: Path, *comman
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "command", "needs"),
-    [("worker.sh", "sh", ("curl", "jq")), ("worker.py", sys.executable, ()), ("worker.mjs", "node", ("node",))],
-)
+@pytest.mark.parametrize(("name", "command", "needs"), [
+    ("worker.sh", "sh", ("curl", "jq")), ("worker.py", sys.executable, ()), ("worker.mjs", "node", ("node",)),
+])  # fmt: skip
 def test_a_worker(
     boss: Client, queue: None, env: dict[str, str], tmp_path: Path, name: str, command: str, needs: tuple[str, ...]
 ) -> None:

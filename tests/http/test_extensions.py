@@ -22,23 +22,22 @@ def taken(api: Api, topic: str = "jobs", **body: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize(("order", "expected"), [("desc", ["h", "m", "n", "l"]), ("asc", ["n", "l", "m", "h"])])
-def test_jobs_come_in_the_order_of_their_priorities(api: Api, order: str, expected: list[str]) -> None:
-    api.queue(priority_order=order)
+def test_jobs_come_in_the_order_of_their_priorities_and_by_tag(api: Api, order: str, expected: list[str]) -> None:
+    """And the configuration shows an order only where there is one: by it go the warnings."""
     records = [{"data": "n"}, {"data": "h", "priority": 9}, {"data": "l", "priority": 0}, {"data": "m", "priority": 5}]
-    answer = write(api, "jobs", *records)
-    assert "warnings" not in answer.json
-    assert api.state()["config"]["priority_order"] == order
-    assert taken(api) == expected
-
-
-def test_the_configuration_shows_an_order_only_where_there_is_one(api: Api) -> None:
-    assert api.put("topics/q", {"type": "queue", "priority_order": "desc"})["config"]["priority_order"] == "desc"
-    assert "priority_order" not in api.put("topics/q", {"type": "queue"}, status=200)["config"]
-    assert "priority_order" not in api.put("topics/q", {"type": "queue", "priority_order": "none"})["config"]
-    assert api.put("topics/q", {"type": "queue", "priority_order": "up"}, status=400).code == "invalid_request"
-    config = {"type": "queue", "priority_order": "asc"}
-    write(api, "made", {"data": 1}, config=config)
-    assert api.state("made")["config"]["priority_order"] == "asc"
+    for config in ({}, {"priority_order": "none"}):
+        assert "priority_order" not in api.put("topics/jobs", {"type": "queue", **config})["config"]
+        assert "warnings" in write(api, "jobs", records[1], create=False).json
+    assert taken(api) == ["h", "h"]
+    assert api.put("topics/jobs", {"type": "queue", "priority_order": "up"}, status=400).code == "invalid_request"
+    config = {"type": "queue", "priority_order": order}
+    assert api.put("topics/jobs", config)["config"]["priority_order"] == order
+    assert "warnings" not in write(api, "made", *records, config=config).json
+    for topic in ("jobs", "made"):
+        assert api.state(topic)["config"]["priority_order"] == order
+    write(api, "jobs", *({**record, "tag": tag} for record in records for tag in "ab"))
+    assert taken(api, tag="nothing") == []
+    assert taken(api, tag="a") == taken(api) == taken(api, "made") == expected
 
 
 def test_a_priority_that_is_not_heeded_is_told(api: Api) -> None:
@@ -69,15 +68,6 @@ def test_a_delayed_job_comes_when_its_time_has_come(api: Api, clock: Clock, coun
     clock.advance(seconds=0.2)
     assert api.state()["queue"]["ready"] == count
     assert len(api.claim("jobs", max=1_000)) == count
-
-
-def test_a_claim_of_one_tag(api: Api) -> None:
-    api.queue()
-    write(api, "jobs", *({"data": n, "tag": f"t{n % 2}"} for n in range(6)), {"data": "none"})
-    assert taken(api, tag="t1") == [1, 3, 5]
-    assert taken(api, tag="t1") == []
-    assert taken(api, tag="nothing") == []
-    assert taken(api) == [0, 2, 4, "none"]
 
 
 def test_a_claim_of_one_tag_does_not_wait_for_others(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,14 +146,6 @@ def test_a_write_and_an_ack_that_are_heeded_cost_no_statement_for_warnings(api: 
     first, second = (job["$seq"] for job in api.claim("jobs", max=2))
     done = _of(statements, lambda: api.ack("jobs", [first]))
     assert _of(statements, lambda: api.ack("jobs", [second], results=[7])) == done
-
-
-def test_a_new_configuration_is_what_warnings_go_by(api: Api) -> None:
-    record = {"records": [{"data": 1, "priority": 3}]}
-    api.queue()
-    assert "warnings" in api.post("topics/jobs", record).json
-    api.put("topics/jobs", {"type": "queue", "priority_order": "desc"}, status=200)
-    assert "warnings" not in api.post("topics/jobs", record).json
 
 
 def _of(statements: list[str], call: Callable[[], Any]) -> list[str]:

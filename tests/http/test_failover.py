@@ -155,24 +155,26 @@ def token(database: Faulty) -> str:
 
 @pytest.fixture(scope="module")
 def cookie(database: Faulty, django_db_blocker: DjangoDbBlocker) -> str:
-    with django_db_blocker.unblock():
-        return signed_in(database)
-
-
-def serving(database: Faulty, token: str, *, wsgi: bool) -> Iterator[Door]:
-    door = Door(database, token, wsgi=wsgi)
-    with door.server:
-        assert door.send(Sent("PUT", "/v1/queues/jobs"))[0] in (201, 204)
-        assert door.send(Sent("POST", "/v0/topics/jobs", {"records": [{"data": 1}] * 30}))[0] == 200
-        door.wid = door.send(Sent("POST", "/v0/watch", {"topics": {"jobs": 0}}))[2]["wid"]
-        yield door
+    """Of an operator who is signed in to the admin."""
+    with django_db_blocker.unblock(), alias(database, "direct", direct=True) as using:
+        user = get_user_model().objects.db_manager(using).create_superuser("operator")
+        content = {SESSION_KEY: str(user.pk), BACKEND_SESSION_KEY: "django.contrib.auth.backends.ModelBackend"}
+        data = SessionStore().encode({**content, HASH_SESSION_KEY: user.get_session_auth_hash()})
+        ends = timezone.now() + timedelta(days=1)
+        Session.objects.using(using).create(session_key="s" * 32, session_data=data, expire_date=ends)
+    return f"sessionid={'s' * 32}"
 
 
 @pytest.fixture(scope="module")
 def doors(database: Faulty, token: str) -> Iterator[dict[str, Door]]:
+    found = {kind: Door(database, token, wsgi=kind == "wsgi") for kind in ("asgi", "wsgi")}
     with ExitStack() as stack:
-        start = contextmanager(serving)
-        yield {kind: stack.enter_context(start(database, token, wsgi=kind == "wsgi")) for kind in ("asgi", "wsgi")}
+        for door in found.values():
+            stack.enter_context(door.server)
+            assert door.send(Sent("PUT", "/v1/queues/jobs"))[0] in (201, 204)
+            assert door.send(Sent("POST", "/v0/topics/jobs", {"records": [{"data": 1}] * 30}))[0] == 200
+            door.wid = door.send(Sent("POST", "/v0/watch", {"topics": {"jobs": 0}}))[2]["wid"]
+        yield found
 
 
 @pytest.fixture
@@ -298,10 +300,9 @@ UNWRITABLE: dict[str, Callable[[Faulty], Any]] = {
         lambda: database.set("default_transaction_read_only", "on"),
         lambda: database.reset("default_transaction_read_only"),
     ),
-    "disk full": failing_with("53100"),
-    "recovery conflict": failing_with("40001"),
+    "disk full": failing_with("53100"), "recovery conflict": failing_with("40001"),
     "out of memory": failing_with("53200"),
-}
+}  # fmt: skip
 
 
 def check_refusal(sent: Sent, status: int, headers: dict[str, str], body: Any) -> None:
@@ -400,16 +401,6 @@ def admin_pages() -> list[str]:
                         path = f"/admin/{model.pattern}{page.pattern}"
                         found.append(re.sub(r"<(?:\w+:)?\w+>", "1", path.replace("<uuid:uid>", WORKFLOW)))
     return found
-
-
-def signed_in(database: Faulty) -> str:
-    with alias(database, "direct", direct=True) as using:
-        user = get_user_model().objects.db_manager(using).create_superuser("operator")
-        content = {SESSION_KEY: str(user.pk), BACKEND_SESSION_KEY: "django.contrib.auth.backends.ModelBackend"}
-        data = SessionStore().encode({**content, HASH_SESSION_KEY: user.get_session_auth_hash()})
-        ends = timezone.now() + timedelta(days=1)
-        Session.objects.using(using).create(session_key="s" * 32, session_data=data, expire_date=ends)
-    return f"sessionid={'s' * 32}"
 
 
 @pytest.mark.slow

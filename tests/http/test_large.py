@@ -34,27 +34,21 @@ def api(storage: Path) -> Api:
 
 
 class TestTopics:
-    def test_write_claim_ack_with_a_result(self, api: Api, storage: Path) -> None:
-        api.queue()
+    @pytest.mark.parametrize("config", [{}, {"claim_jitter_ms": 10}], ids=["claimed", "dealt"])
+    def test_write_read_claim_ack_with_a_result(self, api: Api, storage: Path, config: dict[str, Any]) -> None:
+        api.queue(**config)
         api.write("jobs", BIG, "small")
         assert len(files(storage)) == 1
+        answer = api.post("topics/jobs/diff", {"from_seq": 0}, status=200)
+        assert [record["data"] for record in answer["records"]] == [BIG, "small"]
+        refused = api.post("topics/jobs", {"records": [{"data": 1, "meta": {"$large": 1}}]})
+        assert (refused.status, refused.code) == (400, "invalid_request")
         jobs = api.claim(max=5)
         assert [job["data"] for job in jobs] == [BIG, "small"]
         api.ack("jobs", [jobs[0]["$seq"]], results=[BIG], result_ttl_ms=60_000)
         assert len(files(storage)) == 2
         result = engine.run(read_result("jobs", seqs=[jobs[0]["$seq"]]))
         assert json.loads(result.result_json or "") == BIG
-
-    def test_read_a_log_and_jobs_without_leasing(self, api: Api) -> None:
-        api.log()
-        api.write("events", BIG)
-        answer = api.post("topics/events/diff", {"from_seq": 0}, status=200)
-        assert [record["data"] for record in answer["records"]] == [BIG]
-
-    def test_claims_that_are_dealt_together(self, api: Api) -> None:
-        api.queue(claim_jitter_ms=10)
-        api.write("jobs", BIG)
-        assert [job["data"] for job in api.claim(max=5)] == [BIG]
 
     def test_away_is_503_with_retry_after(self, api: Api) -> None:
         api.queue()
@@ -71,14 +65,6 @@ class TestTopics:
         with hold(clock):
             [job] = api.claim()
         assert (job["data"], job["deliveries"]) == (BIG, 1)
-
-    def test_a_forged_reference_is_only_data(self, api: Api) -> None:
-        api.queue()
-        forged = {"$large": {"data": {"id": 1, "storage": "large", "name": "x", "digest": "", "size": 1}}}
-        api.write("jobs", forged)
-        assert api.claim()[0]["data"] == forged
-        answer = api.post("topics/jobs", {"records": [{"data": 1, "meta": {"$large": 1}}]})
-        assert (answer.status, answer.code) == (400, "invalid_request")
 
 
 class TestMessages:

@@ -161,7 +161,10 @@ def test_r1_a_long_poll_of_a_topic_that_is_deleted(server: Server, other: Server
         assert poll.value() == (404, "topic_not_found")
 
 
-def test_r1_a_record_that_commits_late_is_never_skipped(server: Server, log: str) -> None:
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+def test_r1_a_record_that_commits_late_is_never_skipped_and_one_that_never_does_holds_nobody_up(
+    server: Server, log: str, end: str
+) -> None:
     first = server.write(log, "first")
     with uncommitted(log, "late") as (executor, late):
         later = server.write(log, "later")
@@ -171,18 +174,10 @@ def test_r1_a_record_that_commits_late_is_never_skipped(server: Server, log: str
         assert (waiting["caught_up"], waiting["head_seq"], waiting["next_from_seq"]) == (False, later[-1], first[-1])
         with ThreadResult(lambda: diff(server, log, from_seq=first[-1], wait_ms=30_000)) as poll:
             time.sleep(0.2)
-            executor.connection.commit()
-            assert seqs(poll.value()) == late + later
-    assert seqs(diff(server, log)) == first + late + later
-
-
-def test_r1_a_transaction_that_is_rolled_back_holds_nobody_up(server: Server, log: str) -> None:
-    with uncommitted(log, "never") as (executor, _):
-        later = server.write(log, "later")
-        with ThreadResult(lambda: diff(server, log, wait_ms=30_000)) as poll:
-            time.sleep(0.2)
-            executor.connection.rollback()
-            assert seqs(poll.value()) == later
+            getattr(executor.connection, end)()
+            came = [*(late if end == "commit" else []), *later]
+            assert seqs(poll.value()) == came
+    assert seqs(diff(server, log)) == first + came
 
 
 def test_r1_with_writers_at_work_nothing_is_lost_and_nothing_twice(server: Server, other: Server, log: str) -> None:

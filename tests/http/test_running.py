@@ -97,10 +97,7 @@ async def test_without_a_host_there_are_the_doors_only() -> None:
     assert (await get(application, "/v0/topics/usual"))[0] == 401
     with pytest.raises(ValueError, match="websocket"):
         await application({"type": "websocket"}, None, None)  # type: ignore[arg-type]  # never called
-
-
-async def test_below_a_path_of_its_own() -> None:
-    application = beside(None, "/queues/v0/")
+    application = beside(None, "/queues/v0/")  # below a path of its own
     assert (await get(application, "/queues/v0/topics", root="/queues"))[0] == 401
     assert (await get(application, "/queues/v0/report", root="/queues"))[0] == 404
 

@@ -135,16 +135,12 @@ def test_the_bound_of_steps(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> 
     assert "at most 1 steps" in worker.suspend(event="e", status=400).message
 
 
-@pytest.mark.parametrize(
-    ("body", "text"),
-    [
-        ({}, "one of sleep_ms, until and event"), ({"sleep_ms": 1, "event": "e"}, "one of sleep_ms, until and event"),
-        ({"sleep_ms": 1}, "a sleep needs one"),
-        ({"until": 1, "name": "a", "timeout_ms": 1}, "only a wait for an event"),
-        ({"sleep_ms": 1, "name": "a#b"}, "name of a step"), ({"event": ""}, "event"),
-        ({"event": "e", "lease_id": "x"}, "lease id"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("body", "text"), [
+    ({}, "one of sleep_ms, until and event"), ({"sleep_ms": 1, "event": "e"}, "one of sleep_ms, until and event"),
+    ({"sleep_ms": 1}, "a sleep needs one"), ({"until": 1, "name": "a", "timeout_ms": 1}, "only a wait for an event"),
+    ({"sleep_ms": 1, "name": "a#b"}, "name of a step"), ({"event": ""}, "event"),
+    ({"event": "e", "lease_id": "x"}, "lease id"),
+])  # fmt: skip
 def test_suspensions_that_make_no_sense(worker: Worker, body: dict[str, Any], text: str) -> None:
     assert text in worker.suspend(status=400, **body).message
     assert not JobStep.objects.exists()

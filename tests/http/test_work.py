@@ -50,15 +50,6 @@ def counters(server: Server, queue: str) -> tuple[int, int]:
     return found["ready"], found["in_flight"]
 
 
-@pytest.mark.slow
-def test_s1_how_a_stream_begins(server: Server, queue: str) -> None:
-    with work(server, queue) as stream:
-        assert (stream.headers["content-type"], stream.headers["cache-control"]) == ("text/event-stream", "no-store")
-        assert stream.headers["x-accel-buffering"] == "no"
-        assert stream.block() == ["retry: 2000"]
-        assert stream.block() == [": hb"]
-
-
 @pytest.mark.parametrize(
     ("accept", "status"),
     [
@@ -73,19 +64,17 @@ def test_s1_what_the_client_accepts(server: Server, queue: str, accept: str | No
         assert status == 200 or stream.refusal == (406, "not_acceptable")
 
 
-@pytest.mark.parametrize(
-    "query", ["", "node=", f"node={'x' * 129}", "node=w&max=0", "node=w&max=-1", "node=w&max=x", "node=w&lease_ms=x"]
-)
-def test_s1_a_bad_request(server: Server, queue: str, query: str) -> None:
-    with EventSource(server, f"topics/{queue}/work?{query}") as stream:
-        assert stream.refusal == (400, "invalid_request")
-
-
-def test_s1_c1_not_a_queue_and_not_there(server: Server, topic: str) -> None:
-    server.put(f"topics/{topic}", {"type": "log"})
-    for name, refusal in ((topic, (409, "not_a_queue")), (f"{topic}.none", (404, "topic_not_found"))):
-        with EventSource(server, f"topics/{name}/work?node=w1") as stream:
-            assert stream.refusal == refusal
+def test_s1_c1_a_bad_request(server: Server, queue: str) -> None:
+    server.put(f"topics/{queue}.log", {"type": "log"})
+    refused = {
+        **{(queue, query): (400, "invalid_request") for query in (
+            "", "node=", f"node={'x' * 129}", "node=w&max=0", "node=w&max=-1", "node=w&max=x", "node=w&lease_ms=x",
+        )},
+        (f"{queue}.log", "node=w1"): (409, "not_a_queue"), (f"{queue}.none", "node=w1"): (404, "topic_not_found"),
+    }  # fmt: skip
+    for (name, query), refusal in refused.items():
+        with EventSource(server, f"topics/{name}/work?{query}") as stream:
+            assert stream.refusal == refusal, (name, query)
 
 
 @pytest.mark.slow
@@ -98,10 +87,13 @@ def test_s1_a_sign_of_life_in_silence(test_database_url: str, topic: str) -> Non
             assert blocks == [["retry: 2000"], [": hb"], [": hb"], [": hb"], [": hb"]]
 
 
-def test_s2_a_job(server: Server, queue: str) -> None:
+def test_s1_s2_how_a_stream_begins_and_a_job(server: Server, queue: str) -> None:
     body = {"records": [{"data": {"n": 1}, "tag": "a", "meta": {"trace": "z"}}]}
     (seq,) = server.post(f"topics/{queue}", body)["seqs"]
     with work(server, queue, lease_ms=5000) as stream:
+        assert (stream.headers["content-type"], stream.headers["cache-control"]) == ("text/event-stream", "no-store")
+        assert stream.headers["x-accel-buffering"] == "no"
+        assert [stream.block(), stream.block()] == [["retry: 2000"], [": hb"]]
         job = stream.event()
         assert (job.name, job.id) == ("job", str(seq))
         assert set(job) == {"topic", "$seq", "lease_id", "deadline", "$ts", "$tag", "deliveries", "data", "meta"}

@@ -105,20 +105,17 @@ def test_a_list_names_nothing_that_the_key_may_not_see() -> None:
     assert nobody("GET", "/v1/queues").status_code == 204
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "body", "scopes"),
-    [
-        ("GET", "/v1/queues", None, {"read"}), ("GET", "/v1/queues/inbox", None, {"read"}),
-        ("PUT", "/v1/queues/new", None, {"admin"}), ("DELETE", "/v1/queues/inbox", None, {"delete"}),
-        ("GET", "/v1/queues/inbox/metadata", None, {"read"}), ("PUT", "/v1/queues/inbox/metadata", {}, {"admin"}),
-        ("GET", "/v1/queues/inbox/stats", None, {"read"}), ("GET", "/v1/queues/inbox/messages", None, {"read"}),
-        ("POST", "/v1/queues/inbox/messages", [{"ttl": 60, "body": 1}], {"write"}),
-        ("DELETE", "/v1/queues/inbox/messages?ids=x", None, {"delete"}),
-        ("POST", "/v1/queues/inbox/claims", {"ttl": 60, "grace": 60}, {"read", "write"}),
-        ("PATCH", "/v1/queues/inbox/claims/x", {"ttl": 60}, {"write"}),
-        ("DELETE", "/v1/queues/inbox/claims/x", None, {"write"}),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("method", "path", "body", "scopes"), [
+    ("GET", "/v1/queues", None, {"read"}), ("GET", "/v1/queues/inbox", None, {"read"}),
+    ("PUT", "/v1/queues/new", None, {"admin"}), ("DELETE", "/v1/queues/inbox", None, {"delete"}),
+    ("GET", "/v1/queues/inbox/metadata", None, {"read"}), ("PUT", "/v1/queues/inbox/metadata", {}, {"admin"}),
+    ("GET", "/v1/queues/inbox/stats", None, {"read"}), ("GET", "/v1/queues/inbox/messages", None, {"read"}),
+    ("POST", "/v1/queues/inbox/messages", [{"ttl": 60, "body": 1}], {"write"}),
+    ("DELETE", "/v1/queues/inbox/messages?ids=x", None, {"delete"}),
+    ("POST", "/v1/queues/inbox/claims", {"ttl": 60, "grace": 60}, {"read", "write"}),
+    ("PATCH", "/v1/queues/inbox/claims/x", {"ttl": 60}, {"write"}),
+    ("DELETE", "/v1/queues/inbox/claims/x", None, {"write"}),
+])  # fmt: skip
 def test_each_call_needs_its_scopes(method: str, path: str, body: Any, scopes: set[str]) -> None:
     holder(*EVERYTHING)("PUT", "/v1/queues/inbox")
     assert holder(*scopes)(method, path, body).status_code not in (401, 403)
