@@ -57,7 +57,8 @@ def test_the_reaper_begins_after_the_first_claim(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(Reaper, "start", note)
     enqueue({})
-    with working(node="here", reaper=True) as worker, connection.cursor() as cursor:
+    worker = working(node="here", reaper=True)  # before it starts: its reaper may begin at once
+    with worker, connection.cursor() as cursor:
         eventually(lambda: claimed, "the reaper begins")
         cursor.execute("SELECT application_name FROM pg_stat_activity")
         assert ("leasequeue claim here",) in cursor.fetchall()
