@@ -9,6 +9,7 @@ from django.db import connection, transaction
 
 from django_leasequeue import engine
 from django_leasequeue.engine import Ending, Limited, NewJob
+from django_leasequeue.engine.jobs.steps import keep_step
 from tests.engine.flow import ONE
 from tests.engine.helpers import NODE, enqueue, make, own_connection
 from tests.engine.helpers import run as execute
@@ -22,6 +23,8 @@ CREATE FUNCTION commit_probe() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
     INSERT INTO commit_probe VALUES (current_setting('synchronous_commit')); RETURN NULL;
 END $$;
 CREATE CONSTRAINT TRIGGER commit_probe AFTER INSERT ON leasequeue_leaseevent
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION commit_probe();
+CREATE CONSTRAINT TRIGGER commit_probe AFTER INSERT ON leasequeue_jobstep
     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION commit_probe();
 """
 
@@ -39,8 +42,7 @@ def commits(transactional_db: None) -> Iterator[Commits]:
     try:
         yield look
     finally:
-        execute("DROP TRIGGER commit_probe ON leasequeue_leaseevent; DROP FUNCTION commit_probe()")
-        execute("DROP TABLE commit_probe")
+        execute("DROP FUNCTION commit_probe CASCADE; DROP TABLE commit_probe")
 
 
 @pytest.fixture(params=["django", "own"])
@@ -71,6 +73,7 @@ def calls() -> Generator[tuple[Any, str], Any]:
     (job,) = yield engine.claim("work", NODE), "leases"
     yield engine.ack([job.seq], NODE), "writes"
     (job,) = yield engine.claim("work", NODE), "leases"
+    yield keep_step(job.seq, job.token, NODE, "step", "1", 1, 1), "steps"
     yield engine.finish([Ending(job.seq, result=1)], NODE), "writes"
 
 
@@ -86,7 +89,7 @@ def test_each_call_obeys_the_queue(where, commits, durability: str, durable: boo
         while True:
             operation, kind = told.send(answer)
             answer = where(operation)
-            assert commits() == {writes if kind == "writes" else leases}, operation
+            assert commits() == {{"writes": writes, "leases": leases, "steps": "on"}[kind]}, operation
 
 
 def test_the_strictest_queue_of_a_call_rules(where, commits: Commits) -> None:
