@@ -195,24 +195,19 @@ def _loggers_of_tasks() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def _far(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[str]:
-    """A second database, a copy of the tests' own."""
-    name = connections["default"].settings_dict["NAME"]
-    with django_db_blocker.unblock():
-        connections["default"].close()
-        with connections["default"]._nodb_cursor() as cursor:
-            cursor.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name])
-            cursor.execute(f'CREATE DATABASE "{name}_far" TEMPLATE "{name}"')
-    yield f"{name}_far"
-    with django_db_blocker.unblock(), connections["default"]._nodb_cursor() as cursor:
-        cursor.execute(f'DROP DATABASE "{name}_far" WITH (FORCE)')
+def _far() -> Iterator[TemporaryServer]:
+    """A second server, its database migrated."""
+    with TemporaryServer(HOME, migrated=True) as server:
+        yield server
 
 
 @pytest.fixture
-def far(_far: str, monkeypatch: pytest.MonkeyPatch, django_db_blocker: DjangoDbBlocker) -> Iterator[str]:
+def far(
+    django_db_setup: None, _far: TemporaryServer, monkeypatch: pytest.MonkeyPatch, django_db_blocker: DjangoDbBlocker
+) -> Iterator[str]:
     """The alias of a second database of queues, beside ``default``."""
     spread = {"DATABASES": ["default", "far"], "API": {"ACCESS": "open"}}
-    entry = {**settings.DATABASES["default"], "NAME": _far}
+    entry = {**settings.DATABASES["default"], **_far.django_database()}
     monkeypatch.setitem(settings.DATABASES, "far", entry)
     with database_alias("far", entry), django_db_blocker.unblock(), override_settings(LEASEQUEUE=spread):
         routing.routes().forget()

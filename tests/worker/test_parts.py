@@ -100,6 +100,9 @@ def test_a_control_says_why_to_stop_and_the_first_reason_stays() -> None:
         assert (control.lost, control.reason, control.event.is_set()) == (True, reason, True)
         with pytest.raises(error, match=reason):
             control.raise_if_aborted()
+    late = JobControl(a_job(), "node")
+    late.abort("timeout")
+    assert late.event.is_set(), "who asks for it only now"
 
 
 def test_progress_is_coalesced_and_checked() -> None:
