@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable
 from typing import Any, TypedDict, TypeVar, Unpack, overload
 
@@ -47,8 +48,8 @@ class Canvas(Plannable[T_co], Step[T_co]):
         shape = WorkflowShape.LIST if ends.many else WorkflowShape.VALUE
         return Plan(graph, self._on_failure, self._name, shape, tags=self._tags)
 
-    def _place(self, graph: Graph, after: Ends) -> Ends:
-        raise NotImplementedError
+    @abstractmethod
+    def _place(self, graph: Graph, after: Ends) -> Ends: ...
 
 
 class Chain(Canvas[T_co]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -70,7 +71,7 @@ class Plan(NamedTuple):
     tags: dict[str, Any] | None = None
 
 
-class Plannable(Generic[T_co]):
+class Plannable(ABC, Generic[T_co]):
     """Base of what can be enqueued as a workflow."""
 
     __slots__ = ()
@@ -89,8 +90,8 @@ class Plannable(Generic[T_co]):
         """Async twin of ``enqueue``: on an async connection of its own, not in a transaction of the caller."""
         return await arun(start(self._plan(), waits=False))
 
-    def _plan(self) -> Plan:
-        raise NotImplementedError
+    @abstractmethod
+    def _plan(self) -> Plan: ...
 
 
 class _Ready(NamedTuple):
