@@ -53,8 +53,9 @@ TRIES = 40
 LONG_JOBS, LONG = 10, 7.0
 #: How many short ones come right before a worker is stopped, so that it holds some that it has not started; seconds.
 SHORT_JOBS, SHORT = 60, 0.05
-#: How many jobs of several steps come before that, so that some are within a step; seconds of each step.
-STEPPING, STEP_TAKES = 8, 0.6
+#: How many jobs of several steps come before that: some are within a step, and another worker is within the same
+#: one when the stopped one goes on; their steps, seconds of each.
+STEPPING, STEPS, STEP_TAKES = 8, 3, 2.0
 #: How many jobs of a workflow each kill their process, and at most how many seconds after they began.
 STRIKES, STRIKE = 6, 0.04
 #: Numbers of the jobs that faults bring; and how many of them come right before the server is killed.
@@ -261,20 +262,22 @@ class Faults:
         return pids[int(step.chance * len(pids))] if pids else None
 
     def _burden(self, step: Step) -> None:
-        """Give the workers long jobs before one of them is met by a fault: these outlive their leases, and go on."""
+        """Give the workers jobs that outlive their leases before one of them is met by a fault."""
         if step.role not in WORKERS:
             return
         queue = _queue(step)
-        burdens: list[tuple[float, int, str, Any, tuple[Any, ...]]]
-        burdens = [(LONG / 10, LONG_JOBS, "plain", tasks.work, (LONG, True))]
+        long: tuple[Any, ...] = (1, "plain", tasks.work, LONG, True)
+        burdens = [(LONG / 10, LONG_JOBS, long)]
         if step.fault == "worker stopped":
-            stepping = ([("plain", STEP_TAKES)] * 6,)
-            burdens += [(STEP_TAKES, STEPPING, DURABLE, tasks.durable, stepping)]
-            burdens += [(0.0, SHORT_JOBS, "plain", tasks.work, (SHORT,))]
-        for seconds, count, mode, task, args in burdens:
+            # The others have room for what it loses, and do it while it goes on.
+            burdens = [(STEP_TAKES / 4, STEPPING, (1, DURABLE, tasks.durable, [("plain", STEP_TAKES)] * STEPS))]
+            burdens += [(0.0, 1, (SHORT_JOBS, "plain", tasks.work, SHORT))]
+        for seconds, times, jobs in burdens:
             connection.close()  # it may be one that another fault has ended
             with suppress(Error):
-                self._enqueue(queue, count, mode, task, *args)
+                # One after the other: of what comes at once, the first worker that hears of it would take all.
+                for _ in range(times):
+                    self._enqueue(queue, *jobs)
             self.over.wait(seconds)
 
     def _back(self, step: Step) -> None:

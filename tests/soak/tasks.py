@@ -250,11 +250,12 @@ def durable(number: int, parts: list[Part]) -> int:
 
     def does(place: int, atomic: bool, seconds: float) -> str:
         value = secrets.token_hex(4)
-        witness().say("did", number, place, claim, value)
         if atomic:
             with connection.cursor() as cursor:
                 cursor.execute(WRITE, [number, place])
         time.sleep(seconds)
+        # At the end: what was stopped on the way may have lost the lease by now.
+        witness().say("did", number, place, claim, value)
         return value
 
     for place, (kind, seconds) in enumerate(parts):
