@@ -99,7 +99,6 @@ class Slow(NamedTuple):
 
     @property
     def took(self) -> float:
-        """The seconds of its critical path."""
         return float(self.row["waited"] + self.row["ran"])
 
     def path(self) -> str:
@@ -116,7 +115,6 @@ class Slow(NamedTuple):
         return "; ".join(told)
 
     def help(self) -> str:
-        """Say what would make it shorter."""
         if not self.steps:
             return ""
         ran: dict[str, float] = defaultdict(float)
@@ -173,7 +171,6 @@ class Links:
         return cls(*[urljoin(site, page) for page in pages])
 
     def node(self, name: str) -> str:
-        """Return the address of a worker."""
         return f"{self.workers}?node={quote(name, safe='')}" if self.workers else ""
 
 

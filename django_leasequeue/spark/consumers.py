@@ -43,7 +43,6 @@ class Loss(NamedTuple):
     deleted: dict[str, int] = {}
 
     def what(self) -> str:
-        """Say what is lost."""
         if self.deleted:
             counts = ", ".join(f"{count} from {name}" for name, count in sorted(self.deleted.items()))
             return (
@@ -60,7 +59,6 @@ class Loss(NamedTuple):
         return f"Retention has dropped events that this stream had not read: {lost}."
 
     def text(self) -> str:
-        """Say what is lost and what to do."""
         return (
             f"{self.what()} To go on without them, run once with the option failOnDataLoss = false (`leasequeue_lake"
             " run --accept-loss`): the checkpoint notes it. A registered consumer (option consumer) is waited for, for"

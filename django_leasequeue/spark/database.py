@@ -42,7 +42,6 @@ class Options:
             )
 
     def text(self, name: str, default: str | None = None) -> str | None:
-        """Return an option's text."""
         return self._values.get(name.lower(), default)
 
     def number(self, name: str, default: int | None, low: int = 1, high: int = 1_000_000_000) -> int | None:
@@ -56,21 +55,18 @@ class Options:
         raise InvalidOption(f"Option {name!r} must be an integer from {low} to {high}; it is {value!r}.")
 
     def flag(self, name: str, default: bool) -> bool:
-        """Return an option as a truth value."""
         value = str(self._values.get(name.lower(), default)).lower()
         if value not in {"true", "false"}:
             raise InvalidOption(f"Option {name!r} must be true or false; it is {value!r}.")
         return value == "true"
 
     def choice(self, name: str, default: str, allowed: Iterable[str]) -> str:
-        """Return an option that is one of a few words."""
         value = self._values.get(name.lower(), default)
         if value not in set(allowed):
             raise InvalidOption(f"Option {name!r} must be one of {', '.join(allowed)}; it is {value!r}.")
         return value
 
     def connection(self) -> dict[str, str]:
-        """Return those options that say where the database is."""
         return {name: value for name, value in self._values.items() if name in CONNECTION}
 
 
@@ -89,7 +85,6 @@ class Database:
         return f"Database({', '.join(f'{name}={value}' for name, value in shown.items() if value)})"
 
     def connect(self, *, read_only: bool = True, autocommit: bool = True) -> psycopg.Connection[Any]:
-        """Open a connection."""
         options = f"{self._parameters.get('options', '')} {_SESSION}".strip()
         if read_only:
             options += " -c default_transaction_read_only=on"

@@ -65,7 +65,6 @@ class Lake:
         self.format = format or self.note("lake").get("format") or ("delta" if here else "parquet")
 
     def path(self, *parts: str) -> str:
-        """Return a path below the lake."""
         return "/".join((self.root, *parts))
 
     @property
@@ -78,7 +77,6 @@ class Lake:
         return self.path("silver", name)
 
     def gold(self, name: str) -> str:
-        """The figures."""
         return self.path("gold", name)
 
     def checkpoint(self, name: str) -> str:
@@ -90,7 +88,6 @@ class Lake:
         return self.note_at(f"{checkpoint}/metadata").get("id")
 
     def read(self, path: str) -> DataFrame:
-        """Read a table."""
         frame = self.read_or_none(path)
         if frame is None:
             raise InvalidOption(f"There is nothing at {path} yet: run the pipeline first (leasequeue_lake run).")
@@ -133,7 +130,6 @@ class Lake:
             rows.coalesce(1).write.mode("overwrite").parquet(path)
 
     def note(self, name: str) -> dict[str, Any]:
-        """Return what was noted under a name, or nothing."""
         return self.note_at(self.path("_notes", name)) if self.notes is None else dict(self.notes.get(name, {}))
 
     def all_notes(self) -> dict[str, dict[str, Any]]:
@@ -146,7 +142,6 @@ class Lake:
         return {}
 
     def note_at(self, path: str) -> dict[str, Any]:
-        """Return what was noted in a directory, or nothing."""
         lines = self.lines_or_none(path)
         return dict(json.loads(lines[0])) if lines else {}
 

@@ -194,7 +194,6 @@ class Sink:
             raise QueueNotFound(missing[0], self.project)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int = -1) -> None:  # noqa: N803  (Spark's name)
-        """Forget what was staged."""
         names, _ = _staged(messages)
         with suppress(psycopg.Error), self.database.connect(read_only=False) as connection:
             fetch(connection, "lake/stage_drop", parts=names)
@@ -244,7 +243,6 @@ class BatchSink(Sink, DataSourceArrowWriter):
         self.write_id = self.write_id or f"batch-{uuid.uuid4()}"
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Make the jobs visible."""
         self.move(self.write_id or "", -1, messages)
 
 
@@ -252,7 +250,6 @@ class StreamSink(Sink, DataSourceStreamArrowWriter):
     """A streaming query: each batch is one write under the query's id, so a replayed batch adds nothing."""
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  (Spark's name)
-        """Make the batch's jobs visible."""
         queries = {told.query for told in messages if isinstance(told, StagedPart | RefusedRow) and told.query}
         write_id = self.write_id or (f"stream-{queries.pop()}" if queries else None)
         if write_id is None:

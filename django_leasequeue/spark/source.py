@@ -247,7 +247,6 @@ class LeaseQueueReader(datasource.DataSourceReader):
         return query(self.table, self.columns, place, relation, where, self.conditions, as_one=as_one)
 
     def read(self, partition: datasource.InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read one slice."""
         if not isinstance(partition, Slice):
             return  # Spark's stand-in when there is nothing to read
         with self.database.connect(autocommit=partition.snapshot is None) as connection:
@@ -274,7 +273,6 @@ class LeaseQueueDataSource(datasource.DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return the name for ``format(...)``."""
         return "leasequeue"
 
     def schema(self) -> str:
@@ -283,24 +281,20 @@ class LeaseQueueDataSource(datasource.DataSource):
         return tables.table(self.options.get("table", "events"), batches=batches).ddl()
 
     def reader(self, schema: StructType) -> datasource.DataSourceReader:
-        """Return the batch reader; with ``pushdown=true`` the one that takes filters."""
         options = Options(self.options, READ, "source")
         return (FilteringReader if options.flag("pushdown", False) else LeaseQueueReader)(options, schema)
 
     def streamReader(self, schema: StructType) -> datasource.DataSourceStreamReader:  # noqa: N802  (Spark's name)
-        """Return the stream reader."""
         from .stream import stream_reader
 
         return stream_reader(Options(self.options, STREAM, "stream"), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> datasource.DataSourceWriter:
-        """Return the batch writer."""
         from .sink import BatchSink
 
         return BatchSink(Options(self.options, WRITE, "sink"), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> datasource.DataSourceStreamWriter:  # noqa: N802  (Spark's name)
-        """Return the streaming writer."""
         from .sink import StreamSink
 
         return StreamSink(Options(self.options, WRITE, "sink"), schema, overwrite)

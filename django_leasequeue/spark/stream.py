@@ -226,7 +226,6 @@ class EventStream(DataSourceStreamReader):
         return LogSlice(query(*what).as_string(connection), as_one=as_one, after=low, dropped=dropped)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read one slice."""
         if not isinstance(partition, LogSlice):
             return
         with self.database.connect() as connection:
@@ -282,7 +281,6 @@ if SupportsTriggerAvailableNow is not None:
         """For pyspark 4.2 and newer: rate limits, and batches that end at a target (``availableNow``)."""
 
         def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  (Spark's name)
-            """Return the limit of a batch."""
             return ReadAllAvailable() if self.limit is None else ReadMaxRows(self.limit)
 
         def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802  (Spark's name)
@@ -296,5 +294,4 @@ if SupportsTriggerAvailableNow is not None:
             self.target = _point(self._end())
 
         def reportLatestOffset(self) -> Offset:  # noqa: N802  (Spark's name)
-            """Return where the log ends, for the query's progress."""
             return self._end()

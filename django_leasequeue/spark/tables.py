@@ -56,7 +56,6 @@ class Table:
         return ", ".join(f"{name} {column.type}" for name, column in self.columns.items() if name not in left_out)
 
     def column(self, name: str) -> Column:
-        """Return a column."""
         if name not in self.columns:
             raise InvalidOption(f"Table {self.name!r} has no column {name!r}; it has {', '.join(self.columns)}.")
         return self.columns[name]
