@@ -11,8 +11,7 @@ from django.db.models.sql import Query
 from django.db.models.sql.datastructures import BaseTable
 from django.db.models.sql.where import AND, XOR, WhereNode
 
-from .base import ReadOnlyModel, ReadOnlyQuerySet
-from .fields import PlainJSONField, SameNumber, TagExact, TagsContain, TagsField
+from .base import PlainJSONField, ReadOnlyModel, ReadOnlyQuerySet, SameNumber, TagExact, TagsContain, TagsField
 from .flow import LimitKey, Member, Workflow
 from .queue import Queue
 
