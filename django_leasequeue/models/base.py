@@ -1,7 +1,4 @@
-"""What the models are made of: read-only bases for what the engine writes, triggers, and fields.
-
-Fields: JSON that is kept as it was written, and relations by an equal number or name without a foreign key.
-"""
+"""What the models are made of: read-only bases, triggers, JSON as it was written, relations without a foreign key."""
 
 from __future__ import annotations
 
@@ -102,9 +99,7 @@ class LocalTrigger(pgtrigger.Trigger):
 
 
 class Guard(LocalTrigger):
-    """Refuses the rows that match its condition.
-
-    Raises SQLSTATE 23514 with a constraint name, which Django turns into ``IntegrityError``.
+    """Refuses the rows that match its condition: SQLSTATE 23514, which Django turns into ``IntegrityError``.
 
     The condition is evaluated without a function call, so a legal change costs next to nothing. Maintenance passes with
     ``pgtrigger.ignore("leasequeue.<Model>:<name>")``.
@@ -285,31 +280,16 @@ class SameNumber(models.ForeignObject):
         self, to: Any, here: str = "seq", there: str = "seq", *, related_name: str = "+", **kwargs: Any
     ) -> None:
         # What Django's migrations and clones say again of every relation of this kind.
-        for name in ("on_delete", "from_fields", "to_fields", "null", "blank", "editable", "serialize"):
+        for name in ("on_delete", "from_fields", "to_fields"):
             kwargs.pop(name, None)
-        super().__init__(
-            to,
-            models.DO_NOTHING,
-            [here],
-            [there],
-            related_name=related_name,
-            null=True,
-            blank=True,
-            editable=False,
-            serialize=False,
-            **kwargs,
-        )
+        kwargs |= {"null": True, "blank": True, "editable": False, "serialize": False}
+        super().__init__(to, models.DO_NOTHING, [here], [there], related_name=related_name, **kwargs)
         self.here, self.there = here, there
 
     def deconstruct(self) -> Any:
         name, path, _, kwargs = super().deconstruct()
-        kwargs = {
-            "to": kwargs["to"],
-            "here": self.here,
-            "there": self.there,
-            "related_name": self.remote_field.related_name or "+",
-        }
-        return name, path, [], kwargs
+        back = self.remote_field.related_name or "+"
+        return name, path, [], {"to": kwargs["to"], "here": self.here, "there": self.there, "related_name": back}
 
 
 SameNumber.register_lookup(_IsNull)
