@@ -24,7 +24,7 @@ from ..engine.operation import Steps, operation
 from ..enums import JobState, ResultState
 from ..exceptions import InvalidOption
 from ..models import StoredJob
-from ..models.fields import AsWritten
+from ..models.base import AsWritten
 from ..tasks.arguments import shown
 from .reading import alias, state_label
 

@@ -24,7 +24,7 @@ from ..engine.queues import routing
 from ..engine.store import is_reference, parse
 from ..enums import EventKind, JobState, QueueType, ResultState
 from ..models import Attempt, DeadLetter, Job, JobEvent, JobResult, JobStep, Queue, StoredJob, Worker
-from ..models.fields import AsWritten
+from ..models.base import AsWritten
 from ..models.job import FINISHED
 from ..reaper.leader import LOCK
 from ..reaper.status import seen

@@ -12,7 +12,7 @@ import pgtrigger.compiler
 import pgtrigger.migrations
 from django.db import migrations, models
 
-import django_leasequeue.models.fields
+import django_leasequeue.models.base
 
 CREATE_EVENT_TABLE = """
 CREATE TABLE leasequeue_leaseevent (
@@ -413,10 +413,10 @@ class Migration(migrations.Migration):
                 ("tag", models.TextField(null=True)),
                 ("origin", models.TextField(null=True)),
                 ("reply_to", models.TextField(null=True)),
-                ("data", django_leasequeue.models.fields.PlainJSONField(null=True)),
-                ("meta", django_leasequeue.models.fields.PlainJSONField(null=True)),
+                ("data", django_leasequeue.models.base.PlainJSONField(null=True)),
+                ("meta", django_leasequeue.models.base.PlainJSONField(null=True)),
                 ("body", models.BinaryField(null=True)),
-                ("progress", django_leasequeue.models.fields.PlainJSONField(null=True)),
+                ("progress", django_leasequeue.models.base.PlainJSONField(null=True)),
             ],
             options={
                 "db_table": "leasequeue_livejob",
@@ -556,10 +556,10 @@ class Migration(migrations.Migration):
                 ("tag", models.TextField(db_collation="C", null=True)),
                 ("origin", models.TextField(null=True)),
                 ("reply_to", models.TextField(null=True)),
-                ("data", django_leasequeue.models.fields.PlainJSONField(null=True)),
-                ("meta", django_leasequeue.models.fields.PlainJSONField(null=True)),
+                ("data", django_leasequeue.models.base.PlainJSONField(null=True)),
+                ("meta", django_leasequeue.models.base.PlainJSONField(null=True)),
                 ("body", models.BinaryField(null=True)),
-                ("progress", django_leasequeue.models.fields.PlainJSONField(null=True)),
+                ("progress", django_leasequeue.models.base.PlainJSONField(null=True)),
             ],
             options={
                 "db_table": "leasequeue_job",
@@ -577,7 +577,7 @@ class Migration(migrations.Migration):
                 ("deliveries", models.IntegerField()),
                 ("state", models.SmallIntegerField(choices=[(1, "completed"), (2, "failed"), (3, "cancelled")])),
                 ("node", models.TextField(null=True)),
-                ("result", django_leasequeue.models.fields.PlainJSONField(null=True)),
+                ("result", django_leasequeue.models.base.PlainJSONField(null=True)),
                 ("result_body", models.BinaryField(null=True)),
                 ("error_type", models.TextField(null=True)),
                 ("error", models.TextField(null=True)),
@@ -1106,9 +1106,9 @@ class Migration(migrations.Migration):
                 ("name", models.TextField(null=True)),
                 ("tag", models.TextField(null=True)),
                 ("priority", models.IntegerField(null=True)),
-                ("data", django_leasequeue.models.fields.PlainJSONField(null=True)),
+                ("data", django_leasequeue.models.base.PlainJSONField(null=True)),
                 ("body", models.BinaryField(null=True)),
-                ("meta", django_leasequeue.models.fields.PlainJSONField(null=True)),
+                ("meta", django_leasequeue.models.base.PlainJSONField(null=True)),
                 ("run_at", models.DateTimeField(null=True)),
                 ("ttl_ms", models.BigIntegerField(null=True)),
                 ("result_ttl_ms", models.BigIntegerField(null=True)),

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 from django.db import migrations, models
 
-import django_leasequeue.models.fields
+import django_leasequeue.models.base
 import django_leasequeue.models.job
 
 # The job is ``j``, its queue ``q``, its place in a workflow ``m``, its last failed attempt ``a``, what its place says ``p``.
@@ -189,11 +189,11 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("task", models.TextField(null=True)),
-                ("data", django_leasequeue.models.fields.PlainJSONField(null=True)),
-                ("args", django_leasequeue.models.fields.PlainJSONField(null=True)),
-                ("kwargs", django_leasequeue.models.fields.PlainJSONField(null=True)),
-                ("meta", django_leasequeue.models.fields.PlainJSONField(null=True)),
-                ("progress", django_leasequeue.models.fields.PlainJSONField(null=True)),
+                ("data", django_leasequeue.models.base.PlainJSONField(null=True)),
+                ("args", django_leasequeue.models.base.PlainJSONField(null=True)),
+                ("kwargs", django_leasequeue.models.base.PlainJSONField(null=True)),
+                ("meta", django_leasequeue.models.base.PlainJSONField(null=True)),
+                ("progress", django_leasequeue.models.base.PlainJSONField(null=True)),
                 ("priority", models.IntegerField()),
                 ("enqueued_at", models.DateTimeField()),
                 ("available_at", models.DateTimeField(null=True)),
@@ -209,7 +209,7 @@ class Migration(migrations.Migration):
                 ("fingerprint", models.TextField(null=True)),
                 ("key", django_leasequeue.models.job.JobKeyField(null=True)),
                 ("tag", models.TextField(null=True)),
-                ("tags", django_leasequeue.models.fields.TagsField(null=True)),
+                ("tags", django_leasequeue.models.base.TagsField(null=True)),
                 ("claim", models.BigIntegerField(null=True)),
                 ("origin", models.TextField(null=True)),
             ],
@@ -231,35 +231,35 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name="claim",
             name="worker",
-            field=django_leasequeue.models.fields.SameNumber(
+            field=django_leasequeue.models.base.SameNumber(
                 here="node", related_name="leases", there="node", to="leasequeue.worker"
             ),
         ),
         migrations.AddField(
             model_name="attempt",
             name="job",
-            field=django_leasequeue.models.fields.SameNumber(
+            field=django_leasequeue.models.base.SameNumber(
                 here="seq", related_name="attempts", there="seq", to="leasequeue.job"
             ),
         ),
         migrations.AddField(
             model_name="deadletter",
             name="job",
-            field=django_leasequeue.models.fields.SameNumber(
+            field=django_leasequeue.models.base.SameNumber(
                 here="seq", related_name="+", there="seq", to="leasequeue.job"
             ),
         ),
         migrations.AddField(
             model_name="jobresult",
             name="job",
-            field=django_leasequeue.models.fields.SameNumber(
+            field=django_leasequeue.models.base.SameNumber(
                 here="seq", related_name="+", there="seq", to="leasequeue.job"
             ),
         ),
         migrations.AddField(
             model_name="recurringtask",
             name="last_job",
-            field=django_leasequeue.models.fields.SameNumber(
+            field=django_leasequeue.models.base.SameNumber(
                 here="last_seq", related_name="+", there="seq", to="leasequeue.job"
             ),
         ),

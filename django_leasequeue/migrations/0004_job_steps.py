@@ -2,7 +2,7 @@
 
 from django.db import migrations, models
 
-import django_leasequeue.models.fields
+import django_leasequeue.models.base
 
 # The settings of these functions: they read by index, whatever a host's planner knew of tables that fill and empty when it
 # made a plan. They cost less than a statement that sets them.
@@ -117,7 +117,7 @@ class Migration(migrations.Migration):
                 ),
                 ("project", models.TextField(db_collation="C")),
                 ("name", models.TextField(db_collation="C")),
-                ("payload", django_leasequeue.models.fields.PlainJSONField(null=True)),
+                ("payload", django_leasequeue.models.base.PlainJSONField(null=True)),
                 ("emitted_at", models.DateTimeField()),
                 ("expires_at", models.DateTimeField()),
             ],
@@ -138,7 +138,7 @@ class Migration(migrations.Migration):
                 ("seq", models.BigIntegerField()),
                 ("number", models.IntegerField()),
                 ("name", models.TextField(db_collation="C")),
-                ("value", django_leasequeue.models.fields.PlainJSONField(null=True)),
+                ("value", django_leasequeue.models.base.PlainJSONField(null=True)),
                 ("done_at", models.DateTimeField()),
                 ("delivery", models.IntegerField()),
                 ("until", models.DateTimeField(null=True)),
@@ -146,7 +146,7 @@ class Migration(migrations.Migration):
                 ("event", models.TextField(db_collation="C", null=True)),
                 (
                     "job",
-                    django_leasequeue.models.fields.SameNumber(
+                    django_leasequeue.models.base.SameNumber(
                         here="seq", related_name="steps", there="seq", to="leasequeue.job"
                     ),
                 ),

@@ -1,7 +1,7 @@
 """The models by role; import their names from here.
 
-`job` holds the model that projects query. `queue`, `storedjob`, `history`, `flow` and `worker` hold tables that the
-engine writes, `operators` and `lake` those of people and of the lake. Models import enums and exceptions, no engine.
+`job` holds the model that projects query. `queue`, `storedjob`, `history` and `flow` hold tables that the engine
+writes, `operators` and `lake` those of people, workers and the lake. Models import enums and exceptions, no engine.
 """
 
 from ..enums import (
@@ -29,7 +29,17 @@ from .flow import EmittedEvent, FlowTurn, JobStep, Limit, LimitKey, Member, Work
 from .history import Attempt, DeadLetter, JobEvent, JobResult, LeaseEvent
 from .job import Job, JobQuerySet, JobStatus
 from .lake import LakeConsumer, LakeFigure, LakeSlice, LakeStage, LakeWrite
-from .operators import ApiKey, ApiScope, BulkOperation, OperationKind, OperationState, OperatorAction, SavedFilter
+from .operators import (
+    ApiKey,
+    ApiScope,
+    BulkOperation,
+    OperationKind,
+    OperationState,
+    OperatorAction,
+    RecurringTask,
+    SavedFilter,
+    Worker,
+)
 from .queue import (
     IdempotencyKey,
     Queue,
@@ -42,74 +52,16 @@ from .queue import (
     TopicState,
     UniqueKey,
 )
-from .storedjob import Claim, Delayed, LargeObject, LiveJob, Ready, Record, StoredJob
-from .worker import ClaimWaiter, RecurringTask, Worker
+from .storedjob import Claim, ClaimWaiter, Delayed, LargeObject, LiveJob, Ready, Record, StoredJob
 
 __all__ = [
-    "DEAD_LETTER_SELF",
-    "ApiKey",
-    "ApiScope",
-    "Attempt",
-    "Backoff",
-    "BulkOperation",
-    "Claim",
-    "ClaimWaiter",
-    "DeadLetter",
-    "DedupUntil",
-    "Delayed",
-    "Discard",
-    "Durability",
-    "EmittedEvent",
-    "EventKind",
-    "ExhaustAt",
-    "FloorKind",
-    "FlowTurn",
-    "IdempotencyKey",
-    "Job",
-    "JobEvent",
-    "JobFlag",
-    "JobQuerySet",
-    "JobResult",
-    "JobState",
-    "JobStatus",
-    "JobStep",
-    "LakeConsumer",
-    "LakeFigure",
-    "LakeSlice",
-    "LakeStage",
-    "LakeWrite",
-    "Lane",
-    "LargeObject",
-    "LateAck",
-    "LeaseEvent",
-    "Limit",
-    "LimitKey",
-    "LiveJob",
-    "Member",
-    "MemberState",
-    "OperationKind",
-    "OperationState",
-    "OperatorAction",
-    "PriorityOrder",
-    "Queue",
-    "QueueFloor",
-    "QueueQuerySet",
-    "QueueRank",
-    "QueueStat",
-    "QueueType",
-    "Ready",
-    "Record",
-    "RecurringTask",
-    "Requeue",
-    "ResultState",
-    "Route",
-    "SavedFilter",
-    "StoredJob",
-    "Timeline",
-    "TopicState",
-    "TurnKind",
-    "UniqueKey",
-    "Worker",
-    "Workflow",
-    "WorkflowState",
-]
+    "DEAD_LETTER_SELF", "ApiKey", "ApiScope", "Attempt", "Backoff", "BulkOperation", "Claim", "ClaimWaiter",
+    "DeadLetter", "DedupUntil", "Delayed", "Discard", "Durability", "EmittedEvent", "EventKind", "ExhaustAt",
+    "FloorKind", "FlowTurn", "IdempotencyKey", "Job", "JobEvent", "JobFlag", "JobQuerySet", "JobResult",
+    "JobState", "JobStatus", "JobStep", "LakeConsumer", "LakeFigure", "LakeSlice", "LakeStage", "LakeWrite",
+    "Lane", "LargeObject", "LateAck", "LeaseEvent", "Limit", "LimitKey", "LiveJob", "Member", "MemberState",
+    "OperationKind", "OperationState", "OperatorAction", "PriorityOrder", "Queue", "QueueFloor",
+    "QueueQuerySet", "QueueRank", "QueueStat", "QueueType", "Ready", "Record", "RecurringTask", "Requeue",
+    "ResultState", "Route", "SavedFilter", "StoredJob", "Timeline", "TopicState", "TurnKind", "UniqueKey",
+    "Worker", "Workflow", "WorkflowState",
+]  # fmt: skip

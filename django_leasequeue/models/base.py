@@ -1,11 +1,19 @@
-"""Bases of the models: read-only models that the engine writes, and the triggers that refuse other writes."""
+"""What the models are made of: read-only bases, triggers, JSON as it was written, relations without a foreign key."""
 
 from __future__ import annotations
 
+import json
+from functools import partial
 from typing import Any, ClassVar, NoReturn, Self, TypeVar
 
 import pgtrigger
 from django.db import models
+from django.db.models.expressions import Col
+from django.db.models.fields import json as django_json
+from django.db.models.fields.json import KeyTransform, KeyTransformFactory
+from django.db.models.fields.related_descriptors import ForwardManyToOneDescriptor
+from django.db.models.fields.related_lookups import RelatedIsNull
+from django.db.models.lookups import IsNull
 from pgtrigger import compiler
 
 from ..exceptions import WrittenByEngine
@@ -13,21 +21,21 @@ from ..exceptions import WrittenByEngine
 M = TypeVar("M", bound=models.Model)
 
 
+def _refuse(model: Any, call: str) -> NoReturn:
+    raise WrittenByEngine(model.__name__, call, model.instead.get(call, ""))
+
+
 class ReadOnlyQuerySet(models.QuerySet[M]):
     """A queryset that refuses to write, and names the call to use."""
 
-    def _refuse(self, call: str) -> NoReturn:
-        instead: dict[str, str] = getattr(self.model, "instead", {})
-        raise WrittenByEngine(self.model.__name__, call, instead.get(call, ""))
-
     def create(self, *args: Any, **kwargs: Any) -> NoReturn:
-        self._refuse("create")
+        _refuse(self.model, "create")
 
     def update(self, *args: Any, **kwargs: Any) -> NoReturn:
-        self._refuse("update")
+        _refuse(self.model, "update")
 
     def delete(self, *args: Any, **kwargs: Any) -> NoReturn:
-        self._refuse("delete")
+        _refuse(self.model, "delete")
 
     bulk_create = get_or_create = update_or_create = create
     bulk_update = update
@@ -35,14 +43,14 @@ class ReadOnlyQuerySet(models.QuerySet[M]):
 
 
 class ReadOnlyManager(models.Manager[M]):
-    """Gives such querysets."""
+    """Gives querysets that refuse to write."""
 
     def get_queryset(self) -> ReadOnlyQuerySet[M]:
         return ReadOnlyQuerySet(self.model, using=self._db)
 
 
 class ReadOnlyModel(models.Model):
-    """Base of such models."""
+    """Base of the models whose rows the engine writes."""
 
     #: What to call in place of ``create``, ``update`` and ``delete``.
     instead: ClassVar[dict[str, str]] = {}
@@ -60,17 +68,14 @@ class ReadOnlyModel(models.Model):
         return self.says.format(self)
 
     def save(self, *args: Any, **kwargs: Any) -> NoReturn:
-        self._refuse("create" if self._state.adding else "update")
+        _refuse(type(self), "create" if self._state.adding else "update")
 
     def _save_table(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Refuse ``loaddata`` as well, which does not call ``save``."""
-        self._refuse("create")
+        _refuse(type(self), "create")
 
     def delete(self, *args: Any, **kwargs: Any) -> NoReturn:
-        self._refuse("delete")
-
-    def _refuse(self, call: str) -> NoReturn:
-        raise WrittenByEngine(type(self).__name__, call, self.instead.get(call, ""))
+        _refuse(type(self), "delete")
 
 
 class LocalTrigger(pgtrigger.Trigger):
@@ -94,9 +99,7 @@ class LocalTrigger(pgtrigger.Trigger):
 
 
 class Guard(LocalTrigger):
-    """Refuses the rows that match its condition.
-
-    Raises SQLSTATE 23514 with a constraint name, which Django turns into ``IntegrityError``.
+    """Refuses the rows that match its condition: SQLSTATE 23514, which Django turns into ``IntegrityError``.
 
     The condition is evaluated without a function call, so a legal change costs next to nothing. Maintenance passes with
     ``pgtrigger.ignore("leasequeue.<Model>:<name>")``.
@@ -110,3 +113,183 @@ class Guard(LocalTrigger):
     def get_func(self, model: Any) -> str:
         quoted = self.message.replace("'", "''")
         return f"RAISE EXCEPTION USING ERRCODE = '23514', CONSTRAINT = '{self.constraint}', MESSAGE = '{quoted}';"
+
+
+class PlainJSONField(models.JSONField):
+    """A ``json`` column: numbers come back as written (``1e300``, ``1.0``), and nothing is parsed on the way in.
+
+    Lookups and expressions see it as ``jsonb``, by ``leasequeue_jsonb(column)``: it is null where ``jsonb`` cannot hold
+    what ``json`` can (U+0000, a lone surrogate, a number out of range). An index on an expression of it serves them.
+    """
+
+    def db_type(self, connection: Any) -> str:
+        return "json"
+
+    def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
+        # psycopg parses json by itself, but neither jsonb (Django turns that off) nor text.
+        written = isinstance(expression, (PlainCol, PlainKeyTransform)) and not expression.compared
+        return json.loads(value) if isinstance(value, str) and not written else value
+
+    def get_col(self, alias: str, output_field: Any = None) -> Col:
+        return PlainCol(alias, self, output_field)
+
+    def get_transform(self, lookup_name: str) -> Any:
+        found = super().get_transform(lookup_name)
+        return partial(PlainKeyTransform, lookup_name) if isinstance(found, KeyTransformFactory) else found
+
+
+def _compares(query: Any) -> bool:
+    """Return whether a query compares the rows that it selects, which PostgreSQL cannot do with ``json``."""
+    combined = query.combinator or getattr(query, "combined", False)
+    return bool(query.distinct or combined or query.group_by is not None)
+
+
+class PlainCol(Col):
+    """The column: ``jsonb`` in an expression; selected as it was written, and as text where rows are compared."""
+
+    compared = False
+
+    def as_sql(self, compiler: Any, connection: Any) -> tuple[str, Any]:
+        return f"leasequeue_jsonb({self.written(compiler, connection)})", []
+
+    def written(self, compiler: Any, connection: Any) -> str:
+        """Return the column itself."""
+        return super().as_sql(compiler, connection)[0]
+
+    def select_format(self, compiler: Any, sql: str, params: Any) -> tuple[str, Any]:
+        self.compared = _compares(compiler.query)
+        if compiler.query.subquery:
+            return sql, params
+        return self.written(compiler, compiler.connection) + ("::text" if self.compared else ""), params
+
+
+class AsWritten(models.Func):
+    """The text of such a column, which Python and ``jsonb`` need not be able to read."""
+
+    output_field = models.TextField()
+
+    def as_postgresql(self, compiler: Any, connection: Any, **extra: Any) -> tuple[str, Any]:
+        column: Any = self.get_source_expressions()[0]
+        return f"{column.written(compiler, connection)}::text", []
+
+
+class PlainKeyTransform(KeyTransform):
+    """A key of the field: ``data__order_id``. It is selected as it was written, and compared as ``jsonb``."""
+
+    compared = False
+
+    def select_format(self, compiler: Any, sql: str, params: Any) -> tuple[str, Any]:
+        root: Any = self
+        while isinstance(root, KeyTransform):
+            root = root.lhs
+        # What is ordered by stands in the text as "1".
+        self.compared = _compares(compiler.query) or bool(compiler.query.order_by) or not isinstance(root, PlainCol)
+        if self.compared or compiler.query.subquery:
+            return sql, params
+        return sql.replace(compiler.compile(root)[0], root.written(compiler, compiler.connection), 1), params
+
+
+@PlainJSONField.register_lookup
+class PlainIsNull(IsNull):
+    """``data__isnull=``: of the column, also of values that ``jsonb`` cannot hold."""
+
+    def process_lhs(self, compiler: Any, connection: Any, lhs: Any = None) -> tuple[str, Any]:
+        here = lhs or self.lhs
+        if isinstance(here, PlainCol):
+            return here.written(compiler, connection), []
+        return super().process_lhs(compiler, connection, lhs)
+
+
+def _tagged(lookup: Any, compiler: Any, tags: Any) -> tuple[str, list[Any]]:
+    """Return the condition that a job has all of these tags, by their index."""
+    lhs: Any = lookup.lhs.lhs if isinstance(lookup.lhs, KeyTransform) else lookup.lhs
+    number, _ = compiler.compile(Col(lhs.alias, lhs.target.model._meta.pk))
+    numbers = "SELECT t.seq FROM leasequeue_job t WHERE leasequeue_tags(t.meta) @> %s::jsonb"
+    return f"{number} = ANY (ARRAY({numbers}))", [json.dumps(tags)]  # nosec  # B608: no value
+
+
+class TagTransform(KeyTransform):
+    """The value of one tag: ``tags__customer``."""
+
+
+@TagTransform.register_lookup
+class TagExact(django_json.KeyTransformExact):
+    """``tags__customer=``."""
+
+    def as_sql(self, compiler: Any, connection: Any) -> tuple[str, Any]:
+        if not isinstance(self.rhs, (str, int)) or not isinstance(self.lhs.lhs, Col):
+            return super().as_sql(compiler, connection)
+        return _tagged(self, compiler, {self.lhs.key_name: self.rhs})
+
+
+class TagsField(models.JSONField):
+    """The tags of a job. Equality of one, and ``contains`` of several, go by their index."""
+
+    def get_transform(self, lookup_name: str) -> Any:
+        found = super().get_transform(lookup_name)
+        return partial(TagTransform, lookup_name) if isinstance(found, KeyTransformFactory) else found
+
+
+@TagsField.register_lookup
+class TagsContain(django_json.DataContains):
+    """``tags__contains=``."""
+
+    def as_postgresql(self, compiler: Any, connection: Any) -> tuple[str, Any]:
+        if not isinstance(self.rhs, dict) or not isinstance(self.lhs, Col):
+            return super().as_postgresql(compiler, connection)
+        return _tagged(self, compiler, self.rhs)
+
+
+class _OrNone(ForwardManyToOneDescriptor):
+    """The other row, or ``None``: most jobs have no dead letter, and live ones no result."""
+
+    def get_object(self, instance: Any) -> Any:
+        try:
+            return super().get_object(instance)
+        except self.field.remote_field.model.DoesNotExist:
+            return None
+
+
+class _IsNull(RelatedIsNull):
+    """Whether there is no such row: the columns here do not say that."""
+
+    def as_sql(self, compiler: Any, connection: Any) -> tuple[str, tuple[Any, ...]]:
+        field = self.lhs.output_field
+        if not isinstance(field, SameNumber):
+            return super().as_sql(compiler, connection)
+        here, params = compiler.compile(self.lhs)
+        table, there = field.related_model._meta.db_table, field.target_field.column
+        quote = connection.ops.quote_name
+        found = f"EXISTS (SELECT FROM {quote(table)} other WHERE other.{quote(there)} = {here})"  # nosec  # B608: names
+        return f"NOT {found}" if self.rhs else found, tuple(params)
+
+
+class SameNumber(models.ForeignObject):
+    """The row of another model whose columns have the same values; ``None`` if there is none.
+
+    Args:
+        to: the other model.
+        here, there: the fields that are compared.
+        related_name: of the way back; none by default.
+    """
+
+    forward_related_accessor_class = _OrNone
+    empty_strings_allowed = False  # which the admin's EmptyFieldListFilter asks
+
+    def __init__(
+        self, to: Any, here: str = "seq", there: str = "seq", *, related_name: str = "+", **kwargs: Any
+    ) -> None:
+        # What Django's migrations and clones say again of every relation of this kind.
+        for name in ("on_delete", "from_fields", "to_fields"):
+            kwargs.pop(name, None)
+        kwargs |= {"null": True, "blank": True, "editable": False, "serialize": False}
+        super().__init__(to, models.DO_NOTHING, [here], [there], related_name=related_name, **kwargs)
+        self.here, self.there = here, there
+
+    def deconstruct(self) -> Any:
+        name, path, _, kwargs = super().deconstruct()
+        back = self.remote_field.related_name or "+"
+        return name, path, [], {"to": kwargs["to"], "here": self.here, "there": self.there, "related_name": back}
+
+
+SameNumber.register_lookup(_IsNull)

@@ -7,8 +7,7 @@ from django.db import models
 from django.db.models import Q
 
 from ..enums import MemberState, TurnKind, WorkflowShape, WorkflowState
-from .base import ReadOnlyModel
-from .fields import PlainJSONField, SameNumber
+from .base import PlainJSONField, ReadOnlyModel, SameNumber
 from .queue import Queue
 
 
@@ -224,14 +223,14 @@ class JobStep(ReadOnlyModel):
             models.Index(
                 fields=["event", "project", "seq"],
                 name="leasequeue_jobstep_event",
-                condition=models.Q(event__isnull=False),
+                condition=Q(event__isnull=False),
             ),
-            models.Index(fields=["seq"], name="leasequeue_jobstep_waiting", condition=models.Q(event__isnull=False)),
+            models.Index(fields=["seq"], name="leasequeue_jobstep_waiting", condition=Q(event__isnull=False)),
             # What sleeps, the oldest first: for people and figures.
             models.Index(
                 fields=["done_at", "seq"],
                 name="leasequeue_jobstep_asleep",
-                condition=models.Q(value__isnull=True, event__isnull=True),
+                condition=Q(value__isnull=True, event__isnull=True),
             ),
         )
 

@@ -13,8 +13,7 @@ from django.db.models.expressions import Col
 from django.db.models.fields.related_lookups import RelatedExact, RelatedIn
 
 from ..enums import EventKind, ResultState
-from .base import Guard, ReadOnlyModel
-from .fields import PlainJSONField, SameNumber
+from .base import Guard, PlainJSONField, ReadOnlyModel, SameNumber
 from .queue import Queue
 
 

@@ -11,8 +11,7 @@ from django.db.models.sql import Query
 from django.db.models.sql.datastructures import BaseTable
 from django.db.models.sql.where import AND, XOR, WhereNode
 
-from .base import ReadOnlyModel, ReadOnlyQuerySet
-from .fields import PlainJSONField, SameNumber, TagExact, TagsContain, TagsField
+from .base import PlainJSONField, ReadOnlyModel, ReadOnlyQuerySet, SameNumber, TagExact, TagsContain, TagsField
 from .flow import LimitKey, Member, Workflow
 from .queue import Queue
 
@@ -65,31 +64,21 @@ class JobKeyField(models.TextField):
     """The key of a job: equality goes by the index of keys, or by the number that a task's id begins with."""
 
 
-def _by_key(lookup: Any, compiler: Any, count: int) -> str:
-    number, _ = compiler.compile(Col(lookup.lhs.alias, Job._meta.get_field("seq")))
-    keys = ", ".join(["%s"] * count)
-    return f"{number} = ANY (ARRAY(SELECT k.seq FROM leasequeue_keyed(ARRAY[{keys}]::text[]) k))"  # nosec  # B608: no value
+class _ByKey:
+    """Finds jobs by the function that knows where a key leads."""
 
-
-@JobKeyField.register_lookup
-class JobKeyExact(Exact):
-    """``key=``."""
-
-    def as_sql(self, compiler: Any, connection: Any) -> tuple[str, Any]:
-        if not self.rhs_is_direct_value() or not hasattr(self.lhs, "alias"):
-            return super().as_sql(compiler, connection)
-        return _by_key(self, compiler, 1), [self.rhs]
-
-
-@JobKeyField.register_lookup
-class JobKeyIn(In):
-    """``key__in=``."""
-
-    def as_sql(self, compiler: Any, connection: Any) -> tuple[str, Any]:
-        keys = [key for key in self.rhs if key is not None] if self.rhs_is_direct_value() else []
+    def as_sql(self: Any, compiler: Any, connection: Any) -> tuple[str, Any]:
+        given = self.rhs if isinstance(self, In) else [self.rhs]
+        keys = [key for key in given if key is not None] if self.rhs_is_direct_value() else []
         if not keys or not hasattr(self.lhs, "alias"):
-            return super().as_sql(compiler, connection)
-        return _by_key(self, compiler, len(keys)), keys
+            return super().as_sql(compiler, connection)  # type: ignore[misc]
+        number, _ = compiler.compile(Col(self.lhs.alias, Job._meta.get_field("seq")))
+        found = f"SELECT k.seq FROM leasequeue_keyed(ARRAY[{', '.join(['%s'] * len(keys))}]::text[]) k"  # nosec  # B608
+        return f"{number} = ANY (ARRAY({found}))", keys
+
+
+for _lookup in (Exact, In):
+    JobKeyField.register_lookup(type(_lookup.__name__, (_ByKey, _lookup), {}))
 
 
 class JobQuery(Query):

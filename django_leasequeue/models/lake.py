@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db import models
 from django.db.models.functions import Now
 
-from .fields import PlainJSONField
+from .base import PlainJSONField
 
 
 class LakeConsumer(models.Model):

@@ -1,4 +1,4 @@
-"""What people use and did: API keys, bulk operations, the audit and saved filters."""
+"""What people run, use and did: workers, recurring tasks, API keys, bulk operations, the audit and saved filters."""
 
 from __future__ import annotations
 
@@ -8,7 +8,74 @@ from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models import Q
 
-from .base import Guard, ReadOnlyModel
+from .base import Guard, ReadOnlyModel, SameNumber
+
+
+class Worker(ReadOnlyModel):
+    """A worker process. A row whose ``seen_at`` is old belongs to one that died; the reaper removes it."""
+
+    instead = {
+        "create": "manage.py runworker",
+        "update": "the workers page of the admin",
+        "delete": "the reaper, which removes those that died",
+    }
+    says = "{0.node}"
+
+    node = models.TextField(unique=True)
+    host = models.TextField()
+    pid = models.IntegerField()
+    project = models.CharField(max_length=256, default="", blank=True)
+    queues = ArrayField(models.TextField(), default=list)
+    concurrency = models.IntegerField()
+    state = models.CharField(max_length=16, default="running")
+    started_at = models.DateTimeField()
+    seen_at = models.DateTimeField()
+    completed = models.BigIntegerField(default=0)
+    failed = models.BigIntegerField(default=0)
+    retried = models.BigIntegerField(default=0)
+    lost = models.BigIntegerField(default=0)
+    running = models.JSONField(default=list)
+    info = models.JSONField(default=dict)
+    stop_requested_at = models.DateTimeField(null=True, blank=True)
+
+    #: Seconds since it was seen, and whether it counts as dead: of rows that ``reaper.status.seen`` returns.
+    silent: float
+    gone: bool
+
+    class Meta:
+        permissions = [("stop_worker", "Can ask workers to stop")]
+        indexes = [models.Index(fields=["seen_at"], name="leasequeue_worker_seen")]
+
+
+class RecurringTask(models.Model):
+    """A cron line. ``last_tick_at`` moves with the enqueue in one transaction, so each tick runs once."""
+
+    name = models.CharField(max_length=128, unique=True)
+    schedule = models.CharField(max_length=128)
+    timezone = models.CharField(max_length=64, default="UTC")
+    task = models.TextField()
+    args = models.JSONField(default=list, blank=True)
+    kwargs = models.JSONField(default=dict, blank=True)
+    backend = models.CharField(max_length=64, default="default")
+    queue_name = models.CharField(max_length=255, blank=True, default="")
+    priority = models.SmallIntegerField(null=True, blank=True)
+    enabled = models.BooleanField(default=True)
+    from_settings = models.BooleanField(default=False, editable=False)
+    last_tick_at = models.DateTimeField(null=True, blank=True)
+    next_tick_at = models.DateTimeField(null=True, blank=True)
+    #: The job of the last tick; ``None`` where the task's backend is not ours.
+    last_seq = models.BigIntegerField(null=True, editable=False)
+    last_job = SameNumber("leasequeue.Job", here="last_seq")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    #: Seconds that it is overdue: of rows that ``reaper.status.recurring`` returns.
+    late: float | None
+
+    class Meta:
+        indexes = [models.Index(fields=["next_tick_at"], name="leasequeue_recurring_next")]
+
+    def __str__(self) -> str:
+        return self.name
 
 
 class ApiScope(models.TextChoices):
@@ -141,10 +208,8 @@ class BulkOperation(ReadOnlyModel):
 
     class Meta:
         default_permissions = ("view",)
-        indexes = [
-            # What the reaper looks for, again and again.
-            models.Index(fields=["id"], name="leasequeue_operation_active", condition=Q(state__in=ACTIVE)),
-        ]
+        # What the reaper looks for, again and again.
+        indexes = [models.Index(fields=["id"], name="leasequeue_operation_active", condition=Q(state__in=ACTIVE))]
         constraints = [
             models.UniqueConstraint(
                 fields=["project", "queue", "kind"],
@@ -155,8 +220,7 @@ class BulkOperation(ReadOnlyModel):
             models.CheckConstraint(condition=Q(rate__isnull=True) | Q(rate__gt=0), name="leasequeue_operation_rate"),
             models.CheckConstraint(condition=Q(jitter_ms__range=(0, 86_400_000)), name="leasequeue_operation_jitter"),
             models.CheckConstraint(
-                condition=~Q(kind=OperationKind.REDRIVE) | Q(target__isnull=False),
-                name="leasequeue_operation_target",
+                condition=~Q(kind=OperationKind.REDRIVE) | Q(target__isnull=False), name="leasequeue_operation_target"
             ),
             models.CheckConstraint(
                 condition=~Q(kind=OperationKind.DISCARD) | ~Q(reason=""), name="leasequeue_operation_reason"
@@ -230,12 +294,8 @@ class SavedFilter(models.Model):
 
     class Meta:
         default_permissions = ()
-        constraints = [
-            models.UniqueConstraint(fields=["owner", "name"], name="leasequeue_savedfilter_name"),
-        ]
-        indexes = [
-            models.Index(fields=["name"], name="leasequeue_savedfilter_shared", condition=models.Q(shared=True)),
-        ]
+        constraints = [models.UniqueConstraint(fields=["owner", "name"], name="leasequeue_savedfilter_name")]
+        indexes = [models.Index(fields=["name"], name="leasequeue_savedfilter_shared", condition=Q(shared=True))]
 
     def __str__(self) -> str:
         return self.name

@@ -207,10 +207,7 @@ class TopicState(ReadOnlyModel):
 class Route(ReadOnlyModel):
     """A queue that was moved to another database. The rows in ``LEASEQUEUE["DATABASE"]`` count, of all databases."""
 
-    instead = {
-        "create": "manage.py leasequeue_queues move",
-        "update": "manage.py leasequeue_queues move",
-    }
+    instead = {"create": "manage.py leasequeue_queues move", "update": "manage.py leasequeue_queues move"}
     says = "{0.name}: {0.source} -> {0.alias}"
 
     project = models.CharField(max_length=256, default="", blank=True)
@@ -263,10 +260,8 @@ class QueueFloor(ReadOnlyModel):
     rank = models.SmallIntegerField(default=0)
 
     class Meta:
-        indexes = [
-            # Read from its end: what was removed lies in front.
-            models.Index(fields=["queue", "kind", "rank", "value"], name="leasequeue_floor_place"),
-        ]
+        # Read from its end: what was removed lies in front.
+        indexes = [models.Index(fields=["queue", "kind", "rank", "value"], name="leasequeue_floor_place")]
 
 
 class QueueRank(ReadOnlyModel):
@@ -285,9 +280,7 @@ class QueueRank(ReadOnlyModel):
 class QueueStat(ReadOnlyModel):
     """One sample of a queue. The newest is what capped counts fall back to; older ones draw the charts."""
 
-    instead = {
-        "delete": "the setting STAT_RETENTION_DAYS",
-    }
+    instead = {"delete": "the setting STAT_RETENTION_DAYS"}
     says = "sample of queue {0.queue_id} at {0.sampled_at:%Y-%m-%d %H:%M:%S}"
 
     queue = models.ForeignKey(
@@ -302,13 +295,9 @@ class QueueStat(ReadOnlyModel):
     oldest_at = models.DateTimeField(null=True)
 
     class Meta:
-        constraints = [
-            models.UniqueConstraint(fields=["queue", "sampled_at"], name="leasequeue_stat_sample"),
-        ]
-        indexes = [
-            # Retention of samples.
-            models.Index(fields=["sampled_at"], name="leasequeue_stat_age"),
-        ]
+        constraints = [models.UniqueConstraint(fields=["queue", "sampled_at"], name="leasequeue_stat_sample")]
+        # Retention of samples.
+        indexes = [models.Index(fields=["sampled_at"], name="leasequeue_stat_age")]
 
 
 class UniqueKey(ReadOnlyModel):
@@ -344,10 +333,6 @@ class IdempotencyKey(ReadOnlyModel):
     expires_at = models.DateTimeField()
 
     class Meta:
-        indexes = [
-            # Keys whose window is over, oldest first.
-            models.Index(fields=["expires_at"], name="leasequeue_idempotency_expires"),
-        ]
-        constraints = [
-            models.UniqueConstraint(fields=["queue", "key"], name="leasequeue_idempotency_key"),
-        ]
+        # Keys whose window is over, oldest first.
+        indexes = [models.Index(fields=["expires_at"], name="leasequeue_idempotency_expires")]
+        constraints = [models.UniqueConstraint(fields=["queue", "key"], name="leasequeue_idempotency_key")]

@@ -1,4 +1,4 @@
-"""What was enqueued, StoredJob, and the tables of which exactly one holds its number: Ready, Delayed, Record, Claim."""
+"""StoredJob, what was enqueued; Ready, Delayed, Record and Claim, of which one holds its number; claims that wait."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from django.db import models
 from django.db.models import F, Q
 
 from ..enums import Lane
-from .base import Guard, LocalTrigger, ReadOnlyModel
-from .fields import PlainJSONField, SameNumber
+from .base import Guard, LocalTrigger, PlainJSONField, ReadOnlyModel, SameNumber
 from .queue import Queue
 
 #: What enqueue wrote stays: another payload is another job (the edit of a dead letter makes one).
@@ -100,10 +99,8 @@ class StoredJob(ReadOnlyModel):
                 operation=pgtrigger.Delete,
                 condition=pgtrigger.Condition(_BY_HAND),
                 constraint="leasequeue_job_removed_by_engine",
-                message=(
-                    "a job whose row is deleted is lost: Job.objects.filter(...) has cancel() and discard(),"
-                    " a queue purge()"
-                ),
+                message="a job whose row is deleted is lost: Job.objects.filter(...) has cancel() and discard(),"
+                " a queue purge()",
             ),
         ]
 
@@ -173,11 +170,9 @@ class LargeObject(ReadOnlyModel):
 
     class Meta:
         default_permissions = ()
-        indexes = [
-            # Those of a job that moves; those of no job, the oldest first; those that are being removed. An expression,
-            # so that no plan made on an empty table looks for an id in it.
-            models.Index("seq", models.F("id") + 0, name="leasequeue_largeobject_seq"),
-        ]
+        # Those of a job that moves; those of no job, the oldest first; those that are being removed. An expression,
+        # so that no plan made on an empty table looks for an id in it.
+        indexes = [models.Index("seq", models.F("id") + 0, name="leasequeue_largeobject_seq")]
 
 
 class Ready(ReadOnlyModel):
@@ -254,10 +249,7 @@ class Delayed(ReadOnlyModel):
 class Record(ReadOnlyModel):
     """An entry of a log topic: read in order of its number, never leased."""
 
-    instead = {
-        "create": "Queue(name).enqueue()",
-        "delete": "Queue(name).purge()",
-    }
+    instead = {"create": "Queue(name).enqueue()", "delete": "Queue(name).purge()"}
     says = "record {0.seq}"
 
     pk = models.CompositePrimaryKey("queue", "seq")
@@ -333,4 +325,31 @@ class Claim(ReadOnlyModel):
                 condition=pgtrigger.Condition("OLD.flags & 384 <> 0"),
                 func=_NOTE_LEFT,
             ),
+        ]
+
+
+class ClaimWaiter(ReadOnlyModel):
+    """One claimer of a coalescing window, in whatever server process it waits.
+
+    The table is unlogged: its rows live for one window, and a crash only makes the claimers ask again.
+    """
+
+    says = "claim waiter {0.pk}"
+
+    id = models.BigAutoField(primary_key=True)
+    queue = models.ForeignKey(Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
+    node = models.TextField()
+    size = models.IntegerField()
+    lease_ms = models.BigIntegerField(null=True)
+    connection = models.TextField(null=True)
+    joined_at = models.DateTimeField()
+    closes_at = models.DateTimeField()
+    dealt_at = models.DateTimeField(null=True)
+    #: The claim that it was dealt; null when nothing was left.
+    claim = models.BigIntegerField(null=True)
+
+    class Meta:
+        indexes = [
+            # The cohort of a queue, in order of arrival.
+            models.Index(fields=["queue", "id"], name="leasequeue_waiter_open", condition=Q(dealt_at__isnull=True)),
         ]

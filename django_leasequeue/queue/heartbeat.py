@@ -15,7 +15,7 @@ import psycopg
 from .. import engine
 from ..conf import process
 from ..engine import pool
-from ..engine.leases.holders import surely_until
+from ..engine.leases.sweep import surely_until
 from ..engine.limits import MAX_BATCH, MAX_LEASE_MS, MIN_LEASE_MS, check_integer, clamp_lease
 from ..engine.outage import Outage, passes, read_only
 from ..exceptions import InvalidOption, JobNotFound, LeaseLost

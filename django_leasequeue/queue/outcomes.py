@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ..engine import codec
 from ..engine.jobs.results import Reply, Status
-from ..engine.leases.holders import surely_until
+from ..engine.leases.sweep import surely_until
 from ..engine.rows import LeasedJob
 from ..exceptions import JobFailed, MaxRetries
 from .serializers import JSON, Serializer

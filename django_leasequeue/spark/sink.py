@@ -142,7 +142,7 @@ class Sink:
                 return 0  # committed before
             low, high = self._range(connection, names, write["staged"])
             executor = _executor(connection)
-            from ..engine.jobs.staged import lock_replayed, remove_replayed
+            from ..engine.jobs.enqueue import lock_replayed, remove_replayed
 
             taken = []
             if self.replay != "none":
@@ -180,7 +180,7 @@ class Sink:
 
     def _enqueue(self, connection: psycopg.Connection[Any], names: list[str], low: int, high: int) -> int:
         executor = _executor(connection)
-        from ..engine.jobs.staged import enqueue_staged
+        from ..engine.jobs.enqueue import enqueue_staged
 
         def added(start: int) -> int:
             end = min(start + SIZE, high)

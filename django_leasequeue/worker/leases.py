@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 from ..engine import LeasedJob
-from ..engine.leases.holders import surely_until
+from ..engine.leases.sweep import surely_until
 from ..enums import JobFlag
 from .buffer import WakeUp
 from .control import JobControl

@@ -137,7 +137,7 @@ class TestConnectionFloors:
         return claimer
 
     def floor(self, claimer: Claimer) -> int:
-        return int(claimer.cursor.parameters()["floors"].strip("{}") or 0)
+        return int(claimer.cursor.floors.parameters()["floors"].strip("{}") or 0)
 
     def test_they_rise_with_the_claims_and_when_nothing_is_ready(self, claimer: Claimer) -> None:
         numbers = put(800)

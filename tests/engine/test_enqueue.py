@@ -9,12 +9,12 @@ from django.test import override_settings
 
 from django_leasequeue import engine
 from django_leasequeue.engine import NewJob, codec
-from django_leasequeue.engine.jobs.bulk import THRESHOLD
+from django_leasequeue.engine.jobs.new_jobs import COPY_FROM
 from django_leasequeue.models import JobEvent, JobState, LiveJob, Queue
 from tests.engine.helpers import claim, counts, enqueue, kinds, make, own_connection, put, seqs
 
 #: Below it jobs go in one statement, from it on through COPY. The two must not differ.
-SIZES = pytest.mark.parametrize("size", [1, THRESHOLD], ids=["statement", "copy"])
+SIZES = pytest.mark.parametrize("size", [1, COPY_FROM], ids=["statement", "copy"])
 
 
 @SIZES

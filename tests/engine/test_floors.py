@@ -6,7 +6,7 @@ import pytest
 
 from django_leasequeue import engine
 from django_leasequeue.engine import NewJob
-from django_leasequeue.engine.leases.floor import ConnectionFloors, Proposals
+from django_leasequeue.engine.leases.floor import ConnectionFloors, Proposals, QueueLook
 from django_leasequeue.models import FloorKind, Lane, LiveJob, Queue, QueueFloor
 from django_leasequeue.reaper.duty import Turn
 from django_leasequeue.reaper.upkeep import mend_floors
@@ -268,11 +268,12 @@ class TestAServerThatLies:
     def test_what_a_claimer_forgets(self, later: int, seconds: float) -> None:
         now, start = 0.0, datetime(2030, 1, 1, tzinfo=UTC)
         floors = ConnectionFloors(lambda: now)
+        look = QueueLook(self.queue, "work", "queue", True, 0, False, True, [0], [0], [50], 50, 10, 100, 7, start, None)
         for _ in range(3):
-            floors.note((7, start), 100, oldest=50, mark=10, seen={(self.queue, 0): 50})
+            floors.note([look])
         assert floors.parameters()["floors"] == "{50}"
         now = seconds
-        floors.note((7, start + timedelta(seconds=later)), 100, oldest=50, mark=10, seen={(self.queue, 0): 1})
+        floors.note([look._replace(started=start + timedelta(seconds=later), proposed=[1])])
         assert floors.parameters()["floors"] == "{}"
 
     @pytest.mark.parametrize("kind", [FloorKind.READY, FloorKind.DELAYED, FloorKind.CLAIM])

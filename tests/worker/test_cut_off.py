@@ -14,7 +14,7 @@ import pytest
 
 from django_leasequeue import engine
 from django_leasequeue.engine import pool
-from django_leasequeue.engine.leases.holders import surely_until
+from django_leasequeue.engine.leases.sweep import surely_until
 from django_leasequeue.models import Attempt, Claim
 from django_leasequeue.worker import JobControl
 from tests.support.proxy import Proxy
@@ -116,8 +116,8 @@ def proxy(test_dsn: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
 @pytest.fixture
 def early(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leases count as over eight seconds before their end: seven more than promised, for a busy machine."""
-    monkeypatch.setattr("django_leasequeue.engine.leases.holders.NOTICE", 8.0)
-    monkeypatch.setattr("django_leasequeue.engine.leases.holders.PART", 0.7)
+    monkeypatch.setattr("django_leasequeue.engine.leases.sweep.NOTICE", 8.0)
+    monkeypatch.setattr("django_leasequeue.engine.leases.sweep.PART", 0.7)
 
 
 def test_a_lease_is_surely_held_until_a_second_before_its_end_at_the_latest() -> None:

@@ -1,4 +1,4 @@
-"""Adding jobs."""
+"""Adding jobs: those of a call, and those that Spark's tasks have put into the stage table."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from ..payloads import contents_of, large_parts, link_steps, planned, put_steps,
 from ..queues.queues import find, make_declared
 from ..rows import Enqueued, EnqueueStatus, NewJob, make_id
 from ..store import Reference
-from . import bulk
-from .new_jobs import MAX_BYTES, check_job, flags_of, narrow, parameters, payloads
+from .new_jobs import COPY_FROM, MAX_BYTES, check_job, copy_steps, flags_of, narrow, parameters, payloads
 from .remove import DUPLICATE, STATES, enforce_cap, existing, holder_steps
 from .unique import unique_steps
 
@@ -85,15 +84,9 @@ enqueue = operation(enqueue_steps)
 def _announce(queue: str, project: str, jobs: Sequence[NewJob], answers: Sequence[Enqueued]) -> Steps[None]:
     for job, answer in zip(jobs, answers, strict=True):
         if answer.status is EnqueueStatus.QUEUED:
-            yield from announce(
-                "enqueued",
-                queue=queue,
-                project=project,
-                seq=answer.seq,
-                key=job.key if job.id_end is None else make_id(answer.seq, job.id_end),
-                name=job.name,
-                status=answer.status,
-            )
+            key = job.key if job.id_end is None else make_id(answer.seq, job.id_end)
+            told = {"seq": answer.seq, "key": key, "name": job.name, "status": answer.status}
+            yield from announce("enqueued", queue=queue, project=project, **told)
 
 
 def _store(
@@ -167,13 +160,13 @@ def _add(
             if seq is None:
                 yield from _taken(jobs, answers, parameters(jobs, project, queue, origin))
             return [answer for answer in answers if answer is not None]
-    elif len(jobs) >= bulk.THRESHOLD and (fresh or all(job.key is None for job in jobs)):
+    elif len(jobs) >= COPY_FROM and (fresh or all(job.key is None for job in jobs)):
         datas, metas = payloads(jobs)
         yield BEGIN, {}
-        added = yield from bulk.enqueue_steps(queue, jobs, datas, metas, project, origin)
+        added = yield from copy_steps(queue, jobs, datas, metas, project, origin)
         if added is None:
             yield from _hold(queue, project, create)
-            added = yield from bulk.enqueue_steps(queue, jobs, datas, metas, project, origin, held=True)
+            added = yield from copy_steps(queue, jobs, datas, metas, project, origin, held=True)
         if added is None:
             raise QueueNotFound(queue, project)
         return added
@@ -250,3 +243,93 @@ def _taken(jobs: Sequence[NewJob], answers: list[Enqueued | None], params: dict[
         if None not in answers:
             return
     raise LeaseQueueError("A key was taken and freed again five times in a row; try the call again.")
+
+
+#: Dead letters that one statement takes out.
+REPLAYED = 1_000
+
+
+@operation
+def lock_replayed(
+    parts: Sequence[str], low: int, high: int, *, results: bool, project: str = ""
+) -> Steps[list[dict[str, Any]]]:
+    """Lock the dead letters (or failed jobs) that a range of the stage replays, in the caller's transaction.
+
+    Return for ``remove_replayed`` where they stand, and which of them have let go of their keys.
+    """
+    taken = []
+    place = {"parts": "{" + ",".join(parts) + "}", "project": project, "results": results}
+    for start in range(low, high, REPLAYED):
+        part = {**place, "low": start, "high": min(start + REPLAYED, high)}
+        found = yield "replay", part
+        for seq, homeless, _ in found:
+            if homeless:
+                raise QueueNotFound(f"the queue that dead letter {seq} came from", project)
+        taken.append({**part, "freed": arrays.integers(seq for seq, _, freed in found if freed)})
+    return taken
+
+
+@operation
+def remove_replayed(taken: Sequence[dict[str, Any]]) -> Steps[None]:
+    """Remove what ``lock_replayed`` has locked, once its replays are enqueued."""
+    for part in taken:
+        yield "replay_done", part
+
+
+#: The columns of ``stage_jobs`` that are parameters of enqueue: arrays as text.
+_STAGED = (
+    "numbers", "keys", "names", "tags", "priorities", "datas", "metas", "bodies", "run_at", "ttls", "reply_to",
+    "result_ttls", "max_deliveries",
+)  # fmt: skip
+
+
+def _staged(row: tuple[Any, ...]) -> tuple[list[int], str, dict[str, Any]]:
+    """Return the ids of the staged jobs of a queue, the dead letters that they came from, and their parameters."""
+    queue, ids, *columns, sources = row
+    return ids, sources, {"queue": queue, **dict(zip(_STAGED, columns, strict=True))}
+
+
+@operation
+def enqueue_staged(
+    parts: Sequence[str], low: int, high: int, *, project: str = "", origin: str | None = None
+) -> Steps[int]:
+    """Add the jobs of a range of the stage to their queues. A key that is taken adds nothing.
+
+    The rows stay where they are: the caller forgets them with the transaction, or after it.
+    """
+    place = {"parts": "{" + ",".join(parts) + "}", "low": low, "high": high}
+    rows = yield "stage_jobs", {**place, "ids": None}
+    absent = dict.fromkeys(("origins", "delays", "flows", "id_ends", "tagged"), arrays.EMPTY)
+    common = {"project": project, "origin": origin, **absent}
+    added = 0
+    for row in rows:
+        ids, sources, staged = _staged(row)
+        params = {**common, **staged, "locked": False}
+        answers, capped = yield from rows_steps(params, create=False)
+        seqs = yield from _with_freed(ids, sources, answers, place, params)
+        if capped is not None:
+            yield from enforce_cap(capped, seqs)
+        added += len(seqs)
+    return added
+
+
+def _with_freed(
+    ids: list[int], sources: str, answers: Sequence[EnqueueRow], place: dict[str, Any], params: dict[str, Any]
+) -> Steps[list[int]]:
+    """Note where jobs came from; set free keys that need not be held any more, and enqueue those."""
+    seqs: list[int] = []
+    for _ in range(5):
+        if sources.strip("{NUL,}"):
+            yield "stage_sources", {"seqs": arrays.integers(answer.seq for answer in answers), "sources": sources}
+        seqs += [answer.seq for answer in answers if answer.seq is not None]
+        taken = [number for number, answer in zip(ids, answers, strict=True) if answer.seq is None]
+        if not taken:
+            return seqs
+        (row,) = yield "stage_jobs", {**place, "ids": arrays.integers(taken)}
+        ids, sources, staged = _staged(row)
+        params |= staged
+        found = yield from holder_steps(params["project"], params["queue"], params["keys"])
+        if found and all(holder.verdict == DUPLICATE for holder in found):
+            return seqs
+        answers, _ = yield from rows_steps(params, create=False)
+    raise LeaseQueueError("A key was taken and freed again five times in a row; write again.")

@@ -1,23 +1,27 @@
-"""Reading jobs without changing them: by number, by key, page by page. Every read is bounded in rows and in bytes."""
+"""Reading jobs without changing them: by number, page by page, by tags. Every read is bounded in rows and in bytes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from ... import conf
 from ...enums import JobState
 from ...exceptions import BatchTooLarge, InvalidOption
-from .. import arrays, codec, payloads
+from .. import arrays, codec, limits, payloads
 from ..codec import decode_cursor, encode_cursor
 from ..flow.declared import HELD, WAITING
-from ..limits import MAX_BATCH, MAX_KEY_BYTES, MAX_SEQ, check_count, check_place, check_seqs, check_text
 from ..operation import Steps, operation
 from ..queues.queues import require
+from ..tags import check_tags, tags_json
 
 #: Bytes of the payloads of one page; the first job of a page always fits.
 MAX_PAGE_BYTES = 16_777_216
+#: Jobs of one page of those with tags.
+MAX_TAGGED = 1_000
+_TAG = re.compile(r"\s*([^=\s]+)\s*=\s*(.*)", re.DOTALL)
 
 #: The parameters that make the cursor of a state's listing, in the order in which its statement returns them.
 _CURSORS: dict[str, tuple[str, ...]] = {
@@ -103,7 +107,7 @@ def _decode(state: str, cursor: str | None) -> dict[str, Any]:
     """Return the cursor's parameters for the listing of ``state``."""
     names = _CURSORS[state]
     kinds = [str, *(str if name == "after_fingerprint" else int for name in names)]
-    values = decode_cursor(cursor, kinds, low=-MAX_SEQ)
+    values = decode_cursor(cursor, kinds, low=-limits.MAX_SEQ)
     if values is None:
         return dict.fromkeys(names)
     listed, *place = values
@@ -134,13 +138,13 @@ def list_jobs(
     """
     if state not in _CURSORS:
         raise InvalidOption(f"a state is one of {', '.join(_CURSORS)}; it is {state!r}.")
-    check_place(project, queue)
-    size = check_count(size, "size", conf.settings.MAX_PAGE, 1)
+    limits.check_place(project, queue)
+    size = limits.check_count(size, "size", conf.settings.MAX_PAGE, 1)
     place = _decode(state, after)
     params = {"project": project, "queue": queue, "size": size, **place}
     if state == "dead":
         params["fingerprint"] = (
-            None if fingerprint is None else check_text(fingerprint, "fingerprint", MAX_KEY_BYTES, 0)
+            None if fingerprint is None else limits.check_text(fingerprint, "fingerprint", limits.MAX_KEY_BYTES, 0)
         )
     listed = yield f"list_{state}", params
     seqs, places = [seq for seq, *_ in listed], [place for _, *place in listed]
@@ -160,17 +164,8 @@ def _rows(
     """Read jobs in the order asked; return those that fit into one answer, and the numbers of the rest."""
     if not seqs:
         return [], []
-    rows = yield (
-        "jobs",
-        {
-            "project": project,
-            "queue": queue,
-            "seqs": arrays.integers(seqs),
-            "states": None if states is None else arrays.integers(states),
-            "payload": payload,
-            "bytes": MAX_PAGE_BYTES,
-        },
-    )
+    wanted = {"seqs": arrays.integers(seqs), "states": None if states is None else arrays.integers(states)}
+    rows = yield "jobs", {"project": project, "queue": queue, **wanted, "payload": payload, "bytes": MAX_PAGE_BYTES}
     found = [(fits, JobRow._make(job)) for _, fits, *job in rows]
     return [job for fits, job in found if fits], [job.seq for fits, job in found if not fits]
 
@@ -178,13 +173,83 @@ def _rows(
 @operation
 def get_jobs(seqs: Sequence[int], *, project: str = "") -> Steps[list[JobRow]]:
     """Return live jobs and records by number, in the order asked, with their payloads; ended ones are left out."""
-    check_place(project)
-    asked = [seq for at in range(0, len(seqs), MAX_BATCH) for seq in check_seqs(seqs[at : at + MAX_BATCH])]
-    if len(asked) > 2 * MAX_BATCH:
-        raise BatchTooLarge(f"one call reads at most {2 * MAX_BATCH} jobs; there are {len(asked)}. Split them.")
+    limits.check_place(project)
+    parts = [seqs[at : at + limits.MAX_BATCH] for at in range(0, len(seqs), limits.MAX_BATCH)]
+    asked = [seq for part in parts for seq in limits.check_seqs(part)]
+    if len(asked) > 2 * limits.MAX_BATCH:
+        raise BatchTooLarge(f"one call reads at most {2 * limits.MAX_BATCH} jobs; there are {len(asked)}. Split them.")
     found: list[JobRow] = []
     while asked:
         # What is beyond the bytes of one statement comes with the next: the first job always fits.
         fitting, asked = yield from _rows(project, None, asked, True, None)
         found += yield from payloads.steps(fitting)
     return found
+
+
+class TaggedJob(NamedTuple):
+    """A job with its tags. ``error`` is the beginning of its last failure."""
+
+    seq: int
+    key: str | None
+    queue: str
+    task: str | None
+    state: str
+    tag: str | None
+    tags: dict[str, Any]
+    deliveries: int
+    enqueued_at: datetime
+    available_at: datetime | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    worker: str | None
+    error_type: str | None
+    error: str | None
+
+
+def parse_tags(texts: Iterable[str]) -> dict[str, Any]:
+    """Return the tags that texts as ``customer=7`` name; values that are no integer or bool in JSON are texts."""
+    tags: dict[str, Any] = {}
+    for text in texts:
+        found = _TAG.fullmatch(text)
+        if found is None or found[1] in tags:
+            raise InvalidOption(f"a tag is a name and a value, as customer=7, each name once; it is {text[:80]!r}.")
+        try:
+            value = codec.loads(found[2])
+        except ValueError:
+            value = found[2].strip()
+        tags[found[1]] = value if isinstance(value, (str, int)) else found[2].strip()
+    return tags
+
+
+@operation
+def tagged_jobs(
+    tags: dict[str, Any],
+    *,
+    project: str = "",
+    queue: str | None = None,
+    prefixes: tuple[str, ...] = (),
+    state: str | None = None,
+    below: int | None = None,
+    size: int = 50,
+) -> Steps[tuple[list[TaggedJob], int | None]]:
+    """Return a page of the jobs that have all of these tags, the newest first, and ``below`` of the next page.
+
+    At the end ``below`` is ``None``. A page looks at 1,000 jobs with these tags: with a queue or a state it may be
+    short, and have a next.
+    """
+    from ...models.job import JobStatus
+
+    check_tags(tags)
+    if not tags:
+        raise InvalidOption("name one tag at least, as customer=7: only jobs with tags are in their index.")
+    if state is not None and state not in JobStatus.values:
+        raise InvalidOption(f"a state is one of {', '.join(JobStatus.values)}; it is {state[:40]!r}.")
+    limits.check_text(project, "the project", limits.MAX_PROJECT_BYTES, 0)
+    if queue is not None:
+        limits.check_text(queue, "the queue", limits.MAX_QUEUE_BYTES)
+    size = limits.check_count(size, "size", MAX_TAGGED, 1)
+    scope = {"project": project, "queue": queue, "prefixes": arrays.texts(prefixes) if prefixes else None}
+    page = {"state": state, "below": limits.MAX_SEQ if below is None else below, "size": size}
+    rows = yield "tagged_jobs", {"tags": tags_json(tags), **scope, **page}
+    jobs = [TaggedJob._make((*row[1:7], codec.loads(row[7]), *row[8:])) for row in rows if row[1] is not None]
+    return jobs, rows[0][0]

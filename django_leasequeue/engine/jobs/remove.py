@@ -12,19 +12,7 @@ from uuid import UUID
 
 from ...enums import Discard, JobState, QueueType, ResultState
 from ...exceptions import BatchTooLarge, InvalidOption, QueueFull
-from .. import arrays, codec
-from ..limits import (
-    MAX_BATCH,
-    MAX_KEY_BYTES,
-    MAX_SEQ,
-    MAX_TAG_BYTES,
-    check_count,
-    check_integer,
-    check_list,
-    check_place,
-    check_seqs,
-    check_text,
-)
+from .. import arrays, codec, limits
 from ..operation import BEGIN, Steps, announce, operation
 from ..queues.queues import find, require
 from ..rows import Enqueued, EnqueueStatus
@@ -53,21 +41,13 @@ def remove_steps(
     """Steps that take jobs of one queue out; those that stand elsewhere by then are left alone."""
     found: list[Removed] = []
     missing = list(seqs)
+    why = {"reason": reason, "expired": expired, "gap": gap}
     # A claim that runs at the same time takes a job from the one place where a statement looks to the other.
     for _ in range(3 if JobState.LEASED in places else 1):
         if not missing:
             break
-        rows = yield (
-            "remove",
-            {
-                "queue": queue_id,
-                "seqs": arrays.integers(missing),
-                "places": arrays.integers(places),
-                "reason": reason,
-                "expired": expired,
-                "gap": gap,
-            },
-        )
+        asked = {"queue": queue_id, "seqs": arrays.integers(missing), "places": arrays.integers(places), **why}
+        rows = yield "remove", asked
         found += [Removed._make(row[:6]) for row in rows]
         missing = sorted({*missing} - {job.seq for job in found})
     return found
@@ -76,6 +56,7 @@ def remove_steps(
 #: Words for the states of jobs, and of results as 10 and their number.
 STATES = {int(state): state.label for state in JobState} | {10 + int(state): state.label for state in ResultState}
 _COMPLETED = 10 + ResultState.COMPLETED
+_NUMBERS = {state.label: int(state) for state in JobState}
 
 #: Verdicts of the statement ``key_taken``: the holder counts; it is a dead job past its time.
 DUPLICATE, OVER = 0, 2
@@ -145,15 +126,6 @@ def cancel_replacements(seqs: Sequence[int]) -> Steps[None]:
                 yield "leases_taken", {"queues": arrays.integers([row.id])}
 
 
-_STATES = {state.label: int(state) for state in JobState}
-
-
-def _number(state: str) -> int:
-    if not isinstance(state, str) or state not in _STATES:
-        raise InvalidOption(f"a state is one of {', '.join(_STATES)}; it is {state!r}.")
-    return _STATES[state]
-
-
 @operation
 def cancel(
     queue: str, *, keys: Sequence[str] = (), seqs: Sequence[int] = (), project: str = "", running: bool = False
@@ -164,12 +136,12 @@ def cancel(
     commit, and nothing that it says of the job counts any more.
     Return (seq, key) of the jobs that were taken out; what is missing was started, finished or never there.
     """
-    check_place(project, queue)
-    if len(check_list(keys, "the keys")) > MAX_BATCH:
-        raise BatchTooLarge(f"one call cancels at most {MAX_BATCH} jobs; there are {len(keys)}.")
+    limits.check_place(project, queue)
+    if len(limits.check_list(keys, "the keys")) > limits.MAX_BATCH:
+        raise BatchTooLarge(f"one call cancels at most {limits.MAX_BATCH} jobs; there are {len(keys)}.")
     for key in keys:
-        check_text(key, "a key", MAX_KEY_BYTES)
-    wanted = check_seqs(seqs)
+        limits.check_text(key, "a key", limits.MAX_KEY_BYTES)
+    wanted = limits.check_seqs(seqs)
     rows = yield "key_seqs", {"project": project, "queue": queue, "keys": arrays.texts(keys)}
     if not rows:
         return []
@@ -200,27 +172,20 @@ def purge(
 
     ``states``: any of ``ready``, ``delayed``, ``leased``, ``dead``, ``record``; ``before``: only lower numbers.
     """
-    numbers = [_number(state) for state in check_list(states, "the states")]
+    for state in limits.check_list(states, "the states"):
+        if not isinstance(state, str) or state not in _NUMBERS:
+            raise InvalidOption(f"a state is one of {', '.join(_NUMBERS)}; it is {state!r}.")
     if tag is not None:
-        check_text(tag, "tag", MAX_TAG_BYTES)
+        limits.check_text(tag, "tag", limits.MAX_TAG_BYTES)
     if tag_prefix is not None:
-        check_text(tag_prefix, "tag_prefix", MAX_TAG_BYTES)
+        limits.check_text(tag_prefix, "tag_prefix", limits.MAX_TAG_BYTES)
     if before is not None:
-        check_integer(before, "before", 0, MAX_SEQ)
-    size = check_count(size, "size", 10_000, 1)
+        limits.check_integer(before, "before", 0, limits.MAX_SEQ)
+    size = limits.check_count(size, "size", 10_000, 1)
     info = yield from require(project, queue, leases=False)
-    rows = yield (
-        "purge",
-        {
-            "queue": info.id,
-            "states": arrays.integers(numbers),
-            "before": before,
-            "tag": tag,
-            "tag_prefix": tag_prefix,
-            "size": size,
-        },
-    )
-    places = list(dict.fromkeys(numbers))
+    places = list(dict.fromkeys(_NUMBERS[state] for state in states))
+    which = {"states": arrays.integers(places), "before": before, "tag": tag, "tag_prefix": tag_prefix}
+    rows = yield "purge", {"queue": info.id, **which, "size": size}
     return len((yield from remove_steps(info.id, [seq for (seq,) in rows], places, reason="purged")))
 
 
@@ -269,10 +234,8 @@ def enforce_cap(queue_id: int, seqs: Sequence[int], *, dead_letters: bool = Fals
         raise QueueFull(f"{full} Nothing was written. Consume or delete records, or raise the cap.")
     while any(room.over):
         records, size = room.over
-        oldest = [
-            seq for (seq,) in (yield "cap_trim", {"queue": queue_id, "records": records, "bytes": size, "size": TRIM})
-        ]
-        gone = yield from remove_steps(queue_id, oldest, JobState.values, reason="cap", gap="cap")
+        rows = yield "cap_trim", {"queue": queue_id, "records": records, "bytes": size, "size": TRIM}
+        gone = yield from remove_steps(queue_id, [seq for (seq,) in rows], JobState.values, reason="cap", gap="cap")
         if not gone:  # others took them meanwhile: the next write sees to it
             return
         room = room._replace(

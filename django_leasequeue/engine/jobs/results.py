@@ -8,21 +8,8 @@ from typing import Any, NamedTuple
 
 from ...enums import JobState, ResultState
 from ...exceptions import BatchTooLarge, InvalidOption, LeaseQueueError, PayloadTooLarge
-from .. import arrays, codec, payloads
-from ..leases.holders import check_scope, outcome_steps, scope_parameters, token_steps
-from ..limits import (
-    MAX_BATCH,
-    MAX_CHANNEL_BYTES,
-    MAX_KEY_BYTES,
-    MAX_SEQ,
-    MAX_SPAN_MS,
-    check_integer,
-    check_list,
-    check_place,
-    check_seqs,
-    check_text,
-    check_token,
-)
+from .. import arrays, codec, limits, payloads
+from ..leases.settle import check_scope, outcome_steps, scope_parameters, token_steps
 from ..operation import Steps, only, operation
 from ..rows import Settled
 from ..store import is_reference
@@ -125,19 +112,18 @@ def status(
 
     A key stands for one job: the last that was enqueued with it.
     """
-    check_place(project, queue)
-    if len(check_list(keys, "the keys")) > MAX_BATCH:
-        raise BatchTooLarge(f"one call names at most {MAX_BATCH} keys; there are {len(keys)}. Split them.")
-    named = arrays.texts(dict.fromkeys(check_text(key, "key", MAX_KEY_BYTES) for key in keys))
-    asked = {"project": project, "queue": queue, "keys": named, "seqs": arrays.integers(check_seqs(seqs))}
+    limits.check_place(project, queue)
+    if len(limits.check_list(keys, "the keys")) > limits.MAX_BATCH:
+        raise BatchTooLarge(f"one call names at most {limits.MAX_BATCH} keys; there are {len(keys)}. Split them.")
+    named = arrays.texts(dict.fromkeys(limits.check_text(key, "key", limits.MAX_KEY_BYTES) for key in keys))
+    asked = {"project": project, "queue": queue, "keys": named, "seqs": arrays.integers(limits.check_seqs(seqs))}
     return [Status._make(row) for row in (yield "job_status", {**asked, "inline": inline})]
 
 
 def complete_steps(found: Status) -> Steps[Status]:
-    """Steps that read the result that a status left behind: JSON at once, binary slice by slice.
+    """Steps that read the result that a status left behind, from a storage if it stands there.
 
-    The slices keep one statement short and its memory small; the result itself is in memory once, at the end. What
-    stands in a storage comes from there.
+    A binary one comes in slices, which keep each statement short and its memory small.
     """
     if found.result_json is None and found.result_size is not None:
         rows = yield "result_json", {"seq": found.seq}
@@ -162,7 +148,7 @@ def complete_steps(found: Status) -> Steps[Status]:
 @operation
 def result_slice(seq: int, start: int, size: int = SLICE_BYTES) -> Steps[bytes | None]:
     """Read one slice of a binary result: empty behind its end, ``None`` when it is not there any more."""
-    check_integer(seq, "the number of a job", 0, MAX_SEQ)
+    limits.check_integer(seq, "the number of a job", 0, limits.MAX_SEQ)
     piece: bytes | None = only((yield "result_slice", {"seq": seq, "start": start, "size": size}))
     return piece
 
@@ -172,7 +158,7 @@ def update_result_ttl(
     queue: str, ttl_ms: int, *, key: str | None = None, seq: int | None = None, project: str = ""
 ) -> Steps[tuple[int, bool] | None]:
     """Change how long the end of a job is remembered."""
-    ttl = check_integer(ttl_ms, "the result's time to live in milliseconds", 1, MAX_SPAN_MS)
+    ttl = limits.check_integer(ttl_ms, "the result's time to live in milliseconds", 1, limits.MAX_SPAN_MS)
     return (yield from _keep_for(queue, ttl, key, seq, project))
 
 
@@ -187,14 +173,12 @@ def forget(queue: str, found: Status, *, project: str = "") -> Steps[bool]:
 def _keep_for(
     queue: str, ttl_ms: int, key: str | None, seq: int | None, project: str
 ) -> Steps[tuple[int, bool] | None]:
-    check_place(project, queue)
-    params = {
-        "project": project,
-        "queue": queue,
-        "ttl": ttl_ms,
-        "key": None if key is None else check_text(key, "key", MAX_KEY_BYTES),
-        "seq": None if seq is None else check_seqs([seq])[0],
-    }
+    limits.check_place(project, queue)
+    if key is not None:
+        limits.check_text(key, "key", limits.MAX_KEY_BYTES)
+    if seq is not None:
+        limits.check_seqs([seq])
+    params = {"project": project, "queue": queue, "ttl": ttl_ms, "key": key, "seq": seq}
     for _ in range(5):
         rows = yield "result_ttl", params
         if not rows:
@@ -221,16 +205,16 @@ class Progress(NamedTuple):
 def progress(reports: Sequence[Progress], node: str, *, project: str = "", queue: str | None = None) -> Steps[Settled]:
     """Keep what held jobs report. It stays over retries until the next report."""
     scope = check_scope(node, project, queue)
-    if len(check_list(reports, "the reports")) > MAX_BATCH:
-        raise InvalidOption(f"one call reports on at most {MAX_BATCH} jobs; there are {len(reports)}.")
+    if len(limits.check_list(reports, "the reports")) > limits.MAX_BATCH:
+        raise InvalidOption(f"one call reports on at most {limits.MAX_BATCH} jobs; there are {len(reports)}.")
     unique = {report.seq: report for report in reports}
-    check_seqs(list(unique))
+    limits.check_seqs(list(unique))
     if not unique:
         return Settled({})
     values = {seq: codec.dumps(report.value, "the progress") for seq, report in unique.items()}
     if any(len(text.encode()) > MAX_PROGRESS_BYTES for text in values.values()):
         raise PayloadTooLarge(f"the progress of a job is at most {MAX_PROGRESS_BYTES} bytes of JSON.")
-    asked = {seq: check_token(report.token) for seq, report in unique.items()}
+    asked = {seq: limits.check_token(report.token) for seq, report in unique.items()}
     tokens = yield from token_steps(asked, scope)
     seqs = sorted(seq for seq, token in tokens.items() if token is not None)
     kept: set[int] = set()
@@ -243,19 +227,15 @@ def progress(reports: Sequence[Progress], node: str, *, project: str = "", queue
 
 #: Characters of all the channels of one job: about 80 processes that wait for the same one.
 MAX_CHANNELS_LENGTH = 4_096
-#: Looks at a job that goes from place to place meanwhile.
-_TRIES = 5
 
 
 @operation
 def join(seq: int, channel: str) -> Steps[bool | None]:
     """Have the end of a live job told on ``channel`` as well, beside those that are told already."""
-    params = {
-        "seq": check_seqs([seq])[0],
-        "channel": check_text(channel, "the channel", MAX_CHANNEL_BYTES),
-        "room": MAX_CHANNELS_LENGTH,
-    }
-    for _ in range(_TRIES):
+    limits.check_seqs([seq])
+    limits.check_text(channel, "the channel", limits.MAX_CHANNEL_BYTES)
+    params = {"seq": seq, "channel": channel, "room": MAX_CHANNELS_LENGTH}
+    for _ in range(5):  # the job may go from place to place meanwhile
         rows = yield "reply_join", params
         if not rows:
             return None
@@ -278,7 +258,7 @@ def join_key(key: str, queue: str, channel: str, *, project: str = "") -> Steps[
 @operation
 def ended(seqs: Sequence[int]) -> Steps[list[int]]:
     """Return which of these jobs (at most 1,000) do not live any more: done, failed, dead, cancelled or removed."""
-    rows = yield "reply_check", {"seqs": arrays.integers(check_seqs(seqs))}
+    rows = yield "reply_check", {"seqs": arrays.integers(limits.check_seqs(seqs))}
     return [seq for (seq,) in rows]
 
 

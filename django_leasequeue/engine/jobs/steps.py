@@ -1,7 +1,6 @@
 """Steps of running jobs: what each has returned is kept, so that a later delivery goes on behind it.
 
-A step may wait for an event, which is emitted once and kept for those that wait later. Workers over HTTP name their
-jobs by ``Lease``: nothing is known here of their runs.
+A step may wait for an event, which is emitted once and kept for those that wait later.
 """
 
 from __future__ import annotations

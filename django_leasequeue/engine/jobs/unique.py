@@ -59,10 +59,7 @@ def key_of(job: NewJob) -> str:
 
 
 def hold_steps(project: str, queue: str, jobs: Sequence[NewJob]) -> Steps[None]:
-    """Steps that lock the keys of all unique jobs of a call which goes on in several batches, in one order.
-
-    Without it two such calls with the same keys in another order would wait for each other.
-    """
+    """Steps that lock the keys of a call of several batches in one order, so that two such calls do not deadlock."""
     if not any(map(_UNIQUE_KEY, jobs)) and not any(map(_KEY, jobs)):  # the quickest way to know it of many
         return
     keys = sorted({key_of(job) for job in jobs if check_job(job)})

@@ -54,6 +54,9 @@ MAX_CLAIM_BYTES = 16 * 1024 * 1024
 #: As long as a queue's coalescing window can be, and longer.
 MAX_JITTER_MS = 2**31 - 1
 
+#: The type and the fingerprint of the failure of an attempt whose payload was lost.
+_LOST = f"{LargePayloadLost.__module__}.{LargePayloadLost.__qualname__}"
+
 
 @dataclass(slots=True)
 class ClaimProgress:
@@ -154,7 +157,7 @@ def load_steps(jobs: Sequence[LeasedJob], node: str, project: str) -> Steps[list
     away: LeaseQueueError | None = None
     for job, found in zip(jobs, (yield from payloads.try_steps(jobs[:count])), strict=False):
         if isinstance(found, LargePayloadLost):
-            failed.append(Release(job.seq, job.token, failure=lost_failure(found)))
+            failed.append(Release(job.seq, job.token, failure=Failure(_LOST, str(found), fingerprint=_LOST)))
         elif isinstance(found, LeaseQueueError):
             away = found
             back.append(Release(job.seq, job.token, PayloadAway.back_after_ms))
@@ -167,14 +170,6 @@ def load_steps(jobs: Sequence[LeasedJob], node: str, project: str) -> Steps[list
     if away is not None and not loaded:
         raise LargeStorageError(str(away), away)
     return loaded
-
-
-_LOST = f"{LargePayloadLost.__module__}.{LargePayloadLost.__qualname__}"
-
-
-def lost_failure(error: LargePayloadLost) -> Failure:
-    """Return what is kept of an attempt whose payload was lost."""
-    return Failure(_LOST, str(error), fingerprint=_LOST)
 
 
 @operation
@@ -242,10 +237,10 @@ def _claim(
 
 
 def _look(place: Mapping[str, object], cursor: ClaimCursor | None) -> Steps[list[QueueLook]]:
-    rows = yield "claim_look", {**place, **(NO_FLOORS if cursor is None else cursor.parameters())}
+    rows = yield "claim_look", {**place, **(NO_FLOORS if cursor is None else cursor.floors.parameters())}
     looks = [QueueLook._make(row) for row in rows]
-    if cursor is not None:
-        cursor.looked(looks)
+    if cursor is not None and looks:
+        cursor.floors.note(looks)
     return looks
 
 
@@ -258,7 +253,11 @@ def _take(looks: Sequence[QueueLook], params: Mapping[str, object], size: int, f
             continue
         if look.slots is not None:
             found.shared = len(looks) > 1
-            missing = min(missing, (yield from _slots(look.queue_id)))
+            # Claimers of a queue that has a limit take turns.
+            yield BEGIN, {}
+            yield "slots_lock", {"queue": look.queue_id}
+            free: int | None = only((yield "slots_free", {"queue": look.queue_id}))
+            missing = missing if free is None else min(missing, free)
             if missing <= 0:
                 continue
         where = {
@@ -284,14 +283,6 @@ def _take(looks: Sequence[QueueLook], params: Mapping[str, object], size: int, f
                 found.cut = found.cut or cut
                 if first is not None:
                     found.jobs.extend(LeasedJob._make(row[2:]) for row in rows)
-
-
-def _slots(queue_id: int) -> Steps[int]:
-    """Take turns with other claimers of a queue that has a limit; return how many jobs it may lease."""
-    yield BEGIN, {}
-    yield "slots_lock", {"queue": queue_id}
-    free: int | None = only((yield "slots_free", {"queue": queue_id}))
-    return MAX_BATCH if free is None else free
 
 
 def _recover_overdue(

@@ -16,7 +16,7 @@ from .. import arrays
 from ..dead.deadletter import spent_steps
 from ..flow.advance import advance_steps, return_steps
 from ..limits import MAX_BATCH, check_count, check_list, check_node, check_place, clamp_lease
-from ..operation import BEGIN, Rows, Steps, operation
+from ..operation import BEGIN, Steps, operation
 from ..queues.queues import find
 from ..rows import LeasedJob, Release
 from ..topics.topics import TopicLook
@@ -81,18 +81,8 @@ class _Hands:
 
     def open_sizes(self) -> list[Claimer]:
         """The claimers with what they may still get; only of those whose jobs are shown is that known."""
-        return [
-            claimer._replace(size=claimer.size - len(jobs))
-            for claimer, jobs in zip(self.claimers, self.jobs, strict=True)
-        ]
-
-    def take(self, tokens: Sequence[int | None], rows: Rows) -> None:
-        """Take one deal: the token of each claimer's claim, and the rows with their jobs."""
-        self.tokens = [token or before for token, before in zip(tokens, self.tokens, strict=True)]
-        for row in rows:
-            place = row[_PLACE]
-            if place is not None:
-                self.jobs[place - 1].append(LeasedJob._make(row[_PLACE + 1 :]))
+        dealt = zip(self.claimers, self.jobs, strict=True)
+        return [claimer._replace(size=claimer.size - len(jobs)) for claimer, jobs in dealt]
 
 
 def _deal(project: str, queue: str, hands: _Hands, *, force: bool) -> Steps[tuple[int, int, int]]:
@@ -101,18 +91,19 @@ def _deal(project: str, queue: str, hands: _Hands, *, force: bool) -> Steps[tupl
     claimers = {**_columns(hands.open_sizes()), "shown": arrays.flags(hands.shown)}
     rows = yield "deal", {"project": project, "queue": queue, **claimers, **bounds, "force": force}
     (due, spent, dealt, tokens, *_), *_ = rows
-    hands.take(tokens, rows)
+    hands.tokens = [token or before for token, before in zip(tokens, hands.tokens, strict=True)]
+    for row in rows:
+        place = row[_PLACE]
+        if place is not None:
+            hands.jobs[place - 1].append(LeasedJob._make(row[_PLACE + 1 :]))
     return due, spent, dealt
 
 
 def _bring_back(queue_id: int, due: int, hands: _Hands) -> Steps[list[int]]:
     """Bring back what is due; return the jobs that are ready because their rate allows it at this moment."""
-    if due & LEASES:
-        yield from sweep([queue_id])
-    if due & DELAYED:
-        yield from promote([queue_id])
-    if due & EXPIRED:
-        yield from expire([queue_id])
+    for flag, bring in ((LEASES, sweep), (DELAYED, promote), (EXPIRED, expire)):
+        if due & flag:
+            yield from bring([queue_id])
     if due & TURNS:
         return (yield from advance_steps([queue_id], sum(claimer.size for claimer in hands.open_sizes()))).rated
     return []
@@ -167,8 +158,7 @@ def deal(queue: str, claimers: Sequence[Claimer], *, project: str = "") -> Steps
 def join(queue_id: int, jitter_ms: int, claimers: Sequence[Claimer]) -> Steps[Joined]:
     """Join the cohort of a queue, or open one.
 
-    Wait until its window closes; then ``take`` what was dealt, or, if nobody dealt yet, ``deal_cohort``. Whoever does
-    not want to wait any more says ``leave``.
+    Wait until its window closes; then ``take`` what was dealt, or, if nobody dealt yet, ``deal_cohort``; or ``leave``.
     """
     asked = {"queue": queue_id, "jitter_ms": jitter_ms, **_columns(_check(claimers))}
     ((waiters, wait_ms),) = yield "cohort_join", asked

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -18,8 +18,7 @@ class Floor(NamedTuple):
     """A floor: what is below ``value`` need not be read. ``low`` is the lowest live value, seen before ``mark``.
 
     ``mark`` is None where the caller's transaction proposes nothing. ``oldest`` is the oldest transaction that runs; no
-    number from ``head`` on had been drawn. ``pid`` and ``started`` are the server process that answered, and the start
-    of its server.
+    number from ``head`` on had been drawn. The process ``pid`` of a server that was ``started`` then has answered.
     """
 
     queue_id: int
@@ -118,32 +117,32 @@ class ConnectionFloors:
             "head": self._head,
         }
 
-    def note(
-        self, server: _Server, head: int, oldest: int, mark: int | None, seen: Mapping[tuple[int, int], int]
-    ) -> None:
-        """Remember a look."""
-        now = self._clock()
+    def note(self, looks: Sequence[QueueLook]) -> None:
+        """Remember a look at queues."""
+        now, first = self._clock(), looks[0]
+        server = (first.pid, first.started)
         if server != self._server or len(self._floors) > self.MOST or now - self._since > self.MAX_AGE:
             self._floors, self._proposed, self._server, self._since = {}, {}, server, now
         elif self._head:
-            for place, low in seen.items():
-                before = self._proposed.get(place)
-                if before is not None and before.mark > oldest:
-                    continue  # it comes true sooner than a new one
-                if before is not None:
-                    self._floors[place] = max(self._floors.get(place, 0), min(before.low, low))
-                    del self._proposed[place]
-                if mark is not None:
-                    self._proposed[place] = _Proposed(low, mark)
-        self._head = head
+            for look in looks:
+                for rank, low in zip(look.ranks, look.proposed, strict=True):
+                    place = (look.queue_id, rank)
+                    before = self._proposed.get(place)
+                    if before is not None and before.mark > first.oldest:
+                        continue  # it comes true sooner than a new one
+                    if before is not None:
+                        self._floors[place] = max(self._floors.get(place, 0), min(before.low, low))
+                        del self._proposed[place]
+                    if first.mark is not None:
+                        self._proposed[place] = _Proposed(low, first.mark)
+        self._head = first.head
 
 
 @operation
 def advance_floors(proposals: Proposals, queue_ids: Sequence[int] | None = None) -> Steps[list[Floor]]:
-    """Raise the floors of these queues (all, by default), as far as the last call's proposals allow.
+    """Raise the floors of these queues (all, by default) as far as the last call's proposals allow; return them.
 
     ``proposals`` are the caller's own, the same for every call. Call it some times a second while jobs are claimed.
-    Return the floors as they are now, each with the next proposal.
     """
     queues = None if queue_ids is None else arrays.integers(check_ids(queue_ids))
     rows = yield "floor", {"queues": queues, **proposals.parameters()}
@@ -180,11 +179,10 @@ LEASES, DELAYED, EXPIRED, TURNS = 1, 2, 4, 8
 
 
 class QueueLook(NamedTuple):
-    """One queue as claim_look.sql has found it.
+    """One queue as claim_look.sql has found it; ``oldest`` to ``started`` as of a ``Floor``.
 
     ``lows``: the lowest fresh position worth reading of each of ``ranks``; ``proposed``: what may become a floor of
-    each when no transaction before ``mark`` (None: never) runs any more; none before ``oldest`` does. No number from
-    ``head`` on was drawn. ``pid`` and ``started`` are the server process that answered, and the start of its server.
+    each when no transaction before ``mark`` (None: never) runs any more.
     """
 
     queue_id: int
@@ -216,12 +214,10 @@ HINTS = 2
 
 
 class ClaimCursor:
-    """A claimer's last look at its queues, which its own claims move on.
-
-    It is forgotten every ``max_age`` seconds and whenever jobs run short.
+    """A claimer's last look at its queues, forgotten every ``max_age`` seconds and whenever jobs run short.
 
     The floors of a queue move a moment behind the claims, because they must be right for everybody; a claimer that
-    drains a queue knows for itself what it has taken. Under a long transaction elsewhere, which keeps dead index
+    drains a queue moves them on by what it has taken. Under a long transaction elsewhere, which keeps dead index
     entries alive, that saves it from walking over its own work. A job that becomes ready behind it (released, expired,
     due, committed late) waits for at most ``max_age``.
 
@@ -233,7 +229,7 @@ class ClaimCursor:
         self, max_age: float = 0.5, clock: Callable[[], float] = time.monotonic, *, eager: bool = False
     ) -> None:
         self.max_age = max_age
-        self._floors = ConnectionFloors()
+        self.floors = ConnectionFloors()
         self._eager = eager
         self._hint: list[QueueLook] = []
         self._used_hint: list[QueueLook] = []
@@ -256,20 +252,6 @@ class ClaimCursor:
         if tuple(names) != self._names or self._clock() - self._since > self.max_age:
             self._looks = []
         return self._looks
-
-    def parameters(self) -> dict[str, Any]:
-        """Return the parameters of claim_look.sql that are the claimer's."""
-        return self._floors.parameters()
-
-    def looked(self, looks: Sequence[QueueLook]) -> None:
-        """Note the answer of claim_look.sql."""
-        for look in looks[:1]:
-            seen = {
-                (look.queue_id, rank): low
-                for look in looks
-                for rank, low in zip(look.ranks, look.proposed, strict=True)
-            }
-            self._floors.note((look.pid, look.started), look.head, look.oldest, look.mark, seen)
 
     def hint(self, names: Sequence[str]) -> list[QueueLook]:
         """Return where fresh jobs would stand, after an idle time; once, and empty when a look is better."""
@@ -305,14 +287,8 @@ class ClaimCursor:
         for job in jobs:
             place = (job.queue_id, job.rank)
             past[place] = max(past.get(place, -1), job.position)
-        self._looks = [
-            look._replace(
-                lows=[
-                    max(low, past.get((look.queue_id, rank), -1) + 1)
-                    for rank, low in zip(look.ranks, look.lows, strict=True)
-                ]
-            )
-            if not look.again
-            else look
-            for look in looks
-        ]
+        self._looks = []
+        for look in looks:
+            places = zip(look.ranks, look.lows, strict=True)
+            lows = [max(low, past.get((look.queue_id, rank), -1) + 1) for rank, low in places]
+            self._looks.append(look if look.again else look._replace(lows=lows))

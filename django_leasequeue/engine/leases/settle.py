@@ -1,8 +1,9 @@
-"""Ending, releasing and extending leases."""
+"""Ending, releasing and extending leases, and why that was refused for some of them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from ... import conf
 from ...enums import JobState, ResultState
@@ -15,22 +16,72 @@ from ..limits import (
     MAX_SPAN_MS,
     check_integer,
     check_list,
+    check_node,
+    check_place,
     check_seqs,
     check_token,
     clamp_delay,
     clamp_lease,
     clamp_span,
 )
-from ..operation import Rows, Steps, operation
+from ..operation import Steps, operation
 from ..payloads import link_steps, result_limit, store_results_steps
 from ..rows import Ending, Failure, Outcome, Release, Released, Settled
 from ..store import Reference
-from .holders import Scope, check_scope, outcome_steps, scope_parameters, token_steps
 
 #: Characters of a traceback, of a message, of a type or fingerprint that are kept.
-MAX_TRACEBACK = 16_384
-MAX_MESSAGE = 1_024
-MAX_TYPE = 256
+MAX_TRACEBACK, MAX_MESSAGE, MAX_TYPE = 16_384, 1_024, 256
+
+
+class Scope(NamedTuple):
+    """The jobs that a settle call may touch: those of a holder, of its tenant, in one queue or (``None``) any."""
+
+    node: str
+    project: str
+    queue: str | None
+
+
+def check_scope(node: str, project: str, queue: str | None) -> Scope:
+    """Return the scope of a settle call."""
+    check_place(project, *(() if queue is None else (queue,)))
+    return Scope(check_node(node), project, queue)
+
+
+def token_steps(tokens: dict[int, int | None], scope: Scope) -> Steps[dict[int, int | None]]:
+    """Steps that complete the tokens of a settle call: a job without one is held by the node's name alone."""
+    bare = [seq for seq, token in tokens.items() if token is None]
+    if not bare:
+        return tokens
+    rows = yield "held", {**scope._asdict(), "seqs": arrays.integers(bare)}
+    return {**tokens, **dict(rows)}
+
+
+def scope_parameters(tokens: dict[int, int | None], scope: Scope, seqs: Sequence[int]) -> dict[str, Any]:
+    """Return the parameters that every settle statement has."""
+    return {
+        **scope._asdict(),
+        "tokens": arrays.integers({tokens[seq] for seq in seqs}),
+        "seqs": arrays.integers(seqs),
+        "claims": arrays.integers([tokens[seq] for seq in seqs]),
+    }
+
+
+def outcome_steps(tokens: dict[int, int | None], settled: set[int], scope: Scope) -> Steps[dict[int, Outcome]]:
+    """Steps that say of every job what became of it; only when some were refused is the database asked why."""
+    outcomes = dict.fromkeys(tokens, Outcome.OK)
+    if len(settled) == len(tokens):
+        return outcomes
+    refused = [seq for seq in tokens if seq not in settled]
+    outcomes.update(dict.fromkeys(refused, Outcome.NOT_FOUND))
+    named = {token for seq in refused if (token := tokens[seq]) is not None}
+    asked = {**scope._asdict(), "seqs": arrays.integers(refused), "tokens": arrays.integers(named)}
+    for seq, holder, valid, late in (yield "settle_outcomes", asked):
+        token = tokens[seq]
+        if token is not None and holder is not None and token != valid:
+            outcomes[seq] = Outcome.STALE_TOKEN
+        else:
+            outcomes[seq] = Outcome.EXPIRED if holder == scope.node and late else Outcome.NOT_HELD
+    return outcomes
 
 
 def _clean(text: str) -> str:
@@ -78,13 +129,6 @@ def _result(ending: Ending) -> str:
     return text
 
 
-def _check_body(body: bytes) -> None:
-    if not isinstance(body, bytes):
-        raise InvalidOption(f"the body of a result must be bytes; it is a {type(body).__name__}.")
-    if len(body) > result_limit():
-        raise result_too_large(result_limit())
-
-
 def result_too_large(limit: int) -> PayloadTooLarge:
     """Return the error of a result that has more bytes than it may."""
     return PayloadTooLarge(
@@ -102,9 +146,8 @@ def finish_steps(
 ) -> Steps[Settled]:
     """End leased jobs: completed (``failure`` is ``None``) or failed for good by the worker's word.
 
-    Job, result, event and the notification of a waiting caller change in one statement.
-
-    Endings without a token are held by the node's name alone. A job that is not held any more is not changed.
+    Job, result, event and the notification of a waiting caller change in one statement. Endings without a token are
+    held by the node's name alone. A job that is not held any more is not changed.
     """
     scope = check_scope(node, project, queue)
     _check_batch(endings, Ending)
@@ -116,7 +159,10 @@ def finish_steps(
         if ending.result is not None or ending.result_json is not None:
             results[seq] = _result(ending)
         if ending.body is not None:
-            _check_body(ending.body)
+            if not isinstance(ending.body, bytes):
+                raise InvalidOption(f"the body of a result must be bytes; it is a {type(ending.body).__name__}.")
+            if len(ending.body) > result_limit():
+                raise result_too_large(result_limit())
         if ending.result_ttl_ms is not None:
             _ttl(ending.result_ttl_ms)
         if ending.ran_ms:
@@ -162,42 +208,29 @@ def _finish_plain(
         (ending,) = plain
         place = {**scope._asdict(), "token": tokens[ending.seq], "seq": ending.seq}
         rows = yield "finish_one", {**place, "result": results[ending.seq], "ran": ending.ran_ms}
-    else:
-        texts = [results[seq] for seq in seqs]
-        rows = yield (
-            "finish_some",
-            {
-                **scope_parameters(tokens, scope, seqs),
-                "results": arrays.optional(texts, arrays.texts),
-                "rans": arrays.optional([ending.ran_ms for ending in plain]),
-            },
-        )
-        ended, *_ = rows[0]
-        return set(ended or ())
-    return {seq for seq, *_ in rows}
+        return {seq for seq, *_ in rows}
+    params = scope_parameters(tokens, scope, seqs)
+    params["results"] = arrays.optional([results[seq] for seq in seqs], arrays.texts)
+    params["rans"] = arrays.optional([ending.ran_ms for ending in plain])
+    ((ended, *_), *_) = yield "finish_some", params
+    return set(ended or ())
 
 
 def _finish_any(
     endings: Sequence[Ending], results: dict[int, str | None], tokens: dict[int, int | None], scope: Scope
 ) -> Steps[set[int]]:
     seqs = [ending.seq for ending in endings]
-    texts = [results[seq] for seq in seqs]
-    bodies = [ending.body for ending in endings]
-    rows = yield (
-        "finish",
-        {
-            **scope_parameters(tokens, scope, seqs),
-            "states": arrays.integers(
-                [ResultState.COMPLETED if ending.failure is None else ResultState.FAILED for ending in endings]
-            ),
-            "results": arrays.optional(texts, arrays.texts),
-            "bodies": arrays.optional(bodies, arrays.binaries),
-            "ttls": arrays.optional([ending.result_ttl_ms for ending in endings]),
-            "rans": arrays.optional([ending.ran_ms for ending in endings]),
-            **_failure_columns([ending.failure for ending in endings]),
-        },
-    )
-    return {seq for seq, *_ in rows}
+    states = [ResultState.COMPLETED if ending.failure is None else ResultState.FAILED for ending in endings]
+    params = {
+        **scope_parameters(tokens, scope, seqs),
+        "states": arrays.integers(states),
+        "results": arrays.optional([results[seq] for seq in seqs], arrays.texts),
+        "bodies": arrays.optional([ending.body for ending in endings], arrays.binaries),
+        "ttls": arrays.optional([ending.result_ttl_ms for ending in endings]),
+        "rans": arrays.optional([ending.ran_ms for ending in endings]),
+        **_failure_columns([ending.failure for ending in endings]),
+    }
+    return {seq for seq, *_ in (yield "finish", params)}
 
 
 @operation
@@ -223,7 +256,6 @@ def release(
     """Give leased jobs back: ready at once, or after a delay (the queue's backoff if none is named).
 
     Where deliveries end at release and are used up the job is dead-lettered instead (option ``exhaust_at``).
-
     Deliveries do not count that are ``unstarted`` (no handler ran) or ``suspended`` (the handler sleeps or waits for an
     event, for any time; the numbers ``keeping`` keep the slots of their limits).
     """
@@ -240,21 +272,17 @@ def release(
     tokens = yield from token_steps(asked, scope)
     ordered = [item for seq, item in sorted(unique.items()) if tokens[seq] is not None]
     seqs = [item.seq for item in ordered]
-    rows: Rows = []
-    if seqs:
-        rows = yield (
-            "release",
-            {
-                **scope_parameters(tokens, scope, seqs),
-                "unstarted": unstarted or suspended,
-                "suspended": suspended,
-                "keeping": arrays.integers(keeping),
-                "delays": arrays.optional([delays[seq] for seq in seqs]),
-                "rans": arrays.optional([rans[seq] for seq in seqs]),
-                "ttls": arrays.optional([ttls[seq] for seq in seqs]),
-                **_failure_columns([item.failure for item in ordered]),
-            },
-        )
+    params = {
+        **scope_parameters(tokens, scope, seqs),
+        "unstarted": unstarted or suspended,
+        "suspended": suspended,
+        "keeping": arrays.integers(keeping),
+        "delays": arrays.optional([delays[seq] for seq in seqs]),
+        "rans": arrays.optional([rans[seq] for seq in seqs]),
+        "ttls": arrays.optional([ttls[seq] for seq in seqs]),
+        **_failure_columns([item.failure for item in ordered]),
+    }
+    rows = (yield "release", params) if seqs else []
     released: dict[int, Released] = {}
     used_up: dict[int, dict[int, int]] = {}
     for seq, outcome, available_at, deliveries, queue_id, key, name, token, *_ in rows:

@@ -1,8 +1,8 @@
-"""Bringing back what time has changed: expired leases, due delayed jobs, messages past their TTL."""
+"""Leases and time: until when one stands; bringing back expired ones, due delayed jobs, messages past their TTL."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import NamedTuple
 
@@ -26,26 +26,40 @@ MAX_RESULTS = 10_000
 _MOVE = -1
 _DEAD = JobState.DEAD.label
 
+#: Seconds before the end of a lease at which it counts as over, so that its worker has stopped when another one begins:
+#: at most so many, and of a short lease such a part. (A second is promised; the rest is for a machine that is busy.)
+NOTICE, PART = 1.5, 0.25
 
-class _Back(NamedTuple):
-    """A row of ``sweep``: a job whose lease is over, and what became of it (a ``JobState``, or ``_MOVE``)."""
 
-    seq: int
-    queue_id: int
-    outcome: int
-    key: str | None
-    name: str | None
-    node: str | None
-    deliveries: int
-    told: object
+def surely_until(asked: float, lease: float) -> float:
+    """Return the monotonic time until which a lease is surely held."""
+    return asked + lease - min(NOTICE, PART * lease)
+
+
+class Standing(NamedTuple):
+    """A lease that stands: the seconds until its deadline, and whether its workflow is being cancelled."""
+
+    seconds: float
+    cancelled: bool
+
+
+@operation
+def still_held(leases: Mapping[int, int]) -> Steps[dict[int, Standing]]:
+    """Return those leases (token by seq) that still stand."""
+    rows = yield "work_held", {"seqs": arrays.integers(leases), "claims": arrays.integers(set(leases.values()))}
+    return {seq: Standing(seconds, cancelled) for seq, token, seconds, cancelled in rows if leases[seq] == token}
+
+
+@operation
+def next_due(queue_id: int) -> Steps[float | None]:
+    """Return the seconds until a queue has a delayed job that is due or a lease that expires, ``None`` for never."""
+    ((seconds,),) = yield "work_due", {"queue": queue_id}
+    return None if seconds is None else float(seconds)
 
 
 @operation
 def sweep(queue_ids: Sequence[int], rounds: int | None = None) -> Steps[list[Swept]]:
-    """Bring back the expired leases of these queues (by id), all or those of so many batches.
-
-    Return the jobs: state ``ready``, or ``dead`` where deliveries end (in place, or moved to the dead-letter topic).
-    """
+    """Bring back the expired leases of these queues (by id), all or those of so many batches; return the jobs."""
     queues = arrays.integers(check_ids(queue_ids))
     swept: list[Swept] = []
     for _ in count() if rounds is None else range(rounds):
@@ -53,11 +67,11 @@ def sweep(queue_ids: Sequence[int], rounds: int | None = None) -> Steps[list[Swe
         claims_cleared, _, claims_read, *_ = rows[0]
         done: list[Swept] = []
         used_up: dict[int, dict[int, Swept]] = {}
-        for back in map(_Back._make, rows[1:]):
-            state = _DEAD if back.outcome == _MOVE else JobState(back.outcome).label
-            job = Swept(back.seq, back.queue_id, state, back.key, back.name, back.node, back.deliveries)
-            if back.outcome == _MOVE:
-                used_up.setdefault(job.queue_id, {})[job.seq] = job
+        for seq, queue_id, outcome, key, name, node, deliveries, _ in rows[1:]:
+            state = _DEAD if outcome == _MOVE else JobState(outcome).label
+            job = Swept(seq, queue_id, state, key, name, node, deliveries)
+            if outcome == _MOVE:
+                used_up.setdefault(queue_id, {})[seq] = job
             else:
                 done.append(job)
         for job in done:
@@ -76,17 +90,8 @@ def sweep(queue_ids: Sequence[int], rounds: int | None = None) -> Steps[list[Swe
 
 
 def _announce(job: Swept) -> Steps[None]:
-    yield from announce(
-        "stalled",
-        queue=job.queue_id,
-        project=None,
-        seq=job.seq,
-        key=job.key,
-        name=job.name,
-        node=job.node,
-        deliveries=job.deliveries,
-        state=job.state,
-    )
+    told = job._asdict()
+    yield from announce("stalled", queue=told.pop("queue_id"), project=None, **told)
 
 
 @operation

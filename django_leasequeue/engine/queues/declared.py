@@ -12,7 +12,7 @@ from ... import conf, engine
 from ...exceptions import InvalidOption
 from ...models import Queue
 from . import presets, routing
-from .presets import Declaration, of_doors, of_settings
+from .presets import Declaration, of_backends, of_settings
 from .queues import require
 
 
@@ -20,8 +20,7 @@ from .queues import require
 class Drift:
     """A declared queue that the database has otherwise, or not at all.
 
-    ``options`` holds (database, settings) for each option that differs; it is empty for a queue that is missing.
-    ``blocked`` says why the difference cannot be removed, if so.
+    ``options`` holds (database, settings) for each option that differs; ``blocked`` says why that has to stay, if so.
     """
 
     declaration: Declaration
@@ -94,7 +93,7 @@ def declarations() -> list[Declaration]:
     found: dict[tuple[str, str, str], Declaration] = {}
     given = conf.settings.QUEUES
     listed = [Declaration(routing.alias_of("", name, adding=True), "", name, None) for name in given]
-    for item in [*listed, *(declared for declared in of_doors() if declared.name)]:
+    for item in [*listed, *(declared for declared in of_backends() if declared.name)]:
         first = of_settings(item.project, item.name)
         if first is not None:
             named = "preset" in given[item.name]

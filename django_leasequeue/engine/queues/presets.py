@@ -144,10 +144,6 @@ def complete(preset: str | None = None, name: str | None = None, **options: Any)
     return full
 
 
-#: Doors that declare queues, as functions that return declarations: loaded when asked, since doors import what is here.
-SOURCES = ["django_leasequeue.tasks.options.of_backends"]
-
-
 @dataclass(frozen=True, slots=True)
 class Declaration:
     """A queue that is to be there."""
@@ -178,9 +174,10 @@ def of_settings(project: str, name: str) -> Definition | None:
     return Definition(options.pop("preset", conf.settings.DEFAULT_PRESET), options, True)
 
 
-def of_doors() -> list[Declaration]:
-    """Return what the doors declare, in their order."""
-    return [declared for source in SOURCES for declared in import_string(source)()]
+def of_backends() -> list[Declaration]:
+    """Return what the task backends declare, in their order; tasks import the engine, so they are imported here."""
+    declared: list[Declaration] = import_string("django_leasequeue.tasks.options.of_backends")()
+    return declared
 
 
 def define(project: str, name: str, asked: Definition | None = None, using: str | None = None) -> Definition:
@@ -188,10 +185,11 @@ def define(project: str, name: str, asked: Definition | None = None, using: str 
     found = of_settings(project, name)
     if found is not None:
         return found
-    doors = [item for item in of_doors() if item.project == project and (using is None or item.database in ("", using))]
-    for item in doors:
+    here = {"", using}
+    backends = [item for item in of_backends() if item.project == project and (using is None or item.database in here)]
+    for item in backends:
         if item.name == name:
             return Definition(item.preset, item.options, True)
     if asked is not None:
         return asked
-    return Definition(next((item.preset for item in doors if not item.name), conf.settings.DEFAULT_PRESET))
+    return Definition(next((item.preset for item in backends if not item.name), conf.settings.DEFAULT_PRESET))

@@ -41,26 +41,13 @@ class QueueInfo:
         return str(self.config["type"])
 
 
-class _Found(NamedTuple):
-    """A row of ``queue_get``: a queue, its options as JSON text."""
-
-    id: int
-    name: str
-    paused_at: datetime | None
-    dead_lettered: int
-    created_at: datetime
-    config_json: str
-
-
 def find(project: str, name: str) -> Steps[QueueInfo | None]:
     """Steps that read one queue; ``None`` if it is not there."""
     check_place(project, name)
     rows = yield "queue_get", {"project": project, "name": name}
-    if not rows:
-        return None
-    row = _Found._make(rows[0])
-    config = codec.loads(row.config_json)
-    return QueueInfo(row.id, project, row.name, config, row.dead_lettered, row.paused_at, row.created_at)
+    for id, found, paused_at, dead_lettered, created_at, config in rows:
+        return QueueInfo(id, project, found, codec.loads(config), dead_lettered, paused_at, created_at)
+    return None
 
 
 def require(project: str, name: str, *, leases: bool = True) -> Steps[QueueInfo]:

@@ -212,10 +212,7 @@ def counts_of(queues: Sequence[str], *, project: str = "") -> Steps[dict[str, Co
 
 @operation
 def counts_by_id(queue_ids: Sequence[int], *, cap: int | None = None, budget: int = MANY) -> Steps[dict[int, Counts]]:
-    """Count the jobs of several queues of any project, by id; those that are not there are left out.
-
-    Each up to ``cap``; without one the queues with many jobs share a ``budget`` of entries that are counted.
-    """
+    """Count the jobs of several queues of any project, by id, as ``_read`` does; those not there are left out."""
     found = yield from _sampled("", [], queue_ids[: conf.settings.MAX_PAGE], cap, budget)
     return {counts.queue_id: counts for counts in found}
 
@@ -247,33 +244,27 @@ def estimate() -> Steps[Estimates]:
 def sample_page(estimates: Estimates, after: int = 0) -> Steps[Sampled]:
     """Write a ``QueueStat`` of the next 200 queues: of those whose figures changed, of others every ten minutes.
 
-    Up to ``COUNT_CAP`` index entries of each kind are counted in a queue, a million in all large ones together; what
-    lies behind that is as estimated.
+    A figure that lies behind what ``_read`` counts is as estimated.
     """
     found = yield "queue_page", {"after": after, "size": PAGE}
     ids = [queue_id for (queue_id,) in found]
     rows = (yield from _read("", [], ids)) if ids else []
     taken = [_merge(row, cap, estimates.queues.get(row.queue_id, NOTHING), None) for row, cap in rows]
-    answer = yield (
-        "stat_insert",
-        {
-            "queues": arrays.integers(counts.queue_id for counts in taken),
-            "ready": arrays.integers(counts.ready for counts in taken),
-            "delayed": arrays.integers(counts.delayed for counts in taken),
-            "leased": arrays.integers(counts.in_flight for counts in taken),
-            "dead": arrays.integers(counts.dead for counts in taken),
-            "records": arrays.integers(counts.records for counts in taken),
-            "oldest": arrays.times(counts.oldest_at for counts in taken),
-        },
-    )
+    params = {
+        "queues": arrays.integers(counts.queue_id for counts in taken),
+        "ready": arrays.integers(counts.ready for counts in taken),
+        "delayed": arrays.integers(counts.delayed for counts in taken),
+        "leased": arrays.integers(counts.in_flight for counts in taken),
+        "dead": arrays.integers(counts.dead for counts in taken),
+        "records": arrays.integers(counts.records for counts in taken),
+        "oldest": arrays.times(counts.oldest_at for counts in taken),
+    }
+    answer = yield "stat_insert", params
     return Sampled(len(taken), len(answer), ids[-1] if len(ids) == PAGE else None)
 
 
 class Waiting(NamedTuple):
-    """A job in a snapshot of a queue. ``node`` and all behind it are set where it is leased.
-
-    ``renewed_at`` is when its lease was taken or renewed last.
-    """
+    """A job in a snapshot of a queue. ``node`` and all behind it are set where it is leased (since ``renewed_at``)."""
 
     seq: int
     key: str | None

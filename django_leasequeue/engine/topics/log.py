@@ -60,13 +60,11 @@ class Gap(NamedTuple):
 
 
 class LogPage(NamedTuple):
-    """One read of a topic.
+    """One read of a topic. Read on from ``cursor``, and give ``timeline``, which is the server's, to the next read.
 
-    Give ``timeline``, which is the server's, to the next read. ``reset_to`` is the number that a read with ``reset``
-    began at because the server may have lost a later one.
-
-    Read on from ``cursor``. ``head_seq`` is the highest number that the topic has given so far; ``sealed`` whether
-    it could be read up to there: while it is not, a transaction that runs may still add a record below.
+    ``reset_to`` is the number that a read with ``reset`` began at because the server may have lost a later one.
+    ``head_seq`` is the highest number that the topic has given so far; ``sealed`` whether it could be read up to there:
+    while it is not, a transaction that runs may still add a record below.
     """
 
     queue_id: int
@@ -100,10 +98,7 @@ class SealedView(NamedTuple):
 
 
 class _Topic(NamedTuple):
-    """The columns of ``topic_read`` about the topic, behind those of ``SealedView``.
-
-    ``looked_at`` is the number up to which it was read, ``due`` whether records past their TTL are still there.
-    """
+    """What ``topic_read`` says of the topic. ``looked_at``: read up to there; ``due``: records are past their TTL."""
 
     id: int
     type: str
@@ -220,16 +215,9 @@ def read(
     if len(check_list(skip_nodes, "the nodes to leave out")) > MAX_NODES:
         raise BatchTooLarge(f"a read leaves out the records of at most {MAX_NODES} nodes; there are {len(skip_nodes)}.")
     seals = seals or Sealer()
-    params = {
-        "project": project,
-        "topic": topic,
-        "after": after,
-        "size": size,
-        "nodes": arrays.texts([check_node(node) for node in skip_nodes]),
-        "take": LOOK if skip_nodes else size + 1,
-        "look": LOOK,
-        "bytes": MAX_PAGE_BYTES,
-    }
+    nodes = arrays.texts([check_node(node) for node in skip_nodes])
+    bounds = {"take": LOOK if skip_nodes else size + 1, "look": LOOK, "bytes": MAX_PAGE_BYTES}
+    params = {"project": project, "topic": topic, "after": after, "size": size, "nodes": nodes, **bounds}
     rows = yield "topic_read", {**params, **seals.parameters()}
     if rows and _topic(rows).due:
         yield from expire([_topic(rows).id])
@@ -239,7 +227,9 @@ def read(
     found, seen = _topic(rows), SealedView._make(rows[0][:_TOPIC])
     seals.note(seen)
     if after > seen.last or (timeline is not None and timeline != seen.timeline):
-        kept, _ = yield from kept_steps(timeline, seen.timeline)
+        # What failovers from the reader's timeline to the server's cannot have lost.
+        answer = yield "timeline_kept", {"timeline": timeline, "current": seen.timeline}
+        kept = next((sealed or 0 for sealed, _ in answer), 0)
         if after > min(kept, seen.last):
             if not reset:
                 raise LogTruncated(topic, after, kept, seen.timeline)
@@ -257,19 +247,8 @@ def read(
     if end > after:
         cursor = max(cursor, end)
         gap = _gap(found, max(after + 1, found.gap_from), end)
-    return LogPage(
-        found.id, records, cursor, found.head_seq, seen.visible_seq >= found.head_seq, more, gap, seen.timeline
-    )
-
-
-def kept_steps(timeline: int | None, current: int) -> Steps[tuple[int, int]]:
-    """Return what failovers from a timeline (``None``: the last one before) to the server's cannot have lost.
-
-    That is numbers up to the first, and transactions below the second.
-    """
-    for sealed, horizon in (yield "timeline_kept", {"timeline": timeline, "current": current}):
-        return sealed or 0, horizon or 0
-    return 0, 0
+    sealed = seen.visible_seq >= found.head_seq
+    return LogPage(found.id, records, cursor, found.head_seq, sealed, more, gap, seen.timeline)
 
 
 @operation

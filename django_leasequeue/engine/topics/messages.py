@@ -25,10 +25,7 @@ _LAST = 2**63 - 1
 
 
 class Message(NamedTuple):
-    """One message: ``claim`` is who holds it, or ``None``; ``age`` in whole seconds; ``position`` its place.
-
-    It has the columns of ``message_list`` and ``message_get``. The payload stays text until it is read.
-    """
+    """A row of ``message_list`` and ``message_get``: ``claim`` holds it, if any; ``age`` in whole seconds."""
 
     seq: int
     created_at: datetime

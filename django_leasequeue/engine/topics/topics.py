@@ -1,7 +1,4 @@
-"""Topics: where one stands, which there are, writing to one, and removing records by number or tag.
-
-The first write makes a topic, and a keyed write is done once.
-"""
+"""Topics: where one stands, which there are, writing to one (a keyed write once), removing records by number or tag."""
 
 from __future__ import annotations
 
@@ -50,11 +47,7 @@ class TopicLook(NamedTuple):
 
 
 class _Stands(NamedTuple):
-    """A row of ``topic_state``.
-
-    ``due``: records past their TTL are still there. ``read`` records have ``size`` bytes. ``flushed`` is only there
-    for what computing it does.
-    """
+    """A row of ``topic_state``; ``due``: records are past their TTL; ``read`` records have ``size`` bytes."""
 
     id: int
     due: bool
@@ -63,6 +56,7 @@ class _Stands(NamedTuple):
     last_write_at: datetime | None
     read: int
     size: int
+    #: Nothing to read: computing it makes the commit wait for the disk.
     flushed: object
 
 
@@ -114,16 +108,13 @@ def state(topic: str, *, project: str = "") -> Steps[State]:
         stands = yield from _stands(project, topic)
     found = yield from counts(topic, project=project)
     count = found.ready + found.delayed + found.in_flight + found.dead + found.records
-    extrapolated = 0 < stands.read < count
-    total = stands.size * count // stands.read if extrapolated else stands.size
+    total = stands.size * count // stands.read if 0 < stands.read < count else stands.size
     return State(info, found, stands.head_seq, stands.earliest_seq, stands.last_write_at, count, total)
 
 
 def _stands(project: str, topic: str) -> Steps[_Stands]:
-    rows = yield (
-        "topic_state",
-        {"project": project, "topic": topic, "cap": min(conf.settings.COUNT_CAP, MAX_SIZED), "look": LOOK},
-    )
+    bounds = {"cap": min(conf.settings.COUNT_CAP, MAX_SIZED), "look": LOOK}
+    rows = yield "topic_state", {"project": project, "topic": topic, **bounds}
     if not rows:
         raise QueueNotFound(topic, project)
     return _Stands._make(rows[0])
@@ -142,14 +133,12 @@ def drop(
         check_integer(before, "before", 0, MAX_SEQ)
     found = yield from look(topic, project=project)
     params: dict[str, Any] = {"queue": found.id, "before": before, "size": BATCH}
-    name = "topic_drop_before"
+    name = "topic_drop_before" if tag is None and tag_prefix is None else "topic_drop_tag"
     if tag is not None:
         params |= {"low": check_text(tag, "tag", MAX_TAG_BYTES), "high": tag}
-        name = "topic_drop_tag"
     elif tag_prefix is not None:
         check_text(tag_prefix, "tag_prefix", MAX_TAG_BYTES, 0)
         params |= {"low": tag_prefix, "high": tag_prefix + _LAST}
-        name = "topic_drop_tag"
     total: int = 0
     while True:
         rows = yield name, params
@@ -192,22 +181,18 @@ def write(
 
 
 def _append(topic: str, jobs: Sequence[NewJob], project: str, key: str | None) -> Steps[tuple[list[int], bool]]:
+    adding = enqueue(topic, jobs, project=project, create=False)
     found = (yield from look(topic, project=project)) if key is not None else None
     if key is None or found is None or not found.idempotency_window_ms:
-        return (yield from _enqueue(topic, jobs, project)), False
+        return [answer.seq for answer in (yield from adding)], False
     yield BEGIN, {}
     for _ in range(5):
         params = {"queue": found.id, "key": key}
         taken = yield "idempotency_take", {**params, "window_ms": found.idempotency_window_ms}
         if taken:
-            seqs = yield from _enqueue(topic, jobs, project)
+            seqs = [answer.seq for answer in (yield from adding)]
             yield "idempotency_keep", {**params, "seqs": arrays.integers(seqs)}
             return seqs, False
         for (seqs,) in (yield "idempotency_find", params):
             return list(seqs), True
     raise LeaseQueueError("The idempotency key was taken and freed again five times in a row; try the call again.")
-
-
-def _enqueue(topic: str, jobs: Sequence[NewJob], project: str) -> Steps[list[int]]:
-    answers = yield from enqueue(topic, jobs, project=project, create=False)
-    return [answer.seq for answer in answers]

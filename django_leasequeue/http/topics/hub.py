@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ... import engine
 from ...engine import LeasedJob, Release
 from ...engine.leases.cohort import Claimer, deal
-from ...engine.leases.holders import Standing, next_due, still_held
+from ...engine.leases.sweep import Standing, next_due, still_held
 from ...engine.outage import passes
 from ...engine.topics.topics import TopicLook, look
 from ...exceptions import NotAQueue, QueueNotFound

@@ -8,7 +8,7 @@ from django.http import HttpResponse
 from rest_framework.request import Request
 
 from ...engine.codec import decode_cursor, encode_cursor
-from ...engine.jobs.tagged import MAX_PAGE, parse_tags, tagged_jobs
+from ...engine.jobs.read import MAX_TAGGED, parse_tags, tagged_jobs
 from ...engine.operation import steady
 from ...engine.tags import MAX_TAGS
 from ...models.job import JobStatus
@@ -17,7 +17,7 @@ from ..auth import require
 from ..schema import CURSOR, Parameter, page_size
 from .deadletters import Moment, Next, OfQueueView, endpoint, shown
 
-_PAGE = page_size(50, MAX_PAGE)
+_PAGE = page_size(50, MAX_TAGGED)
 _TAGS = Parameter(
     "tags",
     {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": MAX_TAGS},
