@@ -11,7 +11,7 @@ from typing import Any
 from ... import conf
 from ...enums import JobFlag
 from ...exceptions import InvalidOption, PayloadTooLarge
-from ...sql.job_ranges import MAX_YEAR, NUMBERS
+from ...sql.spark import MAX_YEAR, NUMBERS
 from .. import arrays, codec, tags, tracing
 from ..limits import (
     MAX_CHANNEL_BYTES,
