@@ -46,10 +46,7 @@ TCP_DEFAULTS: dict[str, Any] = {
 
 
 def connection_parameters(using: str) -> dict[str, Any]:
-    """Return libpq parameters of a Django alias, for connections that are not Django's.
-
-    What ``OPTIONS`` of the alias does not say has ``TCP_DEFAULTS``; where it names a service, its file has the word.
-    """
+    """Return libpq parameters of an alias, with ``TCP_DEFAULTS`` unless it names a service, whose file decides."""
     params = dict(connections[using].get_connection_params())
     for ours in ("cursor_factory", "context", "prepare_threshold"):
         params.pop(ours, None)
@@ -69,14 +66,13 @@ class Connection(psycopg.Connection[Any]):
     role: sql.Composed | None = None
 
     def wait(self, gen: Generator[Any, Any, T], *args: Any, **kwargs: Any) -> T:
-        """Wait for the server; close the connection when that takes too long."""
         if self.patience is None:
             return super().wait(gen, *args, **kwargs)
         try:
             return super().wait(_limited(gen, self.patience), *args, **kwargs)
-        except _Late:
+        except NoAnswer:
             self.close()
-            raise psycopg.OperationalError(f"the server did not answer within {self.patience:g} s") from None
+            raise
 
 
 class AsyncConnection(psycopg.AsyncConnection[Any]):
@@ -85,15 +81,14 @@ class AsyncConnection(psycopg.AsyncConnection[Any]):
     role: sql.Composed | None = None
 
     async def wait(self, gen: Generator[Any, Any, T], *args: Any, **kwargs: Any) -> T:
-        """See ``Connection.wait``."""
         patience = conf.settings.STATEMENT_TIMEOUT
         if not patience:
             return await super().wait(gen, *args, **kwargs)
         try:
             return await super().wait(_limited(gen, patience), *args, **kwargs)
-        except _Late:
+        except NoAnswer:
             await self.close()
-            raise psycopg.OperationalError(f"the server did not answer within {patience:g} s") from None
+            raise
 
 
 @contextmanager
@@ -114,9 +109,9 @@ def patiently(using: str) -> Iterator[None]:
     def wait(gen: Generator[Any, Any, T], *args: Any, **kwargs: Any) -> T:
         try:
             found: T = usual(_limited(gen, patience), *args, **kwargs)
-        except _Late:
+        except NoAnswer:
             raw.close()
-            raise psycopg.OperationalError(f"the server did not answer within {patience:g} s") from None
+            raise
         return found
 
     raw.wait = wait
@@ -126,19 +121,19 @@ def patiently(using: str) -> Iterator[None]:
         del raw.wait
 
 
-class _Late(Exception):
+class NoAnswer(psycopg.OperationalError):
     """The time for a statement is over."""
 
 
 def _limited(gen: Generator[Any, Any, T], seconds: float) -> Generator[Any, Any, T]:
-    """Pass on a generator of psycopg; raise ``_Late`` when the socket is silent (told every 0.1 s) and time is over."""
+    """Pass on a generator of psycopg until the socket is silent (told every 0.1 s) and time is over."""
     end = time.monotonic() + seconds
     try:
         wanted = next(gen)
         while True:
             ready = yield wanted
             if not ready and time.monotonic() >= end:
-                raise _Late
+                raise NoAnswer(f"the server did not answer within {seconds:g} s")
             wanted = gen.send(ready)
     except StopIteration as stop:
         value: T = stop.value
@@ -177,15 +172,6 @@ def connect(
     return connection
 
 
-def _settings(patience: float | None) -> bytes:
-    """Return the statement that sets up a session of ours."""
-    return (STEADY_PLANS + _UTC + (_LIMIT.format(int(patience * 900)) if patience else "")).encode()
-
-
-_LIMIT = (
-    "; SELECT set_config('statement_timeout', '{}ms', false) WHERE current_setting('statement_timeout') IN ('0', '0ms')"
-)
-
 #: A queue goes from empty to a million rows between two analyzes: a plan made for the empty table must not scan it,
 #: nor fetch the whole backlog by a bitmap and sort it where an index has the order (measured: 1.5 ms a claim at 4,000
 #: jobs), nor read an index from end to end to merge it with a batch.
@@ -196,6 +182,14 @@ STEADY_PLANS = (
 
 #: Times come back in UTC, whatever the server's zone: those of another one take psycopg three times as long.
 _UTC = "; SET TimeZone = 'UTC'"
+_LIMIT = (
+    "; SELECT set_config('statement_timeout', '{}ms', false) WHERE current_setting('statement_timeout') IN ('0', '0ms')"
+)
+
+
+def _settings(patience: float | None) -> bytes:
+    """Return the statement that sets up a session of ours."""
+    return (STEADY_PLANS + _UTC + (_LIMIT.format(int(patience * 900)) if patience else "")).encode()
 
 
 def in_thread() -> bool:
@@ -232,16 +226,16 @@ async def _configure(using: str, connection: AsyncConnection) -> None:
 
 async def _try_again(failed: AsyncConnectionPool[Any]) -> None:
     """Go on connecting while a caller waits for a connection: the pool by itself would do so later and later."""
+
+    async def ask() -> None:
+        with suppress(psycopg.Error):
+            async with failed.connection(RETRY):
+                pass
+
     if not failed.closed and failed.get_stats().get("requests_waiting"):
-        task = asyncio.ensure_future(_ask(failed))
+        task = asyncio.ensure_future(ask())
         _asking.add(task)
         task.add_done_callback(_asking.discard)
-
-
-async def _ask(asked: AsyncConnectionPool[Any]) -> None:
-    with suppress(psycopg.Error):
-        async with asked.connection(RETRY):
-            pass
 
 
 async def pool(using: str) -> AsyncConnectionPool[Any]:
