@@ -5,7 +5,7 @@ Those that ask the database are in ``database``: ``manage.py check --database de
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import django
@@ -221,18 +221,20 @@ def _worker_and_reaper() -> Iterator[checks.CheckMessage]:
     from ..reaper import Reaper
     from ..worker import load_options
 
-    attempts: list[Callable[[], object]] = [load_options, Reaper.check_options]
-    for attempt in attempts:
+    for check in (load_options, Reaper.check_options):
         try:
-            attempt()
+            check()
         except ImproperlyConfigured as error:
             yield checks.Error(str(error), hint="See the reference of settings.", id="leasequeue.E016")
 
 
 def _declared_queues() -> Iterator[checks.CheckMessage]:
     for name, given in conf.settings.QUEUES.items():
+        options = dict(given)
         try:
-            options = _declaration(name, given)
+            presets.check_name(name)
+            options = presets.complete(options.pop("preset", conf.settings.DEFAULT_PRESET), name, **options)
+            routing.check_dead_letter("", name, options["dead_letter"])
         except (InvalidOption, ImproperlyConfigured) as error:
             yield checks.Error(
                 f"LEASEQUEUE['QUEUES'][{name!r}]: {error}",
@@ -248,14 +250,6 @@ def _declared_queues() -> Iterator[checks.CheckMessage]:
                 " that is longer loses it, and the job runs twice. Set lease_ms to 3000 or more; 30000 is usual.",
                 id="leasequeue.W011",
             )
-
-
-def _declaration(name: str, given: dict[str, Any]) -> dict[str, Any]:
-    presets.check_name(name)
-    options = dict(given)
-    full = presets.complete(options.pop("preset", conf.settings.DEFAULT_PRESET), name, **options)
-    routing.check_dead_letter("", name, full["dead_letter"])
-    return full
 
 
 def _recurring() -> Iterator[checks.CheckMessage]:
