@@ -1,7 +1,6 @@
 """The partitions of the lease log: made ahead, dropped by retention, with no lock that anybody would feel.
 
-DDL is not an operation: it needs names that are no parameters, and transactions of its own. So these functions take a
-psycopg connection in autocommit mode.
+DDL is not an operation, since names are no parameters: these functions take a psycopg connection in autocommit mode.
 
 What locks what (PostgreSQL's manual, ALTER TABLE): ATTACH takes SHARE UPDATE EXCLUSIVE on the log, which writers do not
 notice, and ACCESS EXCLUSIVE on the default partition. DETACH takes ACCESS EXCLUSIVE on the log for an instant; DETACH
@@ -89,9 +88,9 @@ def read_layout(connection: Connection) -> Layout:
     return Layout(rows[0][0] if rows else 0, [each for each, _ in found if each.low is not None], *default)
 
 
-def default_rows(connection: Connection, size: int = 1_000_000) -> int:
-    """Count the events in the default partition, up to ``size``."""
-    ((count,),) = ConnectionExecutor(connection).fetch("event_default_rows", {"size": size})
+def default_rows(connection: Connection) -> int:
+    """Count the events in the default partition, up to a million."""
+    ((count,),) = ConnectionExecutor(connection).fetch("event_default_rows", {"size": 1_000_000})
     return int(count)
 
 

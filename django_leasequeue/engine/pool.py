@@ -54,11 +54,7 @@ def connection_parameters(using: str) -> dict[str, Any]:
 
 
 class Connection(psycopg.Connection[Any]):
-    """A sync connection that does not wait for ever.
-
-    A socket can hang without an error: the server is stopped, a proxy or a firewall swallows what is sent. Then nothing
-    but a clock of this side ends the wait.
-    """
+    """A sync connection that does not wait for ever where a socket hangs without an error (a proxy, a firewall)."""
 
     #: Seconds that the server gets for a statement; ``None`` for any number. May be changed between statements.
     patience: float | None = None
@@ -93,10 +89,8 @@ class AsyncConnection(psycopg.AsyncConnection[Any]):
 
 @contextmanager
 def patiently(using: str) -> Iterator[None]:
-    """Wait on Django's connection of this thread as on one of our own: at most ``STATEMENT_TIMEOUT`` a statement.
-
-    For what serves requests. Nothing is set on the server: the connection is the host's.
-    """
+    """Wait on Django's connection of this thread as on one of our own: at most ``STATEMENT_TIMEOUT`` a statement."""
+    # Nothing is set on the server: the connection is the host's.
     patience = conf.settings.STATEMENT_TIMEOUT
     wrapper = connections[using]
     wrapper.ensure_connection()
@@ -150,8 +144,7 @@ def connect(
 ) -> Connection:
     """Open a sync connection in autocommit mode to an alias (or to ``dsn``); it prepares as the alias allows.
 
-    ``timeout`` (seconds, at least 2) wins over the alias's ``connect_timeout``, and ``name`` over the name that
-    ``pg_stat_activity`` would show (except behind a pooler, whose sessions others use next).
+    ``timeout`` (seconds, at least 2) is its ``connect_timeout``, ``name`` what ``pg_stat_activity`` shows.
     """
     ours = bool(dsn) or prepares(using)  # not a pooler's, which others use next
     params = dict(conninfo_to_dict(dsn)) if dsn else connection_parameters(using)
@@ -188,7 +181,6 @@ _LIMIT = (
 
 
 def _settings(patience: float | None) -> bytes:
-    """Return the statement that sets up a session of ours."""
     return (STEADY_PLANS + _UTC + (_LIMIT.format(int(patience * 900)) if patience else "")).encode()
 
 
@@ -284,8 +276,9 @@ async def close_pools() -> None:
         await made.close()
 
 
-async def arun(work: Work[T], using: str) -> T:
+async def arun(work: Work[T], using: str | None = None) -> T:
     """Run an operation from async code: on a pool of async connections, or in Django's thread (setting ``ASYNC``)."""
+    using = using or conf.settings.DATABASE
     if in_thread():
         return await sync_to_async(run)(work, using)
     async with borrow(using) as connection:
@@ -294,10 +287,7 @@ async def arun(work: Work[T], using: str) -> T:
 
 @asynccontextmanager
 async def borrow(using: str) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
-    """Lend a connection of the pool, one that has not ended while it was idle.
-
-    One whose server turns out to be read-only is closed: the next may lead to the server that takes its place.
-    """
+    """Lend a connection of the pool, one that has not ended while it was idle."""
     lender = await pool(using)
     while True:
         async with lender.connection() as connection:
@@ -307,7 +297,7 @@ async def borrow(using: str) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
             try:
                 yield connection
             except psycopg.Error as error:
-                if read_only(error):
+                if read_only(error):  # the next connection may lead to the server that takes its place
                     await connection.close()
                 raise
             return

@@ -182,11 +182,7 @@ def fetch_steadily(
 
 
 class DjangoExecutor(Executor):
-    """Runs operations on Django's own connection: in the caller's transaction, if there is one.
-
-    Statements are prepared on the server unless the alias says ``DISABLE_SERVER_SIDE_CURSORS`` (Django's documented
-    mark of a pooler in transaction mode).
-    """
+    """Runs operations on Django's own connection: in the caller's transaction, if there is one."""
 
     def __init__(self, using: str) -> None:
         self.using: str | None = using
@@ -201,6 +197,7 @@ class DjangoExecutor(Executor):
         autocommit = self._ours or (connection.get_autocommit() and not connection.in_atomic_block)
         raw: psycopg.Connection[tuple[Any, ...]] = connection.connection
         before = raw.prepare_threshold
+        # Statements are prepared, but not through a pooler in transaction mode: this is Django's mark of one.
         if before is None and not connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS", False):
             raw.prepare_threshold = 2
         try:
@@ -214,10 +211,8 @@ class DjangoExecutor(Executor):
             raw.prepare_threshold = before
 
     def _leave(self, error: Exception) -> None:
-        """Close a connection that is lost, so that the next call opens another: outside of requests Django does not.
-
-        One whose server is read-only now as well: the next may lead to the server that takes its place.
-        """
+        """Close a connection that is lost, so that the next call opens another: outside of requests Django does not."""
+        # One whose server is read-only now as well: the next may lead to the server that takes its place.
         connection = connections[self.alias]
         if connection.connection is not None and (connection.connection.closed or read_only(error)):
             connection.close()
@@ -259,10 +254,7 @@ class DjangoExecutor(Executor):
 
 
 def run(work: Work[T], using: str | None = None) -> T:
-    """Run an operation on Django's connection, in the caller's transaction if there is one.
-
-    ``using`` is the alias of the database, ``LEASEQUEUE["DATABASE"]`` by default.
-    """
+    """Run an operation on Django's connection, in the caller's transaction if there is one."""
     return DjangoExecutor(using or conf.settings.DATABASE).run(work)
 
 

@@ -49,7 +49,7 @@ MEANINGS: dict[str, str] = {
 
 
 class Difference(NamedTuple):
-    """One difference."""
+    """One difference between the log and the tables, or within the tables."""
 
     difference: str
     #: 0 where it is of no job.
