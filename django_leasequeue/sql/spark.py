@@ -46,7 +46,6 @@ class DroppedEvents(NamedTuple):
         return cls(to, told["below"], told["system"])
 
     def note(self) -> str:
-        """Return the text of the note."""
         return _BEGINS + json.dumps(self._asdict())
 
     def and_also(self, last: tuple[int, int] | None, below: int, system: str) -> DroppedEvents:

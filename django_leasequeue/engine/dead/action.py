@@ -75,9 +75,10 @@ def act_steps(
     done = 0
     for (project, queue, target), moving in moves.items():
         delays = [random.randint(0, jitter_ms) for _ in moving] if jitter_ms else None
-        how: dict[str, Any] = {"to": target, "project": project, "delay_ms": delays, "from_step": from_step}
         try:
-            answers = yield from redrive(queue, moving, **how)
+            answers = yield from redrive(
+                queue, moving, to=target, project=project, delay_ms=delays, from_step=from_step
+            )
         except (QueueNotFound, NotAQueue):
             conflicts += [(seq, "no_target") for seq in moving]
             continue

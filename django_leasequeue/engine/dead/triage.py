@@ -204,7 +204,6 @@ def _counts(wanted: DeadFilter, seen: Sequence[LookedRow]) -> Steps[dict[tuple[i
 
 
 def _named(groups: Sequence[LookedRow]) -> dict[str, str]:
-    """Return the parameters that name groups."""
     return {
         "queues": arrays.integers([item.queue_id for item in groups]),
         "fingerprints": arrays.texts([item.fingerprint for item in groups]),

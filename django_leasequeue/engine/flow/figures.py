@@ -190,7 +190,6 @@ class NodeRow(NamedTuple):
 
     @property
     def state(self) -> str:
-        """Its state in a word."""
         if self.member != MemberState.OPEN:
             return str(MemberState(self.member).label)
         if self.held:
