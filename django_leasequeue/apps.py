@@ -30,8 +30,7 @@ class LeaseQueueConfig(AppConfig):
 
     @process.collector_paused()
     def ready(self) -> None:
-        from .checks import addresses, database  # noqa: F401  (importing them registers the checks)
-        from .checks import settings as _settings  # noqa: F401
+        from .checks import database, settings  # noqa: F401  (importing them registers the checks)
         from .engine import model_writes
         from .engine.queues import declared
         from .models import JobQuerySet, QueueQuerySet

@@ -50,7 +50,7 @@ class EventKind(IntegerChoices):
 
 
 class Lane(IntegerChoices):
-    """The way to ready of a job. A claim merges the lanes of a rank by position; a floor bounds the fresh one."""
+    """How a job became ready. A claim merges the lanes of a rank by position; a floor bounds the fresh one."""
 
     AGAIN = 1, "given back, promoted or redriven to a place that others have passed"
     FRESH = 2, "fresh: its position was drawn by the transaction that made it ready"

@@ -31,12 +31,7 @@ cancelled = Signal()
 #: A job used up its deliveries. Adds ``deliveries``.
 dead_lettered = Signal()
 
-ENGINE_SIGNALS = {
-    "enqueued": enqueued,
-    "stalled": stalled,
-    "cancelled": cancelled,
-    "dead_lettered": dead_lettered,
-}
+ENGINE_SIGNALS = {"enqueued": enqueued, "stalled": stalled, "cancelled": cancelled, "dead_lettered": dead_lettered}
 
 
 def send(signal: Signal, **info: Any) -> None:

@@ -54,22 +54,8 @@ class Give(Generic[T_co]):
 Steps = Generator[Either, Any, T]
 
 
-def _call(step: Either) -> Any:
-    return step.blocking(*step.args)
-
-
-def _acall(step: Either) -> Awaitable[Any]:
-    return step.awaitable(*step.args)
-
-
 def run(steps: Generator[Any, Any, T], perform: Callable[[Any], Any] | None = None) -> T:
-    """Carry out a body in this thread and return its value.
-
-    Args:
-        steps: the body, not begun.
-        perform: takes a step, returns what came of it. What it raises is thrown into the body. By default steps are
-            ``Either``.
-    """
+    """Carry out a body in this thread and return its value; what ``perform`` raises is thrown into the body."""
     try:
         step = next(steps)
         while True:
@@ -86,13 +72,13 @@ def run(steps: Generator[Any, Any, T], perform: Callable[[Any], Any] | None = No
         steps.close()
 
 
-async def arun(steps: Generator[Any, Any, T], perform: Callable[[Any], Awaitable[Any]] = _acall) -> T:
+async def arun(steps: Generator[Any, Any, T], perform: Callable[[Any], Awaitable[Any]] | None = None) -> T:
     """Carry out a body in this coroutine; see ``run``. A cancellation ends the body where it is."""
     try:
         step = next(steps)
         while True:
             try:
-                found = await perform(step)
+                found = await (step.awaitable(*step.args) if perform is None else perform(step))
             except Exception as error:  # noqa: BLE001  (the body decides)
                 step = steps.throw(error)
             else:
@@ -104,24 +90,22 @@ async def arun(steps: Generator[Any, Any, T], perform: Callable[[Any], Awaitable
         steps.close()
 
 
-def iterate(steps: Generator[Any, Any, None], perform: Callable[[Any], Any] = _call) -> Generator[Any, None, None]:
+def iterate(steps: Generator[Any, Any, None]) -> Generator[Any, None, None]:
     """Yield what a body gives (``Give``); closing the iterator closes the body."""
 
     def take(step: Any) -> Generator[Any, Any, Any]:
-        return (yield step.item) if isinstance(step, Give) else perform(step)
+        return (yield step.item) if isinstance(step, Give) else step.blocking(*step.args)
 
     return through(steps, take)
 
 
-async def aiterate(
-    steps: Generator[Any, Any, None], perform: Callable[[Any], Awaitable[Any]] = _acall
-) -> AsyncGenerator[Any, None]:
+async def aiterate(steps: Generator[Any, Any, None]) -> AsyncGenerator[Any, None]:
     """Yield what a body gives, in a coroutine; see ``iterate``."""
     try:
         step = next(steps)
         while True:
             try:
-                found = (yield step.item) if isinstance(step, Give) else await perform(step)
+                found = (yield step.item) if isinstance(step, Give) else await step.awaitable(*step.args)
             except Exception as error:  # noqa: BLE001  (the body decides)
                 step = steps.throw(error)
             else:
@@ -208,10 +192,7 @@ R = TypeVar("R", bound=Runs)
 
 
 def sync(body: Callable[Concatenate[R, P], Generator[Any, Any, T]]) -> Callable[Concatenate[R, P], T]:
-    """Make the method for threads of a body; its object's ``_run`` carries it out.
-
-    ``inspect.unwrap`` leads from the method to the body, and its signature has the types that callers see.
-    """
+    """Make the method for threads of a body; its object's ``_run`` carries it out."""
 
     @wraps(body)
     def method(self: R, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -224,12 +205,7 @@ def sync(body: Callable[Concatenate[R, P], Generator[Any, Any, T]]) -> Callable[
 def twin(
     method: Callable[Concatenate[R, P], T], name: str | None = None
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
-    """Make the coroutine method that does what a method made by ``sync`` does; its object's ``_arun`` carries it out.
-
-    Args:
-        method: the one for threads.
-        name: the new one's; by default "a" and the method's.
-    """
+    """Make the coroutine method, by default named with an "a" in front, of a method made by ``sync``."""
     body = steps_of(method)
 
     @wraps(body)

@@ -54,8 +54,7 @@ def _server(alias: str) -> Messages:
             )
         ]
     found: Messages = list(_pooler(alias))
-    tables = connection.introspection.table_names()
-    if f"{APP}_queue" not in tables:
+    if f"{APP}_queue" not in connection.introspection.table_names():
         return found
     for look in (_default_partition, _drift, _recurring_rows):
         try:

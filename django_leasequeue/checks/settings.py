@@ -1,11 +1,11 @@
-"""System checks of the settings: what goes wrong in practice, each with a number that stays and a hint what to do.
+"""System checks of the settings and of the host's URLs: what goes wrong in practice, each with a number that stays.
 
 Those that ask the database are in ``database``: ``manage.py check --database default`` and ``migrate`` run them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import django
@@ -14,7 +14,9 @@ from django.conf import settings as django_settings
 from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
 from django.core.files.storage import storages
+from django.core.management import get_commands
 from django.db import connections, router
+from django.urls import URLPattern, URLResolver, get_resolver
 from django.utils.module_loading import import_string
 
 from .. import conf
@@ -26,6 +28,9 @@ APP = "leasequeue"
 TAG = "leasequeue"
 #: The shortest time between two heartbeats that pauses of a process or a network do not eat.
 SHORTEST_HEARTBEAT_MS = 1_000
+#: The view that answers 404 to whatever is no endpoint, and how its route ends where that is every address.
+NOT_FOUND = "django_leasequeue.http.views.not_found"
+REST = "<leasequeue_text:rest>"
 
 Messages = list[checks.CheckMessage]
 
@@ -43,11 +48,6 @@ def _installation() -> Iterator[checks.CheckMessage]:
             hint='pip install "psycopg[binary,pool]>=3.2", and uninstall psycopg2: Django then takes psycopg 3.',
             id="leasequeue.E006",
         )
-    yield from _backport()
-    yield from _runworker()
-
-
-def _backport() -> Iterator[checks.CheckMessage]:
     backends = getattr(django_settings, "TASKS", None)
     ours = isinstance(backends, dict) and any(
         isinstance(given, dict) and str(given.get("BACKEND", "")).startswith("django_leasequeue.")
@@ -59,18 +59,6 @@ def _backport() -> Iterator[checks.CheckMessage]:
             hint="Add 'django_tasks' to INSTALLED_APPS. From Django 6.0 on it is not needed.",
             id="leasequeue.W019",
         )
-
-
-def has_psycopg_3() -> bool:
-    """Return whether Django uses psycopg 3."""
-    from django.db.backends.postgresql.psycopg_any import is_psycopg3
-
-    return bool(is_psycopg3)
-
-
-def _runworker() -> Iterator[checks.CheckMessage]:
-    from django.core.management import get_commands
-
     owner = get_commands().get("runworker")
     if owner != "django_leasequeue":
         yield checks.Warning(
@@ -78,6 +66,13 @@ def _runworker() -> Iterator[checks.CheckMessage]:
             hint="Use 'manage.py leasequeue_worker' (the same), or put 'django_leasequeue' first in INSTALLED_APPS.",
             id="leasequeue.W010",
         )
+
+
+def has_psycopg_3() -> bool:
+    """Return whether Django uses psycopg 3."""
+    from django.db.backends.postgresql.psycopg_any import is_psycopg3
+
+    return bool(is_psycopg3)
 
 
 @checks.register(TAG)
@@ -226,18 +221,20 @@ def _worker_and_reaper() -> Iterator[checks.CheckMessage]:
     from ..reaper import Reaper
     from ..worker import load_options
 
-    attempts: list[Callable[[], object]] = [load_options, Reaper.check_options]
-    for attempt in attempts:
+    for check in (load_options, Reaper.check_options):
         try:
-            attempt()
+            check()
         except ImproperlyConfigured as error:
             yield checks.Error(str(error), hint="See the reference of settings.", id="leasequeue.E016")
 
 
 def _declared_queues() -> Iterator[checks.CheckMessage]:
     for name, given in conf.settings.QUEUES.items():
+        options = dict(given)
         try:
-            options = _declaration(name, given)
+            presets.check_name(name)
+            options = presets.complete(options.pop("preset", conf.settings.DEFAULT_PRESET), name, **options)
+            routing.check_dead_letter("", name, options["dead_letter"])
         except (InvalidOption, ImproperlyConfigured) as error:
             yield checks.Error(
                 f"LEASEQUEUE['QUEUES'][{name!r}]: {error}",
@@ -253,14 +250,6 @@ def _declared_queues() -> Iterator[checks.CheckMessage]:
                 " that is longer loses it, and the job runs twice. Set lease_ms to 3000 or more; 30000 is usual.",
                 id="leasequeue.W011",
             )
-
-
-def _declaration(name: str, given: dict[str, Any]) -> dict[str, Any]:
-    presets.check_name(name)
-    options = dict(given)
-    full = presets.complete(options.pop("preset", conf.settings.DEFAULT_PRESET), name, **options)
-    routing.check_dead_letter("", name, full["dead_letter"])
-    return full
 
 
 def _recurring() -> Iterator[checks.CheckMessage]:
@@ -282,3 +271,36 @@ def _recurring() -> Iterator[checks.CheckMessage]:
                 hint="Until it is right, it is not enqueued.",
                 id="leasequeue.E014",
             )
+
+
+@checks.register(checks.Tags.urls)
+def check_addresses(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> Messages:
+    """Check that no address of the host is hidden by one of the doors."""
+    if not getattr(django_settings, "ROOT_URLCONF", None):
+        return []
+    found: Messages = []
+    prefixes: list[str] = []
+    for route, view in _routes(get_resolver().url_patterns):
+        hiding = next((prefix for prefix in prefixes if route.startswith(prefix)), None)
+        if hiding is not None:
+            found.append(
+                checks.Warning(
+                    f"The address {route!r} is never reached: the topics that are mounted at {hiding!r} before it"
+                    " answer 404 to every other address there.",
+                    hint="In ROOT_URLCONF, put it before path(..., include('django_leasequeue.http.topics.urls')).",
+                    id="leasequeue.W024",
+                )
+            )
+        if view == NOT_FOUND and route.endswith(REST):
+            prefixes.append(route.removesuffix(REST))
+    return found
+
+
+def _routes(patterns: Sequence[Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield each route and the dotted path of its view, in the order in which Django tries them."""
+    for pattern in patterns:
+        route = prefix + str(pattern.pattern).removeprefix("^")
+        if isinstance(pattern, URLResolver):
+            yield from _routes(pattern.url_patterns, route)
+        elif isinstance(pattern, URLPattern):
+            yield route, f"{pattern.callback.__module__}.{getattr(pattern.callback, '__qualname__', '')}"

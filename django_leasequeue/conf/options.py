@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from .loader import Range
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The numbers that a setting may have, both ends included."""
+
+    low: float
+    high: float = math.inf
+
+    def __contains__(self, value: float) -> bool:
+        return self.low <= value <= self.high and value != math.inf
+
+    def __str__(self) -> str:
+        return f"{self.low:,} or more" if math.isinf(self.high) else f"{self.low:,} to {self.high:,}"
+
 
 Count = Annotated[int, Range(1)]
 Seconds = Annotated[float, Range(0.01, 86_400)]

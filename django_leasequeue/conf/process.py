@@ -46,7 +46,7 @@ _forgetting: list[Callable[[], object]] = []
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Make what stays, such as modules, without garbage collections: each would walk over all of it in vain."""
+    """Pause the garbage collector while what stays is made, such as modules: it would walk over all of it in vain."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -68,11 +68,7 @@ def forget() -> None:
 
 
 class Memory(dict[K, V]):
-    """A memory of what the process saw in its databases: a dict that is emptied when it is full, and by ``forget``.
-
-    Args:
-        size: entries that it holds at most.
-    """
+    """A memory of what the process saw in its databases: a dict that is emptied when it is full, and by ``forget``."""
 
     def __init__(self, size: int = 10_000) -> None:
         super().__init__()
@@ -101,47 +97,35 @@ class Shared(Generic[K, V]):
         self._made: dict[K, V] = {}
 
     def get(self, key: K, make: Callable[[K], V], *, usable: Callable[[V], bool] | None = None) -> V:
-        """Return the object of a key.
-
-        Args:
-            key: whose.
-            make: makes it where there is none yet.
-            usable: whether one that is there will do; otherwise it is made anew.
-        """
+        """Return the object of a key; ``make`` it where there is none, or none that is ``usable``."""
         with self._lock:
             if key not in self._made or not (usable is None or usable(self._made[key])):
                 self._made[key] = make(key)
             return self._made[key]
 
     def clear(self) -> list[V]:
-        """Forget all of them; return them."""
+        """Forget all objects and return them."""
         with self._lock:
             made, self._made = self._made, {}
         return list(made.values())
 
 
 class PerLoop(Generic[V]):
-    """An object that the coroutines of one event loop share, made when it is first asked for; it goes with its loop.
-
-    Args:
-        make: makes it.
-    """
+    """An object that the coroutines of one event loop share, made when it is first asked for; it goes with its loop."""
 
     def __init__(self, make: Callable[[], V]) -> None:
         self._make = make
         self._made: WeakKeyDictionary[asyncio.AbstractEventLoop, V] = WeakKeyDictionary()
 
     def get(self) -> V:
-        """Return the running loop's."""
         loop = asyncio.get_running_loop()
         if loop not in self._made:
             self._made[loop] = self._make()
         return self._made[loop]
 
     def pop(self) -> V | None:
-        """Forget the running loop's; return it if there was one."""
+        """Forget the running loop's object; return it if there was one."""
         return self._made.pop(asyncio.get_running_loop(), None)
 
     def items(self) -> list[tuple[asyncio.AbstractEventLoop, V]]:
-        """Return what there is, of all loops."""
         return list(self._made.items())

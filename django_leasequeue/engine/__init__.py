@@ -8,34 +8,22 @@ models, `sql` and `conf`. Start at `operation.py` (an operation is a generator o
 
 from __future__ import annotations
 
-from typing import TypeVar
-
-from .. import conf
 from .dead.deadletter import Redriven, redrive
 from .flow.advance import advance, expire_workflows
-from .flow.declared import HELD, Limit, Limited, LimitValues, set_limits
-from .flow.figures import (
-    Input,
-    MemberRow,
-    NodeRow,
-    WorkflowStatus,
-    get_workflow,
-    inputs,
-    member,
-    workflow_nodes,
-    workflow_of,
-)
+from .flow.declared import HELD, Limited, LimitValues, set_limits
+from .flow.figures import Input, NodeRow, WorkflowStatus, get_workflow, inputs, member, workflow_nodes, workflow_of
 from .flow.workflows import Node, extend_workflow, start_workflow
 from .jobs.enqueue import enqueue
 from .jobs.read import JobRow, Page, list_jobs
 from .jobs.remove import cancel, cancel_workflow, purge
 from .leases.claim import claim
-from .leases.floor import MendedFloor, advance_floors, mend_floors
+from .leases.floor import advance_floors, mend_floors
 from .leases.settle import ack, extend, finish, nack, release
 from .leases.sweep import expire, expire_results, promote, sweep
 from .operation import Operation, Work
+from .pool import arun
 from .queues.queues import QueueInfo, configure, create, delete, get, list_queues, pause
-from .queues.stats import Counts, QueueState, Totals, Waiting, counts, counts_of, state, totals
+from .queues.stats import Counts, QueueState, Totals, counts, counts_of, state, totals
 from .rows import (
     Ending,
     Enqueued,
@@ -47,31 +35,19 @@ from .rows import (
     Release,
     Released,
     Settled,
-    Swept,
     make_id,
     make_lease_id,
     parse_lease_id,
 )
 from .runner import AsyncConnectionExecutor, ConnectionExecutor, DjangoExecutor, run
 
-T = TypeVar("T")
-
-
-async def arun(work: Work[T], using: str | None = None) -> T:
-    """Run an operation from async code, on async connections of our own (setting ``ASYNC``)."""
-    from .pool import arun as run_async
-
-    return await run_async(work, using or conf.settings.DATABASE)
-
-
 __all__ = [
     "HELD", "AsyncConnectionExecutor", "ConnectionExecutor", "Counts", "DjangoExecutor", "Ending", "EnqueueStatus",
-    "Enqueued", "Failure", "Input", "JobRow", "LeasedJob", "Limit", "LimitValues", "Limited", "MemberRow",
-    "MendedFloor", "NewJob", "Node", "NodeRow", "Operation", "Outcome", "Page", "QueueInfo", "QueueState",
-    "Redriven", "Release", "Released", "Settled", "Swept", "Totals", "Waiting", "Work", "WorkflowStatus", "ack",
-    "advance", "advance_floors", "arun", "cancel", "cancel_workflow", "claim", "configure", "counts", "counts_of",
-    "create", "delete", "enqueue", "expire", "expire_results", "expire_workflows", "extend", "extend_workflow",
-    "finish", "get", "get_workflow", "inputs", "list_jobs", "list_queues", "make_id", "make_lease_id", "member",
-    "mend_floors", "nack", "parse_lease_id", "pause", "promote", "purge", "redrive", "release", "run", "set_limits",
-    "start_workflow", "state", "sweep", "totals", "workflow_nodes", "workflow_of",
+    "Enqueued", "Failure", "Input", "JobRow", "LeasedJob", "LimitValues", "Limited", "NewJob", "Node", "NodeRow",
+    "Operation", "Outcome", "Page", "QueueInfo", "QueueState", "Redriven", "Release", "Released", "Settled", "Totals",
+    "Work", "WorkflowStatus", "ack", "advance", "advance_floors", "arun", "cancel", "cancel_workflow", "claim",
+    "configure", "counts", "counts_of", "create", "delete", "enqueue", "expire", "expire_results", "expire_workflows",
+    "extend", "extend_workflow", "finish", "get", "get_workflow", "inputs", "list_jobs", "list_queues", "make_id",
+    "make_lease_id", "member", "mend_floors", "nack", "parse_lease_id", "pause", "promote", "purge", "redrive",
+    "release", "run", "set_limits", "start_workflow", "state", "sweep", "totals", "workflow_nodes", "workflow_of",
 ]  # fmt: skip

@@ -8,10 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 
 class Clock:
-    """A clock that a test moves by hand.
-
-    While it is installed every statement of this process takes its time from here instead of ``clock_timestamp()``.
-    """
+    """A clock that a test moves by hand: while it is held, every statement of this process takes its time from it."""
 
     def __init__(self, now: datetime | None = None) -> None:
         self.now: datetime = now or datetime.now(UTC)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import re
 import secrets
@@ -74,10 +73,8 @@ def _raw_text(value: Any) -> str:
 
 
 def dumps_raw(value: Any, text_of: Callable[[Any], str] = _raw_text) -> str:
-    """Return a value as JSON text, with parts that are JSON text already.
-
-    The encoder cannot put text in as it is: random marks stand for the parts until it is done.
-    """
+    """Return a value as JSON text, with parts that are JSON text already."""
+    # The encoder cannot put text in as it is: random marks stand for the parts until it is done.
     mark = secrets.token_hex(16)
     texts: list[str] = []
 
@@ -96,7 +93,7 @@ _chunks: Callable[[object, int], Iterable[str]] = json.encoder.c_make_encoder(  
 
 
 def dumps(value: Any, what: str = "data") -> str:
-    """Return ``value`` as JSON text that jsonb accepts; what was ``Written`` is that already."""
+    """Return ``value`` as JSON text that jsonb accepts; a ``JsonText`` is that already."""
     if type(value) is JsonText:
         return str(value)
     try:
@@ -123,19 +120,12 @@ def decode_cursor(cursor: str | None, kinds: Sequence[type], *, low: int = 0) ->
     if cursor is None:
         return None
     try:
-        values = loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
-    except (TypeError, ValueError, binascii.Error) as error:
-        raise _refused(cursor) from error
-    if (
-        not isinstance(values, list)
-        or [type(value) for value in values] != list(kinds)
-        or any(isinstance(value, int) and not low <= value <= MAX_SEQ for value in values)
-    ):
-        raise _refused(cursor)
-    return values
-
-
-def _refused(cursor: str) -> InvalidOption:
-    return InvalidOption(
-        f"the cursor {str(cursor)[:80]!r} is not one that a listing gave; leave it out for the first page."
-    )
+        values: Any = loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+        known = isinstance(values, list) and [type(value) for value in values] == list(kinds)
+        if not known or any(isinstance(value, int) and not low <= value <= MAX_SEQ for value in values):
+            raise ValueError("its values are of other kinds")
+    except (TypeError, ValueError) as error:
+        raise InvalidOption(
+            f"the cursor {str(cursor)[:80]!r} is not one that a listing gave; leave it out for the first page."
+        ) from error
+    return list(values)

@@ -53,10 +53,7 @@ def only(rows: Rows) -> Any:
 
 
 def operation(body: Callable[P, Steps[T]]) -> Callable[P, Operation[T]]:
-    """Turn a generator function into a function that returns an ``Operation``.
-
-    Arguments are checked by the body when it starts; nothing reaches the database before that.
-    """
+    """Turn a generator function into one that returns an ``Operation``: its body begins when that is run."""
 
     @wraps(body)
     def make(*args: P.args, **kwargs: P.kwargs) -> Operation[T]:
@@ -73,11 +70,8 @@ def announce(signal: str, **info: Any) -> Steps[None]:
 
 @operation
 def steady(inner: Operation[T], *, bitmaps: bool = False) -> Steps[T]:
-    """Run an operation that only reads so that the planner walks indexes and never a large table, on any connection.
-
-    Our own connections are set up so; a host's may trust a limit and read a table from its beginning. ``bitmaps``: it
-    reads BRIN or GIN indexes, as those of the lease log and of tags.
-    """
+    """Run an operation that only reads by indexes; with ``bitmaps`` by BRIN or GIN ones too (the lease log, tags)."""
+    # Our own connections are set up so; a host's planner may trust a limit and read a table from its beginning.
     yield BEGIN, {}
     before = yield "plans", {"seqscan": "off", "bitmapscan": "on" if bitmaps else "off", "jit": "off"}
     value = yield from inner

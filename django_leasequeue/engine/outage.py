@@ -1,8 +1,4 @@
-"""A database that is away for a while.
-
-Which errors pass by themselves, and which mean a mistake in the installation; one log line when the database goes, one
-when it is back.
-"""
+"""A database that is away for a while: the errors that pass by themselves, and the log lines of the time between."""
 
 from __future__ import annotations
 
@@ -16,8 +12,8 @@ from django.db import InterfaceError, OperationalError
 
 from ..exceptions import StorageError
 
-#: Seconds between attempts to reach the database again: doubled from, up to, and spread by a random half. Short enough
-#: that everybody is back within two seconds of the server.
+#: Seconds between attempts to reach the database again, doubled from the first to the last, and spread by a random
+#: half: everybody is back within two seconds of the server.
 FIRST_RETRY, LAST_RETRY = 0.1, 1.5
 
 #: Classes of SQLSTATE that pass by themselves: connection, rollback (deadlock), resources, operator, system;
@@ -84,10 +80,7 @@ def advice(error: BaseException) -> str | None:
 
 
 class Outage:
-    """Says once that the database is away, and once that it is back, however many parts of a program try it.
-
-    For any number of threads.
-    """
+    """Logs once that the database is away, and once that it is back, however many parts and threads try it."""
 
     def __init__(self, logger: logging.Logger, away: str, back: str, **extra: object) -> None:
         self._logger = logger

@@ -1,7 +1,6 @@
 """The partitions of the lease log: made ahead, dropped by retention, with no lock that anybody would feel.
 
-DDL is not an operation: it needs names that are no parameters, and transactions of its own. So these functions take a
-psycopg connection in autocommit mode.
+DDL is not an operation, since names are no parameters: these functions take a psycopg connection in autocommit mode.
 
 What locks what (PostgreSQL's manual, ALTER TABLE): ATTACH takes SHARE UPDATE EXCLUSIVE on the log, which writers do not
 notice, and ACCESS EXCLUSIVE on the default partition. DETACH takes ACCESS EXCLUSIVE on the log for an instant; DETACH
@@ -24,7 +23,7 @@ from psycopg import sql
 
 from .. import conf
 from ..sql import statement
-from ..sql.dropped import DroppedEvents
+from ..sql.spark import DroppedEvents
 from .outage import passes
 from .runner import ConnectionExecutor
 
@@ -54,16 +53,6 @@ class Partition(NamedTuple):
     bytes: int
 
 
-class _Grant(NamedTuple):
-    """A row of ``event_grants``: a right that a role (``None``: PUBLIC) is to have on a partition, or not any more."""
-
-    schema: str
-    partition: str
-    privilege: str
-    role: str | None
-    give: bool
-
-
 class Layout(NamedTuple):
     """The log's partitions in order, its last number, and whether events fell into the default partition."""
 
@@ -74,15 +63,13 @@ class Layout(NamedTuple):
 
 
 class Maintained(NamedTuple):
-    """What a round did.
-
-    ``held`` tells for partitions that are old enough which reader keeps them; ``busy`` what could not get its lock and
-    is tried again.
-    """
+    """What a round did."""
 
     made: list[str]
     dropped: list[str]
+    #: Which reader keeps a partition that is old enough.
     held: dict[str, str]
+    #: What could not get its lock and is tried again.
     busy: list[str]
     default_used: bool
 
@@ -101,9 +88,9 @@ def read_layout(connection: Connection) -> Layout:
     return Layout(rows[0][0] if rows else 0, [each for each, _ in found if each.low is not None], *default)
 
 
-def default_rows(connection: Connection, size: int = 1_000_000) -> int:
-    """Count the events in the default partition, up to ``size``."""
-    ((count,),) = ConnectionExecutor(connection).fetch("event_default_rows", {"size": size})
+def default_rows(connection: Connection) -> int:
+    """Count the events in the default partition, up to a million."""
+    ((count,),) = ConnectionExecutor(connection).fetch("event_default_rows", {"size": 1_000_000})
     return int(count)
 
 
@@ -122,9 +109,8 @@ def _ddl(connection: Connection, name: str, **parts: sql.Composable) -> None:
 
 
 def _lock(connection: Connection) -> bool:
-    """Begin: whether nobody else changes partitions now. Inside a transaction."""
-    space, number = LOCK
-    params = {"space": space, "number": number, "lock_timeout": LOCK_TIMEOUT_MS}
+    """Lock for this transaction who changes partitions; return whether nobody else does now."""
+    params = {"space": LOCK[0], "number": LOCK[1], "lock_timeout": LOCK_TIMEOUT_MS}
     ((locked, _timeout),) = ConnectionExecutor(connection).fetch("try_transaction_lock", params)
     return bool(locked)
 
@@ -148,13 +134,8 @@ def _make_ahead(connection: Connection, layout: Layout, busy: list[str]) -> list
                 if not _lock(connection):
                     return made
                 _ddl(connection, "event_partition_make", partition=partition)
-                _ddl(
-                    connection,
-                    "event_partition_attach",
-                    partition=partition,
-                    low=sql.Literal(end),
-                    high=sql.Literal(end + rows),
-                )
+                low, high = sql.Literal(end), sql.Literal(end + rows)
+                _ddl(connection, "event_partition_attach", partition=partition, low=low, high=high)
                 _follow_grants(connection, name)
         except (psycopg.errors.LockNotAvailable, psycopg.errors.CheckViolation, psycopg.errors.DuplicateTable) as error:
             logger.info("Partition %s of the lease log is tried again later: %s", name, error)
@@ -178,14 +159,14 @@ def _share(connection: Connection, busy: list[str]) -> None:
 
 
 def _follow_grants(connection: Connection, only: str | None = None) -> None:
-    for grant in map(_Grant._make, ConnectionExecutor(connection).fetch("event_grants", {})):
-        if only in (None, grant.partition):
+    for schema, partition, privilege, role, give in ConnectionExecutor(connection).fetch("event_grants", {}):
+        if only in (None, partition):
             _ddl(
                 connection,
-                "event_partition_grant" if grant.give else "event_partition_revoke",
-                privilege=sql.SQL(grant.privilege),
-                partition=sql.Identifier(grant.schema, grant.partition),
-                grantee=sql.SQL("PUBLIC") if grant.role is None else sql.Identifier(grant.role),
+                "event_partition_grant" if give else "event_partition_revoke",
+                privilege=sql.SQL(privilege),
+                partition=sql.Identifier(schema, partition),
+                grantee=sql.SQL("PUBLIC") if role is None else sql.Identifier(role),
             )
 
 
@@ -210,8 +191,7 @@ def _drop_old(connection: Connection, layout: Layout, busy: list[str]) -> tuple[
             break
         dropped.append(partition.name)
     if layout.default_used and not _is_young(connection, days, None):
-        reader = _reader(connection, needs, None)
-        if reader is not None:
+        if (reader := _reader(connection, needs, None)) is not None:
             held["default"] = reader
         elif _empty_default(connection, days, busy):
             dropped.append("default")
@@ -254,10 +234,6 @@ def _needed(connection: Connection, days: float, partition: Partition | None, tx
     return young, needed
 
 
-class _StillNeeded(Exception):
-    """An event came in between looking and locking: roll back."""
-
-
 def _drop(connection: Connection, days: float, partition: Partition, busy: list[str]) -> bool:
     table = sql.Identifier(partition.schema, partition.name)
     try:
@@ -267,12 +243,10 @@ def _drop(connection: Connection, days: float, partition: Partition, busy: list[
             _ddl(connection, "event_partition_lock", partition=table)
             # A transaction that drew its number long ago may have written meanwhile: look again when nobody can.
             if _is_young(connection, days, partition):
-                raise _StillNeeded
+                return False
             _note_dropped(connection, table, partition.high)
             _ddl(connection, "event_partition_detach", partition=table)
             _ddl(connection, "event_partition_mark", partition=table, mark=sql.Literal(MARK))
-    except _StillNeeded:
-        return False
     except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected) as error:
         logger.info("Partition %s of the lease log is dropped later: %s", partition.name, error)
         busy.append(partition.name)

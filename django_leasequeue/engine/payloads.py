@@ -35,7 +35,7 @@ class Columns(NamedTuple):
 PAYLOAD, ONLY_DATA, RESULT = Columns(), Columns(body=None), Columns("result_json", "result_body")
 
 
-def size_of(row: Row, columns: Columns = PAYLOAD) -> int:
+def size_of(row: Row, columns: Columns) -> int:
     """Return the bytes of a row that stand elsewhere."""
     text = getattr(row, columns.data)
     return parse(text).size if is_reference(text) else 0
@@ -155,7 +155,6 @@ class Content(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of both."""
         return len((self.data or "").encode()) + len(self.body or b"")
 
 
@@ -216,23 +215,17 @@ def _references(
 
 
 def planned(contents: Mapping[int, Content], found: Sequence[tuple[int, str, bytes]]) -> dict[int, Reference]:
-    """Return references as ``put_steps`` will, to nothing: for who has to know what stays here."""
+    """Return what ``put_steps`` will, without storing: it tells how long the text is that stays in the database."""
     return _references(contents, found, [StoredPart(0, "", "", "", 0)] * len(found))
 
 
 def put_steps(contents: Mapping[int, Content], found: Sequence[tuple[int, str, bytes]]) -> Steps[dict[int, Reference]]:
-    """Steps that store the large parts of contents.
-
-    The objects are noted first, in a transaction of its own: whatever becomes of the caller, one that no job gets is
-    found and removed.
-    """
+    """Steps that store the large parts of contents."""
+    # The objects are noted first, in a transaction of its own: one that no job gets is found and removed.
     alias = conf.settings.LARGE.STORAGE
     names = [store.new_name() for _ in found]
-    reserve = {
-        "storage": alias,
-        "names": arrays.texts(names),
-        "sizes": arrays.integers(len(content) for *_, content in found),
-    }
+    sizes = arrays.integers(len(content) for *_, content in found)
+    reserve = {"storage": alias, "names": arrays.texts(names), "sizes": sizes}
     noted = yield APART, {"name": "large_reserve", "params": reserve}
     items = [(name, content) for name, (*_, content) in zip(names, found, strict=True)]
     ((digests,),) = yield BLOCKING, {"call": partial(store.put, alias, items)}
@@ -256,10 +249,8 @@ def link_steps(references: Mapping[int, Reference]) -> Steps[None]:
 
 def result_limit() -> int:
     """Return how many bytes a result may have; one that goes into the storage is measured there."""
-    settings = conf.settings
-    if settings.LARGE.ABOVE is None or settings.LARGE.ABOVE >= settings.MAX_RESULT_BYTES:
-        return settings.MAX_RESULT_BYTES
-    return settings.LARGE.MAX_BYTES
+    most, large = conf.settings.MAX_RESULT_BYTES, conf.settings.LARGE
+    return most if large.ABOVE is None or most <= large.ABOVE else large.MAX_BYTES
 
 
 def store_results_steps(endings: dict[int, Ending], results: dict[int, str | None]) -> Steps[dict[int, Reference]]:

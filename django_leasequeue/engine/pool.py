@@ -46,10 +46,7 @@ TCP_DEFAULTS: dict[str, Any] = {
 
 
 def connection_parameters(using: str) -> dict[str, Any]:
-    """Return libpq parameters of a Django alias, for connections that are not Django's.
-
-    What ``OPTIONS`` of the alias does not say has ``TCP_DEFAULTS``; where it names a service, its file has the word.
-    """
+    """Return libpq parameters of an alias, with ``TCP_DEFAULTS`` unless it names a service, whose file decides."""
     params = dict(connections[using].get_connection_params())
     for ours in ("cursor_factory", "context", "prepare_threshold"):
         params.pop(ours, None)
@@ -57,11 +54,7 @@ def connection_parameters(using: str) -> dict[str, Any]:
 
 
 class Connection(psycopg.Connection[Any]):
-    """A sync connection that does not wait for ever.
-
-    A socket can hang without an error: the server is stopped, a proxy or a firewall swallows what is sent. Then nothing
-    but a clock of this side ends the wait.
-    """
+    """A sync connection that does not wait for ever where a socket hangs without an error (a proxy, a firewall)."""
 
     #: Seconds that the server gets for a statement; ``None`` for any number. May be changed between statements.
     patience: float | None = None
@@ -69,14 +62,13 @@ class Connection(psycopg.Connection[Any]):
     role: sql.Composed | None = None
 
     def wait(self, gen: Generator[Any, Any, T], *args: Any, **kwargs: Any) -> T:
-        """Wait for the server; close the connection when that takes too long."""
         if self.patience is None:
             return super().wait(gen, *args, **kwargs)
         try:
             return super().wait(_limited(gen, self.patience), *args, **kwargs)
-        except _Late:
+        except NoAnswer:
             self.close()
-            raise psycopg.OperationalError(f"the server did not answer within {self.patience:g} s") from None
+            raise
 
 
 class AsyncConnection(psycopg.AsyncConnection[Any]):
@@ -85,23 +77,20 @@ class AsyncConnection(psycopg.AsyncConnection[Any]):
     role: sql.Composed | None = None
 
     async def wait(self, gen: Generator[Any, Any, T], *args: Any, **kwargs: Any) -> T:
-        """See ``Connection.wait``."""
         patience = conf.settings.STATEMENT_TIMEOUT
         if not patience:
             return await super().wait(gen, *args, **kwargs)
         try:
             return await super().wait(_limited(gen, patience), *args, **kwargs)
-        except _Late:
+        except NoAnswer:
             await self.close()
-            raise psycopg.OperationalError(f"the server did not answer within {patience:g} s") from None
+            raise
 
 
 @contextmanager
 def patiently(using: str) -> Iterator[None]:
-    """Wait on Django's connection of this thread as on one of our own: at most ``STATEMENT_TIMEOUT`` a statement.
-
-    For what serves requests. Nothing is set on the server: the connection is the host's.
-    """
+    """Wait on Django's connection of this thread as on one of our own: at most ``STATEMENT_TIMEOUT`` a statement."""
+    # Nothing is set on the server: the connection is the host's.
     patience = conf.settings.STATEMENT_TIMEOUT
     wrapper = connections[using]
     wrapper.ensure_connection()
@@ -114,9 +103,9 @@ def patiently(using: str) -> Iterator[None]:
     def wait(gen: Generator[Any, Any, T], *args: Any, **kwargs: Any) -> T:
         try:
             found: T = usual(_limited(gen, patience), *args, **kwargs)
-        except _Late:
+        except NoAnswer:
             raw.close()
-            raise psycopg.OperationalError(f"the server did not answer within {patience:g} s") from None
+            raise
         return found
 
     raw.wait = wait
@@ -126,19 +115,19 @@ def patiently(using: str) -> Iterator[None]:
         del raw.wait
 
 
-class _Late(Exception):
+class NoAnswer(psycopg.OperationalError):
     """The time for a statement is over."""
 
 
 def _limited(gen: Generator[Any, Any, T], seconds: float) -> Generator[Any, Any, T]:
-    """Pass on a generator of psycopg; raise ``_Late`` when the socket is silent (told every 0.1 s) and time is over."""
+    """Pass on a generator of psycopg until the socket is silent (told every 0.1 s) and time is over."""
     end = time.monotonic() + seconds
     try:
         wanted = next(gen)
         while True:
             ready = yield wanted
             if not ready and time.monotonic() >= end:
-                raise _Late
+                raise NoAnswer(f"the server did not answer within {seconds:g} s")
             wanted = gen.send(ready)
     except StopIteration as stop:
         value: T = stop.value
@@ -155,8 +144,7 @@ def connect(
 ) -> Connection:
     """Open a sync connection in autocommit mode to an alias (or to ``dsn``); it prepares as the alias allows.
 
-    ``timeout`` (seconds, at least 2) wins over the alias's ``connect_timeout``, and ``name`` over the name that
-    ``pg_stat_activity`` would show (except behind a pooler, whose sessions others use next).
+    ``timeout`` (seconds, at least 2) is its ``connect_timeout``, ``name`` what ``pg_stat_activity`` shows.
     """
     ours = bool(dsn) or prepares(using)  # not a pooler's, which others use next
     params = dict(conninfo_to_dict(dsn)) if dsn else connection_parameters(using)
@@ -177,15 +165,6 @@ def connect(
     return connection
 
 
-def _settings(patience: float | None) -> bytes:
-    """Return the statement that sets up a session of ours."""
-    return (STEADY_PLANS + _UTC + (_LIMIT.format(int(patience * 900)) if patience else "")).encode()
-
-
-_LIMIT = (
-    "; SELECT set_config('statement_timeout', '{}ms', false) WHERE current_setting('statement_timeout') IN ('0', '0ms')"
-)
-
 #: A queue goes from empty to a million rows between two analyzes: a plan made for the empty table must not scan it,
 #: nor fetch the whole backlog by a bitmap and sort it where an index has the order (measured: 1.5 ms a claim at 4,000
 #: jobs), nor read an index from end to end to merge it with a batch.
@@ -196,6 +175,13 @@ STEADY_PLANS = (
 
 #: Times come back in UTC, whatever the server's zone: those of another one take psycopg three times as long.
 _UTC = "; SET TimeZone = 'UTC'"
+_LIMIT = (
+    "; SELECT set_config('statement_timeout', '{}ms', false) WHERE current_setting('statement_timeout') IN ('0', '0ms')"
+)
+
+
+def _settings(patience: float | None) -> bytes:
+    return (STEADY_PLANS + _UTC + (_LIMIT.format(int(patience * 900)) if patience else "")).encode()
 
 
 def in_thread() -> bool:
@@ -232,16 +218,16 @@ async def _configure(using: str, connection: AsyncConnection) -> None:
 
 async def _try_again(failed: AsyncConnectionPool[Any]) -> None:
     """Go on connecting while a caller waits for a connection: the pool by itself would do so later and later."""
+
+    async def ask() -> None:
+        with suppress(psycopg.Error):
+            async with failed.connection(RETRY):
+                pass
+
     if not failed.closed and failed.get_stats().get("requests_waiting"):
-        task = asyncio.ensure_future(_ask(failed))
+        task = asyncio.ensure_future(ask())
         _asking.add(task)
         task.add_done_callback(_asking.discard)
-
-
-async def _ask(asked: AsyncConnectionPool[Any]) -> None:
-    with suppress(psycopg.Error):
-        async with asked.connection(RETRY):
-            pass
 
 
 async def pool(using: str) -> AsyncConnectionPool[Any]:
@@ -290,8 +276,9 @@ async def close_pools() -> None:
         await made.close()
 
 
-async def arun(work: Work[T], using: str) -> T:
+async def arun(work: Work[T], using: str | None = None) -> T:
     """Run an operation from async code: on a pool of async connections, or in Django's thread (setting ``ASYNC``)."""
+    using = using or conf.settings.DATABASE
     if in_thread():
         return await sync_to_async(run)(work, using)
     async with borrow(using) as connection:
@@ -300,10 +287,7 @@ async def arun(work: Work[T], using: str) -> T:
 
 @asynccontextmanager
 async def borrow(using: str) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
-    """Lend a connection of the pool, one that has not ended while it was idle.
-
-    One whose server turns out to be read-only is closed: the next may lead to the server that takes its place.
-    """
+    """Lend a connection of the pool, one that has not ended while it was idle."""
     lender = await pool(using)
     while True:
         async with lender.connection() as connection:
@@ -313,7 +297,7 @@ async def borrow(using: str) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
             try:
                 yield connection
             except psycopg.Error as error:
-                if read_only(error):
+                if read_only(error):  # the next connection may lead to the server that takes its place
                     await connection.close()
                 raise
             return

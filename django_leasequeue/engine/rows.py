@@ -111,15 +111,12 @@ class EnqueueStatus(StrEnum):
 
 
 class Enqueued(NamedTuple):
-    """The answer to one job given to enqueue.
+    """The answer to one job given to enqueue."""
 
-    ``status`` is ``queued`` for a new job; ``duplicate`` or ``completed`` when its key is taken: ``seq`` is then the
-    existing job's and ``state`` where that one is (``ready``, ``delayed``, ``leased``, ``dead``, ``completed``,
-    ``failed``).
-    """
-
+    #: The new job's number, or the existing one's where the key is taken (``duplicate``, ``completed``).
     seq: int
     status: EnqueueStatus
+    #: Where that job is: ``ready``, ``delayed``, ``leased``, ``dead``, ``completed``, ``failed``.
     state: str
     created_at: datetime | None
 
@@ -156,22 +153,18 @@ class LeasedJob(NamedTuple):
 
     @property
     def deadline(self) -> datetime:
-        """When the lease is over."""
         return datetime.fromtimestamp(self.deadline_epoch, UTC)
 
     @property
     def created_at(self) -> datetime:
-        """When the job was enqueued."""
         return datetime.fromtimestamp(self.created_epoch, UTC)
 
     @property
     def claimed_at(self) -> datetime:
-        """When the lease began."""
         return datetime.fromtimestamp(self.claimed_epoch, UTC)
 
     @property
     def first_claimed_at(self) -> datetime:
-        """When the job was leased for the first time."""
         return datetime.fromtimestamp(self.first_claimed_epoch, UTC)
 
     @property
@@ -185,10 +178,7 @@ class LeasedJob(NamedTuple):
         return not is_reference(self.data_json)
 
     def loaded(self) -> LeasedJob:
-        """Return the job with its payload; a large one is read from its storage, in this thread.
-
-        The storage may be away (``PayloadAway``), or the payload gone or another one (``LargePayloadLost``).
-        """
+        """Return the job with its payload; a large one is read from its storage, in this thread."""
         text = self.data_json
         if text is None or not text.startswith(MARK):
             return self
@@ -237,22 +227,18 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why an attempt failed: what is kept on the job, and what groups dead letters.
-
-    ``fingerprint`` is equal for failures of one cause; ``traceback`` may be long and is cut to 16 KiB.
-    """
+    """Why an attempt failed: what is kept on the job, and what groups dead letters."""
 
     type: str
     message: str = ""
+    #: Cut to 16 KiB.
     traceback: str = ""
+    #: Equal for failures of one cause.
     fingerprint: str = ""
 
 
 class Ending(NamedTuple):
-    """How one leased job ends: completed, or failed for good by the worker's word.
-
-    ``ran_ms``: how long its handler ran.
-    """
+    """How one leased job ends: completed, or failed for good by the worker's word."""
 
     seq: int
     token: int | None = None
@@ -261,21 +247,21 @@ class Ending(NamedTuple):
     body: bytes | None = None
     failure: Failure | None = None
     result_ttl_ms: int | None = None
+    #: How long its handler ran.
     ran_ms: int | None = None
 
 
 class Release(NamedTuple):
-    """One leased job to give back.
-
-    ``delay_ms`` ``None`` means the queue's backoff; ``ran_ms``: how long its handler ran; ``dead_ttl_ms``: for how long
-    it is kept if it is dead now, in place of the job's and the queue's.
-    """
+    """One leased job to give back."""
 
     seq: int
     token: int | None = None
+    #: ``None``: the queue's backoff.
     delay_ms: int | None = None
     failure: Failure | None = None
+    #: How long its handler ran.
     ran_ms: int | None = None
+    #: How long it is kept if it is dead now, in place of the job's and the queue's.
     dead_ttl_ms: int | None = None
 
 
@@ -289,14 +275,13 @@ class Released(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The answer to a settle call: an outcome per seq, in the order asked.
-
-    ``deadlines`` and ``seconds`` (from the statement to the deadline) are filled by extend, ``released`` by release.
-    """
+    """The answer to a settle call: an outcome per seq, in the order asked."""
 
     outcomes: dict[int, Outcome]
+    #: Of an extend: the new deadlines, and the seconds from the statement to them.
     deadlines: dict[int, datetime] = field(default_factory=dict)
     seconds: dict[int, float] = field(default_factory=dict)
+    #: Of a release.
     released: dict[int, Released] = field(default_factory=dict)
 
     @property
@@ -306,7 +291,7 @@ class Settled:
 
     @property
     def skipped(self) -> list[int]:
-        """The seqs that were not, in the order asked."""
+        """The seqs that were not settled."""
         return [seq for seq, outcome in self.outcomes.items() if outcome is not Outcome.OK]
 
 

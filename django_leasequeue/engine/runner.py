@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import psycopg
 from asgiref.sync import sync_to_async
@@ -57,57 +58,64 @@ def _apart(
         return cursor.execute(*_raw(params["name"], params["params"], True), binary=True).fetchall()
 
 
-class Executor(Protocol):
-    """An object that carries out the steps of an operation in sync code."""
+class Executor(ABC):
+    """Carries out operations in sync code."""
 
     #: The Django alias whose transaction the steps may be part of.
     using: str | None
 
-    def fetch(self, name: str, params: Mapping[str, Any]) -> Rows: ...
+    @abstractmethod
+    def fetch(self, name: str, params: Mapping[str, Any]) -> Rows:
+        """Run one statement and return its rows."""
 
-    def copy(self, name: str, parts: Iterable[str]) -> None: ...
+    @abstractmethod
+    def copy(self, name: str, parts: Iterable[str]) -> None:
+        """Send a text in parts through the COPY statement ``name``."""
 
-    def apart(self, params: Mapping[str, Any]) -> Rows: ...
+    @abstractmethod
+    def apart(self, params: Mapping[str, Any]) -> Rows:
+        """Run one statement outside of any transaction that is open."""
 
-    def transaction(self) -> Any: ...
+    @abstractmethod
+    def transaction(self) -> AbstractContextManager[None]:
+        """Return a transaction around the rest of the operation."""
 
+    def run(self, work: Work[T]) -> T:
+        """Run an operation to its end and return its value, then send the signals that it announced.
 
-def drive(executor: Executor, work: Work[T]) -> T:
-    """Carry out the steps of an operation on a sync executor, then send the signals that it announced.
+        Those of a transaction that is rolled back are not sent: nothing of it happened.
+        """
+        announced: list[tuple[str, dict[str, Any]]] = []
+        began = False
 
-    Those of a transaction that is rolled back are not sent: nothing of it happened.
-    """
-    announced: list[tuple[str, dict[str, Any]]] = []
-    began = False
+        def perform(step: Step) -> Rows:
+            nonlocal began
+            name, params = step
+            if name.startswith(SIGNAL):
+                announced.append((name.removeprefix(SIGNAL), dict(params)))
+            elif name == BEGIN:
+                stack.enter_context(self.transaction())
+                began = True
+            elif name.startswith(COPY):
+                self.copy(name.removeprefix(COPY), params["parts"])
+            elif name == APART:
+                return self.apart(params)
+            elif name == BLOCKING:
+                return [(params["call"](),)]
+            else:
+                return self.fetch(name, params)
+            return []
 
-    def perform(step: Step) -> Rows:
-        nonlocal began
-        name, params = step
-        if name.startswith(SIGNAL):
-            announced.append((name.removeprefix(SIGNAL), dict(params)))
-        elif name == BEGIN:
-            stack.enter_context(executor.transaction())
-            began = True
-        elif name.startswith(COPY):
-            executor.copy(name.removeprefix(COPY), params["parts"])
-        elif name == APART:
-            return executor.apart(params)
-        elif name == BLOCKING:
-            return [(params["call"](),)]
-        else:
-            return executor.fetch(name, params)
-        return []
-
-    try:
-        with ExitStack() as stack:
-            return twins.run(iter(work), perform)
-    except BaseException:
-        if began:
-            announced.clear()
-        raise
-    finally:
-        if announced:
-            signals.dispatch(announced, executor.using)
+        try:
+            with ExitStack() as stack:
+                return twins.run(iter(work), perform)
+        except BaseException:
+            if began:
+                announced.clear()
+            raise
+        finally:
+            if announced:
+                signals.dispatch(announced, self.using)
 
 
 #: A host's planner goes by what it last knew of tables that fill and empty within seconds: a plan that was made for the
@@ -173,12 +181,8 @@ def fetch_steadily(
         return cursor.fetchall()
 
 
-class DjangoExecutor:
-    """Runs operations on Django's own connection: in the caller's transaction, if there is one.
-
-    Statements are prepared on the server unless the alias says ``DISABLE_SERVER_SIDE_CURSORS`` (Django's documented
-    mark of a pooler in transaction mode).
-    """
+class DjangoExecutor(Executor):
+    """Runs operations on Django's own connection: in the caller's transaction, if there is one."""
 
     def __init__(self, using: str) -> None:
         self.using: str | None = using
@@ -193,6 +197,7 @@ class DjangoExecutor:
         autocommit = self._ours or (connection.get_autocommit() and not connection.in_atomic_block)
         raw: psycopg.Connection[tuple[Any, ...]] = connection.connection
         before = raw.prepare_threshold
+        # Statements are prepared, but not through a pooler in transaction mode: this is Django's mark of one.
         if before is None and not connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS", False):
             raw.prepare_threshold = 2
         try:
@@ -206,17 +211,14 @@ class DjangoExecutor:
             raw.prepare_threshold = before
 
     def _leave(self, error: Exception) -> None:
-        """Close a connection that is lost, so that the next call opens another: outside of requests Django does not.
-
-        One whose server is read-only now as well: the next may lead to the server that takes its place.
-        """
+        """Close a connection that is lost, so that the next call opens another: outside of requests Django does not."""
+        # One whose server is read-only now as well: the next may lead to the server that takes its place.
         connection = connections[self.alias]
         if connection.connection is not None and (connection.connection.closed or read_only(error)):
             connection.close()
 
     @async_unsafe
     def fetch(self, name: str, params: Mapping[str, Any]) -> Rows:
-        """Run one statement and return its rows."""
         with self._raw() as (raw, autocommit):
             # Without autocommit the first statement begins the transaction, and settings would hold until its end.
             inside = not raw.autocommit or raw.info.transaction_status != _IDLE
@@ -224,14 +226,12 @@ class DjangoExecutor:
 
     @async_unsafe
     def copy(self, name: str, parts: Iterable[str]) -> None:
-        """Send a text in parts through the COPY statement ``name``."""
         with self._raw() as (raw, _), psycopg.Cursor(raw) as cursor, cursor.copy(statement(name)) as stream:
             for part in parts:
                 stream.write(part)
 
     @async_unsafe
     def apart(self, params: Mapping[str, Any]) -> Rows:
-        """Run one statement outside of any transaction that is open."""
         with self._raw() as (raw, autocommit):
             if not autocommit or self._ours or raw.info.transaction_status != _IDLE:
                 return _apart(raw, params, role_of(self.using or DEFAULT_DB_ALIAS))
@@ -239,7 +239,7 @@ class DjangoExecutor:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """A transaction around the rest of the operation (a savepoint in the caller's)."""
+        # A savepoint in the caller's transaction, if there is one.
         connection = connections[self.alias]
         self._ours = connection.get_autocommit() and not connection.in_atomic_block
         try:
@@ -252,17 +252,10 @@ class DjangoExecutor:
         finally:
             self._ours = False
 
-    def run(self, work: Work[T]) -> T:
-        """Run an operation to its end and return its value."""
-        return drive(self, work)
-
 
 def run(work: Work[T], using: str | None = None) -> T:
-    """Run an operation on Django's connection, in the caller's transaction if there is one.
-
-    ``using`` is the alias of the database, ``LEASEQUEUE["DATABASE"]`` by default.
-    """
-    return drive(DjangoExecutor(using or conf.settings.DATABASE), work)
+    """Run an operation on Django's connection, in the caller's transaction if there is one."""
+    return DjangoExecutor(using or conf.settings.DATABASE).run(work)
 
 
 class _OnConnection(Generic[C]):
@@ -280,30 +273,26 @@ class _OnConnection(Generic[C]):
         return self._ours or bool(connection.autocommit and connection.info.transaction_status == _IDLE)
 
 
-class ConnectionExecutor(_OnConnection[psycopg.Connection[Any]]):
+class ConnectionExecutor(_OnConnection[psycopg.Connection[Any]], Executor):
     """Runs operations on a psycopg connection of its own (workers, the reaper, benchmarks)."""
 
     def fetch(self, name: str, params: Mapping[str, Any]) -> Rows:
-        """Run one statement and return its rows."""
         autocommit = self._autocommit()
         with psycopg.RawCursor(self.connection) as cursor:
             return _rows(cursor.execute(*_raw(name, params, autocommit), binary=True))
 
     def copy(self, name: str, parts: Iterable[str]) -> None:
-        """Send a text in parts through the COPY statement ``name``."""
         with psycopg.Cursor(self.connection) as cursor, cursor.copy(statement(name)) as stream:
             for part in parts:
                 stream.write(part)
 
     def apart(self, params: Mapping[str, Any]) -> Rows:
-        """Run one statement outside of any transaction that is open."""
         if self._ours or not self._autocommit():
             return _apart(self.connection, params, getattr(self.connection, "role", None))
         return self.fetch(params["name"], params["params"])
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """A transaction around the rest of the operation."""
         self._ours = self._autocommit()
         try:
             with self.connection.transaction():
@@ -311,36 +300,28 @@ class ConnectionExecutor(_OnConnection[psycopg.Connection[Any]]):
         finally:
             self._ours = False
 
-    def run(self, work: Work[T]) -> T:
-        """Run an operation to its end and return its value."""
-        return drive(self, work)
-
 
 class AsyncConnectionExecutor(_OnConnection[psycopg.AsyncConnection[Any]]):
-    """Runs operations on a psycopg async connection."""
+    """Runs operations on a psycopg async connection, as ``Executor`` does in sync code."""
 
     async def fetch(self, name: str, params: Mapping[str, Any]) -> Rows:
-        """Run one statement and return its rows."""
         autocommit = self._autocommit()
         async with psycopg.AsyncRawCursor(self.connection) as cursor:
             await cursor.execute(*_raw(name, params, autocommit), binary=True)
             return await cursor.fetchall() if cursor.rownumber is not None else [()] * cursor.rowcount
 
     async def copy(self, name: str, parts: Iterable[str]) -> None:
-        """Send a text in parts through the COPY statement ``name``."""
         async with psycopg.AsyncCursor(self.connection) as cursor, cursor.copy(statement(name)) as stream:
             for part in parts:
                 await stream.write(part)
 
     async def apart(self, params: Mapping[str, Any]) -> Rows:
-        """Run one statement outside of any transaction that is open."""
         if self._ours or not self._autocommit():
             return await asyncio.to_thread(_apart, self.connection, params, getattr(self.connection, "role", None))
         return await self.fetch(params["name"], params["params"])
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
-        """A transaction around the rest of the operation."""
         self._ours = self._autocommit()
         try:
             async with self.connection.transaction():
@@ -349,7 +330,7 @@ class AsyncConnectionExecutor(_OnConnection[psycopg.AsyncConnection[Any]]):
             self._ours = False
 
     async def run(self, work: Work[T]) -> T:
-        """Run an operation to its end and return its value; see ``drive``."""
+        """See ``Executor.run``."""
         announced: list[tuple[str, dict[str, Any]]] = []
         began = False
 

@@ -1,7 +1,4 @@
-"""The storage of large content, and the references that stand in the database in its place.
-
-Objects are written, read back and removed here; nothing here knows of the database. Only the engine writes references.
-"""
+"""The storage of large content, and the references that stand in the database in its place."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ import logging
 import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
+from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
 from django.core.files.base import ContentFile
@@ -20,10 +17,19 @@ from django.core.files.storage import storages
 from ..exceptions import LargePayloadLost, LargeStorageError, LeaseQueueError
 from . import clock
 
+logger = logging.getLogger("django_leasequeue")
+
+T = TypeVar("T")
+R = TypeVar("R")
+
 #: JSON text that begins so is a reference. No text of a client does: ``codec.dumps`` writes no space in front.
 MARK = ' {"$large":'
 _INLINE = ',"data":'
 _decode = json.JSONDecoder().raw_decode
+#: Objects of one call that are on their way at once.
+AT_ONCE = 8
+#: What the names of all objects begin with.
+ROOT = "leasequeue"
 
 
 class StoredPart(NamedTuple):
@@ -37,24 +43,19 @@ class StoredPart(NamedTuple):
 
 
 class Reference(NamedTuple):
-    """The parts of a payload or result that stand elsewhere.
-
-    ``data`` is the JSON and ``body`` the bytes that stand in a storage; ``inline`` is JSON text that stands here,
-    because only the body was large.
-    """
+    """The parts of a payload or result that stand elsewhere: its JSON, its bytes."""
 
     data: StoredPart | None = None
     body: StoredPart | None = None
+    #: JSON text that stands here, because only the body was large.
     inline: str | None = None
 
     @property
     def parts(self) -> list[StoredPart]:
-        """The objects."""
         return [part for part in (self.data, self.body) if part is not None]
 
     @property
     def size(self) -> int:
-        """The bytes that stand elsewhere."""
         return sum(part.size for part in self.parts)
 
     def text(self) -> str:
@@ -77,35 +78,15 @@ def parse(text: str) -> Reference:
     return Reference(data, body, inline)
 
 
-logger = logging.getLogger("django_leasequeue")
-
-T = TypeVar("T")
-R = TypeVar("R")
-
-#: Objects of one call that are on their way at once.
-AT_ONCE = 8
-#: What the names of all objects begin with.
-ROOT = "leasequeue"
-
-
 def new_name() -> str:
     """Return the name of a new object: the day, by which a person finds it in the storage, and a random part."""
-    now = clock.current() or datetime.now(UTC)
-    return f"{ROOT}/{now:%Y/%m/%d}/{uuid.uuid4().hex}"
-
-
-def digest_of(content: bytes) -> str:
-    """Return the SHA-256 of content, 64 hex digits."""
-    return hashlib.sha256(content).hexdigest()
+    return f"{ROOT}/{clock.now():%Y/%m/%d}/{uuid.uuid4().hex}"
 
 
 def away_error(storage: str, what: str, error: Exception) -> LargeStorageError:
     """Return the error of a storage that could not do something."""
-    return LargeStorageError(f"The storage {storage!r} of large payloads could not {what}: {_words(error)}", error)
-
-
-def _words(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    why = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    return LargeStorageError(f"The storage {storage!r} of large payloads could not {what}: {why}", error)
 
 
 def _put(alias: str, name: str, content: bytes) -> str:
@@ -117,7 +98,7 @@ def _put(alias: str, name: str, content: bytes) -> str:
             raise ValueError(f"it keeps {name!r} as {saved!r}: it must keep names as they are")
     except Exception as error:
         raise away_error(alias, "store an object", error) from error
-    return digest_of(content)
+    return hashlib.sha256(content).hexdigest()
 
 
 def _read(part: StoredPart) -> bytes:
@@ -128,7 +109,7 @@ def _read(part: StoredPart) -> bytes:
         raise LargePayloadLost(f"The object {part.name!r} is not in the storage {part.storage!r}.") from error
     except Exception as error:
         raise away_error(part.storage, "give an object", error) from error
-    if len(content) != part.size or digest_of(content) != part.digest:
+    if len(content) != part.size or hashlib.sha256(content).hexdigest() != part.digest:
         raise LargePayloadLost(
             f"The object {part.name!r} in the storage {part.storage!r} is not what was stored: its SHA-256 differs."
         )
@@ -156,19 +137,15 @@ def put(alias: str, items: Sequence[tuple[str, bytes]]) -> list[str | LeaseQueue
 
 
 def read(parts: Sequence[StoredPart]) -> list[bytes | LeaseQueueError]:
-    """Return the content of objects, or why it cannot be had.
-
-    ``LargeStorageError``: the storage is away. ``LargePayloadLost``: it has no such object, or another content.
-    """
+    """Return the content of objects, or why it cannot be had: the storage is away, or the object lost."""
     return _each(_read, parts)
 
 
 def _remove(place: tuple[int, str, str]) -> int:
     number, storage, name = place
     try:
-        storages[storage].delete(name)
-    except FileNotFoundError:
-        pass
+        with suppress(FileNotFoundError):
+            storages[storage].delete(name)
     except Exception as error:
         raise away_error(storage, "remove an object", error) from error
     return number

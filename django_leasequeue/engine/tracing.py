@@ -24,7 +24,6 @@ class Sending(Protocol):
 
     def end(self, error: BaseException | None) -> None:
         """Hear that the call has ended."""
-        ...
 
 
 #: Called with project, queue and number of jobs by each call that enqueues; ``None`` while tracing is off.
@@ -41,7 +40,7 @@ def carried(jobs: Sequence[NewJob]) -> bool:
 def steps(
     project: str, queue: str, jobs: Sequence[NewJob], enqueue: Callable[[list[NewJob]], Steps[list[Enqueued]]]
 ) -> Steps[list[Enqueued]]:
-    """Steps that enqueue jobs which carry the context of a trace, and tell who traces of their end."""
+    """Steps that enqueue jobs which carry the context of a trace, and tell the tracer when that has ended."""
     assert begin is not None
     sending = begin(project, queue, len(jobs))
     traced = [job._replace(meta=Meta({**(job.meta or {}), META: sending.context})) for job in jobs]

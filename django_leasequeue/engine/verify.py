@@ -49,47 +49,33 @@ MEANINGS: dict[str, str] = {
 
 
 class Difference(NamedTuple):
-    """One difference; ``expected``: what the log, the claim, the floor or the job says; ``found``: what its place says.
-
-    ``seq`` is 0 where it is of no job.
-    """
+    """One difference between the log and the tables, or within the tables."""
 
     difference: str
+    #: 0 where it is of no job.
     seq: int
     queue_id: int
     queue: str | None
     project: str | None
+    #: What the log, the claim, the floor or the job says.
     expected: dict[str, Any]
+    #: What its place says.
     found: dict[str, Any]
 
     @property
     def meaning(self) -> str:
-        """What it means, in words."""
         return MEANINGS[self.difference]
 
 
-class _Row(NamedTuple):
-    """A difference as the statements find it."""
-
-    difference: str
-    seq: int
-    queue_id: int
-    expected_json: str
-    found_json: str
-
-
 class Verification(NamedTuple):
-    """The outcome: ``total`` differences, the first of them, and what was looked at.
-
-    ``unknown`` leases are older than the oldest event that was read (retention, or ``since``): nothing can be said of
-    their holders.
-    """
+    """The outcome: ``total`` differences, the first of them, and what was looked at."""
 
     at: datetime
     total: int
     differences: list[Difference]
     jobs_with_events: int
     leases: int
+    #: Leases older than the oldest event that was read (retention, or ``since``): nothing is known of their holders.
     unknown: int
 
 
@@ -100,23 +86,21 @@ def verify(size: int = 1_000, *, since: datetime | None = None) -> Steps[Verific
     Run it in a transaction of isolation level REPEATABLE READ (``snapshot``), else what happens between its statements
     looks like differences. It reads the log and the tables of jobs as a whole, a few times, and holds back vacuum while
     it runs: an operator's tool, not a monitor's. What does not fit work_mem is hashed on the server's disk.
-
-    The log must reach back to where the oldest live lease began; leases older than the oldest event are counted as
-    ``unknown``.
     """
     size = check_count(size, "size", 100_000, 1)
     ((at, *_),) = yield "verify_snapshot", {}
     (first, *others) = yield "verify_events", {"size": size, "since": since}
     _, total, jobs_with_events, leases, unknown = first
-    rows = [_Row._make(row) for row in others]
+    rows = [*others]
     for name in ("verify_claims", "verify_flow", "verify_floors", "verify_jobs"):
         found = yield name, {"size": size}  # each row begins with how many there are in all
         total += found[0][0] if found else 0
-        rows += [_Row._make(row) for _, *row in found]
-    names = yield "queue_names", {"queues": arrays.integers({row.queue_id for row in rows})}
+        rows += [row[1:] for row in found]
+    names = yield "queue_names", {"queues": arrays.integers({queue_id for _, _, queue_id, *_ in rows})}
     known = {queue_id: (name, project) for queue_id, project, name in names}
     differences = [
-        Difference(*row[:3], *known.get(row.queue_id, (None, None)), *map(codec.loads, row[3:])) for row in rows
+        Difference(what, seq, queue_id, *known.get(queue_id, (None, None)), codec.loads(expected), codec.loads(told))
+        for what, seq, queue_id, expected, told in rows
     ]
     return Verification(at, total, differences, jobs_with_events, int(leases), int(unknown))
 
@@ -141,8 +125,7 @@ STRAYS = 5_000
 def find_strays() -> Iterator[list[str]]:
     """Yield the names of objects that no row of any PostgreSQL database of this site names, some at a time.
 
-    A failover, a restore or a truncated table has left them behind.
-    Only days are looked at that have been over for a day: what is uploaded now has its row before.
+    A failover, a restore or a truncated table has left them behind. Days are looked at that have been over for a day.
     """
     alias = conf.settings.LARGE.STORAGE
     for day in _days(alias):
@@ -189,12 +172,7 @@ def _list(alias: str, path: str) -> tuple[list[str], list[str]]:
 def _unnamed_in(database: str, alias: str, names: Sequence[str]) -> list[str]:
     try:
         with connect(database) as connection:
-            found: list[str] = ConnectionExecutor(connection).run(_unnamed(alias, names))
-            return found
+            asked = {"storage": alias, "names": arrays.texts(names)}
+            return [name for (name,) in ConnectionExecutor(connection).fetch("verify_large", asked)]
     except psycopg.errors.UndefinedTable:  # this app has no tables there
         return list(names)
-
-
-@operation
-def _unnamed(alias: str, names: Sequence[str]) -> Steps[list[str]]:
-    return [name for (name,) in (yield "verify_large", {"storage": alias, "names": arrays.texts(names)})]

@@ -15,7 +15,6 @@ from .. import conf
 from ..engine import AsyncConnectionExecutor, ConnectionExecutor, DjangoExecutor, Operation, Work
 from ..engine.operation import Steps
 from ..engine.pool import borrow, connect, in_thread, patiently
-from ..engine.runner import drive
 from . import payload
 
 T = TypeVar("T")
@@ -74,7 +73,7 @@ class RequestRunner:
 
 def _carry_out(executor: DjangoExecutor | ConnectionExecutor, steps: Steps[T], flush: bool) -> tuple[T, float]:
     with executor.transaction() if flush else nullcontext():
-        value = drive(executor, steps)
+        value = executor.run(steps)
         ended = time.perf_counter()
     return value, (time.perf_counter() - ended) * 1000
 

@@ -4,7 +4,7 @@ The folders mirror those of the code that runs the statements. An engine's state
 by its file alone; those of the admin, of the lake and of the log's partitions are named with their folder, as
 ``admin/ended``. ``{name(argument)}`` in a statement is a part that several share, ``parts/name.sql``.
 
-Beside them stands what Spark's processes, which have no Django, share with the engine: ``dropped``, ``job_ranges``.
+Beside them stands what Spark's processes share with the engine: ``spark``.
 """
 
 from __future__ import annotations

@@ -14,7 +14,6 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 
 from .. import conf
-from ..conf.loader import read
 from ..conf.options import WorkerOptions
 from ..engine.limits import MAX_NODE_BYTES
 from ..engine.queues import routing
@@ -32,7 +31,7 @@ def load_each(**given: Any) -> list[WorkerOptions]:
         ImproperlyConfigured: a name is unknown, or a value is not allowed.
     """
     chosen = {name: value for name, value in given.items() if value is not None}
-    checked = read(WorkerOptions, {name.upper(): value for name, value in chosen.items()}, "runworker")
+    checked = conf.read(WorkerOptions, {name.upper(): value for name, value in chosen.items()}, "runworker")
     options = replace(conf.settings.WORKER, **{name: getattr(checked, name) for name in chosen})
     if len(options.node.encode()) > MAX_NODE_BYTES - 16:
         raise ImproperlyConfigured(f"node of a worker must be at most {MAX_NODE_BYTES - 16} bytes long.")

@@ -3,14 +3,13 @@
 from dataclasses import is_dataclass
 from typing import Any
 
-from django_leasequeue.conf import Settings
-from django_leasequeue.conf.loader import options
+from django_leasequeue.conf import Settings, keys
 
 
 def sections(kind: type[Any] = Settings, name: str = "LEASEQUEUE") -> dict[str, type[Any]]:
     """Return each dataclass of settings by the key that holds it, those inside of others too."""
     found = {name: kind}
-    for key, (_, hint) in options(kind).items():
+    for key, (_, hint) in keys(kind).items():
         if is_dataclass(hint):
             found |= sections(hint, key)  # type: ignore[arg-type]  # it is a class, not an instance
     return found

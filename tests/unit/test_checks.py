@@ -20,7 +20,6 @@ from django.urls import include, path, re_path
 from django_leasequeue import engine
 from django_leasequeue.checks import database
 from django_leasequeue.checks import settings as checks
-from django_leasequeue.checks.addresses import check_addresses
 from django_leasequeue.models import LeaseEvent, RecurringTask
 from django_leasequeue.reaper.recurring.schedule import parse
 from tests.support.databases import database_alias
@@ -58,7 +57,7 @@ def tells(messages: list[django_checks.CheckMessage], identity: str, *says: str,
 def test_all_is_right_as_it_is() -> None:
     assert checks.check_settings(None) == []
     assert checks.check_installation(None) == []
-    assert check_addresses(None) == []
+    assert checks.check_addresses(None) == []
     assert found(QUEUES={"a": {"preset": "codeq", "lease_ms": 3_000}}, RECURRING={}) == []
 
 
@@ -135,7 +134,7 @@ def test_psycopg2_and_a_runworker_of_anothers(monkeypatch) -> None:
     with monkeypatch.context() as patched:
         patched.setattr("django.db.backends.postgresql.psycopg_any.is_psycopg3", False)
         tells(checks.check_installation(None), "E006", hint="psycopg[binary,pool]")
-    monkeypatch.setattr("django.core.management.get_commands", lambda: {"runworker": "channels"})
+    monkeypatch.setattr(checks, "get_commands", lambda: {"runworker": "channels"})
     tells(checks.check_installation(None), "W010", "the command of 'channels'", hint="leasequeue_worker")
 
 
@@ -300,7 +299,7 @@ def hidden(*patterns: Any) -> Sequence[str]:
     urls = ModuleType("urls_of_a_host")
     urls.urlpatterns = list(patterns)  # type: ignore[attr-defined]  # what Django looks for
     with override_settings(ROOT_URLCONF=urls):
-        found = check_addresses(None)
+        found = checks.check_addresses(None)
     assert {message.id for message in found} <= {"leasequeue.W024"}
     assert all(message.hint for message in found)
     return [message.msg.split("'")[1] for message in found]
@@ -329,5 +328,5 @@ def test_every_check_is_registered_when_django_has_started() -> None:
     done = subprocess.run(
         [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=120, check=False
     )
-    ours = {f"django_leasequeue.checks.{module}" for module in ("addresses", "database", "settings")}
+    ours = {f"django_leasequeue.checks.{module}" for module in ("database", "settings")}
     assert ours <= set(done.stdout.split()), done.stderr

@@ -8,8 +8,7 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 from django_leasequeue import conf
-from django_leasequeue.conf import loader
-from django_leasequeue.conf.options import ApiOptions, ReaperOptions, Settings, WorkerOptions
+from django_leasequeue.conf.options import ApiOptions, Range, ReaperOptions, Settings, WorkerOptions
 from django_leasequeue.engine.limits import MAX_BATCH
 from django_leasequeue.engine.queues.presets import PRESETS
 from django_leasequeue.worker import load_options
@@ -104,12 +103,12 @@ def test_the_command_line_is_checked_by_the_same_rules(settings: Any) -> None:
 
 def test_limits_that_the_engine_has_as_well() -> None:
     """The settings import nothing of the engine."""
-    options = loader.options(WorkerOptions)
-    assert options["ACK_BATCH"][1].__metadata__ == (loader.Range(1, MAX_BATCH),)
-    assert list(get_args(loader.options(Settings)["DEFAULT_PRESET"][1])) == list(PRESETS)
+    options = conf.keys(WorkerOptions)
+    assert options["ACK_BATCH"][1].__metadata__ == (Range(1, MAX_BATCH),)
+    assert list(get_args(conf.keys(Settings)["DEFAULT_PRESET"][1])) == list(PRESETS)
 
 
 @pytest.mark.parametrize("kind", sections().values())
 def test_the_defaults_are_right_by_the_loaders_own_rules(kind: type[Any]) -> None:
-    given = {key: loader.default(item) for key, (item, hint) in loader.options(kind).items() if not is_dataclass(hint)}
-    assert loader.read(kind, given, "LEASEQUEUE") == kind()
+    given = {key: conf.default(item) for key, (item, hint) in conf.keys(kind).items() if not is_dataclass(hint)}
+    assert conf.read(kind, given, "LEASEQUEUE") == kind()

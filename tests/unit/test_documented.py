@@ -16,9 +16,8 @@ from django.core.management import BaseCommand, CommandParser, get_commands, loa
 from django.dispatch import Signal
 
 import django_leasequeue
-from django_leasequeue import BufferedQueue, ClaimedJob, Consumer, Heartbeat, NewJob, Queue, exceptions, signals
+from django_leasequeue import BufferedQueue, ClaimedJob, Consumer, Heartbeat, NewJob, Queue, conf, exceptions, signals
 from django_leasequeue.compat import jobqueue, jqueue
-from django_leasequeue.conf import loader
 from django_leasequeue.conf.queue_options import OPTIONS
 from django_leasequeue.engine.queues.presets import PRESETS
 from django_leasequeue.enums import EventKind
@@ -47,13 +46,13 @@ def test_every_setting_with_what_it_may_be_and_its_default(name: str, kind: type
     table = re.split(r"^##", table, maxsplit=1, flags=re.MULTILINE)[0]
     found = re.findall(r"^\| `(\w+)` \| (.+?) \| `(.+?)` \|", table, re.MULTILINE)
     rows = {key: (values, default) for key, values, default in found}
-    assert list(rows) == list(loader.options(kind))
-    for key, (item, hint) in loader.options(kind).items():
+    assert list(rows) == list(conf.keys(kind))
+    for key, (item, hint) in conf.keys(kind).items():
         values, default = rows[key]
-        assert values == loader.words(hint), key
+        assert values == conf.words(hint), key
         value = eval(re.sub(r"(?<=\d),(?=\d)", "_", default))
-        assert loader.parse(kind, {key: value}, name, []) == kind(), key
-        assert is_dataclass(hint) or type(value) in (type(loader.default(item)), list), key
+        assert conf.parse(kind, {key: value}, name, []) == kind(), key
+        assert is_dataclass(hint) or type(value) in (type(conf.default(item)), list), key
 
 
 def test_every_queue_option_preset_and_kind_of_event() -> None:

@@ -37,17 +37,6 @@ _LEFT_ALONE = {"conflict": "key_taken", "no_step": "no_step"}
 MAX_REASON = 2_000
 
 
-class _Locked(NamedTuple):
-    """A row of ``dead_lock``: a dead letter that is to be changed, or why it cannot be."""
-
-    seq: int
-    project: str
-    queue: str
-    state: int
-    home: str | None
-    conflict: str | None
-
-
 class Acted(NamedTuple):
     """The outcome for some dead letters: how many were changed, and (seq, why) of those that were left alone."""
 
@@ -58,32 +47,31 @@ class Acted(NamedTuple):
 def act_steps(
     kind: str,
     seqs: Sequence[int],
-    *,
     until: datetime | None,
     to: str | None,
     reason: str,
-    jitter_ms: int = 0,
-    from_step: str | None = None,
+    jitter_ms: int,
+    from_step: str | None,
 ) -> Steps[Acted]:
     """Steps that retry, redrive or discard these dead letters; the caller has begun a transaction."""
-    found = [_Locked._make(row) for row in (yield "dead_lock", {"seqs": arrays.integers(seqs), "until": until})]
-    conflicts = [(job.seq, job.conflict) for job in found if job.conflict is not None]
-    free = [job for job in found if job.conflict is None]
+    locked = yield "dead_lock", {"seqs": arrays.integers(seqs), "until": until}
+    conflicts = [(seq, conflict) for seq, *_, conflict in locked if conflict is not None]
+    free = [row for row in locked if row[-1] is None]
     if kind == DISCARD:
-        discarded = arrays.integers(job.seq for job in free)
-        gone = yield "dead_discard", {"seqs": discarded, "until": until, "reason": reason}
-        left = {job.seq for job in free} - {seq for (seq, *_) in gone}
+        seqs = [seq for seq, *_ in free]
+        gone = yield "dead_discard", {"seqs": arrays.integers(seqs), "until": until, "reason": reason}
+        left = {*seqs} - {seq for (seq, *_) in gone}
         return Acted(len(gone), conflicts + [(seq, "busy") for seq in sorted(left)])
     moves: dict[tuple[str, str, str], list[int]] = {}
-    for job in free:
-        in_place = job.state == JobState.DEAD
-        target = to if kind == REDRIVE else (job.queue if in_place else job.home)
+    for seq, project, queue, state, home, _ in free:
+        in_place = state == JobState.DEAD
+        target = to if kind == REDRIVE else (queue if in_place else home)
         if target is None:
-            conflicts.append((job.seq, "no_home"))
-        elif not in_place and target == job.queue:
-            conflicts.append((job.seq, "there_already"))
+            conflicts.append((seq, "no_home"))
+        elif not in_place and target == queue:
+            conflicts.append((seq, "there_already"))
         else:
-            moves.setdefault((job.project, job.queue, target), []).append(job.seq)
+            moves.setdefault((project, queue, target), []).append(seq)
     done = 0
     for (project, queue, target), moving in moves.items():
         delays = [random.randint(0, jitter_ms) for _ in moving] if jitter_ms else None
@@ -102,7 +90,7 @@ def act_steps(
     return Acted(done, conflicts)
 
 
-def check_action(kind: str, to: str | None, reason: str, from_step: str | None = None) -> None:
+def check_action(kind: str, to: str | None, reason: str, from_step: str | None) -> None:
     """Check what is to be done with dead letters."""
     if kind not in KINDS:
         raise InvalidOption(f"An action is one of {', '.join(KINDS)}; it is {str(kind)[:40]!r}.")
@@ -130,25 +118,11 @@ def act(
     jitter_ms: int = 0,
     from_step: str | None = None,
 ) -> Steps[Acted]:
-    """Retry, redrive or discard at most 1,000 dead letters at once, in one transaction.
-
-    One of a dead-letter topic is retried in the queue that it came from.
-    """
+    """Retry (in the queue that they came from), redrive or discard at most 1,000 dead letters, in one transaction."""
     check_action(kind, to, reason, from_step)
     wanted = check_seqs(seqs)
     yield BEGIN, {}
-    how: dict[str, Any] = {"until": until, "to": to, "reason": reason}
-    return (yield from act_steps(kind, wanted, **how, jitter_ms=jitter_ms, from_step=from_step))
-
-
-class _Tried(NamedTuple):
-    """A row of ``dead_edit``: the new job, or why there is none, and the key if that is it; ``sent`` wakes workers."""
-
-    new_seq: int | None
-    queue: str
-    conflict: str | None
-    key: str | None
-    sent: object
+    return (yield from act_steps(kind, wanted, until, to, reason, jitter_ms, from_step))
 
 
 class Edited(NamedTuple):
@@ -161,25 +135,23 @@ class Edited(NamedTuple):
 
 @operation
 def edit_and_retry(queue: str, seq: int, *, data: Any, dead_at: datetime, project: str = "") -> Steps[Edited]:
-    """Retry one dead letter with other data: a new job takes its place and names it as its source.
-
-    What runs stays as it was: the task's name, the meta and a binary body are those of the dead letter.
-    """
+    """Retry one dead letter with other data: a new job with its name, meta and body takes its place."""
     check_place(project, queue)
     check_seqs([seq])
     text, large = yield from _written(seq, codec.dumps(data))
     params = {"project": project, "queue": queue, "seq": seq, "dead_at": dead_at, "data": text}
-    tried = yield from _edit(params)
-    if tried.conflict == "key_taken" and (yield from free_steps(project, tried.queue, [tried.key or ""])):
-        tried = yield from _edit(params)
-    if tried.new_seq is not None and large is not None:
-        yield from link_steps({tried.new_seq: large})
-    return Edited(tried.new_seq, None if tried.new_seq is None else tried.queue, tried.conflict)
+    new, key = yield from _edit(params)
+    if new.conflict == "key_taken" and (yield from free_steps(project, new.queue or "", [key or ""])):
+        new, _ = yield from _edit(params)
+    if new.seq is not None and large is not None:
+        yield from link_steps({new.seq: large})
+    return new if new.seq is not None else new._replace(queue=None)
 
 
-def _edit(params: Mapping[str, Any]) -> Steps[_Tried]:
+def _edit(params: Mapping[str, Any]) -> Steps[tuple[Edited, str | None]]:
     rows = yield "dead_edit", params
-    return _Tried._make(rows[0]) if rows else _Tried(None, "", "gone", "", None)
+    seq, queue, conflict, key, *_ = rows[0] if rows else (None, "", "gone", "")
+    return Edited(seq, queue, conflict), key
 
 
 class _Old(NamedTuple):
@@ -190,10 +162,7 @@ class _Old(NamedTuple):
 
 
 def _written(seq: int, text: str) -> Steps[tuple[str, Reference | None]]:
-    """Return what is to be stored for an edited payload, and its reference if it is large.
-
-    A body that stands in a storage is stored once more: the new job has objects of its own.
-    """
+    """Return what is to be stored for an edited payload, and its reference if it is large: objects of its own."""
     rows = yield from row_steps([seq], payload=True)
     body = None
     if payloads.any_large(rows, payloads.ONLY_DATA):

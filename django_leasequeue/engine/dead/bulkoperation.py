@@ -63,7 +63,7 @@ class TakenOperation(NamedTuple):
 
     @property
     def allowed(self) -> int:
-        """How many jobs its rate allows now."""
+        """The number of jobs that its rate allows now."""
         if self.rate is None:
             return BATCH
         if self.paced_at is None:
@@ -133,26 +133,24 @@ def start_operation(
         yield from require(wanted.project or "", to)
     yield BEGIN, {}
     yield "operation_lock", {}
-    ((new, there),) = yield (
-        "operation_start",
-        {
-            "kind": kind,
-            "project": wanted.project,
-            "queue": wanted.queue,
-            "filters": wanted.query(),
-            "seqs": None if numbers is None else arrays.integers(numbers),
-            "frozen_at": frozen_at,
-            "target": to,
-            "rate": rate,
-            "jitter_ms": jitter_ms,
-            "reason": reason.strip(),
-            "from_step": from_step,
-            "user_id": user_id,
-            "username": username,
-            "expected": expected,
-            "expected_capped": expected_capped,
-        },
-    )
+    asked = {
+        "kind": kind,
+        "project": wanted.project,
+        "queue": wanted.queue,
+        "filters": wanted.query(),
+        "seqs": None if numbers is None else arrays.integers(numbers),
+        "frozen_at": frozen_at,
+        "target": to,
+        "rate": rate,
+        "jitter_ms": jitter_ms,
+        "reason": reason.strip(),
+        "from_step": from_step,
+        "user_id": user_id,
+        "username": username,
+        "expected": expected,
+        "expected_capped": expected_capped,
+    }
+    ((new, there),) = yield "operation_start", asked
     if new is None:
         raise OperationActive(kind, there)
     return int(new)
@@ -181,15 +179,8 @@ def run_batch(operation_id: int) -> Steps[bool]:
         return False
     try:
         batch = yield from _next(taken, allowed)
-        acted = yield from act_steps(
-            taken.kind,
-            batch.seqs,
-            until=taken.frozen_at,
-            to=taken.target,
-            reason=taken.reason,
-            jitter_ms=taken.jitter_ms,
-            from_step=taken.from_step,
-        )
+        how = (taken.frozen_at, taken.target, taken.reason, taken.jitter_ms, taken.from_step)
+        acted = yield from act_steps(taken.kind, batch.seqs, *how)
         yield from _note(taken, batch, acted)
     except LeaseQueueError as error:
         yield from _note(taken, None, Acted(0, []), str(error))
@@ -233,25 +224,22 @@ def _note(taken: TakenOperation, batch: Batch | None, acted: Acted, error: str =
     counts.update(why for _, why in acted.conflicts)
     kept = [[seq, why] for seq, why in acted.conflicts[: MAX_CONFLICTS - taken.conflicts_kept]]
     used = acted.done + len(acted.conflicts)
-    yield (
-        "operation_note",
-        {
-            "id": taken.id,
-            "state": "failed" if error else "done" if batch is not None and batch.last else "running",
-            "looked_at": batch.looked_at if batch is not None else 0,
-            "done": acted.done,
-            "conflicts": len(acted.conflicts),
-            "conflict_counts": codec.dumps(dict(counts)),
-            "conflict_sample": codec.dumps(kept),
-            "cursor": taken.cursor if batch is None else codec.dumps(batch.cursor),
-            "paced_at": taken.paced(used),
-            "error": error,
-        },
-    )
+    noted = {
+        "id": taken.id,
+        "state": "failed" if error else "done" if batch is not None and batch.last else "running",
+        "looked_at": batch.looked_at if batch is not None else 0,
+        "done": acted.done,
+        "conflicts": len(acted.conflicts),
+        "conflict_counts": codec.dumps(dict(counts)),
+        "conflict_sample": codec.dumps(kept),
+        "cursor": taken.cursor if batch is None else codec.dumps(batch.cursor),
+        "paced_at": taken.paced(used),
+        "error": error,
+    }
+    yield "operation_note", noted
 
 
 @operation
-def active_operations(size: int = 20) -> Steps[list[int]]:
+def active_operations() -> Steps[list[int]]:
     """Return the numbers of the operations that the reaper has to go on with, oldest first."""
-    rows = yield "operation_next", {"size": size}
-    return [number for (number,) in rows]
+    return [number for (number,) in (yield "operation_next", {"size": 20})]

@@ -25,15 +25,13 @@ ROUND = 1_000
 
 
 class _Gone(NamedTuple):
-    """A job that died: in place (a row of ``bury``), or to a dead-letter topic (``move``).
-
-    Without ``new_seq`` in a row of ``move`` its key is taken there.
-    """
+    """A job that died: in place (a row of ``bury``), or to a dead-letter topic (``move``)."""
 
     seq: int
     key: str | None
     name: str | None
     deliveries: int
+    #: ``None`` in a row of ``move``: its key is taken in the topic.
     new_seq: int | None = None
 
 
@@ -54,11 +52,9 @@ def retire_steps(
     node: str | None = None,
     tokens: Sequence[int] = (),
 ) -> Steps[list[int]]:
-    """Steps that dead-letter these jobs of one queue: in place, or to its dead-letter topic, made as a log if missing.
+    """Steps that dead-letter jobs of one queue: in place, or to its dead-letter topic, made as a log if missing.
 
-    They return the seqs of the jobs that went.
-    The statement looks again at each job: one that another session took meanwhile is left alone, and a move that fails
-    loses nothing.
+    They return the seqs of the jobs that went: one that another session took meanwhile is left alone.
     """
     gone: list[_Gone] = []
     if dead_letter == DEAD_LETTER_SELF:
@@ -107,10 +103,8 @@ def announce_dead(
 
 
 def _tell_apart(queue_id: int) -> Steps[None]:
-    """Steps that say so where a router by now wants a queue's dead-letter topic in another database than the queue.
-
-    The topic is made beside the queue all the same: used-up jobs would stand in the way of all others.
-    """
+    """Steps that warn where a router by now wants a queue's dead-letter topic in another database than the queue."""
+    # The topic is made beside the queue all the same: used-up jobs would stand in the way of all others.
     for project, name, dead_letter in (yield "queue_by_id", {"queue": queue_id}):
         try:
             routing.check_dead_letter(project, name, dead_letter)
@@ -140,14 +134,12 @@ def free_steps(project: str, queue: str, keys: Sequence[str]) -> Steps[bool]:
 
 
 class Redriven(NamedTuple):
-    """Where a dead letter went.
-
-    ``state`` is ``ready``, ``delayed``, ``conflict`` (key taken), ``no_step`` or ``not_found``; ``new_seq`` is its
-    number in the target queue, the old one if it stayed.
-    """
+    """Where a dead letter went."""
 
     seq: int
+    #: ``ready``, ``delayed``, ``conflict`` (key taken), ``no_step`` or ``not_found``.
     state: str
+    #: Its number in the target queue, the old one if it stayed.
     new_seq: int | None
 
 
@@ -166,18 +158,16 @@ def redrive(
     delay_ms: int | Sequence[int | None] | None = None,
     from_step: str | None = None,
 ) -> Steps[list[Redriven]]:
-    """Bring dead letters back to a live queue; their deliveries start again at 0, at the back of the queue.
+    """Bring dead letters back to the end of a live queue (``to``, by default their own), as if never delivered.
 
-    ``queue`` is where the dead letters are: their own queue (dead in place) or the dead-letter topic; ``to`` where they
-    go (``None``: their own queue). ``delay_ms``: one delay for all, or one per job. ``from_step``: this step and those
-    that were kept after it are forgotten and run again; a job without it is left alone (``no_step``).
+    ``queue``: their own (dead in place) or a dead-letter topic. ``delay_ms``: one delay for all, or one per job.
+    ``from_step``: it and the steps kept after it are forgotten and run again; a job without it is left alone.
     """
     check_place(project, queue, to or queue)
     wanted = check_seqs(seqs)
     if delay_ms is None or isinstance(delay_ms, int):
-        delays: Sequence[int | None] = [delay_ms] * len(wanted)
-    else:
-        delays = check_list(delay_ms, "delay_ms")
+        delay_ms = [delay_ms] * len(wanted)
+    delays: Sequence[int | None] = check_list(delay_ms, "delay_ms")
     if len(delays) != len(wanted):
         raise InvalidOption("delay_ms must be one number, or one per seq.")
     yield from require(project, queue, leases=False)

@@ -37,12 +37,10 @@ _TEXTS: dict[str, int] = {
 
 @dataclass(frozen=True, slots=True)
 class PayloadTest:
-    """One test of the payload: ``data.a.b = x``. ``path`` may hold indexes of lists as numbers (``args.0``).
-
-    ``tags.a = x`` tests a tag of the job.
-    """
+    """One test of the payload: ``data.a.b = x``, or of a tag: ``tags.a = x``."""
 
     root: str
+    #: Indexes of lists are numbers (``args.0``).
     path: tuple[str, ...]
     equal: bool
     value: str
@@ -52,7 +50,6 @@ class PayloadTest:
 
     @classmethod
     def parse(cls, text: str) -> PayloadTest:
-        """Return the test that a text says."""
         check_text(text, "a test of the payload", _MAX_TEXT)
         found = _TEST.fullmatch(text.strip())
         if found is None:
@@ -117,11 +114,8 @@ class DeadFilter:
         return urlencode(self._pairs() if not changes else replace(self, **changes)._pairs())
 
     def _pairs(self) -> list[tuple[str, str]]:
-        pairs = []
-        for name in _TEXTS:
-            value = getattr(self, name)
-            if value is not None:
-                pairs.append((name, value or EMPTY))
+        texts = [(name, getattr(self, name)) for name in _TEXTS]
+        pairs = [(name, value or EMPTY) for name, value in texts if value is not None]
         for name in ("since", "until"):
             at = getattr(self, name)
             if at is not None:
@@ -140,7 +134,6 @@ class DeadFilter:
         return "" if self.most is None else f"<={self.most}"
 
     def words(self) -> list[str]:
-        """Return the filter in words, one part each."""
         return [f"{name} {value}" for name, value in self._pairs()]
 
     def frozen(self, at: datetime) -> DeadFilter:
@@ -205,9 +198,8 @@ def moment(text: str, what: str) -> datetime | None:
     text = text.strip()
     if not text:
         return None
-    ago = _SPAN.fullmatch(text.lower().removesuffix(" ago"))
     try:
-        if ago is not None:
+        if (ago := _SPAN.fullmatch(text.lower().removesuffix(" ago"))) is not None:
             return clock.now() - timedelta(seconds=int(ago[1]) * _UNITS[ago[2]])
         found = datetime.fromisoformat(text)
         return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
@@ -228,13 +220,5 @@ def _deliveries(text: str) -> tuple[int | None, int | None]:
     if low is not None:
         return int(low), int(high)
     count = int(number)
-    match sign:
-        case ">=":
-            return count, None
-        case ">":
-            return count + 1, None
-        case "<=":
-            return None, count
-        case "<":
-            return None, max(count - 1, 0)
-    return count, count
+    bounds = {">=": (count, None), ">": (count + 1, None), "<=": (None, count), "<": (None, max(count - 1, 0))}
+    return bounds.get(sign, (count, count))

@@ -1,8 +1,7 @@
 """Fingerprints of failures: equal for failures of one cause, so that dead letters can be grouped, read and redriven.
 
-A fingerprint is made of the exception's class, the line of the host's own code where it came from, and the message.
-Of the message only what names a single case is left out: ids, long numbers, times, addresses, long quoted texts. So
-HTTP 500 and 502, or the ``KeyError`` of two names, are two causes.
+A fingerprint is made of the exception's class, the line of the host's own code where it came from, and the message
+without what names a single case. So HTTP 500 and 502, or the ``KeyError`` of two names, are two causes.
 """
 
 from __future__ import annotations
@@ -43,10 +42,7 @@ def mask(message: str) -> str:
 
 
 def fingerprint(error: BaseException, fallback: str = "") -> str:
-    """Return the fingerprint of an exception: 16 hexadecimal digits.
-
-    Of the line of code its text counts, not its number: a failure keeps its fingerprint when the code above it grows.
-    """
+    """Return the fingerprint of an exception: 16 hexadecimal digits."""
     kind = type(error)
     # A SyntaxError's text holds the name and line of the file that was read: what differs from case to case.
     message = error.msg if isinstance(error, SyntaxError) else text_of(error, "")
@@ -82,6 +78,7 @@ def place_of(error: BaseException) -> str:
 
 
 def _line(traceback: TracebackType) -> str:
+    # The text of the line, not its number: a failure keeps its fingerprint when the code above it grows.
     frame, code = traceback.tb_frame, traceback.tb_frame.f_code
     text = linecache.getline(code.co_filename, traceback.tb_lineno, frame.f_globals).strip()
     return f"{frame.f_globals.get('__name__', '')}:{code.co_qualname}:{text}"

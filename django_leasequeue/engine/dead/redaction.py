@@ -1,11 +1,9 @@
 """What of a payload an operator may see: nothing but its shape, or its values without secrets.
 
 Without the permission ``view_payload`` only names and types are shown. With it the hook
-``LEASEQUEUE["ADMIN"]["REDACT"]`` decides, a callable or its dotted path, ``redact(value, *, kind, queue, task)``: it
-gets the JSON value, what it is (``data``, ``meta``, ``result``, ``progress``), the queue's name and the task's, and
-returns what is shown. Without a hook the values of names that sound like secrets are hidden.
-
-Exports of dead letters and of the audit show the same: streamed, as CSV or JSON Lines.
+``LEASEQUEUE["ADMIN"]["REDACT"]`` decides, ``redact(value, *, kind, queue, task)``, a callable or its dotted path;
+``kind`` is ``data``, ``meta``, ``result`` or ``progress``. Without a hook values of names that sound like secrets are
+hidden. Exports of dead letters and of the audit show the same, as CSV or JSON Lines.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ import json
 import logging
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -76,8 +74,7 @@ def shape(value: Any, depth: int = _DEPTH) -> Any:
 def readable(text: str) -> Any:
     """Return what stored JSON says, in a form that every page and every strict JSON reader takes.
 
-    A number that is no finite float, or has more digits than Python reads, is its text; a lone surrogate is a question
-    mark; what is nested too deep is said in words.
+    A number that is no finite float, or has more digits than Python reads, is its text; a lone surrogate is a "?".
     """
     try:
         value = codec.loads(text, parse_int=_integer, parse_float=_real)
@@ -112,13 +109,6 @@ def _cut(value: Any, depth: int) -> Any:
     return [_cut(inner, depth - 1) for inner in value]
 
 
-def hook() -> Callable[..., Any]:
-    """Return the host's hook, or ours."""
-    found = conf.settings.ADMIN.REDACT or hide_secrets
-    hook: Callable[..., Any] = import_string(found) if isinstance(found, str) else found
-    return hook
-
-
 def redact(value: Any, *, kind: str = "data", queue: str = "", task: str | None = None, values: bool = True) -> Any:
     """Return what may be shown of a JSON value."""
     if value is None:
@@ -126,7 +116,9 @@ def redact(value: Any, *, kind: str = "data", queue: str = "", task: str | None 
     if not values:
         return shape(value)
     try:
-        return hook()(value, kind=kind, queue=queue, task=task)
+        hook = conf.settings.ADMIN.REDACT or hide_secrets
+        hide = import_string(hook) if isinstance(hook, str) else hook
+        return hide(value, kind=kind, queue=queue, task=task)
     except Exception:  # (the host's code) an error of it must neither show a secret nor hide the job
         logger.exception("LEASEQUEUE['ADMIN']['REDACT'] failed: nothing of the payload is shown")
         return HIDDEN
@@ -164,13 +156,11 @@ def row(found: DeadRow, *, values: bool) -> dict[str, Any]:
     }
 
 
-def dead_letters(
-    wanted: DeadFilter, *, values: bool, payload: bool = True, using: str | None = None
-) -> Iterator[dict[str, Any]]:
+def dead_letters(wanted: DeadFilter, *, values: bool, using: str | None) -> Iterator[dict[str, Any]]:
     """Yield everything that a filter matches, the newest death first, by short statements of their own."""
     after: str | None = None
     while True:
-        page = engine.run(dead_page(wanted, after=after, size=PAGE, payload=payload), using)
+        page = engine.run(dead_page(wanted, after=after, size=PAGE, payload=True), using)
         for found in page.rows:
             yield row(found, values=values)
         if page.next is None:

@@ -1,7 +1,4 @@
-"""Finding dead letters: windows of numbers by index, and the search through them for what no index answers.
-
-Every statement reads a bounded number of rows, however many dead letters there are.
-"""
+"""Finding dead letters: windows of numbers by index, and the search through them for what no index answers."""
 
 from __future__ import annotations
 
@@ -28,11 +25,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class DeadRow(NamedTuple):
-    """A dead letter as a list shows it. JSON columns are text, and only there where the caller asked for payloads.
-
-    ``home`` is the queue that one of a dead-letter topic came from, ``source_seq`` its number there; for an edited
-    job the number of the one that it replaced.
-    """
+    """A dead letter as a list shows it. JSON columns are text, and only there where the caller asked for payloads."""
 
     seq: int
     queue_id: int
@@ -48,6 +41,7 @@ class DeadRow(NamedTuple):
     fingerprint: str | None
     dead_at: datetime
     created_at: datetime
+    #: The queue that one of a dead-letter topic came from, and its number there (of an edited job: which it replaced).
     home: str | None
     source_seq: int | None
     data_json: str | None
@@ -68,12 +62,10 @@ class DeathPlace(NamedTuple):
 
     @property
     def cursor(self) -> list[int]:
-        """The place as numbers, for a cursor."""
         return [micros(self.dead_at), self.seq]
 
     @classmethod
     def of(cls, cursor: Sequence[int] | None) -> DeathPlace | None:
-        """Return the place of a cursor."""
         return None if cursor is None else cls(from_micros(cursor[0]), cursor[1])
 
 
@@ -97,7 +89,6 @@ class LookedRow(NamedTuple):
 
     @property
     def key(self) -> tuple[int, str]:
-        """Key of the group."""
         return self.queue_id, self.fingerprint
 
 
@@ -140,7 +131,6 @@ class Window(NamedTuple):
 
     @property
     def seqs(self) -> list[int]:
-        """Their numbers."""
         return [place.seq for place in self.places]
 
     @property
@@ -191,10 +181,7 @@ class Search(NamedTuple):
 def search_steps(
     wanted: DeadFilter, queues: Sequence[int], place: DeathPlace | None, *, enough: int, limit: int
 ) -> Steps[Search]:
-    """Steps that look through dead letters, the newest first, for those that the whole filter wants.
-
-    They stop after ``enough`` matches, after ``limit`` dead letters, or (behind a whole chunk) when it takes too long.
-    """
+    """Steps that look through at most ``limit`` dead letters, the newest first, for ``enough`` that a filter wants."""
     end = time.monotonic() + PATIENCE
     found: list[Match] = []
     looked_at = 0

@@ -39,8 +39,8 @@ from .search import (
 MAX_GROUPS = 1_000
 #: Groups of one page.
 MAX_GROUP_PAGE = 100
-#: Dead letters that a breakdown is made of.
-SAMPLE = 2_000
+#: Dead letters that a breakdown is made of, and those that a preview shows.
+SAMPLE, SAMPLES = 2_000, 5
 #: Bars of a sparkline, and what one of them counts at most.
 BUCKETS, BUCKET_CAP = 24, 200
 #: Dead letters that the groups of one call count, all together.
@@ -52,32 +52,28 @@ SOME, PATIENCE = 1_000, 0.15
 
 
 class DeadPage(NamedTuple):
-    """A page of dead letters, the newest death first.
-
-    ``next`` is the cursor of the next page, ``None`` at the end. ``looked_at`` is how many were looked at for it: more
-    than there are where the filter needs a search.
-    """
+    """A page of dead letters, the newest death first."""
 
     rows: list[DeadRow]
+    #: The cursor of the next page; ``None`` at the end.
     next: str | None
+    #: How many were looked at for it: more than there are where the filter needs a search.
     looked_at: int
 
 
 class DeadGroup(NamedTuple):
-    """Dead letters of one queue with one fingerprint.
-
-    ``dead_letters``, how many, is exact unless ``capped`` tells that there are more; ``bars`` are counts over time,
-    each at most ``BUCKET_CAP`` + 1.
-    """
+    """Dead letters of one queue with one fingerprint."""
 
     queue_id: int
     project: str
     queue: str
     fingerprint: str
+    #: Their number; ``capped``: there are more.
     dead_letters: int
     capped: bool
     first_at: datetime
     last_at: datetime
+    #: Counts over time, each at most ``BUCKET_CAP`` + 1.
     bars: list[int]
     sample_seq: int | None
     task: str | None
@@ -86,33 +82,31 @@ class DeadGroup(NamedTuple):
 
 
 class Groups(NamedTuple):
-    """A page of groups, the newest death or the largest first.
-
-    ``bars_from`` and ``bars_to`` bound the sparklines. ``complete`` is false when there are more groups (or, for a
-    search, more dead letters) than one call looks at: the rest needs a narrower filter. ``left`` counts the groups of
-    this page and of those behind it. ``exact`` tells whether all groups were counted: not where they have more than
-    ``MAX_COUNTED`` dead letters together (of a group then ``MAX_MATCHES`` are), nor where a search did not see all.
-    """
+    """A page of groups, the newest death or the largest first."""
 
     groups: list[DeadGroup]
     next: str | None
+    #: The number of groups of this page and of those behind it.
     left: int
+    #: False when there are more groups (for a search: more dead letters) than one call looks at.
     complete: bool
+    #: The ends of the sparklines.
     bars_from: datetime
     bars_to: datetime
-    exact: bool = True
+    #: Whether all groups were counted: not where they have more than ``MAX_COUNTED`` dead letters together (of a group
+    #: then ``MAX_MATCHES`` are), nor where a search did not see all.
+    exact: bool
 
 
 class Preview(NamedTuple):
-    """What a filter matches, before something is done with it.
+    """What a filter matches, before something is done with it."""
 
-    ``matches`` is exact if ``capped`` is false; otherwise there may be more. The breakdowns are the largest parts of
-    the newest ``looked_at`` ones; ``at`` is the database's time of the look: what dies later is not part of it.
-    """
-
+    #: The database's time of the look: what dies later is not part of it.
     at: datetime
+    #: Their number; ``capped``: there may be more.
     matches: int
     capped: bool
+    #: The breakdowns are the largest parts of so many, the newest ones.
     looked_at: int
     queues: list[tuple[str, int]]
     tasks: list[tuple[str, int]]
@@ -145,7 +139,7 @@ def dead_page(
 
 @operation
 def dead_rows(seqs: Sequence[int], *, payload: bool = False) -> Steps[list[DeadRow]]:
-    """Return these dead letters; what is none (any more) is left out."""
+    """Return these dead letters; those that are gone are left out."""
     rows = yield from row_steps(seqs, payload=payload)
     return (yield from payloads.lenient_steps(rows, payloads.MAX_LOADED_BYTES, payloads.ONLY_DATA))
 
@@ -210,7 +204,6 @@ def _counts(wanted: DeadFilter, seen: Sequence[LookedRow]) -> Steps[dict[tuple[i
 
 
 def _named(groups: Sequence[LookedRow]) -> dict[str, str]:
-    """Return the parameters that name groups."""
     return {
         "queues": arrays.integers([item.queue_id for item in groups]),
         "fingerprints": arrays.texts([item.fingerprint for item in groups]),
@@ -228,21 +221,18 @@ def _figures(
     if not chosen:
         return []
     cap = min(conf.settings.COUNT_CAP, MAX_MATCHES) if counts is None else 0
-    rows = yield (
-        "dead_group_figures",
-        {
-            **_named(chosen),
-            "since": wanted.since,
-            "until": wanted.until,
-            "low": low,
-            "step": (micros(high) - micros(low)) // BUCKETS + 1,
-            "buckets": BUCKETS,
-            "cap": cap,
-            "bucket_cap": BUCKET_CAP,
-        },
-    )
+    asked = {
+        **_named(chosen),
+        "since": wanted.since,
+        "until": wanted.until,
+        "low": low,
+        "step": (micros(high) - micros(low)) // BUCKETS + 1,
+        "buckets": BUCKETS,
+        "cap": cap,
+        "bucket_cap": BUCKET_CAP,
+    }
     groups = []
-    for item, (counted, bars, *sample) in zip(chosen, rows, strict=True):
+    for item, (counted, bars, *sample) in zip(chosen, (yield "dead_group_figures", asked), strict=True):
         queue = queues[item.queue_id]
         if counts is None:
             number, capped = min(counted, cap), counted > cap
@@ -280,7 +270,7 @@ def _search_groups(
 
 
 @operation
-def preview(wanted: DeadFilter, *, seqs: Sequence[int] | None = None, samples: int = 5) -> Steps[Preview]:
+def preview(wanted: DeadFilter, *, seqs: Sequence[int] | None = None) -> Steps[Preview]:
     """Return what a filter (or a selection) matches now, counted up to ``MAX_MATCHES``, with a breakdown."""
     cap = min(conf.settings.COUNT_CAP, MAX_MATCHES)
     ((now,),) = yield "server_time", {}
@@ -297,13 +287,12 @@ def preview(wanted: DeadFilter, *, seqs: Sequence[int] | None = None, samples: i
         matches, capped = len(rows), search.last is not None
         if capped and frozen.indexed:
             matches, capped = yield from _count(frozen, queues, cap)
-    shown = yield from row_steps([row.seq for row in rows[:samples]])
+    shown = yield from row_steps([row.seq for row in rows[:SAMPLES]])
     names = {queue.id: f"{queue.project}/{queue.queue}" if queue.project else queue.queue for queue in queues.values()}
-    by_queue = Counter(names.get(row.queue_id, "?") for row in rows)
-    by_task = Counter(row.name or "-" for row in rows)
-    by_error = Counter(row.error_type or "-" for row in rows)
-    queues_, tasks, errors = (counts.most_common(10) for counts in (by_queue, by_task, by_error))
-    return Preview(now, matches, capped, looked_at, queues_, tasks, errors, shown)
+    by_queue = Counter(names.get(row.queue_id, "?") for row in rows).most_common(10)
+    by_task = Counter(row.name or "-" for row in rows).most_common(10)
+    by_error = Counter(row.error_type or "-" for row in rows).most_common(10)
+    return Preview(now, matches, capped, looked_at, by_queue, by_task, by_error, shown)
 
 
 def _count(wanted: DeadFilter, queues: dict[int, DeadQueue], cap: int) -> Steps[tuple[int, bool]]:

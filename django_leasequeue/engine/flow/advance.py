@@ -1,4 +1,4 @@
-"""Taking turns: what has joined, moved or ended sets free what may start now."""
+"""Taking turns: jobs that joined, moved or ended under a limit or in a workflow let others start."""
 
 from __future__ import annotations
 
@@ -35,8 +35,6 @@ class _Turn(NamedTuple):
 
 
 class _Looked(NamedTuple):
-    """Where a member stands."""
-
     seq: int
     workflow: int | None
     before: int
@@ -48,11 +46,11 @@ class _Looked(NamedTuple):
 
 
 class _Freed(NamedTuple):
-    """The jobs that may start, and the keys that may admit more, each with a queue that has such a job."""
-
+    #: Jobs that may start.
     ready: list[int]
+    #: Keys that may admit more, each with a queue that has such a job.
     keys: dict[int, int]
-    #: Those that have a time of their own first.
+    #: Jobs that have a time of their own first.
     timed: list[int]
 
     def add(self, seq: int, key: int | None, queue_id: int, *, timed: bool = False) -> None:
@@ -74,13 +72,11 @@ def expire_workflows() -> Steps[None]:
 
 
 class Advanced(NamedTuple):
-    """The number of turns that were taken, and the jobs that are ready because their rate allows it at this moment.
-
-    ``asked_at`` (monotonic) is not later than the time for which their rate counts them.
-    """
+    """The number of turns that were taken, and the jobs that are ready because their rate allows it at this moment."""
 
     turns: int
     rated: list[int]
+    #: Not later (monotonic) than the time for which their rate counts them.
     asked_at: float = 0.0
 
 
@@ -94,10 +90,8 @@ def advance(queue_ids: Sequence[int]) -> Steps[int]:
 
 
 def advance_steps(queue_ids: Sequence[int], room: int = 0) -> Steps[Advanced]:
-    """Steps that take turns, once. The rest of the operation is part of their transaction.
-
-    Locks are taken in one order: limits, workflows, keys.
-    """
+    """Steps that take turns, once. The rest of the operation is part of their transaction."""
+    # Locks are taken in one order: limits, workflows, keys.
     yield BEGIN, {}
     rows = yield "turn_take", {"queues": arrays.integers(queue_ids), "size": TURNS, "starts": room > 0}
     turns = [_Turn._make(row) for row in rows]
@@ -140,10 +134,8 @@ def advance_steps(queue_ids: Sequence[int], room: int = 0) -> Steps[Advanced]:
     if not admitted:
         return Advanced(len(turns), [])
     asked_at = time.monotonic()
-    rows = yield (
-        "flow_admit",
-        {"keys": arrays.integers(sorted(admitted)), "most": MOST, "queues": arrays.integers(queue_ids), "room": room},
-    )
+    of_queues = {"queues": arrays.integers(queue_ids), "room": room}
+    rows = yield "flow_admit", {"keys": arrays.integers(sorted(admitted)), "most": MOST, **of_queues}
     return Advanced(len(turns), [seq for seq, rated, *_ in rows if rated], asked_at)
 
 
@@ -161,23 +153,11 @@ def _join(turn: _Turn, detail: dict[str, Any], freed: _Freed) -> Steps[list[int]
     limits = [LimitValues(*values) for values in detail["limits"]]
     yield from write_limits(limits, turn.project, pin=False, unpin=False)
     pairs = sorted(set(zip(detail["names"], detail["keys"], strict=True)))
-    yield (
-        "limit_keys",
-        {
-            "project": turn.project,
-            "names": arrays.texts([name for name, _ in pairs]),
-            "keys": arrays.texts([key for _, key in pairs]),
-        },
-    )
-    rows = yield (
-        "member_join",
-        {
-            "project": turn.project,
-            "seqs": arrays.integers(turn.seqs or ()),
-            "names": arrays.texts(detail["names"]),
-            "keys": arrays.texts(detail["keys"]),
-        },
-    )
+    names, keys = arrays.texts([name for name, _ in pairs]), arrays.texts([key for _, key in pairs])
+    yield "limit_keys", {"project": turn.project, "names": names, "keys": keys}
+    names, keys = arrays.texts(detail["names"]), arrays.texts(detail["keys"])
+    joined = {"project": turn.project, "seqs": arrays.integers(turn.seqs or ()), "names": names, "keys": keys}
+    rows = yield "member_join", joined
     freed.timed.extend(seq for key, seq in rows if key is None)
     return [key for key, _ in rows if key is not None]
 
@@ -215,8 +195,7 @@ def _look(seqs: Sequence[int], freed: _Freed) -> Steps[None]:
         gone = yield from remove_steps(queue_id, back, places, reason="workflow_cancelled")
         yield from cancel_replacements([job.seq for job in gone])
     freed.ready.extend(one.seq for one in looked if one.free and one.back is None)
-    nodes = [one for one in looked if one.workflow is not None and one.before != one.state]
-    if nodes:
+    if nodes := [one for one in looked if one.workflow is not None and one.before != one.state]:
         yield from _nodes(nodes, freed)
 
 
@@ -266,18 +245,15 @@ def _children(seqs: Sequence[int], freed: _Freed, *, tolerant: bool = False, bac
 def _count(counts: dict[int, Counter[int]], freed: _Freed) -> Steps[None]:
     """Note the counts of workflows, what starts because a job has failed, and which jobs waited for their end."""
     ids = sorted(counts)
-    rows = yield (
-        "workflow_count",
-        {
-            "workflows": arrays.integers(ids),
-            "completed": arrays.integers([counts[one][MemberState.COMPLETED] for one in ids]),
-            "failed": arrays.integers([counts[one][MemberState.FAILED] for one in ids]),
-            "cancelled": arrays.integers([counts[one][MemberState.CANCELLED] for one in ids]),
-            "keep": KEEP_MS,
-        },
-    )
+    counted = {
+        "workflows": arrays.integers(ids),
+        "completed": arrays.integers([counts[one][MemberState.COMPLETED] for one in ids]),
+        "failed": arrays.integers([counts[one][MemberState.FAILED] for one in ids]),
+        "cancelled": arrays.integers([counts[one][MemberState.CANCELLED] for one in ids]),
+        "keep": KEEP_MS,
+    }
     ended: list[tuple[str, str]] = []
-    for _, state, on_failure, queue_id, starts, key, timed, uid, waiting in rows:
+    for _, state, on_failure, queue_id, starts, key, timed, uid, waiting in (yield "workflow_count", counted):
         ended.extend((uid, project) for project in waiting or ())
         if starts:
             freed.add(on_failure, key, queue_id, timed=timed)

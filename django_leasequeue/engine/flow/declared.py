@@ -34,18 +34,16 @@ MIN_PER_MS, MAX_PER_MS = 100, 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class LimitValues:
-    """Values of a limit, which hold for each of its keys.
-
-    ``concurrency``: jobs ready or running at once. ``rate``: jobs that start in ``per_ms``; ``burst``: how many more
-    may start at once. ``fair``: each job that is admitted goes to the back of its queue, so that keys take turns, with
-    ``concurrency`` jobs each. ``None`` is no limit, and neither of them none at all.
-    """
+    """Values of a limit, which hold for each of its keys; ``None`` is no limit."""
 
     name: str
+    #: Jobs ready or running at once.
     concurrency: int | None = None
+    #: Jobs that start in ``per_ms``, and how many more may start at once.
     rate: int | None = None
     per_ms: int | None = None
     burst: int = 0
+    #: Each job that is admitted goes to the back of its queue: keys take turns, with ``concurrency`` jobs each.
     fair: bool = False
 
     @classmethod
@@ -85,16 +83,8 @@ def limit_steps(
         "keys": list(keys),
         "workflow": workflow,
     }
-    yield (
-        "turn_add",
-        {
-            "project": project,
-            "queue": queue,
-            "kind": int(TurnKind.JOIN),
-            "seqs": arrays.integers(seqs),
-            "detail": codec.dumps(detail),
-        },
-    )
+    turn = {"kind": int(TurnKind.JOIN), "seqs": arrays.integers(seqs), "detail": codec.dumps(detail)}
+    yield "turn_add", {"project": project, "queue": queue, **turn}
 
 
 def check_key(key: Any) -> str:
@@ -138,12 +128,9 @@ class _Filler(Formatter):
 
     def __init__(self, template: str) -> None:
         parts = list(_FORMATTER.parse(template))
+        several = sum(name is not None for _, name, _, _ in parts) > 1
         # The text in front of the first field is told from values by its place.
-        between = (
-            "".join(literal for literal, *_ in parts[1:])
-            if sum(name is not None for _, name, _, _ in parts) > 1
-            else ""
-        )
+        between = "".join(literal for literal, *_ in parts[1:]) if several else ""
         self._escapes = {ord(char): f"%{ord(char):02X}" for char in between if not char.isalnum()}
 
     def format_field(self, value: Any, format_spec: str) -> Any:
@@ -210,7 +197,6 @@ class Limit:
 
     @property
     def name(self) -> str:
-        """The limit's name."""
         return self.values.name
 
     def __repr__(self) -> str:

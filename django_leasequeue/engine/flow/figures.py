@@ -22,11 +22,7 @@ MAX_KEYS, CAP, KEY_CAP = 1_000, 1_000, 200
 
 
 class LimitFigures(NamedTuple):
-    """A limit with its figures.
-
-    ``keys`` are counted up to ``MAX_KEYS``. Of these, ``waiting`` (jobs that wait for their turn) and ``taken`` (slots
-    that ready and running jobs have) are counted up to ``CAP``. One more stands for whatever is more.
-    """
+    """A limit with its figures."""
 
     id: int
     project: str
@@ -38,13 +34,14 @@ class LimitFigures(NamedTuple):
     fair: bool
     pinned: bool
     updated_at: datetime
+    #: Counted up to ``MAX_KEYS``; of these the jobs that wait for their turn and the slots of ready and running ones,
+    #: up to ``CAP`` each. One more stands for whatever is more.
     keys: int
     waiting: int
     taken: int
 
     @property
     def values(self) -> LimitValues:
-        """The values of the limit."""
         return LimitValues.of(self)
 
 
@@ -57,13 +54,10 @@ class KeyFigures(NamedTuple):
 
 
 class BusyKeys(NamedTuple):
-    """The busiest of some keys of a limit.
-
-    ``looked_at`` keys up to ``last`` were looked at, for which ``waiting`` jobs wait and which have ``taken`` slots.
-    ``more``: whether there may be keys behind them.
-    """
+    """The busiest of some keys of a limit."""
 
     keys: list[KeyFigures]
+    #: How many keys were looked at, up to ``last``; the jobs that wait for them, and the slots that they have.
     looked_at: int
     last: str | None
     waiting: int
@@ -119,7 +113,7 @@ def list_limits(
 
 
 @operation
-def busy_keys(limit: int, *, after: str = "", most: int = 20) -> Steps[BusyKeys]:
+def busy_keys(limit: int, *, after: str, most: int) -> Steps[BusyKeys]:
     """Return the busiest of the next ``MAX_KEYS`` keys of a limit, the one that most jobs wait for first."""
     params = {
         "limit": limit,
@@ -166,7 +160,6 @@ class WorkflowStatus(NamedTuple):
 
     @property
     def label(self) -> str:
-        """Its state in a word."""
         return str(WorkflowState(self.state).label)
 
     @property
@@ -197,7 +190,6 @@ class NodeRow(NamedTuple):
 
     @property
     def state(self) -> str:
-        """Its state in a word."""
         if self.member != MemberState.OPEN:
             return str(MemberState(self.member).label)
         if self.held:
@@ -206,14 +198,13 @@ class NodeRow(NamedTuple):
 
 
 class Input(NamedTuple):
-    """How a parent ended: ``state`` is a ``ResultState``, ``None`` if nothing is known of it any more.
-
-    ``member`` is a ``MemberState``, ``None`` if its workflow is forgotten.
-    """
+    """How a parent ended."""
 
     seq: int
+    #: A ``ResultState``; ``None`` if nothing is known of it any more.
     state: int | None
     result_json: str | None
+    #: A ``MemberState``; ``None`` if its workflow is forgotten.
     member: int | None
     error_type: str | None
     error: str | None
@@ -235,10 +226,7 @@ def get_workflow(uid: UUID, *, project: str = "") -> Steps[WorkflowStatus | None
 
 @operation
 def workflow_nodes(workflow: int, *, after: int = 0, size: int = 100, results: bool = True) -> Steps[list[NodeRow]]:
-    """Return a page (at most 1,000) of the nodes of a workflow; ``workflow`` is the ``id`` of its status.
-
-    ``results=False`` leaves out what the jobs returned, and cuts errors to 300 characters.
-    """
+    """Return a page of the nodes of a workflow; without ``results`` errors are cut to 300 characters, too."""
     size = check_count(size, "size", MAX_PAGE, 1)
     params = {"workflow": workflow, "after": after, "size": size, "results": results}
     return [NodeRow._make(row) for row in (yield "workflow_nodes", params)]
@@ -251,7 +239,7 @@ def inputs(seq: int) -> Steps[list[Input]]:
 
 
 class MemberOf(NamedTuple):
-    """The workflow of a job. ``id`` is its number."""
+    """The workflow of a job."""
 
     id: int
     uid: UUID

@@ -54,9 +54,8 @@ def start_workflow(
 ) -> Steps[list[Enqueued]]:
     """Enqueue the jobs of a workflow: all or none, in the caller's transaction if there is one.
 
-    A node's parents stand before it; without any node the workflow has ended. ``on_failure`` is the job that starts
-    when one has failed, and not one of ``nodes``. ``shape`` is the form of the value, a ``WorkflowShape``. Return the
-    answer for each node, in order, and that of ``on_failure`` at the end.
+    A node's parents stand before it; without any node the workflow has ended. ``on_failure`` starts when a node has
+    failed. Return the answer for each node, in order, and that of ``on_failure`` at the end.
     """
     check_place(project)
     check_text(name, "the name of a workflow", MAX_LABEL_BYTES, 0)
@@ -67,19 +66,17 @@ def start_workflow(
     answers = yield from _enqueue_nodes(every, len(nodes), project)
     seqs = [answer.seq for answer in answers]
     failure = seqs[-1] if len(every) > len(nodes) else None
-    ((workflow,),) = yield (
-        "workflow_add",
-        {
-            "uid": str(uid),
-            "project": project,
-            "name": name,
-            "shape": shape,
-            "keep_ms": KEEP_MS,
-            "total": len(nodes),
-            "edges": _count_edges(nodes),
-            "on_failure": failure,
-        },
-    )
+    added = {
+        "uid": str(uid),
+        "project": project,
+        "name": name,
+        "shape": shape,
+        "keep_ms": KEEP_MS,
+        "total": len(nodes),
+        "edges": _count_edges(nodes),
+        "on_failure": failure,
+    }
+    ((workflow,),) = yield "workflow_add", added
     if nodes:
         yield from _add_members(workflow, every, seqs, project, failure=failure)
     return answers
@@ -105,30 +102,27 @@ def _add_members(
         (node.job.delay_ms, node.job.run_at) if node.parents or seq == failure else (None, None)
         for seq, node in zip(seqs, nodes, strict=True)
     ]
-    timed = any(time != (None, None) for time in times)
     any_for_failure = any(node.for_failure for node in nodes)
-    yield (
-        "member_add",
-        {
-            "workflow": workflow,
-            "first": first,
-            "on_failure": failure,
-            "seqs": arrays.integers(seqs),
-            # What has a limit waits for that to be known (member_join.sql), what starts for a failure for one.
-            "pendings": arrays.integers(
-                len(node.parents) + (node.limit is not None) + (seq == failure)
-                for seq, node in zip(seqs, nodes, strict=True)
-            ),
-            "tolerants": arrays.flags([node.tolerant for node in nodes]),
-            "labels": arrays.texts([node.label for node in nodes]),
-            "parents": arrays.texts([_array(numbers[parent] for parent in node.parents) for node in nodes]),
-            "children": arrays.texts([_array(children.get(seq, ())) for seq in seqs]),
-            "failures": arrays.flags([node.for_failure for node in nodes]) if any_for_failure else arrays.EMPTY,
-            # Without parents the job itself has its time.
-            "delays": arrays.integers([delay for delay, _ in times]) if timed else arrays.EMPTY,
-            "starts": arrays.times([start for _, start in times]) if timed else arrays.EMPTY,
-        },
-    )
+    # What has a limit waits for that to be known (member_join.sql), what starts for a failure for one.
+    pendings = [
+        len(node.parents) + (node.limit is not None) + (seq == failure) for seq, node in zip(seqs, nodes, strict=True)
+    ]
+    members = {
+        "workflow": workflow,
+        "first": first,
+        "on_failure": failure,
+        "seqs": arrays.integers(seqs),
+        "pendings": arrays.integers(pendings),
+        "tolerants": arrays.flags([node.tolerant for node in nodes]),
+        "labels": arrays.texts([node.label for node in nodes]),
+        "parents": arrays.texts([_array(numbers[parent] for parent in node.parents) for node in nodes]),
+        "children": arrays.texts([_array(children.get(seq, ())) for seq in seqs]),
+        "failures": arrays.flags([node.for_failure for node in nodes]) if any_for_failure else arrays.EMPTY,
+        # Without parents the job itself has its time.
+        "delays": arrays.optional([delay for delay, _ in times]),
+        "starts": arrays.optional([start for _, start in times], arrays.times),
+    }
+    yield "member_add", members
     yield "workflow_log", {"workflow": workflow, "seqs": arrays.integers([seq for seq in seqs if seq != failure])}
     limited: dict[str, list[tuple[int, str, LimitValues]]] = {}
     for node, seq in zip(nodes, seqs, strict=True):
@@ -145,7 +139,6 @@ def _array(seqs: Sequence[int] | Iterator[int]) -> str | None:
 
 
 def _count_edges(nodes: Sequence[Node]) -> int:
-    """Return how many parents nodes have together."""
     return sum(len(node.parents) for node in nodes)
 
 
@@ -168,7 +161,6 @@ def check_nodes(nodes: Sequence[Node], known: int = 0) -> None:
 
 
 def _check_size(nodes: int, edges: int) -> None:
-    """Refuse a workflow that is too large."""
     if nodes > MAX_NODES:
         raise InvalidOption(f"a workflow has at most {MAX_NODES} jobs; there would be {nodes}.")
     if edges > MAX_EDGES:
@@ -176,10 +168,7 @@ def _check_size(nodes: int, edges: int) -> None:
 
 
 def _enqueue_nodes(every: Sequence[Node], count: int, project: str) -> Steps[list[Enqueued]]:
-    """Enqueue the jobs, those of a queue together; return the answers in the order of the nodes.
-
-    A job that has parents or a limit is held, and so are those after the first ``count``.
-    """
+    """Enqueue the jobs of nodes; those with parents or a limit, and those after the first ``count``, are held."""
     places: dict[str, list[int]] = {}
     for place, node in enumerate(every):
         places.setdefault(node.queue, []).append(place)
@@ -218,12 +207,9 @@ def extend_workflow(
 ) -> Steps[list[Enqueued]]:
     """Add nodes to a workflow that goes on: all or none, in the caller's transaction if there is one.
 
-    It only adds rows: the next claim links them, and until then the workflow does not end. A parent that has
-    completed by then counts as completed; after one that has failed or was cancelled a node is cancelled, unless it is
-    ``tolerant``.
-
-    ``known`` are numbers of nodes that it has already; ``parents`` of the new ones are places among these first, then
-    among ``nodes``. What other transactions add at the same time does not count for its size.
+    It only adds rows: the next claim links them, and until then the workflow does not end. ``known`` are numbers of
+    nodes that it has already; ``parents`` of the new ones are places among these first, then among ``nodes``. What
+    other transactions add at the same time does not count for its size.
     """
     check_place(project)
     known = check_seqs(check_list(known, "the known nodes")) if known else []
@@ -242,14 +228,6 @@ def extend_workflow(
     answers = yield from _enqueue_nodes(nodes, len(nodes), project)
     seqs = [answer.seq for answer in answers]
     yield from _add_members(workflow, nodes, seqs, project, known=known, first=total)
-    yield (
-        "workflow_extend",
-        {
-            "workflow": workflow,
-            "project": project,
-            "queue": nodes[0].queue,
-            "seqs": arrays.integers(seqs),
-            "edges": edges,
-        },
-    )
+    place = {"workflow": workflow, "project": project, "queue": nodes[0].queue}
+    yield "workflow_extend", {**place, "seqs": arrays.integers(seqs), "edges": edges}
     return answers

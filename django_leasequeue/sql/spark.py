@@ -1,22 +1,39 @@
-"""The note on the lease log that tells what retention has dropped of it. Needs no Django: streams read it."""
+"""What Spark's processes, which have no Django, share with the engine.
+
+The ranges of a new job's fields (`engine/rows.py` has the fields, `queue/enqueue.py` explains them), and the note on
+the lease log that tells what retention has dropped of it.
+"""
 
 from __future__ import annotations
 
 import json
 from typing import NamedTuple
 
+#: The longest time that a job can name: about a hundred years.
+MAX_SPAN_MS = 100 * 366 * 86_400_000
+#: A later ``run_at`` would not be a ``datetime`` in every time zone.
+MAX_YEAR = 9_000
+#: Lowest and highest value of the numbers.
+NUMBERS: dict[str, tuple[int, int]] = {
+    "delay_ms": (0, MAX_SPAN_MS),
+    "ttl_ms": (1, MAX_SPAN_MS),
+    "result_ttl_ms": (1, MAX_SPAN_MS),
+    "max_deliveries": (0, 2**31 - 1),
+}
+#: Bytes of the texts. A channel of PostgreSQL has at most 63.
+TEXTS: dict[str, int] = {"key": 1_024, "name": 1_024, "tag": 256, "reply_to": 63}
+
 _BEGINS = "leasequeue: retention dropped "
 
 
 class DroppedEvents(NamedTuple):
-    """The events of the log that are gone: up to ``to`` in the order in which streams read.
+    """The events of the log that are gone, in the order in which streams read."""
 
-    ``to`` is the last one that went, ``(txid, id)``, ``None`` where none did; ``below`` is the number under which
-    retention left none; ``system`` the database system that it was, since transactions are numbered anew in another.
-    """
-
+    #: The last one that went, ``(txid, id)``; ``None`` where none did.
     to: tuple[int, int] | None = None
+    #: The number under which retention left none.
     below: int = 0
+    #: The database system that it was: transactions are numbered anew in another.
     system: str = ""
 
     @classmethod
@@ -29,7 +46,6 @@ class DroppedEvents(NamedTuple):
         return cls(to, told["below"], told["system"])
 
     def note(self) -> str:
-        """Return the text of the note."""
         return _BEGINS + json.dumps(self._asdict())
 
     def and_also(self, last: tuple[int, int] | None, below: int, system: str) -> DroppedEvents:
