@@ -35,20 +35,18 @@ from ..queue.serializers import Serializer
 from ..twins import AsyncStartStop, StartStop
 from ..worker.control import JobAborted as AbortError
 from . import missing_storage
-from .jobqueue_execution import Events, after, check_handler, runner
-from .jobqueue_producer import Producer, runs
-from .jobqueue_values import (
-    AbortSignal,
-    AfterExecutionContext,
+from .jobqueue_execution import AbortSignal, AfterExecutionContext, Events, Job, after, runner, takes
+from .jobqueue_producer import (
     CancelResult,
     EnqueueResult,
-    Job,
     JsonSerde,
     MessageStatus,
+    Producer,
     Serde,
     SerializedError,
     UpdateResultTTLResult,
     create_json_serde,
+    runs,
 )
 
 __all__ = [
@@ -82,7 +80,6 @@ __all__ = [
 
 #: The base of all errors: everything that this app raises on purpose.
 JobQueueError = LeaseQueueError
-
 
 MemoryStorage, FileStorage, RedisStorage, SQLiteStorage, PgStorage = (
     missing_storage(name, "Queue('images')")
@@ -151,7 +148,14 @@ class Queue(Producer, AsyncStartStop):
         What it returns is the result; what it raises fails the run. After ``start`` it begins at once; a second handler
         counts from the next start on.
         """
-        check_handler(handler)
+        if not callable(handler):
+            raise InvalidOption(f"the handler must be a function; it is {handler!r}.")
+        if not takes(handler, 1):
+            raise InvalidOption(
+                "a handler is called with the job and nothing else: there is no callback. It returns the result, or"
+                " raises what went wrong; as a coroutine function it may await what calls back. It is"
+                f" {handler!r}."
+            )
         self._handler = handler
         if self._found is not None:
             self._consume(*self._found)

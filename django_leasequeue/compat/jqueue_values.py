@@ -8,7 +8,7 @@ import json
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, Self, TypeVar
 from uuid import uuid4
@@ -16,8 +16,10 @@ from uuid import uuid4
 from .. import conf
 from ..conf import process
 from ..engine import clock
+from ..engine.jobs.read import JobRow
 from ..engine.jobs.results import Status
-from ..engine.limits import MAX_KEY_BYTES, MAX_TAG_BYTES
+from ..engine.limits import MAX_KEY_BYTES, MAX_SPAN_MS, MAX_TAG_BYTES
+from ..engine.queues.stats import Waiting
 from ..engine.rows import LeasedJob
 from ..exceptions import InvalidOption
 from ..queue import outcomes as leases
@@ -71,8 +73,9 @@ class Job:
         dumped: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
         dumped |= {"id": str(self.id), "payload": base64.b64encode(self.payload).decode()}
         if _is_json(mode):
-            times = {name: _text(dumped[name]) for name in ("created_at", "heartbeat_at")}
-            dumped |= {"status": str(self.status), **times}
+            times = {name: dumped[name] for name in ("created_at", "heartbeat_at") if dumped[name] is not None}
+            dumped |= {name: time.isoformat().replace("+00:00", "Z") for name, time in times.items()}
+            dumped["status"] = str(self.status)
         return dumped
 
     def model_dump_json(self, *, indent: int | None = None) -> str:
@@ -159,14 +162,45 @@ def entrypoint_of(name: str | None, meta: Any) -> str:
     return name or ""
 
 
+def leased_job(job: leases.ClaimedJob, job_id: JobId) -> Job:
+    """Return a job as ``dequeue`` gives it."""
+    lease = job.lease
+    return Job(
+        job_id,
+        entrypoint_of(job.name, job.meta),
+        b"" if lease.body is None else bytes(lease.body),
+        JobStatus.IN_PROGRESS,
+        lease.rank,
+        job.created_at,
+        job.claimed_at,
+    )
+
+
+def shown_job(seen: Waiting, row: JobRow) -> Job:
+    """Return a job as a snapshot shows it."""
+    return Job(
+        JobId(row.key or row.seq),
+        entrypoint_of(row.name, row.meta),
+        row.body or b"",
+        JobStatus.QUEUED if seen.deadline is None else JobStatus.IN_PROGRESS,
+        row.rank,
+        row.created_at.astimezone(UTC),
+        None if seen.renewed_at is None else seen.renewed_at.astimezone(UTC),
+    )
+
+
+def milliseconds(value: timedelta, what: str) -> int:
+    """Return the milliseconds of a time from 0 to 100 years; ``InvalidOption`` for anything else."""
+    longest = timedelta(milliseconds=MAX_SPAN_MS)
+    if not isinstance(value, timedelta) or not timedelta(0) <= value <= longest:
+        raise InvalidOption(f"{what} must be a timedelta from 0 to {longest.days} days; it is {value!r}.")
+    return round(value / timedelta(milliseconds=1))
+
+
 def _is_json(mode: str) -> bool:
     if mode not in ("python", "json"):
         raise InvalidOption(f"mode must be 'python' or 'json'; it is {mode!r}.")
     return mode == "json"
-
-
-def _text(time: datetime | None) -> str | None:
-    return None if time is None else time.isoformat().replace("+00:00", "Z")
 
 
 def _dumps(value: Any, indent: int | None) -> str:
@@ -199,7 +233,9 @@ class Leases:
 
     def taken(self, job: leases.ClaimedJob) -> JobId:
         """Note the lease of a job that was dequeued; return its id, which knows the lease."""
-        lease = lean(job)
+        # Without what was enqueued: ids are kept, copied and sent.
+        row = job.lease._replace(data_json=None, meta_json=None, body=None, errors_json=None, progress_json=None)
+        lease = leases.ClaimedJob(row, job.node, asked=job.asked)
         _keep(self._own, job.id, lease)
         _keep(_of_process, self._key(job.id), lease)
         return JobId(job.id, lease)
@@ -224,12 +260,6 @@ def _keep(memory: OrderedDict[K, leases.ClaimedJob], key: K, lease: leases.Claim
         memory.popitem(last=False)
 
 
-def lean(job: leases.ClaimedJob) -> leases.ClaimedJob:
-    """Return a lease without what was enqueued: ids are kept, copied and sent."""
-    row = job.lease._replace(data_json=None, meta_json=None, body=None, errors_json=None, progress_json=None)
-    return leases.ClaimedJob(row, job.node, asked=job.asked)
-
-
 def lease_of(row: Status, queue: str) -> leases.ClaimedJob | None:
     """Return the present lease of a job, ``None`` if it has none; ``claimed_at`` is the present time."""
     if row.claim is None or row.deadline is None or row.node is None or row.ended:
@@ -238,20 +268,9 @@ def lease_of(row: Status, queue: str) -> leases.ClaimedJob | None:
     unread = ("tag", "data_json", "meta_json", "body", "reply_to", "errors_json", "progress_json")
     empty: dict[str, Any] = dict.fromkeys(unread)
     lease = LeasedJob(
-        seq=row.seq,
-        queue_id=row.queue_id,
-        queue=queue,
-        token=row.claim,
-        deadline_epoch=row.deadline.timestamp(),
-        created_epoch=row.created_at.timestamp(),
-        claimed_epoch=now,
-        first_claimed_epoch=now,
-        deliveries=row.deliveries,
-        max_deliveries=row.max_deliveries or 0,
-        rank=0,
-        key=row.key,
-        name=row.name,
-        position=0,
-        **empty,
-    )
+        seq=row.seq, queue_id=row.queue_id, queue=queue, token=row.claim, key=row.key, name=row.name,
+        deadline_epoch=row.deadline.timestamp(), created_epoch=row.created_at.timestamp(), claimed_epoch=now,
+        first_claimed_epoch=now, deliveries=row.deliveries, max_deliveries=row.max_deliveries or 0, rank=0,
+        position=0, **empty,
+    )  # fmt: skip
     return leases.ClaimedJob(lease, row.node)
