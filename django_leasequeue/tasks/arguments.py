@@ -19,7 +19,7 @@ from ..exceptions import InvalidOption
 from .api import InvalidTask, Task
 
 if TYPE_CHECKING:
-    from .task import LeaseQueueTask
+    from .decorator import LeaseQueueTask
 
 #: How long a key holds that has no time: until its task starts, or until it has ended.
 UniqueUntil = Literal["start", "end"]

@@ -43,11 +43,10 @@ from .calls import (
     with_known_ids,
 )
 from .context import replacing
+from .decorator import Call, LeaseQueueTask
 from .exceptions import TaskNotFound
-from .registry import check_findable
-from .result_rows import ResultRow, find_row, result_of_row
+from .lookup import ResultRow, check_findable, find_row, result_of_row
 from .results import LeaseQueueTaskResult, new_ends
-from .task import Call, LeaseQueueTask
 
 #: Most calls of one ``enqueue_many``.
 MAX_MANY = 100_000

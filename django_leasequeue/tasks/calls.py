@@ -26,11 +26,11 @@ from . import backoff as backoffs
 from .api import DEFAULT_TASK_BACKEND_ALIAS, Task, TaskResult
 from .arguments import UnresolvedInput, is_about_key, limit_of_call, misfit, unique_fields
 from .context import replacing
+from .decorator import LeaseQueueTask
 from .exceptions import TaskNotFound
+from .lookup import ResultRow, find_row, result_of_row
 from .options import BackendOptions
-from .result_rows import ResultRow, find_row, result_of_row
 from .results import local, new_result, note_stored, show_decoded
-from .task import LeaseQueueTask
 
 _ID_END = engine.NewJob._fields.index("id_end")
 

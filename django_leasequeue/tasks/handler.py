@@ -28,13 +28,13 @@ from . import backoff as backoffs
 from .api import DEFAULT_TASK_BACKEND_ALIAS, TaskResultStatus, normalize_json, task_backends
 from .arguments import decoded
 from .context import LeaseQueueContext, running
+from .decorator import LeaseQueueTask
 from .exceptions import FailForGood, ResultNotSerializable, RetryLater, TaskNotFound
 from .isolation import IsolatedTaskFailed, run_isolated
-from .registry import TaskEntry, find_entry
+from .lookup import TaskEntry, find_entry
 from .signals import Announcer
 from .signature import first_argument, queue_database, read_inputs
 from .starting import ReplacementFailed, replaced, replacement_of
-from .task import LeaseQueueTask
 
 logger = logging.getLogger("django_leasequeue.tasks")
 

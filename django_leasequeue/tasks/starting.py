@@ -38,11 +38,11 @@ from .api import (
 from .backend import LeaseQueueBackend, awaits
 from .calls import TaskCalls, check_jobs
 from .context import replacing
+from .decorator import LeaseQueueTask
 from .exceptions import FailForGood
 from .options import BackendOptions
 from .results import local, new_ends, note_stored, number_of
 from .signature import Ends, Graph, Placed, Signature, Step, T_co, inputs_marker
-from .task import LeaseQueueTask
 from .workflow_result import WorkflowResult, get_workflow_result
 
 #: Calls that may replace one another.

@@ -1,10 +1,16 @@
-"""``TaskResult`` of jobs: built from rows of the database."""
+"""From what the database holds back to Python: the task of a name, the ``TaskResult`` of a row.
+
+A name is the only way from a job to code that runs.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import fields
 from datetime import datetime
+from importlib import import_module
+from inspect import iscoroutinefunction
 from typing import Any, NamedTuple, TypeVar
 
 from django.utils import timezone
@@ -14,11 +20,114 @@ from ..engine.operation import Steps, operation
 from ..engine.tags import META
 from ..enums import JobState, ResultState
 from . import backoff as backoffs
-from .api import Task, TaskError, TaskResult, TaskResultStatus
+from .api import (
+    DEFAULT_TASK_BACKEND_ALIAS,
+    BaseTaskBackend,
+    Task,
+    TaskError,
+    TaskResult,
+    TaskResultStatus,
+    task_backends,
+)
+from .decorator import OWN_FIELDS, LeaseQueueTask
 from .exceptions import TaskNotFound
-from .registry import copy_with, find_task
+from .options import BackendOptions
 from .results import LeaseQueueTaskResult, local, show_decoded
-from .task import OWN_FIELDS, LeaseQueueTask
+
+#: Most characters of the path of a task.
+_MAX_PATH = 512
+
+
+def find_task(path: str | None) -> Task[..., Any]:
+    """Return the task that a module declares under ``path``, importing the module if need be."""
+    if not path or len(path) > _MAX_PATH or not all(part.isidentifier() for part in path.split(".")):
+        raise TaskNotFound(
+            f"{path!r} is not the path of a task, such as 'shop.tasks.send_receipt'. Was the job enqueued by something"
+            " other than a task? Its queue is not for task workers then."
+        )
+    module, names = _import(path)
+    found: Any = module
+    for name in names:
+        found = getattr(found, name, None)
+    if isinstance(found, Task):
+        return found
+    if found is None:
+        raise TaskNotFound(
+            f"There is no task {path!r}: {module.__name__} has no such name. Was it renamed or removed, or does this"
+            " worker run older code than the process that enqueued it?"
+        )
+    raise TaskNotFound(
+        f"{path!r} is not a task but {type(found).__name__}: only functions decorated with @task are run."
+    )
+
+
+def _import(path: str) -> tuple[Any, list[str]]:
+    """Return the module that the longest possible part of the path names, and the names behind it."""
+    parts = path.split(".")
+    for size in range(len(parts) - 1, 0, -1):
+        name = ".".join(parts[:size])
+        try:
+            return import_module(name), parts[size:]
+        except ModuleNotFoundError as error:
+            # The module itself, or a package above it: try one level up. Anything else is missing inside of it.
+            if error.name is None or not (name + ".").startswith(error.name + "."):
+                raise TaskNotFound(f"The module of task {path!r} cannot be imported: {error}.") from error
+        except (Exception, SystemExit) as error:
+            raise TaskNotFound(f"The module of task {path!r} cannot be imported: {error!r}.") from error
+    raise TaskNotFound(
+        f"There is no module for task {path!r}. Is the app installed here, and does this worker run the same code as"
+        " the process that enqueued it?"
+    )
+
+
+def check_findable(task: Task[..., Any]) -> None:
+    """Refuse a task that no worker could find by its name."""
+    path = task.module_path
+    if path.startswith("__main__."):
+        raise TaskNotFound(
+            f"The task {path!r} is declared in a script or shell: move it into a module, for workers to find."
+        )
+    find_task(path)
+
+
+class TaskEntry(NamedTuple):
+    """A task with what the worker needs for each run, looked up once."""
+
+    task: Task[..., Any]
+    alias: str
+    sender: type[BaseTaskBackend]
+    """The class of the backend, which sends the signals: ``LeaseQueueBackend``, or one that a host derived from it."""
+    path: str
+    func: Any
+    is_async: bool
+    takes_context: bool
+    timeout: float | None
+    isolate: bool
+    atomic: bool
+    ignore_result: bool
+    keeps_slot: bool
+    """Whether its jobs keep the slot of their limit while they sleep or wait."""
+
+
+def find_entry(path: str | None, alias: str = DEFAULT_TASK_BACKEND_ALIAS) -> TaskEntry:
+    """Return the task under ``path`` if jobs of the backend ``alias`` may run it."""
+    task = find_task(path)
+    try:
+        backend = task_backends[alias]
+    except Exception as error:
+        raise TaskNotFound(f"The job's backend {alias!r} cannot be used: {error}") from error
+    if not isinstance(getattr(backend, "config", None), BackendOptions):
+        raise TaskNotFound(
+            f"The job's backend {alias!r} is not a LeaseQueueBackend: this worker does not run its tasks."
+        )
+    # Tasks of Django's own class have none of the options from ``timeout`` on.
+    own = {name: getattr(task, name, False) for name in ("isolate", "atomic", "ignore_result")}
+    return TaskEntry(
+        task, alias, type(backend), task.module_path, task.func, iscoroutinefunction(task.func),
+        task.takes_context, getattr(task, "timeout", None), **own,
+        keeps_slot=getattr(getattr(task, "limit", None), "while_suspended", False),
+    )  # fmt: skip
+
 
 #: Path of the exception class that an expired lease has among a result's errors.
 LEASE_LOST = "django_leasequeue.exceptions.LeaseLost"
@@ -37,7 +146,6 @@ _STATUSES = {
     10 + ResultState.FAILED: TaskResultStatus.FAILED,
     10 + ResultState.CANCELLED: TaskResultStatus.FAILED,
 }
-
 
 #: The columns of a row that may stand in a storage.
 _DATA, _VALUE = payloads.Columns("data", None), payloads.Columns("value", None)
@@ -75,14 +183,14 @@ class ResultRow(NamedTuple):
 
 
 def errors_of(records: Sequence[Mapping[str, Any]]) -> list[TaskError]:
-    """Return the failed attempts of a job as Django's errors."""
-    return [error_of(record.get("type"), record.get("message"), record.get("traceback")) for record in records]
-
-
-def error_of(kind: Any, message: Any, traceback: Any) -> TaskError:
-    """Return one failed attempt as Django's error; without a traceback the message takes its place."""
-    path = LEASE_LOST if kind == _LEASE_EXPIRED else str(kind or "")
-    return TaskError(exception_class_path=path, traceback=str(traceback or message or ""))
+    """Return the failed attempts of a job as Django's errors; without a traceback the message takes its place."""
+    return [
+        TaskError(
+            exception_class_path=LEASE_LOST if record.get("type") == _LEASE_EXPIRED else str(record.get("type") or ""),
+            traceback=str(record.get("traceback") or record.get("message") or ""),
+        )
+        for record in records
+    ]
 
 
 def workers_of(records: Sequence[Mapping[str, Any]], node: str | None, attempts: int) -> list[str]:
@@ -178,29 +286,26 @@ def task_as_enqueued(
         "run_after": local(_time(meta.get("run_after")) or run_after),
     }
     if isinstance(declared, LeaseQueueTask):
-        own = _own_changes(declared, meta, max_attempts)
+        own: dict[str, Any] = {}
+        if max_attempts is not None and max_attempts != declared.max_attempts:
+            own["max_attempts"] = max_attempts
+        timeout = meta.get("timeout")
+        if isinstance(timeout, (int, float)) and timeout > 0:
+            own["timeout"] = float(timeout)
+        if "backoff" in meta:
+            with suppress(TypeError, ValueError):
+                own["backoff"] = backoffs.load(meta["backoff"])
+        if isinstance(meta.get("ignore_result"), bool):
+            own["ignore_result"] = meta["ignore_result"]
         changed = tuple(name for name in (*OWN_FIELDS, "queue_name") if name in own or name in declared.changed)
         changes |= {**own, "changed": changed}
-    return copy_with(declared, changes)
-
-
-def _own_changes(
-    declared: LeaseQueueTask[..., Any], meta: Mapping[str, Any], max_attempts: int | None
-) -> dict[str, Any]:
-    changes: dict[str, Any] = {}
-    if max_attempts is not None and max_attempts != declared.max_attempts:
-        changes["max_attempts"] = max_attempts
-    timeout = meta.get("timeout")
-    if isinstance(timeout, (int, float)) and timeout > 0:
-        changes["timeout"] = float(timeout)
-    if "backoff" in meta:
-        with suppress(TypeError, ValueError):
-            changes["backoff"] = backoffs.load(meta["backoff"])
-    if isinstance(meta.get("ignore_result"), bool):
-        changes["ignore_result"] = meta["ignore_result"]
-    if found := meta.get(META):
-        changes["tags"] = found
-    return changes
+        if found := meta.get(META):
+            changes["tags"] = found
+    # Unchecked: what was enqueued may not be allowed any more.
+    task = object.__new__(type(declared))
+    for item in fields(declared):
+        object.__setattr__(task, item.name, changes.get(item.name, getattr(declared, item.name)))
+    return task
 
 
 def _time(text: Any) -> datetime | None:
