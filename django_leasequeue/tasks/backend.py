@@ -52,13 +52,10 @@ from .results import LeaseQueueTaskResult, new_ends
 MAX_MANY = 100_000
 #: Calls of which results and jobs are made at once; so few of them that pausing the garbage collector gains nothing.
 AT_ONCE, FEW = 1_000, 100
-
 #: Times that the job of a key may end without a trace while a call runs.
 TRIES = 5
-
 #: Most characters of a result's id that is looked for; ids of tasks have 36.
 MAX_ID = 256
-
 #: Tasks that a process remembers as valid.
 MAX_KNOWN = 1_024
 
@@ -193,7 +190,7 @@ class LeaseQueueBackend(BaseTaskBackend):
             named = {queue: with_known_ids(given) for queue, given in queues.items()}
             for queue, given in named.items():
                 check_jobs(queue, given.jobs, self.config)
-            transaction.on_commit(partial(self._store_now, database, named), using=after)
+            transaction.on_commit(partial(run, self._store(database, named)), using=after)
         return made
 
     def _store(self, database: str, queues: Queues) -> Steps[None]:
@@ -225,11 +222,10 @@ class LeaseQueueBackend(BaseTaskBackend):
             else:
                 signals.enqueued.log(sender=sender, task_result=result)
 
-    def _store_now(self, database: str, queues: Queues) -> None:
-        run(self._store(database, queues))
-
     def _find(self, result_id: str) -> Steps[TaskResult[Any]]:
-        key = _key(result_id)
+        key = str(result_id)
+        if len(key) > MAX_ID or "\x00" in key or key != key.encode(errors="replace").decode():
+            raise _missing(key[:MAX_ID])
         for database in self.databases():
             row: ResultRow | None = yield either(engine.run, engine.arun, find_row(key, self.config.project), database)
             if row is not None:
@@ -266,13 +262,6 @@ class LeaseQueueBackend(BaseTaskBackend):
             homes = [routing.homes(self.config.project, queue) for queue in sorted(self.queues)]
             return list(dict.fromkeys(alias for each in homes for alias in each))
         return routing.aliases()
-
-
-def _key(result_id: Any) -> str:
-    key = str(result_id)
-    if len(key) > MAX_ID or "\x00" in key or key != key.encode(errors="replace").decode():
-        raise _missing(key[:MAX_ID])
-    return key
 
 
 def _missing(key: str) -> TaskResultDoesNotExist:

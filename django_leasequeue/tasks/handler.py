@@ -63,11 +63,10 @@ class TaskHandler:
         self._inside = inside
 
     def is_async(self, job: LeasedJob) -> bool:
-        """Return whether the task is a coroutine function. A task that cannot be found fails in a thread."""
         try:
             entry = self._entry(job)
         except TaskNotFound:
-            return False
+            return False  # it fails in a thread
         return entry.is_async and (self._inside or not entry.isolate)
 
     def timeout(self, job: LeasedJob) -> tuple[float | None, float | None]:
@@ -175,16 +174,12 @@ class TaskHandler:
         """Return what is kept of an error, and whether and when the task is tried again."""
         if isinstance(error, IsolatedTaskFailed):
             failure, verdict = error.failed
-            if isinstance(verdict, GiveUp) or 0 < job.max_deliveries <= job.deliveries:
-                self._announcer.keep_error(job, error)
-            return failure, verdict
-        kind, shown = f"{type(error).__module__}.{type(error).__qualname__}", _traceback(error)
-        if isinstance(error, ReplacementFailed):
-            kind, shown = error.error_type, shown.replace(f"{kind}: ", f"{error.error_type}: ")
-        failure = Failure(
-            type=kind, message=text_of(error), traceback=shown, fingerprint=fingerprint(error, job.name or "")
-        )
-        verdict = self._verdict(job, error, failure)
+        else:
+            kind, shown = f"{type(error).__module__}.{type(error).__qualname__}", _traceback(error)
+            if isinstance(error, ReplacementFailed):
+                kind, shown = error.error_type, shown.replace(f"{kind}: ", f"{error.error_type}: ")
+            failure = Failure(kind, text_of(error), shown, fingerprint(error, job.name or ""))
+            verdict = self._verdict(job, error, failure)
         if isinstance(verdict, GiveUp) or 0 < job.max_deliveries <= job.deliveries:
             self._announcer.keep_error(job, error)
         return failure, verdict
@@ -203,21 +198,19 @@ class TaskHandler:
             with suppress(TaskNotFound):
                 database = queue_database(task_backends[self._entry(job).alias], job.queue)
                 engine.run(emit_end(result_event(job.seq), project=self._project), database)
-        announcer = self._announcer
-        if not announcer.has_receivers(ending):
+        if not self._announcer.has_receivers(ending):
             return
-        try:
+        entry = None
+        with suppress(TaskNotFound):
             entry = self._entry(job)
-        except TaskNotFound:
-            entry = None
-        announcer.settled(entry, job, ending, result_json, failure, available_at)
+        self._announcer.settled(entry, job, ending, result_json, failure, available_at)
 
     def _entry(self, job: LeasedJob) -> TaskEntry:
         if job.meta_json is None:
-            plain = self._plain.get(job.name)
-            if plain is None:
-                plain = self._plain[job.name] = find_entry(job.name)
-            return plain
+            found = self._plain.get(job.name)
+            if found is None:
+                found = self._plain[job.name] = find_entry(job.name)
+            return found
         alias: Any = self._meta(job).get("backend", DEFAULT_TASK_BACKEND_ALIAS)
         if not isinstance(alias, str):
             raise TaskNotFound(f"The job's meta names {alias!r} as its backend, which is no alias.")
@@ -274,10 +267,8 @@ class TaskHandler:
         unwanted = isinstance(error, entry.task.dont_retry_for) or not (wanted is None or isinstance(error, wanted))
         if unwanted and not isinstance(error, RetryLater):
             return GiveUp()
-        policy = entry.task.backoff
-        if job.meta_json is not None:
-            meta = self._meta(job)
-            policy = backoffs.load(meta["backoff"]) if "backoff" in meta else policy
+        meta = self._meta(job)
+        policy = backoffs.load(meta["backoff"]) if "backoff" in meta else entry.task.backoff
         if policy is None:
             return Retry()
         if not callable(policy):

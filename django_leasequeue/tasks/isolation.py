@@ -174,7 +174,14 @@ def _run(request: Request, connection: Connection) -> Any:
     for alias, values in request.databases.items():
         connections[alias].settings_dict.update(values)
     threading.Thread(target=_end_with_worker, args=(connection,), daemon=True).start()
-    job, control = request.job, _control(request, connection)
+
+    class Control(JobControl):
+        def set_progress(self, value: Any) -> None:
+            super().set_progress(value)
+            with _sending:
+                connection.send(Progress(value))
+
+    job, control = request.job, Control(request.job, request.node, request.using)
     handler: Any = import_string(request.handler)(request.project, inside=True)
     try:
         text = asyncio.run(handler.arun(job, control)) if handler.is_async(job) else handler.run(job, control)
@@ -192,16 +199,6 @@ def _run(request: Request, connection: Connection) -> Any:
     finally:
         connections.close_all()
     return Completed(text, control.settled, control.result_body, control.result_ttl_ms)
-
-
-def _control(request: Request, connection: Connection) -> JobControl:
-    class _Control(JobControl):
-        def set_progress(self, value: Any) -> None:
-            super().set_progress(value)
-            with _sending:
-                connection.send(Progress(value))
-
-    return _Control(request.job, request.node, request.using)
 
 
 def _end_with_worker(connection: Connection) -> None:

@@ -213,11 +213,6 @@ def queue_database(backend: Any, queue: str) -> str:
     return str(backend.config.database or routing.alias_of(backend.config.project, queue))
 
 
-def inputs_marker(after: Ends) -> dict[str, bool]:
-    """Return what a job's payload says of the return values that it takes."""
-    return {"many": after.many, "failed": after.tolerant}
-
-
 @operation
 def read_inputs(seq: int) -> Steps[list[Input]]:
     """Read how the parents of a job ended, with large results from their storage."""
@@ -229,7 +224,10 @@ def read_inputs(seq: int) -> Steps[list[Input]]:
 
 
 def first_argument(rows: list[Input], marked: Any) -> Any:
-    """Return the first argument of a job: its parent's return value, or the list of those of all."""
+    """Return the first argument of a job: its parent's return value, or the list of those of all.
+
+    ``marked`` is what its payload says of them: whether it takes a list, and whether of failed ones, too.
+    """
     if not isinstance(marked, dict) or marked.keys() != {"many", "failed"}:
         raise InvalidOption(f'"inputs" of a payload are written by workflows only; they are {marked!r:.200}.')
     if not rows or not (marked["many"] or len(rows) == 1):

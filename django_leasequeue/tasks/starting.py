@@ -42,7 +42,7 @@ from .decorator import LeaseQueueTask
 from .exceptions import FailForGood
 from .options import BackendOptions
 from .results import local, new_ends, note_stored, number_of
-from .signature import Ends, Graph, Placed, Signature, Step, T_co, inputs_marker
+from .signature import Ends, Graph, Placed, Signature, Step, T_co
 from .workflow_result import WorkflowResult, get_workflow_result
 
 #: Calls that may replace one another.
@@ -118,7 +118,11 @@ def start(plan: Plan, *, waits: bool) -> Steps[WorkflowResult[T]]:
     if after is None or not awaits(after, ready.database):
         yield from _store(plan, ready, uid, backend)
         return result
-    _check(plan, ready, backend.config)
+    # What would be refused for what it is, is refused now.
+    if ready.nodes:
+        check_nodes(ready.nodes, len(plan.graph.known))
+    for queue in dict.fromkeys(node.queue for node in ready.nodes):
+        check_jobs(queue, [node.job for node in ready.nodes if node.queue == queue], backend.config)
     result.enqueued = False
     transaction.on_commit(partial(_store_now, plan, ready, uid, backend, result), using=after)
     return result
@@ -146,21 +150,12 @@ def _start(plan: Plan, ready: _Ready, uid: UUID, options: BackendOptions) -> Sta
             check_nodes(ready.nodes, len(plan.graph.known))
             yield from make_declared(options.project, queue, Definition(*options.declaration(queue)), options.database)
     if plan.existing is not None:
-        known = plan.graph.known
-        return (yield from engine.extend_workflow(ready.nodes, uid, known=known, project=options.project).steps())
-    return (
-        yield from engine.start_workflow(
+        adding = engine.extend_workflow(ready.nodes, uid, known=plan.graph.known, project=options.project)
+    else:
+        adding = engine.start_workflow(
             ready.nodes, uid, project=options.project, name=plan.name, on_failure=ready.on_failure, shape=plan.shape
-        ).steps()
-    )
-
-
-def _check(plan: Plan, ready: _Ready, options: BackendOptions) -> None:
-    """Refuse what would be refused for what it is, without asking the database."""
-    if ready.nodes:
-        check_nodes(ready.nodes, len(plan.graph.known))
-    for queue in dict.fromkeys(node.queue for node in ready.nodes):
-        check_jobs(queue, [node.job for node in ready.nodes if node.queue == queue], options)
+        )
+    return (yield from adding.steps())
 
 
 def _backend(plan: Plan) -> LeaseQueueBackend:
@@ -209,7 +204,9 @@ def _prepare(plan: Plan, backend: LeaseQueueBackend, uid: UUID) -> _Ready:
                     f"{task.module_path} has on_conflict={conflict!r}: the key of a step must be free, it takes nothing"
                     " from another job."
                 )
-            calls = backend.calls_of(_without_delay(task), plan.tags)
+            # No result can show a time that counts from when its step may start.
+            timeless = task if getattr(task, "step_delay", None) is None else replace(task, run_after=None)
+            calls = backend.calls_of(timeless, plan.tags)
             made[id(signature.task)] = task, calls
             home, existing = backend.database_of(task), plan.existing
             # A workflow goes on where it is, also when its queues have moved.
@@ -222,7 +219,8 @@ def _prepare(plan: Plan, backend: LeaseQueueBackend, uid: UUID) -> _Ready:
             args.insert(0, [])
         parents = tuple(place + known if place >= 0 else -1 - place for place in after.places)
         takes = bool(parents) and not (signature.immutable or after.empty)
-        result, job = calls.prepare(args, signature.kwargs, next(ends), inputs_marker(after) if takes else None)
+        inputs = {"many": after.many, "failed": after.tolerant} if takes else None
+        result, job = calls.prepare(args, signature.kwargs, next(ends), inputs)
         limited = cast("Limited | None", job.limit)
         limit = None if limited is None else (limited.key, limited.values)
         delay: timedelta | None = getattr(task, "step_delay", None)
@@ -245,11 +243,6 @@ def _queued(task: Task[..., Any], existing: Existing | None) -> Task[..., Any]:
     if existing is None or not isinstance(task, LeaseQueueTask) or task.queue_name != DEFAULT_TASK_QUEUE_NAME:
         return task
     return task if "queue_name" in task.changed else task.using(queue_name=existing.queue)
-
-
-def _without_delay(task: Task[..., Any]) -> Task[..., Any]:
-    """Return the task without a time that counts from when its step may start: no result can show it yet."""
-    return task if getattr(task, "step_delay", None) is None else replace(task, run_after=None)
 
 
 # A running task that replaces itself: another call is enqueued in its place, whose end is its own
@@ -276,8 +269,14 @@ def replaced(control: JobControl, call: Any = None) -> Any:
     # What replaces it may be under the same limit.
     control.keeps_slot = False
     started = control.step(STEP, partial(_start_instead, control, call), atomic=True)
+    alias = started.get("backend", DEFAULT_TASK_BACKEND_ALIAS)
     try:
-        return control.wait_for_result(_result_of(started))
+        result: Any
+        if "workflow" in started:
+            result = get_workflow_result(started["workflow"], alias)
+        else:
+            result = task_backends[alias].get_result(started["task"])
+        return control.wait_for_result(result)
     except TaskResultDoesNotExist as error:
         raise ReplacementFailed(JobCancelled(started.get("task") or started.get("workflow"))) from error
     except (JobFailed, JobCancelled) as error:
@@ -306,10 +305,3 @@ def _start_instead(control: JobControl, call: Any) -> dict[str, Any]:
     # Another job that has its key stays when this one is cancelled.
     own = {"seq": number_of(result.id), "queue": result.task.queue_name, "project": backend.config.project}
     return {**kept, "task": result.id, **(own if result.created else {})}
-
-
-def _result_of(started: dict[str, Any]) -> Any:
-    alias = started.get("backend", DEFAULT_TASK_BACKEND_ALIAS)
-    if "workflow" in started:
-        return get_workflow_result(started["workflow"], alias)
-    return task_backends[alias].get_result(started["task"])
