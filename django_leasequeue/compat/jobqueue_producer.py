@@ -148,7 +148,6 @@ class Producer(OnDatabase):
     aenqueue = twin(enqueue)
 
     def _freed(self, id: str) -> Steps[None]:
-        """Free an id whose job has failed for good."""
         row = yield from status_of(self.queue, id)
         if row is not None:
             yield from self._forgotten(row)

@@ -18,7 +18,6 @@ from ..engine import pool
 from ..exceptions import LeaseQueueError, QueueClosed, StorageError
 from .base import Handle, arun, storage_errors
 from .flush import CLAIM, ENQUEUE, LOOK, Call, flush, take
-from .outcomes import ClaimedJob
 from .serializers import Serializer
 
 #: Flushes of one lane under way at once: one waits for the database while the other's answers are handed out.
@@ -43,16 +42,6 @@ def undone(error: StorageError) -> bool:
     return False
 
 
-def _unclaimed(batch: list[Call[Any]]) -> list[ClaimedJob]:
-    """Jobs claimed for callers who are gone."""
-    return [
-        job
-        for call in batch
-        if call.kind == CLAIM and call.future is not None and call.future.cancelled() and isinstance(call.answer, list)
-        for job in call.answer
-    ]
-
-
 def _flushing(queue: Handle, serializer: Serializer, batch: list[Call[Any]]) -> Generator[Any, Any, None]:
     """Flush calls together, and each by itself if that fails because of one of them; the steps are operations."""
     batch = [call for call in batch if not (call.future is not None and call.future.cancelled())]
@@ -69,8 +58,12 @@ def _flushing(queue: Handle, serializer: Serializer, batch: list[Call[Any]]) -> 
                     call.answer = own
     for call in batch:
         call.deliver()
-    if unclaimed := _unclaimed(batch):
-        releases = [engine.Release(job.seq, job.token, 0) for job in unclaimed]
+    # Jobs claimed for callers who are gone go back.
+    gone = [call for call in batch if call.kind == CLAIM and call.future is not None and call.future.cancelled()]
+    releases = [
+        engine.Release(job.seq, job.token, 0) for call in gone if isinstance(call.answer, list) for job in call.answer
+    ]
+    if releases:
         back = engine.release(releases, queue.node, project=queue.project, queue=queue.name, unstarted=True)
         with suppress(LeaseQueueError):  # their leases end by themselves
             yield from _persistently(back)
@@ -97,10 +90,7 @@ def _by_database(queue: Handle, batch: list[Call[Any]]) -> list[tuple[str, list[
 
 
 class AsyncLane:
-    """Flushes in the running event loop, on its pool of connections. Its tasks live only while there are calls.
-
-    ``idle`` is called when there is nothing left to do.
-    """
+    """Flushes in the running event loop, on its pool of connections; calls ``idle`` when nothing is left to do."""
 
     def __init__(self, queue: Handle, serializer: Serializer, idle: Callable[[], Any] | None = None) -> None:
         self._queue = queue
@@ -114,7 +104,6 @@ class AsyncLane:
         self._draining = 0
 
     def put(self, call: Call[Any]) -> asyncio.Future[Any]:
-        """Take a call; return where its answer will be."""
         if not self._open:
             raise closed()
         future: asyncio.Future[Any] = self._loop.create_future()
@@ -146,7 +135,7 @@ class AsyncLane:
                 batch = take(self._pending)
                 for using, part in _by_database(self._queue, batch):
                     steps = _flushing(self._queue, self._serializer, part)
-                    await twins.arun(steps, partial(self._carry_out, using=using))
+                    await twins.arun(steps, partial(arun, using=using))
             self._draining -= 1
         except BaseException as error:
             self._draining -= 1
@@ -156,9 +145,6 @@ class AsyncLane:
                 call.answer = QueueClosed(f"The buffer broke off: {error!r}")
                 call.deliver()
             raise
-
-    async def _carry_out(self, operation: engine.Operation[Any], using: str) -> None:
-        await arun(operation, using)
 
 
 _shared: process.PerLoop[dict[Any, AsyncLane]] = process.PerLoop(dict)
@@ -188,7 +174,6 @@ class ThreadLane:
         self._thread.start()
 
     def put(self, call: Call[Any]) -> Future[Any]:
-        """Take a call; return where its answer will be."""
         future: Future[Any] = Future()
         call.future = future
         with self._changed:

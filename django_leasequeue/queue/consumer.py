@@ -231,6 +231,7 @@ class FunctionHandler:
         self.serializer = serializer
         #: Changes a result before the serializer has it; ``after_execution`` sees what the function returned.
         self.encode: Callable[[Any], Any] | None = None
+        #: When a run is broken off, and when it is given up: a thread cannot be ended from outside.
         self._timeouts = (timeout, visibility_timeout)
         self._after = after_execution
         self._after_is_async = after_execution is not None and is_async(after_execution)
@@ -240,15 +241,12 @@ class FunctionHandler:
         self._node = ""
 
     def is_async(self, job: LeasedJob) -> bool:
-        """Return whether the function is a coroutine function."""
         return self._is_async
 
     def timeout(self, job: LeasedJob) -> tuple[float | None, float | None]:
-        """Return when a run is broken off, and when it is given up: a thread cannot be ended from outside."""
         return self._timeouts
 
     def run(self, leased: LeasedJob, control: JobControl) -> str | None:
-        """Run a job in a thread."""
         job, args = self._begin(leased.loaded(), control)
         with _running(job) as execution:
             execution.result = self._function(*args)
@@ -258,7 +256,6 @@ class FunctionHandler:
         return self._end(execution, control)
 
     async def arun(self, leased: LeasedJob, control: JobControl) -> str | None:
-        """Run a job in the event loop."""
         job, args = self._begin(await leased.aloaded(), control)
         with _running(job) as execution:
             execution.result = await self._function(*args)
@@ -277,7 +274,6 @@ class FunctionHandler:
         return job, (job, control) if self._takes_control else (job,)
 
     def _end(self, execution: Execution, control: JobControl) -> str | None:
-        """Say how a run ended."""
         if execution.result_ttl_ms is not None:
             control.result_ttl_ms = execution.result_ttl_ms
         control.raise_if_suspended()
@@ -313,7 +309,6 @@ class FunctionHandler:
         failure: Failure | None = None,
         available_at: datetime | None = None,
     ) -> None:
-        """Send the signals."""
         more: dict[str, Any] = {"result": self._results.pop((job.seq, job.token), None)}
         about = self._about(job)
         signal = {"completed": signals.completed, "failing": signals.failing}.get(ending, signals.failed)

@@ -12,6 +12,7 @@ from ..engine import tags
 from ..engine.flow.declared import Limit, with_key
 from ..engine.jobs.results import INLINE_BYTES, complete_steps, status
 from ..engine.jobs.unique import hold_steps
+from ..engine.limits import MAX_BATCH
 from ..engine.operation import BEGIN, Steps
 from ..exceptions import BatchTooLarge, QueueNotFound
 from ..twins import sync, twin
@@ -19,8 +20,8 @@ from .base import Handle, Ref, make, named, ref, serializer_of, status_of
 from .outcomes import Receipt, result_of
 from .serializers import Serializer
 
-#: Jobs whose state is read with one statement.
-_PAGE = 1_000
+#: Jobs of one ``enqueue_many``.
+MAX_MANY = 100_000
 #: Times that a key may be taken and freed again while a call runs.
 TRIES = 5
 _QUEUED = engine.EnqueueStatus.QUEUED
@@ -29,10 +30,7 @@ _QUEUED = engine.EnqueueStatus.QUEUED
 def add_jobs(
     queue: Handle, jobs: Sequence[engine.NewJob], serializer: Serializer, *, results: bool = False
 ) -> Steps[list[Receipt]]:
-    """Add jobs whose ``data`` is the payload; make the queue if it is missing; say what holds taken keys.
-
-    With ``results`` receipts of completed jobs have what they returned.
-    """
+    """Add jobs whose ``data`` is the payload, and make a missing queue; receipts say what holds taken keys."""
     written = [written_job(job, serializer) for job in jobs]
     try:
         answers = yield from _add(queue, written).steps()
@@ -64,8 +62,11 @@ def _receipts(
         taken = yield from _taken(queue, answers, serializer, results)
         again = []
         for index, answer in zip(open_jobs, answers, strict=True):
-            receipts[index] = _fresh(jobs[index], answer) or taken.get(answer.seq)
-            if receipts[index] is None:
+            if answer.status is _QUEUED:
+                receipts[index] = Receipt(answer.seq, jobs[index].key, "queued", "queued", None, answer.created_at)
+            elif answer.seq in taken:
+                receipts[index] = taken[answer.seq]
+            else:
                 # The job that held the key has gone without a trace since: the key is free.
                 again.append(index)
         if not again or not left:
@@ -83,20 +84,18 @@ def _taken(
     """Read the states of the jobs that hold the keys of the refused ones."""
     seqs = list(dict.fromkeys(answer.seq for answer in answers if answer.status is not _QUEUED))
     receipts: dict[int, Receipt] = {}
-    for start in range(0, len(seqs), _PAGE):
+    for start in range(0, len(seqs), MAX_BATCH):
         rows = yield from status(
             queue.name,
-            seqs=seqs[start : start + _PAGE],
+            seqs=seqs[start : start + MAX_BATCH],
             inline=INLINE_BYTES if results else None,
             project=queue.project,
         ).steps()
         for row in rows:
-            done = row.state == "completed"
-            found = (yield from complete_steps(row)) if done and results else row
-            result = result_of(found, serializer) if done and results else None
-            receipts[row.seq] = Receipt(
-                row.seq, row.key, "completed" if done else "duplicate", row.state, result, row.created_at
-            )
+            found, result = "completed" if row.state == "completed" else "duplicate", None
+            if results and found == "completed":
+                result = result_of((yield from complete_steps(row)), serializer)
+            receipts[row.seq] = Receipt(row.seq, row.key, found, row.state, result, row.created_at)
     return receipts
 
 
@@ -108,16 +107,6 @@ def written_job(job: engine.NewJob, serializer: Serializer) -> engine.NewJob:
         return job
     data, body = serializer.write(job.data)
     return job if body is None else job._replace(data=data, body=body)
-
-
-def _fresh(job: engine.NewJob, answer: engine.Enqueued) -> Receipt | None:
-    if answer.status is not _QUEUED:
-        return None
-    return Receipt(answer.seq, job.key, "queued", "queued", None, answer.created_at)
-
-
-#: Jobs of one ``enqueue_many``.
-MAX_MANY = 100_000
 
 
 class CancelStatus(StrEnum):

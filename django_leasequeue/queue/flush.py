@@ -128,67 +128,57 @@ def _durable(step: Step) -> Steps[Rows]:
     return (yield name, {**params, "autocommit": False})
 
 
-def _by_node(calls: Iterable[Call[Any]]) -> dict[str, list[Call[Any]]]:
-    groups: dict[str, list[Call[Any]]] = {}
+def _by_node(calls: Iterable[Call[Any]]) -> dict[str, list[tuple[Call[Any], ClaimedJob]]]:
+    groups: dict[str, list[tuple[Call[Any], ClaimedJob]]] = {}
     for call in calls:
         assert call.job is not None
-        groups.setdefault(call.job.node, []).append(call)
+        groups.setdefault(call.job.node, []).append((call, call.job))
     return groups
 
 
 def _end(queue: Handle, calls: Sequence[Call[Any]]) -> Steps[None]:
     for node, group in _by_node(calls).items():
-        endings = [call.what for call in group]
+        endings = [call.what for call, _ in group]
         settled = yield from engine.finish(endings, node, project=queue.project, queue=queue.name).steps()
-        for call in group:
-            assert call.job is not None
+        for call, job in group:
             try:
-                call.answer = yield from finished(
-                    queue, call.job, call.what, call.result, settled.outcomes[call.job.seq]
-                )
+                call.answer = yield from finished(queue, job, call.what, call.result, settled.outcomes[job.seq])
             except LeaseQueueError as error:
                 call.answer = error
 
 
 def _release(queue: Handle, calls: Sequence[Call[Any]]) -> Steps[None]:
     for node, group in _by_node(calls).items():
-        releases = [call.what for call in group]
+        releases = [call.what for call, _ in group]
         settled = yield from engine.release(releases, node, project=queue.project, queue=queue.name).steps()
-        for call in group:
-            assert call.job is not None
-            gone = engine.Released("dead", None, call.job.deliveries)
-            _answer(call, settled, settled.released.get(call.job.seq, gone))
+        for call, job in group:
+            gone = engine.Released("dead", None, job.deliveries)
+            _answer(call, job, settled, settled.released.get(job.seq, gone))
 
 
 def _extend(queue: Handle, calls: Sequence[Call[Any]]) -> Steps[None]:
     for node, same_node in _by_node(calls).items():
-        for lease_ms in {call.what for call in same_node}:
-            group = [call for call in same_node if call.what == lease_ms]
-            jobs = [call.job for call in group if call.job is not None]
+        for lease_ms in {call.what for call, _ in same_node}:
+            group = [(call, job) for call, job in same_node if call.what == lease_ms]
+            seqs, tokens = [job.seq for _, job in group], [job.token for _, job in group]
             settled = yield from engine.extend(
-                [job.seq for job in jobs],
-                node,
-                lease_ms,
-                tokens=[job.token for job in jobs],
-                project=queue.project,
-                queue=queue.name,
+                seqs, node, lease_ms, tokens=tokens, project=queue.project, queue=queue.name
             ).steps()
-            for call, job in zip(group, jobs, strict=True):
-                _answer(call, settled, job.extended(settled.deadlines.get(job.seq, job.lease.deadline)))
+            for call, job in group:
+                _answer(call, job, settled, job.extended(settled.deadlines.get(job.seq, job.lease.deadline)))
 
 
 def _progress(queue: Handle, calls: Sequence[Call[Any]]) -> Steps[None]:
     for node, group in _by_node(calls).items():
-        said = [results.Progress(call.job.seq, call.job.token, call.what) for call in group if call.job is not None]
+        said = [results.Progress(job.seq, job.token, call.what) for call, job in group]
         settled = yield from results.progress(said, node, project=queue.project, queue=queue.name).steps()
-        for call in group:
-            _answer(call, settled, None)
+        for call, job in group:
+            _answer(call, job, settled, None)
 
 
-def _answer(call: Call[Any], settled: engine.Settled, value: Any) -> None:
-    assert call.job is not None
-    outcome = settled.outcomes[call.job.seq]
-    call.answer = value if outcome is engine.Outcome.OK else refused(call.job, outcome)
+def _answer(call: Call[Any], job: ClaimedJob, settled: engine.Settled, value: Any) -> None:
+    outcome = settled.outcomes[job.seq]
+    call.answer = value if outcome is engine.Outcome.OK else refused(job, outcome)
 
 
 def _look(queue: Handle, calls: Sequence[Call[Any]]) -> Steps[None]:

@@ -36,15 +36,12 @@ class Caller:
         self.queue = pinned(queue) if routing.spread() else queue
 
     def add(self, job: engine.NewJob) -> Any:
-        """Enqueue the job, or find the one that holds its key."""
         return run(_add(self.queue, job), self.queue.using)
 
     def reply(self, receipt: Receipt) -> Any:
-        """Read how the job ended."""
         return run(reply_of(self.queue, receipt), self.queue.using)
 
     def serializer(self) -> Any:
-        """Return how the queue's payloads are written."""
         known = known_serializer(self.queue)
         return run(find_serializer(self.queue), self.queue.using) if known is None else known
 
@@ -147,12 +144,9 @@ def conversation(caller: Caller, job: engine.NewJob, timeout: float) -> twins.St
 
 
 def _read(caller: Caller, receipt: Receipt, ticket: Ticket | None) -> twins.Steps[tuple[Any] | None]:
-    """Read how the job ended: its result in a tuple, ``None`` if it has not.
-
-    A small result has come with the notification.
-    """
+    """Read how the job ended: its result in a tuple, ``None`` if it has not."""
     end = UNTOLD if ticket is None else ticket.end
-    if end.reply is not None:
+    if end.reply is not None:  # a small result has come with the notification
         return answer_of(end.reply, receipt, (yield twins.either(caller.serializer, caller.serializer)))
     found = yield twins.either(caller.reply, caller.reply, receipt)
     if found is None:

@@ -119,11 +119,7 @@ class Taken(NamedTuple):
 
 
 def store_steps(queues: Queues, options: BackendOptions) -> Steps[list[engine.Enqueued]]:
-    """Steps that add jobs to queues of one database, all or none; return the engine's answers in order.
-
-    A queue that is missing is made as the settings declare it; ``QueueNotFound``: nothing declares it and
-    ``LEASEQUEUE["AUTO_CREATE"]`` is off.
-    """
+    """Add jobs to queues of one database, all or none, and make what is missing; return the answers in order."""
     size = conf.settings.MAX_ENQUEUE
     batches = [
         (queue, calls.jobs[start : start + size])

@@ -7,7 +7,6 @@ import traceback
 from contextlib import suppress
 from contextvars import Token
 from datetime import datetime
-from types import TracebackType
 from typing import Any
 
 from asgiref.sync import sync_to_async
@@ -38,8 +37,6 @@ from .starting import ReplacementFailed, replaced, replacement_of
 
 logger = logging.getLogger("django_leasequeue.tasks")
 
-#: Neither a soft nor a hard timeout.
-_NO_TIMEOUT = (None, None)
 #: The database cannot be reached, or not now: nothing that a task has done.
 UNREACHED = (OperationalError, InterfaceError)
 #: Types of return values that are JSON without being normalised.
@@ -70,25 +67,23 @@ class TaskHandler:
         return entry.is_async and (self._inside or not entry.isolate)
 
     def timeout(self, job: LeasedJob) -> tuple[float | None, float | None]:
-        """Return the task's ``timeout`` in seconds as the soft timeout; the worker sets the hard one."""
         try:
             entry = self._entry(job)
         except TaskNotFound:
-            return _NO_TIMEOUT
+            return None, None
         seconds: Any = entry.timeout
         if job.meta_json is not None and isinstance(entry.task, LeaseQueueTask):
             seconds = self._meta(job).get("timeout", seconds)
         # A job's metadata come from using(), or from another program that writes to the queue.
-        return (float(seconds), None) if isinstance(seconds, (int, float)) and seconds > 0 else _NO_TIMEOUT
+        return float(seconds) if isinstance(seconds, (int, float)) and seconds > 0 else None, None
 
     def run(self, job: LeasedJob, control: JobControl) -> str | None:
-        """Run a sync task; return its result as JSON."""
         entry, job = self._entry(job), job.loaded()
         token, tagging = running.set(control), self._tagging(job)
         try:
             telling = self._announcer.started(entry, job, control)
             if entry.isolate and not self._inside:
-                return run_isolated(job, control, self._project, f"{__name__}.{TaskHandler.__qualname__}")
+                return run_isolated(job, control, self._project)
             if telling is not None:
                 twins.run(telling)
             try:
@@ -142,7 +137,6 @@ class TaskHandler:
         return text
 
     async def arun(self, job: LeasedJob, control: JobControl) -> str | None:
-        """Run an async task; see ``run``."""
         entry, job = self._entry(job), await job.aloaded()
         token, tagging = running.set(control), self._tagging(job)
         try:
@@ -171,7 +165,6 @@ class TaskHandler:
         return self._kept(entry, job, value)
 
     def failed(self, job: LeasedJob, error: BaseException) -> tuple[Failure, Retry | GiveUp]:
-        """Return what is kept of an error, and whether and when the task is tried again."""
         if isinstance(error, IsolatedTaskFailed):
             failure, verdict = error.failed
         else:
@@ -225,7 +218,6 @@ class TaskHandler:
         return meta if isinstance(meta, dict) else {}
 
     def _kept(self, entry: TaskEntry, job: LeasedJob, value: Any) -> str | None:
-        """Return what is kept of what a task returned, as JSON."""
         ignores = entry.ignore_result
         if job.meta_json is not None:
             ignores = self._meta(job).get("ignore_result", ignores)
@@ -290,10 +282,7 @@ def _with_inputs(entry: TaskEntry, job: LeasedJob, args: Any, marked: Any) -> tw
 
 
 def _arguments(text: str | None) -> tuple[Any, Any, Any]:
-    """Return positional and keyword arguments of a job's payload, and what it takes from the jobs before it.
-
-    The call itself reports arguments that do not fit.
-    """
+    """Return positional and keyword arguments of a job's payload, and what it takes from the jobs before it."""
     if text is None:
         return (), {}, None
     data = codec.loads(text)
@@ -327,17 +316,14 @@ def result_json(path: str, value: Any) -> str:
 
 
 def _traceback(error: BaseException) -> str:
-    try:
-        return "".join(traceback.format_exception(type(error), error, _from_the_task_on(error.__traceback__)))
-    except Exception as again:  # noqa: BLE001  (an exception that cannot be shown must not hide that the task failed)
-        return f"{type(error).__name__} (its traceback cannot be shown: {type(again).__name__})"
-
-
-def _from_the_task_on(whole: TracebackType | None) -> TracebackType | None:
-    """Return the traceback without the worker's frames above the task's own function."""
-    step = whole
+    """Return the traceback as text, without the worker's frames above the task's own function."""
+    shown = step = error.__traceback__
     while step is not None:
         if step.tb_frame.f_globals.get("__name__") == __name__:
-            return step.tb_next or step
+            shown = step.tb_next or step
+            break
         step = step.tb_next
-    return whole
+    try:
+        return "".join(traceback.format_exception(type(error), error, shown))
+    except Exception as again:  # noqa: BLE001  (an exception that cannot be shown must not hide that the task failed)
+        return f"{type(error).__name__} (its traceback cannot be shown: {type(again).__name__})"

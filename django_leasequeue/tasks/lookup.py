@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import asdict, fields
 from datetime import datetime
 from importlib import import_module
 from inspect import iscoroutinefunction
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from django.utils import timezone
 
-from ..engine import HELD, codec, payloads
+from ..engine import HELD, Failure, codec, payloads
 from ..engine.operation import Steps, operation
 from ..engine.tags import META
 from ..enums import JobState, ResultState
@@ -95,8 +95,8 @@ class TaskEntry(NamedTuple):
 
     task: Task[..., Any]
     alias: str
+    #: The class of the backend, which sends the signals: ``LeaseQueueBackend``, or one that a host derived from it.
     sender: type[BaseTaskBackend]
-    """The class of the backend, which sends the signals: ``LeaseQueueBackend``, or one that a host derived from it."""
     path: str
     func: Any
     is_async: bool
@@ -105,8 +105,8 @@ class TaskEntry(NamedTuple):
     isolate: bool
     atomic: bool
     ignore_result: bool
+    #: Whether its jobs keep the slot of their limit while they sleep or wait.
     keeps_slot: bool
-    """Whether its jobs keep the slot of their limit while they sleep or wait."""
 
 
 def find_entry(path: str | None, alias: str = DEFAULT_TASK_BACKEND_ALIAS) -> TaskEntry:
@@ -129,10 +129,8 @@ def find_entry(path: str | None, alias: str = DEFAULT_TASK_BACKEND_ALIAS) -> Tas
     )  # fmt: skip
 
 
-#: Path of the exception class that an expired lease has among a result's errors.
-LEASE_LOST = "django_leasequeue.exceptions.LeaseLost"
-_LEASE_EXPIRED = "LEASE_EXPIRED"
-
+#: Paths of exception classes by the words that stand in their place among a job's errors.
+_PATHS = {"LEASE_EXPIRED": "django_leasequeue.exceptions.LeaseLost"}
 #: What a JSON column holds.
 K = TypeVar("K", dict[str, Any], list[Any])
 
@@ -154,51 +152,28 @@ _DATA, _VALUE = payloads.Columns("data", None), payloads.Columns("value", None)
 class ResultRow(NamedTuple):
     """A row of ``task_result.sql``. JSON columns are text, times are aware."""
 
+    #: The job's state, or 10 and the state of its result.
     state: int
-    """The job's state, or 10 and the state of its result."""
-
+    #: The queue that it was enqueued to.
     queue: str
-    """The queue that it was enqueued to."""
-
     priority: int
     name: str | None
     data: str | None
     errors: str | None
     value: str | None
+    #: The node that holds it, or finished it.
     node: str | None
-    """The node that holds it, or finished it."""
-
     deliveries: int
+    #: The time at which it becomes ready, while it is delayed.
     available_at: datetime | None
-    """The time at which it becomes ready, while it is delayed."""
-
     created_at: datetime
     first_claimed_at: datetime | None
     claimed_at: datetime | None
     finished_at: datetime | None
     is_dead: bool
     meta: str | None
+    #: The job's own limit; ``None``: its queue's.
     max_deliveries: int | None
-    """The job's own limit; ``None``: its queue's."""
-
-
-def errors_of(records: Sequence[Mapping[str, Any]]) -> list[TaskError]:
-    """Return the failed attempts of a job as Django's errors; without a traceback the message takes its place."""
-    return [
-        TaskError(
-            exception_class_path=LEASE_LOST if record.get("type") == _LEASE_EXPIRED else str(record.get("type") or ""),
-            traceback=str(record.get("traceback") or record.get("message") or ""),
-        )
-        for record in records
-    ]
-
-
-def workers_of(records: Sequence[Mapping[str, Any]], node: str | None, attempts: int) -> list[str]:
-    """Return the worker of each attempt, oldest first; ``""`` where it is not remembered any more."""
-    known = [str(record.get("node") or "") for record in records]
-    if node is not None:
-        known.append(node)
-    return [""] * (attempts - len(known)) + known
 
 
 def make_result(
@@ -208,13 +183,22 @@ def make_result(
     *,
     data: Mapping[str, Any] | None,
     backend: str,
-    errors: list[TaskError],
-    worker_ids: list[str],
+    records: Sequence[Mapping[str, Any]],
+    failure: Failure | None = None,
+    node: str | None,
+    attempts: int,
     value: Any = None,
     finished_at: datetime | None = None,
     **times: datetime | None,
 ) -> TaskResult[Any]:
-    """Return a ``TaskResult``; ``data`` is the job's payload, ``value`` what the task returned."""
+    """Return a ``TaskResult``: ``data`` is the job's payload, ``node`` the worker of an attempt without a record."""
+    errors = []
+    for record in records if failure is None else [*records, asdict(failure)]:
+        path, shown = str(record.get("type") or ""), str(record.get("traceback") or record.get("message") or "")
+        errors.append(TaskError(exception_class_path=_PATHS.get(path, path), traceback=shown))
+    workers = [str(record.get("node") or "") for record in records]
+    if node is not None:
+        workers.append(node)
     result: TaskResult[Any] = LeaseQueueTaskResult(
         task=task,
         id=key,
@@ -225,7 +209,8 @@ def make_result(
         kwargs=data.get("kwargs", {}) if data else {},
         backend=backend,
         errors=errors,
-        worker_ids=worker_ids,
+        # The oldest may not be remembered any more.
+        worker_ids=[""] * (attempts - len(workers)) + workers,
     )
     show_decoded(result)
     if value is not None:
@@ -258,8 +243,9 @@ def result_of_row(key: str, row: ResultRow, alias: str) -> TaskResult[Any]:
         status,
         data=_read(row.data, dict),
         backend=alias,
-        errors=errors_of(records),
-        worker_ids=workers_of(records, row.node if running else None, row.deliveries),
+        records=records,
+        node=row.node if running else None,
+        attempts=row.deliveries,
         enqueued_at=row.created_at,
         started_at=row.first_claimed_at,
         last_attempted_at=row.claimed_at,

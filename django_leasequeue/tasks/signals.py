@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from types import SimpleNamespace
@@ -21,7 +21,7 @@ from .. import signals as job_signals
 from ..engine import Failure, LeasedJob, clock, codec
 from ..twins import Either, Steps, either
 from .api import TASKS_LOGGER, TaskResult, TaskResultStatus, task_signals
-from .lookup import TaskEntry, errors_of, make_result, task_as_enqueued, workers_of
+from .lookup import TaskEntry, make_result, task_as_enqueued
 
 if TYPE_CHECKING:
     from ..worker.control import JobControl
@@ -171,15 +171,16 @@ class Announcer:
             # A job has its queue's limit where neither its task nor using() names one.
             max_attempts=None if declared is None else job.max_deliveries,
         )
-        records = job.errors if failure is None else [*job.errors, asdict(failure)]
         return make_result(
             task,
             job.key or "",
             status,
             data=data if isinstance(data, dict) else None,
             backend=entry.alias,
-            errors=errors_of(records),
-            worker_ids=workers_of(job.errors, self._node, job.deliveries),
+            records=job.errors,
+            failure=failure,
+            node=self._node,
+            attempts=job.deliveries,
             enqueued_at=job.created_at,
             started_at=job.first_claimed_at,
             last_attempted_at=job.claimed_at,

@@ -50,13 +50,11 @@ class Placed(NamedTuple):
 
 @dataclass(slots=True)
 class Graph:
-    """The calls of a workflow; each stands behind those it comes after, so that there are no cycles.
-
-    ``known``: numbers of jobs that are in the workflow already. Their places count down from -1.
-    """
+    """The calls of a workflow; each stands behind those it comes after, so that there are no cycles."""
 
     calls: list[Placed] = field(default_factory=list)
     edges: int = 0
+    #: Numbers of jobs that are in the workflow already. Their places count down from -1.
     known: list[int] = field(default_factory=list)
 
     def add(self, signature: Signature[Any], after: Ends, *, for_failure: bool = False) -> Ends:

@@ -124,13 +124,13 @@ def start(plan: Plan, *, waits: bool) -> Steps[WorkflowResult[T]]:
     for queue in dict.fromkeys(node.queue for node in ready.nodes):
         check_jobs(queue, [node.job for node in ready.nodes if node.queue == queue], backend.config)
     result.enqueued = False
-    transaction.on_commit(partial(_store_now, plan, ready, uid, backend, result), using=after)
+
+    def store() -> None:
+        run(_store(plan, ready, uid, backend))
+        result.enqueued = True
+
+    transaction.on_commit(store, using=after)
     return result
-
-
-def _store_now(plan: Plan, ready: _Ready, uid: UUID, backend: LeaseQueueBackend, result: WorkflowResult[Any]) -> None:
-    run(_store(plan, ready, uid, backend))
-    result.enqueued = True
 
 
 def _store(plan: Plan, ready: _Ready, uid: UUID, backend: LeaseQueueBackend) -> Steps[None]:
@@ -198,7 +198,11 @@ def _prepare(plan: Plan, backend: LeaseQueueBackend, uid: UUID) -> _Ready:
         if (known_task := made.get(id(signature.task))) is not None:
             task, calls = known_task
         else:
-            task = _queued(signature.task, plan.existing)
+            task, existing = signature.task, plan.existing
+            named = task.queue_name != DEFAULT_TASK_QUEUE_NAME or "queue_name" in getattr(task, "changed", ())
+            if existing is not None and isinstance(task, LeaseQueueTask) and not named:
+                # What a running job adds is in that job's queue, unless its code names another.
+                task = task.using(queue_name=existing.queue)
             if (conflict := getattr(task, "on_conflict", None)) not in (None, "ignore"):
                 raise InvalidTask(
                     f"{task.module_path} has on_conflict={conflict!r}: the key of a step must be free, it takes nothing"
@@ -208,10 +212,9 @@ def _prepare(plan: Plan, backend: LeaseQueueBackend, uid: UUID) -> _Ready:
             timeless = task if getattr(task, "step_delay", None) is None else replace(task, run_after=None)
             calls = backend.calls_of(timeless, plan.tags)
             made[id(signature.task)] = task, calls
-            home, existing = backend.database_of(task), plan.existing
             # A workflow goes on where it is, also when its queues have moved.
-            moved = existing is not None and existing.database in routing.homes(backend.config.project, task.queue_name)
-            databases.add(existing.database if existing is not None and moved else home)
+            if existing is None or existing.database not in routing.homes(backend.config.project, task.queue_name):
+                databases.add(backend.database_of(task))
         args = list(signature.args)
         if number == len(plan.graph.calls) and not signature.immutable:
             args.insert(0, str(uid))
@@ -236,13 +239,6 @@ def _prepare(plan: Plan, backend: LeaseQueueBackend, uid: UUID) -> _Ready:
         )
     on_failure = nodes.pop() if len(nodes) > len(plan.graph.calls) else None
     return _Ready(nodes, on_failure, results, next(iter(databases)))
-
-
-def _queued(task: Task[..., Any], existing: Existing | None) -> Task[..., Any]:
-    """Return the task of a step: one that a running job adds is in that job's queue, unless its code names another."""
-    if existing is None or not isinstance(task, LeaseQueueTask) or task.queue_name != DEFAULT_TASK_QUEUE_NAME:
-        return task
-    return task if "queue_name" in task.changed else task.using(queue_name=existing.queue)
 
 
 # A running task that replaces itself: another call is enqueued in its place, whose end is its own
