@@ -42,21 +42,9 @@ from ..queue.enqueue import CancelStatus
 from ..queue.flush import ENQUEUE
 from ..queue.heartbeat import end
 from ..queue.queue import Queue
+from . import jqueue_values as values
 from . import missing_storage
-from .jqueue_values import (
-    Job,
-    JobId,
-    JobStatus,
-    Leases,
-    QueueState,
-    lease_of,
-    leased_job,
-    milliseconds,
-    options_of,
-    payload_of,
-    shown_job,
-    tag_of,
-)
+from .jqueue_values import Job, JobId, JobStatus, Leases, QueueState
 
 __all__ = [
     "BrokerQueue",
@@ -123,7 +111,7 @@ class DirectQueue:
                 " PostgreSQL: there are no other storages."
             )
         self.queue = Queue(storage, preset="jqueue") if isinstance(storage, str) else storage
-        length = MAX_SPAN_MS if stale_timeout is None else milliseconds(stale_timeout, "stale_timeout")
+        length = MAX_SPAN_MS if stale_timeout is None else values.milliseconds(stale_timeout, "stale_timeout")
         self.lease_ms = LongLease(max(length, MIN_LEASE_MS))
         self._leases = Leases(self.queue)
         self._priorities: range | None = None
@@ -137,7 +125,7 @@ class DirectQueue:
         ``payload`` has at most 16 MiB (more where ``LEASEQUEUE["MAX_PAYLOAD_BYTES"]`` is higher), and is stored as it
         is; text is taken as base64. Jobs of a lower ``priority`` are processed first; from -32,767 to 32,767.
         """
-        calls, options, body = self._calls(), options_of(entrypoint), payload_of(payload)
+        calls, options, body = self._calls(), values.options_of(entrypoint), values.payload_of(payload)
         check_integer(priority, "priority", -32_767, 32_767)
         if priority not in await self._allowed():
             raise InvalidOption(
@@ -151,7 +139,7 @@ class DirectQueue:
 
     async def dequeue(self, entrypoint: str | None = None, *, batch_size: int = 1) -> list[Job]:
         """Lease up to ``batch_size`` jobs of one entrypoint, or of any; return ``[]`` when there is none."""
-        calls, tag = self._calls(), None if entrypoint is None else tag_of(entrypoint)
+        calls, tag = self._calls(), None if entrypoint is None else values.tag_of(entrypoint)
         missing = check_integer(batch_size, "batch_size", 0, 2**31 - 1)
         found: list[leases.ClaimedJob] = []
         try:
@@ -162,7 +150,7 @@ class DirectQueue:
         except StorageError:
             if not found:
                 raise
-        return [leased_job(job, self._leases.taken(job)) for job in found]
+        return [values.leased_job(job, self._leases.taken(job)) for job in found]
 
     async def ack(self, job_id: str) -> None:
         """Remove a job: one that this lease holds, or a queued one.
@@ -215,7 +203,7 @@ class DirectQueue:
             row = await arun(self._look(job_id), self.queue.using)
             if row is None or row.ended:
                 raise JobNotFoundError(job_id)
-            lease = lease_of(row, self.queue.name)
+            lease = values.lease_of(row, self.queue.name)
             if lease is None:
                 if waiting is None or await waiting(row):
                     return
@@ -256,7 +244,7 @@ class DirectQueue:
         shown = [*snapshot.ready, *snapshot.in_progress]
         rows = await arun(get_jobs([row.seq for row in shown], project=self.queue.project), self.queue.using)
         by_seq = {row.seq: row for row in rows}
-        jobs = [shown_job(row, by_seq[row.seq]) for row in shown if row.seq in by_seq]
+        jobs = [values.shown_job(row, by_seq[row.seq]) for row in shown if row.seq in by_seq]
         return QueueState(tuple(jobs), snapshot.version, not snapshot.more)
 
     async def requeue_stale(self, timeout: timedelta) -> int:  # noqa: ASYNC109  (an age of heartbeats, not a wait)
@@ -265,7 +253,7 @@ class DirectQueue:
         Leases that are over come back by themselves: this is for those who will not wait for their end.
         """
         try:
-            return await self.queue.arequeue_stale(milliseconds(timeout, "timeout"))
+            return await self.queue.arequeue_stale(values.milliseconds(timeout, "timeout"))
         except QueueNotFound:
             return 0
 
@@ -301,7 +289,7 @@ class BrokerQueue(DirectQueue):
 
     def __init__(self, storage: Queue | str, stale_timeout: timedelta = timedelta(minutes=5)) -> None:
         super().__init__(storage, stale_timeout=stale_timeout)
-        self._stale = timedelta(milliseconds=milliseconds(stale_timeout, "stale_timeout"))
+        self._stale = timedelta(milliseconds=values.milliseconds(stale_timeout, "stale_timeout"))
         self._swept: datetime | None = None
         self._buffer = BufferedQueue(self.queue)
 

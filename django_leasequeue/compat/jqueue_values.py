@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 from uuid import uuid4
 
 from .. import conf
@@ -207,11 +207,10 @@ def _dumps(value: Any, indent: int | None) -> str:
     return json.dumps(value, ensure_ascii=False, indent=indent, separators=(",", ":") if indent is None else None)
 
 
-K = TypeVar("K")
-
 #: Leases that a queue object remembers, and that all of a process remember together.
 MAX_REMEMBERED = 10_000
 
+#: By database, project, queue and id of the job.
 _of_process: OrderedDict[tuple[str, str, str, str], leases.ClaimedJob] = OrderedDict()
 process.when_forgetting(_of_process.clear)
 
@@ -226,7 +225,7 @@ class Leases:
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
-        self._own: OrderedDict[str, leases.ClaimedJob] = OrderedDict()
+        self._own: OrderedDict[tuple[str, str, str, str], leases.ClaimedJob] = OrderedDict()
 
     def _key(self, job_id: str) -> tuple[str, str, str, str]:
         return self._queue.using, self._queue.project, self._queue.name, job_id
@@ -236,8 +235,12 @@ class Leases:
         # Without what was enqueued: ids are kept, copied and sent.
         row = job.lease._replace(data_json=None, meta_json=None, body=None, errors_json=None, progress_json=None)
         lease = leases.ClaimedJob(row, job.node, asked=job.asked)
-        _keep(self._own, job.id, lease)
-        _keep(_of_process, self._key(job.id), lease)
+        key = self._key(job.id)
+        for memory in (self._own, _of_process):
+            memory.pop(key, None)
+            memory[key] = lease
+            if len(memory) > MAX_REMEMBERED:
+                memory.popitem(last=False)
         return JobId(job.id, lease)
 
     def find(self, job_id: str) -> leases.ClaimedJob | None:
@@ -245,19 +248,13 @@ class Leases:
         known = getattr(job_id, "lease", None)
         if known is not None:
             return known if isinstance(known, leases.ClaimedJob) else None
-        return self._own.get(job_id) or _of_process.get(self._key(job_id))
+        key = self._key(job_id)
+        return self._own.get(key) or _of_process.get(key)
 
     def ended(self, job_id: str) -> None:
         """Forget a job that is gone."""
-        self._own.pop(job_id, None)
-        _of_process.pop(self._key(job_id), None)
-
-
-def _keep(memory: OrderedDict[K, leases.ClaimedJob], key: K, lease: leases.ClaimedJob) -> None:
-    memory.pop(key, None)
-    memory[key] = lease
-    if len(memory) > MAX_REMEMBERED:
-        memory.popitem(last=False)
+        for memory in (self._own, _of_process):
+            memory.pop(self._key(job_id), None)
 
 
 def lease_of(row: Status, queue: str) -> leases.ClaimedJob | None:

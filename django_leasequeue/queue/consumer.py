@@ -34,9 +34,6 @@ from .serializers import JSON, Serializer
 
 logger = logging.getLogger("django_leasequeue")
 
-#: Seconds that ``stop`` waits beyond the drain for the database to hear of the last ends.
-STOP_SLACK = 20.0
-
 
 @dataclass(slots=True)
 class Execution:
@@ -202,7 +199,8 @@ class Consumer(AsyncStartStop):
         if timeout is not None:
             worker.state.options = replace(worker.state.options, drain_timeout=timeout)
         worker.state.ask_stop("the consumer was stopped")
-        thread.join(worker.state.options.drain_timeout + STOP_SLACK)
+        # 20 seconds beyond the drain, for the database to hear of the last ends.
+        thread.join(worker.state.options.drain_timeout + 20)
         self._thread = None
         return not thread.is_alive() and not worker.state.held and worker.clean
 

@@ -37,25 +37,6 @@ def add_jobs(
     except QueueNotFound:
         yield from make(queue)
         answers = yield from _add(queue, written).steps()
-    return (yield from _receipts(queue, written, answers, serializer, results))
-
-
-def tagged(job: engine.NewJob) -> engine.NewJob:
-    """Return a job with the tags of the task that runs here, if there is one that has some."""
-    return job if tags.inherited.get() is None else job._replace(tags=tags.with_inherited(job.tags))
-
-
-def _add(queue: Handle, jobs: Sequence[engine.NewJob]) -> engine.Operation[list[engine.Enqueued]]:
-    return engine.enqueue(queue.name, jobs, project=queue.project, create=False)
-
-
-def _receipts(
-    queue: Handle,
-    jobs: Sequence[engine.NewJob],
-    answers: Sequence[engine.Enqueued],
-    serializer: Serializer,
-    results: bool,
-) -> Steps[list[Receipt]]:
     receipts: list[Receipt | None] = [None] * len(jobs)
     open_jobs = list(range(len(jobs)))
     for left in reversed(range(TRIES)):
@@ -63,7 +44,7 @@ def _receipts(
         again = []
         for index, answer in zip(open_jobs, answers, strict=True):
             if answer.status is _QUEUED:
-                receipts[index] = Receipt(answer.seq, jobs[index].key, "queued", "queued", None, answer.created_at)
+                receipts[index] = Receipt(answer.seq, written[index].key, "queued", "queued", None, answer.created_at)
             elif answer.seq in taken:
                 receipts[index] = taken[answer.seq]
             else:
@@ -72,10 +53,14 @@ def _receipts(
         if not again or not left:
             break
         open_jobs = again
-        answers = yield from _add(queue, [jobs[index] for index in again]).steps()
+        answers = yield from _add(queue, [written[index] for index in again]).steps()
     for index, answer in zip(open_jobs, answers, strict=True):
-        receipts[index] = receipts[index] or Receipt(answer.seq, jobs[index].key, "duplicate", "queued")
+        receipts[index] = receipts[index] or Receipt(answer.seq, written[index].key, "duplicate", "queued")
     return [receipt for receipt in receipts if receipt is not None]
+
+
+def _add(queue: Handle, jobs: Sequence[engine.NewJob]) -> engine.Operation[list[engine.Enqueued]]:
+    return engine.enqueue(queue.name, jobs, project=queue.project, create=False)
 
 
 def _taken(
@@ -85,18 +70,19 @@ def _taken(
     seqs = list(dict.fromkeys(answer.seq for answer in answers if answer.status is not _QUEUED))
     receipts: dict[int, Receipt] = {}
     for start in range(0, len(seqs), MAX_BATCH):
-        rows = yield from status(
-            queue.name,
-            seqs=seqs[start : start + MAX_BATCH],
-            inline=INLINE_BYTES if results else None,
-            project=queue.project,
-        ).steps()
+        batch, inline = seqs[start : start + MAX_BATCH], INLINE_BYTES if results else None
+        rows = yield from status(queue.name, seqs=batch, inline=inline, project=queue.project).steps()
         for row in rows:
             found, result = "completed" if row.state == "completed" else "duplicate", None
             if results and found == "completed":
                 result = result_of((yield from complete_steps(row)), serializer)
             receipts[row.seq] = Receipt(row.seq, row.key, found, row.state, result, row.created_at)
     return receipts
+
+
+def tagged(job: engine.NewJob) -> engine.NewJob:
+    """Return a job with the tags of the task that runs here, if there is one that has some."""
+    return job if tags.inherited.get() is None else job._replace(tags=tags.with_inherited(job.tags))
 
 
 def written_job(job: engine.NewJob, serializer: Serializer) -> engine.NewJob:

@@ -35,8 +35,6 @@ _IDLE = psycopg.pq.TransactionStatus.IDLE
 RETRY = 1.0
 #: Seconds that one statement may take: a sixth of the lease, within these. Then the connection is broken off.
 SHORTEST, LONGEST = 1.0, 5.0
-#: The wait of a beat for a job that a transaction has locked: others wait for theirs meanwhile.
-LOCK_TIMEOUT = "SET lock_timeout = '500ms'"
 #: Beats in one length of a lease: two may fail before it is over.
 BEATS = 3
 
@@ -293,7 +291,8 @@ class HeartbeatThread:
         if self._connection is None or self._connection.closed:
             self._connection = pool.connect(self.using, patience=LONGEST)
             if pool.prepares(self.using):  # not a pooler's, which others use next
-                self._connection.execute(LOCK_TIMEOUT)
+                # While a beat waits for a job that a transaction has locked, others wait for theirs.
+                self._connection.execute("SET lock_timeout = '500ms'")
         return self._connection
 
     def _disconnect(self) -> None:

@@ -16,9 +16,8 @@ from ..exceptions import JobCancelled, JobNotFound, MaxRetries, WaitTimeout
 from ..notify.alarms import Alarm, AsyncAlarm
 from ..notify.replies import UNTOLD, End, Ticket, answer, get_hub, work_in_place
 from .base import Handle, arun, find_serializer, known_serializer, pinned, run, serializer_of, status_of
-from .carrier import AsyncLane, shared_lane
 from .enqueue import add_jobs, written_job
-from .flush import ENQUEUE, LOOK, Call
+from .flush import ENQUEUE, LOOK, AsyncLane, Call, shared_lane
 from .outcomes import Receipt, failure_of, result_of
 from .serializers import JSON, Serializer
 

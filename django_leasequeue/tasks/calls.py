@@ -104,6 +104,13 @@ class Calls(NamedTuple):
     results: list[TaskResult[Any]]
     jobs: list[engine.NewJob]
 
+    def with_known_ids(self) -> Calls:
+        """Return the calls with ids that are known before they are stored; their results have them."""
+        jobs = [job._replace(id_end=None, key=str(uuid4())) for job in self.jobs]
+        for result, job in zip(self.results, jobs, strict=True):
+            object.__setattr__(result, "id", job.key)
+        return self._replace(jobs=jobs)
+
 
 #: Calls by their queues.
 Queues = dict[str, Calls]
@@ -199,11 +206,3 @@ def check_jobs(queue: str, jobs: Sequence[engine.NewJob], options: BackendOption
         steps = enqueue_steps(queue, unlimited, project=options.project, create=False, fresh=True)
         next(steps)  # what is given is checked before the first statement is asked for
         steps.close()
-
-
-def with_known_ids(calls: Calls) -> Calls:
-    """Return the calls with ids that are known before they are stored; their results have them."""
-    jobs = [job._replace(id_end=None, key=str(uuid4())) for job in calls.jobs]
-    for result, job in zip(calls.results, jobs, strict=True):
-        object.__setattr__(result, "id", job.key)
-    return calls._replace(jobs=jobs)

@@ -12,18 +12,10 @@ from ..engine import clock
 from ..engine.flow.declared import Limit
 from ..engine.limits import MAX_SPAN_MS, seconds_of
 from ..engine.tags import check_tags
-from ..twins import Steps, arun, either, run
+from ..twins import Steps, Twins, either, sync, twin
+from . import api
 from . import backoff as backoffs
-from .api import (
-    DEFAULT_TASK_BACKEND_ALIAS,
-    DEFAULT_TASK_PRIORITY,
-    DEFAULT_TASK_QUEUE_NAME,
-    GenericTask,
-    InvalidTask,
-    P,
-    T,
-    Task,
-)
+from .api import GenericTask, InvalidTask, P, T, Task
 from .arguments import OnConflict, UniqueUntil, check_limit, checked_unique_for, invalid_task, with_key_changes
 from .backoff import BackoffLike
 from .context import LeaseQueueContext
@@ -77,7 +69,7 @@ class TaskOptions(CallOptions, total=False):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LeaseQueueTask(GenericTask[P, T], Generic[P, T]):
+class LeaseQueueTask(Twins, GenericTask[P, T], Generic[P, T]):
     """Django's ``Task`` with the options of ``django_leasequeue.tasks.task``, which says what they mean.
 
     Their names are those of Django's open proposals (django/new-features, issues 142 and 144).
@@ -192,7 +184,8 @@ class LeaseQueueTask(GenericTask[P, T], Generic[P, T]):
 
         async def aget_result(self, result_id: str) -> LeaseQueueTaskResult[T]: ...
 
-    def enqueue_many(self, argument_sets: Iterable[Arguments]) -> list[LeaseQueueTaskResult[T]]:
+    @sync
+    def enqueue_many(self, argument_sets: Iterable[Arguments]) -> Steps[list[LeaseQueueTaskResult[T]]]:
         """Enqueue the task once for each set of arguments: all or none, in the caller's transaction if there is one.
 
         Args:
@@ -205,26 +198,18 @@ class LeaseQueueTask(GenericTask[P, T], Generic[P, T]):
         Raises:
             TypeError: a set is neither, or a value in it is not JSON.
         """
-        return run(_enqueue_many(self, argument_sets))
-
-    async def aenqueue_many(self, argument_sets: Iterable[Arguments]) -> list[LeaseQueueTaskResult[T]]:
-        """Async twin of ``enqueue_many``; in async code there is no transaction of the caller to join."""
-        return await arun(_enqueue_many(self, argument_sets))
-
-
-def _enqueue_many(
-    task: LeaseQueueTask[P, T], argument_sets: Iterable[Arguments]
-) -> Steps[list[LeaseQueueTaskResult[T]]]:
-    backend: Any = task.get_backend()
-    calls = _calls(task, argument_sets)
-    made: list[LeaseQueueTaskResult[T]] = []
-    if hasattr(backend, "aenqueue_many"):
-        made = yield either(backend.enqueue_many, backend.aenqueue_many, calls)
+        backend: Any = self.get_backend()
+        calls = _calls(self, argument_sets)
+        made: list[LeaseQueueTaskResult[T]] = []
+        if hasattr(backend, "aenqueue_many"):
+            made = yield either(backend.enqueue_many, backend.aenqueue_many, calls)
+            return made
+        # Another backend (Django's own in a host's tests): the same, one by one.
+        for call in calls:
+            made.append((yield either(backend.enqueue, backend.aenqueue, *call)))
         return made
-    # Another backend (Django's own in a host's tests): the same, one by one.
-    for call in calls:
-        made.append((yield either(backend.enqueue, backend.aenqueue, *call)))
-    return made
+
+    aenqueue_many = twin(enqueue_many)
 
 
 def known_options(options: Mapping[str, Any], names: Sequence[str], where: str) -> dict[str, Any]:
@@ -361,9 +346,9 @@ def task(
     """
     known = known_options(options, ["takes_context", *TaskOptions.__annotations__], "@task")
     given: dict[str, Any] = {
-        "priority": DEFAULT_TASK_PRIORITY,
-        "queue_name": DEFAULT_TASK_QUEUE_NAME,
-        "backend": DEFAULT_TASK_BACKEND_ALIAS,
+        "priority": api.DEFAULT_TASK_PRIORITY,
+        "queue_name": api.DEFAULT_TASK_QUEUE_NAME,
+        "backend": api.DEFAULT_TASK_BACKEND_ALIAS,
         "run_after": None,
         "takes_context": takes_context,
         # A step that names its queue does not inherit that of the task which adds it.

@@ -75,7 +75,8 @@ class TaskHandler:
         if job.meta_json is not None and isinstance(entry.task, LeaseQueueTask):
             seconds = self._meta(job).get("timeout", seconds)
         # A job's metadata come from using(), or from another program that writes to the queue.
-        return float(seconds) if isinstance(seconds, (int, float)) and seconds > 0 else None, None
+        soft = float(seconds) if isinstance(seconds, (int, float)) and seconds > 0 else None
+        return soft, None
 
     def run(self, job: LeasedJob, control: JobControl) -> str | None:
         entry, job = self._entry(job), job.loaded()
@@ -243,30 +244,26 @@ class TaskHandler:
         if isinstance(error, RetryLater) and error.delay is not None:
             return _retry(error.delay)
         try:
-            return self._backoff(job, error, failure)
+            entry = self._entry(job)
+            if not isinstance(entry.task, LeaseQueueTask):
+                return Retry()
+            wanted = entry.task.autoretry_for
+            unwanted = isinstance(error, entry.task.dont_retry_for) or not (wanted is None or isinstance(error, wanted))
+            if unwanted and not isinstance(error, RetryLater):
+                return GiveUp()
+            meta = self._meta(job)
+            policy = backoffs.load(meta["backoff"]) if "backoff" in meta else entry.task.backoff
+            if policy is None:
+                return Retry()
+            if not callable(policy):
+                return _retry(backoffs.fixed_delay(policy, job.deliveries))
+            delay = policy(error, self._announcer.result(entry, job, TaskResultStatus.FAILED, failure))
+            return GiveUp() if delay is None else _retry(seconds_of(delay, "the answer of a backoff function"))
+        except TaskNotFound:
+            return Retry()
         except Exception:
             logger.exception("The backoff of task %s failed; its queue's is used instead.", job.name)
             return Retry()
-
-    def _backoff(self, job: LeasedJob, error: BaseException, failure: Failure) -> Retry | GiveUp:
-        try:
-            entry = self._entry(job)
-        except TaskNotFound:
-            return Retry()
-        if not isinstance(entry.task, LeaseQueueTask):
-            return Retry()
-        wanted = entry.task.autoretry_for
-        unwanted = isinstance(error, entry.task.dont_retry_for) or not (wanted is None or isinstance(error, wanted))
-        if unwanted and not isinstance(error, RetryLater):
-            return GiveUp()
-        meta = self._meta(job)
-        policy = backoffs.load(meta["backoff"]) if "backoff" in meta else entry.task.backoff
-        if policy is None:
-            return Retry()
-        if not callable(policy):
-            return _retry(backoffs.fixed_delay(policy, job.deliveries))
-        delay = policy(error, self._announcer.result(entry, job, TaskResultStatus.FAILED, failure))
-        return GiveUp() if delay is None else _retry(seconds_of(delay, "the answer of a backoff function"))
 
 
 def _retry(seconds: float) -> Retry:

@@ -19,28 +19,18 @@ from ..engine import HELD, Failure, codec, payloads
 from ..engine.operation import Steps, operation
 from ..engine.tags import META
 from ..enums import JobState, ResultState
+from . import api
 from . import backoff as backoffs
-from .api import (
-    DEFAULT_TASK_BACKEND_ALIAS,
-    BaseTaskBackend,
-    Task,
-    TaskError,
-    TaskResult,
-    TaskResultStatus,
-    task_backends,
-)
+from .api import BaseTaskBackend, Task, TaskError, TaskResult, TaskResultStatus, task_backends
 from .decorator import OWN_FIELDS, LeaseQueueTask
 from .exceptions import TaskNotFound
 from .options import BackendOptions
 from .results import LeaseQueueTaskResult, local, show_decoded
 
-#: Most characters of the path of a task.
-_MAX_PATH = 512
-
 
 def find_task(path: str | None) -> Task[..., Any]:
     """Return the task that a module declares under ``path``, importing the module if need be."""
-    if not path or len(path) > _MAX_PATH or not all(part.isidentifier() for part in path.split(".")):
+    if not path or len(path) > 512 or not all(part.isidentifier() for part in path.split(".")):
         raise TaskNotFound(
             f"{path!r} is not the path of a task, such as 'shop.tasks.send_receipt'. Was the job enqueued by something"
             " other than a task? Its queue is not for task workers then."
@@ -109,7 +99,7 @@ class TaskEntry(NamedTuple):
     keeps_slot: bool
 
 
-def find_entry(path: str | None, alias: str = DEFAULT_TASK_BACKEND_ALIAS) -> TaskEntry:
+def find_entry(path: str | None, alias: str = api.DEFAULT_TASK_BACKEND_ALIAS) -> TaskEntry:
     """Return the task under ``path`` if jobs of the backend ``alias`` may run it."""
     task = find_task(path)
     try:

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 _ATOMS, _NAMES = frozenset({str, int, float, bool, type(None)}), frozenset({str})
 #: Digits that a UUID of RFC 9562 may have after its third hyphen: two fixed bits, two random ones.
 _VARIANTS = "89ab"
-#: Ends for which random bits are read at once.
-_MOST_AT_ONCE = 256
 
 
 def new_ends() -> Iterator[str]:
@@ -47,7 +45,7 @@ def new_ends() -> Iterator[str]:
         digits = noise.hex()
         for start in range(0, 16 * count, 16):
             yield f"{_VARIANTS[noise[start >> 1] & 3]}{digits[start + 1 : start + 4]}-{digits[start + 4 : start + 16]}"
-        count = min(2 * count, _MOST_AT_ONCE)
+        count = min(2 * count, 256)
 
 
 def new_end() -> str:

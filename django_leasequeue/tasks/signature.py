@@ -230,17 +230,16 @@ def first_argument(rows: list[Input], marked: Any) -> Any:
         raise InvalidOption(f'"inputs" of a payload are written by workflows only; they are {marked!r:.200}.')
     if not rows or not (marked["many"] or len(rows) == 1):
         raise FailForGood("The jobs before this one are not known: it is not in its workflow any more.")
-    values = [_value(row, allow_failures=marked["failed"]) for row in rows]
+    values: list[Any] = []
+    for row in rows:
+        if row.completed:
+            value = None if row.result_json is None else codec.loads(row.result_json)
+            values.append(Outcome(True, value, None, None, row.key) if marked["failed"] else value)
+        elif marked["failed"] and row.member != MemberState.COMPLETED:
+            values.append(Outcome(False, None, row.error_type, row.error, row.key))
+        else:
+            raise FailForGood(
+                f"The result of job {row.seq}, which this one takes, is not there any more: it has expired"
+                " (result_ttl_ms), or the job was removed."
+            )
     return values if marked["many"] else values[0]
-
-
-def _value(row: Input, *, allow_failures: bool) -> Any:
-    if row.completed:
-        value = None if row.result_json is None else codec.loads(row.result_json)
-        return Outcome(True, value, None, None, row.key) if allow_failures else value
-    if allow_failures and row.member != MemberState.COMPLETED:
-        return Outcome(False, None, row.error_type, row.error, row.key)
-    raise FailForGood(
-        f"The result of job {row.seq}, which this one takes, is not there any more: it has expired (result_ttl_ms), or"
-        " the job was removed."
-    )

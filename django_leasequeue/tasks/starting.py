@@ -25,16 +25,8 @@ from ..enums import JobFlag, WorkflowShape
 from ..exceptions import InvalidOption, JobCancelled, JobFailed
 from ..twins import Steps, arun, either, run
 from ..worker.control import JobControl
-from .api import (
-    DEFAULT_TASK_BACKEND_ALIAS,
-    DEFAULT_TASK_QUEUE_NAME,
-    InvalidTask,
-    T,
-    Task,
-    TaskResult,
-    TaskResultDoesNotExist,
-    task_backends,
-)
+from . import api
+from .api import InvalidTask, T, Task, TaskResult, TaskResultDoesNotExist, task_backends
 from .backend import LeaseQueueBackend, awaits
 from .calls import TaskCalls, check_jobs
 from .context import replacing
@@ -172,7 +164,7 @@ def _backend(plan: Plan) -> LeaseQueueBackend:
         aliases.add(plan.existing.backend)
     if len(aliases) > 1:
         raise InvalidTask(f"The tasks of a workflow have one backend; these have {', '.join(sorted(aliases))}.")
-    backend = task_backends[next(iter(aliases), DEFAULT_TASK_BACKEND_ALIAS)]
+    backend = task_backends[next(iter(aliases), api.DEFAULT_TASK_BACKEND_ALIAS)]
     if not isinstance(backend, LeaseQueueBackend):
         raise InvalidTask(
             f"The backend {backend.alias!r} is a {type(backend).__name__}, which has no workflows: they need a"
@@ -199,7 +191,7 @@ def _prepare(plan: Plan, backend: LeaseQueueBackend, uid: UUID) -> _Ready:
             task, calls = known_task
         else:
             task, existing = signature.task, plan.existing
-            named = task.queue_name != DEFAULT_TASK_QUEUE_NAME or "queue_name" in getattr(task, "changed", ())
+            named = task.queue_name != api.DEFAULT_TASK_QUEUE_NAME or "queue_name" in getattr(task, "changed", ())
             if existing is not None and isinstance(task, LeaseQueueTask) and not named:
                 # What a running job adds is in that job's queue, unless its code names another.
                 task = task.using(queue_name=existing.queue)
@@ -265,7 +257,7 @@ def replaced(control: JobControl, call: Any = None) -> Any:
     # What replaces it may be under the same limit.
     control.keeps_slot = False
     started = control.step(STEP, partial(_start_instead, control, call), atomic=True)
-    alias = started.get("backend", DEFAULT_TASK_BACKEND_ALIAS)
+    alias = started.get("backend", api.DEFAULT_TASK_BACKEND_ALIAS)
     try:
         result: Any
         if "workflow" in started:
