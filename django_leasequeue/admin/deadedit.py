@@ -23,7 +23,7 @@ from ..exceptions import InvalidOption, LeaseQueueError
 from ..http.payload import too_deep
 from ..tasks.arguments import check_arguments
 from ..tasks.exceptions import TaskNotFound
-from ..tasks.registry import find_task
+from ..tasks.lookup import find_task
 from . import audit, filters, pages, reading
 
 

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import Any, Self, TypeVar
 
 from .. import reaper as reapers
+from .. import twins
 from ..engine.limits import MAX_LEASE_MS, MIN_LEASE_MS, check_integer
 from ..engine.queues.queues import QueueInfo
 from ..exceptions import InvalidOption, LeaseQueueError, QueueNotFound, StorageError
@@ -32,23 +33,21 @@ from ..queue import consumer as consumers
 from ..queue import queue as queues
 from ..queue.base import arun, find_serializer, run
 from ..queue.serializers import Serializer
-from ..twins import AsyncStartStop, StartStop
+from ..twins import AsyncStartStop, StartStop, either
 from ..worker.control import JobAborted as AbortError
 from . import missing_storage
-from .jobqueue_execution import Events, after, check_handler, runner
-from .jobqueue_producer import Producer, runs
-from .jobqueue_values import (
-    AbortSignal,
-    AfterExecutionContext,
+from .jobqueue_execution import AbortSignal, AfterExecutionContext, Events, Job, after, runner, takes
+from .jobqueue_producer import (
     CancelResult,
     EnqueueResult,
-    Job,
     JsonSerde,
     MessageStatus,
+    Producer,
     Serde,
     SerializedError,
     UpdateResultTTLResult,
     create_json_serde,
+    runs,
 )
 
 __all__ = [
@@ -82,7 +81,6 @@ __all__ = [
 
 #: The base of all errors: everything that this app raises on purpose.
 JobQueueError = LeaseQueueError
-
 
 MemoryStorage, FileStorage, RedisStorage, SQLiteStorage, PgStorage = (
     missing_storage(name, "Queue('images')")
@@ -151,7 +149,14 @@ class Queue(Producer, AsyncStartStop):
         What it returns is the result; what it raises fails the run. After ``start`` it begins at once; a second handler
         counts from the next start on.
         """
-        check_handler(handler)
+        if not callable(handler):
+            raise InvalidOption(f"the handler must be a function; it is {handler!r}.")
+        if not takes(handler, 1):
+            raise InvalidOption(
+                "a handler is called with the job and nothing else: there is no callback. It returns the result, or"
+                " raises what went wrong; as a coroutine function it may await what calls back. It is"
+                f" {handler!r}."
+            )
         self._handler = handler
         if self._found is not None:
             self._consume(*self._found)
@@ -159,22 +164,24 @@ class Queue(Producer, AsyncStartStop):
 
     def start(self) -> Self:
         """Make the queue if it is missing; begin to run jobs, if ``execute`` said how."""
-        if self._found is None:
-            self.queue.make()
-            self._begin(self.queue.info(), run(find_serializer(self.queue), self.using))
+        twins.run(self._starting())
         return self
 
     async def astart(self) -> Self:
         """Async twin of ``start``."""
-        if self._found is None:
-            await self.queue.amake()
-            self._begin(await self.queue.ainfo(), await arun(find_serializer(self.queue), self.using))
+        await twins.arun(self._starting())
         return self
 
-    def _begin(self, info: QueueInfo | None, serializer: Serializer) -> None:
+    def _starting(self) -> twins.Steps[None]:
         """Listen to events, and run jobs; nothing is left of a start that fails."""
+        queue = self.queue
+        if self._found is not None:
+            return
+        yield either(queue.make, queue.amake)
+        info: QueueInfo | None = yield either(queue.info, queue.ainfo)
+        serializer: Serializer = yield either(run, arun, find_serializer(queue), self.using)
         if info is None:
-            raise QueueNotFound(self.queue.name, self.queue.project)
+            raise QueueNotFound(queue.name, queue.project)
         self._events.connect(info.id)
         try:
             self._consume(info, serializer)
@@ -206,26 +213,22 @@ class Queue(Producer, AsyncStartStop):
 
         Return whether every job that had started has ended.
         """
-        if self._found is None:
-            return True
-        try:
-            return True if self._consumer is None else self._consumer.stop(timeout)
-        finally:
-            self._ended()
+        return twins.run(self._stopping(timeout))
 
     async def astop(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109  (the same call as the thread's)
         """Async twin of ``stop``."""
+        return await twins.arun(self._stopping(timeout))
+
+    def _stopping(self, timeout: float | None) -> twins.Steps[bool]:
+        consumer = self._consumer
         if self._found is None:
             return True
         try:
-            return True if self._consumer is None else await self._consumer.astop(timeout)
+            return consumer is None or (yield either(consumer.stop, consumer.astop, timeout))
         finally:
-            self._ended()
-
-    def _ended(self) -> None:
-        self._found = self._consumer = None
-        self._events.emit("stopped")
-        self._events.disconnect()
+            self._found = self._consumer = None
+            self._events.emit("stopped")
+            self._events.disconnect()
 
     def on(self, event: str, handler: Callable[..., Any]) -> None:
         """Hear what happens to this queue and its jobs in this process, between ``start`` and ``stop``.

@@ -7,6 +7,7 @@ import inspect
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -15,15 +16,12 @@ from asgiref.sync import async_to_sync
 from django.dispatch import Signal
 
 from .. import signals
-from ..engine import Failure
 from ..exceptions import InvalidOption, JobFailed, LeaseQueueError, MaxRetries
-from ..queue import outcomes as leases
 from ..queue.consumer import Execution, is_async
 from ..queue.outcomes import ClaimedJob
 from ..queue.queue import Queue
 from ..tasks.exceptions import FailForGood
 from ..worker.control import JobAborted, JobControl
-from .jobqueue_values import AbortSignal, AfterExecutionContext, Job
 
 logger = logging.getLogger("django_leasequeue")
 
@@ -117,10 +115,14 @@ class Events:
             return
         more: tuple[Any, ...] = (info["result"],) if event == "completed" else ()
         if event in ("failing", "failed"):
-            error = error_of(info["job"], info["failure"], final=event == "failed")
+            job, failure = info["job"], info["failure"]
+            used_up = event == "failed" and 0 < job.max_deliveries <= job.deliveries
+            attempts = [{"traceback": failure.traceback}]
+            kind = MaxRetries if used_up else JobFailed
+            error = kind(job.id, failure.type, failure.message, job.deliveries, attempts)
             # For who puts it elsewhere. Errors of other calls know no payload.
-            vars(error)["payload"] = self._payload(info["job"].payload)
-            more = (error, info["job"].deliveries) if event == "failing" else (error,)
+            vars(error)["payload"] = self._payload(job.payload)
+            more = (error, job.deliveries) if event == "failing" else (error,)
         self.emit(event, info["key"] or str(info["seq"]), *more)
 
 
@@ -133,13 +135,6 @@ def takes(function: Callable[..., Any], count: int) -> bool:
     except ValueError:  # it says none
         return True
     return True
-
-
-def error_of(job: ClaimedJob, failure: Failure, *, final: bool) -> JobFailed:
-    """Return the error of a failed run."""
-    used_up = final and 0 < job.max_deliveries <= job.deliveries
-    kind = MaxRetries if used_up else JobFailed
-    return kind(job.id, failure.type, failure.message, job.deliveries, [{"traceback": failure.traceback}])
 
 
 class _Log(logging.Handler):
@@ -156,35 +151,88 @@ class _Log(logging.Handler):
         self._events.emit(ERROR, error or LeaseQueueError(record.getMessage()))
 
 
+class AbortSignal:
+    """Tells a running handler to stop: its lease is lost, or its worker stops."""
+
+    def __init__(self, control: JobControl) -> None:
+        self._control = control
+
+    @property
+    def aborted(self) -> bool:
+        """Whether to stop."""
+        return self._control.lost
+
+    @property
+    def reason(self) -> str:
+        """The reason to stop: ``lease_lost`` or ``stopping``; empty while there is none."""
+        return self._control.reason
+
+    def throw_if_aborted(self) -> None:
+        """Raise ``AbortError`` if the handler is to stop."""
+        self._control.raise_if_aborted()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Sleep in a thread until the handler is to stop, at most ``timeout`` seconds; return whether it is."""
+        return self._control.event.wait(timeout)
+
+    async def wait_aborted(self) -> str:
+        """Wait in a coroutine until the handler is to stop; return the reason."""
+        return await self._control.wait_aborted()
+
+
+@dataclass(slots=True)
+class AfterExecutionContext:
+    """The run that ends a job, as ``after_execution`` sees it before anything is stored.
+
+    What the hook writes to ``result`` (of a completed run), ``error`` (of a failed one) and ``ttl`` counts.
+    """
+
+    id: str
+    payload: Any
+    #: Runs so far, this one included; how many there may be, 0 for any number.
+    attempts: int
+    max_attempts: int
+    created_at: datetime
+    #: ``completed`` or ``failed``.
+    status: str
+    result: Any
+    error: BaseException | None
+    #: Milliseconds for which result or error are remembered.
+    ttl: int
+    worker_id: str
+    started_at: datetime
+    finished_at: datetime
+    duration_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job as its handler gets it. It may be run more than once: ``id`` is what makes that harmless."""
+
+    id: str
+    payload: Any
+    #: Runs so far, this one included.
+    attempts: int
+    created_at: datetime
+    signal: AbortSignal
+
+
 #: Under this name the meta of a job says for how long its end is remembered: the hook sees it.
 TTL = "result_ttl"
 
-Handler = Callable[..., Any]
 Payload = Callable[[Any], Any]
 
 
-def check_handler(handler: Handler) -> Handler:
-    """Return what can run jobs."""
-    if not callable(handler):
-        raise InvalidOption(f"the handler must be a function; it is {handler!r}.")
-    if not takes(handler, 1):
-        raise InvalidOption(
-            "a handler is called with the job and nothing else: there is no callback. It returns the result, or raises"
-            f" what went wrong; as a coroutine function it may await what calls back. It is {handler!r}."
-        )
-    return handler
-
-
-def runner(handler: Handler, payload: Payload) -> Callable[[leases.ClaimedJob, JobControl], Any]:
+def runner(handler: Callable[..., Any], payload: Payload) -> Callable[[ClaimedJob, JobControl], Any]:
     """Return what a consumer calls to have a job run by ``handler``: a function, or a coroutine function."""
 
-    def seen(job: leases.ClaimedJob, control: JobControl) -> Job:
+    def seen(job: ClaimedJob, control: JobControl) -> Job:
         return Job(job.id, payload(job.payload), job.deliveries, job.created_at, AbortSignal(control))
 
-    def run(job: leases.ClaimedJob, control: JobControl) -> Any:
+    def run(job: ClaimedJob, control: JobControl) -> Any:
         return handler(seen(job, control))
 
-    async def arun(job: leases.ClaimedJob, control: JobControl) -> Any:
+    async def arun(job: ClaimedJob, control: JobControl) -> Any:
         return await handler(seen(job, control))
 
     return arun if is_async(handler) else run

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, Protocol
 
 from .. import engine
+from ..engine import codec
 from ..engine.jobs import results
 from ..engine.jobs.results import INLINE_BYTES, Status, complete_steps
 from ..engine.limits import MAX_SPAN_MS, check_integer
@@ -16,12 +17,84 @@ from ..queue.enqueue import CancelStatus, add_jobs
 from ..queue.outcomes import result_of
 from ..twins import steps_of, sync, twin
 from .jobqueue_execution import TTL
-from .jobqueue_values import CancelResult, EnqueueResult, MessageStatus, Serde, SerializedError, UpdateResultTTLResult
 
 #: How often other callers may add and fail a job of the same id while one call adds it.
 TRIES = 5
 #: The most runs of a job.
 MAX_RUNS = 2**31 - 1
+
+
+class Serde(Protocol):
+    """A way to write payloads or results."""
+
+    def serialize(self, value: Any, /) -> bytes: ...
+
+    def deserialize(self, buffer: bytes, /) -> Any: ...
+
+
+class JsonSerde:
+    """JSON as bytes: what a queue without a serde writes by itself, as an object."""
+
+    def serialize(self, value: Any, /) -> bytes:
+        return codec.dumps(value).encode()
+
+    def deserialize(self, buffer: bytes, /) -> Any:
+        return codec.loads(buffer.decode())
+
+
+def create_json_serde() -> JsonSerde:
+    """Return a ``JsonSerde``."""
+    return JsonSerde()
+
+
+class EnqueueResult(NamedTuple):
+    """The outcome of an enqueue: ``queued``, ``duplicate`` with the existing state, ``completed`` with the result."""
+
+    status: str
+    existing_state: str | None = None
+    result: Any = None
+
+
+class CancelResult(NamedTuple):
+    """The state that ``cancel`` found: ``cancelled``, ``processing``, ``completed`` or ``not_found``."""
+
+    status: str
+
+
+class UpdateResultTTLResult(NamedTuple):
+    """The outcome of ``update_result_ttl``: ``updated``, ``not_found`` or ``not_terminal``."""
+
+    status: str
+
+
+class SerializedError(NamedTuple):
+    """The last error of a job.
+
+    ``code`` is the class of the exception, or a word such as ``LEASE_EXPIRED``; ``stack`` is its traceback as text.
+    Its own text is the message.
+    """
+
+    message: str
+    code: str | None = None
+    stack: str | None = None
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class MessageStatus(NamedTuple):
+    """The state of a job (``queued``, ``processing``, ``failing``, ``completed`` or ``failed``) and its runs so far.
+
+    ``result`` is that of a completed job, ``error`` that of one that is failing or has failed.
+    """
+
+    id: str
+    state: str
+    #: When it was enqueued (aware, UTC).
+    created_at: datetime
+    attempts: int
+    result: Any = None
+    error: SerializedError | None = None
 
 
 def runs(retries: int | None, what: str) -> int | None:
@@ -75,10 +148,9 @@ class Producer(OnDatabase):
     aenqueue = twin(enqueue)
 
     def _freed(self, id: str) -> Steps[None]:
-        """Free an id whose job has failed for good."""
         row = yield from status_of(self.queue, id)
-        if row is not None and row.state == "failed":
-            yield from results.forget(self.queue.name, row, project=self.queue.project).steps()
+        if row is not None:
+            yield from self._forgotten(row)
 
     _free = sync(_freed)
     _afree = twin(_free)
@@ -124,19 +196,21 @@ class Producer(OnDatabase):
         answer: CancelStatus = yield from steps_of(queues.Queue.cancel)(self.queue, id)
         if answer is CancelStatus.FAILED:
             row = yield from status_of(self.queue, id)
-            answer = CancelStatus.NOT_FOUND if row is None else answer
-            if row is not None and (yield from self._forgotten(row)):
+            if row is None:
+                answer = CancelStatus.NOT_FOUND
+            elif (yield from self._forgotten(row)):
+                about = {"seq": row.seq, "key": row.key, "name": row.name}
+                yield from announce("cancelled", queue=self.queue.name, project=self.queue.project, **about)
                 answer = CancelStatus.CANCELLED
         return CancelResult(str(answer))
 
     acancel = twin(cancel)
 
     def _forgotten(self, row: Status) -> Steps[bool]:
-        name, project = self.queue.name, self.queue.project
-        if row.state != "failed" or not (yield from results.forget(name, row, project=project).steps()):
+        """Forget a job if it has failed for good; return whether it had."""
+        if row.state != "failed":
             return False
-        yield from announce("cancelled", queue=name, project=project, seq=row.seq, key=row.key, name=row.name)
-        return True
+        return (yield from results.forget(self.queue.name, row, project=self.queue.project).steps())
 
     @sync
     def get_status(self, id: str) -> Steps[MessageStatus | None]:

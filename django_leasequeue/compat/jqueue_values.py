@@ -8,16 +8,18 @@ import json
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 from uuid import uuid4
 
 from .. import conf
 from ..conf import process
 from ..engine import clock
+from ..engine.jobs.read import JobRow
 from ..engine.jobs.results import Status
-from ..engine.limits import MAX_KEY_BYTES, MAX_TAG_BYTES
+from ..engine.limits import MAX_KEY_BYTES, MAX_SPAN_MS, MAX_TAG_BYTES
+from ..engine.queues.stats import Waiting
 from ..engine.rows import LeasedJob
 from ..exceptions import InvalidOption
 from ..queue import outcomes as leases
@@ -71,8 +73,9 @@ class Job:
         dumped: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
         dumped |= {"id": str(self.id), "payload": base64.b64encode(self.payload).decode()}
         if _is_json(mode):
-            times = {name: _text(dumped[name]) for name in ("created_at", "heartbeat_at")}
-            dumped |= {"status": str(self.status), **times}
+            times = {name: dumped[name] for name in ("created_at", "heartbeat_at") if dumped[name] is not None}
+            dumped |= {name: time.isoformat().replace("+00:00", "Z") for name, time in times.items()}
+            dumped["status"] = str(self.status)
         return dumped
 
     def model_dump_json(self, *, indent: int | None = None) -> str:
@@ -159,25 +162,55 @@ def entrypoint_of(name: str | None, meta: Any) -> str:
     return name or ""
 
 
+def leased_job(job: leases.ClaimedJob, job_id: JobId) -> Job:
+    """Return a job as ``dequeue`` gives it."""
+    lease = job.lease
+    return Job(
+        job_id,
+        entrypoint_of(job.name, job.meta),
+        b"" if lease.body is None else bytes(lease.body),
+        JobStatus.IN_PROGRESS,
+        lease.rank,
+        job.created_at,
+        job.claimed_at,
+    )
+
+
+def shown_job(seen: Waiting, row: JobRow) -> Job:
+    """Return a job as a snapshot shows it."""
+    return Job(
+        JobId(row.key or row.seq),
+        entrypoint_of(row.name, row.meta),
+        row.body or b"",
+        JobStatus.QUEUED if seen.deadline is None else JobStatus.IN_PROGRESS,
+        row.rank,
+        row.created_at.astimezone(UTC),
+        None if seen.renewed_at is None else seen.renewed_at.astimezone(UTC),
+    )
+
+
+def milliseconds(value: timedelta, what: str) -> int:
+    """Return the milliseconds of a time from 0 to 100 years; ``InvalidOption`` for anything else."""
+    longest = timedelta(milliseconds=MAX_SPAN_MS)
+    if not isinstance(value, timedelta) or not timedelta(0) <= value <= longest:
+        raise InvalidOption(f"{what} must be a timedelta from 0 to {longest.days} days; it is {value!r}.")
+    return round(value / timedelta(milliseconds=1))
+
+
 def _is_json(mode: str) -> bool:
     if mode not in ("python", "json"):
         raise InvalidOption(f"mode must be 'python' or 'json'; it is {mode!r}.")
     return mode == "json"
 
 
-def _text(time: datetime | None) -> str | None:
-    return None if time is None else time.isoformat().replace("+00:00", "Z")
-
-
 def _dumps(value: Any, indent: int | None) -> str:
     return json.dumps(value, ensure_ascii=False, indent=indent, separators=(",", ":") if indent is None else None)
 
 
-K = TypeVar("K")
-
 #: Leases that a queue object remembers, and that all of a process remember together.
 MAX_REMEMBERED = 10_000
 
+#: By database, project, queue and id of the job.
 _of_process: OrderedDict[tuple[str, str, str, str], leases.ClaimedJob] = OrderedDict()
 process.when_forgetting(_of_process.clear)
 
@@ -192,16 +225,22 @@ class Leases:
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
-        self._own: OrderedDict[str, leases.ClaimedJob] = OrderedDict()
+        self._own: OrderedDict[tuple[str, str, str, str], leases.ClaimedJob] = OrderedDict()
 
     def _key(self, job_id: str) -> tuple[str, str, str, str]:
         return self._queue.using, self._queue.project, self._queue.name, job_id
 
     def taken(self, job: leases.ClaimedJob) -> JobId:
         """Note the lease of a job that was dequeued; return its id, which knows the lease."""
-        lease = lean(job)
-        _keep(self._own, job.id, lease)
-        _keep(_of_process, self._key(job.id), lease)
+        # Without what was enqueued: ids are kept, copied and sent.
+        row = job.lease._replace(data_json=None, meta_json=None, body=None, errors_json=None, progress_json=None)
+        lease = leases.ClaimedJob(row, job.node, asked=job.asked)
+        key = self._key(job.id)
+        for memory in (self._own, _of_process):
+            memory.pop(key, None)
+            memory[key] = lease
+            if len(memory) > MAX_REMEMBERED:
+                memory.popitem(last=False)
         return JobId(job.id, lease)
 
     def find(self, job_id: str) -> leases.ClaimedJob | None:
@@ -209,25 +248,13 @@ class Leases:
         known = getattr(job_id, "lease", None)
         if known is not None:
             return known if isinstance(known, leases.ClaimedJob) else None
-        return self._own.get(job_id) or _of_process.get(self._key(job_id))
+        key = self._key(job_id)
+        return self._own.get(key) or _of_process.get(key)
 
     def ended(self, job_id: str) -> None:
         """Forget a job that is gone."""
-        self._own.pop(job_id, None)
-        _of_process.pop(self._key(job_id), None)
-
-
-def _keep(memory: OrderedDict[K, leases.ClaimedJob], key: K, lease: leases.ClaimedJob) -> None:
-    memory.pop(key, None)
-    memory[key] = lease
-    if len(memory) > MAX_REMEMBERED:
-        memory.popitem(last=False)
-
-
-def lean(job: leases.ClaimedJob) -> leases.ClaimedJob:
-    """Return a lease without what was enqueued: ids are kept, copied and sent."""
-    row = job.lease._replace(data_json=None, meta_json=None, body=None, errors_json=None, progress_json=None)
-    return leases.ClaimedJob(row, job.node, asked=job.asked)
+        for memory in (self._own, _of_process):
+            memory.pop(self._key(job_id), None)
 
 
 def lease_of(row: Status, queue: str) -> leases.ClaimedJob | None:
@@ -238,20 +265,9 @@ def lease_of(row: Status, queue: str) -> leases.ClaimedJob | None:
     unread = ("tag", "data_json", "meta_json", "body", "reply_to", "errors_json", "progress_json")
     empty: dict[str, Any] = dict.fromkeys(unread)
     lease = LeasedJob(
-        seq=row.seq,
-        queue_id=row.queue_id,
-        queue=queue,
-        token=row.claim,
-        deadline_epoch=row.deadline.timestamp(),
-        created_epoch=row.created_at.timestamp(),
-        claimed_epoch=now,
-        first_claimed_epoch=now,
-        deliveries=row.deliveries,
-        max_deliveries=row.max_deliveries or 0,
-        rank=0,
-        key=row.key,
-        name=row.name,
-        position=0,
-        **empty,
-    )
+        seq=row.seq, queue_id=row.queue_id, queue=queue, token=row.claim, key=row.key, name=row.name,
+        deadline_epoch=row.deadline.timestamp(), created_epoch=row.created_at.timestamp(), claimed_epoch=now,
+        first_claimed_epoch=now, deliveries=row.deliveries, max_deliveries=row.max_deliveries or 0, rank=0,
+        position=0, **empty,
+    )  # fmt: skip
     return leases.ClaimedJob(lease, row.node)

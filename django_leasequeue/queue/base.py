@@ -65,7 +65,6 @@ class OnDatabase(ABC):
         """Alias of the database."""
 
     def _home(self, steps: Steps[Any]) -> str:
-        """Return the database for the body of one method."""
         return self.using
 
     def _run(self, steps: Steps[T], /) -> T:
@@ -78,7 +77,6 @@ class OnDatabase(ABC):
 
 #: A name of a job: its key, its number, or what a call returned for it (anything with ``seq``).
 Ref = Any
-
 #: Seconds for which a process remembers the serializer that the database names for a queue.
 REMEMBER = 30.0
 
@@ -86,12 +84,8 @@ _names: process.Shared[str, str] = process.Shared()
 _serializers: process.Memory[tuple[str, str, str], tuple[float, Serializer]] = process.Memory()
 
 
-def process_node() -> str:
-    """Return this process's name as a lease holder: host, process id and a random part. A forked child gets its own."""
-    return _names.get("node", _new_node)
-
-
 def _new_node(_: str) -> str:
+    """Make this process's name as a lease holder; a forked child makes its own."""
     host = socket.gethostname().encode()[: MAX_NODE_BYTES - 32].decode(errors="ignore")
     return f"{host}:{os.getpid()}:{secrets.token_hex(3)}"
 
@@ -151,10 +145,9 @@ class Handle(OnDatabase):
         self.project: str = presets.check_project(project)
         self.preset = preset
         self.options: dict[str, Any] = dict(options)
-        if serializer is not None and not isinstance(serializer, str):
-            self.options.setdefault("serializer", serializers.of(serializer).name[:64])
-        elif serializer is not None:
-            self.options.setdefault("serializer", serializer)
+        if serializer is not None:
+            given = serializer if isinstance(serializer, str) else serializers.of(serializer).name[:64]
+            self.options.setdefault("serializer", given)
         if preset is not None or options:
             presets.complete(preset, name, **self.options)
         self._node = None if node is None else check_node(node)
@@ -163,7 +156,7 @@ class Handle(OnDatabase):
 
     @property
     def node(self) -> str:
-        """The name under which this handle holds leases."""
+        """The name under which this handle holds leases: by default host, process id and a random part."""
         return self._node or _names.get("node", _new_node)
 
     @property

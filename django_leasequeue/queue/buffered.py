@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Generator
+from concurrent.futures import Future
+from functools import partial
 from typing import Any, Self, TypeVar, Unpack
 
-from .. import engine
+import psycopg
+
+from .. import engine, twins
+from ..engine import pool
 from ..engine.limits import MAX_BATCH, check_count, clamp_delay, clamp_lease
-from ..twins import arun as arun_steps
-from ..twins import run as run_steps
+from ..exceptions import StorageError
 from ..twins import sync, twin
-from . import request
-from .base import arun, find_serializer, leased, run
-from .carrier import AsyncLane, ThreadLane, closed
+from . import flush, request
+from .base import Handle, arun, find_serializer, leased, run, storage_errors
 from .enqueue import JobOptions, tagged, written_job
-from .flush import CLAIM, END, ENQUEUE, EXTEND, LOOK, PROGRESS, RELEASE, Call, Claiming
+from .flush import AsyncLane, Call, Claiming
 from .lease import Error, failure_from
 from .outcomes import ClaimedJob, Finished, Receipt
 from .queue import Queue
 from .serializers import JSON, Serializer
-
-#: The lane of each call: what commits durably does not hold up what need not.
-_LANES = {ENQUEUE: 0, END: 1, RELEASE: 1, EXTEND: 1, PROGRESS: 1, CLAIM: 2, LOOK: 3}
 
 T = TypeVar("T")
 #: The body of a method: one call, which goes together with those of others.
@@ -87,22 +88,22 @@ class BufferedQueue:
 
     def _lane_of(self, kind: int) -> AsyncLane:
         if not self._lanes:
-            raise closed()
-        return self._lanes[_LANES[kind]]
+            raise flush.closed()
+        return self._lanes[flush.LANES[kind]]
 
     def _run(self, steps: Folded[T], /) -> T:
         lane = self._thread_lane
         if lane is None:
-            raise closed()
-        return run_steps(steps, lambda call: lane.put(call).result())
+            raise flush.closed()
+        return twins.run(steps, lambda call: lane.put(call).result())
 
     async def _arun(self, steps: Folded[T], /) -> T:
-        return await arun_steps(steps, lambda call: self._lane_of(call.kind).put(call))
+        return await twins.arun(steps, lambda call: self._lane_of(call.kind).put(call))
 
     @sync
     def enqueue(self, payload: Any = None, **options: Unpack[JobOptions]) -> Folded[Receipt]:
         """Add a job. Arguments, answer and errors as ``Queue.enqueue``."""
-        return Call(ENQUEUE, written_job(tagged(engine.NewJob(payload, **options)), self._serializer)).steps()
+        return Call(flush.ENQUEUE, written_job(tagged(engine.NewJob(payload, **options)), self._serializer)).steps()
 
     aenqueue = twin(enqueue)
 
@@ -113,7 +114,7 @@ class BufferedQueue:
         Callers who wait share one claim: who asked first is served first.
         """
         size = check_count(size, "the number of jobs to claim", MAX_BATCH)
-        return Call(CLAIM, Claiming(size, clamp_lease(lease_ms), tag)).steps()
+        return Call(flush.CLAIM, Claiming(size, clamp_lease(lease_ms), tag)).steps()
 
     aclaim = twin(claim)
 
@@ -122,7 +123,7 @@ class BufferedQueue:
         """Complete a job. Arguments, answer and errors as ``Queue.ack``."""
         value, body = (None, None) if result is None else self._serializer.write(result, "the result")
         ending = engine.Ending(leased(job).seq, job.token, result=value, body=body, result_ttl_ms=result_ttl_ms)
-        return Call(END, ending, job, result).steps()
+        return Call(flush.END, ending, job, result).steps()
 
     aack = twin(ack)
 
@@ -130,7 +131,7 @@ class BufferedQueue:
     def fail(self, job: ClaimedJob, error: Error, *, result_ttl_ms: int | None = None) -> Folded[Finished]:
         """Fail a job for good. Arguments, answer and errors as ``Queue.fail``."""
         ending = engine.Ending(leased(job).seq, job.token, failure=failure_from(error), result_ttl_ms=result_ttl_ms)
-        return Call(END, ending, job).steps()
+        return Call(flush.END, ending, job).steps()
 
     afail = twin(fail)
 
@@ -140,21 +141,21 @@ class BufferedQueue:
     ) -> Folded[engine.Released]:
         """Give a job back. Arguments, answer and errors as ``Queue.nack``."""
         release = engine.Release(leased(job).seq, job.token, clamp_delay(delay_ms), failure_from(error))
-        return Call[engine.Released](RELEASE, release, job).steps()
+        return Call[engine.Released](flush.RELEASE, release, job).steps()
 
     anack = twin(nack)
 
     @sync
     def extend(self, job: ClaimedJob, lease_ms: int | None = None) -> Folded[ClaimedJob]:
         """Extend a lease. Arguments, answer and errors as ``Queue.extend``."""
-        return Call(EXTEND, clamp_lease(lease_ms), leased(job)).steps()
+        return Call(flush.EXTEND, clamp_lease(lease_ms), leased(job)).steps()
 
     aextend = twin(extend)
 
     @sync
     def progress(self, job: ClaimedJob, value: Any) -> Folded[None]:
         """Say how far a job is. Arguments and errors as ``Queue.progress``."""
-        return Call(PROGRESS, value, leased(job)).steps()
+        return Call(flush.PROGRESS, value, leased(job)).steps()
 
     aprogress = twin(progress)
 
@@ -166,9 +167,9 @@ class BufferedQueue:
         **options: Unpack[JobOptions],
     ) -> Any:
         """Enqueue a job and wait for its result, as ``Queue.aenqueue_and_wait``; requests and replies are folded."""
-        self._lane_of(ENQUEUE)
+        self._lane_of(flush.ENQUEUE)
         job = tagged(engine.NewJob(payload, **options))
-        return await arun_steps(request.conversation(_Caller(self), job, timeout))
+        return await twins.arun(request.conversation(_Caller(self), job, timeout))
 
 
 class _Caller(request.AsyncCaller):
@@ -183,3 +184,66 @@ class _Caller(request.AsyncCaller):
 
     async def serializer(self) -> Serializer:
         return self._buffer._serializer
+
+
+class ThreadLane:
+    """Flushes in a thread, on a connection of its own."""
+
+    def __init__(self, queue: Handle, serializer: Serializer) -> None:
+        self._queue = queue
+        self._serializer = serializer
+        self._pending: list[Call[Any]] = []
+        self._changed = threading.Condition()
+        self._open = True
+        self._connections: dict[str, psycopg.Connection[Any]] = {}
+        self._thread = threading.Thread(target=self._run, name=f"leasequeue-buffer-{queue.name}", daemon=True)
+        self._thread.start()
+
+    def put(self, call: Call[Any]) -> Future[Any]:
+        future: Future[Any] = Future()
+        call.future = future
+        with self._changed:
+            if not self._open:
+                raise flush.closed()
+            self._pending.append(call)
+            self._changed.notify()
+        return future
+
+    def close(self) -> None:
+        """Flush what is buffered, and end."""
+        with self._changed:
+            self._open = False
+            self._changed.notify()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while True:
+                with self._changed:
+                    while self._open and not self._pending:
+                        self._changed.wait()
+                    if not self._pending:
+                        return
+                    batch = flush.take(self._pending)
+                for using, part in flush.by_database(self._queue, batch):
+                    steps = flush.flushing(self._queue, self._serializer, part)
+                    twins.run(steps, partial(self._carry_out, using=using))
+        finally:
+            for using in list(self._connections):
+                self._disconnect(using)
+
+    def _carry_out(self, operation: engine.Operation[Any], using: str) -> None:
+        try:
+            with storage_errors():
+                connection = self._connections.get(using)
+                if connection is None or connection.closed:
+                    connection = self._connections[using] = pool.connect(using)
+                engine.ConnectionExecutor(connection).run(operation)
+        except StorageError as error:
+            if not flush.undone(error):
+                self._disconnect(using)
+            raise
+
+    def _disconnect(self, using: str) -> None:
+        if (connection := self._connections.pop(using, None)) is not None:
+            connection.close()

@@ -34,9 +34,6 @@ from .serializers import JSON, Serializer
 
 logger = logging.getLogger("django_leasequeue")
 
-#: Seconds that ``stop`` waits beyond the drain for the database to hear of the last ends.
-STOP_SLACK = 20.0
-
 
 @dataclass(slots=True)
 class Execution:
@@ -202,7 +199,8 @@ class Consumer(AsyncStartStop):
         if timeout is not None:
             worker.state.options = replace(worker.state.options, drain_timeout=timeout)
         worker.state.ask_stop("the consumer was stopped")
-        thread.join(worker.state.options.drain_timeout + STOP_SLACK)
+        # 20 seconds beyond the drain, for the database to hear of the last ends.
+        thread.join(worker.state.options.drain_timeout + 20)
         self._thread = None
         return not thread.is_alive() and not worker.state.held and worker.clean
 
@@ -231,6 +229,7 @@ class FunctionHandler:
         self.serializer = serializer
         #: Changes a result before the serializer has it; ``after_execution`` sees what the function returned.
         self.encode: Callable[[Any], Any] | None = None
+        #: When a run is broken off, and when it is given up: a thread cannot be ended from outside.
         self._timeouts = (timeout, visibility_timeout)
         self._after = after_execution
         self._after_is_async = after_execution is not None and is_async(after_execution)
@@ -240,15 +239,12 @@ class FunctionHandler:
         self._node = ""
 
     def is_async(self, job: LeasedJob) -> bool:
-        """Return whether the function is a coroutine function."""
         return self._is_async
 
     def timeout(self, job: LeasedJob) -> tuple[float | None, float | None]:
-        """Return when a run is broken off, and when it is given up: a thread cannot be ended from outside."""
         return self._timeouts
 
     def run(self, leased: LeasedJob, control: JobControl) -> str | None:
-        """Run a job in a thread."""
         job, args = self._begin(leased.loaded(), control)
         with _running(job) as execution:
             execution.result = self._function(*args)
@@ -258,7 +254,6 @@ class FunctionHandler:
         return self._end(execution, control)
 
     async def arun(self, leased: LeasedJob, control: JobControl) -> str | None:
-        """Run a job in the event loop."""
         job, args = self._begin(await leased.aloaded(), control)
         with _running(job) as execution:
             execution.result = await self._function(*args)
@@ -277,7 +272,6 @@ class FunctionHandler:
         return job, (job, control) if self._takes_control else (job,)
 
     def _end(self, execution: Execution, control: JobControl) -> str | None:
-        """Say how a run ended."""
         if execution.result_ttl_ms is not None:
             control.result_ttl_ms = execution.result_ttl_ms
         control.raise_if_suspended()
@@ -313,7 +307,6 @@ class FunctionHandler:
         failure: Failure | None = None,
         available_at: datetime | None = None,
     ) -> None:
-        """Send the signals."""
         more: dict[str, Any] = {"result": self._results.pop((job.seq, job.token), None)}
         about = self._about(job)
         signal = {"completed": signals.completed, "failing": signals.failing}.get(ending, signals.failed)

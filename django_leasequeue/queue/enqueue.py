@@ -12,6 +12,7 @@ from ..engine import tags
 from ..engine.flow.declared import Limit, with_key
 from ..engine.jobs.results import INLINE_BYTES, complete_steps, status
 from ..engine.jobs.unique import hold_steps
+from ..engine.limits import MAX_BATCH
 from ..engine.operation import BEGIN, Steps
 from ..exceptions import BatchTooLarge, QueueNotFound
 from ..twins import sync, twin
@@ -19,8 +20,8 @@ from .base import Handle, Ref, make, named, ref, serializer_of, status_of
 from .outcomes import Receipt, result_of
 from .serializers import Serializer
 
-#: Jobs whose state is read with one statement.
-_PAGE = 1_000
+#: Jobs of one ``enqueue_many``.
+MAX_MANY = 100_000
 #: Times that a key may be taken and freed again while a call runs.
 TRIES = 5
 _QUEUED = engine.EnqueueStatus.QUEUED
@@ -29,52 +30,37 @@ _QUEUED = engine.EnqueueStatus.QUEUED
 def add_jobs(
     queue: Handle, jobs: Sequence[engine.NewJob], serializer: Serializer, *, results: bool = False
 ) -> Steps[list[Receipt]]:
-    """Add jobs whose ``data`` is the payload; make the queue if it is missing; say what holds taken keys.
-
-    With ``results`` receipts of completed jobs have what they returned.
-    """
+    """Add jobs whose ``data`` is the payload, and make a missing queue; receipts say what holds taken keys."""
     written = [written_job(job, serializer) for job in jobs]
     try:
         answers = yield from _add(queue, written).steps()
     except QueueNotFound:
         yield from make(queue)
         answers = yield from _add(queue, written).steps()
-    return (yield from _receipts(queue, written, answers, serializer, results))
-
-
-def tagged(job: engine.NewJob) -> engine.NewJob:
-    """Return a job with the tags of the task that runs here, if there is one that has some."""
-    return job if tags.inherited.get() is None else job._replace(tags=tags.with_inherited(job.tags))
-
-
-def _add(queue: Handle, jobs: Sequence[engine.NewJob]) -> engine.Operation[list[engine.Enqueued]]:
-    return engine.enqueue(queue.name, jobs, project=queue.project, create=False)
-
-
-def _receipts(
-    queue: Handle,
-    jobs: Sequence[engine.NewJob],
-    answers: Sequence[engine.Enqueued],
-    serializer: Serializer,
-    results: bool,
-) -> Steps[list[Receipt]]:
     receipts: list[Receipt | None] = [None] * len(jobs)
     open_jobs = list(range(len(jobs)))
     for left in reversed(range(TRIES)):
         taken = yield from _taken(queue, answers, serializer, results)
         again = []
         for index, answer in zip(open_jobs, answers, strict=True):
-            receipts[index] = _fresh(jobs[index], answer) or taken.get(answer.seq)
-            if receipts[index] is None:
+            if answer.status is _QUEUED:
+                receipts[index] = Receipt(answer.seq, written[index].key, "queued", "queued", None, answer.created_at)
+            elif answer.seq in taken:
+                receipts[index] = taken[answer.seq]
+            else:
                 # The job that held the key has gone without a trace since: the key is free.
                 again.append(index)
         if not again or not left:
             break
         open_jobs = again
-        answers = yield from _add(queue, [jobs[index] for index in again]).steps()
+        answers = yield from _add(queue, [written[index] for index in again]).steps()
     for index, answer in zip(open_jobs, answers, strict=True):
-        receipts[index] = receipts[index] or Receipt(answer.seq, jobs[index].key, "duplicate", "queued")
+        receipts[index] = receipts[index] or Receipt(answer.seq, written[index].key, "duplicate", "queued")
     return [receipt for receipt in receipts if receipt is not None]
+
+
+def _add(queue: Handle, jobs: Sequence[engine.NewJob]) -> engine.Operation[list[engine.Enqueued]]:
+    return engine.enqueue(queue.name, jobs, project=queue.project, create=False)
 
 
 def _taken(
@@ -83,21 +69,20 @@ def _taken(
     """Read the states of the jobs that hold the keys of the refused ones."""
     seqs = list(dict.fromkeys(answer.seq for answer in answers if answer.status is not _QUEUED))
     receipts: dict[int, Receipt] = {}
-    for start in range(0, len(seqs), _PAGE):
-        rows = yield from status(
-            queue.name,
-            seqs=seqs[start : start + _PAGE],
-            inline=INLINE_BYTES if results else None,
-            project=queue.project,
-        ).steps()
+    for start in range(0, len(seqs), MAX_BATCH):
+        batch, inline = seqs[start : start + MAX_BATCH], INLINE_BYTES if results else None
+        rows = yield from status(queue.name, seqs=batch, inline=inline, project=queue.project).steps()
         for row in rows:
-            done = row.state == "completed"
-            found = (yield from complete_steps(row)) if done and results else row
-            result = result_of(found, serializer) if done and results else None
-            receipts[row.seq] = Receipt(
-                row.seq, row.key, "completed" if done else "duplicate", row.state, result, row.created_at
-            )
+            found, result = "completed" if row.state == "completed" else "duplicate", None
+            if results and found == "completed":
+                result = result_of((yield from complete_steps(row)), serializer)
+            receipts[row.seq] = Receipt(row.seq, row.key, found, row.state, result, row.created_at)
     return receipts
+
+
+def tagged(job: engine.NewJob) -> engine.NewJob:
+    """Return a job with the tags of the task that runs here, if there is one that has some."""
+    return job if tags.inherited.get() is None else job._replace(tags=tags.with_inherited(job.tags))
 
 
 def written_job(job: engine.NewJob, serializer: Serializer) -> engine.NewJob:
@@ -108,16 +93,6 @@ def written_job(job: engine.NewJob, serializer: Serializer) -> engine.NewJob:
         return job
     data, body = serializer.write(job.data)
     return job if body is None else job._replace(data=data, body=body)
-
-
-def _fresh(job: engine.NewJob, answer: engine.Enqueued) -> Receipt | None:
-    if answer.status is not _QUEUED:
-        return None
-    return Receipt(answer.seq, job.key, "queued", "queued", None, answer.created_at)
-
-
-#: Jobs of one ``enqueue_many``.
-MAX_MANY = 100_000
 
 
 class CancelStatus(StrEnum):

@@ -1,22 +1,24 @@
-"""Group commit: the calls of many callers as one operation, each with an answer of its own."""
+"""Group commit: the calls of many callers as one operation, and the lane of an event loop that flushes them."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from .. import engine
+from .. import engine, twins
+from ..conf import process
 from ..engine.jobs import results
 from ..engine.jobs.results import Reply, Status, result_steps, status
 from ..engine.limits import MAX_BATCH
 from ..engine.operation import BEGIN, Rows, Step, Steps, operation
-from ..exceptions import LeaseQueueError, QueueNotFound
-from ..twins import through
-from .base import Handle, make
+from ..exceptions import LeaseQueueError, QueueClosed, QueueNotFound, StorageError
+from .base import Handle, arun, make
 from .enqueue import add_jobs
 from .lease import claimed_jobs, finished, refused
 from .outcomes import ClaimedJob
@@ -26,8 +28,14 @@ T = TypeVar("T")
 
 #: Bytes (as stored) of a result that is read together with others; a larger one is read by itself.
 SMALL_BYTES = 16_384
+#: Flushes of one lane under way at once: one waits for the database while the other's answers are handed out.
+FLUSHES = 2
+#: Tries of a flush that PostgreSQL undid as a whole (a deadlock with another transaction).
+TRIES = 3
 
 ENQUEUE, CLAIM, END, RELEASE, EXTEND, PROGRESS, LOOK = range(7)
+#: The lane of each call: what commits durably does not hold up what need not.
+LANES = {ENQUEUE: 0, END: 1, RELEASE: 1, EXTEND: 1, PROGRESS: 1, CLAIM: 2, LOOK: 3}
 #: Calls that name a leased job: one of a job in one flush, so that the second gets the answer to what the first left.
 _SETTLING = frozenset({END, RELEASE, EXTEND, PROGRESS})
 
@@ -120,7 +128,7 @@ def flush(queue: Handle, serializer: Serializer, calls: Sequence[Call[Any]]) -> 
 
 def _strictly(steps: Steps[T], mixed: bool) -> Steps[T]:
     """Leases need not be durable (option ``leases_durable``), but what shares their transaction may have to be."""
-    return through(steps, _durable) if mixed else steps
+    return twins.through(steps, _durable) if mixed else steps
 
 
 def _durable(step: Step) -> Steps[Rows]:
@@ -128,67 +136,57 @@ def _durable(step: Step) -> Steps[Rows]:
     return (yield name, {**params, "autocommit": False})
 
 
-def _by_node(calls: Iterable[Call[Any]]) -> dict[str, list[Call[Any]]]:
-    groups: dict[str, list[Call[Any]]] = {}
+def _by_node(calls: Iterable[Call[Any]]) -> dict[str, list[tuple[Call[Any], ClaimedJob]]]:
+    groups: dict[str, list[tuple[Call[Any], ClaimedJob]]] = {}
     for call in calls:
         assert call.job is not None
-        groups.setdefault(call.job.node, []).append(call)
+        groups.setdefault(call.job.node, []).append((call, call.job))
     return groups
 
 
 def _end(queue: Handle, calls: Sequence[Call[Any]]) -> Steps[None]:
     for node, group in _by_node(calls).items():
-        endings = [call.what for call in group]
+        endings = [call.what for call, _ in group]
         settled = yield from engine.finish(endings, node, project=queue.project, queue=queue.name).steps()
-        for call in group:
-            assert call.job is not None
+        for call, job in group:
             try:
-                call.answer = yield from finished(
-                    queue, call.job, call.what, call.result, settled.outcomes[call.job.seq]
-                )
+                call.answer = yield from finished(queue, job, call.what, call.result, settled.outcomes[job.seq])
             except LeaseQueueError as error:
                 call.answer = error
 
 
 def _release(queue: Handle, calls: Sequence[Call[Any]]) -> Steps[None]:
     for node, group in _by_node(calls).items():
-        releases = [call.what for call in group]
+        releases = [call.what for call, _ in group]
         settled = yield from engine.release(releases, node, project=queue.project, queue=queue.name).steps()
-        for call in group:
-            assert call.job is not None
-            gone = engine.Released("dead", None, call.job.deliveries)
-            _answer(call, settled, settled.released.get(call.job.seq, gone))
+        for call, job in group:
+            gone = engine.Released("dead", None, job.deliveries)
+            _answer(call, job, settled, settled.released.get(job.seq, gone))
 
 
 def _extend(queue: Handle, calls: Sequence[Call[Any]]) -> Steps[None]:
     for node, same_node in _by_node(calls).items():
-        for lease_ms in {call.what for call in same_node}:
-            group = [call for call in same_node if call.what == lease_ms]
-            jobs = [call.job for call in group if call.job is not None]
+        for lease_ms in {call.what for call, _ in same_node}:
+            group = [(call, job) for call, job in same_node if call.what == lease_ms]
+            seqs, tokens = [job.seq for _, job in group], [job.token for _, job in group]
             settled = yield from engine.extend(
-                [job.seq for job in jobs],
-                node,
-                lease_ms,
-                tokens=[job.token for job in jobs],
-                project=queue.project,
-                queue=queue.name,
+                seqs, node, lease_ms, tokens=tokens, project=queue.project, queue=queue.name
             ).steps()
-            for call, job in zip(group, jobs, strict=True):
-                _answer(call, settled, job.extended(settled.deadlines.get(job.seq, job.lease.deadline)))
+            for call, job in group:
+                _answer(call, job, settled, job.extended(settled.deadlines.get(job.seq, job.lease.deadline)))
 
 
 def _progress(queue: Handle, calls: Sequence[Call[Any]]) -> Steps[None]:
     for node, group in _by_node(calls).items():
-        said = [results.Progress(call.job.seq, call.job.token, call.what) for call in group if call.job is not None]
+        said = [results.Progress(job.seq, job.token, call.what) for call, job in group]
         settled = yield from results.progress(said, node, project=queue.project, queue=queue.name).steps()
-        for call in group:
-            _answer(call, settled, None)
+        for call, job in group:
+            _answer(call, job, settled, None)
 
 
-def _answer(call: Call[Any], settled: engine.Settled, value: Any) -> None:
-    assert call.job is not None
-    outcome = settled.outcomes[call.job.seq]
-    call.answer = value if outcome is engine.Outcome.OK else refused(call.job, outcome)
+def _answer(call: Call[Any], job: ClaimedJob, settled: engine.Settled, value: Any) -> None:
+    outcome = settled.outcomes[job.seq]
+    call.answer = value if outcome is engine.Outcome.OK else refused(job, outcome)
 
 
 def _look(queue: Handle, calls: Sequence[Call[Any]]) -> Steps[None]:
@@ -219,3 +217,140 @@ def _claim(queue: Handle, calls: Sequence[Call[Any]]) -> Steps[None]:
         jobs = yield from claimed_jobs(queue, rows, began)
         for call in group:
             call.answer, jobs = jobs[: call.what.size], jobs[call.what.size :]
+
+
+# Lanes: one flush after the other
+
+
+def closed() -> QueueClosed:
+    """Return the error for a call that comes too early or too late."""
+    return QueueClosed("A BufferedQueue takes calls only inside its `with` or `async with` block.")
+
+
+def undone(error: StorageError) -> bool:
+    """Whether PostgreSQL rolled the transaction back for reasons that do not come again by themselves (class 40)."""
+    cause = error.cause
+    while cause is not None:
+        state = getattr(cause, "sqlstate", None)
+        if state is not None:
+            return bool(state in ("40001", "40P01"))
+        cause = cause.__cause__
+    return False
+
+
+def flushing(queue: Handle, serializer: Serializer, batch: list[Call[Any]]) -> Generator[Any, Any, None]:
+    """Flush calls together, and each by itself if that fails because of one of them; the steps are operations."""
+    batch = [call for call in batch if not (call.future is not None and call.future.cancelled())]
+    try:
+        yield from _persistently(flush(queue, serializer, batch))
+    except Exception as error:  # noqa: BLE001  (it is the callers')
+        for call in batch:
+            call.answer = error
+            # It may be one call's own. Not when the connection is lost: what was sent may have happened.
+            if len(batch) > 1 and not isinstance(error, StorageError):
+                try:
+                    yield from _persistently(flush(queue, serializer, [call]))
+                except Exception as own:  # noqa: BLE001  (it is the caller's)
+                    call.answer = own
+    for call in batch:
+        call.deliver()
+    # Jobs claimed for callers who are gone go back.
+    gone = [call for call in batch if call.kind == CLAIM and call.future is not None and call.future.cancelled()]
+    releases = [
+        engine.Release(job.seq, job.token, 0) for call in gone if isinstance(call.answer, list) for job in call.answer
+    ]
+    if releases:
+        back = engine.release(releases, queue.node, project=queue.project, queue=queue.name, unstarted=True)
+        with suppress(LeaseQueueError):  # their leases end by themselves
+            yield from _persistently(back)
+
+
+def _persistently(operation: engine.Operation[Any]) -> Generator[Any, Any, None]:
+    for tries_left in reversed(range(TRIES)):
+        try:
+            yield operation
+        except StorageError as error:
+            if not (tries_left and undone(error)):
+                raise
+        else:
+            return
+
+
+def by_database(queue: Handle, batch: list[Call[Any]]) -> list[tuple[str, list[Call[Any]]]]:
+    """Return the calls by database: those that add jobs have another one while the queue moves."""
+    if (adding := queue.adding) == (using := queue.using):
+        return [(using, batch)]
+    adds = [call for call in batch if call.kind in (ENQUEUE, LOOK)]  # and looks at what was added
+    others = [call for call in batch if call.kind not in (ENQUEUE, LOOK)]
+    return [(alias, calls) for alias, calls in ((using, others), (adding, adds)) if calls]
+
+
+class AsyncLane:
+    """Flushes in the running event loop, on its pool of connections; calls ``idle`` when nothing is left to do."""
+
+    def __init__(self, queue: Handle, serializer: Serializer, idle: Callable[[], Any] | None = None) -> None:
+        self._queue = queue
+        self._serializer = serializer
+        self._idle = idle
+        self._loop = asyncio.get_running_loop()
+        self._pending: list[Call[Any]] = []
+        self._open = True
+        self._tasks: set[asyncio.Task[None]] = set()
+        # Tasks that will look at what is pending again before they end.
+        self._draining = 0
+
+    def put(self, call: Call[Any]) -> asyncio.Future[Any]:
+        if not self._open:
+            raise closed()
+        future: asyncio.Future[Any] = self._loop.create_future()
+        call.future = future
+        self._pending.append(call)
+        # Who comes while a task is about to start goes along with it.
+        if len(self._pending) == 1 and self._draining < FLUSHES:
+            self._draining += 1
+            task = self._loop.create_task(self._drain())
+            self._tasks.add(task)
+            task.add_done_callback(self._ended)
+        return future
+
+    async def close(self) -> None:
+        """Flush the buffer and accept no further calls."""
+        self._open = False
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if self._idle is not None and not self._tasks and not self._pending:
+            self._idle()
+
+    async def _drain(self) -> None:
+        batch: list[Call[Any]] = []
+        try:
+            while self._pending:
+                batch = take(self._pending)
+                for using, part in by_database(self._queue, batch):
+                    steps = flushing(self._queue, self._serializer, part)
+                    await twins.arun(steps, partial(arun, using=using))
+            self._draining -= 1
+        except BaseException as error:
+            self._draining -= 1
+            # The loop ends, or the task was cancelled: no caller may wait for ever.
+            left, self._pending = self._pending, []
+            for call in batch + left:
+                call.answer = QueueClosed(f"The buffer broke off: {error!r}")
+                call.deliver()
+            raise
+
+
+_shared: process.PerLoop[dict[Any, AsyncLane]] = process.PerLoop(dict)
+
+
+def shared_lane(queue: Handle, serializer: Serializer, purpose: int) -> AsyncLane:
+    """Return the lane that all coroutines of this event loop share for one purpose on one queue, while it is in use."""
+    lanes = _shared.get()
+    place = (queue.using, queue.project, queue.name, queue.preset, serializer, purpose)
+    lane = lanes.get(place)
+    if lane is None:
+        lane = lanes[place] = AsyncLane(queue, serializer, partial(lanes.pop, place, None))
+    return lane

@@ -35,8 +35,6 @@ _IDLE = psycopg.pq.TransactionStatus.IDLE
 RETRY = 1.0
 #: Seconds that one statement may take: a sixth of the lease, within these. Then the connection is broken off.
 SHORTEST, LONGEST = 1.0, 5.0
-#: The wait of a beat for a job that a transaction has locked: others wait for theirs meanwhile.
-LOCK_TIMEOUT = "SET lock_timeout = '500ms'"
 #: Beats in one length of a lease: two may fail before it is over.
 BEATS = 3
 
@@ -76,7 +74,14 @@ class Heartbeat(Twins):
         if lease_ms is None:
             lease_ms = clamp_lease(round((job.deadline - job.claimed_at).total_seconds() * 1000))
         self.lease_ms: int = check_integer(lease_ms, "lease_ms", MIN_LEASE_MS, MAX_LEASE_MS)
-        self.interval: float = _check_interval(interval, self.lease_ms)
+        lease = self.lease_ms / 1000
+        if interval is None:
+            interval = lease / BEATS
+        elif isinstance(interval, bool) or not isinstance(interval, int | float) or not 0 < interval < lease:
+            raise InvalidOption(
+                f"interval must be seconds, more than 0 and fewer than the lease has ({lease:g}); it is {interval!r}."
+            )
+        self.interval = float(interval)
         self._lost = threading.Event()
         self._task: asyncio.Task[None] | None = None
         self._thread: HeartbeatThread | None = None
@@ -182,17 +187,6 @@ async def end(task: asyncio.Task[None]) -> None:
         await task
 
 
-def _check_interval(interval: float | None, lease_ms: int) -> float:
-    if interval is None:
-        return lease_ms / 1000 / BEATS
-    if isinstance(interval, bool) or not isinstance(interval, int | float) or not 0 < interval < lease_ms / 1000:
-        raise InvalidOption(
-            f"interval must be seconds, more than 0 and fewer than the lease has ({lease_ms / 1000:g}); it is"
-            f" {interval!r}."
-        )
-    return float(interval)
-
-
 class HeartbeatThread:
     """The thread that beats for all ``with`` blocks of this process on one database."""
 
@@ -206,7 +200,6 @@ class HeartbeatThread:
         self._outage = Outage(logger, "Heartbeats fail, trying again", "Heartbeats go on", database=using)
 
     def add(self, heart: Heartbeat) -> None:
-        """Beat for this one from now on."""
         with self._lock:
             self._due[heart] = time.monotonic() + heart.first_pause
             self._start()
@@ -220,7 +213,6 @@ class HeartbeatThread:
             self._thread.start()
 
     def remove(self, heart: Heartbeat) -> None:
-        """Stop renewing this lease."""
         with self._lock:
             self._due.pop(heart, None)
         self._outage.ends(heart)
@@ -229,7 +221,6 @@ class HeartbeatThread:
     # What follows runs in the thread.
 
     def _run(self, after: float) -> None:
-        """Beat until no lease is left; begin after so many seconds."""
         time.sleep(after)
         try:
             while (pause := self._pause()) is not None:
@@ -300,7 +291,8 @@ class HeartbeatThread:
         if self._connection is None or self._connection.closed:
             self._connection = pool.connect(self.using, patience=LONGEST)
             if pool.prepares(self.using):  # not a pooler's, which others use next
-                self._connection.execute(LOCK_TIMEOUT)
+                # While a beat waits for a job that a transaction has locked, others wait for theirs.
+                self._connection.execute("SET lock_timeout = '500ms'")
         return self._connection
 
     def _disconnect(self) -> None:
@@ -328,7 +320,6 @@ class HeartbeatThread:
                 heart.beaten(heart.job.extended(deadline), sent)
 
     def _failed(self, groups: list[list[Heartbeat]], error: Exception) -> None:
-        """Beat again soon."""
         now = time.monotonic()
         with self._lock:
             for heart in [heart for group in groups for heart in group if heart in self._due]:
@@ -342,12 +333,11 @@ class HeartbeatThread:
             logger.error("A heartbeat failed", exc_info=error, extra={"seq": heart.job.seq})
 
     def succeeded(self, heart: Heartbeat) -> None:
-        """Say that beats succeed again, if they had failed."""
         self._outage.ends(heart)
 
 
 def _alike(hearts: Iterable[Heartbeat]) -> Iterator[list[Heartbeat]]:
-    """Those that one statement can extend: one holder, one tenant, one length; a job at most once."""
+    """Yield those that one statement can extend: one holder, one tenant, one length; a job at most once."""
     groups: dict[tuple[str, str, int, Heartbeat | None], list[dict[int, Heartbeat]]] = {}
     for heart in hearts:
         alone = heart if heart.apart else None

@@ -144,12 +144,11 @@ def _pieces(queue: Handle, job: Ref, chunk_size: int) -> Generator[Any, Any, Non
     if found.body_size is None:
         yield Give((found.result_json or "null").encode())
         return
-    if found.result_body is not None:  # it stands in a storage, and came as a whole
-        for start in range(0, found.body_size, chunk_size):
-            yield Give(found.result_body[start : start + chunk_size])
-        return
     for start in range(0, found.body_size, chunk_size):
-        piece = yield either(run, arun, results.result_slice(found.seq, start, chunk_size), queue.using)
+        if found.result_body is not None:  # it stands in a storage, and came as a whole
+            piece = found.result_body[start : start + chunk_size]
+        else:
+            piece = yield either(run, arun, results.result_slice(found.seq, start, chunk_size), queue.using)
         if piece is None:
             raise JobNotFound(job, f"The result of job {job} expired while it was read.")
         yield Give(piece)

@@ -16,9 +16,8 @@ from ..exceptions import JobCancelled, JobNotFound, MaxRetries, WaitTimeout
 from ..notify.alarms import Alarm, AsyncAlarm
 from ..notify.replies import UNTOLD, End, Ticket, answer, get_hub, work_in_place
 from .base import Handle, arun, find_serializer, known_serializer, pinned, run, serializer_of, status_of
-from .carrier import AsyncLane, shared_lane
 from .enqueue import add_jobs, written_job
-from .flush import ENQUEUE, LOOK, Call
+from .flush import ENQUEUE, LOOK, AsyncLane, Call, shared_lane
 from .outcomes import Receipt, failure_of, result_of
 from .serializers import JSON, Serializer
 
@@ -36,15 +35,12 @@ class Caller:
         self.queue = pinned(queue) if routing.spread() else queue
 
     def add(self, job: engine.NewJob) -> Any:
-        """Enqueue the job, or find the one that holds its key."""
         return run(_add(self.queue, job), self.queue.using)
 
     def reply(self, receipt: Receipt) -> Any:
-        """Read how the job ended."""
         return run(reply_of(self.queue, receipt), self.queue.using)
 
     def serializer(self) -> Any:
-        """Return how the queue's payloads are written."""
         known = known_serializer(self.queue)
         return run(find_serializer(self.queue), self.queue.using) if known is None else known
 
@@ -147,12 +143,9 @@ def conversation(caller: Caller, job: engine.NewJob, timeout: float) -> twins.St
 
 
 def _read(caller: Caller, receipt: Receipt, ticket: Ticket | None) -> twins.Steps[tuple[Any] | None]:
-    """Read how the job ended: its result in a tuple, ``None`` if it has not.
-
-    A small result has come with the notification.
-    """
+    """Read how the job ended: its result in a tuple, ``None`` if it has not."""
     end = UNTOLD if ticket is None else ticket.end
-    if end.reply is not None:
+    if end.reply is not None:  # a small result has come with the notification
         return answer_of(end.reply, receipt, (yield twins.either(caller.serializer, caller.serializer)))
     found = yield twins.either(caller.reply, caller.reply, receipt)
     if found is None:

@@ -83,19 +83,11 @@ def _msgpack() -> Serializer:
 
 JSON = Serializer("json")
 _BYTES = Serializer("bytes", _bytes_only, bytes)
-_BUILT_IN: dict[str, Callable[[], Serializer]] = {
-    "json": lambda: JSON,
-    "bytes": lambda: _BYTES,
-    "msgpack": _msgpack,
-}
+_BUILT_IN: dict[str, Callable[[], Serializer]] = {"json": lambda: JSON, "bytes": lambda: _BYTES, "msgpack": _msgpack}
 
 
 def find(name: str) -> Serializer:
-    """Return the serializer of a name: ``json``, ``bytes``, ``msgpack``, or one of ``LEASEQUEUE["SERIALIZERS"]``.
-
-    The settings map a name to the dotted path of a module or object with ``dumps`` and ``loads``, or to a pair of
-    paths: ``{"pickle": "pickle", "cbor": ("cbor2.dumps", "cbor2.loads")}``.
-    """
+    """Return the serializer of a name: ``json``, ``bytes``, ``msgpack``, or one of ``LEASEQUEUE["SERIALIZERS"]``."""
     declared = conf.settings.SERIALIZERS
     if name in declared:
         return _imported(name, declared[name])

@@ -1,9 +1,9 @@
 """Django's Tasks on the lease engine: the backend, the task class, and what tasks may use.
 
-Start in ``backend.py`` (a call is enqueued) and ``handler.py`` (the worker runs it); ``decorator.py`` and ``task.py``
-declare a task, ``calls.py`` makes jobs of calls, ``results.py`` and ``result_rows.py`` are what callers get back.
-Workflows: ``signature.py``, ``canvas.py`` and ``workflow.py`` draw the graph, ``starting.py`` enqueues it. `queue`,
-doors, `testing` and the admin may import `tasks`; it imports `worker`, `notify`, the engine and `conf`.
+Start in ``backend.py`` (a call is enqueued) and ``handler.py`` (the worker runs it); ``decorator.py`` declares a task,
+``calls.py`` makes jobs of calls, ``results.py`` is what callers get back, ``lookup.py`` finds it again. Workflows:
+``signature.py``, ``canvas.py`` and ``workflow.py`` draw the graph, ``starting.py`` enqueues it. `queue`, doors,
+`testing` and the admin may import `tasks`; it imports `worker`, `notify`, the engine and `conf`.
 Safe to import at any time: no model is loaded before a task is enqueued or a result read.
 """
 

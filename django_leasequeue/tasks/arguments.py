@@ -19,7 +19,7 @@ from ..exceptions import InvalidOption
 from .api import InvalidTask, Task
 
 if TYPE_CHECKING:
-    from .task import LeaseQueueTask
+    from .decorator import LeaseQueueTask
 
 #: How long a key holds that has no time: until its task starts, or until it has ended.
 UniqueUntil = Literal["start", "end"]
@@ -56,15 +56,11 @@ def check_arguments(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[s
 
 @lru_cache(maxsize=4_096)
 def misfit(function: Callable[..., Any], takes_context: bool, positional: int, names: tuple[str, ...]) -> str:
-    """Return why a task's function takes no such call (an argument missing, unknown or given twice), "" if it does.
-
-    The values of the arguments do not matter. Of a decorated function the decorator's own parameters count, as it may
-    add or take away some. The worker adds the context of a task with ``takes_context``.
-    """
+    """Return why a task's function takes no such call (an argument missing, unknown or given twice), "" if it does."""
     signature = _signature(function)
     if signature is None:
         return ""
-    try:
+    try:  # the worker adds the context
         signature.bind(*[None] * (positional + takes_context), **dict.fromkeys(names))
     except TypeError as error:
         parameters = list(signature.parameters.values())[int(takes_context) :]
@@ -75,7 +71,7 @@ def misfit(function: Callable[..., Any], takes_context: bool, positional: int, n
 
 @lru_cache(maxsize=1_024)
 def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
-    try:
+    try:  # a decorator's own parameters count: it may add or take away some
         return inspect.signature(function, follow_wrapped=False)
     except (TypeError, ValueError):  # a function of C that has none
         return None
@@ -179,10 +175,7 @@ def is_about_key(task: LeaseQueueTask[..., Any]) -> bool:
 
 
 def unique_fields(task: LeaseQueueTask[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a new job that make it unique, none if this call has no key.
-
-    The arguments are as JSON gives them back. ``InvalidTask``: no key can be made of them, or there is none to hold.
-    """
+    """Return the fields of a new job that make it unique, none without a key; arguments are as JSON gives them back."""
     made: Any = task.key
     if made is None:
         named = [name for name in _ABOUT_KEY if getattr(task, name) is not None]
@@ -233,10 +226,7 @@ def check_limit(task: LeaseQueueTask[..., Any]) -> None:
 
 
 def limit_of_call(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Limited | None:
-    """Return the limit that a call of a task is under, if it is.
-
-    The arguments are as JSON gives them back. ``InvalidTask``: no key can be made of them.
-    """
+    """Return the limit that a call of a task is under, if it is; arguments are as JSON gives them back."""
     limit: Limit | None = getattr(task, "limit", None)
     if limit is None:
         return None

@@ -18,48 +18,26 @@ from ..conf import process
 from ..engine import tags
 from ..engine.queues import presets, routing
 from ..exceptions import BatchTooLarge, LeaseQueueError
-from ..twins import Either, Steps, arun, either, run
+from ..twins import Either, Steps, Twins, arun, either, run, sync, twin
+from . import api, signals
 from . import options as backend_options
-from . import signals
-from .api import (
-    TASK_MAX_PRIORITY,
-    TASK_MIN_PRIORITY,
-    BaseTaskBackend,
-    InvalidTask,
-    Task,
-    TaskResult,
-    TaskResultDoesNotExist,
-)
+from .api import BaseTaskBackend, InvalidTask, Task, TaskResult, TaskResultDoesNotExist
 from .arguments import invalid_task
-from .calls import (
-    Calls,
-    Queues,
-    TaskCalls,
-    check_jobs,
-    find_taken,
-    note_answers,
-    note_taken,
-    store_steps,
-    with_known_ids,
-)
+from .calls import Calls, Queues, TaskCalls, check_jobs, find_taken, note_answers, note_taken, store_steps
 from .context import replacing
+from .decorator import Call, LeaseQueueTask
 from .exceptions import TaskNotFound
-from .registry import check_findable
-from .result_rows import ResultRow, find_row, result_of_row
+from .lookup import ResultRow, check_findable, find_row, result_of_row
 from .results import LeaseQueueTaskResult, new_ends
-from .task import Call, LeaseQueueTask
 
 #: Most calls of one ``enqueue_many``.
 MAX_MANY = 100_000
 #: Calls of which results and jobs are made at once; so few of them that pausing the garbage collector gains nothing.
 AT_ONCE, FEW = 1_000, 100
-
 #: Times that the job of a key may end without a trace while a call runs.
 TRIES = 5
-
 #: Most characters of a result's id that is looked for; ids of tasks have 36.
 MAX_ID = 256
-
 #: Tasks that a process remembers as valid.
 MAX_KNOWN = 1_024
 
@@ -69,7 +47,7 @@ _findable: set[str] = set()
 _known: dict[int, tuple[Task[..., Any], dict[str, Any], TaskCalls]] = {}
 
 
-class LeaseQueueBackend(BaseTaskBackend):
+class LeaseQueueBackend(Twins, BaseTaskBackend):
     """Task backend that stores tasks as jobs in PostgreSQL; ``manage.py runworker`` runs them.
 
     A task runs at least once, is retried with backoff, and becomes a dead letter when its attempts are used up. One
@@ -100,7 +78,8 @@ class LeaseQueueBackend(BaseTaskBackend):
         priority, run_after, name = task.priority, task.run_after, task.queue_name
         if not isinstance(priority, int) and not (isinstance(priority, float) and priority.is_integer()):
             raise InvalidTask(
-                f"priority must be a whole number from {TASK_MIN_PRIORITY} to {TASK_MAX_PRIORITY}; it is {priority!r}."
+                f"priority must be a whole number from {api.TASK_MIN_PRIORITY} to {api.TASK_MAX_PRIORITY}; it is"
+                f" {priority!r}."
             )
         if run_after is not None and not isinstance(run_after, datetime):
             raise InvalidTask(f"run_after must be a datetime; it is {run_after!r}.")
@@ -139,18 +118,24 @@ class LeaseQueueBackend(BaseTaskBackend):
         """Async twin of ``enqueue_many``: on an async connection of its own, not in a transaction of the caller."""
         return await arun(self._enqueue(calls, waits=False))
 
-    def get_result(self, result_id: str) -> TaskResult[Any]:
+    @sync
+    def get_result(self, result_id: str) -> Steps[TaskResult[Any]]:
         """Return what is known of a task by the id of its result; ``refresh()`` reads it again.
 
         Raises:
             TaskResultDoesNotExist: there is none in this backend's project: it never was, or has expired.
             TaskNotFound: it is there, but its task is not any more.
         """
-        return run(self._find(result_id))
+        key = str(result_id)
+        if len(key) > MAX_ID or "\x00" in key or key != key.encode(errors="replace").decode():
+            raise _missing(key[:MAX_ID])
+        for database in self.databases():
+            row: ResultRow | None = yield either(engine.run, engine.arun, find_row(key, self.config.project), database)
+            if row is not None:
+                return result_of_row(key, row, self.alias)
+        raise _missing(key)
 
-    async def aget_result(self, result_id: str) -> TaskResult[Any]:
-        """Async twin of ``get_result``."""
-        return await arun(self._find(result_id))
+    aget_result = twin(get_result)
 
     def database_of(self, task: Task[..., Any]) -> str:
         """Return the alias of the database for a task's jobs."""
@@ -191,10 +176,10 @@ class LeaseQueueBackend(BaseTaskBackend):
             if after is None or not awaits(after, database):
                 yield from self._store(database, queues)
                 continue
-            named = {queue: with_known_ids(given) for queue, given in queues.items()}
+            named = {queue: given.with_known_ids() for queue, given in queues.items()}
             for queue, given in named.items():
                 check_jobs(queue, given.jobs, self.config)
-            transaction.on_commit(partial(self._store_now, database, named), using=after)
+            transaction.on_commit(partial(run, self._store(database, named)), using=after)
         return made
 
     def _store(self, database: str, queues: Queues) -> Steps[None]:
@@ -226,17 +211,6 @@ class LeaseQueueBackend(BaseTaskBackend):
             else:
                 signals.enqueued.log(sender=sender, task_result=result)
 
-    def _store_now(self, database: str, queues: Queues) -> None:
-        run(self._store(database, queues))
-
-    def _find(self, result_id: str) -> Steps[TaskResult[Any]]:
-        key = _key(result_id)
-        for database in self.databases():
-            row: ResultRow | None = yield either(engine.run, engine.arun, find_row(key, self.config.project), database)
-            if row is not None:
-                return result_of_row(key, row, self.alias)
-        raise _missing(key)
-
     def calls_of(self, task: Task[..., Any], common_tags: dict[str, Any] | None = None) -> TaskCalls:
         """Return what makes jobs of a task's calls, with the tags of the workflow that they are in."""
         tagged = common_tags or tags.inherited.get() or replacing.get()
@@ -267,13 +241,6 @@ class LeaseQueueBackend(BaseTaskBackend):
             homes = [routing.homes(self.config.project, queue) for queue in sorted(self.queues)]
             return list(dict.fromkeys(alias for each in homes for alias in each))
         return routing.aliases()
-
-
-def _key(result_id: Any) -> str:
-    key = str(result_id)
-    if len(key) > MAX_ID or "\x00" in key or key != key.encode(errors="replace").decode():
-        raise _missing(key[:MAX_ID])
-    return key
 
 
 def _missing(key: str) -> TaskResultDoesNotExist:

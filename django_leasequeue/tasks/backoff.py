@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 #: No job is delayed longer than this by a backoff; the engine's own limit.
 MAX_SECONDS = 86_400.0
 
-#: Highest exponent that is computed: 2 ** 40 seconds are beyond every limit.
-_MAX_EXPONENT = 40
-
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
@@ -55,19 +52,15 @@ class Backoff:
         return _FORMULAS[self.kind](self, attempt)
 
     def _cap(self, attempt: int) -> float:
-        return min(self.base * 2.0 ** min(attempt, _MAX_EXPONENT), self.max)
-
-
-def _equal_jitter(policy: Backoff, attempt: int) -> float:
-    cap = policy._cap(attempt)
-    return cap / 2 + random.random() * cap / 2
+        # 2 ** 40 seconds are beyond every limit.
+        return min(self.base * 2.0 ** min(attempt, 40), self.max)
 
 
 _FORMULAS: dict[str, Callable[[Backoff, int], float]] = {
     "fixed": lambda policy, attempt: min(policy.base, policy.max),
     "linear": lambda policy, attempt: min(policy.base * attempt, policy.max),
     "exponential": Backoff._cap,
-    "exp_equal_jitter": _equal_jitter,
+    "exp_equal_jitter": lambda policy, attempt: (0.5 + random.random() / 2) * policy._cap(attempt),
     "exp_full_jitter": lambda policy, attempt: random.random() * policy._cap(attempt),
 }
 

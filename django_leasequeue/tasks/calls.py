@@ -26,11 +26,11 @@ from . import backoff as backoffs
 from .api import DEFAULT_TASK_BACKEND_ALIAS, Task, TaskResult
 from .arguments import UnresolvedInput, is_about_key, limit_of_call, misfit, unique_fields
 from .context import replacing
+from .decorator import LeaseQueueTask
 from .exceptions import TaskNotFound
+from .lookup import ResultRow, find_row, result_of_row
 from .options import BackendOptions
-from .result_rows import ResultRow, find_row, result_of_row
 from .results import local, new_result, note_stored, show_decoded
-from .task import LeaseQueueTask
 
 _ID_END = engine.NewJob._fields.index("id_end")
 
@@ -104,6 +104,13 @@ class Calls(NamedTuple):
     results: list[TaskResult[Any]]
     jobs: list[engine.NewJob]
 
+    def with_known_ids(self) -> Calls:
+        """Return the calls with ids that are known before they are stored; their results have them."""
+        jobs = [job._replace(id_end=None, key=str(uuid4())) for job in self.jobs]
+        for result, job in zip(self.results, jobs, strict=True):
+            object.__setattr__(result, "id", job.key)
+        return self._replace(jobs=jobs)
+
 
 #: Calls by their queues.
 Queues = dict[str, Calls]
@@ -119,11 +126,7 @@ class Taken(NamedTuple):
 
 
 def store_steps(queues: Queues, options: BackendOptions) -> Steps[list[engine.Enqueued]]:
-    """Steps that add jobs to queues of one database, all or none; return the engine's answers in order.
-
-    A queue that is missing is made as the settings declare it; ``QueueNotFound``: nothing declares it and
-    ``LEASEQUEUE["AUTO_CREATE"]`` is off.
-    """
+    """Add jobs to queues of one database, all or none, and make what is missing; return the answers in order."""
     size = conf.settings.MAX_ENQUEUE
     batches = [
         (queue, calls.jobs[start : start + size])
@@ -203,11 +206,3 @@ def check_jobs(queue: str, jobs: Sequence[engine.NewJob], options: BackendOption
         steps = enqueue_steps(queue, unlimited, project=options.project, create=False, fresh=True)
         next(steps)  # what is given is checked before the first statement is asked for
         steps.close()
-
-
-def with_known_ids(calls: Calls) -> Calls:
-    """Return the calls with ids that are known before they are stored; their results have them."""
-    jobs = [job._replace(id_end=None, key=str(uuid4())) for job in calls.jobs]
-    for result, job in zip(calls.results, jobs, strict=True):
-        object.__setattr__(result, "id", job.key)
-    return calls._replace(jobs=jobs)

@@ -161,7 +161,6 @@ def group(*members: Any, on_failure: OnFailure = None, name: str = "", tags: Tag
 
 
 def _listed(parts: tuple[Any, ...]) -> Any:
-    """Return the parts that were given one after the other, or as one list."""
     listed = len(parts) == 1 and isinstance(parts[0], Iterable) and not isinstance(parts[0], Step)
     return parts[0] if listed else parts
 

@@ -8,19 +8,17 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import wraps
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from .. import conf, engine
 from ..engine.jobs import steps
-from .api import TaskContext
+from .api import P, T, TaskContext
 
 if TYPE_CHECKING:
     from ..worker.control import JobControl
 
-
 #: The control of the job that runs here: in this thread, or in this asyncio task.
 running: ContextVar[JobControl | None] = ContextVar("leasequeue_running", default=None)
-
 
 #: Metadata of calls that take a running task's place: ``replaces``, how many calls have replaced one another, and
 #: ``awaited``, whether the end of the job itself is that task's.
@@ -42,10 +40,6 @@ class LeaseQueueContext(TaskContext):
 
     control: JobControl
     """The job, whether its lease is lost, and progress reports; see ``current``."""
-
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 
 @overload

@@ -7,7 +7,6 @@ import traceback
 from contextlib import suppress
 from contextvars import Token
 from datetime import datetime
-from types import TracebackType
 from typing import Any
 
 from asgiref.sync import sync_to_async
@@ -28,18 +27,16 @@ from . import backoff as backoffs
 from .api import DEFAULT_TASK_BACKEND_ALIAS, TaskResultStatus, normalize_json, task_backends
 from .arguments import decoded
 from .context import LeaseQueueContext, running
+from .decorator import LeaseQueueTask
 from .exceptions import FailForGood, ResultNotSerializable, RetryLater, TaskNotFound
 from .isolation import IsolatedTaskFailed, run_isolated
-from .registry import TaskEntry, find_entry
+from .lookup import TaskEntry, find_entry
 from .signals import Announcer
 from .signature import first_argument, queue_database, read_inputs
 from .starting import ReplacementFailed, replaced, replacement_of
-from .task import LeaseQueueTask
 
 logger = logging.getLogger("django_leasequeue.tasks")
 
-#: Neither a soft nor a hard timeout.
-_NO_TIMEOUT = (None, None)
 #: The database cannot be reached, or not now: nothing that a task has done.
 UNREACHED = (OperationalError, InterfaceError)
 #: Types of return values that are JSON without being normalised.
@@ -63,33 +60,31 @@ class TaskHandler:
         self._inside = inside
 
     def is_async(self, job: LeasedJob) -> bool:
-        """Return whether the task is a coroutine function. A task that cannot be found fails in a thread."""
         try:
             entry = self._entry(job)
         except TaskNotFound:
-            return False
+            return False  # it fails in a thread
         return entry.is_async and (self._inside or not entry.isolate)
 
     def timeout(self, job: LeasedJob) -> tuple[float | None, float | None]:
-        """Return the task's ``timeout`` in seconds as the soft timeout; the worker sets the hard one."""
         try:
             entry = self._entry(job)
         except TaskNotFound:
-            return _NO_TIMEOUT
+            return None, None
         seconds: Any = entry.timeout
         if job.meta_json is not None and isinstance(entry.task, LeaseQueueTask):
             seconds = self._meta(job).get("timeout", seconds)
         # A job's metadata come from using(), or from another program that writes to the queue.
-        return (float(seconds), None) if isinstance(seconds, (int, float)) and seconds > 0 else _NO_TIMEOUT
+        soft = float(seconds) if isinstance(seconds, (int, float)) and seconds > 0 else None
+        return soft, None
 
     def run(self, job: LeasedJob, control: JobControl) -> str | None:
-        """Run a sync task; return its result as JSON."""
         entry, job = self._entry(job), job.loaded()
         token, tagging = running.set(control), self._tagging(job)
         try:
             telling = self._announcer.started(entry, job, control)
             if entry.isolate and not self._inside:
-                return run_isolated(job, control, self._project, f"{__name__}.{TaskHandler.__qualname__}")
+                return run_isolated(job, control, self._project)
             if telling is not None:
                 twins.run(telling)
             try:
@@ -143,7 +138,6 @@ class TaskHandler:
         return text
 
     async def arun(self, job: LeasedJob, control: JobControl) -> str | None:
-        """Run an async task; see ``run``."""
         entry, job = self._entry(job), await job.aloaded()
         token, tagging = running.set(control), self._tagging(job)
         try:
@@ -172,19 +166,14 @@ class TaskHandler:
         return self._kept(entry, job, value)
 
     def failed(self, job: LeasedJob, error: BaseException) -> tuple[Failure, Retry | GiveUp]:
-        """Return what is kept of an error, and whether and when the task is tried again."""
         if isinstance(error, IsolatedTaskFailed):
             failure, verdict = error.failed
-            if isinstance(verdict, GiveUp) or 0 < job.max_deliveries <= job.deliveries:
-                self._announcer.keep_error(job, error)
-            return failure, verdict
-        kind, shown = f"{type(error).__module__}.{type(error).__qualname__}", _traceback(error)
-        if isinstance(error, ReplacementFailed):
-            kind, shown = error.error_type, shown.replace(f"{kind}: ", f"{error.error_type}: ")
-        failure = Failure(
-            type=kind, message=text_of(error), traceback=shown, fingerprint=fingerprint(error, job.name or "")
-        )
-        verdict = self._verdict(job, error, failure)
+        else:
+            kind, shown = f"{type(error).__module__}.{type(error).__qualname__}", _traceback(error)
+            if isinstance(error, ReplacementFailed):
+                kind, shown = error.error_type, shown.replace(f"{kind}: ", f"{error.error_type}: ")
+            failure = Failure(kind, text_of(error), shown, fingerprint(error, job.name or ""))
+            verdict = self._verdict(job, error, failure)
         if isinstance(verdict, GiveUp) or 0 < job.max_deliveries <= job.deliveries:
             self._announcer.keep_error(job, error)
         return failure, verdict
@@ -203,21 +192,19 @@ class TaskHandler:
             with suppress(TaskNotFound):
                 database = queue_database(task_backends[self._entry(job).alias], job.queue)
                 engine.run(emit_end(result_event(job.seq), project=self._project), database)
-        announcer = self._announcer
-        if not announcer.has_receivers(ending):
+        if not self._announcer.has_receivers(ending):
             return
-        try:
+        entry = None
+        with suppress(TaskNotFound):
             entry = self._entry(job)
-        except TaskNotFound:
-            entry = None
-        announcer.settled(entry, job, ending, result_json, failure, available_at)
+        self._announcer.settled(entry, job, ending, result_json, failure, available_at)
 
     def _entry(self, job: LeasedJob) -> TaskEntry:
         if job.meta_json is None:
-            plain = self._plain.get(job.name)
-            if plain is None:
-                plain = self._plain[job.name] = find_entry(job.name)
-            return plain
+            found = self._plain.get(job.name)
+            if found is None:
+                found = self._plain[job.name] = find_entry(job.name)
+            return found
         alias: Any = self._meta(job).get("backend", DEFAULT_TASK_BACKEND_ALIAS)
         if not isinstance(alias, str):
             raise TaskNotFound(f"The job's meta names {alias!r} as its backend, which is no alias.")
@@ -232,7 +219,6 @@ class TaskHandler:
         return meta if isinstance(meta, dict) else {}
 
     def _kept(self, entry: TaskEntry, job: LeasedJob, value: Any) -> str | None:
-        """Return what is kept of what a task returned, as JSON."""
         ignores = entry.ignore_result
         if job.meta_json is not None:
             ignores = self._meta(job).get("ignore_result", ignores)
@@ -258,32 +244,26 @@ class TaskHandler:
         if isinstance(error, RetryLater) and error.delay is not None:
             return _retry(error.delay)
         try:
-            return self._backoff(job, error, failure)
+            entry = self._entry(job)
+            if not isinstance(entry.task, LeaseQueueTask):
+                return Retry()
+            wanted = entry.task.autoretry_for
+            unwanted = isinstance(error, entry.task.dont_retry_for) or not (wanted is None or isinstance(error, wanted))
+            if unwanted and not isinstance(error, RetryLater):
+                return GiveUp()
+            meta = self._meta(job)
+            policy = backoffs.load(meta["backoff"]) if "backoff" in meta else entry.task.backoff
+            if policy is None:
+                return Retry()
+            if not callable(policy):
+                return _retry(backoffs.fixed_delay(policy, job.deliveries))
+            delay = policy(error, self._announcer.result(entry, job, TaskResultStatus.FAILED, failure))
+            return GiveUp() if delay is None else _retry(seconds_of(delay, "the answer of a backoff function"))
+        except TaskNotFound:
+            return Retry()
         except Exception:
             logger.exception("The backoff of task %s failed; its queue's is used instead.", job.name)
             return Retry()
-
-    def _backoff(self, job: LeasedJob, error: BaseException, failure: Failure) -> Retry | GiveUp:
-        try:
-            entry = self._entry(job)
-        except TaskNotFound:
-            return Retry()
-        if not isinstance(entry.task, LeaseQueueTask):
-            return Retry()
-        wanted = entry.task.autoretry_for
-        unwanted = isinstance(error, entry.task.dont_retry_for) or not (wanted is None or isinstance(error, wanted))
-        if unwanted and not isinstance(error, RetryLater):
-            return GiveUp()
-        policy = entry.task.backoff
-        if job.meta_json is not None:
-            meta = self._meta(job)
-            policy = backoffs.load(meta["backoff"]) if "backoff" in meta else policy
-        if policy is None:
-            return Retry()
-        if not callable(policy):
-            return _retry(backoffs.fixed_delay(policy, job.deliveries))
-        delay = policy(error, self._announcer.result(entry, job, TaskResultStatus.FAILED, failure))
-        return GiveUp() if delay is None else _retry(seconds_of(delay, "the answer of a backoff function"))
 
 
 def _retry(seconds: float) -> Retry:
@@ -299,10 +279,7 @@ def _with_inputs(entry: TaskEntry, job: LeasedJob, args: Any, marked: Any) -> tw
 
 
 def _arguments(text: str | None) -> tuple[Any, Any, Any]:
-    """Return positional and keyword arguments of a job's payload, and what it takes from the jobs before it.
-
-    The call itself reports arguments that do not fit.
-    """
+    """Return positional and keyword arguments of a job's payload, and what it takes from the jobs before it."""
     if text is None:
         return (), {}, None
     data = codec.loads(text)
@@ -336,17 +313,14 @@ def result_json(path: str, value: Any) -> str:
 
 
 def _traceback(error: BaseException) -> str:
-    try:
-        return "".join(traceback.format_exception(type(error), error, _from_the_task_on(error.__traceback__)))
-    except Exception as again:  # noqa: BLE001  (an exception that cannot be shown must not hide that the task failed)
-        return f"{type(error).__name__} (its traceback cannot be shown: {type(again).__name__})"
-
-
-def _from_the_task_on(whole: TracebackType | None) -> TracebackType | None:
-    """Return the traceback without the worker's frames above the task's own function."""
-    step = whole
+    """Return the traceback as text, without the worker's frames above the task's own function."""
+    shown = step = error.__traceback__
     while step is not None:
         if step.tb_frame.f_globals.get("__name__") == __name__:
-            return step.tb_next or step
+            shown = step.tb_next or step
+            break
         step = step.tb_next
-    return whole
+    try:
+        return "".join(traceback.format_exception(type(error), error, shown))
+    except Exception as again:  # noqa: BLE001  (an exception that cannot be shown must not hide that the task failed)
+        return f"{type(error).__name__} (its traceback cannot be shown: {type(again).__name__})"

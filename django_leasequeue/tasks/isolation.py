@@ -37,8 +37,6 @@ class Request(NamedTuple):
     node: str
     using: str | None
     project: str
-    #: The class of the handler, which the process imports when it has its settings.
-    handler: str
     settings: str
     #: Of Django's connections, by alias: a process that tests start has other ones than its settings say.
     databases: dict[str, dict[str, Any]]
@@ -78,7 +76,7 @@ class ProcessDied(Exception):
     """The process of an isolated task has ended by itself, without a result: killed, or by ``os._exit``."""
 
 
-def run_isolated(job: LeasedJob, control: JobControl, project: str, handler: str) -> str | None:
+def run_isolated(job: LeasedJob, control: JobControl, project: str) -> str | None:
     """Run a task in a process of its own and return its result as JSON; kill that when the run is to stop."""
     module = getattr(settings, "SETTINGS_MODULE", None)
     if not module:
@@ -104,7 +102,7 @@ def run_isolated(job: LeasedJob, control: JobControl, project: str, handler: str
             )
         try:
             with suppress(BrokenPipeError):
-                ours.send(Request(job, control.node, control.using, project, handler, module, databases))
+                ours.send(Request(job, control.node, control.using, project, module, databases))
             return _watch(process, ours, control)
         finally:
             with suppress(ProcessLookupError):
@@ -174,8 +172,15 @@ def _run(request: Request, connection: Connection) -> Any:
     for alias, values in request.databases.items():
         connections[alias].settings_dict.update(values)
     threading.Thread(target=_end_with_worker, args=(connection,), daemon=True).start()
-    job, control = request.job, _control(request, connection)
-    handler: Any = import_string(request.handler)(request.project, inside=True)
+
+    class Control(JobControl):
+        def set_progress(self, value: Any) -> None:
+            super().set_progress(value)
+            with _sending:
+                connection.send(Progress(value))
+
+    job, control = request.job, Control(request.job, request.node, request.using)
+    handler: Any = import_string("django_leasequeue.tasks.handler.TaskHandler")(request.project, inside=True)
     try:
         text = asyncio.run(handler.arun(job, control)) if handler.is_async(job) else handler.run(job, control)
     except Suspended:
@@ -192,16 +197,6 @@ def _run(request: Request, connection: Connection) -> Any:
     finally:
         connections.close_all()
     return Completed(text, control.settled, control.result_body, control.result_ttl_ms)
-
-
-def _control(request: Request, connection: Connection) -> JobControl:
-    class _Control(JobControl):
-        def set_progress(self, value: Any) -> None:
-            super().set_progress(value)
-            with _sending:
-                connection.send(Progress(value))
-
-    return _Control(request.job, request.node, request.using)
 
 
 def _end_with_worker(connection: Connection) -> None:

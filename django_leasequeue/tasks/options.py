@@ -53,6 +53,10 @@ def _error(number: int, text: str, hint: str | None = None) -> checks.Error:
     return checks.Error(text, hint=hint, id=f"leasequeue.tasks.E{number:03}")
 
 
+def _warning(number: int, text: str, hint: str) -> checks.Warning:
+    return checks.Warning(text, hint=hint, id=f"leasequeue.tasks.W{number:03}")
+
+
 def check(alias: str, params: Mapping[str, Any]) -> Iterator[checks.CheckMessage]:
     """Return what is wrong with one backend in ``TASKS``, without asking the database."""
     where = f"TASKS[{alias!r}]"
@@ -71,14 +75,17 @@ def check(alias: str, params: Mapping[str, Any]) -> Iterator[checks.CheckMessage
             hint = f"The options are {', '.join(_KEYS)}. Options of a queue belong into 'queues'."
             yield _error(2, f"{where}['OPTIONS'][{key!r}] is not an option of LeaseQueueBackend.", hint)
     yield from _check_database(where, options)
-    yield from _check_project(where, options)
+    try:
+        presets.check_project(options.get("project", ""))
+    except InvalidOption as error:
+        yield _error(4, f"{where}['OPTIONS']['project']: {error}")
+    preset = options.get("preset", conf.settings.DEFAULT_PRESET)
+    if preset not in presets.PRESETS:
+        yield _unknown_preset(f"{where}['OPTIONS']", preset)
     yield from _check_queues(where, params.get("QUEUES", ["default"]), options)
     if "ENQUEUE_ON_COMMIT" in params:
-        yield checks.Warning(
-            f"{where}['ENQUEUE_ON_COMMIT'] has no effect.",
-            hint="A task is enqueued in the caller's transaction: it is there if that commits, and never before.",
-            id="leasequeue.tasks.W001",
-        )
+        hint = "A task is enqueued in the caller's transaction: it is there if that commits, and never before."
+        yield _warning(1, f"{where}['ENQUEUE_ON_COMMIT'] has no effect.", hint)
 
 
 def _check_database(where: str, options: Mapping[str, Any]) -> Iterator[checks.CheckMessage]:
@@ -90,16 +97,6 @@ def _check_database(where: str, options: Mapping[str, Any]) -> Iterator[checks.C
         yield _error(3, f"{where}['OPTIONS']['database'] is {alias!r}, which is not an alias in DATABASES.", hint)
     elif connections[alias].vendor != "postgresql":
         yield _error(3, f"{where}['OPTIONS']['database'] is {alias!r}, which is not PostgreSQL.")
-
-
-def _check_project(where: str, options: Mapping[str, Any]) -> Iterator[checks.CheckMessage]:
-    try:
-        presets.check_project(options.get("project", ""))
-    except InvalidOption as error:
-        yield _error(4, f"{where}['OPTIONS']['project']: {error}")
-    preset = options.get("preset", conf.settings.DEFAULT_PRESET)
-    if preset not in presets.PRESETS:
-        yield _unknown_preset(f"{where}['OPTIONS']", preset)
 
 
 def _unknown_preset(where: str, preset: Any) -> checks.Error:
@@ -157,19 +154,16 @@ def _check_queue(where: str, name: Any, given: Any, preset: Any) -> Iterator[che
         yield _error(9, f"{where} declares a log: its records are never run.", "Leave 'type' out.")
         return
     if config["result_ttl_ms"] == 0:
-        yield checks.Warning(
-            f"{where}: result_ttl_ms is 0, so that get_result() does not find finished tasks.",
-            hint="Set result_ttl_ms, in milliseconds; silence this check if results are not used.",
-            id="leasequeue.tasks.W002",
-        )
+        hint = "Set result_ttl_ms, in milliseconds; silence this check if results are not used."
+        yield _warning(2, f"{where}: result_ttl_ms is 0, so that get_result() does not find finished tasks.", hint)
     order, low, high = config["priority_order"], config["priority_min"], config["priority_max"]
     if order != "desc" or low > TASK_MIN_PRIORITY or high < TASK_MAX_PRIORITY:
-        yield checks.Warning(
+        yield _warning(
+            3,
             f"{where}: priority_order is {order!r}, from {low} to {high}, so that tasks with a higher priority do not"
             " always run first.",
-            hint=f"Set priority_order to 'desc', priority_min to {TASK_MIN_PRIORITY} and priority_max to"
+            f"Set priority_order to 'desc', priority_min to {TASK_MIN_PRIORITY} and priority_max to"
             f" {TASK_MAX_PRIORITY}; silence this check if all tasks have the same priority.",
-            id="leasequeue.tasks.W003",
         )
 
 

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 _ATOMS, _NAMES = frozenset({str, int, float, bool, type(None)}), frozenset({str})
 #: Digits that a UUID of RFC 9562 may have after its third hyphen: two fixed bits, two random ones.
 _VARIANTS = "89ab"
-#: Ends for which random bits are read at once.
-_MOST_AT_ONCE = 256
 
 
 def new_ends() -> Iterator[str]:
@@ -47,7 +45,7 @@ def new_ends() -> Iterator[str]:
         digits = noise.hex()
         for start in range(0, 16 * count, 16):
             yield f"{_VARIANTS[noise[start >> 1] & 3]}{digits[start + 1 : start + 4]}-{digits[start + 4 : start + 16]}"
-        count = min(2 * count, _MOST_AT_ONCE)
+        count = min(2 * count, 256)
 
 
 def new_end() -> str:
@@ -118,14 +116,11 @@ class LeaseQueueTaskResult(GenericTaskResult[T]):
         Returns:
             Whether it was taken out. ``refresh()`` raises ``TaskResultDoesNotExist`` from then on.
         """
-        return any(engine.run(self._cancelling(running), database) for database in self._databases())
+        return run(self._cancelling(running))
 
     async def acancel(self, *, running: bool = False) -> bool:
         """See ``cancel``. It runs on an async connection of its own, not in a transaction of the caller."""
-        for database in self._databases():
-            if await engine.arun(self._cancelling(running), database):
-                return True
-        return False
+        return await arun(self._cancelling(running))
 
     def wait(self, timeout: float = 30.0) -> T:
         """Wait until the task has ended, refresh this result, and return what the task returned.
@@ -150,7 +145,8 @@ class LeaseQueueTaskResult(GenericTaskResult[T]):
 
     def _waiting(self, timeout: float, alarm: Callable[[], Alarm]) -> Steps[T]:
         deadline = time.monotonic() + check_timeout(timeout)
-        database = self._database()
+        backend = self._lease_backend()
+        database = backend.database_of(self.task)
         if self.enqueued_at is None:
             raise InvalidOption(
                 "the task is not enqueued before the transaction of the caller's data commits. Wait for it after that."
@@ -166,7 +162,8 @@ class LeaseQueueTaskResult(GenericTaskResult[T]):
         ticket = hub.open(alarm())
         try:
             yield ticket.ready(timeout)
-            seq, ticket.told = yield either(engine.run, engine.arun, self._joining(hub.channel), database)
+            join = join_key(self.id, self.task.queue_name, hub.channel, project=backend.config.project)
+            seq, ticket.told = yield either(engine.run, engine.arun, join, database)
             if seq is not None:
                 ticket.bind(seq)
             ticket.ended = True  # it may have ended before this waiter was registered: look once more
@@ -190,16 +187,13 @@ class LeaseQueueTaskResult(GenericTaskResult[T]):
         config = self._lease_backend().config
         return [config.database] if config.database else routing.homes(config.project, self.task.queue_name)
 
-    def _database(self) -> str:
-        return self._lease_backend().database_of(self.task)
-
-    def _cancelling(self, running: bool) -> engine.Operation[list[tuple[int, str | None]]]:
+    def _cancelling(self, running: bool) -> Steps[bool]:
         project = self._lease_backend().config.project
-        return engine.cancel(self.task.queue_name, keys=[self.id], project=project, running=running)
-
-    def _joining(self, channel: str) -> engine.Operation[tuple[int | None, bool]]:
-        project = self._lease_backend().config.project
-        return join_key(self.id, self.task.queue_name, channel, project=project)
+        for database in self._databases():
+            cancel = engine.cancel(self.task.queue_name, keys=[self.id], project=project, running=running)
+            if (yield either(engine.run, engine.arun, cancel, database)):
+                return True
+        return False
 
     def _look(self) -> Steps[tuple[T] | None]:
         """Refresh, and return what the task returned in a tuple, ``None`` if it goes on."""
@@ -209,12 +203,10 @@ class LeaseQueueTaskResult(GenericTaskResult[T]):
             raise JobCancelled(
                 self.id, f"Task {self.id} is gone: it was cancelled or removed, or its result has expired."
             ) from error
-        return (self._ended(),) if self.is_finished else None
-
-    def _ended(self) -> T:
+        if not self.is_finished:
+            return None
         if self.status is TaskResultStatus.SUCCESSFUL:
-            value: T = self.return_value
-            return value
+            return (self.return_value,)
         if not self.errors:
             raise JobCancelled(self.id)
         last = self.errors[-1]

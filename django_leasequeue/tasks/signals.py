@@ -21,8 +21,7 @@ from .. import signals as job_signals
 from ..engine import Failure, LeasedJob, clock, codec
 from ..twins import Either, Steps, either
 from .api import TASKS_LOGGER, TaskResult, TaskResultStatus, task_signals
-from .registry import TaskEntry
-from .result_rows import error_of, errors_of, make_result, task_as_enqueued, workers_of
+from .lookup import TaskEntry, make_result, task_as_enqueued
 
 if TYPE_CHECKING:
     from ..worker.control import JobControl
@@ -76,6 +75,12 @@ _OURS = {
     "failing": job_signals.failing,
     "dead": job_signals.failed,
 }
+#: Endings that Django's signal tells of: the level of its log line, the status of the result.
+_FINISHED = {
+    "completed": (logging.INFO, TaskResultStatus.SUCCESSFUL),
+    "failed": (logging.ERROR, TaskResultStatus.FAILED),
+    "dead": (logging.ERROR, TaskResultStatus.FAILED),
+}
 
 #: Errors that wait for the signal at most. Those of jobs whose lease was lost meanwhile are never fetched.
 _MAX_KEPT = 256
@@ -87,10 +92,7 @@ def _log_line(entry: TaskEntry, job: LeasedJob, status: TaskResultStatus) -> Sim
 
 
 class Announcer:
-    """Sends the signals of task runs, with the ``TaskResult`` that they carry.
-
-    There is one in a process, called from many threads.
-    """
+    """Sends the signals of task runs: one a process, called from many threads."""
 
     def __init__(self, project: str) -> None:
         self._project = project
@@ -123,12 +125,7 @@ class Announcer:
 
     def has_receivers(self, ending: EndingName) -> bool:
         """Return whether an ending has a receiver or a log line."""
-        if _OURS[ending].receivers:
-            return True
-        if ending == "failing":
-            return False
-        level = logging.INFO if ending == "completed" else logging.ERROR
-        return finished.is_heard(level)
+        return bool(_OURS[ending].receivers) or (ending != "failing" and finished.is_heard(_FINISHED[ending][0]))
 
     def settled(
         self,
@@ -142,15 +139,21 @@ class Announcer:
         """Send that the end of a run has been stored; of a task that is not found here only our own signals."""
         error = self._errors.pop((job.seq, job.token), None)
         if _OURS[ending].receivers:
-            self._send_ours(job, ending, result_json, failure, available_at)
+            more: dict[str, Any] = {"failure": failure}
+            if ending == "completed":
+                more = {"result": None if result_json is None else codec.loads(result_json)}
+            elif ending == "failing":
+                more["available_at"] = available_at
+            job_signals.send(_OURS[ending], **self._about(job), job=job, **more)
         if ending == "failing" or entry is None:
             return
+        level, status = _FINISHED[ending]
         if finished.has_receivers():
             value = None if result_json is None else codec.loads(result_json)
-            result = self.result(entry, job, _status(ending), failure, value=value, finished_at=clock.now())
+            result = self.result(entry, job, status, failure, value=value, finished_at=clock.now())
             _within(error, lambda: finished.signal.send_robust(sender=entry.sender, task_result=result))
-        elif finished.is_logged(logging.INFO if ending == "completed" else logging.ERROR):
-            line = _log_line(entry, job, _status(ending))
+        elif finished.is_logged(level):
+            line = _log_line(entry, job, status)
             _within(error, lambda: finished.log(sender=entry.sender, task_result=line))
 
     def result(
@@ -168,17 +171,16 @@ class Announcer:
             # A job has its queue's limit where neither its task nor using() names one.
             max_attempts=None if declared is None else job.max_deliveries,
         )
-        errors = errors_of(job.errors)
-        if failure is not None:
-            errors.append(error_of(failure.type, failure.message, failure.traceback))
         return make_result(
             task,
             job.key or "",
             status,
             data=data if isinstance(data, dict) else None,
             backend=entry.alias,
-            errors=errors,
-            worker_ids=workers_of(job.errors, self._node, job.deliveries),
+            records=job.errors,
+            failure=failure,
+            node=self._node,
+            attempts=job.deliveries,
             enqueued_at=job.created_at,
             started_at=job.first_claimed_at,
             last_attempted_at=job.claimed_at,
@@ -187,27 +189,6 @@ class Announcer:
 
     def _about(self, job: LeasedJob) -> dict[str, Any]:
         return {"queue": job.queue, "project": self._project, "seq": job.seq, "key": job.key, "name": job.name}
-
-    def _send_ours(
-        self,
-        job: LeasedJob,
-        ending: EndingName,
-        result_json: str | None,
-        failure: Failure | None,
-        available_at: datetime | None,
-    ) -> None:
-        more: dict[str, Any] = {"job": job}
-        if ending == "completed":
-            more["result"] = None if result_json is None else codec.loads(result_json)
-        else:
-            more["failure"] = failure
-        if ending == "failing":
-            more["available_at"] = available_at
-        job_signals.send(_OURS[ending], **self._about(job), **more)
-
-
-def _status(ending: EndingName) -> TaskResultStatus:
-    return TaskResultStatus.SUCCESSFUL if ending == "completed" else TaskResultStatus.FAILED
 
 
 def _within(error: BaseException | None, call: Any) -> None:

@@ -50,13 +50,11 @@ class Placed(NamedTuple):
 
 @dataclass(slots=True)
 class Graph:
-    """The calls of a workflow; each stands behind those it comes after, so that there are no cycles.
-
-    ``known``: numbers of jobs that are in the workflow already. Their places count down from -1.
-    """
+    """The calls of a workflow; each stands behind those it comes after, so that there are no cycles."""
 
     calls: list[Placed] = field(default_factory=list)
     edges: int = 0
+    #: Numbers of jobs that are in the workflow already. Their places count down from -1.
     known: list[int] = field(default_factory=list)
 
     def add(self, signature: Signature[Any], after: Ends, *, for_failure: bool = False) -> Ends:
@@ -213,11 +211,6 @@ def queue_database(backend: Any, queue: str) -> str:
     return str(backend.config.database or routing.alias_of(backend.config.project, queue))
 
 
-def inputs_marker(after: Ends) -> dict[str, bool]:
-    """Return what a job's payload says of the return values that it takes."""
-    return {"many": after.many, "failed": after.tolerant}
-
-
 @operation
 def read_inputs(seq: int) -> Steps[list[Input]]:
     """Read how the parents of a job ended, with large results from their storage."""
@@ -229,22 +222,24 @@ def read_inputs(seq: int) -> Steps[list[Input]]:
 
 
 def first_argument(rows: list[Input], marked: Any) -> Any:
-    """Return the first argument of a job: its parent's return value, or the list of those of all."""
+    """Return the first argument of a job: its parent's return value, or the list of those of all.
+
+    ``marked`` is what its payload says of them: whether it takes a list, and whether of failed ones, too.
+    """
     if not isinstance(marked, dict) or marked.keys() != {"many", "failed"}:
         raise InvalidOption(f'"inputs" of a payload are written by workflows only; they are {marked!r:.200}.')
     if not rows or not (marked["many"] or len(rows) == 1):
         raise FailForGood("The jobs before this one are not known: it is not in its workflow any more.")
-    values = [_value(row, allow_failures=marked["failed"]) for row in rows]
+    values: list[Any] = []
+    for row in rows:
+        if row.completed:
+            value = None if row.result_json is None else codec.loads(row.result_json)
+            values.append(Outcome(True, value, None, None, row.key) if marked["failed"] else value)
+        elif marked["failed"] and row.member != MemberState.COMPLETED:
+            values.append(Outcome(False, None, row.error_type, row.error, row.key))
+        else:
+            raise FailForGood(
+                f"The result of job {row.seq}, which this one takes, is not there any more: it has expired"
+                " (result_ttl_ms), or the job was removed."
+            )
     return values if marked["many"] else values[0]
-
-
-def _value(row: Input, *, allow_failures: bool) -> Any:
-    if row.completed:
-        value = None if row.result_json is None else codec.loads(row.result_json)
-        return Outcome(True, value, None, None, row.key) if allow_failures else value
-    if allow_failures and row.member != MemberState.COMPLETED:
-        return Outcome(False, None, row.error_type, row.error, row.key)
-    raise FailForGood(
-        f"The result of job {row.seq}, which this one takes, is not there any more: it has expired (result_ttl_ms), or"
-        " the job was removed."
-    )

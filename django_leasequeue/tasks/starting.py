@@ -25,24 +25,16 @@ from ..enums import JobFlag, WorkflowShape
 from ..exceptions import InvalidOption, JobCancelled, JobFailed
 from ..twins import Steps, arun, either, run
 from ..worker.control import JobControl
-from .api import (
-    DEFAULT_TASK_BACKEND_ALIAS,
-    DEFAULT_TASK_QUEUE_NAME,
-    InvalidTask,
-    T,
-    Task,
-    TaskResult,
-    TaskResultDoesNotExist,
-    task_backends,
-)
+from . import api
+from .api import InvalidTask, T, Task, TaskResult, TaskResultDoesNotExist, task_backends
 from .backend import LeaseQueueBackend, awaits
 from .calls import TaskCalls, check_jobs
 from .context import replacing
+from .decorator import LeaseQueueTask
 from .exceptions import FailForGood
 from .options import BackendOptions
 from .results import local, new_ends, note_stored, number_of
-from .signature import Ends, Graph, Placed, Signature, Step, T_co, inputs_marker
-from .task import LeaseQueueTask
+from .signature import Ends, Graph, Placed, Signature, Step, T_co
 from .workflow_result import WorkflowResult, get_workflow_result
 
 #: Calls that may replace one another.
@@ -118,15 +110,19 @@ def start(plan: Plan, *, waits: bool) -> Steps[WorkflowResult[T]]:
     if after is None or not awaits(after, ready.database):
         yield from _store(plan, ready, uid, backend)
         return result
-    _check(plan, ready, backend.config)
+    # What would be refused for what it is, is refused now.
+    if ready.nodes:
+        check_nodes(ready.nodes, len(plan.graph.known))
+    for queue in dict.fromkeys(node.queue for node in ready.nodes):
+        check_jobs(queue, [node.job for node in ready.nodes if node.queue == queue], backend.config)
     result.enqueued = False
-    transaction.on_commit(partial(_store_now, plan, ready, uid, backend, result), using=after)
+
+    def store() -> None:
+        run(_store(plan, ready, uid, backend))
+        result.enqueued = True
+
+    transaction.on_commit(store, using=after)
     return result
-
-
-def _store_now(plan: Plan, ready: _Ready, uid: UUID, backend: LeaseQueueBackend, result: WorkflowResult[Any]) -> None:
-    run(_store(plan, ready, uid, backend))
-    result.enqueued = True
 
 
 def _store(plan: Plan, ready: _Ready, uid: UUID, backend: LeaseQueueBackend) -> Steps[None]:
@@ -146,21 +142,12 @@ def _start(plan: Plan, ready: _Ready, uid: UUID, options: BackendOptions) -> Sta
             check_nodes(ready.nodes, len(plan.graph.known))
             yield from make_declared(options.project, queue, Definition(*options.declaration(queue)), options.database)
     if plan.existing is not None:
-        known = plan.graph.known
-        return (yield from engine.extend_workflow(ready.nodes, uid, known=known, project=options.project).steps())
-    return (
-        yield from engine.start_workflow(
+        adding = engine.extend_workflow(ready.nodes, uid, known=plan.graph.known, project=options.project)
+    else:
+        adding = engine.start_workflow(
             ready.nodes, uid, project=options.project, name=plan.name, on_failure=ready.on_failure, shape=plan.shape
-        ).steps()
-    )
-
-
-def _check(plan: Plan, ready: _Ready, options: BackendOptions) -> None:
-    """Refuse what would be refused for what it is, without asking the database."""
-    if ready.nodes:
-        check_nodes(ready.nodes, len(plan.graph.known))
-    for queue in dict.fromkeys(node.queue for node in ready.nodes):
-        check_jobs(queue, [node.job for node in ready.nodes if node.queue == queue], options)
+        )
+    return (yield from adding.steps())
 
 
 def _backend(plan: Plan) -> LeaseQueueBackend:
@@ -177,7 +164,7 @@ def _backend(plan: Plan) -> LeaseQueueBackend:
         aliases.add(plan.existing.backend)
     if len(aliases) > 1:
         raise InvalidTask(f"The tasks of a workflow have one backend; these have {', '.join(sorted(aliases))}.")
-    backend = task_backends[next(iter(aliases), DEFAULT_TASK_BACKEND_ALIAS)]
+    backend = task_backends[next(iter(aliases), api.DEFAULT_TASK_BACKEND_ALIAS)]
     if not isinstance(backend, LeaseQueueBackend):
         raise InvalidTask(
             f"The backend {backend.alias!r} is a {type(backend).__name__}, which has no workflows: they need a"
@@ -203,18 +190,23 @@ def _prepare(plan: Plan, backend: LeaseQueueBackend, uid: UUID) -> _Ready:
         if (known_task := made.get(id(signature.task))) is not None:
             task, calls = known_task
         else:
-            task = _queued(signature.task, plan.existing)
+            task, existing = signature.task, plan.existing
+            named = task.queue_name != api.DEFAULT_TASK_QUEUE_NAME or "queue_name" in getattr(task, "changed", ())
+            if existing is not None and isinstance(task, LeaseQueueTask) and not named:
+                # What a running job adds is in that job's queue, unless its code names another.
+                task = task.using(queue_name=existing.queue)
             if (conflict := getattr(task, "on_conflict", None)) not in (None, "ignore"):
                 raise InvalidTask(
                     f"{task.module_path} has on_conflict={conflict!r}: the key of a step must be free, it takes nothing"
                     " from another job."
                 )
-            calls = backend.calls_of(_without_delay(task), plan.tags)
+            # No result can show a time that counts from when its step may start.
+            timeless = task if getattr(task, "step_delay", None) is None else replace(task, run_after=None)
+            calls = backend.calls_of(timeless, plan.tags)
             made[id(signature.task)] = task, calls
-            home, existing = backend.database_of(task), plan.existing
             # A workflow goes on where it is, also when its queues have moved.
-            moved = existing is not None and existing.database in routing.homes(backend.config.project, task.queue_name)
-            databases.add(existing.database if existing is not None and moved else home)
+            if existing is None or existing.database not in routing.homes(backend.config.project, task.queue_name):
+                databases.add(backend.database_of(task))
         args = list(signature.args)
         if number == len(plan.graph.calls) and not signature.immutable:
             args.insert(0, str(uid))
@@ -222,7 +214,8 @@ def _prepare(plan: Plan, backend: LeaseQueueBackend, uid: UUID) -> _Ready:
             args.insert(0, [])
         parents = tuple(place + known if place >= 0 else -1 - place for place in after.places)
         takes = bool(parents) and not (signature.immutable or after.empty)
-        result, job = calls.prepare(args, signature.kwargs, next(ends), inputs_marker(after) if takes else None)
+        inputs = {"many": after.many, "failed": after.tolerant} if takes else None
+        result, job = calls.prepare(args, signature.kwargs, next(ends), inputs)
         limited = cast("Limited | None", job.limit)
         limit = None if limited is None else (limited.key, limited.values)
         delay: timedelta | None = getattr(task, "step_delay", None)
@@ -238,18 +231,6 @@ def _prepare(plan: Plan, backend: LeaseQueueBackend, uid: UUID) -> _Ready:
         )
     on_failure = nodes.pop() if len(nodes) > len(plan.graph.calls) else None
     return _Ready(nodes, on_failure, results, next(iter(databases)))
-
-
-def _queued(task: Task[..., Any], existing: Existing | None) -> Task[..., Any]:
-    """Return the task of a step: one that a running job adds is in that job's queue, unless its code names another."""
-    if existing is None or not isinstance(task, LeaseQueueTask) or task.queue_name != DEFAULT_TASK_QUEUE_NAME:
-        return task
-    return task if "queue_name" in task.changed else task.using(queue_name=existing.queue)
-
-
-def _without_delay(task: Task[..., Any]) -> Task[..., Any]:
-    """Return the task without a time that counts from when its step may start: no result can show it yet."""
-    return task if getattr(task, "step_delay", None) is None else replace(task, run_after=None)
 
 
 # A running task that replaces itself: another call is enqueued in its place, whose end is its own
@@ -276,8 +257,14 @@ def replaced(control: JobControl, call: Any = None) -> Any:
     # What replaces it may be under the same limit.
     control.keeps_slot = False
     started = control.step(STEP, partial(_start_instead, control, call), atomic=True)
+    alias = started.get("backend", api.DEFAULT_TASK_BACKEND_ALIAS)
     try:
-        return control.wait_for_result(_result_of(started))
+        result: Any
+        if "workflow" in started:
+            result = get_workflow_result(started["workflow"], alias)
+        else:
+            result = task_backends[alias].get_result(started["task"])
+        return control.wait_for_result(result)
     except TaskResultDoesNotExist as error:
         raise ReplacementFailed(JobCancelled(started.get("task") or started.get("workflow"))) from error
     except (JobFailed, JobCancelled) as error:
@@ -306,10 +293,3 @@ def _start_instead(control: JobControl, call: Any) -> dict[str, Any]:
     # Another job that has its key stays when this one is cancelled.
     own = {"seq": number_of(result.id), "queue": result.task.queue_name, "project": backend.config.project}
     return {**kept, "task": result.id, **(own if result.created else {})}
-
-
-def _result_of(started: dict[str, Any]) -> Any:
-    alias = started.get("backend", DEFAULT_TASK_BACKEND_ALIAS)
-    if "workflow" in started:
-        return get_workflow_result(started["workflow"], alias)
-    return task_backends[alias].get_result(started["task"])

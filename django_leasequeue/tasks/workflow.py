@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from .. import engine
-from ..engine import codec
 from ..engine.flow.figures import MemberOf
 from ..engine.flow.workflows import MAX_LABEL_BYTES
 from ..engine.limits import check_text
@@ -74,16 +73,13 @@ class Adding:
         check_text(name, "the name of a step", MAX_LABEL_BYTES - 6, 0)
         ends = check_step(step, "Workflow.add").place(self._graph, ends)
         if name and not ends.empty:
-            self._call(ends.places, name)
+            names = [name, *(f"{name}#{number}" for number in range(2, len(ends.places) + 1))]
+            if taken := self._names.intersection(names):
+                raise InvalidOption(f"the workflow has a step named {min(taken)!r} already.")
+            self._names.update(names)
+            for place, each in zip(ends.places, names, strict=True):
+                self._graph.calls[place] = self._graph.calls[place]._replace(name=each)
         return AddedStep(self, ends)
-
-    def _call(self, places: Sequence[int], name: str) -> None:
-        names = [name, *(f"{name}#{number}" for number in range(2, len(places) + 1))]
-        if taken := self._names.intersection(names):
-            raise InvalidOption(f"the workflow has a step named {min(taken)!r} already.")
-        self._names.update(names)
-        for place, each in zip(places, names, strict=True):
-            self._graph.calls[place] = self._graph.calls[place]._replace(name=each)
 
 
 class Workflow(Adding, Plannable[dict[str, Any]]):
@@ -161,20 +157,20 @@ class CurrentWorkflow(Adding, Plannable[Any]):
 
     def enqueue(self) -> WorkflowResult[Any]:
         """Enqueue what was added, once, in the caller's transaction if there is one; see ``Workflow.enqueue``."""
-        return self._once(super().enqueue())
+        result = super().enqueue()
+        self._enqueued = True
+        return result
 
     async def aenqueue(self) -> WorkflowResult[Any]:
         """Async twin of ``enqueue``: on an async connection of its own, not in a transaction of the caller."""
-        return self._once(await super().aenqueue())
+        result = await super().aenqueue()
+        self._enqueued = True
+        return result
 
     def _plan(self) -> Plan:
         if self._enqueued:
             raise InvalidOption("what was added is enqueued already. Call current_workflow() again to add more.")
         return Plan(self._graph, None, self.name, existing=self._existing)
-
-    def _once(self, result: WorkflowResult[Any]) -> WorkflowResult[Any]:
-        self._enqueued = True
-        return result
 
 
 def current_workflow() -> CurrentWorkflow:
@@ -198,8 +194,7 @@ def _current() -> Steps[CurrentWorkflow]:
             "No task runs here: current_workflow() is for tasks, and not for threads that they start by themselves."
         )
     job = control.job
-    meta = codec.loads(job.meta_json) if job.meta_json is not None else {}
-    alias = meta.get("backend", DEFAULT_TASK_BACKEND_ALIAS)
+    alias = (job.meta or {}).get("backend", DEFAULT_TASK_BACKEND_ALIAS)
     database = queue_database(task_backends[alias], job.queue)
     found: MemberOf | None = yield either(engine.run, engine.arun, engine.workflow_of(job.seq), database)
     if found is None:

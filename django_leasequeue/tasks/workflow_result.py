@@ -133,8 +133,6 @@ class WorkflowResult(Twins, Generic[T]):
         (row,) = yield self._ask(engine.workflow_nodes(status.id, after=seq - 1, size=1))
         value = None
         if row.member == MemberState.COMPLETED:
-            if not row.ended:
-                raise JobCancelled(row.key or row.seq, f"The result of job {row.key or row.seq} has expired.")
             ((_, value),) = yield from self._values([(name, row)])
         found = _STATUSES.get(row.state, TaskResultStatus.READY)
         return StepResult(name, row.key, found, value, row.error_type, row.error)
@@ -213,7 +211,7 @@ class WorkflowResult(Twins, Generic[T]):
         Returns:
             How many jobs were taken out; 0 if it has ended.
         """
-        gone: int | None = yield self._ask(engine.cancel_workflow(UUID(self.id), project=self._project()))
+        gone: int | None = yield self._ask(engine.cancel_workflow(UUID(self.id), project=_project_of(self.backend)))
         return gone or 0
 
     acancel = twin(cancel)
@@ -229,11 +227,9 @@ class WorkflowResult(Twins, Generic[T]):
     def _ask(self, operation: engine.Operation[Any]) -> Any:
         return either(engine.run, engine.arun, operation, self._database)
 
-    def _project(self) -> str:
-        return _project_of(self.backend)
-
     def _status(self) -> Steps[WorkflowStatus]:
-        found: WorkflowStatus | None = yield self._ask(engine.get_workflow(UUID(self.id), project=self._project()))
+        read = engine.get_workflow(UUID(self.id), project=_project_of(self.backend))
+        found: WorkflowStatus | None = yield self._ask(read)
         if found is None:
             raise _missing(self.id)
         return found
@@ -256,7 +252,7 @@ class WorkflowResult(Twins, Generic[T]):
         for _, row in named:
             if not row.ended:
                 raise JobCancelled(row.key or row.seq, f"The result of job {row.key or row.seq} has expired.")
-        loaded: list[NodeRow] = yield self._ask(_load([row for _, row in named]))
+        loaded: list[NodeRow] = yield self._ask(_load([row for _, row in named], _RESULT))
         values = [None if row.result_json is None else codec.loads(row.result_json) for row in loaded]
         return [(name, value) for (name, _), value in zip(named, values, strict=True)]
 
@@ -349,6 +345,4 @@ def _nodes(workflow: int, *, results: bool = True) -> Statements[list[NodeRow]]:
             return sorted(rows, key=lambda row: row.place)
 
 
-@operation
-def _load(rows: Sequence[NodeRow]) -> Statements[list[NodeRow]]:
-    return (yield from payloads.steps(rows, _RESULT))
+_load = operation(payloads.steps)

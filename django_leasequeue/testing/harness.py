@@ -231,7 +231,15 @@ class Harness:
 
     def _skip(self, places: Sequence[tuple[str, str]]) -> bool:
         """Move the clock to when the next delayed job is due; return whether there is one."""
-        due = [time for alias in self._runner.aliases() for time in _due_times(alias, places)]
+        due = []
+        for alias in self._runner.aliases():
+            # What waits for another job is not due at any time.
+            delayed = LiveJob.objects.using(alias).filter(state=JobState.DELAYED, available_at__lt=HELD)
+            if places:
+                ids = [row.pk for row in QueueRow.objects.using(alias) if (row.project, row.name) in places]
+                delayed = delayed.filter(queue_id__in=ids)
+            if (first := delayed.aggregate(first=Min("available_at"))["first"]) is not None:
+                due.append(first)
         if due:
             self.clock.now = max(self.clock.now, min(due))
         return bool(due)
@@ -242,16 +250,6 @@ class Harness:
 
 
 _NOTHING = Seen("", "", 0, None, None, None, None, False)
-
-
-def _due_times(alias: str, places: Sequence[tuple[str, str]]) -> list[datetime]:
-    """Return when the next delayed job of a database is due, unless it waits for another."""
-    delayed = LiveJob.objects.using(alias).filter(state=JobState.DELAYED, available_at__lt=HELD)
-    if places:
-        ids = [row.pk for row in QueueRow.objects.using(alias) if (row.project, row.name) in places]
-        delayed = delayed.filter(queue_id__in=ids)
-    first: datetime | None = delayed.aggregate(first=Min("available_at"))["first"]
-    return [] if first is None else [first]
 
 
 def _place(queue: Queue | str) -> tuple[str, str]:
@@ -277,6 +275,4 @@ class LeaseQueueTestMixin(SimpleTestCase):
 
     def setUp(self) -> None:
         super().setUp()
-        self.leasequeue = Harness()
-        self.leasequeue.__enter__()
-        self.addCleanup(self.leasequeue.__exit__, None, None, None)
+        self.leasequeue = self.enterContext(Harness())

@@ -26,15 +26,12 @@ def leasequeue() -> Iterator[Harness]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
-    """Have async calls use Django's connection: tests hold everything in a transaction that no other one sees.
-
-    And forget what the test before this one saw in the database: it has undone what it did.
-    """
+    """Have async calls use Django's connection: tests hold everything in a transaction that no other one sees."""
     if "django" in sys.modules:
         from ..conf import process
 
         process.switches.django_connection = True
-        process.forget()
+        process.forget()  # what the test before this one saw in the database: it has undone what it did
 
 
 @pytest.hookimpl(tryfirst=True)

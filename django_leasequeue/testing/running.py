@@ -25,7 +25,7 @@ from ..queue.queue import Queue
 from ..tasks.handler import TaskHandler
 from ..worker.control import JobControl
 from ..worker.durable import Crashed, Suspended
-from ..worker.handler import GiveUp, Handler
+from ..worker.handler import EndingName, GiveUp, Handler
 
 logger = logging.getLogger("django_leasequeue.testing")
 
@@ -60,11 +60,7 @@ class PlacedJob(NamedTuple):
 
 
 class JobRunner:
-    """Claims jobs one by one and runs them.
-
-    Args:
-        using: alias of the database; ``None`` for every one that may hold queues and that the test may use.
-    """
+    """Claims jobs one by one and runs them: in one database, or in every one that may hold queues and is allowed."""
 
     def __init__(self, using: str | None) -> None:
         self._using = using
@@ -77,26 +73,19 @@ class JobRunner:
         self.crash_after: str | None = None
 
     def handle(self, queue: Queue | str, function: Callable[..., Any]) -> None:
-        """Have the jobs of a queue run by a function."""
         if isinstance(queue, Handle):
-            self._functions[queue.project, queue.name] = function
             self._handlers[queue.project, queue.name] = _function_handler(queue, function)
         else:
             self._functions["", queue] = function
             self._handlers.pop(("", queue), None)
 
     def aliases(self) -> list[str]:
-        """Return the databases to look in.
-
-        Raises:
-            Exception: what Django or pytest-django raises where the test may use none of them.
-        """
+        """Return the databases to look in; raise what Django or pytest-django does where the test may use none."""
         if self._using:
             return [self._using]
-        known = routing.aliases()
         allowed = []
         forbidden: DatabaseOperationForbidden | None = None
-        for alias in known:
+        for alias in routing.aliases():
             try:
                 with connections[alias].cursor():
                     allowed.append(alias)
@@ -128,12 +117,7 @@ class JobRunner:
         return None
 
     def run(self, found: PlacedJob, *, raise_errors: bool) -> Ran:
-        """Run a job and settle it.
-
-        Raises:
-            AssertionError: nothing is known that could run it; it is given back.
-            BaseException: what the job raised, with ``raise_errors``; it is settled by then.
-        """
+        """Run a job and settle it; then raise its error, with ``raise_errors``."""
         alias, project, job = found
         handler = self._handler(found)
         control = JobControl(job, NODE, alias)
@@ -225,43 +209,37 @@ def _suspend(found: PlacedJob, control: JobControl) -> str:
 def _fail(found: PlacedJob, handler: Handler, control: JobControl, error: BaseException) -> str:
     alias, project, job = found
     failure, decision = handler.failed(job, error)
+    state: EndingName = "failed"
+    place: engine.Released | None = None
     if isinstance(decision, GiveUp):
         ending = engine.Ending(job.seq, job.token, failure=failure, result_ttl_ms=control.result_ttl_ms)
         settled = engine.run(engine.finish([ending], NODE, project=project), alias)
-        if settled.outcomes[job.seq] is not engine.Outcome.OK:
-            return "lost"
-        handler.settled(job, "failed", failure=failure)
-        return "failed"
-    release = engine.Release(job.seq, job.token, decision.delay_ms, failure, dead_ttl_ms=control.result_ttl_ms)
-    settled = engine.run(engine.release([release], NODE, project=project), alias)
+    else:
+        release = engine.Release(job.seq, job.token, decision.delay_ms, failure, dead_ttl_ms=control.result_ttl_ms)
+        settled = engine.run(engine.release([release], NODE, project=project), alias)
+        # A job that moved to a dead-letter topic is not in ``released``.
+        place = settled.released.get(job.seq)
+        state = "dead" if place is None or place.state == "dead" else "failing"
     if settled.outcomes[job.seq] is not engine.Outcome.OK:
         return "lost"
-    # A job that moved to a dead-letter topic is not in ``released``.
-    place = settled.released.get(job.seq)
-    if place is None or place.state == "dead":
-        handler.settled(job, "dead", failure=failure)
-        return "dead"
-    handler.settled(job, "failing", failure=failure, available_at=place.available_at)
-    return "failing"
+    handler.settled(job, state, failure=failure, available_at=place.available_at if place else None)
+    return state
 
 
 @contextmanager
 def _mended() -> Iterator[None]:
-    """Let a job's database error break only the job, as in a worker, not the transaction that the test runs in.
-
-    What the job wrote before is undone only where it has to be: a worker is in autocommit mode.
-    """
+    """Let a job's database error break only the job, as in a worker, not the transaction that the test runs in."""
     with ExitStack() as stack:
         for alias in connections:
             connection = connections[alias]
             if connection.connection is not None and connection.in_atomic_block and connection.vendor == "postgresql":
-                stack.enter_context(_savepoint(alias))
+                stack.enter_context(_savepoint(connection))
         yield
 
 
 @contextmanager
-def _savepoint(alias: str) -> Iterator[None]:
-    connection = connections[alias]
+def _savepoint(connection: BaseDatabaseWrapper) -> Iterator[None]:
+    """Undo what a job wrote only where that has to be: a worker is in autocommit mode."""
     mark = connection.savepoint()
     assert mark is not None, "there is one in an atomic block"
     try:

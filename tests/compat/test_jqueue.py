@@ -13,8 +13,7 @@ import pytest
 
 from django_leasequeue import NewJob, Queue
 from django_leasequeue.compat import jqueue, jqueue_values
-from django_leasequeue.compat.jqueue import BrokerQueue, DirectQueue, Job, JobNotFoundError, JQueueError
-from django_leasequeue.compat.jqueue_direct import LARGE_BYTES
+from django_leasequeue.compat.jqueue import LARGE_BYTES, BrokerQueue, DirectQueue, Job, JobNotFoundError, JQueueError
 from django_leasequeue.engine.clock import Clock
 from django_leasequeue.engine.jobs import read
 from django_leasequeue.exceptions import InvalidOption, LeaseLost, PayloadTooLarge, QueueClosed

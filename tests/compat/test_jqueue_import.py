@@ -19,7 +19,7 @@ from django.db import connection
 from django_leasequeue import Queue, engine
 from django_leasequeue.compat import jqueue_import
 from django_leasequeue.compat.jqueue import DirectQueue
-from django_leasequeue.compat.jqueue_files import LocalFile, Mark, open_file, read_state
+from django_leasequeue.compat.jqueue_import import LocalFile, Mark, open_file, read_state
 from django_leasequeue.engine.clock import Clock
 from django_leasequeue.exceptions import InvalidOption, QueueNotFound, StorageError
 from django_leasequeue.models import OperatorAction
@@ -266,7 +266,7 @@ class TestKilled:
     CODE = """
     import os
     from django.core.management import call_command
-    from django_leasequeue.compat import jqueue_files, jqueue_import
+    from django_leasequeue.compat import jqueue_import
 
     url, where = sys.argv[1:3]
 
@@ -275,7 +275,7 @@ class TestKilled:
         os.kill(os.getpid(), 9)
 
     writes = 0
-    for kind in (jqueue_files.LocalFile, jqueue_files.ObjectFile):
+    for kind in (jqueue_import.LocalFile, jqueue_import.ObjectFile):
         def write(self, content, version, write=kind.write):
             global writes
             writes += 1

@@ -10,7 +10,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from django_leasequeue.compat import jobqueue, jobqueue_values, jqueue
+from django_leasequeue.compat import jobqueue, jqueue
 from django_leasequeue.exceptions import InvalidOption
 
 PAGES = Path(__file__).parents[2] / "docs" / "how-to"
@@ -45,7 +45,7 @@ def has(owner: Any, name: str) -> bool:
 
 @pytest.mark.parametrize(
     ("modules", "page", "table"),
-    [([jqueue], "move-from-jqueue.md", JQUEUE), ([jobqueue, jobqueue_values], "move-from-jobqueue.md", JOB_QUEUE)],
+    [([jqueue], "move-from-jqueue.md", JQUEUE), ([jobqueue], "move-from-jobqueue.md", JOB_QUEUE)],
 )
 def test_a_name_is_there_or_the_page_says_why_not(modules: list[Any], page: str, table: dict[str, str]) -> None:
     text = (PAGES / page).read_text(encoding="utf-8")

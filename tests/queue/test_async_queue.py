@@ -14,7 +14,7 @@ from django.db import connection, transaction
 from django_leasequeue import BufferedQueue, Heartbeat, Queue, engine, exceptions
 from django_leasequeue.exceptions import InvalidOption, JobNotFound, LeaseLost, QueueClosed, StorageError
 from django_leasequeue.models import StoredJob as JobRow
-from django_leasequeue.queue import carrier
+from django_leasequeue.queue import flush
 from tests.support.threads import ThreadResult, in_thread
 from tests.support.waiting import aeventually
 
@@ -231,7 +231,7 @@ class TestJ5GroupCommit:
         self, cause: psycopg.Error, tries: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         sent = []
-        carry_out = carrier.arun
+        carry_out = flush.arun
 
         async def sometimes(operation: Any, using: str) -> Any:
             sent.append(1)
@@ -240,7 +240,7 @@ class TestJ5GroupCommit:
             return await carry_out(operation, using)
 
         async with BufferedQueue(jqueue()) as buffer:
-            monkeypatch.setattr(carrier, "arun", sometimes)
+            monkeypatch.setattr(flush, "arun", sometimes)
             answers = await asyncio.gather(*(buffer.aenqueue(n) for n in range(5)), return_exceptions=True)
         assert len(sent) == tries
         if tries == 3:

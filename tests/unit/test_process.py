@@ -9,11 +9,10 @@ import warnings
 from pathlib import Path
 
 import django_leasequeue
-from django_leasequeue import conf
+from django_leasequeue import Queue, conf
 from django_leasequeue.conf import process
 from django_leasequeue.engine import pool
 from django_leasequeue.notify import reply_channel
-from django_leasequeue.queue.base import process_node
 
 ROOT = Path(django_leasequeue.__file__).parent
 
@@ -22,7 +21,8 @@ def test_a_forked_child_begins_with_none_of_them() -> None:
     """Also where another thread held the lock: it does not come along, and would never let go."""
     made: process.Shared[str, int] = process.Shared()
     assert made.get("pid", lambda _: os.getpid()) == os.getpid()
-    names = {process_node(), reply_channel()}
+    queue = Queue("any")
+    names = {queue.node, reply_channel()}
     reading, writing = os.pipe()
     with made._lock:
         # Python warns of forks where other threads run.
@@ -32,7 +32,7 @@ def test_a_forked_child_begins_with_none_of_them() -> None:
             told = 1
             try:
                 fresh = made.get("pid", lambda _: os.getpid()) == os.getpid()
-                os.write(writing, b"y" if fresh and not {process_node(), reply_channel()} & names else b"n")
+                os.write(writing, b"y" if fresh and not {queue.node, reply_channel()} & names else b"n")
                 told = 0
             finally:
                 os._exit(told)
@@ -40,7 +40,7 @@ def test_a_forked_child_begins_with_none_of_them() -> None:
     with os.fdopen(reading, "rb") as pipe:
         assert pipe.read() == b"y"
     os.waitpid(child, 0)
-    assert {process_node(), reply_channel()} == names
+    assert {queue.node, reply_channel()} == names
 
 
 def test_an_event_loop_has_its_own_and_takes_it_along() -> None:

@@ -1,0 +1,310 @@
+"""From what the database holds back to Python: the task of a name, the ``TaskResult`` of a row.
+
+A name is the only way from a job to code that runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, fields
+from datetime import datetime
+from importlib import import_module
+from inspect import iscoroutinefunction
+from typing import Any, NamedTuple, TypeVar
+
+from django.utils import timezone
+
+from ..engine import HELD, Failure, codec, payloads
+from ..engine.operation import Steps, operation
+from ..engine.tags import META
+from ..enums import JobState, ResultState
+from . import api
+from . import backoff as backoffs
+from .api import BaseTaskBackend, Task, TaskError, TaskResult, TaskResultStatus, task_backends
+from .decorator import OWN_FIELDS, LeaseQueueTask
+from .exceptions import TaskNotFound
+from .options import BackendOptions
+from .results import LeaseQueueTaskResult, local, show_decoded
+
+
+def find_task(path: str | None) -> Task[..., Any]:
+    """Return the task that a module declares under ``path``, importing the module if need be."""
+    if not path or len(path) > 512 or not all(part.isidentifier() for part in path.split(".")):
+        raise TaskNotFound(
+            f"{path!r} is not the path of a task, such as 'shop.tasks.send_receipt'. Was the job enqueued by something"
+            " other than a task? Its queue is not for task workers then."
+        )
+    module, names = _import(path)
+    found: Any = module
+    for name in names:
+        found = getattr(found, name, None)
+    if isinstance(found, Task):
+        return found
+    if found is None:
+        raise TaskNotFound(
+            f"There is no task {path!r}: {module.__name__} has no such name. Was it renamed or removed, or does this"
+            " worker run older code than the process that enqueued it?"
+        )
+    raise TaskNotFound(
+        f"{path!r} is not a task but {type(found).__name__}: only functions decorated with @task are run."
+    )
+
+
+def _import(path: str) -> tuple[Any, list[str]]:
+    """Return the module that the longest possible part of the path names, and the names behind it."""
+    parts = path.split(".")
+    for size in range(len(parts) - 1, 0, -1):
+        name = ".".join(parts[:size])
+        try:
+            return import_module(name), parts[size:]
+        except ModuleNotFoundError as error:
+            # The module itself, or a package above it: try one level up. Anything else is missing inside of it.
+            if error.name is None or not (name + ".").startswith(error.name + "."):
+                raise TaskNotFound(f"The module of task {path!r} cannot be imported: {error}.") from error
+        except (Exception, SystemExit) as error:
+            raise TaskNotFound(f"The module of task {path!r} cannot be imported: {error!r}.") from error
+    raise TaskNotFound(
+        f"There is no module for task {path!r}. Is the app installed here, and does this worker run the same code as"
+        " the process that enqueued it?"
+    )
+
+
+def check_findable(task: Task[..., Any]) -> None:
+    """Refuse a task that no worker could find by its name."""
+    path = task.module_path
+    if path.startswith("__main__."):
+        raise TaskNotFound(
+            f"The task {path!r} is declared in a script or shell: move it into a module, for workers to find."
+        )
+    find_task(path)
+
+
+class TaskEntry(NamedTuple):
+    """A task with what the worker needs for each run, looked up once."""
+
+    task: Task[..., Any]
+    alias: str
+    #: The class of the backend, which sends the signals: ``LeaseQueueBackend``, or one that a host derived from it.
+    sender: type[BaseTaskBackend]
+    path: str
+    func: Any
+    is_async: bool
+    takes_context: bool
+    timeout: float | None
+    isolate: bool
+    atomic: bool
+    ignore_result: bool
+    #: Whether its jobs keep the slot of their limit while they sleep or wait.
+    keeps_slot: bool
+
+
+def find_entry(path: str | None, alias: str = api.DEFAULT_TASK_BACKEND_ALIAS) -> TaskEntry:
+    """Return the task under ``path`` if jobs of the backend ``alias`` may run it."""
+    task = find_task(path)
+    try:
+        backend = task_backends[alias]
+    except Exception as error:
+        raise TaskNotFound(f"The job's backend {alias!r} cannot be used: {error}") from error
+    if not isinstance(getattr(backend, "config", None), BackendOptions):
+        raise TaskNotFound(
+            f"The job's backend {alias!r} is not a LeaseQueueBackend: this worker does not run its tasks."
+        )
+    # Tasks of Django's own class have none of the options from ``timeout`` on.
+    own = {name: getattr(task, name, False) for name in ("isolate", "atomic", "ignore_result")}
+    return TaskEntry(
+        task, alias, type(backend), task.module_path, task.func, iscoroutinefunction(task.func),
+        task.takes_context, getattr(task, "timeout", None), **own,
+        keeps_slot=getattr(getattr(task, "limit", None), "while_suspended", False),
+    )  # fmt: skip
+
+
+#: Paths of exception classes by the words that stand in their place among a job's errors.
+_PATHS = {"LEASE_EXPIRED": "django_leasequeue.exceptions.LeaseLost"}
+#: What a JSON column holds.
+K = TypeVar("K", dict[str, Any], list[Any])
+
+_STATUSES = {
+    int(JobState.READY): TaskResultStatus.READY,
+    int(JobState.DELAYED): TaskResultStatus.READY,
+    int(JobState.LEASED): TaskResultStatus.RUNNING,
+    int(JobState.DEAD): TaskResultStatus.FAILED,
+    int(JobState.RECORD): TaskResultStatus.READY,
+    10 + ResultState.COMPLETED: TaskResultStatus.SUCCESSFUL,
+    10 + ResultState.FAILED: TaskResultStatus.FAILED,
+    10 + ResultState.CANCELLED: TaskResultStatus.FAILED,
+}
+
+#: The columns of a row that may stand in a storage.
+_DATA, _VALUE = payloads.Columns("data", None), payloads.Columns("value", None)
+
+
+class ResultRow(NamedTuple):
+    """A row of ``task_result.sql``. JSON columns are text, times are aware."""
+
+    #: The job's state, or 10 and the state of its result.
+    state: int
+    #: The queue that it was enqueued to.
+    queue: str
+    priority: int
+    name: str | None
+    data: str | None
+    errors: str | None
+    value: str | None
+    #: The node that holds it, or finished it.
+    node: str | None
+    deliveries: int
+    #: The time at which it becomes ready, while it is delayed.
+    available_at: datetime | None
+    created_at: datetime
+    first_claimed_at: datetime | None
+    claimed_at: datetime | None
+    finished_at: datetime | None
+    is_dead: bool
+    meta: str | None
+    #: The job's own limit; ``None``: its queue's.
+    max_deliveries: int | None
+
+
+def make_result(
+    task: Task[..., Any],
+    key: str,
+    status: TaskResultStatus,
+    *,
+    data: Mapping[str, Any] | None,
+    backend: str,
+    records: Sequence[Mapping[str, Any]],
+    failure: Failure | None = None,
+    node: str | None,
+    attempts: int,
+    value: Any = None,
+    finished_at: datetime | None = None,
+    **times: datetime | None,
+) -> TaskResult[Any]:
+    """Return a ``TaskResult``: ``data`` is the job's payload, ``node`` the worker of an attempt without a record."""
+    errors = []
+    for record in records if failure is None else [*records, asdict(failure)]:
+        path, shown = str(record.get("type") or ""), str(record.get("traceback") or record.get("message") or "")
+        errors.append(TaskError(exception_class_path=_PATHS.get(path, path), traceback=shown))
+    workers = [str(record.get("node") or "") for record in records]
+    if node is not None:
+        workers.append(node)
+    result: TaskResult[Any] = LeaseQueueTaskResult(
+        task=task,
+        id=key,
+        status=status,
+        finished_at=local(finished_at),
+        **{name: local(at) for name, at in times.items()},
+        args=data.get("args", []) if data else [],
+        kwargs=data.get("kwargs", {}) if data else {},
+        backend=backend,
+        errors=errors,
+        # The oldest may not be remembered any more.
+        worker_ids=[""] * (attempts - len(workers)) + workers,
+    )
+    show_decoded(result)
+    if value is not None:
+        object.__setattr__(result, "_return_value", value)
+    return result
+
+
+def result_of_row(key: str, row: ResultRow, alias: str) -> TaskResult[Any]:
+    """Return the result of a row of the database."""
+    records = [record for record in _read(row.errors, list) if isinstance(record, dict)]
+    status = TaskResultStatus.FAILED if row.is_dead else _STATUSES[row.state]
+    try:
+        declared = find_task(row.name)
+    except TaskNotFound as error:
+        raise TaskNotFound(f"The result {key} is there, but its task is not: {error}") from error
+    task = task_as_enqueued(
+        declared,
+        _read(row.meta, dict),
+        priority=row.priority,
+        queue_name=row.queue,
+        backend=alias,
+        # A delay after an attempt is a backoff, and one without end a limit's or a workflow's: no caller asked for it.
+        run_after=None if row.deliveries or row.available_at is None or row.available_at >= HELD else row.available_at,
+        max_attempts=row.max_deliveries,
+    )
+    running = row.state == JobState.LEASED or status is TaskResultStatus.SUCCESSFUL
+    return make_result(
+        task,
+        key,
+        status,
+        data=_read(row.data, dict),
+        backend=alias,
+        records=records,
+        node=row.node if running else None,
+        attempts=row.deliveries,
+        enqueued_at=row.created_at,
+        started_at=row.first_claimed_at,
+        last_attempted_at=row.claimed_at,
+        finished_at=row.finished_at,
+        value=None if row.value is None else codec.loads(row.value),
+    )
+
+
+def task_as_enqueued(
+    declared: Task[..., Any],
+    meta: Mapping[str, Any],
+    *,
+    priority: int,
+    queue_name: str,
+    backend: str,
+    run_after: datetime | None = None,
+    max_attempts: int | None = None,
+) -> Task[..., Any]:
+    """Return a task as it was when it was enqueued: as declared, with what ``using()`` had changed."""
+    changes: dict[str, Any] = {
+        "priority": priority,
+        "queue_name": queue_name,
+        "backend": backend,
+        "run_after": local(_time(meta.get("run_after")) or run_after),
+    }
+    if isinstance(declared, LeaseQueueTask):
+        own: dict[str, Any] = {}
+        if max_attempts is not None and max_attempts != declared.max_attempts:
+            own["max_attempts"] = max_attempts
+        timeout = meta.get("timeout")
+        if isinstance(timeout, (int, float)) and timeout > 0:
+            own["timeout"] = float(timeout)
+        if "backoff" in meta:
+            with suppress(TypeError, ValueError):
+                own["backoff"] = backoffs.load(meta["backoff"])
+        if isinstance(meta.get("ignore_result"), bool):
+            own["ignore_result"] = meta["ignore_result"]
+        changed = tuple(name for name in (*OWN_FIELDS, "queue_name") if name in own or name in declared.changed)
+        changes |= {**own, "changed": changed}
+        if found := meta.get(META):
+            changes["tags"] = found
+    # Unchecked: what was enqueued may not be allowed any more.
+    task = object.__new__(type(declared))
+    for item in fields(declared):
+        object.__setattr__(task, item.name, changes.get(item.name, getattr(declared, item.name)))
+    return task
+
+
+def _time(text: Any) -> datetime | None:
+    """Return the aware time that an ISO 8601 text names; ``None`` if it names none."""
+    try:
+        found = datetime.fromisoformat(text)
+    except (TypeError, ValueError):
+        return None
+    return None if timezone.is_naive(found) else found
+
+
+def _read(text: str | None, kind: type[K]) -> K:
+    value = None if text is None else codec.loads(text)
+    return value if isinstance(value, kind) else kind()
+
+
+@operation
+def find_row(key: str, project: str) -> Steps[ResultRow | None]:
+    """Read what is known of a job by its key; ``None`` if nothing is."""
+    rows = yield "task_result", {"key": key, "project": project}
+    if not rows:
+        return None
+    found = [ResultRow(*rows[0])]
+    for columns in (_DATA, _VALUE):
+        found = yield from payloads.steps(found, columns)
+    return found[0]
