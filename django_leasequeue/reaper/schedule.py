@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any, Protocol
 from zoneinfo import ZoneInfo
 
-from ...exceptions import InvalidOption
+from ..exceptions import InvalidOption
 
 #: Longest text of a schedule, as the table has it.
 MAX_LENGTH = 128
