@@ -28,16 +28,15 @@ PAGE = 500
 
 
 class Bounds(NamedTuple):
-    """Seconds after which something deserves a word.
+    """Seconds after which something deserves a word."""
 
-    ``waiting``: that the oldest ready job of a queue has been ready; ``lease``: that a lease has been held; ``late``:
-    that a recurring task is overdue; ``transaction``: that a transaction has been open, which keeps PostgreSQL from
-    cleaning up.
-    """
-
+    #: That the oldest ready job of a queue has been ready.
     waiting: int = 1_800
+    #: That a lease has been held.
     lease: int = 6 * 3_600
+    #: That a recurring task is overdue.
     late: int = 60
+    #: That a transaction has been open, which keeps PostgreSQL from cleaning up.
     transaction: int = 900
 
 
@@ -275,7 +274,14 @@ def look(using: str, *, project: str = "", size: int = 50, bounds: Bounds = BOUN
         tasks = [RecurringLine(*row) for row in recurring(using).values_list(*RecurringLine.__annotations__)[:size]]
         limits = executor.run(list_limits(project=project, size=min(size, MAX_LIMITS)))
         waited_for = [limit for limit in limits if limit.waiting]
-        log = _log(connection)
+        layout = partitions.read_layout(connection)
+        log = LogStatus(
+            layout.head,
+            len(layout.partitions),
+            sum(1 for partition in layout.partitions if partition.low > layout.head),
+            sum(partition.bytes for partition in layout.partitions) + layout.default_bytes,
+            partitions.default_rows(connection) if layout.default_used else 0,
+        )
         totals = executor.run(engine.totals(size=size))
         problems = [
             *of_server(bool(leaders), oldest, pid, application or None, bounds),
@@ -305,17 +311,6 @@ def _worker_line(worker: Worker) -> WorkerLine:
     state, running = ("gone", 0) if worker.gone else (worker.state, len(worker.running))
     counts = (worker.completed, worker.failed, worker.retried, worker.lost)
     return WorkerLine(worker.node, state, worker.queues, worker.concurrency, running, *counts, worker.silent)
-
-
-def _log(connection: partitions.Connection) -> LogStatus:
-    layout = partitions.read_layout(connection)
-    return LogStatus(
-        layout.head,
-        len(layout.partitions),
-        sum(1 for partition in layout.partitions if partition.low > layout.head),
-        sum(partition.bytes for partition in layout.partitions) + layout.default_bytes,
-        partitions.default_rows(connection) if layout.default_used else 0,
-    )
 
 
 def _of_queues(executor: ConnectionExecutor, bounds: Bounds) -> list[Concern]:

@@ -59,15 +59,14 @@ class Declared(NamedTuple):
 
 
 class Synced(NamedTuple):
-    """The outcome of carrying over.
-
-    ``kept`` are names that were made in the database: those rows stay as they are. ``invalid`` tells what is wrong.
-    """
+    """What was carried over, by name."""
 
     made: list[str]
     changed: list[str]
     disabled: list[str]
+    #: Made in the database, and left as they are.
     kept: list[str]
+    #: Name -> what is wrong.
     invalid: dict[str, str]
 
 
@@ -75,15 +74,6 @@ def _text(what: str, value: Any, longest: int, *, empty: bool = False) -> str:
     if not isinstance(value, str) or not (value or empty) or len(value) > longest or "\x00" in value:
         raise InvalidOption(f"{what} must be a text of at most {longest} characters; it is {value!r}.")
     return value
-
-
-def _schedule(value: Any) -> str:
-    if isinstance(value, timedelta):
-        seconds = value.total_seconds()
-        if seconds != int(seconds):
-            raise InvalidOption(f"schedule must be whole seconds; it is {value!r}.")
-        return f"every {int(seconds)} seconds"
-    return _text("schedule", value, 128)
 
 
 def check(name: str, given: dict[str, Any]) -> Declared:
@@ -103,9 +93,15 @@ def check(name: str, given: dict[str, Any]) -> Declared:
         raise InvalidOption(f"priority must be an integer; it is {priority!r}.")
     if not isinstance(enabled, bool):
         raise InvalidOption(f"enabled must be true or false; it is {enabled!r}.")
+    schedule = given["schedule"]
+    if isinstance(schedule, timedelta):
+        seconds = schedule.total_seconds()
+        if seconds != int(seconds):
+            raise InvalidOption(f"schedule must be whole seconds; it is {schedule!r}.")
+        schedule = f"every {int(seconds)} seconds"
     found = Declared(
         name,
-        _schedule(given["schedule"]),
+        _text("schedule", schedule, 128),
         _text("timezone", given.get("timezone", django_settings.TIME_ZONE or "UTC"), 64),
         _text("task", given["task"], 1_000),
         codec.dumps(list(args), "args"),
@@ -154,17 +150,6 @@ def home_of(path: str, backend: str, queue_name: str, *, otherwise: str) -> str:
     return home if home in known else known[0]
 
 
-def load() -> tuple[list[Declared], dict[str, str]]:
-    """Return the declared tasks, and what is wrong with those that cannot be used, by name."""
-    found, invalid = [], {}
-    for name, given in conf.settings.RECURRING.items():
-        try:
-            found.append(check(name, given))
-        except InvalidOption as error:
-            invalid[str(name)] = str(error)
-    return found, invalid
-
-
 def on_migrate(using: str, **_: Any) -> None:
     """Receiver of ``post_migrate``. Where the tables are not, or are of another time, nothing is carried over."""
     if using not in routing.aliases() or TABLE not in connections[using].introspection.table_names():
@@ -187,7 +172,13 @@ def sync(using: str) -> Steps[Synced]:
 
     Rows that were made in the database are left alone. A new or changed schedule begins now; nothing is made up.
     """
-    everywhere, invalid = load()
+    everywhere: list[Declared] = []
+    invalid: dict[str, str] = {}
+    for name, given in conf.settings.RECURRING.items():
+        try:
+            everywhere.append(check(name, given))
+        except InvalidOption as error:
+            invalid[str(name)] = str(error)
     declared = [
         item
         for item in everywhere
