@@ -25,8 +25,7 @@ from .registry import TaskEntry
 from .result_rows import error_of, errors_of, make_result, task_as_enqueued, workers_of
 
 if TYPE_CHECKING:
-    from ..worker.control import JobControl
-    from ..worker.handler import EndingName
+    from ..worker.control import EndingName, JobControl
 
 _logger = logging.getLogger(TASKS_LOGGER)
 
