@@ -135,7 +135,7 @@ class Journal:
         _pack(self._memory, self._next_claim(), _CLAIM, claim)
 
     def close(self) -> None:
-        """End the journal: the database knows of everything. Otherwise its file stays, for other workers."""
+        """End the journal and remove its file: the database knows of everything."""
         if self._path is not None:
             self._path.unlink(missing_ok=True)
         if self._descriptor >= 0:
@@ -242,10 +242,10 @@ class OrphanRecovery:
 
 
 def _read(descriptor: int, place: list[str]) -> JournalContents | None:
-    """Return what the journal of a worker of this place says; ``None``: it is another's, which is not read, or none."""
+    """Return what the journal of a worker of this place says; ``None``: it is another's, or none."""
     try:
         header = json.loads(os.pread(descriptor, _HEADER, 0))
-        if header["place"] != place:
+        if header["place"] != place:  # there may be many of other databases: what they noted is not read
             return None
         notes = set(_SLOT.iter_unpack(os.pread(descriptor, header["slots"] * _SLOT.size, _HEADER)))
         started = {note for note in notes if note[0] != _CLAIM}

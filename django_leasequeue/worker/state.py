@@ -139,7 +139,7 @@ class WorkerState:
             body()
         except LinkClosed:
             pass
-        except BaseException as error:
+        except BaseException as error:  # whatever it is, the worker must know
             if (told := advice(error)) is not None:
                 logger.critical(told)
             else:
