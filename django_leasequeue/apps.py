@@ -34,7 +34,7 @@ class LeaseQueueConfig(AppConfig):
         from .engine import model_writes
         from .engine.queues import declared
         from .models import JobQuerySet, QueueQuerySet
-        from .reaper.recurring import declared as recurring
+        from .reaper import recurring
         from .spark import retention
 
         JobQuerySet.engine = QueueQuerySet.engine = model_writes

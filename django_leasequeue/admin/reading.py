@@ -26,8 +26,8 @@ from ..enums import EventKind, JobState, QueueType, ResultState
 from ..models import Attempt, DeadLetter, Job, JobEvent, JobResult, JobStep, Queue, StoredJob, Worker
 from ..models.base import AsWritten
 from ..models.job import FINISHED
+from ..reaper.concerns import seen
 from ..reaper.leader import LOCK
-from ..reaper.status import seen
 
 M = TypeVar("M", bound=Model)
 T = TypeVar("T")

@@ -21,11 +21,9 @@ from ..engine import clock, codec
 from ..engine.clock import span
 from ..exceptions import InvalidOption
 from ..models import Job, RecurringTask
-from ..reaper.concerns import BOUNDS
-from ..reaper.recurring.declared import check, home_of, task_of
-from ..reaper.recurring.duty import DueTask, enqueue_task
-from ..reaper.recurring.schedule import parse
-from ..reaper.status import recurring
+from ..reaper.concerns import BOUNDS, recurring
+from ..reaper.recurring import DueTask, check, enqueue_task, home_of, task_of
+from ..reaper.schedule import parse
 from ..tasks.arguments import check_arguments
 from ..templatetags.leasequeue_admin import ago, moment
 from . import pages, reading

@@ -14,7 +14,7 @@ from django.utils.text import Truncator
 
 from ..engine.clock import span
 from ..models import Worker
-from ..reaper.status import seen
+from ..reaper.concerns import seen
 from ..templatetags.leasequeue_admin import ago
 from . import pages, reading
 from .audit import record

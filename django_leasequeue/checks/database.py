@@ -116,7 +116,7 @@ def _drift(alias: str) -> Iterator[checks.CheckMessage]:
 
 def _recurring_rows(alias: str) -> Iterator[checks.CheckMessage]:
     from ..models import RecurringTask
-    from ..reaper.recurring import InvalidSchedule, parse
+    from ..reaper.schedule import InvalidSchedule, parse
 
     if alias != conf.settings.DATABASE:
         return

@@ -253,12 +253,13 @@ def _declared_queues() -> Iterator[checks.CheckMessage]:
 
 
 def _recurring() -> Iterator[checks.CheckMessage]:
-    from ..reaper.recurring import CronsimMissing, declared
+    from ..reaper import recurring
+    from ..reaper.schedule import CronsimMissing
 
     for name, given in conf.settings.RECURRING.items():
         try:
-            found = declared.check(name, given)
-            declared.find_task(found.task)
+            found = recurring.check(name, given)
+            recurring.find_task(found.task)
         except CronsimMissing as error:
             yield checks.Error(
                 f"LEASEQUEUE['RECURRING'][{name!r}]: {error}",

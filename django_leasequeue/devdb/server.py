@@ -1,6 +1,8 @@
-"""One embedded PostgreSQL server on one data directory: initialise, start, probe, stop."""
+"""One embedded PostgreSQL server on one data directory: configure, initialise, start, probe, stop."""
 
+import hashlib
 import os
+import re
 import signal
 import subprocess
 import time
@@ -13,7 +15,6 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from django_leasequeue.devdb import config
 from django_leasequeue.devdb.account import (
     Account,
     DevDBError,
@@ -21,14 +22,18 @@ from django_leasequeue.devdb.account import (
     check_directory,
     exclusive,
     exists,
+    find_binaries,
     is_alive,
     open_path,
     open_programs,
+    program_version,
     run,
 )
 from django_leasequeue.devdb.database_url import ENGINE, database_from_url, url_from_database
 
 DATABASE = "leasequeue"
+PORT = 5432
+SUPERUSER = "postgres"
 StopMode = Literal["smart", "fast", "immediate"]
 
 _START_SECONDS = 15.0
@@ -36,6 +41,25 @@ _START_SECONDS = 15.0
 _END_SECONDS = 60.0
 _LARGEST_LOG = 10_000_000
 _LOG_TAIL = 2_000
+# A Unix socket's path holds 107 bytes on Linux and 103 on macOS.
+_LONGEST_SOCKET = 100
+# The directory is written into a comma-separated list in the configuration and in connection strings.
+_PLAIN_PATH = re.compile(r"[A-Za-z0-9_./+~-]+")
+
+_COMMON = {
+    "listen_addresses": "",
+    "port": str(PORT),
+    "cluster_name": "leasequeue",
+    "max_connections": "200",
+    "max_wal_size": "4GB",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+    "log_checkpoints": "off",
+}
+_DURABLE = {"shared_buffers": "256MB"}
+# Loses data when the machine fails (not when PostgreSQL does): for clusters that are thrown away. synchronous_commit
+# stays on, so that what a transaction says about its own durability can still be seen and tested.
+_THROWAWAY = {"shared_buffers": "64MB", "fsync": "off", "full_page_writes": "off"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +81,7 @@ class Server:
         data_dir: the data directory; made on first start. Started by root, it has to be root's own (see
             :mod:`~django_leasequeue.devdb.account`), and every directory above it is opened for passing through.
         durable: False turns fsync off: faster, and the data is lost when the machine (not PostgreSQL) fails.
-        bin_dir: where PostgreSQL's programs are; by default :func:`~django_leasequeue.devdb.config.find_binaries`
+        bin_dir: where PostgreSQL's programs are; by default :func:`~django_leasequeue.devdb.account.find_binaries`
             looks for them when they are needed.
     """
 
@@ -72,7 +96,7 @@ class Server:
     def bin_dir(self) -> Path:
         """PostgreSQL's programs. Raises DevDBError when there are none."""
         if self._bin_dir is None:
-            self._bin_dir = config.find_binaries()
+            self._bin_dir = find_binaries()
         return self._bin_dir
 
     @property
@@ -92,14 +116,14 @@ class Server:
 
     def django_database(self, name: str = DATABASE) -> dict[str, Any]:
         """An entry of ``DATABASES`` for a database on this server. Needs no running server."""
-        host, port = str(config.socket_dir(self.data_dir)), str(config.PORT)
-        entry = {"ENGINE": ENGINE, "NAME": name, "USER": config.SUPERUSER, "HOST": host, "PORT": port}
+        host, port = str(socket_dir(self.data_dir)), str(PORT)
+        entry = {"ENGINE": ENGINE, "NAME": name, "USER": SUPERUSER, "HOST": host, "PORT": port}
         return {**entry, "PASSWORD": ""}  # nosec  # B105: none: who may enter the socket's directory is let in
 
     def conninfo(self, name: str = DATABASE) -> str:
         """A libpq connection string for a database on this server. Needs no running server."""
-        host = str(config.socket_dir(self.data_dir))
-        return make_conninfo(host=host, port=config.PORT, user=config.SUPERUSER, dbname=name)
+        host = str(socket_dir(self.data_dir))
+        return make_conninfo(host=host, port=PORT, user=SUPERUSER, dbname=name)
 
     def url(self, name: str = DATABASE) -> str:
         """A ``DATABASE_URL`` for a database on this server. Needs no running server."""
@@ -188,7 +212,7 @@ class Server:
         open_path(account, self.data_dir)
         if account:
             os.chown(self.data_dir, account.uid, account.gid)
-        options = config.initdb_options(config.program_version(self.bin_dir))
+        options = initdb_options(program_version(self.bin_dir))
         result = run([self.bin_dir / "initdb", "-D", self.data_dir, *options], account, 120)
         if result.returncode != 0:
             raise DevDBError(f"PostgreSQL's initdb failed on {self.data_dir}:\n{result.stdout.strip()}")
@@ -197,7 +221,7 @@ class Server:
 
     def _check_version(self) -> None:
         data = (self.data_dir / "PG_VERSION").read_text().strip()
-        program = config.program_version(self.bin_dir).partition(".")[0]
+        program = program_version(self.bin_dir).partition(".")[0]
         if data != program:
             raise DevDBError(
                 f"The data in {self.data_dir} was made by PostgreSQL {data}, and the programs in {self.bin_dir} are "
@@ -206,7 +230,7 @@ class Server:
 
     def _prepare(self, account: Account | None) -> None:
         open_path(account, self.data_dir)
-        sockets = config.socket_dir(self.data_dir)
+        sockets = socket_dir(self.data_dir)
         if sockets != self.data_dir:
             with suppress(FileExistsError):
                 sockets.mkdir(mode=0o700)
@@ -217,14 +241,17 @@ class Server:
         # Made anew each time, whatever account it belonged to, and whatever it led to.
         file.unlink(missing_ok=True)
         with file.open("x") as made:
-            made.write(config.configuration(self.data_dir, durable=self.durable))
+            made.write(configuration(self.data_dir, durable=self.durable))
         if self.log_file.exists() and self.log_file.stat().st_size > _LARGEST_LOG:
             self.log_file.replace(self.log_file.with_suffix(".log.1"))
 
     def _launch(self, account: Account | None) -> None:
-        deadline = time.monotonic() + _START_SECONDS
+        deadline, pid_file = time.monotonic() + _START_SECONDS, self.data_dir / "postmaster.pid"
         while True:
-            self._forget_zombie()
+            # By its pid file PostgreSQL would take a zombie for a running server.
+            pid = _first_number(pid_file)
+            if pid is not None and exists(pid) and not is_alive(pid):
+                pid_file.unlink(missing_ok=True)
             result = self._pg_ctl(account, "start", "-l", str(self.log_file), "-t", "60", timeout=90)
             if result.returncode == 0 and self.is_ready():
                 return
@@ -238,15 +265,9 @@ class Server:
     def _pg_ctl(self, account: Account | None, *arguments: str, timeout: int) -> subprocess.CompletedProcess[str]:
         return run([self.bin_dir / "pg_ctl", "-D", self.data_dir, "-w", *arguments], account, timeout)
 
-    def _forget_zombie(self) -> None:
-        pid_file = self.data_dir / "postmaster.pid"
-        pid = _first_number(pid_file)
-        if pid is not None and exists(pid) and not is_alive(pid):
-            pid_file.unlink(missing_ok=True)
-
     def _has_sockets(self, account: Account | None) -> bool:
         """Say whether the directory of the socket is there; raise ``DevDBError`` if it is not the server's own."""
-        sockets = config.socket_dir(self.data_dir)
+        sockets = socket_dir(self.data_dir)
         if sockets == self.data_dir:
             return True
         return check_directory(sockets, {os.geteuid(), *([account.uid] if account else [])})
@@ -255,7 +276,7 @@ class Server:
         """End a server whose data was deleted under it, and which still sits on a socket outside of the data."""
         if not self._has_sockets(account):
             return
-        pid = _first_number(config.socket_dir(self.data_dir) / f".s.PGSQL.{config.PORT}.lock")
+        pid = _first_number(socket_dir(self.data_dir) / f".s.PGSQL.{PORT}.lock")
         if pid is None or not is_alive(pid):
             return
         os.kill(pid, signal.SIGQUIT)
@@ -297,6 +318,33 @@ def database(project_dir: Path | str) -> dict[str, Any]:
     """
     url = os.environ.get("DATABASE_URL")
     return Server(default_data_dir(project_dir)).django_database() if url is None else database_from_url(url)
+
+
+def socket_dir(data_dir: Path) -> Path:
+    """Say where the socket of the server on this data is: in the data, or in ``/tmp`` where that path is too long.
+
+    The answer depends on the path alone, so settings can name the socket before the server was ever started.
+    """
+    path = str(data_dir)
+    if len(f"{path}/.s.PGSQL.{PORT}".encode()) <= _LONGEST_SOCKET and _PLAIN_PATH.fullmatch(path):
+        return data_dir
+    # Foreseeable, so it is looked at before it is used: see `account.check_directory`.
+    return Path("/tmp") / f"leasequeue-{hashlib.sha256(path.encode()).hexdigest()[:16]}"  # nosec  # B108: see above
+
+
+def initdb_options(version: str) -> list[str]:
+    """The options of ``initdb`` for a version of PostgreSQL: the same order and upper case on every machine."""
+    options = ["--username", SUPERUSER, "--auth=trust", "--encoding=UTF8"]
+    if int(version.partition(".")[0]) >= 17:
+        return [*options, "--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
+    return [*options, "--no-locale"]
+
+
+def configuration(data_dir: Path, *, durable: bool) -> str:
+    """Make the text of the file that ``postgresql.conf`` includes (``ALTER SYSTEM`` still overrides it)."""
+    values = {"unix_socket_directories": str(socket_dir(data_dir)), **_COMMON, **(_DURABLE if durable else _THROWAWAY)}
+    lines = [f"{name} = '{value}'" for name, value in values.items()]
+    return "\n".join(["# Written by django_leasequeue.devdb at every start; use ALTER SYSTEM for changes.", *lines, ""])
 
 
 def _first_number(path: Path) -> int | None:

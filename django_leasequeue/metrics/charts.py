@@ -51,11 +51,11 @@ def short(value: float) -> str:
     return f"{value:.3g}"
 
 
-def ticks(top: float, count: int = 4) -> list[float]:
-    """Return round values from 0 to at least ``top``, about ``count`` steps."""
+def ticks(top: float) -> list[float]:
+    """Return round values from 0 to at least ``top``, about four steps."""
     if top <= 0 or not math.isfinite(top):
         return [0.0, 1.0]
-    rough = top / count
+    rough = top / 4
     size: float = 10 ** math.floor(math.log10(rough))
     step = next(each * size for each in (1, 2, 2.5, 5, 10) if each * size >= rough * 0.999)
     return [step * n for n in range(math.ceil(top / step * 0.999) + 1)]
@@ -78,7 +78,7 @@ def _path(runs: Iterable[Sequence[str]]) -> str:
     return " ".join(f"M{run[0]} m-3,0 h6" if len(run) == 1 else "M" + " L".join(run) for run in runs)
 
 
-def sparkline(values: Sequence[float | None], title: str, *, tone: int = 0) -> SafeString:
+def sparkline(values: Sequence[float | None], title: str) -> SafeString:
     """Draw a small line without axes; ``title`` has its figures: it is all that a screen reader says."""
     top = max((value for value in values if value is not None), default=0) or 1
     step = 120 / max(len(values) - 1, 1)
@@ -88,9 +88,8 @@ def sparkline(values: Sequence[float | None], title: str, *, tone: int = 0) -> S
     )
     return format_html(
         '<svg class="lq-svg lq-spark" viewBox="0 0 120 24" preserveAspectRatio="none" role="img" focusable="false"'
-        ' aria-label="{}"><g class="lq-tone-{}"><path class="lq-area" d="{}"/><path class="lq-line" d="{}"/></g></svg>',
+        ' aria-label="{}"><g class="lq-tone-0"><path class="lq-area" d="{}"/><path class="lq-line" d="{}"/></g></svg>',
         title,
-        tone % TONES,
         area,
         _path(runs),
     )
@@ -165,21 +164,8 @@ def week(name: str, title: str, values: Mapping[int, float]) -> SafeString:
         ((f"{_LEFT + hour * width:.1f}", _HEIGHT - 6, f"{hour:02}:00") for hour in range(0, 24, 3)),
     )
     most = max(values, key=lambda hour: values[hour], default=0)
-    return format_html(
-        '<figure class="lq-chart" id="{name}"><figcaption id="{name}-title">{title}</figcaption><svg class="lq-svg"'
-        ' viewBox="0 0 {width} {height}" role="img" focusable="false" aria-labelledby="{name}-title {name}-desc">'
-        '<desc id="{name}-desc">Most on {most}: {highest}.</desc>{days}{clock}<g class="lq-tone-0">{squares}</g></svg>'
-        "</figure>",
-        name=name,
-        title=title,
-        width=_WIDTH,
-        height=_HEIGHT,
-        most=hour_of_week(most),
-        highest=figure(values.get(most, 0)),
-        days=days,
-        clock=clock,
-        squares=squares,
-    )
+    description = f"Most on {hour_of_week(most)}: {figure(values.get(most, 0))}."
+    return _framed(name, title, description, days + clock + format_html('<g class="lq-tone-0">{}</g>', squares))
 
 
 def drawing(
@@ -230,20 +216,36 @@ def _chart(
     unit: str,
     note: str,
 ) -> SafeString:
+    said = format_html('<p class="lq-quiet">{}</p>', note) if note else SafeString()
+    legend = SafeString()
+    if len(series) > 1:
+        items = format_html_join(
+            "",
+            '<li><svg class="lq-svg" viewBox="0 0 26 10" aria-hidden="true"><g class="lq-tone-{}">'
+            '<path class="lq-line lq-line-{}" d="M1,5H25"/></g></svg>{}</li>',
+            ((tone, tone, each.label) for tone, each in _toned(series)),
+        )
+        legend = format_html('<ul class="lq-legend">{}</ul>', items)
+    table = _table(title, times, series, unit)
+    return _framed(name, title, describe(series, unit), _axes(times, scale) + drawn, before=said + legend, after=table)
+
+
+def _framed(
+    name: str, title: str, description: str, drawn: SafeString, *, before: str = "", after: str = ""
+) -> SafeString:
+    """Frame what was drawn: its caption, what stands ``before`` and ``after`` it, its description."""
     return format_html(
-        '<figure class="lq-chart" id="{name}"><figcaption id="{name}-title">{title}</figcaption>{note}{legend}'
+        '<figure class="lq-chart" id="{name}"><figcaption id="{name}-title">{title}</figcaption>{before}'
         '<svg class="lq-svg" viewBox="0 0 {width} {height}" role="img" focusable="false" aria-labelledby="{name}-title'
-        ' {name}-desc"><desc id="{name}-desc">{desc}</desc>{axes}{drawn}</svg>{table}</figure>',
+        ' {name}-desc"><desc id="{name}-desc">{description}</desc>{drawn}</svg>{after}</figure>',
         name=name,
         title=title,
-        note=format_html('<p class="lq-quiet">{}</p>', note) if note else "",
-        legend=_legend(series) if len(series) > 1 else "",
+        before=before,
         width=_WIDTH,
         height=_HEIGHT,
-        desc=describe(series, unit),
-        axes=_axes(times, scale),
+        description=description,
         drawn=drawn,
-        table=_table(title, times, series, unit),
+        after=after,
     )
 
 
@@ -292,16 +294,6 @@ def _marks(times: Sequence[datetime]) -> list[tuple[int, str]]:
         if len(midnights) > 2:
             shown, form = midnights, "%a %d %b"
     return [(n, local[n].strftime(form)) for n in shown[:: max(math.ceil(len(shown) / 7), 1)]]
-
-
-def _legend(series: Sequence[Series]) -> SafeString:
-    items = format_html_join(
-        "",
-        '<li><svg class="lq-svg" viewBox="0 0 26 10" aria-hidden="true"><g class="lq-tone-{}">'
-        '<path class="lq-line lq-line-{}" d="M1,5H25"/></g></svg>{}</li>',
-        ((tone, tone, each.label) for tone, each in _toned(series)),
-    )
-    return format_html('<ul class="lq-legend">{}</ul>', items)
 
 
 def _table(title: str, times: Sequence[datetime], series: Sequence[Series], unit: str) -> SafeString:

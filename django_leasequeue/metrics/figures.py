@@ -59,16 +59,15 @@ class LogCounts(NamedTuple):
 
 
 class Ages(NamedTuple):
-    """The lags of one queue, in seconds; ``None`` where there is nothing that lags.
+    """The lags of one queue, in seconds; ``None`` where there is nothing that lags."""
 
-    ``ready`` is the age of the oldest ready job since it became ready, ``overdue`` that of the oldest lease that is
-    over and that no reaper has ended yet, ``floor`` the time since the queue's floors were raised last;
-    ``mended`` counts floors that hid a job and were lowered.
-    """
-
+    #: Of the oldest ready job, since it became ready.
     ready: float | None = None
+    #: Of the oldest lease that is over and that no reaper has ended yet.
     overdue: float | None = None
+    #: Since the floors were raised last.
     floor: float | None = None
+    #: Floors that hid a job and were lowered.
     mended: int = 0
 
 
@@ -85,15 +84,14 @@ class Rest(NamedTuple):
 
 
 class Lag(NamedTuple):
-    """How far a registered consumer of the lease log, a lake, is behind.
-
-    ``transactions`` of the whole cluster have ended since what it has read; ``seconds`` is the age of the first row
-    that it has not read, 0 if it has read all; ``given_up`` says that retention waits for it no longer.
-    """
+    """How far a registered consumer of the lease log, a lake, is behind."""
 
     consumer: str
+    #: Those of the whole cluster that have ended since what it has read.
     transactions: int
+    #: The age of the first row that it has not read, 0 if it has read all.
     seconds: float
+    #: Whether retention waits for it no longer.
     given_up: bool
 
 
@@ -106,18 +104,16 @@ class SuspendedJobs(NamedTuple):
 
 
 class DatabaseLook(NamedTuple):
-    """One look at a database.
-
-    ``workers`` counts them by state (``gone``: the lease of its row is over); ``horizon`` is the age in seconds of the
-    oldest transaction that keeps PostgreSQL from cleaning up, 0 if there is none.
-    """
+    """One look at a database."""
 
     queues: Sequence[Counts]
     ages: Mapping[int, Ages]
     rest: Rest
     log: LogCounts
+    #: By state; ``gone``: the lease of its row is over.
     workers: Mapping[str, int]
     leader: bool
+    #: Seconds of the oldest transaction that keeps PostgreSQL from cleaning up, 0 if there is none.
     horizon: float
     lags: Sequence[Lag]
     suspended: Sequence[SuspendedJobs]
@@ -159,36 +155,18 @@ def _look_at_log(before: LogCounts | None) -> Steps[tuple[LogCounts, list[Lag]]]
     bounds = arrays.integers(bound + 1 for bound in BOUNDS)
     rows = yield "log_counts", {"since": since, "snapshot": snapshot, "bounds": bounds}
     lags = yield "lake_lag", {"size": CONSUMERS}
-    return _merged(before, [_LogRow._make(row) for row in rows]), [Lag._make(row) for row in lags]
-
-
-class _LogRow(NamedTuple):
-    """A row of ``log_counts``. ``what`` is an event, "wait" or "run", ``None`` where nothing happened."""
-
-    since: datetime
-    snapshot: str
-    goes_on: bool
-    queue_id: int
-    what: str | None
-    place: int
-    jobs: int
-    milliseconds: int
-
-
-def _merged(before: LogCounts | None, rows: Sequence[_LogRow]) -> LogCounts:
-    base = before if rows[0].goes_on else None
+    since, snapshot, goes_on, *_ = rows[0]
+    base = before if goes_on else None
     events = Counter(base.events if base else {})
-    times: dict[str, dict[int, Histogram]] = {
-        "wait": dict(base.waits if base else {}),
-        "run": dict(base.runs if base else {}),
-    }
-    for row in rows:
-        if row.what in times:
-            known = times[row.what].get(row.queue_id, Histogram())
-            times[row.what][row.queue_id] = known.add(row.place, row.jobs, row.milliseconds)
-        elif row.what is not None:
-            events[row.queue_id, row.what] += row.jobs
-    return LogCounts(rows[0].since, rows[0].snapshot, events, times["wait"], times["run"])
+    times = {"wait": dict(base.waits if base else {}), "run": dict(base.runs if base else {})}
+    # An event, "wait" or "run"; ``None`` where nothing happened.
+    for *_, queue_id, what, place, jobs, milliseconds in rows:
+        if what in times:
+            times[what][queue_id] = times[what].get(queue_id, Histogram()).add(place, jobs, milliseconds)
+        elif what is not None:
+            events[queue_id, what] += jobs
+    log = LogCounts(since, snapshot, events, times["wait"], times["run"])
+    return log, [Lag._make(row) for row in lags]
 
 
 class LastLook:
@@ -197,11 +175,8 @@ class LastLook:
     def __init__(self) -> None:
         self._look: DatabaseLook | None = None
         self._at = float("-inf")
-
-    @property
-    def log(self) -> LogCounts | None:
-        """The counts of the lease log to go on from."""
-        return None if self._look is None else self._look.log
+        #: The counts of the lease log to go on from.
+        self.log: LogCounts | None = None
 
     def recall(self) -> DatabaseLook | None:
         """Return the last look, unless it is older than ``LEASEQUEUE["METRICS"]["CACHE_SECONDS"]``."""
@@ -217,7 +192,7 @@ class LastLook:
         last, now = self.log, found.log
         if last is not None and last.since == now.since and sum(last.events.values()) > sum(now.events.values()):
             found = found._replace(log=last)
-        self._look, self._at = found, time.monotonic()
+        self._look, self.log, self._at = found, found.log, time.monotonic()
         return found
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from ..engine import LeasedJob, tracing
@@ -28,7 +29,7 @@ def instrument() -> None:
     load_extra("opentelemetry.trace", "otel")
     load_extra("opentelemetry.metrics", "otel")
     telemetry = Telemetry()
-    tracing.begin = telemetry.begin
+    tracing.begin = partial(_Sending, telemetry)
     tracing.wrap = lambda handler, project: TracedHandler(handler, project, telemetry)
 
 
@@ -66,9 +67,6 @@ class Telemetry:
         self.consumed = meter.create_counter("messaging.client.consumed.messages", "{message}", "Jobs that were run.")
         self.sending = meter.create_histogram("messaging.client.operation.duration", "s", "Time of calls that enqueue.")
         self.processing = meter.create_histogram("messaging.process.duration", "s", "Time that handlers ran.")
-
-    def begin(self, project: str, queue: str, count: int) -> _Sending:
-        return _Sending(self, project, queue, count)
 
     @contextmanager
     def running(self, job: LeasedJob, project: str) -> Iterator[None]:

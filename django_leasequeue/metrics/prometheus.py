@@ -21,7 +21,6 @@ from .figures import BOUNDS, Ages, DatabaseLook, Histogram, LogCounts, Rest, loo
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
-    from prometheus_client.core import GaugeMetricFamily
 
 #: Counts of a worker, as its report names them.
 OUTCOMES = ("claimed", "completed", "failed", "retried", "returned", "suspended", "lost")
@@ -34,30 +33,19 @@ EVENTS = (
 )
 #: States of the rows of workers.
 STATES = ("running", "draining", "gone")
+#: The labels of a queue's figures.
+QUEUE = ("project", "queue")
 
 #: (project, queue) -> whether it is shown.
 Sees = Callable[[str, str], bool]
 Place = tuple[str, str]
 
-
 _TEXT = "text/plain; charset=utf-8"
 #: (status, content type, body), for the header ``Accept`` of a request.
 Answer = tuple[int, str, bytes]
 Page = Callable[[str], Answer]
-
-#: The labels of a queue's figures.
-QUEUE = ("project", "queue")
-#: Gauges of a queue, and its counters.
-_GAUGES = (
-    ("oldest_ready_age_seconds", "Time since the oldest ready job became ready."),
-    ("oldest_overdue_lease_age_seconds", "Age of the oldest overdue lease."),
-    ("floor_age_seconds", "Time since the floors of a queue were raised last."),
-    ("queue_paused", "1 while a queue is paused."),
-)
-_COUNTERS = (
-    ("dead_lettered", "Jobs of a queue that have become dead letters."),
-    ("floors_mended", "Floors that hid a waiting job, and were lowered."),
-)
+#: Figures by the values of their labels; ``None``: there is none.
+Figures = Iterable[tuple[Sequence[str], float | None]]
 
 
 class QueueCollector:
@@ -100,27 +88,32 @@ class QueueCollector:
         yield from pools()
 
 
+def _family(name: str, text: str, labels: Sequence[str], figures: Figures, *, counter: bool = False) -> Metric:
+    """Return a family of gauges, or of counters."""
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    family = (CounterMetricFamily if counter else GaugeMetricFamily)(f"leasequeue_{name}", text, labels=labels)
+    for values, figure in figures:
+        if figure is not None:
+            family.add_metric(values, figure)
+    return family
+
+
 def of_each(looks: Mapping[str, DatabaseLook | None], sees: Sees | None = None) -> Iterator[Metric]:
     """Yield the families of figures of several databases, each with its alias; ``None``: it did not answer."""
-    from prometheus_client.core import GaugeMetricFamily
-
-    reached = GaugeMetricFamily("leasequeue_database_reached", "1 while a database answers.", labels=["database"])
+    reached = [([alias], look is not None) for alias, look in looks.items()]
+    yield _family("database_reached", "1 while a database answers.", ["database"], reached)
     merged: dict[str, Metric] = {}
     for alias, look in looks.items():
-        reached.add_metric([alias], look is not None)
         for metric in () if look is None else families(look, sees):
             samples = [each._replace(labels={"database": alias, **each.labels}) for each in metric.samples]
             kept = merged.setdefault(metric.name, metric)
             kept.samples = samples if kept is metric else kept.samples + samples
-    yield reached
     yield from merged.values()
 
 
 def families(look: DatabaseLook, sees: Sees | None = None) -> Iterator[Metric]:
-    """Yield the families of figures of one look, of the queues that ``sees`` shows.
-
-    ``None``: of all, and the sum of those that have no figures of their own.
-    """
+    """Yield the families of figures of a look: of the queues that ``sees`` shows; or of all, and the sum of others."""
     shown = [counts for counts in look.queues if sees is None or sees(counts.project, counts.queue)]
     yield from _queues(look, shown, whole=sees is None)
     yield from _log(look.log, shown, whole=sees is None)
@@ -128,52 +121,48 @@ def families(look: DatabaseLook, sees: Sees | None = None) -> Iterator[Metric]:
 
 
 def _queues(look: DatabaseLook, shown: Sequence[Counts], *, whole: bool) -> Iterator[Metric]:
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-
-    counted = "Jobs of a queue by state; from 1,000 on as of the newest sample."
-    jobs = GaugeMetricFamily("leasequeue_jobs", counted, labels=[*QUEUE, "state"])
-    ready, overdue, floor, paused = (
-        GaugeMetricFamily(f"leasequeue_{name}", text, labels=QUEUE) for name, text in _GAUGES
-    )
-    dead_letters, mended = (CounterMetricFamily(f"leasequeue_{name}", text, labels=QUEUE) for name, text in _COUNTERS)
-    for counts in shown:
-        place = (counts.project, counts.queue)
-        _add_states(jobs, place, counts)
-        dead_letters.add_metric(place, counts.dead_lettered)
-        paused.add_metric(place, counts.paused_at is not None)
-        ages = look.ages.get(counts.queue_id, Ages())
-        mended.add_metric(place, ages.mended)
-        for family, age in ((ready, ages.ready), (overdue, ages.overdue), (floor, ages.floor)):
-            if age is not None:
-                family.add_metric(place, age)
+    places = [(counts.project, counts.queue) for counts in shown]
+    ages = [look.ages.get(counts.queue_id, Ages()) for counts in shown]
+    lines: list[tuple[Place, Counts | Rest]] = list(zip(places, shown, strict=True))
     if whole and look.rest.queues:
-        _add_states(jobs, OTHER, look.rest)
-        dead_letters.add_metric(OTHER, look.rest.dead_lettered)
-    yield from (jobs, ready, overdue, floor, paused, dead_letters, mended)
+        lines.append((OTHER, look.rest))
+    states = [((*place, state), count) for place, counts in lines for state, count in _states(counts).items()]
+    text = "Jobs of a queue by state; from 1,000 on as of the newest sample."
+    yield _family("jobs", text, [*QUEUE, "state"], states)
+    values: Sequence[float | None]
+    for name, text, values in (
+        ("oldest_ready_age_seconds", "Time since the oldest ready job became ready.", [age.ready for age in ages]),
+        ("oldest_overdue_lease_age_seconds", "Age of the oldest overdue lease.", [age.overdue for age in ages]),
+        ("floor_age_seconds", "Time since the floors of a queue were raised last.", [age.floor for age in ages]),
+        ("queue_paused", "1 while a queue is paused.", [counts.paused_at is not None for counts in shown]),
+    ):
+        yield _family(name, text, QUEUE, zip(places, values, strict=True))
+    dead = [(place, counts.dead_lettered) for place, counts in lines]
+    yield _family("dead_lettered", "Jobs of a queue that have become dead letters.", QUEUE, dead, counter=True)
+    mended = [(place, age.mended) for place, age in zip(places, ages, strict=True)]
+    yield _family("floors_mended", "Floors that hid a waiting job, and were lowered.", QUEUE, mended, counter=True)
 
 
-def _add_states(family: GaugeMetricFamily, place: Place, counts: Counts | Rest) -> None:
+def _states(counts: Counts | Rest) -> dict[str, int]:
     # Samples count what waits among the delayed.
     waiting = min(counts.waiting, counts.delayed) if isinstance(counts, Counts) else 0
     free = {"ready": counts.ready, "delayed": counts.delayed - waiting, "waiting": waiting}
-    for state, count in {**free, "leased": counts.in_flight, "dead": counts.dead, "record": counts.records}.items():
-        family.add_metric((*place, state), count)
+    return {**free, "leased": counts.in_flight, "dead": counts.dead, "record": counts.records}
 
 
 def _log(log: LogCounts, shown: Sequence[Counts], *, whole: bool) -> Iterator[Metric]:
-    from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+    from prometheus_client.core import HistogramMetricFamily
 
     places: dict[int, Place] = {counts.queue_id: (counts.project, counts.queue) for counts in shown}
-    what = "What happened to jobs since the last full hour, by the lease log."
-    events = CounterMetricFamily("leasequeue_job_events", what, labels=[*QUEUE, "event"])
+    rest = OTHER if whole else None
     sums: dict[tuple[Place, str], int] = {(place, event): 0 for place in places.values() for event in EVENTS}
     for (queue_id, event), count in log.events.items():
-        place = places.get(queue_id, OTHER if whole else None)
-        if place is not None:
+        if (place := places.get(queue_id, rest)) is not None:
             sums[place, event] = sums.get((place, event), 0) + count
-    for (place, event), count in sums.items():
-        events.add_metric((*place, event), count)
-    yield events
+    happened = [((*place, event), count) for (place, event), count in sums.items()]
+    text = "What happened to jobs since the last full hour, by the lease log."
+    yield _family("job_events", text, [*QUEUE, "event"], happened, counter=True)
+    ends = [*(f"{bound / 1_000:g}" for bound in BOUNDS), "+Inf"]
     for name, text, times in (
         ("leasequeue_job_wait_seconds", "Time from ready to claim, since the last full hour.", log.waits),
         ("leasequeue_job_run_seconds", "Time that handlers ran, since the last full hour.", log.runs),
@@ -181,58 +170,42 @@ def _log(log: LogCounts, shown: Sequence[Counts], *, whole: bool) -> Iterator[Me
         family = HistogramMetricFamily(name, text, labels=QUEUE)
         found: dict[Place, Histogram] = {}
         for queue_id, histogram in times.items():
-            place = places.get(queue_id, OTHER if whole else None)
-            if place is not None:
+            if (place := places.get(queue_id, rest)) is not None:
                 found[place] = found.get(place, Histogram()).together(histogram)
         for place, histogram in found.items():
-            family.add_metric(place, list(_buckets(histogram)), histogram.total_ms / 1_000)
+            buckets = list(zip(ends, map(float, accumulate(histogram.places)), strict=True))
+            family.add_metric(place, buckets, histogram.total_ms / 1_000)
         yield family
 
 
-def _buckets(histogram: Histogram) -> Iterable[tuple[str, float]]:
-    ends = [*(f"{bound / 1_000:g}" for bound in BOUNDS), "+Inf"]
-    return zip(ends, map(float, accumulate(histogram.places)), strict=True)
-
-
 def _database(look: DatabaseLook) -> Iterator[Metric]:
-    from prometheus_client.core import GaugeMetricFamily
-
-    workers = GaugeMetricFamily("leasequeue_workers", "Workers by state, as their rows say.", labels=["state"])
-    for state in sorted({*STATES, *look.workers}):
-        workers.add_metric([state], look.workers.get(state, 0))
-    yield workers
-    yield GaugeMetricFamily("leasequeue_reaper_leader", "1 while a reaper leads.", value=look.leader)
+    workers = [([state], look.workers.get(state, 0)) for state in sorted({*STATES, *look.workers})]
+    yield _family("workers", "Workers by state, as their rows say.", ["state"], workers)
+    yield _family("reaper_leader", "1 while a reaper leads.", (), [((), look.leader)])
     horizon = "Age of the oldest transaction that keeps PostgreSQL from cleaning up behind the queues."
-    yield GaugeMetricFamily("leasequeue_horizon_age_seconds", horizon, value=look.horizon)
+    yield _family("horizon_age_seconds", horizon, (), [((), look.horizon)])
     many = "Jobs that sleep or wait for an event, at most 10,000 of a kind."
-    suspended = GaugeMetricFamily("leasequeue_suspended_jobs", many, labels=["kind"])
+    yield _family("suspended_jobs", many, ["kind"], [([each.kind], each.jobs) for each in look.suspended])
     longest = "For how long the job has slept or waited that does so for the longest time."
-    oldest = GaugeMetricFamily("leasequeue_suspended_age_seconds", longest, labels=["kind"])
-    for each in look.suspended:
-        suspended.add_metric([each.kind], each.jobs)
-        oldest.add_metric([each.kind], each.oldest or 0)
-    yield from (suspended, oldest)
+    ages = [([each.kind], each.oldest or 0) for each in look.suspended]
+    yield _family("suspended_age_seconds", longest, ["kind"], ages)
     for name, text, figure in (
         ("lag_seconds", "Age of the first event that a registered consumer of the lease log has not read.", "seconds"),
         ("lag_transactions", "Transactions of the cluster since what a registered consumer has read.", "transactions"),
         ("given_up", "1 while retention waits for a registered consumer no longer.", "given_up"),
     ):
-        family = GaugeMetricFamily(f"leasequeue_lake_{name}", text, labels=["consumer"])
-        for lag in look.lags:
-            family.add_metric([lag.consumer], getattr(lag, figure))
-        yield family
+        lags = [([lag.consumer], getattr(lag, figure)) for lag in look.lags]
+        yield _family(f"lake_{name}", text, ["consumer"], lags)
 
 
 def pools() -> Iterator[Metric]:
     """Yield the use of the pools of async connections of this process."""
-    from prometheus_client.core import GaugeMetricFamily
-
+    states = ("used", "idle", "waiting")
+    figures = [
+        ((using, state), count) for using, use in usage().items() for state, count in zip(states, use, strict=True)
+    ]
     text = "Async connections of this process by state; waiting: callers that wait for one."
-    family = GaugeMetricFamily("leasequeue_pool_connections", text, labels=["database", "state"])
-    for using, (used, idle, waiting) in usage().items():
-        for state, count in (("used", used), ("idle", idle), ("waiting", waiting)):
-            family.add_metric((using, state), count)
-    yield family
+    yield _family("pool_connections", text, ["database", "state"], figures)
 
 
 def exposition(found: Iterable[Metric], accept: str) -> tuple[bytes, str]:
@@ -241,28 +214,20 @@ def exposition(found: Iterable[Metric], accept: str) -> tuple[bytes, str]:
     from prometheus_client import CollectorRegistry
     from prometheus_client.exposition import choose_encoder
 
-    kept = list(found)
+    class Found(CollectorRegistry):
+        def collect(self) -> Iterable[Metric]:
+            return found
 
-    class Kept:
-        def collect(self) -> Iterator[Metric]:
-            return iter(kept)
-
-    registry = CollectorRegistry()
-    registry.register(Kept())
     encoder, content_type = choose_encoder(accept)
-    return encoder(registry), content_type
+    return encoder(Found()), content_type
 
 
 def worker_families(well: bool, reports: Sequence[Mapping[str, Any]], ended: Mapping[str, int]) -> Iterator[Metric]:
     """Yield a worker's families of figures: whether it is ``well``, reports of its processes, counts of ended ones."""
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-
-    jobs = CounterMetricFamily(
-        "leasequeue_worker_jobs", "Jobs of this worker since its start, by what became of them.", labels=["outcome"]
+    jobs = [([name], ended.get(name, 0) + sum(report.get(name, 0) for report in reports)) for name in OUTCOMES]
+    yield _family(
+        "worker_jobs", "Jobs of this worker since its start, by what became of them.", ["outcome"], jobs, counter=True
     )
-    for outcome in OUTCOMES:
-        jobs.add_metric([outcome], ended.get(outcome, 0) + sum(report.get(outcome, 0) for report in reports))
-    yield jobs
     for name, text, value in (
         ("held", "Jobs that this worker holds, running or waiting.", sum(each.get("held", 0) for each in reports)),
         ("running", "Jobs that this worker runs.", sum(each.get("running", 0) for each in reports)),
@@ -274,7 +239,7 @@ def worker_families(well: bool, reports: Sequence[Mapping[str, Any]], ended: Map
             int(all(each.get("database") != "unreached" for each in reports)),
         ),
     ):
-        yield GaugeMetricFamily(f"leasequeue_worker_{name}", text, value=value)
+        yield _family(f"worker_{name}", text, (), [((), value)])
     yield from pools()
 
 
@@ -282,7 +247,6 @@ def worker_page(report: Callable[[], tuple[bool, Sequence[Mapping[str, Any]], Ma
     """Return the page with a worker's own figures; ``report`` gives the arguments of ``worker_families``."""
 
     def answer(accept: str) -> Answer:
-        load_extra("prometheus_client", "prometheus")
         body, content_type = exposition(worker_families(*report()), accept)
         return 200, content_type, body
 

@@ -10,13 +10,4 @@ from .alarms import waking
 from .listener import Listener, Subscription, Watch, close_listeners, get_listener
 from .session import JOBS, reply_channel
 
-__all__ = [
-    "JOBS",
-    "Listener",
-    "Subscription",
-    "Watch",
-    "close_listeners",
-    "get_listener",
-    "reply_channel",
-    "waking",
-]
+__all__ = ["JOBS", "Listener", "Subscription", "Watch", "close_listeners", "get_listener", "reply_channel", "waking"]

@@ -205,29 +205,19 @@ class Listener:
             except (psycopg.Error, OSError) as error:
                 lost = True
                 self._outage.begins(self, error)
-            self._drop()
-            if self._may_end():
-                return
+            with self._lock:
+                for in_effect in (self._listening, self._held, self._left, self._silent):
+                    in_effect.clear()
+                waiting, self._waiting_ready = self._waiting_ready, []
+            for entry in waiting:
+                entry.ready.set_result(False)
+            with self._lock:
+                if self._closing.is_set() or not (self._subscriptions or self._watches):
+                    self._thread = None
+                    return
             if lost:
                 self._closing.wait(retry * random.uniform(0.5, 1))
                 retry = min(retry * 2, LAST_RETRY)
-
-    def _drop(self) -> None:
-        with self._lock:
-            self._listening.clear()
-            self._held.clear()
-            self._left.clear()
-            self._silent.clear()
-            waiting, self._waiting_ready = self._waiting_ready, []
-        for entry in waiting:
-            entry.ready.set_result(False)
-
-    def _may_end(self) -> bool:
-        with self._lock:
-            if (self._subscriptions or self._watches) and not self._closing.is_set():
-                return False
-            self._thread = None
-            return True
 
     def _serve(self, session: Session) -> None:
         """Pass on what comes in, until no caller has waited for a while."""

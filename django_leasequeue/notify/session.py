@@ -94,16 +94,13 @@ class Session:
                 if key.fd == self._wakeup.reading:
                     self._wakeup.clear()
                 else:
-                    self._consume()
+                    pgconn = self._connection.pgconn
+                    pgconn.consume_input()
+                    while (notify := pgconn.notifies()) is not None:
+                        self._inbox.append((notify.relname.decode(), notify.extra.decode()))
         found = list(self._inbox)
         self._inbox.clear()
         return found
-
-    def _consume(self) -> None:
-        pgconn = self._connection.pgconn
-        pgconn.consume_input()
-        while (notify := pgconn.notifies()) is not None:
-            self._inbox.append((notify.relname.decode(), notify.extra.decode()))
 
 
 #: The channel on which the engine announces ready jobs (``q<queue id>``), new queues (``n``), and that leases of a
@@ -114,8 +111,5 @@ _names: process.Shared[str, str] = process.Shared()
 
 
 def reply_channel() -> str:
-    """Return this process's own channel for answers (``NewJob.reply_to``): one name for all its callers, unguessable.
-
-    A forked child gets a name of its own.
-    """
+    """Return this process's own channel for answers (``NewJob.reply_to``): an unguessable name for all its callers."""
     return _names.get("reply", lambda _: f"leasequeue_reply_{os.getpid()}_{secrets.token_hex(8)}")

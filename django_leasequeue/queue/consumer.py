@@ -23,8 +23,7 @@ from ..engine.limits import MAX_SPAN_MS, check_integer
 from ..exceptions import InvalidOption, JobFailed, QueueClosed
 from ..tasks.exceptions import FailForGood, RetryLater
 from ..twins import AsyncStartStop, Steps, either
-from ..worker.control import JobControl
-from ..worker.handler import EndingName, GiveUp, Retry
+from ..worker.control import EndingName, GiveUp, JobControl, Retry
 from ..worker.worker import Worker
 from .base import arun, find_serializer, run
 from .lease import failure_from
@@ -210,7 +209,7 @@ class Consumer(AsyncStartStop):
 
 
 class FunctionHandler:
-    """Handler of jobs that a function runs; see ``worker.handler.Handler``, and ``Consumer`` for the arguments."""
+    """Handler of jobs that a function runs; see ``worker.control.Handler``, and ``Consumer`` for the arguments."""
 
     def __init__(
         self,

@@ -49,6 +49,11 @@ class Election:
         assert self._work is not None
         return self._work
 
+    @property
+    def _session(self) -> psycopg.Connection[Any]:
+        assert self._candidate is not None
+        return self._candidate
+
     def lead(self) -> bool:
         """Lead from now on unless another does; whether this one leads."""
         if self.leading:
@@ -59,13 +64,13 @@ class Election:
             self._connect()
         if not self._try():
             if self._pooled:
-                self._executor().connection.rollback()
+                self._session.rollback()
             return False
         if self._pooled:
             work = self._work = pool.connect(self._using)
             work.patience = SILENCE
         else:
-            self._executor().connection.execute(sql.SQL("UNLISTEN {}").format(sql.Identifier(CHANNEL)))
+            self._session.execute(sql.SQL("UNLISTEN {}").format(sql.Identifier(CHANNEL)))
             self._work = self._candidate
         self.leading = True
         logger.info("This reaper leads now", extra={"database": self._using})
@@ -80,8 +85,15 @@ class Election:
             for key, _ in selector.select(timeout):
                 if key.fd == self._wakeup.reading:
                     self._wakeup.clear()
-                else:
-                    self._read_notices()
+                    continue
+                pgconn = self._session.pgconn
+                try:
+                    pgconn.consume_input()
+                except psycopg.OperationalError:
+                    self._session.close()
+                    raise
+                while pgconn.notifies() is not None:
+                    pass
 
     def resign(self) -> None:
         """Stop leading at once, and close the connections."""
@@ -89,9 +101,9 @@ class Election:
             # Said rather than left to the disconnect: that takes PostgreSQL a moment.
             with suppress(psycopg.Error):
                 if self._pooled:
-                    self._executor().connection.rollback()
+                    self._session.rollback()
                 else:
-                    self._executor().fetch("reaper_resign", {**LOCK, "channel": CHANNEL})
+                    ConnectionExecutor(self._session).fetch("reaper_resign", {**LOCK, "channel": CHANNEL})
             logger.info("This reaper leads no longer", extra={"database": self._using})
         self.drop()
 
@@ -122,29 +134,13 @@ class Election:
         connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(CHANNEL)))
 
     def _try(self) -> bool:
-        assert self._candidate is not None
         leads: bool | None
         if self._pooled:
             # The simple protocol: in the other the finished statement keeps its snapshot, and that holds vacuum back.
-            with psycopg.ClientCursor(self._candidate) as cursor:
+            with psycopg.ClientCursor(self._session) as cursor:
                 ((leads,),) = cursor.execute(statement("reaper_lead"), {**LOCK, "session": False}).fetchall()
         else:
-            ((leads,),) = self._executor().fetch("reaper_lead", {**LOCK, "session": True})
+            ((leads,),) = ConnectionExecutor(self._session).fetch("reaper_lead", {**LOCK, "session": True})
         if leads is None:
             raise psycopg.errors.ReadOnlySqlTransaction("the server is read-only")
         return leads
-
-    def _executor(self) -> ConnectionExecutor:
-        assert self._candidate is not None
-        return ConnectionExecutor(self._candidate)
-
-    def _read_notices(self) -> None:
-        assert self._candidate is not None
-        pgconn = self._candidate.pgconn
-        try:
-            pgconn.consume_input()
-        except psycopg.OperationalError:
-            self._candidate.close()
-            raise
-        while pgconn.notifies() is not None:
-            pass

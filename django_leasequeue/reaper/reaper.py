@@ -17,27 +17,10 @@ from .. import conf
 from ..engine import clock
 from ..engine.outage import FIRST_RETRY, LAST_RETRY, Outage, passes, psycopg_error, read_only
 from ..notify.session import WakeUpPipe
+from . import duties
 from .duty import Duty, OutOfTime, Turn, registered
-from .janitor import (
-    Census,
-    JobSteps,
-    LargeObjects,
-    MissedEvents,
-    UniqueKeys,
-    awaited_results,
-    end_moves,
-    expire_samples,
-    expire_workers,
-    forget_events,
-    keep_partitions,
-    note_heads,
-    note_timeline,
-    summarize,
-    tidy,
-)
 from .leader import Election
-from .recurring.duty import RecurringDuty
-from .upkeep import Expiry, Floors, advance, expire_results, expire_workflows, mend_floors, operations, promote, sweep
+from .recurring import RecurringDuty
 
 logger = logging.getLogger("django_leasequeue.reaper")
 
@@ -54,33 +37,33 @@ SPREAD = 10.0
 
 def standard_duties() -> list[Duty]:
     """Return the duties of a new reaper: some of them remember things, so no two reapers share them."""
-    census = Census()
+    census = duties.Census()
     return [
-        Duty("sweep", sweep, 0.5),
-        Duty("promote", promote, 0.5),
-        Duty("advance", advance, 0.2),
-        Duty("floors", Floors(), 0.2),
-        Duty("mend_floors", mend_floors, 20.0),
-        Duty("expire", Expiry(), 1.0),
+        Duty("sweep", duties.sweep, 0.5),
+        Duty("promote", duties.promote, 0.5),
+        Duty("advance", duties.advance, 0.2),
+        Duty("floors", duties.Floors(), 0.2),
+        Duty("mend_floors", duties.mend_floors, 20.0),
+        Duty("expire", duties.Expiry(), 1.0),
         Duty("recurring", RecurringDuty(), 1.0),
-        Duty("operations", operations, 0.5),
-        Duty("results", expire_results, 5.0),
-        Duty("workflows", expire_workflows, 30.0),
+        Duty("operations", duties.operations, 0.5),
+        Duty("results", duties.expire_results, 5.0),
+        Duty("workflows", duties.expire_workflows, 30.0),
         Duty("samples", census.sample, 30.0),
-        Duty("heads", note_heads, 10.0),
-        Duty("timeline", note_timeline, 1.0),
-        Duty("partitions", keep_partitions, 60.0),
-        Duty("summaries", summarize, 60.0),
-        Duty("sample_retention", expire_samples, 300.0),
-        Duty("workers", expire_workers, 60.0),
-        Duty("tidy", tidy, 30.0),
-        Duty("large", LargeObjects(), 10.0),
-        Duty("unique_keys", UniqueKeys(), 30.0),
-        Duty("job_steps", JobSteps(), 30.0),
-        Duty("missed_events", MissedEvents(), 5.0),
-        Duty("awaited_results", awaited_results, 1.0),
-        Duty("events", forget_events, 60.0),
-        Duty("moves", end_moves, 5.0),
+        Duty("heads", duties.note_heads, 10.0),
+        Duty("timeline", duties.note_timeline, 1.0),
+        Duty("partitions", duties.keep_partitions, 60.0),
+        Duty("summaries", duties.summarize, 60.0),
+        Duty("sample_retention", duties.expire_samples, 300.0),
+        Duty("workers", duties.expire_workers, 60.0),
+        Duty("tidy", duties.tidy, 30.0),
+        Duty("large", duties.LargeObjects(), 10.0),
+        Duty("unique_keys", duties.UniqueKeys(), 30.0),
+        Duty("job_steps", duties.JobSteps(), 30.0),
+        Duty("missed_events", duties.MissedEvents(), 5.0),
+        Duty("awaited_results", duties.awaited_results, 1.0),
+        Duty("events", duties.forget_events, 60.0),
+        Duty("moves", duties.end_moves, 5.0),
         Duty("orphans", census.clear_up, 3_600.0),
     ]
 
@@ -183,8 +166,10 @@ class Reaper:
 
     def run(self) -> None:
         """Run until ``stop`` is called. Nothing that happens to the database or to a duty ends it."""
-        retry = FIRST_RETRY
-        self._spread()
+        retry, now = FIRST_RETRY, self._now()
+        for schedule in self._schedules:
+            if schedule.duty.interval >= UNHURRIED:
+                schedule.next_at = max(schedule.next_at, now + random.uniform(0.2, 1) * SPREAD)
         try:
             while not self._stopping.is_set():
                 try:
@@ -209,12 +194,6 @@ class Reaper:
                     retry = min(retry * 2, LAST_RETRY)
         finally:
             self._election.resign()
-
-    def _spread(self) -> None:
-        now = self._now()
-        for schedule in self._schedules:
-            if schedule.duty.interval >= UNHURRIED:
-                schedule.next_at = max(schedule.next_at, now + random.uniform(0.2, 1) * SPREAD)
 
     def lead(self) -> bool:
         """Lead from now on unless another reaper does (for tests and for a single round)."""

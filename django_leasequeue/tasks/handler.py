@@ -19,9 +19,8 @@ from ..engine.jobs.steps import emit_end, result_event
 from ..engine.limits import seconds_of
 from ..engine.payloads import result_limit
 from ..exceptions import InvalidOption, LeaseLost, NotBegun
-from ..worker.control import JobControl
+from ..worker.control import EndingName, GiveUp, JobControl, Retry
 from ..worker.durable import Replaced
-from ..worker.handler import EndingName, GiveUp, Retry
 from ..worker.steps import atomic_run, database_of
 from . import backoff as backoffs
 from .api import DEFAULT_TASK_BACKEND_ALIAS, TaskResultStatus, normalize_json, task_backends
@@ -44,7 +43,7 @@ _ATOMS = {str, int, float, bool}
 
 
 class TaskHandler:
-    """Runs the jobs of tasks. One a process, called from many threads at once; see ``worker.handler.Handler``.
+    """Runs the jobs of tasks. One a process, called from many threads at once; see ``worker.control.Handler``.
 
     Args:
         project: the tenant whose jobs these are.

@@ -22,9 +22,8 @@ from django.utils.module_loading import import_string
 
 from ..engine import Failure, LeasedJob
 from ..exceptions import InvalidOption, NotBegun
-from ..worker.control import JobAborted, JobControl
+from ..worker.control import GiveUp, JobAborted, JobControl, Retry
 from ..worker.durable import Suspended, Suspension
-from ..worker.handler import GiveUp, Retry
 
 #: Seconds between two looks at whether the run is to stop.
 LOOK = 0.1

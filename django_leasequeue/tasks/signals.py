@@ -24,8 +24,7 @@ from .api import TASKS_LOGGER, TaskResult, TaskResultStatus, task_signals
 from .lookup import TaskEntry, make_result, task_as_enqueued
 
 if TYPE_CHECKING:
-    from ..worker.control import JobControl
-    from ..worker.handler import EndingName
+    from ..worker.control import EndingName, JobControl
 
 _logger = logging.getLogger(TASKS_LOGGER)
 

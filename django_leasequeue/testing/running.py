@@ -23,9 +23,8 @@ from ..queue.base import Handle, find_serializer
 from ..queue.consumer import FunctionHandler
 from ..queue.queue import Queue
 from ..tasks.handler import TaskHandler
-from ..worker.control import JobControl
+from ..worker.control import EndingName, GiveUp, Handler, JobControl
 from ..worker.durable import Crashed, Suspended
-from ..worker.handler import EndingName, GiveUp, Handler
 
 logger = logging.getLogger("django_leasequeue.testing")
 

@@ -17,8 +17,7 @@ from ..engine.jobs.steps import wake_waiting
 from ..enums import JobFlag
 from ..exceptions import LeaseQueueError
 from .buffer import WakeUp, take_from
-from .control import JobControl
-from .handler import EndingName
+from .control import EndingName, JobControl
 from .link import DatabaseLink
 from .logs import JOBS, about
 from .run import COMPLETED, FAILED, RETRY, STOPPED, SUSPENDED, UNSTARTED, Entry, plain_failure, trace_of
@@ -95,7 +94,13 @@ class Acknowledger:
             entries = self._take(count)
             if len(done) >= options.ack_batch:
                 self._helper.wake()
-            self._settle(entries, link)
+            self._store_progress(entries, link)
+            ended = [entry for entry in entries if entry[0] <= FAILED]
+            self._isolate(ended, self._finish, link)
+            if len(ended) < len(entries):
+                self._isolate([entry for entry in entries if entry[0] in (RETRY, STOPPED)], self._release, link)
+                self._isolate([entry for entry in entries if entry[0] == UNSTARTED], self._return, link)
+                self._isolate([entry for entry in entries if entry[0] == SUSPENDED], self._suspend, link)
         finally:
             self._state.settle(-count)
             # Receivers of signals may have used Django's connection: as after a request.
@@ -137,15 +142,6 @@ class Acknowledger:
             link.run(progress(pending, self._state.node, project=self._state.options.project))
         except (psycopg.Error, LeaseQueueError):
             logger.warning("The last progress of jobs is not kept", exc_info=True, extra={"jobs": len(pending)})
-
-    def _settle(self, entries: list[Entry], link: DatabaseLink) -> None:
-        self._store_progress(entries, link)
-        ended = [entry for entry in entries if entry[0] <= FAILED]
-        self._isolate(ended, self._finish, link)
-        if len(ended) < len(entries):
-            self._isolate([entry for entry in entries if entry[0] in (RETRY, STOPPED)], self._release, link)
-            self._isolate([entry for entry in entries if entry[0] == UNSTARTED], self._return, link)
-            self._isolate([entry for entry in entries if entry[0] == SUSPENDED], self._suspend, link)
 
     def _isolate(
         self, entries: list[Entry], settle: Callable[[list[Entry], DatabaseLink], None], link: DatabaseLink

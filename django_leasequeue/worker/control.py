@@ -1,4 +1,4 @@
-"""The control of a running job: by it the job asks and tells its worker."""
+"""The seam between the worker and what runs its jobs: a handler, and the control by which a job asks and tells."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import datetime
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, Protocol
 
-from ..engine import LeasedJob, codec
+from ..engine import Failure, LeasedJob, codec
 from ..engine.jobs.results import MAX_PROGRESS_BYTES
 from ..exceptions import LeaseQueueError, NotBegun, PayloadTooLarge
 from .durable import DurableControl
@@ -19,6 +20,8 @@ from .steps import JobSteps
 
 #: Why a running job is to stop; "" while it is not.
 Reason = Literal["", "lease_lost", "cancelled", "timeout", "stopping"]
+#: What became of a job: done, failed for good, failed and to be tried again, dead after its last try.
+EndingName = Literal["completed", "failed", "failing", "dead"]
 
 
 class JobAborted(LeaseQueueError):
@@ -170,3 +173,61 @@ class JobControl(DurableControl):
         for call in calls:
             with suppress(RuntimeError):  # its loop is closed
                 call()
+
+
+class Retry(NamedTuple):
+    """Try the job again after ``delay_ms`` (``None``: the queue's backoff), as long as it has deliveries left."""
+
+    delay_ms: int | None = None
+
+
+class GiveUp(NamedTuple):
+    """Fail the job for good, with its result kept: no more tries."""
+
+
+class Handler(Protocol):
+    """The kind of object that runs a worker's jobs. One instance a process; called from many threads at once.
+
+    The class that the option ``handler`` names is called with ``project`` (the tenant) as its only argument.
+    """
+
+    def is_async(self, job: LeasedJob) -> bool:
+        """Return whether the job runs in the event loop (``arun``) or in a thread (``run``). Must not raise."""
+
+    def timeout(self, job: LeasedJob) -> tuple[float | None, float | None]:
+        """Return the soft and the hard timeout of the job in seconds, ``None`` for none. Must not raise.
+
+        Without a hard one the job may go on for the worker's ``timeout_grace`` after the soft one.
+        """
+
+    def run(self, job: LeasedJob, control: JobControl) -> str | None:
+        """Run the job, in a thread of the worker; return its result as JSON text (``None``: null)."""
+
+    async def arun(self, job: LeasedJob, control: JobControl) -> str | None:
+        """Run the job in the worker's event loop; return its result as JSON text (``None``: null)."""
+
+    def failed(self, job: LeasedJob, error: BaseException) -> tuple[Failure, Retry | GiveUp]:
+        """Say what is kept of an error and whether the job is tried again. Runs in the thread of the job."""
+
+    def settled(
+        self,
+        job: LeasedJob,
+        ending: EndingName,
+        *,
+        result_json: str | None = None,
+        failure: Failure | None = None,
+        available_at: datetime | None = None,
+    ) -> None:
+        """Hear what the database has accepted: here signals are sent.
+
+        Called once a run, from the worker's acknowledging thread, for every job: it must cost nothing when no receiver
+        listens.
+
+        Args:
+            job: the job.
+            ending: ``completed``; ``failed`` (for good, by ``GiveUp``); ``failing`` (it will be tried again);
+                ``dead`` (it was, for the last time).
+            result_json: what ``run`` returned.
+            failure: what ``failed`` made of the error.
+            available_at: of a job that is failing: when it is due again, ``None`` for at once.
+        """

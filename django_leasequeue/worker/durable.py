@@ -10,7 +10,10 @@ from typing import Any, Concatenate, NamedTuple, NoReturn, ParamSpec, Protocol, 
 
 from asgiref.sync import sync_to_async
 
-from ..exceptions import InvalidOption
+from ..engine import LeasedJob
+from ..engine.jobs.steps import check_event_name, event_step
+from ..engine.limits import MAX_SPAN_MS
+from ..exceptions import EventTimeout, InvalidOption
 from .steps import AtomicStep, JobSteps
 
 P = ParamSpec("P")
@@ -80,6 +83,7 @@ def _aside(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any
 class DurableControl(ABC):
     """The part of a ``JobControl`` that is kept over all deliveries of the job."""
 
+    job: LeasedJob
     #: Set when the job gives its place up; for the worker.
     suspension: Suspension | None = None
     #: Whether it keeps the slot of its limit when it is suspended; for handlers.
@@ -152,9 +156,6 @@ class DurableControl(ABC):
         that transaction: see ``step``. Where ``step.done`` is true an earlier delivery has done it and ``step.value``
         is what it kept; the block is entered all the same, and may not write.
 
-        Args:
-            name: as of ``step``.
-
         Raises:
             LeaseLost: at the end of the block: the lease is over, and nothing of it is kept.
             InvalidOption: an argument is not allowed, the block writes elsewhere or once more, or it is in a coroutine.
@@ -167,7 +168,7 @@ class DurableControl(ABC):
 
         For the other side of a plain step, such as a payment provider's idempotency key.
         """
-        return self._done.key(name)
+        return f"{self.job.key or self.job.seq}:{name}"
 
     def sleep(self, /, name: str, **units: float) -> None:
         """Give the thread up and go on later: the task is called again, and what its steps returned is there.
@@ -183,17 +184,16 @@ class DurableControl(ABC):
             InvalidOption: an argument is not allowed, or a transaction is open, which would stay open.
             LeaseLost: the lease is over.
         """
-        self._done.wait(name, delay=_span(units))
+        try:
+            delay = timedelta(**units)
+        except (TypeError, OverflowError, ValueError) as error:
+            raise InvalidOption(f"a sleep takes the units of timedelta, such as hours=24: {error}.") from error
+        self._done.wait(name, delay=delay)
 
     asleep = _aside(sleep)
 
     def sleep_until(self, name: str, when: datetime) -> None:
-        """Go on at a time: see ``sleep``.
-
-        Args:
-            name: as of a step.
-            when: with a time zone.
-        """
+        """Go on at a time, which has a time zone: see ``sleep``."""
         self._done.wait(name, until=when)
 
     asleep_until = _aside(sleep_until)
@@ -212,7 +212,12 @@ class DurableControl(ABC):
             EventTimeout: it did not come in time; in each later delivery too.
             InvalidOption, LeaseLost: as ``sleep``.
         """
-        return self._done.wait_for(event, timeout)
+        check_event_name(event)
+        delay = MAX_SPAN_MS / 1_000 if timeout is None else timeout
+        found = self._done.wait(event_step(event), event=event, delay=delay)
+        if "payload" not in found:
+            raise EventTimeout(event)
+        return found["payload"]
 
     await_for = _aside(wait_for)
 
@@ -283,10 +288,3 @@ class DurableControl(ABC):
         """Raise ``Suspended`` again if the task has caught it. For the steps."""
         if self.suspension is not None:
             raise Suspended
-
-
-def _span(units: dict[str, float]) -> timedelta:
-    try:
-        return timedelta(**units)
-    except (TypeError, OverflowError, ValueError) as error:
-        raise InvalidOption(f"a sleep takes the units of timedelta, such as hours=24: {error}.") from error

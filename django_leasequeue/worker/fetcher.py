@@ -15,11 +15,11 @@ from ..engine.queues import routing
 from ..enums import JobFlag
 from ..notify import JOBS, Subscription, Watch, get_listener
 from ..notify.alarms import Patience
+from .buffer import SuspectIsolation
 from .coroutines import CoroutinePool
 from .leases import START
 from .link import DatabaseLink, make_queues, read_queues, read_strays, until_due
 from .state import WorkerState
-from .suspects import SuspectIsolation
 
 logger = logging.getLogger("django_leasequeue.worker")
 
@@ -332,7 +332,12 @@ class Fetcher:
             return
         watched = self._queues.ids[:MAX_WATCHED]
         if self._watch is None or self._watch.queue_ids != tuple(watched):
-            self._watch_queues(watched)
+            # Producers tell us from now on; the next claim sees what came before.
+            before = self._watch
+            self._watch = get_listener(state.options.database).watch(watched, self.wakeup.wake)
+            if before is not None:
+                before.close()
+            self._watch.wait_ready(5)
             return
         if self._queues.unheard:
             return
@@ -353,11 +358,3 @@ class Fetcher:
                 math.inf if lease is None else max(SWEEP_EVERY, lease),
             )
         return max(self._due_at - now, 0.001)
-
-    def _watch_queues(self, queue_ids: list[int]) -> None:
-        """Let producers tell us from now on; the next claim sees what came before."""
-        before = self._watch
-        self._watch = get_listener(self._state.options.database).watch(queue_ids, self.wakeup.wake)
-        if before is not None:
-            before.close()
-        self._watch.wait_ready(5)

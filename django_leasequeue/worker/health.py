@@ -72,17 +72,9 @@ class HealthPage:
 
         self._server = (Threaded if threads else Server)((host, port), Handler)
         self._server.timeout = 0
+        self.port = int(self._server.server_address[1])
+        self.fileno, self.answer = self._server.fileno, self._server.handle_request
         self._thread: threading.Thread | None = None
-
-    @property
-    def port(self) -> int:
-        return int(self._server.server_address[1])
-
-    def fileno(self) -> int:
-        return self._server.fileno()
-
-    def answer(self) -> None:
-        self._server.handle_request()
 
     def start(self) -> None:
         self._thread = threading.Thread(target=self._server.serve_forever, name="leasequeue-health", daemon=True)

@@ -76,7 +76,7 @@ def _places(first: int, count: int) -> Callable[[], int]:
 
 
 class Journal:
-    """Notes which jobs were started, and the last claims; without a place to write to it does nothing.
+    """Notes which jobs were started, and the last claims. Without a place to write to it does nothing.
 
     There is a slot for each run that goes on, and a ring of the ``ended`` ones of which the database may not know.
     """
@@ -98,7 +98,7 @@ class Journal:
             self._open(json.dumps(header), size)
         except OSError as error:
             logger.warning("No journal: leases of a killed process will have to expire", extra={"error": str(error)})
-            self._forget()
+            self.close()
         if self._path is None:
             self._memory = bytearray(size)
 
@@ -134,12 +134,8 @@ class Journal:
         """Note a claim, before its jobs start."""
         _pack(self._memory, self._next_claim(), _CLAIM, claim)
 
-    def close(self, *, settled: bool) -> None:
-        """End the journal; unless the database knows of everything (``settled``), its file stays for other workers."""
-        if settled:
-            self._forget()
-
-    def _forget(self) -> None:
+    def close(self) -> None:
+        """End the journal and remove its file: the database knows of everything."""
         if self._path is not None:
             self._path.unlink(missing_ok=True)
         if self._descriptor >= 0:
@@ -150,12 +146,11 @@ class Journal:
 
 
 class JournalContents(NamedTuple):
-    """The last state of a dead process, as its journal says it."""
+    """The last state of a dead process, as its journal says it; started jobs as (seq, token)."""
 
     node: str
     #: Whether the name was that process's alone: then everything that this node holds was.
     own: bool
-    #: (seq, token)
     started: set[tuple[int, int]]
     claims: set[int]
 
@@ -247,20 +242,13 @@ class OrphanRecovery:
 
 
 def _read(descriptor: int, place: list[str]) -> JournalContents | None:
-    """Return what the journal of a worker of this place says; ``None`` if it is another's, or none.
-
-    Processes of other databases may have left many here, so what they noted is not read.
-    """
+    """Return what the journal of a worker of this place says; ``None``: it is another's, or none."""
     try:
         header = json.loads(os.pread(descriptor, _HEADER, 0))
-        if header["place"] != place:
+        if header["place"] != place:  # there may be many of other databases: what they noted is not read
             return None
         notes = set(_SLOT.iter_unpack(os.pread(descriptor, header["slots"] * _SLOT.size, _HEADER)))
-        return JournalContents(
-            header["node"],
-            header["own"],
-            {note for note in notes if note[0] != _CLAIM},
-            {claim for _, claim in notes},
-        )
+        started = {note for note in notes if note[0] != _CLAIM}
+        return JournalContents(header["node"], header["own"], started, {claim for _, claim in notes})
     except (ValueError, KeyError, TypeError, struct.error):
         return None

@@ -51,10 +51,7 @@ _FLOW = int(JobFlag.FLOW)
 
 
 class Keeper:
-    """Keeps what the worker holds. ``run`` is the body of a thread.
-
-    ``shrink`` tells the fetcher to claim fewer jobs ahead.
-    """
+    """Keeps what the worker holds. ``run`` is a thread's body; ``shrink`` has the fetcher claim fewer jobs ahead."""
 
     def __init__(self, state: WorkerState, shrink: Callable[[int], None]) -> None:
         self.wakeup = state.keeper
@@ -146,9 +143,8 @@ class Keeper:
             try:
                 found = self._recovery.look()
             except OSError:
-                logger.exception(
-                    "What killed workers held has to wait for its leases", extra={"node": self._state.node}
-                )
+                what = "What killed workers held has to wait for its leases"
+                logger.exception(what, extra={"node": self._state.node})
                 return
             if found:
                 self._state.due_changed = True
@@ -160,7 +156,10 @@ class Keeper:
         self.link.patience = min(patience, max(LEAST_PATIENCE, self._state.shortest_lease / 3)) if patience else None
         self._renew()
         self._inherit()
-        self._tell_replaced()
+        # A job that was lost and came back to this very worker may have ended by its newer lease.
+        for control, _ in self._running():
+            if self._state.held.get(control.job.seq) is not control.job:
+                control.abort("lease_lost")
         self._store_progress()
         if time.monotonic() - self._row_written_at >= PRESENCE:
             self._give_back_surplus()
@@ -198,14 +197,9 @@ class Keeper:
         if not state.hears():
             again.update(job.queue_id for job in list(state.held.values()) if job.flags & _FLOW)
         for jobs in self._due(changed | again):
-            settled = self.link.run(
-                extend(
-                    [job.seq for job in jobs],
-                    state.node,
-                    tokens=[job.token for job in jobs],
-                    project=state.options.project,
-                )
-            )
+            tokens = [job.token for job in jobs]
+            renewal = extend([job.seq for job in jobs], state.node, tokens=tokens, project=state.options.project)
+            settled = self.link.run(renewal)
             outcomes = [(job, settled.outcomes[job.seq]) for job in jobs]
             # All are taken out first: what had not begun is not held any more when a thread becomes free.
             fine = (Outcome.OK, Outcome.CANCELLED)
@@ -257,12 +251,6 @@ class Keeper:
                 return
         self._state.figures.add(lost=1)
 
-    def _tell_replaced(self) -> None:
-        # Their job was lost and came back to this very worker, where it may have ended by its newer lease.
-        for control, _ in self._running():
-            if self._state.held.get(control.job.seq) is not control.job:
-                control.abort("lease_lost")
-
     def _store_progress(self) -> None:
         pending = [
             (control, said[0]) for control, _ in self._running() if (said := control.take_progress()) is not None
@@ -296,6 +284,10 @@ class Keeper:
         state, options, figures = self._state, self._state.options, self._state.figures
         now = time.monotonic()
         runs = [(control.job, now - since) for control, since in self._running()[:MOST_RUNNING]]
+        running = [
+            {"seq": job.seq, "queue": job.queue, "name": job.name, "seconds": round(seconds, 3)}
+            for job, seconds in runs
+        ]
         presence = write_presence(
             node=state.node,
             host=socket.gethostname(),
@@ -309,10 +301,7 @@ class Keeper:
             failed=figures.failed,
             retried=figures.retried,
             lost=figures.lost,
-            running=[
-                {"seq": job.seq, "queue": job.queue, "name": job.name, "seconds": round(seconds, 3)}
-                for job, seconds in runs
-            ],
+            running=running,
             info={
                 "version": __version__,
                 "django": django.get_version(),

@@ -52,10 +52,7 @@ class Lease:
 
 
 class Leases:
-    """Knows all leases, and tells running jobs whose lease is about to end. ``watch`` is the body of a thread.
-
-    That thread does nothing else, so nothing that hangs elsewhere keeps it.
-    """
+    """Knows all leases, and tells running jobs whose lease is about to end, in a thread that does nothing else."""
 
     def __init__(self, held: dict[int, LeasedJob]) -> None:
         self._held = held

@@ -6,7 +6,6 @@ import json
 import logging
 import sys
 import threading
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any
@@ -103,7 +102,9 @@ def _take_over(handler: logging.Handler) -> None:
     """Put a handler in the place of all that write to the terminal; let it have warnings and uncaught exceptions."""
     logging.captureWarnings(True)
     root = logging.getLogger()
-    for logger in _loggers():
+    for logger in [root, *logging.Logger.manager.loggerDict.values()]:
+        if not isinstance(logger, logging.Logger):  # a name that no logger has, above one that has
+            continue
         kept = [other for other in logger.handlers if not _writes_to_terminal(other)]
         # One that hands nothing on to the root keeps a place of its own.
         alone = not logger.propagate and len(kept) < len(logger.handlers)
@@ -111,13 +112,6 @@ def _take_over(handler: logging.Handler) -> None:
     sys.excepthook = _say_uncaught
     threading.excepthook = _say_uncaught_in_thread
     sys.unraisablehook = _say_ignored
-
-
-def _loggers() -> Iterator[logging.Logger]:
-    yield logging.getLogger()
-    for logger in list(logging.Logger.manager.loggerDict.values()):
-        if isinstance(logger, logging.Logger):
-            yield logger
 
 
 def _writes_to_terminal(handler: logging.Handler) -> bool:

@@ -22,11 +22,10 @@ from django.utils import autoreload
 from ..conf import process
 from ..conf.options import WorkerOptions
 from ..notify import close_listeners
-from .options import ExitCode
-from .worker import ABORT_GRACE, FLUSH, Worker
+from .worker import ABORT_GRACE, FLUSH, ExitCode, Worker
 
 if TYPE_CHECKING:
-    from .health import HealthPage, Report
+    from .health import Report
 
 logger = logging.getLogger("django_leasequeue.worker")
 
@@ -41,22 +40,17 @@ LOOK = 0.5
 
 
 def spare_collector() -> None:
-    """Keep the garbage collector of a worker's process from walking over what is in use.
-
-    What is loaded by now stays: no collection needs to look at it, not even the last one of the process. Jobs live
-    long enough to be looked at several times, and are then gone.
-    """
+    """Keep the garbage collector of a worker's process from walking over what is in use."""
+    # What is loaded by now stays: no collection needs to look at it, not even the last one of the process.
     gc.freeze()
+    # Jobs live long enough to be looked at several times, and are then gone.
     young, *older = gc.get_threshold()
     if young:  # 0: the host has switched it off
         gc.set_threshold(max(young, YOUNG), *older)
 
 
 def run_alone(options: WorkerOptions) -> ExitCode:
-    """Run one worker in this process until a signal, an operator or its options end it.
-
-    A process that a job does not leave is replaced by a new one with the same arguments: then this does not return.
-    """
+    """Run one worker in this process until a signal, an operator or its options end it."""
     with process.collector_paused():  # it loads the handler and its tasks
         worker = Worker(options)
     handle_signals(worker)
@@ -76,12 +70,21 @@ def run_alone(options: WorkerOptions) -> ExitCode:
 def attended(options: WorkerOptions, worker: Worker) -> Iterator[Callable[[Report], None] | None]:
     """Serve a worker's health page and write its health file for the length of the block, where the options say so.
 
-    Yields what the worker is to call about once a second. OSError: the page's address or the file cannot be used.
+    Yields what the worker calls about once a second. OSError: the page's address or the file cannot be used.
     """
-    page = _page(options, worker) if options.health_port else None
-    file = None
+    page = file = None
+    if options.health_port:
+        from ..metrics.prometheus import queue_page, worker_page
+        from .health import HealthPage  # and the modules of an HTTP server, which few workers need
+
+        def figures() -> tuple[bool, list[dict[str, Any]], dict[str, int]]:
+            well, found = worker.report()
+            return well, [found], {}
+
+        pages = {"/metrics": worker_page(figures), "/metrics/queues": queue_page(options.database)}
+        page = HealthPage(options.health_host, options.health_port, worker.report, pages)
     if options.health_file:
-        from .health import HealthFile  # and the modules of an HTTP server, which few workers need
+        from .health import HealthFile
 
         file = HealthFile(options.health_file)
     if page is not None:
@@ -93,18 +96,6 @@ def attended(options: WorkerOptions, worker: Worker) -> Iterator[Callable[[Repor
             page.close()
         if file is not None:
             file.remove()
-
-
-def _page(options: WorkerOptions, worker: Worker) -> HealthPage:
-    from ..metrics.prometheus import queue_page, worker_page
-    from .health import HealthPage
-
-    def figures() -> tuple[bool, list[dict[str, Any]], dict[str, int]]:
-        well, found = worker.report()
-        return well, [found], {}
-
-    pages = {"/metrics": worker_page(figures), "/metrics/queues": queue_page(options.database)}
-    return HealthPage(options.health_host, options.health_port, worker.report, pages)
 
 
 def handle_signals(worker: Worker) -> None:
@@ -182,16 +173,12 @@ def _start_again_and_again() -> int:
             return 0 if code == CHANGED else max(code, 0)
         if code != CHANGED:
             logger.warning("The worker could not start; it starts again when the code changes", extra={"code": code})
-            _wait_for_a_change(asked)
+            watcher = autoreload.StatReloader()
+            before = dict(watcher.snapshot_files())
+            while not asked and dict(watcher.snapshot_files()) == before:
+                time.sleep(LOOK)
             if asked:
                 return max(code, 1)
-
-
-def _wait_for_a_change(asked: list[int]) -> None:
-    watcher = autoreload.StatReloader()
-    before = dict(watcher.snapshot_files())
-    while not asked and dict(watcher.snapshot_files()) == before:
-        time.sleep(LOOK)
 
 
 def _run_watched(options: WorkerOptions) -> None:

@@ -17,8 +17,7 @@ from typing import Any
 from ..engine import Failure, LeasedJob
 from ..engine.dead.fingerprint import text_of
 from ..exceptions import NotBegun
-from .control import JobAborted, JobControl, JobTimeout
-from .handler import GiveUp, Handler, Retry
+from .control import GiveUp, Handler, JobAborted, JobControl, JobTimeout, Retry
 
 _set_async_exc = ctypes.pythonapi.PyThreadState_SetAsyncExc
 _set_async_exc.argtypes = (ctypes.c_ulong, ctypes.py_object)

@@ -18,8 +18,7 @@ from ..engine import LeasedJob
 from ..engine.limits import MAX_BATCH
 from ..engine.outage import Outage, advice
 from .buffer import JobBuffer, WakeUp
-from .control import JobControl
-from .handler import Handler
+from .control import Handler, JobControl
 from .journal import Journal
 from .leases import Leases
 from .link import LinkClosed
@@ -45,7 +44,6 @@ class WorkerState:
         #: it: what comes later (a result after the lease was lost or given back) finds it gone and leaves it alone.
         self.held: dict[int, LeasedJob] = {}
         self.leases = Leases(self.held)
-        #: Jobs that wait for a thread.
         self.buffer = JobBuffer()
         #: Ends of runs that the database does not know yet, and what wakes the thread that settles them.
         self.ended: deque[Entry] = deque()
@@ -72,9 +70,7 @@ class WorkerState:
         self.taken: Counter[int] = Counter()
         #: Whether the listener hears at all.
         self.hears: Callable[[], bool] = bool
-        #: Wakes the main thread.
         self.main = WakeUp()
-        #: No more claims.
         self.draining = threading.Event()
         #: Burst or ``max_jobs``: all is done.
         self.finished = False
@@ -85,8 +81,7 @@ class WorkerState:
         #: The process has to go: a job does not end, or a part of the worker broke.
         self.recycle = ""
         self.broken: BaseException | None = None
-        #: What the worker does, for its row: running, draining.
-        self.status = "running"
+        self.status = "running"  # or draining: for its row
         #: Names of the queues taken now.
         self.queues: list[str] = []
 
@@ -101,10 +96,9 @@ class WorkerState:
             self.settling += change
 
     def running(self) -> list[tuple[JobControl, float]]:
-        found = [(slot.control, slot.since) for slot in self.slots]
-        return [(control, since) for control, since in found if control is not None] + list(
-            self.coroutines.copy().values()
-        )
+        shown = [(slot.control, slot.since) for slot in self.slots]
+        in_threads = [(control, since) for control, since in shown if control is not None]
+        return in_threads + list(self.coroutines.copy().values())
 
     def admits(self, job: LeasedJob) -> bool:
         """Return whether a job may start now, after it was shown among the running ones."""
@@ -145,19 +139,16 @@ class WorkerState:
             body()
         except LinkClosed:
             pass
-        except BaseException as error:  # noqa: BLE001  (whatever it is, the worker must know)
-            self.broke(part, error)
+        except BaseException as error:  # whatever it is, the worker must know
+            if (told := advice(error)) is not None:
+                logger.critical(told)
+            else:
+                logger.critical("Part of the worker broke", exc_info=error, extra={"part": part, "node": self.node})
+            # The worker stops and gives its leases back.
+            self.broken = self.broken or error
+            self.main.wake()
         finally:
             connections.close_all()  # those that jobs and receivers of signals opened in this thread
-
-    def broke(self, part: str, error: BaseException) -> None:
-        """Note that a part of the worker ended by an error of its own: the worker stops and gives its leases back."""
-        if (told := advice(error)) is not None:
-            logger.critical(told)
-        else:
-            logger.critical("Part of the worker broke", exc_info=error, extra={"part": part, "node": self.node})
-        self.broken = self.broken or error
-        self.main.wake()
 
 
 _lock = threading.Lock()
@@ -167,7 +158,6 @@ _lock = threading.Lock()
 class WorkerFigures:
     """Counts since the start."""
 
-    #: Jobs claimed.
     claimed: int = 0
     #: Done, the database said ok.
     completed: int = 0

@@ -8,7 +8,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -20,8 +20,6 @@ from .. import conf, engine
 from ..engine import codec
 from ..engine.jobs.steps import (
     KeptStep,
-    check_event_name,
-    event_step,
     keep_step,
     load_step,
     read_steps,
@@ -59,7 +57,8 @@ class AtomicStep:
         self.value: Any = None
 
     def __enter__(self) -> AtomicStep:
-        if _in_coroutine():
+        with suppress(RuntimeError):  # a thread has no loop
+            asyncio.get_running_loop()
             raise self._refused()
         self._running = self._block(self)
         self._running.__enter__()
@@ -78,14 +77,6 @@ class AtomicStep:
             f"the atomic step {self._name!r} is a block in a coroutine, and a transaction of Django is sync: write"
             f" await current().astep({self._name!r}, function, atomic=True)."
         )
-
-
-def _in_coroutine() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
 
 
 class JobSteps:
@@ -184,15 +175,6 @@ class JobSteps:
             self._control.suspend(waited.left_ms, waits=event is not None)
         return codec.loads(waited.value)
 
-    def wait_for(self, event: str, timeout: timedelta | float | None) -> Any:
-        """See ``JobControl.wait_for``."""
-        check_event_name(event)
-        delay = MAX_SPAN_MS / 1_000 if timeout is None else timeout
-        found = self.wait(event_step(event), event=event, delay=delay)
-        if "payload" not in found:
-            raise EventTimeout(event)
-        return found["payload"]
-
     def wait_for_result(self, result: Result[Any], timeout: timedelta | float | None) -> Any:
         """See ``JobControl.wait_for_result``. What has become of it is kept: a result is forgotten one day."""
         place = self._place(f"result {result.id}")
@@ -221,10 +203,6 @@ class JobSteps:
                 self._job.key or self._job.seq,
                 ", ".join(unknown[:10]),
             )
-
-    def key(self, name: str) -> str:
-        """See ``JobControl.step_key``."""
-        return f"{self._job.key or self._job.seq}:{name}"
 
     def _place(self, name: str, retries: int = 0, backoff: float = 0.0) -> str:
         """Return the name under which the next step of this name is kept: ``name``, ``name#2``, ``name#3``."""

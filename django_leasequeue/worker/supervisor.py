@@ -25,10 +25,9 @@ from django.utils.module_loading import import_string
 from ..conf.options import WorkerOptions
 from ..notify import close_listeners
 from .health import HealthFile, HealthPage, Report
-from .options import ExitCode, node_name
 from .process import leave, spare_collector
 from .state import WorkerFigures
-from .worker import ABORT_GRACE, FLUSH, Worker
+from .worker import ABORT_GRACE, FLUSH, ExitCode, Worker, node_name
 
 logger = logging.getLogger("django_leasequeue.worker")
 
@@ -62,14 +61,9 @@ class Child:
     #: How many processes were in it.
     starts: int = 0
 
-    @property
-    def suffix(self) -> str:
-        """The mark that tells its process from all others, also those that were in this place before."""
-        return f".{self.number}" + (f"+{self.starts - 1}" if self.starts > 1 else "")
-
 
 class Supervisor:
-    """Runs ``processes`` workers for each database, starts those again that die or ask for it.
+    """Runs ``processes`` workers for each database; starts those again that die or ask for it.
 
     It is made with the options once for each database, which differ in that alone.
     """
@@ -108,14 +102,17 @@ class Supervisor:
         if options.health_port:
             from ..metrics.prometheus import no_queue_page, worker_page  # supervisors without a page need not load it
 
-            pages = {"/metrics": worker_page(self._own_figures), "/metrics/queues": no_queue_page}
+            def figures() -> tuple[bool, list[dict[str, Any]], dict[str, int]]:
+                return self._report()[0], [child.report for child in self._children], self._counted
+
+            pages = {"/metrics": worker_page(figures), "/metrics/queues": no_queue_page}
             self._page = HealthPage(options.health_host, options.health_port, self._report, pages, threads=False)
             self._selector.register(self._page, selectors.EVENT_READ)
         if options.health_file:
             self._file = HealthFile(options.health_file)
         wake_reading, wake_writing = os.pipe()
-        for end in (wake_reading, wake_writing):
-            os.set_blocking(end, False)
+        os.set_blocking(wake_reading, False)
+        os.set_blocking(wake_writing, False)
         self._selector.register(wake_reading, selectors.EVENT_READ)
         before = {number: signal.signal(number, self._signalled) for number in (signal.SIGTERM, signal.SIGINT)}
         before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -198,7 +195,9 @@ class Supervisor:
             os.close(orders_writing)
             os.close(reports_reading)
             self._forget_parent()
-            return run_child(child.options, self._name + child.suffix, orders_reading, reports_writing)
+            # The name of one that followed another tells it from that.
+            node = f"{self._name}.{child.number}" + (f"+{child.starts - 1}" if child.starts > 1 else "")
+            return run_child(child.options, node, orders_reading, reports_writing)
         os.close(orders_reading)
         os.close(reports_writing)
         os.set_blocking(reports_reading, False)
@@ -280,10 +279,6 @@ class Supervisor:
         )
         return well, {"node": self._name, "workers": [child.report for child in self._children]}
 
-    def _own_figures(self) -> tuple[bool, list[dict[str, Any]], dict[str, int]]:
-        well, _ = self._report()
-        return well, [child.report for child in self._children], self._counted
-
 
 def _read(descriptor: int) -> bytes:
     try:
@@ -293,11 +288,7 @@ def _read(descriptor: int) -> bytes:
 
 
 def run_child(options: WorkerOptions, node: str, orders: int, reports: int) -> ExitCode:
-    """Run one worker under a supervisor, between two descriptors.
-
-    From ``orders`` it reads what the supervisor says (its end: the supervisor is gone); to ``reports`` it writes its
-    health, a JSON object a line.
-    """
+    """Run one worker that obeys ``orders`` and writes its health, a JSON object a line, to ``reports`` (pipes)."""
     worker = Worker(options, node=node)
     state = worker.state
     # The supervisor passes on what it is told; a signal to the whole group must not count twice.

@@ -1,29 +1,38 @@
-"""The worker: puts its parts together, and stops them in the right order."""
+"""The worker: its options, its parts put together, and how it stops them in the right order."""
 
 from __future__ import annotations
 
 import logging
+import os
+import secrets
+import socket
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from enum import IntEnum
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from django.conf import settings as django_settings
 from django.core.exceptions import ImproperlyConfigured
+from django.db import connections
 from django.utils.module_loading import import_string
 
+from .. import conf
 from ..conf.options import WorkerOptions
 from ..engine import tracing
+from ..engine.limits import MAX_NODE_BYTES
+from ..engine.queues import routing
 from .acknowledger import Acknowledger
+from .buffer import SuspectIsolation
+from .control import Handler
 from .coroutines import CoroutinePool
 from .fetcher import Fetcher
-from .handler import Handler
 from .keeper import Keeper
 from .logs import about
-from .options import ExitCode, node_name
 from .run import failed
 from .state import WorkerState
-from .suspects import SuspectIsolation
 from .threads import ThreadPool, Timekeeper
 
 if TYPE_CHECKING:
@@ -44,17 +53,48 @@ FLUSH = 10.0
 REST = 6.0
 
 
+class ExitCode(IntEnum):
+    """The reason for which a worker ended."""
+
+    #: Asked to stop, or nothing left to do; every job that had started has ended.
+    OK = 0
+    #: It could not start: wrong options or settings (Django's CommandError).
+    USAGE = 1
+    #: Stopped before every running job had ended: those were told, and given back.
+    GIVEN_BACK = 3
+    #: A part of the worker broke: a bug. What it held was given back, or comes back when the leases expire.
+    BROKEN = 70
+    #: It asks for a new process: a job outlived its hard timeout, or (with processes) it ran its ``max_jobs``.
+    RECYCLE = 75
+
+
 class HardTimeout(Exception):
     """A job outlived its hard timeout; its process was replaced."""
 
 
-def _handler(options: WorkerOptions) -> Handler:
-    kind = import_string(options.handler)
-    try:
-        made: Handler = kind(project=options.project)
-    except TypeError as error:
-        raise ImproperlyConfigured(f"The handler {options.handler!r} cannot be made: {error}") from error
-    return made
+def load_options(**given: Any) -> WorkerOptions:
+    """Return the options as ``load_each``; without ``database`` those for the first database that holds queues."""
+    return load_each(**given)[0]
+
+
+def load_each(**given: Any) -> list[WorkerOptions]:
+    """Return the given options over the settings', for each database; ``ImproperlyConfigured``: one is wrong."""
+    chosen = {name: value for name, value in given.items() if value is not None}
+    checked = conf.read(WorkerOptions, {name.upper(): value for name, value in chosen.items()}, "runworker")
+    options = replace(conf.settings.WORKER, **{name: getattr(checked, name) for name in chosen})
+    if len(options.node.encode()) > MAX_NODE_BYTES - 16:
+        raise ImproperlyConfigured(f"node of a worker must be at most {MAX_NODE_BYTES - 16} bytes long.")
+    aliases = [options.database] if options.database else routing.aliases()
+    for alias in aliases:
+        if alias not in django_settings.DATABASES or connections[alias].vendor != "postgresql":
+            raise ImproperlyConfigured(f"{alias!r} is not a PostgreSQL database of DATABASES.")
+    return [replace(options, database=alias) for alias in aliases]
+
+
+def node_name() -> str:
+    """Return a new name for a worker: host, process id and a random part, so that no two workers share one."""
+    host = socket.gethostname().encode()[:64].decode(errors="ignore")
+    return f"{host}:{os.getpid()}:{secrets.token_hex(3)}"
 
 
 class Worker:
@@ -70,10 +110,15 @@ class Worker:
     def __init__(
         self, options: WorkerOptions, *, node: str = "", handler: Handler | None = None, recycles: bool = True
     ) -> None:
-        made = handler if handler is not None else _handler(options)
+        if handler is None:
+            kind = import_string(options.handler)
+            try:
+                handler = kind(project=options.project)
+            except TypeError as error:
+                raise ImproperlyConfigured(f"The handler {options.handler!r} cannot be made: {error}") from error
         if tracing.wrap is not None:
-            made = tracing.wrap(made, options.project)
-        self.state = state = WorkerState(options, node or options.node or node_name(), made)
+            handler = tracing.wrap(handler, options.project)
+        self.state = state = WorkerState(options, node or options.node or node_name(), handler)
         self._timekeeper = Timekeeper(state)
         self._acknowledger = Acknowledger(state)
         self._threads = ThreadPool(state, self._timekeeper)
@@ -109,14 +154,14 @@ class Worker:
 
     def report(self) -> Report:
         state = self.state
-        figures = {
+        return self.healthy, {
             "node": state.node,
             "state": state.status,
             "held": len(state.held),
             "running": len(state.running()),
             "database": "unreached" if state.outage.parts else "reached",
+            **state.figures.as_dict(),
         }
-        return self.healthy, {**figures, **state.figures.as_dict()}
 
     def run(self, tick: Callable[[Report], None] | None = None) -> ExitCode:
         """Work until there is a reason to stop; about once a second call ``tick`` with the worker's health."""
@@ -160,8 +205,6 @@ class Worker:
         ):
             self._service[part] = state.start_thread(part, body)
 
-    # The end
-
     def _stop(self) -> ExitCode:
         state, began = self.state, time.monotonic()
         why = state.recycle or state.stop_asked or ("a part of it broke" if state.broken else "nothing left to do")
@@ -176,7 +219,12 @@ class Worker:
             self._abandon()
         settled = self._flush()
         self.clean = self._close()
-        code = self._exit_code(drained and settled)
+        if state.broken is not None:
+            code = ExitCode.BROKEN
+        elif state.recycle and not state.stop_asked:
+            code = ExitCode.RECYCLE
+        else:
+            code = ExitCode.OK if drained and settled else ExitCode.GIVEN_BACK
         logger.info(
             "Worker stopped",
             extra={"node": state.node, "exit_code": int(code), "clean": self.clean, **state.figures.as_dict()},
@@ -258,12 +306,6 @@ class Worker:
         hangs = bool(self.state.running())
         threads = self._threads.stop(0.2 if hangs else REST)
         coroutines = self._coroutines.stop(2.0 if hangs else REST)
-        self.state.journal.close(settled=self.state.empty)
+        if self.state.empty:
+            self.state.journal.close()
         return threads and coroutines and not keeper.is_alive()
-
-    def _exit_code(self, drained: bool) -> ExitCode:
-        if self.state.broken is not None:
-            return ExitCode.BROKEN
-        if self.state.recycle and not self.state.stop_asked:
-            return ExitCode.RECYCLE
-        return ExitCode.OK if drained else ExitCode.GIVEN_BACK

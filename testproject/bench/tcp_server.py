@@ -17,7 +17,7 @@ import psycopg
 from psycopg import sql
 
 from django_leasequeue.devdb import Server
-from django_leasequeue.devdb.config import PORT, SUPERUSER
+from django_leasequeue.devdb.server import PORT, SUPERUSER
 from django_leasequeue.engine import pool
 
 from .sql import statement

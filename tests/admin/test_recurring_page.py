@@ -11,8 +11,7 @@ from django_leasequeue.engine.clock import Clock
 from django_leasequeue.engine.pool import connect
 from django_leasequeue.models import OperatorAction, RecurringTask, StoredJob
 from django_leasequeue.reaper import Turn
-from django_leasequeue.reaper.recurring.declared import sync
-from django_leasequeue.reaper.recurring.duty import RecurringDuty
+from django_leasequeue.reaper.recurring import RecurringDuty, sync
 from tests.admin.letters import end
 from tests.admin.pages import Page, admin_url, look, read, signed_in, told
 from tests.engine.helpers import claim

@@ -14,7 +14,7 @@ from django_leasequeue.engine.flow.declared import Limited
 from django_leasequeue.engine.queues import declared
 from django_leasequeue.exceptions import InvalidOption
 from django_leasequeue.models import LeaseEvent, Queue, RecurringTask, Worker
-from django_leasequeue.reaper import Reaper, status
+from django_leasequeue.reaper import Reaper, concerns
 from django_leasequeue.reaper.concerns import BOUNDS
 from tests.engine.helpers import claim, enqueue, make, open_transaction, put
 from tests.support.commands import said
@@ -182,7 +182,7 @@ def test_all_is_well(reaper: Reaper, clock) -> None:
     reaper.tick()
     clock.advance(minutes=1)
     worker(clock, seen=20)
-    found = status.look("default")
+    found = concerns.look("default")
     assert found.problems == []
     assert found.leader is not None
     assert [(row.queue, row.ready, row.in_flight) for row in found.queues] == [("work", 3, 0)]
@@ -205,7 +205,7 @@ def test_what_deserves_attention(clock) -> None:
         name="off", schedule="@daily", task="x", enabled=False, next_tick_at=clock.now - timedelta(seconds=90)
     )
     rows(LeaseEvent).create(id=10**12, txid=1, occurred_at=clock.now, queue_id=1, low=1, high=1, seqs=[1], kind=1)
-    text = "\n".join(status.look("default").problems)
+    text = "\n".join(concerns.look("default").problems)
     for part in (
         "No reaper leads",
         "Worker w1 was not seen for 31 s.",
@@ -228,7 +228,7 @@ def test_a_transaction_that_is_open_for_long() -> None:
         other.connection.execute("SET application_name = 'reporting'")
         other.run(engine.enqueue("work", [engine.NewJob()]))
         assert "A transaction of reporting (pid" in "\n".join(
-            status.look("default", bounds=BOUNDS._replace(transaction=-1)).problems
+            concerns.look("default", bounds=BOUNDS._replace(transaction=-1)).problems
         )
 
 
@@ -242,19 +242,19 @@ def test_a_queue_that_no_worker_serves_or_that_waits_too_long(reaper: Reaper, cl
     reaper.tick()
     worker(clock, seen=0)
     rows(Worker).update(queues=["slow"])
-    assert status.look("default", size=1).problems == [
+    assert concerns.look("default", size=1).problems == [
         "No worker listens to shop/orphaned, and jobs are ready. Start 'manage.py runworker --queues orphaned'."
     ]
     clock.advance(minutes=31)
     rows(Worker).update(seen_at=clock.now)
-    found = "\n".join(status.look("default", size=1).problems)
+    found = "\n".join(concerns.look("default", size=1).problems)
     assert "Jobs of slow have been ready for 31 min: its workers do not keep up." in found
     assert "of slow" not in said("leasequeue_status", "--waiting", "3600")
     with pytest.raises(CommandError, match="take 0 to"):
         said("leasequeue_status", "--late", "-1")
     with pytest.raises(CommandError, match="--size must be"):
         said("leasequeue_status", "--size", "0")
-    assert len(status.look("default", size=2).queues) == 2
+    assert len(concerns.look("default", size=2).queues) == 2
 
 
 def test_projects_and_json(reaper: Reaper, clock) -> None:
@@ -275,6 +275,6 @@ def test_limits_that_jobs_wait_for(clock) -> None:
     free = NewJob(limit=Limited("b", LimitValues("free", concurrency=9)))
     enqueue(*[NewJob(limit=Limited("a", LimitValues("one", concurrency=1))) for _ in range(3)], free)
     assert len(claim(9)) == 2
-    (line,) = status.look("default").limits
-    assert line == status.LimitLine("one", "1 at a time", keys=1, waiting=2, taken=1)
+    (line,) = concerns.look("default").limits
+    assert line == concerns.LimitLine("one", "1 at a time", keys=1, waiting=2, taken=1)
     assert "Limits that jobs wait for" in said("leasequeue_status")

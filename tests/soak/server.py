@@ -19,8 +19,8 @@ from psycopg.conninfo import make_conninfo
 
 from django_leasequeue.devdb import DATABASE, Server
 from django_leasequeue.devdb.account import Account, open_path, run
-from django_leasequeue.devdb.config import PORT, SUPERUSER
 from django_leasequeue.devdb.database_url import url_from_database
+from django_leasequeue.devdb.server import PORT, SUPERUSER
 
 from .clock import Clock, why_not
 

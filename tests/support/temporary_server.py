@@ -14,9 +14,17 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Self
 
-from django_leasequeue.devdb import config
-from django_leasequeue.devdb.account import DevDBError, account_for, exclusive, open_lock, open_path, open_programs, run
-from django_leasequeue.devdb.server import Server
+from django_leasequeue.devdb.account import (
+    DevDBError,
+    account_for,
+    exclusive,
+    open_lock,
+    open_path,
+    open_programs,
+    program_version,
+    run,
+)
+from django_leasequeue.devdb.server import Server, initdb_options, socket_dir
 from tests.support.environment import BASE_DIR, child_environment
 
 #: A change in these makes the migrated template anew.
@@ -84,8 +92,8 @@ class TemporaryServer(Server):
                     os.close(owner)
 
     def _template(self) -> Path:
-        version = config.program_version(self.bin_dir)
-        options = hashlib.sha256(" ".join(config.initdb_options(version)).encode()).hexdigest()[:8]
+        version = program_version(self.bin_dir)
+        options = hashlib.sha256(" ".join(initdb_options(version)).encode()).hexdigest()[:8]
         template = self.home / f"template-{version}-{options}"
         if not template.exists():
             with self._unfinished(template) as server:
@@ -137,7 +145,7 @@ def _delete(directory: Path, server: Server) -> None:
     """Stop the server and delete the directory and what it keeps elsewhere."""
     server.stop("immediate")
     shutil.rmtree(directory, ignore_errors=True)
-    if (sockets := config.socket_dir(server.data_dir)) != server.data_dir:
+    if (sockets := socket_dir(server.data_dir)) != server.data_dir:
         shutil.rmtree(sockets, ignore_errors=True)
     server.data_dir.with_name(f"{server.data_dir.name}.lock").unlink(missing_ok=True)
 

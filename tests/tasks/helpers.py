@@ -7,8 +7,7 @@ from django_leasequeue import engine
 from django_leasequeue.engine import Ending, LeasedJob, Release
 from django_leasequeue.tasks import WorkflowResult
 from django_leasequeue.tasks.handler import TaskHandler
-from django_leasequeue.worker.control import JobControl
-from django_leasequeue.worker.handler import GiveUp
+from django_leasequeue.worker.control import GiveUp, JobControl
 
 NODE = "worker-1"
 

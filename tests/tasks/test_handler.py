@@ -20,8 +20,7 @@ from django_leasequeue.tasks import Backoff, RetryLater, current, signals
 from django_leasequeue.tasks import handler as handler_module
 from django_leasequeue.tasks.api import TaskResultStatus
 from django_leasequeue.tasks.handler import TaskHandler
-from django_leasequeue.worker.control import JobAborted, JobControl
-from django_leasequeue.worker.handler import GiveUp, Retry
+from django_leasequeue.worker.control import GiveUp, JobAborted, JobControl, Retry
 from django_leasequeue.worker.run import UNSTARTED, failed
 from tests.tasks import samples
 from tests.tasks.helpers import NODE, claim, run_one

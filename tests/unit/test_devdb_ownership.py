@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from django.core.management import CommandError, call_command
 
-from django_leasequeue.devdb import DevDBError, Server, config
+from django_leasequeue.devdb import DevDBError, Server
 from django_leasequeue.devdb.account import check_directory, exclusive
+from django_leasequeue.devdb.server import PORT, socket_dir
 
 OTHER = 12345
 
@@ -69,7 +70,7 @@ def a_directory_of_anothers(sockets: Path, treasure: Path) -> None:
     sockets.mkdir(mode=0o700)
     os.chown(sockets, OTHER, OTHER)
     # The process that its lock file names would be ended.
-    (sockets / f".s.PGSQL.{config.PORT}.lock").write_text(f"{os.getpid()}\n")
+    (sockets / f".s.PGSQL.{PORT}.lock").write_text(f"{os.getpid()}\n")
 
 
 def a_link_to_roots(sockets: Path, treasure: Path) -> None:
@@ -83,7 +84,7 @@ def test_a_directory_for_the_socket_that_another_has_prepared_is_not_used(
     directory: Path, prepare: Callable[[Path, Path], None]
 ) -> None:
     server = Server(directory / ("x" * 120) / "pg")
-    sockets = config.socket_dir(server.data_dir)
+    sockets = socket_dir(server.data_dir)
     assert sockets.parent == Path("/tmp")
     treasure = directory / "treasure"
     treasure.mkdir()

@@ -115,7 +115,9 @@ def test_log_lines_hold_their_fields() -> None:
 def _loggers_stay() -> Iterator[None]:
     """What the set-up of logs changes is as before afterwards."""
     logging.getLogger("host.app")  # which is there from now on
-    before = [(logger, list(logger.handlers), logger.propagate, logger.level) for logger in logs._loggers()]
+    named = [each for each in logging.Logger.manager.loggerDict.values() if isinstance(each, logging.Logger)]
+    loggers = [logging.getLogger(), *named]
+    before = [(logger, list(logger.handlers), logger.propagate, logger.level) for logger in loggers]
     hooks = sys.excepthook, threading.excepthook, sys.unraisablehook
     yield
     logging.captureWarnings(False)

@@ -15,9 +15,9 @@ from django_leasequeue.engine.outage import passes
 from django_leasequeue.exceptions import InvalidOption, PayloadTooLarge
 from django_leasequeue.worker import JobAborted, JobControl, JobTimeout, load_options
 from django_leasequeue.worker.buffer import JobBuffer, take_from
-from django_leasequeue.worker.options import node_name
 from django_leasequeue.worker.process import YOUNG, spare_collector
 from django_leasequeue.worker.supervisor import STOP, Supervisor
+from django_leasequeue.worker.worker import node_name
 from tests.worker.support import a_job
 
 

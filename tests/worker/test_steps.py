@@ -19,8 +19,8 @@ from django_leasequeue.engine.dead.action import act
 from django_leasequeue.engine.pool import connect
 from django_leasequeue.exceptions import InvalidOption, LeaseLost, PayloadTooLarge, WrittenByEngine
 from django_leasequeue.models import DeadLetter, Job, JobStep
+from django_leasequeue.reaper.duties import JobSteps
 from django_leasequeue.reaper.duty import Turn
-from django_leasequeue.reaper.janitor import JobSteps
 from django_leasequeue.testing import Harness
 from django_leasequeue.worker import JobControl
 from django_leasequeue.worker.durable import Suspended

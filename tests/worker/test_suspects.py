@@ -172,7 +172,7 @@ def test_a_suspect_runs_alone(work: str, in_loop: bool, requeue: str) -> None:
 
 
 def test_what_waits_behind_a_long_suspect_is_given_back(work: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("django_leasequeue.worker.suspects.PATIENCE", 0.2)
+    monkeypatch.setattr("django_leasequeue.worker.buffer.PATIENCE", 0.2)
     make_suspects(2, {"do": "wait"}, {}, *({} for _ in range(20)))
     with working(concurrency=2) as threaded:
         eventually(lambda: len(threaded.state.running()) == 1, "the first suspect runs")
@@ -183,8 +183,8 @@ def test_what_waits_behind_a_long_suspect_is_given_back(work: str, monkeypatch: 
 
 
 def test_a_suspect_that_finds_no_quiet_is_left_to_others(work: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("django_leasequeue.worker.suspects.QUIET", 0.3)
-    monkeypatch.setattr("django_leasequeue.worker.suspects.FIRST_DELAY", 600_000)
+    monkeypatch.setattr("django_leasequeue.worker.buffer.QUIET", 0.3)
+    monkeypatch.setattr("django_leasequeue.worker.buffer.FIRST_DELAY", 600_000)
     enqueue({"do": "wait"})
     with working(concurrency=2) as threaded:
         eventually(lambda: len(threaded.state.running()) == 1, "a long job runs")
@@ -280,7 +280,7 @@ def test_a_journal_of_the_living_and_of_other_places_is_left_alone(
     assert not recovery.look()
     assert reads == [1_024, 1_024]  # the headers: what is noted there, every worker would read every second
     assert len(journals(tmp_path)) >= 2
-    own.close(settled=True)
+    own.close()
 
 
 def test_a_directory_that_others_can_write_to_is_not_trusted(work: str, tmp_path: Path) -> None:
@@ -289,7 +289,7 @@ def test_a_directory_that_others_can_write_to_is_not_trusted(work: str, tmp_path
     journal = Journal("a", load_options(), 2, 8)
     slot = journal.slot()
     journal.started(slot, a_job())
-    journal.close(settled=True)
+    journal.close()
     assert journals(tmp_path) == []
 
 

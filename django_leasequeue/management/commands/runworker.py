@@ -13,7 +13,7 @@ from django_leasequeue import conf
 from django_leasequeue.checks.settings import TAG
 from django_leasequeue.conf.options import WorkerOptions
 from django_leasequeue.management.base import LeaseQueueCommand, require_tables
-from django_leasequeue.worker.options import load_each
+from django_leasequeue.worker.worker import load_each
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -15,8 +15,8 @@ from django_leasequeue.engine.pool import connect
 from django_leasequeue.engine.queues import moving
 from django_leasequeue.models import RecurringTask, StoredJob
 from django_leasequeue.reaper import Turn
-from django_leasequeue.reaper.recurring import declared
-from django_leasequeue.reaper.recurring.duty import RecurringDuty, enqueue_tick
+from django_leasequeue.reaper import recurring as declared
+from django_leasequeue.reaper.recurring import RecurringDuty, enqueue_tick
 from tests.reaper.recurring import tasks
 
 REPORT = "tests.reaper.recurring.tasks.report"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Protocol
 from zoneinfo import ZoneInfo
 
-from ...exceptions import InvalidOption
+from ..exceptions import InvalidOption
 
 #: Longest text of a schedule, as the table has it.
 MAX_LENGTH = 128
@@ -45,10 +45,16 @@ class Schedule(Protocol):
 
 
 class Interval:
-    """Ticks at every multiple of ``seconds`` since 1970-01-01 UTC: equal for all who ask, whenever they began."""
+    """Ticks at every multiple of its seconds since 1970-01-01 UTC: equal for all who ask, whenever they began."""
 
-    def __init__(self, seconds: int) -> None:
-        self._seconds = seconds
+    def __init__(self, text: str) -> None:
+        match = _EVERY.match(text)
+        self._seconds = int(match[1] or 1) * _UNITS[match[2].lower()] if match else 0
+        if not 1 <= self._seconds <= _LONGEST:
+            raise InvalidSchedule(
+                "an interval looks like 'every 30 seconds' (minutes, hours, days), from a second to a year;"
+                f" it is {text!r}."
+            )
 
     def next(self, after: datetime) -> datetime:
         number = int(after.timestamp() // self._seconds) + 1
@@ -62,8 +68,21 @@ class Cron:
     that comes twice runs once. Lines with a ``*`` in minutes or hours run by elapsed time: every hour is every hour.
     """
 
-    def __init__(self, line: str, zone: ZoneInfo, library: Any) -> None:
-        self._line, self._zone, self._ticks = line, zone, library.CronSim
+    def __init__(self, text: str, zone: ZoneInfo) -> None:
+        try:
+            import cronsim
+        except ImportError as error:
+            raise CronsimMissing(
+                f'the schedule {text!r} is a cron line: install cronsim (pip install "django-leasequeue[cron]"), or use'
+                " an interval like 'every 5 minutes'."
+            ) from error
+        self._line, self._zone, self._ticks = _MACROS.get(text.lower(), text), zone, cronsim.CronSim
+        try:
+            self.next(datetime(2025, 1, 1, tzinfo=UTC))
+        except cronsim.CronSimError as error:
+            raise InvalidSchedule(
+                f"{text!r} is not a schedule ({error}). Write '*/5 * * * *', '@daily', or 'every 30 seconds'."
+            ) from error
 
     def next(self, after: datetime) -> datetime:
         """Return the first tick after ``after``, in UTC; raise ``InvalidSchedule`` if there is none in fifty years."""
@@ -89,37 +108,7 @@ def parse(text: str, timezone: str = "UTC") -> Schedule:
     except (KeyError, ValueError, TypeError, OSError) as error:
         raise InvalidSchedule(f"{timezone!r} is not a time zone; names look like 'UTC' or 'Europe/Berlin'.") from error
     text = text.strip()
-    return _interval(text) if text.lower().startswith("every") else _cron(text, zone)
-
-
-def _interval(text: str) -> Interval:
-    match = _EVERY.match(text)
-    seconds = int(match[1] or 1) * _UNITS[match[2].lower()] if match else 0
-    if not 1 <= seconds <= _LONGEST:
-        raise InvalidSchedule(
-            "an interval looks like 'every 30 seconds' (minutes, hours, days), from a second to a year;"
-            f" it is {text!r}."
-        )
-    return Interval(seconds)
-
-
-def _cron(text: str, zone: ZoneInfo) -> Cron:
-    line = _MACROS.get(text.lower(), text)
-    try:
-        import cronsim
-    except ImportError as error:
-        raise CronsimMissing(
-            f'the schedule {text!r} is a cron line: install cronsim (pip install "django-leasequeue[cron]"), or use an'
-            " interval like 'every 5 minutes'."
-        ) from error
-    try:
-        cron = Cron(line, zone, cronsim)
-        cron.next(datetime(2025, 1, 1, tzinfo=UTC))
-    except cronsim.CronSimError as error:
-        raise InvalidSchedule(
-            f"{text!r} is not a schedule ({error}). Write '*/5 * * * *', '@daily', or 'every 30 seconds'."
-        ) from error
-    return cron
+    return Interval(text) if text.lower().startswith("every") else Cron(text, zone)
 
 
 def is_tick(schedule: Schedule, moment: datetime) -> bool:
@@ -128,10 +117,7 @@ def is_tick(schedule: Schedule, moment: datetime) -> bool:
 
 
 def newest(schedule: Schedule, due: datetime, now: datetime) -> datetime:
-    """Return the newest tick up to ``now``, given one (``due``) that is not after it.
-
-    After a long pause it does not walk over all that was missed: only over the last day.
-    """
+    """Return the newest tick up to ``now``, given one (``due``) that is not after it; at most a day is walked over."""
     tick = due
     if now - due > _DAY and (first := schedule.next(now - _DAY)) <= now:
         tick = first
