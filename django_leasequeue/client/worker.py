@@ -199,13 +199,9 @@ class Worker:
                         await self._batcher.settle(job, 0)
                     else:
                         self._begin(job)
-                await self._place()
-
-    async def _place(self) -> None:
-        """Wait until another job may begin, or the worker stops."""
-        while len(self._running) >= self._concurrency and not self._stopping.is_set():
-            self._free.clear()
-            await self._free.wait()
+                while len(self._running) >= self._concurrency and not self._stopping.is_set():
+                    self._free.clear()
+                    await self._free.wait()
 
     # Running jobs.
 
