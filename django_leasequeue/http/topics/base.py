@@ -147,11 +147,9 @@ class TopicView(ApiView):
     async def figures(
         self, topic: str, *, ready: int = 0, in_flight: int = 0, count: int = 0, drained: bool = False
     ) -> TopicFigures:
-        """Return the topic's counters after this call, which changed them by the given numbers.
+        """Return the topic's counters after this call, which changed them so; an expensive count is kept for a moment.
 
-        A cheap count is made for every answer; an expensive one is kept for a moment (``FACTOR`` times what it took,
-        ``COUNT_SECONDS`` at most), and what this process does meanwhile is added to it. ``drained``: the call took all
-        that it could, so what is kept as ready beyond that is elsewhere (dead, for example).
+        ``drained``: the call took all that it could, so what is kept as ready beyond that is elsewhere (dead, say).
         """
         place = (self.runner.using, self.project, topic)
         kept = _kept.get(place)
@@ -238,30 +236,15 @@ _CONFIG: Json = {name: _SCHEMAS.get(name) or _SCHEMAS[OPTIONS[name].kind] for na
 _CONFIG["durable"] = _SCHEMAS["boolean"]
 _ORDER: Json = {"type": "string", "enum": ["desc", "asc"], "description": "Left out where it is `none`."}
 Config = Annotated[dict[str, Any], {"required": [*_CONFIG], "properties": {**_CONFIG, "priority_order": _ORDER}}]
-Record = TypedDict(
-    "Record",
-    {
-        "$seq": Count,
-        "$ts": Time,
-        "data": Any,
-        "$tag": NotRequired[str],
-        "$node": NotRequired[str],
-        "meta": NotRequired[dict[str, Any]],
-    },
-)
-LeasedRecord = TypedDict(
-    "LeasedRecord",
-    {
-        "$seq": Count,
-        "lease_id": Annotated[str, {"pattern": "^lease_[0-9a-f]+$"}],
-        "deadline": Time,
-        "$ts": Time,
-        "deliveries": Annotated[int, {"minimum": 1}],
-        "data": Any,
-        "$tag": NotRequired[str],
-        "meta": NotRequired[dict[str, Any]],
-    },
-)
+Record = TypedDict("Record", {
+    "$seq": Count, "$ts": Time, "data": Any, "$tag": NotRequired[str], "$node": NotRequired[str],
+    "meta": NotRequired[dict[str, Any]],
+})  # fmt: skip
+LeasedRecord = TypedDict("LeasedRecord", {
+    "$seq": Count, "lease_id": Annotated[str, {"pattern": "^lease_[0-9a-f]+$"}], "deadline": Time, "$ts": Time,
+    "deliveries": Annotated[int, {"minimum": 1}], "data": Any, "$tag": NotRequired[str],
+    "meta": NotRequired[dict[str, Any]],
+})  # fmt: skip
 
 
 class Tombstone(TypedDict):

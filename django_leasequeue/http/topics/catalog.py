@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from typing import Annotated, Any, NotRequired, TypedDict
 
 from django.http import HttpResponse
@@ -18,7 +19,7 @@ from ...enums import Durability, PriorityOrder
 from ...exceptions import InvalidOption, QueueNotFound
 from ..access import ADMIN, DELETE, READ
 from ..errors import ApiError
-from ..fields import OPTIONAL, Body, Boolean, Field, Integer, Text, Word
+from ..fields import OPTIONAL, Body, Boolean, Field, Integer, Parsed, Text, Word
 from ..schema import CURSOR, Parameter, page_size, switch
 from ..views import ApiView
 from .base import CONFIG_FIELDS, HTTP_DEFAULTS, Config, Count, TopicView, check_name, endpoint, milliseconds, to_config
@@ -119,13 +120,13 @@ ConfigBody._declared_fields = {
 }
 
 
-class ConfigField(Field):
-    schema = {"$ref": "#/components/schemas/ConfigBody"}
+def _config(data: Any) -> dict[str, Any]:
+    if not isinstance(data, dict):
+        raise invalid("config must be an object.")
+    return ConfigBody.validated(data)
 
-    def to_internal_value(self, data: Any) -> dict[str, Any]:
-        if not isinstance(data, dict):
-            raise invalid("config must be an object.")
-        return ConfigBody.validated(data)
+
+ConfigField = partial(Parsed, {"$ref": "#/components/schemas/ConfigBody"}, _config)
 
 
 class QueueFigures(TypedDict):

@@ -25,15 +25,13 @@ from ..access import READ, WRITE
 from ..auth import require
 from ..errors import ApiError
 from ..fields import Body, Boolean, Json
-from ..running import RequestRunner
 from ..schema import Parameter
 from ..streaming import EventStreamResponse, require_stream
-from ..views import ApiView
+from ..views import ApiView, RequestRunner
 from .base import NODE, TOKEN, TopicView, endpoint
 from .fields import Starts
 from .hub import WorkHub, WorkStream
-from .waiting import TOPICS_CHANNEL
-from .watching import WatchStream, decode_id
+from .watching import TOPICS_CHANNEL, WatchStream, decode_id
 
 
 class StreamRegistry:
