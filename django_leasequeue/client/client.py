@@ -100,7 +100,6 @@ class _Base(ABC, Generic[Batches, Jobs]):
         return found
 
     def _call(self, steps: Plan[T]) -> Steps[T]:
-        """Return the body that carries out a call."""
         return through(call(steps, self.retry), self._perform)
 
     def _perform(self, step: Request | Pause) -> Steps[httpx.Response | None]:
@@ -113,7 +112,6 @@ class _Base(ABC, Generic[Batches, Jobs]):
         return response
 
     def _parts(self, request: Request) -> dict[str, Any]:
-        """Return a request as httpx takes it."""
         return {
             "method": request.method,
             "url": f"{self.address}/{request.path}",
@@ -147,7 +145,6 @@ class _Stream:
         self._pieces: Any = iter(())
 
     def perform(self, step: Any) -> Generator[Any, Any, Any]:
-        """Take one step of the source."""
         if isinstance(step, Give):
             return (yield step)
         with _failures():

@@ -36,7 +36,6 @@ class _Answer:
 
     @classmethod
     def of(cls, answer: Mapping[str, Any]) -> Self:
-        """Read it from an answer."""
         return cls(**{item.name: answer.get(item.name) for item in fields(cls)})  # type: ignore[arg-type]  # dataclasses
 
 
@@ -244,19 +243,12 @@ class ServerUnavailable(ApiError):
 
 
 _BY_CODE: dict[str, type[ApiError]] = {
-    "not_a_queue": NotAQueue,
-    "log_truncated": LogTruncated,
-    "lease_lost": LeaseLost,
-    "topic_not_found": TopicNotFound,
-}
+    "not_a_queue": NotAQueue, "log_truncated": LogTruncated, "lease_lost": LeaseLost, "topic_not_found": TopicNotFound,
+}  # fmt: skip
 _BY_STATUS: dict[int, type[ApiError]] = {
-    **dict.fromkeys((400, 406, 413, 415), InvalidRequest),
-    401: Unauthorized,
-    403: Forbidden,
-    409: TopicConflict,
-    422: TopicFull,
-    429: Throttled,
-}
+    400: InvalidRequest, 401: Unauthorized, 403: Forbidden, 406: InvalidRequest, 409: TopicConflict,
+    413: InvalidRequest, 415: InvalidRequest, 422: TopicFull, 429: Throttled,
+}  # fmt: skip
 
 
 def refusal(status: int, code: str, message: str, detail: Any, retry_after: float | None) -> ApiError:

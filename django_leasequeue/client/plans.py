@@ -302,7 +302,6 @@ class EventReader:
         self._id: str | None = None
 
     def feed(self, piece: bytes) -> Iterator[Event]:
-        """Yield the events that are complete with this piece."""
         # A line may end with CR LF, LF or CR; a CR at the very end of a piece may be the first half of one end.
         text = self._rest + piece
         held = text.endswith(b"\r")

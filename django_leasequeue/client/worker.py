@@ -174,8 +174,6 @@ class Worker:
                 task.cancel()
             await asyncio.wait(late)
 
-    # Taking jobs.
-
     async def _take(self) -> None:
         if self._stream:
             source = self._client.work(self.topic, self.node, max=self._concurrency, lease_ms=self._lease_ms)
@@ -202,8 +200,6 @@ class Worker:
                 while len(self._running) >= self._concurrency and not self._stopping.is_set():
                     self._free.clear()
                     await self._free.wait()
-
-    # Running jobs.
 
     def _begin(self, job: ClientJob) -> None:
         # A job comes again when its lease was over; a heartbeat's answer has its number, and would keep the former

@@ -229,7 +229,6 @@ class PieceParser:
         self._max_depth = max_depth
 
     def parse(self) -> Any:
-        """Return the value; a ``ValueError`` says where it is not JSON."""
         value, at = self._value(self._skip(0), 0)
         at = self._skip(at)
         if at < len(self._text):

@@ -111,30 +111,21 @@ def _number(low: int, high: int, said: str) -> tuple[Json, Callable[[str, Any], 
     return schema, partial(_whole, low=low, high=high)
 
 
-_TAG_VALUE: Json = {"type": ["string", "integer", "boolean"], "minLength": 1, "maxLength": MAX_TAG_BYTES}
+_TAGS: Json = {
+    "type": ["object", "null"], "maxProperties": MAX_TAGS, "propertyNames": {"pattern": TAG_NAME},
+    "additionalProperties": {"type": ["string", "integer", "boolean"], "minLength": 1, "maxLength": MAX_TAG_BYTES},
+    "description": "Names and values to find the job by; it has them as `$tags` in its `meta`. An extension.",
+}  # fmt: skip
+_META: Json = {
+    "type": ["object", "null"], "maxProperties": MAX_META_KEYS, "propertyNames": {"pattern": "^([^$]|$)"},
+    "description": f"At most {MAX_META_BYTES:,} bytes; names that begin with `$` are reserved.",
+}  # fmt: skip
 #: The fields of a record beside its data: their schemas, and what checks them.
 _OPTIONAL: dict[str, tuple[Json, Callable[[str, Any], Any]]] = {
     "tag": _text(MAX_TAG_BYTES),
-    "tags": (
-        {
-            "type": ["object", "null"],
-            "maxProperties": MAX_TAGS,
-            "propertyNames": {"pattern": TAG_NAME},
-            "additionalProperties": _TAG_VALUE,
-            "description": "Names and values to find the job by; it has them as `$tags` in its `meta`. An extension.",
-        },
-        _tags,
-    ),
+    "tags": (_TAGS, _tags),
     "node": _text(MAX_NODE_BYTES, description="The producer."),
-    "meta": (
-        {
-            "type": ["object", "null"],
-            "maxProperties": MAX_META_KEYS,
-            "propertyNames": {"pattern": "^([^$]|$)"},
-            "description": f"At most {MAX_META_BYTES:,} bytes; names that begin with `$` are reserved.",
-        },
-        _meta,
-    ),
+    "meta": (_META, _meta),
     "priority": _number(-MAX_PRIORITY, MAX_PRIORITY, "Of a job, where the topic has a `priority_order`. An extension."),
     "delay_ms": _number(0, MAX_SPAN_MS, "How long a job is held back before it can be claimed. An extension."),
 }
@@ -207,12 +198,9 @@ def _list_of(items: Json, most: int | Callable[[], int] = MAX_BATCH) -> Json:
 
 _RESULT: Json = {"description": lambda: f"At most {conf.settings.MAX_RESULT_BYTES:,} bytes of JSON."}
 _WATCHED: Json = {
-    "type": "object",
-    "minProperties": 1,
-    "maxProperties": lambda: conf.settings.API.MAX_WATCHED,
-    "propertyNames": {"pattern": NAME_PATTERN},
-    "additionalProperties": SEQ,
-}
+    "type": "object", "minProperties": 1, "maxProperties": lambda: conf.settings.API.MAX_WATCHED,
+    "propertyNames": {"pattern": NAME_PATTERN}, "additionalProperties": SEQ,
+}  # fmt: skip
 #: The records of a write, as jobs of the engine.
 Records = partial(Parsed, _list_of(RECORD, lambda: conf.settings.MAX_ENQUEUE), _records)
 JobSeqs = partial(Parsed, _list_of(SEQ), _seqs)

@@ -141,7 +141,6 @@ class WorkHub:
         self._loop = asyncio.get_running_loop()
 
     def enter(self, stream: WorkStream) -> None:
-        """Feed a stream from now on."""
         self._streams[stream.number] = stream
         self._registry.of_stream[stream.number] = self
         self._more = True

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import heapq
-import itertools
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
+
+from django.utils.http import int_to_base36 as base36
 
 from ...conf import process
 from ...engine import Operation
@@ -35,14 +35,13 @@ class SealWatcher:
     def __init__(self, runner: RequestRunner) -> None:
         self._runner = runner
         self._seals = sealer(runner.using)
-        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
-        self._order = itertools.count()
+        self._waiting: dict[asyncio.Future[None], int] = {}
         self._running = False
 
     def when(self, number: int) -> asyncio.Future[None]:
         """Return a future that is done when ``number`` is sealed; cancel it to stop waiting."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._waiting, (number, next(self._order), future))
+        self._waiting[future] = number
         if not self._running:
             self._running = True
             in_background(self._run())
@@ -58,15 +57,17 @@ class SealWatcher:
                 before, sealed = sealed, await self._runner.run(seal(self._seals))
                 if sealed > before:
                     step = FIRST_LOOK
-                while self._waiting and (self._waiting[0][0] <= sealed or self._waiting[0][2].done()):
-                    _done(heapq.heappop(self._waiting)[2])
+                for future, number in list(self._waiting.items()):
+                    if number <= sealed or future.done():
+                        del self._waiting[future]
+                        _done(future)
         except Exception as error:  # noqa: BLE001  (most often the database is gone: its stack says nothing more)
             reason = " ".join(str(error).split())
             logger.warning("Looking for sealed numbers ended; readers look themselves, and begin it anew: %s", reason)
         finally:
             self._running = False
             # If this ends because the database is gone: those that wait read, and get the error.
-            for _, _, future in self._waiting:
+            for future in self._waiting:
                 _done(future)
             self._waiting.clear()
 
@@ -144,17 +145,7 @@ RETRY = 0.5
 #: In a frame's id: a topic that is gone.
 GONE = "-"
 
-_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
-
 _reads: process.PerLoop[dict[tuple[Any, ...], asyncio.Task[LogPage]]] = process.PerLoop(dict)
-
-
-def _encode(number: int) -> str:
-    text = ""
-    while number:
-        number, digit = divmod(number, 36)
-        text = _DIGITS[digit] + text
-    return text or "0"
 
 
 class Position(NamedTuple):
@@ -172,7 +163,7 @@ _POSITION = re.compile(r"-|([0-9a-z]{1,13})(?:_([0-9a-z]{1,7}))?")
 def encode_id(positions: Mapping[str, Position]) -> str:
     """Return the id of a frame: where the reader stands in each topic, in order of their names."""
     return ".".join(
-        GONE if seq is None else _encode(seq) if timeline is None else f"{_encode(seq)}_{_encode(timeline)}"
+        GONE if seq is None else base36(seq) if timeline is None else f"{base36(seq)}_{base36(timeline)}"
         for _, (seq, timeline) in sorted(positions.items())
     )
 
