@@ -192,17 +192,14 @@ class Performance(TypedDict):
     throttle_wait_ms: NotRequired[Annotated[Duration, "Always 0: too many requests get a 429."]]
 
 
+_IGNORED = "What of the request was ignored or cut; left out when there is nothing to say."
+
+
 class Envelope(TypedDict):
     """What every answer has beside its own fields."""
 
     performance: Performance
-    warnings: NotRequired[
-        Annotated[
-            list[str],
-            {"minItems": 1, "maxItems": MAX_WARNINGS},
-            "What of the request was ignored or cut; left out when there is nothing to say.",
-        ]
-    ]
+    warnings: NotRequired[Annotated[list[str], {"minItems": 1, "maxItems": MAX_WARNINGS}, _IGNORED]]
 
 
 def endpoint(name: str, summary: str, *, parameters: Sequence[Parameter] = (), **said: Any) -> Callable[[F], F]:

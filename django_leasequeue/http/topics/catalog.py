@@ -25,6 +25,7 @@ from ..views import ApiView
 from .base import CONFIG_FIELDS, HTTP_DEFAULTS, Config, Count, TopicView, check_name, endpoint, milliseconds, to_config
 from .fields import invalid
 
+_PREFIX = Parameter("prefix", {"type": "string", "maxLength": MAX_QUEUE_BYTES}, "Only names that begin so.")
 _PAGE_SIZE = page_size(100)
 _IF_EMPTY = switch("if_empty", False, "Refuse while it has records.")
 
@@ -50,11 +51,7 @@ class TopicsView(ApiView):
         scopes=[READ],
         description="Only those that the key may see.",
         answers={200: TopicList},
-        parameters=[
-            Parameter("prefix", {"type": "string", "maxLength": MAX_QUEUE_BYTES}, "Only names that begin so."),
-            _PAGE_SIZE,
-            CURSOR,
-        ],
+        parameters=[_PREFIX, _PAGE_SIZE, CURSOR],
     )
     async def get(self, request: Request) -> HttpResponse:
         prefix = request.GET.get("prefix", "")

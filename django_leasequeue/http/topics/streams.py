@@ -133,6 +133,8 @@ class WorkView(TopicView):
 _SALT = "leasequeue.watch"
 #: Characters of a watch's id: it is part of an address, and servers and proxies allow about 8 KiB of those.
 MAX_WID = 6_000
+_WID = Parameter("wid", {"type": "string", "maxLength": MAX_WID}, "From `POST /watch`.", where="path")
+_LAST_EVENT = Parameter("Last-Event-ID", {"type": "string"}, "Where to go on.", where="header")
 
 
 class WatchBody(Body):
@@ -207,11 +209,7 @@ class WatchStreamView(ApiView):
         ),
         answers={200: "`retry: 2000`, a heartbeat, then events."},
         errors={404: ["not_found"], 406: ["not_acceptable"]},
-        parameters=[
-            Parameter("wid", {"type": "string", "maxLength": MAX_WID}, "From `POST /watch`.", where="path"),
-            Parameter("Last-Event-ID", {"type": "string"}, "Where to go on.", where="header"),
-            TOKEN,
-        ],
+        parameters=[_WID, _LAST_EVENT, TOKEN],
     )
     async def get(self, request: Request, wid: str) -> StreamingHttpResponse:
         require_stream(request._request, self.access.who)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Any, NotRequired, TypedDict
 
 from asgiref.sync import sync_to_async
@@ -27,7 +27,7 @@ from ..access import READ, WRITE
 from ..auth import require
 from ..errors import ApiError
 from ..fields import OPTIONAL, Body, Json, Text
-from ..schema import CURSOR, F, Parameter, page_size, switch
+from ..schema import CURSOR, Parameter, page_size, switch
 from ..views import ApiView
 
 _PAGE_SIZE, _GROUPS_PAGE = page_size(50), page_size(25, MAX_GROUP_PAGE)
@@ -46,9 +46,8 @@ class Envelope(TypedDict):
     performance: Annotated[dict[str, Any], "What the answer took, in milliseconds."]
 
 
-def endpoint(name: str, summary: str, **said: Any) -> Callable[[F], F]:
-    """Say all of one operation of this door; see ``schema.endpoint``."""
-    return schema.endpoint(name, summary, envelope=Envelope, **{"tag": "dead letters", **said})
+#: Says all of one operation of this door.
+endpoint = partial(schema.endpoint, envelope=Envelope, tag="dead letters")
 
 
 def shown(kind: Any, row: Any, **others: Any) -> dict[str, Any]:

@@ -32,6 +32,7 @@ _TAGS = Parameter(
 )
 _STATE = Parameter("state", {"type": "string", "enum": JobStatus.values}, "Only of this state.")
 _QUEUE = Parameter("queue", {"type": "string"}, "Only of this queue.")
+_WORKFLOW = Parameter("workflow", {"type": "string", "format": "uuid"}, "The workflow's id.", where="path")
 
 
 class JobRow(TypedDict):
@@ -159,11 +160,7 @@ class WorkflowView(ReadView):
         ),
         answers={200: Workflow},
         errors={404: ["not_found"]},
-        parameters=[
-            Parameter("workflow", {"type": "string", "format": "uuid"}, "The workflow's id.", where="path"),
-            _WORKFLOW_PAGE,
-            CURSOR,
-        ],
+        parameters=[_WORKFLOW, _WORKFLOW_PAGE, CURSOR],
     )
     async def get(self, request: Request, workflow: str) -> HttpResponse:
         size = self.number(_WORKFLOW_PAGE)
