@@ -1,7 +1,4 @@
-"""Operations of the doors, each said once (``endpoint``), and OpenAPI through drf-spectacular when it is installed.
-
-What a setting decides is described by functions, called when the document is made: it says what is enforced.
-"""
+"""Operations of the doors, each said once (``endpoint``), and OpenAPI through drf-spectacular when it is installed."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ Words = str | Callable[[], str]
 
 
 def filled(value: Any) -> Any:
-    """Return a description with every function in it replaced by what it returns now."""
+    """Return a description with every function in it replaced by what it returns now: what a setting decides."""
     if isinstance(value, dict):
         return {name: filled(inner) for name, inner in value.items()}
     if isinstance(value, list):

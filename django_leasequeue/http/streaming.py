@@ -147,11 +147,7 @@ class EventStreamResponse(StreamingHttpResponse):
 
 
 class Stream:
-    """One open stream: its source pushes frames; the client's speed decides when they leave.
-
-    It is ``hungry`` when everything was taken and the client waits: only then it is worth to get more for it.
-    ``recheck``, asked every ``RECHECK_SECONDS``, raises when the client may not go on.
-    """
+    """One open stream: its source pushes frames, the client's speed decides when they leave; ``recheck`` may end it."""
 
     def __init__(self, recheck: Callable[[], Awaitable[Any]]) -> None:
         self._recheck = recheck
@@ -163,6 +159,7 @@ class Stream:
 
     @property
     def hungry(self) -> bool:
+        """Whether the client has taken everything and waits: only then it is worth to get more for it."""
         return self.waiting and not self._frames and not self._ended
 
     def push(self, data: bytes) -> None:

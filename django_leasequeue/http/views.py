@@ -113,11 +113,7 @@ def _considerately(steps: Steps[T]) -> Steps[T]:
 
 
 class ApiView(APIView):
-    """A view of a door. Its handlers are coroutines; under WSGI Django runs them to their end.
-
-    It is a DRF view for the host's authentication classes, schema generator and tools; but what DRF does for each
-    request is done here natively async, in the order that a door needs.
-    """
+    """A DRF view of a door: handlers are coroutines, and what DRF does for each request is done here natively async."""
 
     authentication_classes = [ApiKeyAuthentication]
     permission_classes = []
