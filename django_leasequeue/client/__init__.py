@@ -3,8 +3,6 @@
 It needs httpx (extra ``client``) and neither Django nor its settings.
 """
 
-from __future__ import annotations
-
 try:
     import httpx as _httpx  # noqa: F401  (only to say what is missing)
 except ImportError as error:
@@ -13,57 +11,35 @@ except ImportError as error:
 from ..exceptions import EventTimeout
 from .client import AsyncClient, Client
 from .durable import AsyncJobSteps, JobSteps, Suspended
-from .errors import (
+from .messages import (
     ApiError,
     BadAnswer,
     ClientError,
+    ClientJob,
     ConnectionFailed,
     Forbidden,
     InvalidRequest,
     LeaseLost,
     LogTruncated,
     NotAQueue,
+    Page,
+    Record,
     ServerUnavailable,
+    Settled,
+    Suspension,
     Throttled,
     TopicConflict,
     TopicFull,
     TopicNotFound,
     Unauthorized,
+    Written,
 )
-from .messages import ClientJob, Page, Record, Settled, Suspension, Written
 from .plans import NEVER, Retry
 from .worker import Again, Worker
 
 __all__ = [
-    "NEVER",
-    "Again",
-    "ApiError",
-    "AsyncClient",
-    "AsyncJobSteps",
-    "BadAnswer",
-    "Client",
-    "ClientError",
-    "ClientJob",
-    "ConnectionFailed",
-    "EventTimeout",
-    "Forbidden",
-    "InvalidRequest",
-    "JobSteps",
-    "LeaseLost",
-    "LogTruncated",
-    "NotAQueue",
-    "Page",
-    "Record",
-    "Retry",
-    "ServerUnavailable",
-    "Settled",
-    "Suspended",
-    "Suspension",
-    "Throttled",
-    "TopicConflict",
-    "TopicFull",
-    "TopicNotFound",
-    "Unauthorized",
-    "Worker",
-    "Written",
-]
+    "NEVER", "Again", "ApiError", "AsyncClient", "AsyncJobSteps", "BadAnswer", "Client", "ClientError", "ClientJob",
+    "ConnectionFailed", "EventTimeout", "Forbidden", "InvalidRequest", "JobSteps", "LeaseLost", "LogTruncated",
+    "NotAQueue", "Page", "Record", "Retry", "ServerUnavailable", "Settled", "Suspended", "Suspension", "Throttled",
+    "TopicConflict", "TopicFull", "TopicNotFound", "Unauthorized", "Worker", "Written",
+]  # fmt: skip

@@ -5,26 +5,16 @@ from __future__ import annotations
 import logging
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
 from ..twins import sync
 from .messages import ClientJob, Page, Record, Settled, Suspension, Written, moment
-from .plans import Plan, Request, T
+from .plans import Plan, Request, T, address, claim_jobs, given
 
 logger = logging.getLogger("django_leasequeue.client")
-
-
-def address(topic: str, end: str = "") -> str:
-    """Return the path of a topic, or of something below it."""
-    return f"topics/{quote(topic, safe='')}{end}"
-
-
-def given(**values: Any) -> dict[str, Any]:
-    """Return the values that are not ``None``."""
-    return {name: value for name, value in values.items() if value is not None}
 
 
 class Calls(ABC):
@@ -125,12 +115,12 @@ class Calls(ABC):
         ``result_ttl_ms``; by default as the job or the topic says.
         """
         options = given(results=None if results is None else list(results), result_ttl_ms=result_ttl_ms)
-        return (yield from _settle(topic, "/ack", "acked", node, jobs, **options))
+        return (yield from _settle(topic, "ack", node, jobs, **options))
 
     @sync
     def nack(self, topic: str, node: str, jobs: Sequence[ClientJob | int], *, delay_ms: int = 0) -> Plan[Settled]:
         """Give jobs back, to be delivered again after ``delay_ms`` at the earliest; see ``ack``."""
-        return (yield from _settle(topic, "/nack", "nacked", node, jobs, delay_ms=delay_ms))
+        return (yield from _settle(topic, "nack", node, jobs, delay_ms=delay_ms))
 
     @sync
     def extend(self, topic: str, node: str, jobs: Sequence[ClientJob | int], lease_ms: int) -> Plan[Settled]:
@@ -138,7 +128,7 @@ class Calls(ABC):
 
         Jobs that are not held any more become ``lost``.
         """
-        return (yield from _settle(topic, "/extend", "extended", node, jobs, lease_ms=lease_ms))
+        return (yield from _settle(topic, "extend", node, jobs, lease_ms=lease_ms))
 
     @sync
     def read_steps(self, node: str, job: ClientJob) -> Plan[dict[str, Any]]:
@@ -146,7 +136,7 @@ class Calls(ABC):
         found: dict[str, Any] = {}
         query = {"node": node, "lease_id": job.lease_id}
         while True:
-            answer, _ = yield Request("GET", _address_of(job, "/steps"), query=query)
+            answer, _ = yield Request("GET", address(job.topic, f"/jobs/{job.seq}/steps"), query=query)
             found |= {step["name"]: step["value"] for step in answer["steps"]}
             if "next" not in answer:
                 return found
@@ -159,7 +149,7 @@ class Calls(ABC):
         ``name`` has 1 to 200 characters; a repeated step's has its number: ``page#2``. ``LeaseLost``: it is not kept.
         """
         body = {"node": node, "lease_id": job.lease_id, "value": value}
-        answer, _ = yield Request("PUT", _address_of(job, f"/steps/{quote(name, safe='')}"), body)
+        answer, _ = yield Request("PUT", address(job.topic, f"/jobs/{job.seq}/steps/{quote(name, safe='')}"), body)
         return answer["value"]
 
     @sync
@@ -183,7 +173,7 @@ class Calls(ABC):
         moment_ms = None if until is None else round(until.timestamp() * 1_000)
         what = given(name=name, sleep_ms=sleep_ms, event=event, timeout_ms=timeout_ms, until=moment_ms)
         body = {"node": node, "lease_id": job.lease_id, **what}
-        answer, _ = yield Request("POST", _address_of(job, "/suspend"), body)
+        answer, _ = yield Request("POST", address(job.topic, f"/jobs/{job.seq}/suspend"), body)
         timed_out = bool(answer.get("timed_out"))
         return Suspension(answer["suspended"], answer.get("left_ms", 0), answer.get("payload"), timed_out)
 
@@ -233,37 +223,20 @@ class Calls(ABC):
         return int(answer["deleted"])
 
 
-def _address_of(job: ClientJob, end: str) -> str:
-    return address(job.topic, f"/jobs/{job.seq}{end}")
-
-
-def claim_jobs(topic: str, node: str, max: int, lease_ms: int | None) -> Plan[list[ClientJob]]:
-    """Lease jobs to a node; see ``Calls.claim``."""
-    answer, _ = yield Request("POST", address(topic, "/claim"), given(node=node, max=max, lease_ms=lease_ms))
-    return [ClientJob.of(topic, item) for item in answer["claimed"]]
-
-
-def _settle(
-    topic: str, end: str, word: str, node: str, jobs: Sequence[ClientJob | int], **options: Any
-) -> Plan[Settled]:
+def _settle(topic: str, how: str, node: str, jobs: Sequence[ClientJob | int], **options: Any) -> Plan[Settled]:
     if not jobs:
         return Settled(0, [])
     lease_ids = [job.lease_id for job in jobs if isinstance(job, ClientJob)]
     seqs = [job.seq if isinstance(job, ClientJob) else job for job in jobs]
     body = {"node": node, "seqs": seqs, **options, **({"lease_ids": lease_ids} if len(lease_ids) == len(jobs) else {})}
-    answer, sent = yield Request("POST", address(topic, end), body)
+    answer, sent = yield Request("POST", address(topic, f"/{how}"), body)
     deadlines = {int(seq): moment(at) for seq, at in answer.get("deadlines", {}).items()}
-    if word == "extended":
-        _note(jobs, deadlines, answer.get("cancelled", ()))
-    return Settled(answer[word], answer["skipped"], sent > 1, deadlines)
-
-
-def _note(jobs: Sequence[ClientJob | int], deadlines: Mapping[int, Any], cancelled: Collection[int]) -> None:
-    for job in jobs:
+    for job in jobs if how == "extend" else ():
         if isinstance(job, ClientJob):
             if job.seq in deadlines:
                 job.deadline = deadlines[job.seq]
             else:
                 job.lose()
-            if job.seq in cancelled:
+            if job.seq in answer.get("cancelled", ()):
                 job.lose(cancelled=True)
+    return Settled(answer[f"{how}ed"], answer["skipped"], sent > 1, deadlines)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping
 from contextlib import aclosing, contextmanager, suppress
 from functools import partial
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar
 
 import httpx
 
 from ..exceptions import InvalidOption
 from ..twins import Give, Steps, aiterate, arun, either, iterate, run, sleep, through, twin
-from . import loops
+from . import plans
 from .calls import Calls
-from .errors import ConnectionFailed
-from .messages import ClientJob
+from .messages import ClientJob, ConnectionFailed
 from .plans import Close, Open, Pause, Plan, Read, Request, Retry, Source, T, call
+
+Batches = TypeVar("Batches")
+Jobs = TypeVar("Jobs")
 
 #: Requests of one client that wait for a connection at the same time.
 _LIMITS = httpx.Limits(max_connections=100, max_keepalive_connections=20)
@@ -32,8 +35,8 @@ def _failures() -> Iterator[None]:
         raise ConnectionFailed(f"{where}: {what}.") from error
 
 
-class _Base:
-    """The address of a server, and the manner of speaking to it."""
+class _Base(ABC, Generic[Batches, Jobs]):
+    """The address of a server, and the manner of speaking to it; what its iterators of jobs are differs."""
 
     #: Keeps the connections.
     _http: type[httpx.Client] | type[httpx.AsyncClient]
@@ -68,8 +71,35 @@ class _Base:
             self._headers["authorization"] = f"Bearer {token}"
         self._connections: Any = self._http(**self._options)
 
+    @abstractmethod
+    def _iterate(self, source: Source) -> Any:
+        """Yield what a source gives; closing the iterator closes its stream."""
+
+    def claims(
+        self,
+        topic: str,
+        node: str,
+        *,
+        max: int | Callable[[], int] = 1,
+        lease_ms: int | None = None,
+        poll_seconds: float = 1.0,
+    ) -> Batches:
+        """Yield lists of jobs, claim by claim, for ever; see ``plans.claims``."""
+        found: Batches = self._iterate(
+            plans.claims(topic, node, self.retry, max=max, lease_ms=lease_ms, poll_seconds=poll_seconds)
+        )
+        return found
+
+    def work(self, topic: str, node: str, *, max: int = 1, lease_ms: int | None = None) -> Jobs:
+        """Yield jobs as the server pushes them, for ever; see ``plans.work``.
+
+        Ack or nack each of them: that makes room for the next. Leaving the loop gives back what is not settled; Python
+        closes an async one only some time later: ``async with contextlib.aclosing(client.work(...))``.
+        """
+        found: Jobs = self._iterate(plans.work(topic, node, max=max, lease_ms=lease_ms))
+        return found
+
     def _call(self, steps: Plan[T]) -> Steps[T]:
-        """Return the body that carries out a call."""
         return through(call(steps, self.retry), self._perform)
 
     def _perform(self, step: Request | Pause) -> Steps[httpx.Response | None]:
@@ -82,7 +112,6 @@ class _Base:
         return response
 
     def _parts(self, request: Request) -> dict[str, Any]:
-        """Return a request as httpx takes it."""
         return {
             "method": request.method,
             "url": f"{self.address}/{request.path}",
@@ -109,14 +138,13 @@ class _Base:
 class _Stream:
     """The event stream of a source, one after the other."""
 
-    def __init__(self, client: _Base) -> None:
+    def __init__(self, client: _Base[Any, Any]) -> None:
         self._client = client
         #: The one that is open; before the first an empty one.
         self.response = httpx.Response(204)
         self._pieces: Any = iter(())
 
     def perform(self, step: Any) -> Generator[Any, Any, Any]:
-        """Take one step of the source."""
         if isinstance(step, Give):
             return (yield step)
         with _failures():
@@ -138,7 +166,7 @@ class _Stream:
         return self.response
 
 
-class Client(_Base, Calls):
+class Client(_Base[Generator[list[ClientJob], None, None], Generator[ClientJob, None, None]], Calls):
     """Speaks to the HTTP door from threads; any number of threads may use one.
 
     It keeps connections open: use it as a context manager, or ``close`` it.
@@ -150,29 +178,11 @@ class Client(_Base, Calls):
         return run(self._call(steps))
 
     def _iterate(self, source: Source) -> Generator[Any, None, None]:
-        """Yield what a source gives; closing the iterator closes its stream."""
         stream = _Stream(self)
         try:
             yield from iterate(through(source, stream.perform))
         finally:
             stream.response.close()
-
-    def claims(
-        self, topic: str, node: str, *, max: int = 1, lease_ms: int | None = None, poll_seconds: float = 1.0
-    ) -> Generator[list[ClientJob], None, None]:
-        """Yield lists of jobs, claim by claim, for ever; see ``loops.claims``."""
-        return self._iterate(
-            loops.claims(topic, node, self.retry, max=max, lease_ms=lease_ms, poll_seconds=poll_seconds)
-        )
-
-    def work(
-        self, topic: str, node: str, *, max: int = 1, lease_ms: int | None = None
-    ) -> Generator[ClientJob, None, None]:
-        """Yield jobs as the server pushes them, for ever; see ``loops.work``.
-
-        Ack or nack each of them: that makes room for the next. Leaving the loop gives back what is not settled.
-        """
-        return self._iterate(loops.work(topic, node, max=max, lease_ms=lease_ms))
 
     def close(self) -> None:
         """Close the connections."""
@@ -185,7 +195,7 @@ class Client(_Base, Calls):
         self.close()
 
 
-class AsyncClient(_Base):
+class AsyncClient(_Base[AsyncGenerator[list[ClientJob], None], AsyncGenerator[ClientJob, None]]):
     """Speaks to the HTTP door from an event loop.
 
     Use it as an async context manager, or ``aclose`` it.
@@ -197,7 +207,6 @@ class AsyncClient(_Base):
         return await arun(self._call(steps))
 
     async def _iterate(self, source: Source) -> AsyncGenerator[Any, None]:
-        """Yield what a source gives; closing the iterator closes its stream."""
         stream = _Stream(self)
         try:
             async with aclosing(aiterate(through(source, stream.perform))) as items:
@@ -222,29 +231,6 @@ class AsyncClient(_Base):
     record_step = twin(Calls.record_step, "record_step")
     suspend = twin(Calls.suspend, "suspend")
     emit = twin(Calls.emit, "emit")
-
-    def claims(
-        self,
-        topic: str,
-        node: str,
-        *,
-        max: int | Callable[[], int] = 1,
-        lease_ms: int | None = None,
-        poll_seconds: float = 1.0,
-    ) -> AsyncGenerator[list[ClientJob], None]:
-        """Yield lists of jobs, claim by claim, for ever; see ``loops.claims``."""
-        return self._iterate(
-            loops.claims(topic, node, self.retry, max=max, lease_ms=lease_ms, poll_seconds=poll_seconds)
-        )
-
-    def work(
-        self, topic: str, node: str, *, max: int = 1, lease_ms: int | None = None
-    ) -> AsyncGenerator[ClientJob, None]:
-        """Yield jobs as the server pushes them, for ever; see ``Client.work``.
-
-        Python closes a loop that was left only some time later: ``async with contextlib.aclosing(client.work(...))``.
-        """
-        return self._iterate(loops.work(topic, node, max=max, lease_ms=lease_ms))
 
     async def aclose(self) -> None:
         """Close the connections."""

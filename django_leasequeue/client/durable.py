@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..exceptions import EventTimeout, InvalidOption
 from ..twins import Either, Steps, Twins, either, sync, twin
-from .errors import LeaseLost
-from .messages import ClientJob, Suspension
+from .messages import ClientJob, LeaseLost, Suspension
 
 if TYPE_CHECKING:
     from .client import AsyncClient, Client
@@ -52,17 +51,6 @@ class _Steps(Twins):
         except LeaseLost:
             self._job.lose()
             raise
-
-    def _wait(self, event: str, timeout: timedelta | float | None) -> dict[str, Any]:
-        """Return what ``suspend`` is asked for a wait."""
-        shown = f"event {event}".replace("#", "%23")
-        # As the server names it where none is sent: a repeated one has its number.
-        shown = shown if len(shown) <= MAX_NAME else f"event {hashlib.sha256(event.encode()).hexdigest()}"
-        asked: dict[str, Any] = {"event": event, "name": self._place(shown)}
-        if timeout is not None:
-            span = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-            asked["timeout_ms"] = round(span * 1_000)
-        return asked
 
     def _ask(self, call: str, *args: Any, **kwargs: Any) -> Either:
         """Return the step that calls the client for the job."""
@@ -124,8 +112,13 @@ class JobSteps(_Steps):
 
         ``EventTimeout``: it did not come in time.
         """
+        # As the server names it where none is sent: a repeated one has its number.
+        shown = f"event {event}".replace("#", "%23")
+        shown = shown if len(shown) <= MAX_NAME else f"event {hashlib.sha256(event.encode()).hexdigest()}"
+        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+        asked = {} if seconds is None else {"timeout_ms": round(seconds * 1_000)}
         with self._under_lease():
-            return self._over((yield self._ask("suspend", **self._wait(event, timeout))), event)
+            return self._over((yield self._ask("suspend", event=event, name=self._place(shown), **asked)), event)
 
 
 class AsyncJobSteps(_Steps):

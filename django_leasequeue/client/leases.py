@@ -28,9 +28,8 @@ LOOK = 0.05
 class Leases:
     """Extends the leases of jobs, and tells those whose lease may be over before it is.
 
-    What the server says of a deadline is on the server's clock. How far that is from ours is learned from heartbeats,
-    whose request and answer lie around it; so a message that a network held back is known to be old. What is not known
-    is asked, before the job starts.
+    Deadlines are on the server's clock. How far that is from ours is learned from heartbeats, whose request and answer
+    lie around it; so a message that a network held back is known to be old.
     """
 
     def __init__(self, client: AsyncClient, topic: str, node: str, lease_ms: int) -> None:

@@ -174,8 +174,6 @@ class Worker:
                 task.cancel()
             await asyncio.wait(late)
 
-    # Taking jobs.
-
     async def _take(self) -> None:
         if self._stream:
             source = self._client.work(self.topic, self.node, max=self._concurrency, lease_ms=self._lease_ms)
@@ -199,15 +197,9 @@ class Worker:
                         await self._batcher.settle(job, 0)
                     else:
                         self._begin(job)
-                await self._place()
-
-    async def _place(self) -> None:
-        """Wait until another job may begin, or the worker stops."""
-        while len(self._running) >= self._concurrency and not self._stopping.is_set():
-            self._free.clear()
-            await self._free.wait()
-
-    # Running jobs.
+                while len(self._running) >= self._concurrency and not self._stopping.is_set():
+                    self._free.clear()
+                    await self._free.wait()
 
     def _begin(self, job: ClientJob) -> None:
         # A job comes again when its lease was over; a heartbeat's answer has its number, and would keep the former

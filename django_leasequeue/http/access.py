@@ -150,52 +150,41 @@ def note(action: str, key: ApiKey, by: audit.Actor) -> None:
     audit.write(action, **by._asdict(), project=key.project, detail=detail, using=key._state.db)
 
 
-class KeyRow(NamedTuple):
-    """A row of ``apikey_find``; ``note`` tells whether its use is to be noted."""
+class KnownKey(NamedTuple):
+    """A key as it was read, at ``read_at`` in monotonic seconds."""
 
-    id: int
-    name: str
+    access: Access
     digest: str
-    scopes: list[str]
-    topics: list[str]
-    project: str
-    rate_per_second: int | None
     expires_at: datetime | None
     revoked: bool
-    note: bool
-
-
-class _Known(NamedTuple):
-    row: KeyRow
-    access: Access
-    #: In monotonic seconds.
     read_at: float
 
 
 @operation
-def find(prefix: str) -> Steps[KeyRow | None]:
+def find(prefix: str) -> Steps[KnownKey | None]:
     """Read a key by its prefix, and note its use once a minute while the server takes writes."""
     rows = yield "apikey_find", {"prefix": prefix, "every": USED_EVERY}
     if not rows:
         return None
-    found = KeyRow._make(rows[0])
-    if found.note:
+    number, name, digest, scopes, topics, project, rate, expires_at, revoked, unnoted = rows[0]
+    if unnoted:
         try:
-            yield "apikey_used", {"id": found.id, "every": USED_EVERY}
+            yield "apikey_used", {"id": number, "every": USED_EVERY}
         except Exception as error:
             # Who reads is served during a failover and beside a full disk.
             if not passes(error):
                 raise
-    return found
+    access = Access(f"key:{number}:{name}", frozenset(scopes), tuple(topics), project, rate)
+    return KnownKey(access, digest, expires_at, revoked, time.monotonic())
 
 
 class KeyRing:
     """The keys that this process has seen, each trusted for a moment: ``recall`` one, or ``find`` and ``learn``."""
 
     def __init__(self) -> None:
-        self._known: process.Memory[str, _Known] = process.Memory()
+        self._known: process.Memory[str, KnownKey] = process.Memory()
 
-    def recall(self, prefix: str) -> _Known | None:
+    def recall(self, prefix: str) -> KnownKey | None:
         """Return what is remembered of a key, unless it is too old."""
         known = self._known.get(prefix)
         fresh = known is not None and time.monotonic() - known.read_at <= conf.settings.API.KEY_CACHE_SECONDS
@@ -204,25 +193,24 @@ class KeyRing:
     def knows(self, prefix: str, secret: str) -> bool:
         """Return whether a key was seen with this secret, however long ago."""
         known = self._known.get(prefix)
-        return known is not None and hmac.compare_digest(_digest(secret), known.row.digest)
+        return known is not None and hmac.compare_digest(_digest(secret), known.digest)
 
-    def learn(self, prefix: str, row: KeyRow | None) -> _Known | None:
+    def learn(self, prefix: str, found: KnownKey | None) -> KnownKey | None:
         """Remember a key as it was read, or that there is none."""
-        if row is None:
+        if found is None:
             self._known.pop(prefix, None)
-            return None
-        rights = frozenset(row.scopes), tuple(row.topics), row.project, row.rate_per_second
-        known = self._known[prefix] = _Known(row, Access(f"key:{row.id}:{row.name}", *rights), time.monotonic())
-        return known
+        else:
+            self._known[prefix] = found
+        return found
 
-    def check(self, known: _Known | None, secret: str) -> Access:
+    def check(self, known: KnownKey | None, secret: str) -> Access:
         """Return the rights of a key, or refuse it; a wrong secret and an unknown key take the same time."""
-        fits = hmac.compare_digest(_digest(secret), known.row.digest if known else _digest(""))
+        fits = hmac.compare_digest(_digest(secret), known.digest if known else _digest(""))
         if known is None or not fits:
             raise unauthorized("This key is unknown.")
-        if known.row.revoked:
+        if known.revoked:
             raise unauthorized("This key was revoked.")
-        if known.row.expires_at is not None and known.row.expires_at <= clock.now().astimezone(UTC):
+        if known.expires_at is not None and known.expires_at <= clock.now().astimezone(UTC):
             raise unauthorized("This key has expired.")
         return known.access
 

@@ -28,8 +28,7 @@ from .. import conf
 from ..engine.pool import close_pools
 from ..notify import close_listeners
 from .errors import logger
-from .payload import in_thread
-from .running import RECEIVED, UNREAD
+from .payload import RECEIVED, UNREAD, in_thread
 from .streaming import finish_background, stop
 
 Scope = dict[str, Any]
@@ -47,11 +46,7 @@ WATCH_AFTER = 0.02
 
 
 class ApiHandler(ASGIHandler):
-    """Django's ASGI handler for the doors' views alone.
-
-    No middleware; the Host is checked all the same (``ALLOWED_HOSTS``). A body of more than one message is read when
-    the view asks for it, which has admitted the client by then; the rest is thrown away, so that the answer is read.
-    """
+    """Django's ASGI handler for the doors' views alone: no middleware, but the Host is checked (``ALLOWED_HOSTS``)."""
 
     def load_middleware(self, is_async: bool = False) -> None:
         self._view_middleware: list[Any] = []
@@ -86,7 +81,7 @@ class ApiHandler(ASGIHandler):
         if first["type"] == "http.disconnect":
             return
         client = _Client(receive, first)
-        if client.more:
+        if client.more:  # the view reads the body once it has admitted the client
             scope[UNREAD] = client
         set_script_prefix(scope.get("root_path", ""))
         file: Any = _BodyFile(client) if client.more else io.BytesIO(first.get("body", b""))
@@ -99,7 +94,7 @@ class ApiHandler(ASGIHandler):
             client.watch()
         try:
             response = await self.run_get_response(request)
-            await client.skip()
+            await client.skip()  # (a client that still sends does not read the answer)
             await self.send_response(response, send)
         except asyncio.CancelledError:
             if not client.gone:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Lock
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import sync_to_async
 from django.conf import settings as django_settings
@@ -25,8 +25,10 @@ from .. import conf, engine
 from ..conf import process
 from .access import ALL_SCOPES, CHALLENGE, MARK, OPEN, PERMISSIONS, Access, find, ring, unauthorized
 from .errors import ApiError
-from .running import RequestRunner
 from .streaming import advise_pace
+
+if TYPE_CHECKING:
+    from .views import RequestRunner
 
 
 def bearer(request: Request, *, in_query: bool = False) -> str | None:

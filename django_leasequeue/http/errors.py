@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import psycopg
 from django.core.exceptions import PermissionDenied as DjangoPermissionDenied
@@ -19,29 +19,15 @@ from ..engine.outage import Outage, passes
 logger = logging.getLogger("django_leasequeue.http")
 
 
-class ErrorAnswer(NamedTuple):
-    """What is answered: the status, the body's ``error`` object in parts, and headers."""
-
-    status: int
-    code: str
-    message: str
-    detail: Mapping[str, Any] = {}
-    headers: Mapping[str, str] = {}
-
-    @property
-    def body(self) -> dict[str, Any]:
-        error = {"code": self.code, "message": self.message, **({"detail": self.detail} if self.detail else {})}
-        return {"error": error}
-
-
 class ApiError(Exception):
-    """An error with a status and a code of its own."""
+    """An error as clients see it: its status, the ``error`` object of its body in parts, and headers."""
 
     def __init__(
         self, status: int, code: str, message: str, *, detail: Mapping[str, Any] = {}, headers: Mapping[str, str] = {}
     ) -> None:
         super().__init__(message)
-        self.answer = ErrorAnswer(status, code, message, detail, headers)
+        self.status, self.code, self.message = status, code, message
+        self.detail, self.headers = detail, headers
 
 
 _NO_TOPIC = "There is no topic {about!r}. Create it with PUT, or by its first write."
@@ -69,21 +55,21 @@ RETRY = {"Retry-After": "1"}
 outage = Outage(logger, "The database is away: requests are answered 503", "The database is back")
 
 
-def describe(error: Exception, topic: str | None = None) -> ErrorAnswer:
+def describe(error: Exception, topic: str | None = None) -> ApiError:
     """Return the answer to a failed request; an error of the server is logged."""
     if isinstance(error, ApiError):
-        return error.answer
+        return error
     if isinstance(error, ours.LargeStorageError):
         logger.warning("A request was answered 503: %s", error)
         message = "The storage of large payloads is not reachable. Nothing was changed; try again."
-        return ErrorAnswer(503, "not_ready", message, {}, RETRY)
+        return ApiError(503, "not_ready", message, headers=RETRY)
     if isinstance(error, drf.ValidationError):
         return _from_validation(error)
     if isinstance(error, drf.APIException):
         status, wait = int(error.status_code), getattr(error, "wait", None)
         headers = {"Retry-After": str(max(1, round(wait)))} if wait else {}
         code = _STATUS_CODES.get(status, "internal" if status >= 500 else "invalid_request")
-        return ErrorAnswer(status, code, _sentence(str(error.detail)), {}, headers)
+        return ApiError(status, code, _sentence(str(error.detail)), headers=headers)
     for kind, status, code, message in _KNOWN:
         if isinstance(error, kind):
             about = topic or getattr(error, "queue", None)
@@ -91,16 +77,16 @@ def describe(error: Exception, topic: str | None = None) -> ErrorAnswer:
             detail: dict[str, Any] = {"topic": about} if of_topic else {}
             if isinstance(error, ours.LogTruncated):
                 detail |= {"next_from_seq": error.kept, "timeline": error.timeline}
-            return ErrorAnswer(status, code, message.format(about=about) or _sentence(str(error)), detail)
+            return ApiError(status, code, message.format(about=about) or _sentence(str(error)), detail=detail)
     if isinstance(error, psycopg.DataError | DataError | psycopg.errors.StatementTooComplex):
         line = str(error).strip().split("\n", 1)[0].rstrip(".")
-        return ErrorAnswer(400, "invalid_request", f"The database cannot store this: {line}.")
+        return ApiError(400, "invalid_request", f"The database cannot store this: {line}.")
     if passes(error):
         outage.begins("requests", error)
         message = "The database is not reachable or has no free connection. Try again."
-        return ErrorAnswer(503, "not_ready", message, {}, RETRY)
+        return ApiError(503, "not_ready", message, headers=RETRY)
     logger.error("A request failed", exc_info=error)
-    return ErrorAnswer(500, "internal", "An error of the server; its log has the cause. It is safe to try again.")
+    return ApiError(500, "internal", "An error of the server; its log has the cause. It is safe to try again.")
 
 
 def _sentence(text: str) -> str:
@@ -109,19 +95,12 @@ def _sentence(text: str) -> str:
 
 
 _STATUS_CODES = {
-    400: "invalid_request",
-    401: "unauthorized",
-    403: "forbidden",
-    404: "not_found",
-    405: "method_not_allowed",
-    406: "not_acceptable",
-    413: "payload_too_large",
-    415: "unsupported_media_type",
-    429: "throttled",
-}
+    400: "invalid_request", 401: "unauthorized", 403: "forbidden", 404: "not_found", 405: "method_not_allowed",
+    406: "not_acceptable", 413: "payload_too_large", 415: "unsupported_media_type", 429: "throttled",
+}  # fmt: skip
 
 
-def _from_validation(error: drf.ValidationError) -> ErrorAnswer:
+def _from_validation(error: drf.ValidationError) -> ApiError:
     code = "invalid_request"
     sentences = []
     for path, detail in _flatten(error.detail):
@@ -129,7 +108,7 @@ def _from_validation(error: drf.ValidationError) -> ErrorAnswer:
             code = detail.code
         named = not path or str(detail).startswith(path)
         sentences.append(str(detail) if named else f"{path}: {detail}")
-    return ErrorAnswer(400, code, " ".join(sentences))
+    return ApiError(400, code, " ".join(sentences))
 
 
 def _flatten(detail: Any, path: str = "") -> list[tuple[str, drf.ErrorDetail]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 from django.utils.functional import lazy
@@ -127,13 +128,8 @@ class Text(Field):
         return data
 
 
-class NodeName(Text):
-    """A worker's name."""
-
-    default_error_messages = {"required": "it is missing: the worker's name, 1 to 128 bytes of text."}
-
-    def __init__(self, **said: Any) -> None:
-        super().__init__(high=MAX_NODE_BYTES, help_text="The worker's name.", **said)
+_MISSING = {"required": "it is missing: the worker's name, 1 to 128 bytes of text."}
+NodeName = partial(Text, high=MAX_NODE_BYTES, help_text="The worker's name.", error_messages=_MISSING)
 
 
 class Word(Field):
@@ -152,11 +148,16 @@ class Word(Field):
         return data
 
 
-class Anything(Field):
-    """Any JSON value, null as well."""
+class Parsed(Field):
+    """A field of this schema; ``parse`` returns its value, or raises ``ValidationError``."""
 
-    def __init__(self, **said: Any) -> None:
-        super().__init__(allow_null=True, **said)
+    def __init__(self, schema: Json, parse: Callable[[Any], Any], **said: Any) -> None:
+        self.schema, self.parse = schema, parse
+        super().__init__(**said)
 
     def to_internal_value(self, data: Any) -> Any:
-        return data
+        return self.parse(data)
+
+
+#: Any JSON value, null as well.
+Anything = partial(Parsed, {}, lambda data: data, allow_null=True)

@@ -41,6 +41,11 @@ IN_THREAD, IN_PIECES, _SLICE = 65_536, 1_048_576, 32_768
 #: Seconds after which a thread that works on a large value gives way to others.
 SWITCH = 0.0005
 
+#: Where the server notes in the ASGI scope when the request came in (``asgi``).
+RECEIVED = "leasequeue.received"
+#: Where it leaves a body that it has not read: a view reads it when the client is admitted.
+UNREAD = "leasequeue.unread"
+
 T = TypeVar("T")
 
 _thread = ThreadPoolExecutor(1, "leasequeue-bodies")
@@ -63,10 +68,7 @@ def _integer(text: str) -> int | Raw:
 
 
 def loads(body: bytes) -> Any:
-    """Return what a JSON text says; a ``ValueError`` tells where it is none, or which number is too large.
-
-    A number is an ``int`` or a ``float``, or ``Raw`` where Python would write it in another way than it is written.
-    """
+    """Return what a JSON text says, numbers that Python writes in another way as ``Raw``; or raise ``ValueError``."""
     large = len(body) >= IN_PIECES
     # (an odd number is known by less than 32 bytes)
     plain = (large or orjson is not None) and not any(
@@ -167,10 +169,9 @@ def too_deep(value: Any, limit: int) -> bool:
     return bool(level)
 
 
-def check_depth(value: Any, written: bytes | str) -> None:
+def check_depth(value: Any, text: bytes) -> None:
     """Refuse a body that is nested deeper than ``MAX_DEPTH``: looked through only where its text has many brackets."""
     limit = conf.settings.API.MAX_DEPTH
-    text = written if isinstance(written, bytes) else written.encode()
     if text.count(b"{") + text.count(b"[") > limit and too_deep(value, limit):
         raise InvalidOption(f"The body is nested more than {limit} deep: flatten the data.")
 
@@ -215,11 +216,9 @@ _ENDS = {"{": "},", "[": "],"}
 
 
 class PieceParser:
-    """Parses one large text in UTF-8 in short pieces, so that other threads of the process go on meanwhile.
+    """Parses one large text in UTF-8 in short pieces: a C parser keeps the interpreter until it has read all of a text.
 
-    A C parser keeps the interpreter to itself until the whole text is read. Here it is given a window of the text at a
-    time; a container that is longer than that is read item by item, or many items at once. The decoder parses what is
-    short, and its hooks see every number.
+    Here it gets a window of the text at a time; a longer container is read item by item, or many items at once.
     """
 
     def __init__(self, body: bytes, decoder: json.JSONDecoder, max_depth: int) -> None:
@@ -230,7 +229,6 @@ class PieceParser:
         self._max_depth = max_depth
 
     def parse(self) -> Any:
-        """Return the value; a ``ValueError`` says where it is not JSON."""
         value, at = self._value(self._skip(0), 0)
         at = self._skip(at)
         if at < len(self._text):
@@ -285,10 +283,7 @@ class PieceParser:
                 return values, at
 
     def _many(self, at: int) -> tuple[list[Any], int]:
-        """Parse the items of an array that end within a window, if its last comma is one between items.
-
-        It is if what stands before it makes an array: a comma in a text or an inner container cuts that in two.
-        """
+        """Parse the items of an array up to the last comma in a window, if that separates items: then they are JSON."""
         end = self._text.rfind(_ENDS.get(self._text[at : at + 1], ","), at, at + WINDOW)
         if end < 0:
             return [], at

@@ -1,7 +1,4 @@
-"""Operations of the doors, each said once (``endpoint``), and OpenAPI through drf-spectacular when it is installed.
-
-What a setting decides is described by functions, called when the document is made: it says what is enforced.
-"""
+"""Operations of the doors, each said once (``endpoint``), and OpenAPI through drf-spectacular when it is installed."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ Words = str | Callable[[], str]
 
 
 def filled(value: Any) -> Any:
-    """Return a description with every function in it replaced by what it returns now."""
+    """Return a description with every function in it replaced by what it returns now: what a setting decides."""
     if isinstance(value, dict):
         return {name: filled(inner) for name, inner in value.items()}
     if isinstance(value, list):
@@ -33,20 +30,15 @@ def filled(value: Any) -> Any:
 
 
 _PLAIN: dict[Any, Json] = {
-    Any: {},
-    str: {"type": "string"},
-    int: {"type": "integer"},
-    float: {"type": "number"},
-    bool: {"type": "boolean"},
+    Any: {}, str: {"type": "string"}, int: {"type": "integer"}, float: {"type": "number"}, bool: {"type": "boolean"},
     dict: {"type": "object"},
-}
+}  # fmt: skip
 
 
 def schema_of(kind: Any, envelope: Any = None) -> Json:
-    """Return the JSON schema of a ``TypedDict``, a list or a plain type, or of one of these or ``None``.
+    """Return the JSON schema of a type, with the fields that every answer has (``envelope``).
 
-    In ``Annotated`` stand a description or more of the schema (a dict). ``envelope`` is a ``TypedDict`` of what every
-    answer of the door has beside its own fields.
+    ``Annotated`` has descriptions (texts) and more of the schema (dicts).
     """
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if origin is Annotated:
@@ -119,13 +111,8 @@ STATUS: dict[int, Words] = {
     503: "The database is not reachable, or this server cannot stream; `Retry-After` says when to come again.",
 }
 _ALWAYS = {
-    400: "invalid_request",
-    401: "unauthorized",
-    403: "forbidden",
-    429: "throttled",
-    500: "internal",
-    503: "not_ready",
-}
+    400: "invalid_request", 401: "unauthorized", 403: "forbidden", 429: "throttled", 500: "internal", 503: "not_ready",
+}  # fmt: skip
 _WITH_BODY = {413: "payload_too_large", 415: "unsupported_media_type"}
 
 try:
@@ -227,11 +214,7 @@ def describe_operation(
     parameters: Sequence[Parameter] = (),
     examples: Mapping[str, Any] = {},
 ) -> Callable[[F], F]:
-    """Say of a handler what it needs (``scopes``), and describe its operation for the OpenAPI document.
-
-    ``name`` is its id there, ``tag`` its group; ``description`` is Markdown. ``adds``: it adds jobs; a topic that moves
-    takes them in its new database.
-    """
+    """Say what a handler needs, and whether it ``adds`` jobs (to a moving topic's new database), and describe it."""
 
     def response(answer: Answer) -> Any:
         shown = [OpenApiExample(title, value=value, response_only=True) for title, value in answer.examples.items()]
@@ -273,9 +256,8 @@ def endpoint(
 ) -> Callable[[F], F]:
     """Say all of one operation of a door: the view checks its scopes, and the OpenAPI document is made of it.
 
-    ``envelope`` has the fields of every answer (``schema_of``); ``answers`` are the ``TypedDict`` of each successful
-    one, a sentence in its place for an event stream; ``errors`` are codes by status, beside those that every operation
-    may give; ``examples`` by title the request's body and the answer's. For the rest see ``describe_operation``.
+    ``answers`` by status are ``TypedDict``s, or a sentence about an event stream; ``errors`` are codes beside those of
+    every operation; ``examples`` by title are the request's body and the answer's.
     """
     found = {}
     for status, kind in answers.items():

@@ -28,13 +28,10 @@ _chained = False
 
 
 def stopping() -> asyncio.Event:
-    """Return this loop's event that is set when the server begins to stop (SIGTERM, SIGINT, or ``stop``).
-
-    The signals are heard before the server's own handlers, which go on as before: servers stop accepting and then wait
-    for open connections, without a word to the application before these have ended.
-    """
+    """Return this loop's event that is set when the server begins to stop (SIGTERM, SIGINT, or ``stop``)."""
     global _chained
 
+    # The server's own handlers go on as before: they wait for open connections before they tell the application.
     def both(before: Callable[[int, FrameType | None], Any], number: int, frame: FrameType | None) -> Any:
         stop()
         return before(number, frame)
@@ -73,11 +70,6 @@ def frame(event: str, data: Any, frame_id: str | None = None) -> bytes:
     return b"%bevent: %b\ndata: %b\n\n" % (mark, event.encode(), payload.dumps(data))
 
 
-def error_frame(code: int, message: str, frame_id: str | None = None) -> bytes:
-    """Return an error event: its code is like an HTTP status. The stream ends after it."""
-    return frame("error", {"code": code, "message": message}, frame_id)
-
-
 async def within(seconds: float, waiting: Awaitable[Any]) -> bool:
     """Wait so long at most; return whether what is waited for has come."""
     try:
@@ -96,18 +88,14 @@ def in_background(work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
     return task
 
 
-async def finish_background(timeout: float = 5.0) -> None:  # noqa: ASYNC109  (of what others have begun)
+async def finish_background() -> None:
     """Wait for what runs in the background (at shutdown)."""
     if _background:
-        await asyncio.wait(_background, timeout=timeout)
+        await asyncio.wait(_background, timeout=5.0)
 
 
 def _no_place(who: str) -> str | None:
-    """Return why there is no place for another stream of a caller; ``None`` if there is one.
-
-    A caller takes the next place while it has fewer than are free: alone it gets half of them, two get a third each,
-    and one that comes late finds one.
-    """
+    """Return why there is no place for another stream of a caller, who may have as many as are free; else ``None``."""
     from .access import OPEN  # (models: asgi.py imports this module before the apps are loaded)
 
     limit, taken = conf.settings.API.MAX_STREAMS, sum(map(len, _open_streams.values()))
@@ -159,11 +147,7 @@ class EventStreamResponse(StreamingHttpResponse):
 
 
 class Stream:
-    """One open stream: its source pushes frames; the client's speed decides when they leave.
-
-    It is ``hungry`` when everything was taken and the client waits: only then it is worth to get more for it.
-    ``recheck``, asked every ``RECHECK_SECONDS``, raises when the client may not go on.
-    """
+    """One open stream: its source pushes frames, the client's speed decides when they leave; ``recheck`` may end it."""
 
     def __init__(self, recheck: Callable[[], Awaitable[Any]]) -> None:
         self._recheck = recheck
@@ -175,6 +159,7 @@ class Stream:
 
     @property
     def hungry(self) -> bool:
+        """Whether the client has taken everything and waits: only then it is worth to get more for it."""
         return self.waiting and not self._frames and not self._ended
 
     def push(self, data: bytes) -> None:
@@ -201,7 +186,8 @@ class Stream:
         """Clean up, once, at the end of the stream; what takes time goes on in the background."""
 
     def error(self, code: int, message: str) -> bytes:
-        return error_frame(code, message)
+        """Return the last event: its code is like an HTTP status."""
+        return frame("error", {"code": code, "message": message})
 
     async def frames(self, who: str) -> AsyncIterator[bytes]:
         """Yield what is to be sent to ``who``, heartbeats in between, until the end."""
@@ -262,13 +248,8 @@ class Stream:
 
 #: Loggers of servers that write a line for each request.
 ACCESS_LOGGERS = (
-    "uvicorn.access",
-    "hypercorn.access",
-    "gunicorn.access",
-    "daphne.access",
-    "django.server",
-    "django.channels.server",
-)
+    "uvicorn.access", "hypercorn.access", "gunicorn.access", "daphne.access", "django.server", "django.channels.server",
+)  # fmt: skip
 
 # A query stands behind an address, or alone (gunicorn's %(q)s).
 _TOKEN = re.compile(r"((?:^|[?&])token=)[^&\s\"']+")

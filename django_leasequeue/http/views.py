@@ -1,12 +1,16 @@
-"""The base of all views: one way in (authentication, rights, rate), one way to read a body, one way out."""
+"""The base of all views: one way in (authentication, rights, rate), to the database, to read a body, and out."""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, nullcontext
 from functools import partial
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 
+from asgiref.sync import sync_to_async
 from django.core.handlers.wsgi import WSGIRequest
 from django.db import connections, transaction
 from django.http import HttpRequest, HttpResponse
@@ -18,8 +22,10 @@ from rest_framework.request import Request
 from rest_framework.views import APIView
 
 from .. import conf, engine
-from ..engine import Work
+from ..engine import AsyncConnectionExecutor, ConnectionExecutor, DjangoExecutor, Operation, Work
+from ..engine.operation import Steps
 from ..engine.outage import passes
+from ..engine.pool import borrow, connect, in_thread, patiently
 from ..engine.queues import presets, routing
 from ..engine.queues.queues import QueueLine
 from . import payload
@@ -27,7 +33,6 @@ from .access import Access
 from .auth import ApiKeyAuthentication, authenticate, require, throttle
 from .errors import ApiError, describe, outage
 from .fields import Body
-from .running import RECEIVED, UNREAD, RequestRunner
 from .schema import SCHEMA, Parameter, filled
 
 #: Warnings of one answer.
@@ -37,13 +42,77 @@ SMALL_BODY = 1_048_576
 
 T = TypeVar("T")
 
+_threads = ThreadPoolExecutor(4, "leasequeue-large")
+
+
+class RequestRunner:
+    """Runs the operations of one request; ``threaded``: on Django's connection of its thread."""
+
+    def __init__(self, using: str, *, threaded: bool) -> None:
+        self.using = using
+        self.threaded = threaded or in_thread()
+
+    def on(self, using: str) -> RequestRunner:
+        return self if using == self.using else RequestRunner(using, threaded=self.threaded)
+
+    async def run(self, work: Work[T], *, large: bool = False) -> T:
+        """Run an operation; ``large``: its parameters are, and preparing them would hold the event loop."""
+        if self.threaded or large:
+            return (await self._in_thread(work, flush=False))[0]
+        async with borrow(self.using) as connection:
+            return await AsyncConnectionExecutor(connection).run(work)
+
+    async def run_flushed(self, work: Work[T], *, large: bool = False) -> tuple[T, float]:
+        """Run an operation in a transaction of its own; return its value and the milliseconds of its commit."""
+        if self.threaded or large:
+            return await self._in_thread(work, flush=True)
+        async with borrow(self.using) as connection:
+            executor = AsyncConnectionExecutor(connection)
+            async with executor.transaction():
+                value = await executor.run(work)
+                ended = time.perf_counter()
+            return value, (time.perf_counter() - ended) * 1000
+
+    async def _in_thread(self, work: Work[T], *, flush: bool) -> tuple[T, float]:
+        steps = work.steps() if isinstance(work, Operation) else work
+
+        def here() -> tuple[T, float]:
+            with patiently(self.using):
+                return _carry_out(DjangoExecutor(self.using), steps, flush)
+
+        def aside() -> tuple[T, float]:  # (on a connection of its own)
+            with closing(connect(self.using, patience=conf.settings.STATEMENT_TIMEOUT or None)) as connection:
+                return _carry_out(ConnectionExecutor(connection), _considerately(steps), flush)
+
+        if self.threaded:
+            return await sync_to_async(here)()
+        return await asyncio.get_running_loop().run_in_executor(_threads, aside)
+
+
+def _carry_out(executor: DjangoExecutor | ConnectionExecutor, steps: Steps[T], flush: bool) -> tuple[T, float]:
+    with executor.transaction() if flush else nullcontext():
+        value = executor.run(steps)
+        ended = time.perf_counter()
+    return value, (time.perf_counter() - ended) * 1000
+
+
+def _considerately(steps: Steps[T]) -> Steps[T]:
+    """Let steps be prepared by one thread at a time."""
+    go = partial(next, steps)
+    while True:
+        with payload.considerately():
+            try:
+                step = go()
+            except StopIteration as end:
+                return cast(T, end.value)
+        try:
+            go = partial(steps.send, (yield step))
+        except Exception as error:  # noqa: BLE001  (the steps may have an answer to it)
+            go = partial(steps.throw, error)
+
 
 class ApiView(APIView):
-    """A view of a door. Its handlers are coroutines; under WSGI Django runs them to their end.
-
-    It is a DRF view for the host's authentication classes, schema generator and tools; but what DRF does for each
-    request is done here natively async, in the order that a door needs.
-    """
+    """A DRF view of a door: handlers are coroutines, and what DRF does for each request is done here natively async."""
 
     authentication_classes = [ApiKeyAuthentication]
     permission_classes = []
@@ -85,7 +154,7 @@ class ApiView(APIView):
         self, request: HttpRequest, *args: Any, **kwargs: Any
     ) -> HttpResponseBase:
         scope = getattr(request, "scope", None)
-        self.began = scope.get(RECEIVED) or time.perf_counter() if scope else time.perf_counter()
+        self.began = scope.get(payload.RECEIVED) or time.perf_counter() if scope else time.perf_counter()
         self.args, self.kwargs, self.headers, self.warnings = args, kwargs, {}, []
         topic = kwargs.get(self.subject)
         self.request = wrapped = self.initialize_request(request, *args, **kwargs)
@@ -178,7 +247,7 @@ class ApiView(APIView):
         length = request.META.get("CONTENT_LENGTH") or "0"
         if length.isdecimal() and (len(length) > 18 or int(length) > limit):
             return None
-        unread = getattr(request, "scope", {}).get(UNREAD)
+        unread = getattr(request, "scope", {}).get(payload.UNREAD)
         raw: bytes | None = bytes(request.read(limit + 1)) if unread is None else await unread.read(limit)
         if raw is None or len(raw) > limit:
             return None
@@ -244,7 +313,8 @@ class ApiView(APIView):
 
     def refuse(self, error: Exception, topic: str | None = None) -> HttpResponse:
         answer = describe(error, topic)
-        return json_response(answer.body, answer.status, answer.headers)
+        told = {"code": answer.code, "message": answer.message, **({"detail": answer.detail} if answer.detail else {})}
+        return json_response({"error": told}, answer.status, answer.headers)
 
     async def recheck(self, topics: Iterable[str]) -> None:
         """Raise when the client may not go on (streams): its key was revoked, has expired, or lost a right."""

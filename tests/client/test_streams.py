@@ -7,8 +7,20 @@ import pytest
 from httpx import Response
 
 from django_leasequeue.client import ClientJob, ConnectionFailed, Forbidden, Retry
-from django_leasequeue.client.loops import MAX_EVENT, Event, EventReader, claims, work
-from django_leasequeue.client.plans import Close, Give, Open, Pause, Read, Request, Source
+from django_leasequeue.client.plans import (
+    MAX_EVENT,
+    Close,
+    Event,
+    EventReader,
+    Give,
+    Open,
+    Pause,
+    Read,
+    Request,
+    Source,
+    claims,
+    work,
+)
 
 OPENING = b"retry: 2000\n\n: hb\n\n"
 OPEN = Response(200, content=b"")

@@ -6,7 +6,7 @@ from testproject.asgi import application
 
 # Modules with views: they can be imported once Django is set up.
 for module, names in {
-    "hub": ("BACKSTOP", "POLL", "LOOK"), "waiting": ("BACKSTOP",), "watching": ("BACKSTOP", "POLL"),
+    "hub": ("BACKSTOP", "POLL", "LOOK"), "watching": ("BACKSTOP", "POLL", "READ_BACKSTOP"),
 }.items():  # fmt: skip
     for name in names:
         setattr(import_module(f"django_leasequeue.http.topics.{module}"), name, 3600.0)

@@ -12,10 +12,9 @@ from django_leasequeue.engine import AsyncConnectionExecutor, Operation
 from django_leasequeue.engine.leases.cohort import Claimer
 from django_leasequeue.engine.pool import close_pools, connect, pool
 from django_leasequeue.engine.topics.topics import look
-from django_leasequeue.http.running import RequestRunner
 from django_leasequeue.http.streaming import finish_background
-from django_leasequeue.http.topics import waiting, watching
-from django_leasequeue.http.topics.waiting import SealWatcher
+from django_leasequeue.http.topics import leases, watching
+from django_leasequeue.http.views import RequestRunner
 from tests.engine.helpers import make
 
 
@@ -69,7 +68,7 @@ async def one_line(caplog: pytest.LogCaptureFixture, unhandled: list[dict[str, A
 @pytest.mark.slow
 async def test_a_seal_whose_backend_dies(caplog: pytest.LogCaptureFixture, unhandled: list[dict[str, Any]]) -> None:
     runner = Doomed()
-    watcher = SealWatcher(runner)
+    watcher = watching.SealWatcher(runner)
     waiting = watcher.when(10**15)
     await asyncio.wait_for(waiting, 60)  # whoever waits looks again
     assert "Looking for sealed numbers ended" in await one_line(caplog, unhandled)
@@ -82,7 +81,7 @@ async def test_a_seal_whose_backend_dies(caplog: pytest.LogCaptureFixture, unhan
 async def test_a_cohort_that_cannot_be_left(caplog: pytest.LogCaptureFixture, unhandled: list[dict[str, Any]]) -> None:
     runner = Doomed(after=2)
     found = await runner.run(look("work", leases=True))
-    claim = asyncio.ensure_future(waiting.claim_together(runner, "", "work", found, [Claimer("w", 1, None)]))
+    claim = asyncio.ensure_future(leases.claim_together(runner, "", "work", found, [Claimer("w", 1, None)]))
     while runner.left:  # until it has joined, and waits
         await asyncio.sleep(0.01)
     claim.cancel()

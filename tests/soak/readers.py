@@ -22,7 +22,7 @@ import psycopg
 from psycopg import sql
 
 from django_leasequeue.client import Client, ClientError, Retry
-from django_leasequeue.client.loops import EventReader
+from django_leasequeue.client.plans import EventReader
 from django_leasequeue.engine import ConnectionExecutor, pool
 from django_leasequeue.engine.topics import log
 from django_leasequeue.exceptions import LeaseQueueError, LogTruncated

@@ -147,11 +147,9 @@ class TopicView(ApiView):
     async def figures(
         self, topic: str, *, ready: int = 0, in_flight: int = 0, count: int = 0, drained: bool = False
     ) -> TopicFigures:
-        """Return the topic's counters after this call, which changed them by the given numbers.
+        """Return the topic's counters after this call, which changed them so; an expensive count is kept for a moment.
 
-        A cheap count is made for every answer; an expensive one is kept for a moment (``FACTOR`` times what it took,
-        ``COUNT_SECONDS`` at most), and what this process does meanwhile is added to it. ``drained``: the call took all
-        that it could, so what is kept as ready beyond that is elsewhere (dead, for example).
+        ``drained``: the call took all that it could, so what is kept as ready beyond that is elsewhere (dead, say).
         """
         place = (self.runner.using, self.project, topic)
         kept = _kept.get(place)
@@ -194,17 +192,14 @@ class Performance(TypedDict):
     throttle_wait_ms: NotRequired[Annotated[Duration, "Always 0: too many requests get a 429."]]
 
 
+_IGNORED = "What of the request was ignored or cut; left out when there is nothing to say."
+
+
 class Envelope(TypedDict):
     """What every answer has beside its own fields."""
 
     performance: Performance
-    warnings: NotRequired[
-        Annotated[
-            list[str],
-            {"minItems": 1, "maxItems": MAX_WARNINGS},
-            "What of the request was ignored or cut; left out when there is nothing to say.",
-        ]
-    ]
+    warnings: NotRequired[Annotated[list[str], {"minItems": 1, "maxItems": MAX_WARNINGS}, _IGNORED]]
 
 
 def endpoint(name: str, summary: str, *, parameters: Sequence[Parameter] = (), **said: Any) -> Callable[[F], F]:
@@ -238,30 +233,15 @@ _CONFIG: Json = {name: _SCHEMAS.get(name) or _SCHEMAS[OPTIONS[name].kind] for na
 _CONFIG["durable"] = _SCHEMAS["boolean"]
 _ORDER: Json = {"type": "string", "enum": ["desc", "asc"], "description": "Left out where it is `none`."}
 Config = Annotated[dict[str, Any], {"required": [*_CONFIG], "properties": {**_CONFIG, "priority_order": _ORDER}}]
-Record = TypedDict(
-    "Record",
-    {
-        "$seq": Count,
-        "$ts": Time,
-        "data": Any,
-        "$tag": NotRequired[str],
-        "$node": NotRequired[str],
-        "meta": NotRequired[dict[str, Any]],
-    },
-)
-LeasedRecord = TypedDict(
-    "LeasedRecord",
-    {
-        "$seq": Count,
-        "lease_id": Annotated[str, {"pattern": "^lease_[0-9a-f]+$"}],
-        "deadline": Time,
-        "$ts": Time,
-        "deliveries": Annotated[int, {"minimum": 1}],
-        "data": Any,
-        "$tag": NotRequired[str],
-        "meta": NotRequired[dict[str, Any]],
-    },
-)
+Record = TypedDict("Record", {
+    "$seq": Count, "$ts": Time, "data": Any, "$tag": NotRequired[str], "$node": NotRequired[str],
+    "meta": NotRequired[dict[str, Any]],
+})  # fmt: skip
+LeasedRecord = TypedDict("LeasedRecord", {
+    "$seq": Count, "lease_id": Annotated[str, {"pattern": "^lease_[0-9a-f]+$"}], "deadline": Time, "$ts": Time,
+    "deliveries": Annotated[int, {"minimum": 1}], "data": Any, "$tag": NotRequired[str],
+    "meta": NotRequired[dict[str, Any]],
+})  # fmt: skip
 
 
 class Tombstone(TypedDict):

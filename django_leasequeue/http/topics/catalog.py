@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from typing import Annotated, Any, NotRequired, TypedDict
 
 from django.http import HttpResponse
@@ -18,12 +19,13 @@ from ...enums import Durability, PriorityOrder
 from ...exceptions import InvalidOption, QueueNotFound
 from ..access import ADMIN, DELETE, READ
 from ..errors import ApiError
-from ..fields import OPTIONAL, Body, Boolean, Field, Integer, Text, Word
+from ..fields import OPTIONAL, Body, Boolean, Field, Integer, Parsed, Text, Word
 from ..schema import CURSOR, Parameter, page_size, switch
 from ..views import ApiView
 from .base import CONFIG_FIELDS, HTTP_DEFAULTS, Config, Count, TopicView, check_name, endpoint, milliseconds, to_config
 from .fields import invalid
 
+_PREFIX = Parameter("prefix", {"type": "string", "maxLength": MAX_QUEUE_BYTES}, "Only names that begin so.")
 _PAGE_SIZE = page_size(100)
 _IF_EMPTY = switch("if_empty", False, "Refuse while it has records.")
 
@@ -49,11 +51,7 @@ class TopicsView(ApiView):
         scopes=[READ],
         description="Only those that the key may see.",
         answers={200: TopicList},
-        parameters=[
-            Parameter("prefix", {"type": "string", "maxLength": MAX_QUEUE_BYTES}, "Only names that begin so."),
-            _PAGE_SIZE,
-            CURSOR,
-        ],
+        parameters=[_PREFIX, _PAGE_SIZE, CURSOR],
     )
     async def get(self, request: Request) -> HttpResponse:
         prefix = request.GET.get("prefix", "")
@@ -119,13 +117,13 @@ ConfigBody._declared_fields = {
 }
 
 
-class ConfigField(Field):
-    schema = {"$ref": "#/components/schemas/ConfigBody"}
+def _config(data: Any) -> dict[str, Any]:
+    if not isinstance(data, dict):
+        raise invalid("config must be an object.")
+    return ConfigBody.validated(data)
 
-    def to_internal_value(self, data: Any) -> dict[str, Any]:
-        if not isinstance(data, dict):
-            raise invalid("config must be an object.")
-        return ConfigBody.validated(data)
+
+ConfigField = partial(Parsed, {"$ref": "#/components/schemas/ConfigBody"}, _config)
 
 
 class QueueFigures(TypedDict):

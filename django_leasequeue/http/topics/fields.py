@@ -18,7 +18,7 @@ from ...engine.tags import NAME_PATTERN as TAG_NAME
 from ...engine.topics.log import MAX_NODES
 from ...exceptions import InvalidOption
 from .. import payload
-from ..fields import Field, Json, storable
+from ..fields import Json, Parsed, storable
 from .base import NAME_PATTERN, check_name
 
 MAX_META_BYTES = 16_384
@@ -111,30 +111,21 @@ def _number(low: int, high: int, said: str) -> tuple[Json, Callable[[str, Any], 
     return schema, partial(_whole, low=low, high=high)
 
 
-_TAG_VALUE: Json = {"type": ["string", "integer", "boolean"], "minLength": 1, "maxLength": MAX_TAG_BYTES}
+_TAGS: Json = {
+    "type": ["object", "null"], "maxProperties": MAX_TAGS, "propertyNames": {"pattern": TAG_NAME},
+    "additionalProperties": {"type": ["string", "integer", "boolean"], "minLength": 1, "maxLength": MAX_TAG_BYTES},
+    "description": "Names and values to find the job by; it has them as `$tags` in its `meta`. An extension.",
+}  # fmt: skip
+_META: Json = {
+    "type": ["object", "null"], "maxProperties": MAX_META_KEYS, "propertyNames": {"pattern": "^([^$]|$)"},
+    "description": f"At most {MAX_META_BYTES:,} bytes; names that begin with `$` are reserved.",
+}  # fmt: skip
 #: The fields of a record beside its data: their schemas, and what checks them.
 _OPTIONAL: dict[str, tuple[Json, Callable[[str, Any], Any]]] = {
     "tag": _text(MAX_TAG_BYTES),
-    "tags": (
-        {
-            "type": ["object", "null"],
-            "maxProperties": MAX_TAGS,
-            "propertyNames": {"pattern": TAG_NAME},
-            "additionalProperties": _TAG_VALUE,
-            "description": "Names and values to find the job by; it has them as `$tags` in its `meta`. An extension.",
-        },
-        _tags,
-    ),
+    "tags": (_TAGS, _tags),
     "node": _text(MAX_NODE_BYTES, description="The producer."),
-    "meta": (
-        {
-            "type": ["object", "null"],
-            "maxProperties": MAX_META_KEYS,
-            "propertyNames": {"pattern": "^([^$]|$)"},
-            "description": f"At most {MAX_META_BYTES:,} bytes; names that begin with `$` are reserved.",
-        },
-        _meta,
-    ),
+    "meta": (_META, _meta),
     "priority": _number(-MAX_PRIORITY, MAX_PRIORITY, "Of a job, where the topic has a `priority_order`. An extension."),
     "delay_ms": _number(0, MAX_SPAN_MS, "How long a job is held back before it can be claimed. An extension."),
 }
@@ -146,35 +137,18 @@ RECORD_FIELDS = frozenset(_FIELDS)
 RECORD: Json = {"type": "object", "required": ["data"], "properties": _FIELDS}
 
 
-class Records(Field):
-    """The records of a write, as jobs of the engine."""
-
-    schema = {"type": "array", "minItems": 1, "maxItems": lambda: conf.settings.MAX_ENQUEUE, "items": RECORD}
-
-    def to_internal_value(self, data: Any) -> list[NewJob]:
-        what = 'of at least one record: [{"data": ...}]'
-        records = _batch("records", data, what, least=1, most=conf.settings.MAX_ENQUEUE)
-        return [_record(number, item) for number, item in enumerate(records)]
+def _records(data: Any) -> list[NewJob]:
+    what = 'of at least one record: [{"data": ...}]'
+    records = _batch("records", data, what, least=1, most=conf.settings.MAX_ENQUEUE)
+    return [_record(number, item) for number, item in enumerate(records)]
 
 
-class JobSeqs(Field):
-    schema = {"type": "array", "minItems": 1, "maxItems": MAX_BATCH, "items": SEQ}
-
-    def to_internal_value(self, data: Any) -> list[int]:
-        seqs = _batch("seqs", data, "of at least one number, as a claim gave them", least=1)
-        for seq in seqs:
-            if isinstance(seq, bool) or not isinstance(seq, int) or not 0 <= seq <= MAX_SEQ:
-                raise invalid(f"seqs must be integers from 0 to {MAX_SEQ}; there is {str(seq)[:40]!r}.")
-        return seqs
-
-
-class LeaseIds(Field):
-    """Lease ids, as claims gave them, as (token, seq)."""
-
-    schema = {"type": "array", "minItems": 1, "maxItems": MAX_BATCH, "items": LEASE_ID}
-
-    def to_internal_value(self, data: Any) -> list[tuple[int, int]]:
-        return [parse_lease(lease_id) for lease_id in _batch("lease_ids", data, "with one for each of the seqs")]
+def _seqs(data: Any) -> list[int]:
+    seqs = _batch("seqs", data, "of at least one number, as a claim gave them", least=1)
+    for seq in seqs:
+        if isinstance(seq, bool) or not isinstance(seq, int) or not 0 <= seq <= MAX_SEQ:
+            raise invalid(f"seqs must be integers from 0 to {MAX_SEQ}; there is {str(seq)[:40]!r}.")
+    return seqs
 
 
 def parse_lease(lease_id: Any) -> tuple[int, int]:
@@ -188,54 +162,51 @@ def parse_lease(lease_id: Any) -> tuple[int, int]:
     return (token, seq) if token <= MAX_SEQ else (NO_TOKEN, seq)
 
 
-class LeaseId(Field):
-    """One lease id, as (token, seq)."""
-
-    schema = LEASE_ID
-
-    def to_internal_value(self, data: Any) -> tuple[int, int]:
-        return parse_lease(data)
+def _lease_ids(data: Any) -> list[tuple[int, int]]:
+    return [parse_lease(lease_id) for lease_id in _batch("lease_ids", data, "with one for each of the seqs")]
 
 
-class Results(Field):
-    _ITEM = {"description": lambda: f"At most {conf.settings.MAX_RESULT_BYTES:,} bytes of JSON."}
-    schema = {"type": "array", "minItems": 1, "maxItems": MAX_BATCH, "items": _ITEM}
-
-    def to_internal_value(self, data: Any) -> list[Any]:
-        if not isinstance(data, list):
-            raise invalid("results must be a list with one result for each of the seqs; null where there is none.")
-        return data
+def _results(data: Any) -> list[Any]:
+    if not isinstance(data, list):
+        raise invalid("results must be a list with one result for each of the seqs; null where there is none.")
+    return data
 
 
-class Nodes(Field):
-    schema = {"oneOf": [NODE, {"type": "array", "maxItems": MAX_NODES, "items": NODE}]}
-
-    def to_internal_value(self, data: Any) -> list[str]:
-        nodes = [data] if isinstance(data, str) else data
-        if not isinstance(nodes, list) or len(nodes) > MAX_NODES:
-            raise invalid(f"node must be a name or a list of at most {MAX_NODES} names.")
-        return [_short("node", node, MAX_NODE_BYTES) for node in nodes]
+def _nodes(data: Any) -> list[str]:
+    nodes = [data] if isinstance(data, str) else data
+    if not isinstance(nodes, list) or len(nodes) > MAX_NODES:
+        raise invalid(f"node must be a name or a list of at most {MAX_NODES} names.")
+    return [_short("node", node, MAX_NODE_BYTES) for node in nodes]
 
 
-class Starts(Field):
-    """Topics to watch, and where to begin."""
+def _starts(data: Any) -> dict[str, int]:
+    limit = conf.settings.API.MAX_WATCHED
+    if not isinstance(data, dict) or not data or len(data) > limit:
+        raise invalid(f'topics must be an object of 1 to {limit} topics and numbers: {{"orders": 0}}.')
+    for name, seq in data.items():
+        try:
+            check_name(name)
+        except InvalidOption as error:
+            raise invalid(str(error)) from error
+        _whole(f"topics.{name}", seq, 0, MAX_SEQ)
+    return data
 
-    schema = {
-        "type": "object",
-        "minProperties": 1,
-        "maxProperties": lambda: conf.settings.API.MAX_WATCHED,
-        "propertyNames": {"pattern": NAME_PATTERN},
-        "additionalProperties": SEQ,
-    }
 
-    def to_internal_value(self, data: Any) -> dict[str, int]:
-        limit = conf.settings.API.MAX_WATCHED
-        if not isinstance(data, dict) or not data or len(data) > limit:
-            raise invalid(f'topics must be an object of 1 to {limit} topics and numbers: {{"orders": 0}}.')
-        for name, seq in data.items():
-            try:
-                check_name(name)
-            except InvalidOption as error:
-                raise invalid(str(error)) from error
-            _whole(f"topics.{name}", seq, 0, MAX_SEQ)
-        return data
+def _list_of(items: Json, most: int | Callable[[], int] = MAX_BATCH) -> Json:
+    return {"type": "array", "minItems": 1, "maxItems": most, "items": items}
+
+
+_RESULT: Json = {"description": lambda: f"At most {conf.settings.MAX_RESULT_BYTES:,} bytes of JSON."}
+_WATCHED: Json = {
+    "type": "object", "minProperties": 1, "maxProperties": lambda: conf.settings.API.MAX_WATCHED,
+    "propertyNames": {"pattern": NAME_PATTERN}, "additionalProperties": SEQ,
+}  # fmt: skip
+#: The records of a write, as jobs of the engine.
+Records = partial(Parsed, _list_of(RECORD, lambda: conf.settings.MAX_ENQUEUE), _records)
+JobSeqs = partial(Parsed, _list_of(SEQ), _seqs)
+#: A lease id, as a claim gave it, as (token, seq); and a list of them.
+LeaseId, LeaseIds = partial(Parsed, LEASE_ID, parse_lease), partial(Parsed, _list_of(LEASE_ID), _lease_ids)
+Results = partial(Parsed, _list_of(_RESULT), _results)
+Nodes = partial(Parsed, {"oneOf": [NODE, {"type": "array", "maxItems": MAX_NODES, "items": NODE}]}, _nodes)
+#: Topics to watch, and where to begin.
+Starts = partial(Parsed, _WATCHED, _starts)

@@ -1,8 +1,7 @@
 """Feeding the ``/work`` streams of one queue: one task for all of them in this process.
 
-The task sleeps until something happened: a job arrived, a place became free (an ack or nack anywhere tells this process
-through the claim's connection mark), a lease of a stream expired, a delayed job is due. Then one statement looks which
-leases still stand, and one statement deals jobs to every stream that has a place and whose client keeps up.
+It sleeps until a job arrives, a place becomes free, a lease of a stream expires or a delayed job is due. Then one
+statement looks which leases still stand, and one deals jobs to every stream that has a place and whose client keeps up.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ from ...exceptions import NotAQueue, QueueNotFound
 from ...models import JobFlag
 from ...notify import Watch, get_listener
 from ..errors import logger
-from ..running import RequestRunner
 from ..streaming import Stream, frame, in_background, outage, within
+from ..views import RequestRunner
 from .base import leased
-from .waiting import claim_together, load_large
+from .leases import claim_together, load_large
 
 if TYPE_CHECKING:
     from .streams import StreamRegistry
@@ -142,7 +141,6 @@ class WorkHub:
         self._loop = asyncio.get_running_loop()
 
     def enter(self, stream: WorkStream) -> None:
-        """Feed a stream from now on."""
         self._streams[stream.number] = stream
         self._registry.of_stream[stream.number] = self
         self._more = True

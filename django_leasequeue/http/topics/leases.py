@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NotRequired, TypedDict
 
 from django.http import HttpResponse
 from rest_framework.request import Request
 
 from ... import engine
-from ...engine import Ending, Operation, Outcome, Settled
-from ...engine.leases.claim import claim_steps
-from ...engine.leases.cohort import Claimer
+from ...conf import process
+from ...engine import Ending, LeasedJob, Operation, Outcome, Settled
+from ...engine.leases.claim import claim_steps, load_hands
+from ...engine.leases.cohort import Claimer, deal_cohort, join, leave, take
 from ...engine.leases.settle import result_too_large
 from ...engine.limits import MAX_BATCH, MAX_DELAY_MS, MAX_LEASE_MS, MAX_SPAN_MS, MAX_TAG_BYTES, MIN_LEASE_MS
 from ...engine.payloads import result_limit
+from ...engine.topics.topics import TopicLook
 from .. import payload
 from ..access import READ, WRITE
+from ..errors import logger
 from ..fields import OPTIONAL, Body, Integer, NodeName, Text
 from ..schema import schema_of
+from ..streaming import in_background
+from ..views import RequestRunner
 from .base import Count, LeasedRecord, Seqs, Time, TopicView, endpoint, leased, milliseconds
 from .fields import NO_TOKEN, JobSeqs, LeaseIds, Results, one_each
-from .waiting import claim_together
 
 _ERRORS: dict[int, list[str]] = {404: ["topic_not_found"], 409: ["not_a_queue"]}
 _BATCH_ERRORS = {400: ["batch_too_large"], **_ERRORS}
@@ -45,6 +50,65 @@ class Claimed(TypedDict):
     ready: Count
 
 
+_locks: process.PerLoop[dict[tuple[str, int], asyncio.Lock]] = process.PerLoop(dict)
+
+
+async def claim_together(
+    runner: RequestRunner, project: str, topic: str, found: TopicLook, claimers: Sequence[Claimer]
+) -> list[list[LeasedJob]]:
+    """Join the cohort of a queue, wait until its window closes, and return what each claimer was dealt."""
+    joined = await runner.run(join(found.id, found.claim_jitter_ms, claimers))
+    waiters = joined.waiters
+
+    async def give_back() -> None:
+        try:
+            await runner.run(leave(waiters, project=project))
+        except Exception as error:  # noqa: BLE001  (most often the database is gone: its stack says nothing more)
+            reason = " ".join(str(error).split())
+            logger.warning("A cohort could not be left; what it was dealt comes back when its leases end: %s", reason)
+
+    try:
+        await asyncio.sleep(joined.wait_ms / 1000)
+        locks = _locks.get()
+        if len(locks) > 10_000:
+            locks.clear()
+        # One dealer of this process at a time: the others would only hold connections while they wait.
+        async with locks.setdefault((runner.using, found.id), asyncio.Lock()):
+            dealt = await runner.run(take(waiters))
+            missing = [waiter for waiter in waiters if waiter not in dealt]
+            if missing:
+                dealt = dealt | await runner.run(deal_cohort(topic, found, missing, project=project))
+    except BaseException:  # (the client went away: nothing stays leased)
+        in_background(give_back())
+        raise
+    hands = [dealt.get(waiter, []) for waiter in waiters]
+    return await load_large(runner, project, claimers, hands)
+
+
+async def load_large(
+    runner: RequestRunner, project: str, claimers: Sequence[Claimer], hands: list[list[LeasedJob]]
+) -> list[list[LeasedJob]]:
+    """Return what claimers were dealt with the payloads that stand in a storage."""
+    if all(job.is_loaded for jobs in hands for job in jobs):
+        return hands
+    return await runner.run(load_hands(hands, [claimer.node for claimer in claimers], project=project))
+
+
+_CLAIM = {
+    "Up to 16 jobs": (
+        {"node": "api-fra-1", "max": 16, "lease_ms": 30000},
+        {
+            "topic": "transcode",
+            "claimed": [{
+                "$seq": 480101, "lease_id": "lease_000000000000002a0000000000075365", "deadline": 1748450039000,
+                "$ts": 1748450001000, "$tag": "clip-8800", "deliveries": 1, "data": {"src": "s3://uploads/clip-8800.mov"},
+            }],
+            "count": 1, "ready": 0, "performance": {"server_total_ms": 1.4, "throttle_wait_ms": 0.0},
+        },
+    )
+}  # fmt: skip
+
+
 class ClaimView(TopicView):
     @endpoint(
         "claimJobs",
@@ -57,28 +121,7 @@ class ClaimView(TopicView):
         body=ClaimBody,
         answers={200: Claimed},
         errors=_ERRORS,
-        examples={
-            "Up to 16 jobs": (
-                {"node": "api-fra-1", "max": 16, "lease_ms": 30000},
-                {
-                    "topic": "transcode",
-                    "claimed": [
-                        {
-                            "$seq": 480101,
-                            "lease_id": "lease_000000000000002a0000000000075365",
-                            "deadline": 1748450039000,
-                            "$ts": 1748450001000,
-                            "$tag": "clip-8800",
-                            "deliveries": 1,
-                            "data": {"src": "s3://uploads/clip-8800.mov"},
-                        }
-                    ],
-                    "count": 1,
-                    "ready": 0,
-                    "performance": {"server_total_ms": 1.4, "throttle_wait_ms": 0.0},
-                },
-            )
-        },
+        examples=_CLAIM,
     )
     async def post(self, request: Request, topic: str) -> HttpResponse:
         body = await self.body()

@@ -24,7 +24,7 @@ from ..schema import Parameter, switch
 from .base import Count, Record, Seqs, Tombstone, TopicView, endpoint, record, tombstone
 from .catalog import ConfigBody, ConfigField, TopicItemView
 from .fields import RECORD_FIELDS, Nodes, Records, invalid
-from .waiting import read_page
+from .watching import read_page
 
 _RETURN_SEQS = switch("return_seqs", True, "Whether `seqs` is wanted.")
 _KEY = Parameter("Idempotency-Key", {"type": "string", "maxLength": MAX_KEY_BYTES}, "As in the body.", where="header")
@@ -78,6 +78,17 @@ class Written(TypedDict):
     seqs: NotRequired[Seqs]
 
 
+_WRITE = {
+    "A job": (
+        {"records": [{"data": {"type": "resize", "id": 7}, "tag": "img-7"}]},
+        {
+            "topic": "resize", "first_seq": 480101, "last_seq": 480101, "seqs": [480101], "head_seq": 480101,
+            "count": 1, "created": True, "deduped": False, "performance": {"server_total_ms": 1.9, "fsync_ms": 0.0},
+        },
+    )
+}  # fmt: skip
+
+
 class TopicAddressView(TopicItemView):
     """One topic: its state, its configuration, and appending to it."""
 
@@ -96,22 +107,7 @@ class TopicAddressView(TopicItemView):
             422: ["topic_full"],
         },
         parameters=[_RETURN_SEQS, _KEY],
-        examples={
-            "A job": (
-                {"records": [{"data": {"type": "resize", "id": 7}, "tag": "img-7"}]},
-                {
-                    "topic": "resize",
-                    "first_seq": 480101,
-                    "last_seq": 480101,
-                    "seqs": [480101],
-                    "head_seq": 480101,
-                    "count": 1,
-                    "created": True,
-                    "deduped": False,
-                    "performance": {"server_total_ms": 1.9, "fsync_ms": 0.0},
-                },
-            )
-        },
+        examples=_WRITE,
     )
     async def post(self, request: Request, topic: str) -> HttpResponse:
         body = await self.body()

@@ -25,15 +25,13 @@ from ..access import READ, WRITE
 from ..auth import require
 from ..errors import ApiError
 from ..fields import Body, Boolean, Json
-from ..running import RequestRunner
 from ..schema import Parameter
 from ..streaming import EventStreamResponse, require_stream
-from ..views import ApiView
+from ..views import ApiView, RequestRunner
 from .base import NODE, TOKEN, TopicView, endpoint
 from .fields import Starts
 from .hub import WorkHub, WorkStream
-from .waiting import TOPICS_CHANNEL
-from .watching import WatchStream, decode_id
+from .watching import TOPICS_CHANNEL, WatchStream, decode_id
 
 
 class StreamRegistry:
@@ -135,6 +133,8 @@ class WorkView(TopicView):
 _SALT = "leasequeue.watch"
 #: Characters of a watch's id: it is part of an address, and servers and proxies allow about 8 KiB of those.
 MAX_WID = 6_000
+_WID = Parameter("wid", {"type": "string", "maxLength": MAX_WID}, "From `POST /watch`.", where="path")
+_LAST_EVENT = Parameter("Last-Event-ID", {"type": "string"}, "Where to go on.", where="header")
 
 
 class WatchBody(Body):
@@ -209,11 +209,7 @@ class WatchStreamView(ApiView):
         ),
         answers={200: "`retry: 2000`, a heartbeat, then events."},
         errors={404: ["not_found"], 406: ["not_acceptable"]},
-        parameters=[
-            Parameter("wid", {"type": "string", "maxLength": MAX_WID}, "From `POST /watch`.", where="path"),
-            Parameter("Last-Event-ID", {"type": "string"}, "Where to go on.", where="header"),
-            TOKEN,
-        ],
+        parameters=[_WID, _LAST_EVENT, TOKEN],
     )
     async def get(self, request: Request, wid: str) -> StreamingHttpResponse:
         require_stream(request._request, self.access.who)

@@ -3,8 +3,6 @@
 What else begins with that prefix stands before them: these answer 404 to every other address below it.
 """
 
-from __future__ import annotations
-
 from django.urls import path, register_converter
 from django.urls.converters import StringConverter
 

@@ -1,24 +1,140 @@
-"""The streams of a watch: records of several topics as they are written."""
+"""Reading records as they are written: reads that wait for the next one, and the streams of a watch."""
 
 from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from django.utils.http import int_to_base36 as base36
+
 from ...conf import process
+from ...engine import Operation
 from ...engine.limits import MAX_SEQ
 from ...engine.outage import passes
-from ...engine.topics.log import LogPage, read, sealer
+from ...engine.topics.log import LogPage, read, seal, sealer
 from ...exceptions import LogTruncated, QueueNotFound
-from ...notify import Subscription, Watch, get_listener
+from ...notify import Subscription, Watch, get_listener, waking
 from ..errors import logger
-from ..running import RequestRunner
-from ..streaming import Stream, error_frame, frame, in_background, outage, within
+from ..streaming import Stream, frame, in_background, outage, within
+from ..views import RequestRunner
 from .base import record, tombstone
-from .waiting import TOPICS_CHANNEL, seal_watcher, unsealed
+
+#: Where deleted topics are announced.
+TOPICS_CHANNEL = "leasequeue_topics"
+#: Seconds between looks for a sealed number: doubled from, up to.
+FIRST_LOOK, LAST_LOOK = 0.002, 0.25
+
+
+class SealWatcher:
+    """Watches the sealed number of one database while readers wait for it."""
+
+    def __init__(self, runner: RequestRunner) -> None:
+        self._runner = runner
+        self._seals = sealer(runner.using)
+        self._waiting: dict[asyncio.Future[None], int] = {}
+        self._running = False
+
+    def when(self, number: int) -> asyncio.Future[None]:
+        """Return a future that is done when ``number`` is sealed; cancel it to stop waiting."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting[future] = number
+        if not self._running:
+            self._running = True
+            in_background(self._run())
+        return future
+
+    async def _run(self) -> None:
+        step = FIRST_LOOK
+        sealed = self._seals.sealed
+        try:
+            while self._waiting:
+                await asyncio.sleep(step)
+                step = min(step * 2, LAST_LOOK)
+                before, sealed = sealed, await self._runner.run(seal(self._seals))
+                if sealed > before:
+                    step = FIRST_LOOK
+                for future, number in list(self._waiting.items()):
+                    if number <= sealed or future.done():
+                        del self._waiting[future]
+                        _done(future)
+        except Exception as error:  # noqa: BLE001  (most often the database is gone: its stack says nothing more)
+            reason = " ".join(str(error).split())
+            logger.warning("Looking for sealed numbers ended; readers look themselves, and begin it anew: %s", reason)
+        finally:
+            self._running = False
+            # If this ends because the database is gone: those that wait read, and get the error.
+            for future in self._waiting:
+                _done(future)
+            self._waiting.clear()
+
+
+def _done(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+_watchers: process.PerLoop[dict[tuple[str, bool], SealWatcher]] = process.PerLoop(dict)
+
+
+def seal_watcher(runner: RequestRunner) -> SealWatcher:
+    """Return this loop's watcher of the runner's database."""
+    found = _watchers.get()
+    place = (runner.using, runner.threaded)
+    if place not in found:
+        found[place] = SealWatcher(runner)
+    return found[place]
+
+
+#: Seconds that a read which does not wait gives other transactions to end: most are over in a moment.
+PATIENCE = 0.05
+#: Fallback polling interval of a waiting reader, in seconds.
+READ_BACKSTOP = 5.0
+
+
+def unsealed(page: LogPage, after: int) -> bool:
+    """Return whether there is something behind the cursor that cannot be read yet."""
+    return not page.records and page.gap is None and not page.sealed and page.head_seq > max(after, page.cursor)
+
+
+async def read_page(
+    runner: RequestRunner, reads: Callable[..., Operation[LogPage]], after: int, timeline: int | None, wait: float
+) -> LogPage:
+    """Return a page of a topic (``log.read``); wait up to ``wait`` seconds for a record if there is none."""
+
+    async def look(after: int, timeline: int | None) -> LogPage:
+        return await runner.run(reads(after=after, timeline=timeline))
+
+    page = await look(after, timeline)
+    if unsealed(page, after):
+        await _wait_for_seal(runner, page.head_seq, PATIENCE)
+        page = await look(after, timeline)
+    if not wait or page.records or page.gap is not None or page.more or page.reset_to is not None:
+        return page
+    ends = time.monotonic() + wait
+    async with waking(get_listener(runner.using), [page.queue_id]) as sleep:
+        while True:
+            page = await look(after, page.timeline)
+            left = ends - time.monotonic()
+            if page.records or page.gap is not None or page.reset_to is not None or left <= 0:
+                return page
+            if unsealed(page, after):
+                await _wait_for_seal(runner, page.head_seq, min(left, READ_BACKSTOP))
+            else:
+                await sleep(min(left, READ_BACKSTOP))
+            after = page.cursor
+
+
+async def _wait_for_seal(runner: RequestRunner, number: int, timeout: float) -> None:  # noqa: ASYNC109  (how patient the caller is)
+    future = seal_watcher(runner).when(number)
+    try:
+        await within(timeout, future)
+    finally:
+        future.cancel()
+
 
 #: Records that are read at once.
 PAGE = 256
@@ -29,17 +145,7 @@ RETRY = 0.5
 #: In a frame's id: a topic that is gone.
 GONE = "-"
 
-_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
-
 _reads: process.PerLoop[dict[tuple[Any, ...], asyncio.Task[LogPage]]] = process.PerLoop(dict)
-
-
-def _encode(number: int) -> str:
-    text = ""
-    while number:
-        number, digit = divmod(number, 36)
-        text = _DIGITS[digit] + text
-    return text or "0"
 
 
 class Position(NamedTuple):
@@ -57,7 +163,7 @@ _POSITION = re.compile(r"-|([0-9a-z]{1,13})(?:_([0-9a-z]{1,7}))?")
 def encode_id(positions: Mapping[str, Position]) -> str:
     """Return the id of a frame: where the reader stands in each topic, in order of their names."""
     return ".".join(
-        GONE if seq is None else _encode(seq) if timeline is None else f"{_encode(seq)}_{_encode(timeline)}"
+        GONE if seq is None else base36(seq) if timeline is None else f"{base36(seq)}_{base36(timeline)}"
         for _, (seq, timeline) in sorted(positions.items())
     )
 
@@ -140,7 +246,7 @@ class WatchStream(Stream):
         outage.ends(self)
 
     def error(self, code: int, message: str) -> bytes:
-        return error_frame(code, message, encode_id(self._positions))
+        return frame("error", {"code": code, "message": message}, encode_id(self._positions))
 
     def _send(self, event: str, data: Any) -> None:
         self.push(frame(event, data, encode_id(self._positions)))
@@ -176,8 +282,7 @@ class WatchStream(Stream):
 
     async def _look(self, topic: str) -> None:
         position = self._positions[topic]
-        after = position.seq
-        if after is None:
+        if position.seq is None:
             return
         try:
             page = await shared_read(self._runners[topic], self._project, topic, position, self._reset)
@@ -188,16 +293,15 @@ class WatchStream(Stream):
             self._gone(topic)  # and made anew: another topic of that name
             return
         if page.reset_to is not None:
-            after = page.reset_to
-            self._positions[topic] = Position(after, page.timeline)
+            self._positions[topic] = Position(page.reset_to, page.timeline)
             self._told.discard(topic)
-            self._send("reset", {"topic": topic, "next_from_seq": after, "timeline": page.timeline})
+            self._send("reset", {"topic": topic, "next_from_seq": page.reset_to, "timeline": page.timeline})
         self._tell(topic, page)
         if page.more:
             self._fresh.add(topic)
         elif topic not in self._watches:
             await self._listen(topic, page.queue_id)
-        elif unsealed(page, after) or (not page.sealed and page.head_seq > page.cursor):
+        elif not page.sealed and page.head_seq > page.cursor:
             self._wait_for_seal(topic, page.head_seq)
         elif topic not in self._told:
             self._told.add(topic)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Any, NotRequired, TypedDict
 
 from asgiref.sync import sync_to_async
@@ -27,7 +27,7 @@ from ..access import READ, WRITE
 from ..auth import require
 from ..errors import ApiError
 from ..fields import OPTIONAL, Body, Json, Text
-from ..schema import CURSOR, F, Parameter, page_size, switch
+from ..schema import CURSOR, Parameter, page_size, switch
 from ..views import ApiView
 
 _PAGE_SIZE, _GROUPS_PAGE = page_size(50), page_size(25, MAX_GROUP_PAGE)
@@ -46,9 +46,8 @@ class Envelope(TypedDict):
     performance: Annotated[dict[str, Any], "What the answer took, in milliseconds."]
 
 
-def endpoint(name: str, summary: str, **said: Any) -> Callable[[F], F]:
-    """Say all of one operation of this door; see ``schema.endpoint``."""
-    return schema.endpoint(name, summary, envelope=Envelope, **{"tag": "dead letters", **said})
+#: Says all of one operation of this door.
+endpoint = partial(schema.endpoint, envelope=Envelope, tag="dead letters")
 
 
 def shown(kind: Any, row: Any, **others: Any) -> dict[str, Any]:
@@ -65,13 +64,28 @@ class ReadView(ApiView):
         return self.request.GET.get("cursor") or None
 
 
-class OfQueueView(ReadView):
-    """Base of the views whose ``queue`` in the query says in which database to look."""
+class TriageView(ReadView):
+    """Base of the views of jobs and dead letters: ``queue`` in the query says in which database to look."""
 
     def check_address(self, request: Request, topic: str | None) -> None:
         super().check_address(request, topic)
         if queue := request.GET.get("queue"):
             self.runner = self.runner.on(routing.alias_of(self.project, presets.check_name(queue)))
+
+    def wanted(self) -> DeadFilter:
+        """Return the filter of the query: of the key's project, and of the topics that it may see."""
+        found = from_values(dict(self.request.GET.lists()))
+        if found.queue is not None:
+            require(self.access, frozenset(), found.queue)
+        return replace(found, project=self.project, prefixes=self.access.prefixes)
+
+    async def letter(self, seq: str, *, payload: bool) -> DeadRow:
+        number = seq_of(seq) or 0
+        rows = await self.run(dead_rows([min(number, 2**63 - 1)], payload=payload)) if number else []
+        if not rows or rows[0].project != self.project or not self.access.sees(rows[0].queue):
+            message = f"There is no dead letter {seq[:80]}: it was retried, discarded, or never was."
+            raise ApiError(404, "not_found", message)
+        return rows[0]
 
 
 class DeadLetterRow(TypedDict):
@@ -168,25 +182,6 @@ _FILTER = [
     Parameter("payload", _PAYLOAD, "Such as `data.kwargs.customer = 17`."),
     CURSOR,
 ]
-
-
-class TriageView(OfQueueView):
-    """Base of the views of dead letters: the filter, bounded by what the key may see."""
-
-    def wanted(self) -> DeadFilter:
-        """Return the filter of the query: of the key's project, and of the topics that it may see."""
-        found = from_values(dict(self.request.GET.lists()))
-        if found.queue is not None:
-            require(self.access, frozenset(), found.queue)
-        return replace(found, project=self.project, prefixes=self.access.prefixes)
-
-    async def letter(self, seq: str, *, payload: bool) -> DeadRow:
-        number = seq_of(seq) or 0
-        rows = await self.run(dead_rows([min(number, 2**63 - 1)], payload=payload)) if number else []
-        if not rows or rows[0].project != self.project or not self.access.sees(rows[0].queue):
-            message = f"There is no dead letter {seq[:80]}: it was retried, discarded, or never was."
-            raise ApiError(404, "not_found", message)
-        return rows[0]
 
 
 class DeadLettersView(TriageView):

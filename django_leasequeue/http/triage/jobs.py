@@ -1,23 +1,28 @@
-"""Jobs by their tags, for operators."""
+"""Jobs by their tags, workflows and limits, for operators, who read them only."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, TypedDict
+from uuid import UUID
 
 from django.http import HttpResponse
 from rest_framework.request import Request
 
+from ... import engine
+from ...engine import WorkflowStatus
 from ...engine.codec import decode_cursor, encode_cursor
+from ...engine.flow.figures import CAP, MAX_KEYS, MAX_LIMITS, MAX_PAGE, list_limits, workflow_queues
 from ...engine.jobs.read import MAX_TAGGED, parse_tags, tagged_jobs
 from ...engine.operation import steady
 from ...engine.tags import MAX_TAGS
 from ...models.job import JobStatus
 from ..access import READ
 from ..auth import require
+from ..errors import ApiError
 from ..schema import CURSOR, Parameter, page_size
-from .deadletters import Moment, Next, OfQueueView, endpoint, shown
+from .deadletters import Moment, Next, ReadView, TriageView, endpoint, shown
 
-_PAGE = page_size(50, MAX_TAGGED)
+_PAGE, _LIMITS_PAGE, _WORKFLOW_PAGE = page_size(50, MAX_TAGGED), page_size(50, MAX_LIMITS), page_size(100, MAX_PAGE)
 _TAGS = Parameter(
     "tags",
     {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": MAX_TAGS},
@@ -26,6 +31,7 @@ _TAGS = Parameter(
 )
 _STATE = Parameter("state", {"type": "string", "enum": JobStatus.values}, "Only of this state.")
 _QUEUE = Parameter("queue", {"type": "string"}, "Only of this queue.")
+_WORKFLOW = Parameter("workflow", {"type": "string", "format": "uuid"}, "The workflow's id.", where="path")
 
 
 class JobRow(TypedDict):
@@ -55,7 +61,7 @@ class Jobs(TypedDict):
     next_cursor: Next
 
 
-class JobsView(OfQueueView):
+class JobsView(TriageView):
     @endpoint(
         "listJobs",
         "Find jobs by their tags",
@@ -83,3 +89,126 @@ class JobsView(OfQueueView):
         jobs, below = await self.run(steady(search, bitmaps=True))
         cursor = None if below is None else encode_cursor(below)
         return self.answer({"jobs": [shown(JobRow, job) for job in jobs], "next_cursor": cursor})
+
+
+class WorkflowJob(TypedDict):
+    seq: Annotated[int, "The job's number."]
+    key: Annotated[str | None, "The client's id of the job; of a task the id of its result."]
+    label: Annotated[str, "What it is called in the workflow; empty if nothing."]
+    task: Annotated[str | None, "The job's name."]
+    queue: Annotated[str | None, "The topic that it is in."]
+    state: Annotated[
+        str,
+        "`waiting` (for others or for a limit), `delayed` (until its next attempt), `ready`, `running`, `completed`,"
+        " `failed`, `cancelled`.",
+    ]
+    parents: Annotated[list[int], "Numbers of the jobs it comes after."]
+    error_type: Annotated[str | None, "Class of its last error."]
+    error: Annotated[str | None, "The beginning of its last error."]
+
+
+class Workflow(TypedDict):
+    """A workflow and a page of its jobs."""
+
+    workflow: Annotated[str, {"format": "uuid"}, "The workflow's id."]
+    name: Annotated[str, "Its name; empty if it has none."]
+    state: Annotated[str, "`running`, `completed`, `failed`, `cancelled`."]
+    total: Annotated[int, "How many jobs it has."]
+    open: Annotated[int, "Those that have not ended."]
+    completed: Annotated[int, "Those that completed."]
+    failed: Annotated[int, "Those that failed for good."]
+    cancelled: Annotated[int, "Those that will not start, or were taken out."]
+    created_at: Annotated[Moment, "When it was enqueued."]
+    ended_at: Annotated[str | None, {"format": "date-time"}, "When its last job ended."]
+    jobs: Annotated[list[WorkflowJob], "The page."]
+    next_cursor: Next
+
+
+class LimitRow(TypedDict):
+    """A limit, and what waits for it."""
+
+    name: Annotated[str, "The limit's name."]
+    concurrency: Annotated[int | None, "Jobs of a key at once; null: no limit."]
+    rate: Annotated[int | None, "Jobs of a key that start in `per_ms`; null: no limit."]
+    per_ms: Annotated[int | None, "The time of `rate`, in milliseconds."]
+    burst: Annotated[int, "How many more may start at once."]
+    fair: Annotated[bool, "Whether its keys take turns."]
+    pinned: Annotated[bool, "Whether an operator has set it: the code's values wait."]
+    keys: Annotated[int, "How many keys it has, up to 1,000."]
+    waiting: Annotated[int, "Jobs that wait for one of these keys, up to 1,000."]
+    taken: Annotated[int, "Slots of these keys that ready and running jobs have, up to 1,000."]
+    capped: Annotated[bool, "Whether one of the three is more."]
+
+
+class Limits(TypedDict):
+    """Limits by name."""
+
+    limits: Annotated[list[LimitRow], "The page."]
+    next_cursor: Next
+
+
+class WorkflowView(ReadView):
+    @endpoint(
+        "getWorkflow",
+        "Look at a workflow",
+        tag="workflows",
+        scopes=[READ],
+        description=(
+            "How many of its jobs have ended, and its jobs, a page at a time in the order of their numbers. A key with"
+            " prefixes sees the workflows whose jobs are all in its topics."
+        ),
+        answers={200: Workflow},
+        errors={404: ["not_found"]},
+        parameters=[_WORKFLOW, _WORKFLOW_PAGE, CURSOR],
+    )
+    async def get(self, request: Request, workflow: str) -> HttpResponse:
+        size = self.number(_WORKFLOW_PAGE)
+        (after,) = decode_cursor(self.cursor, (int,)) or [0]
+        found = await self._find(workflow)
+        nodes = await self.run(engine.workflow_nodes(found.id, after=after, size=size, results=False))
+        jobs = [shown(WorkflowJob, node, parents=node.parents or []) for node in nodes]
+        cursor = encode_cursor(nodes[-1].seq) if len(nodes) == size else None
+        said = {"workflow": workflow.lower(), "state": found.label, "jobs": jobs, "next_cursor": cursor}
+        return self.answer(shown(Workflow, found, **said))
+
+    async def _find(self, text: str) -> WorkflowStatus:
+        try:
+            uid = UUID(text)
+        except ValueError:
+            found = None
+        else:
+            found = await self.run(engine.get_workflow(uid, project=self.project))
+        # What is in another tenant's or another key's topics is not there for this one.
+        if found is not None and self.access.prefixes:
+            queues = await self.run(workflow_queues(found.id))
+            if not all(queue is not None and self.access.sees(queue) for queue in queues):
+                found = None
+        if found is None:
+            message = f"There is no workflow {text[:80]}: it ended more than a day ago, or never was."
+            raise ApiError(404, "not_found", message)
+        return found
+
+
+class LimitsView(ReadView):
+    @endpoint(
+        "listLimits",
+        "List limits",
+        tag="limits",
+        scopes=[READ],
+        description="By name, with what waits for them. Limits belong to no topic: not for keys with prefixes.",
+        answers={200: Limits},
+        parameters=[_LIMITS_PAGE, CURSOR],
+    )
+    async def get(self, request: Request) -> HttpResponse:
+        if self.access.prefixes:
+            raise ApiError(403, "forbidden", "A key with prefixes may not read the limits: ask for one without.")
+        size = self.number(_LIMITS_PAGE)
+        (after,) = decode_cursor(self.cursor, (str,)) or [""]
+        found = await self.run(list_limits(project=self.project, after=(self.project, after), size=size))
+        rows = []
+        for line in found:
+            capped = line.keys > MAX_KEYS or max(line.waiting, line.taken) > CAP
+            keys, waiting, taken = min(line.keys, MAX_KEYS), min(line.waiting, CAP), min(line.taken, CAP)
+            rows.append(shown(LimitRow, line, keys=keys, waiting=waiting, taken=taken, capped=capped))
+        cursor = encode_cursor(found[-1].name) if len(found) == size else None
+        return self.answer({"limits": rows, "next_cursor": cursor})

@@ -1,12 +1,9 @@
 """The addresses: ``path("v0/", include("django_leasequeue.http.triage.urls"))``, before those of the topics."""
 
-from __future__ import annotations
-
 from django.urls import path
 
 from .deadletters import DeadLetterGroupsView, DeadLettersView, DeadLetterView, RedriveView
-from .flow import LimitsView, WorkflowView
-from .jobs import JobsView
+from .jobs import JobsView, LimitsView, WorkflowView
 
 app_name = "leasequeue_triage"
 

@@ -32,17 +32,12 @@ class Refused(ApiError):
         self.title = title
 
 
-missing = partial(Refused, 404, "Not found")
+missing, forbidden = partial(Refused, 404, "Not found"), partial(Refused, 403)
 
 
 def bad(description: str, title: str = _TITLES["invalid_request"]) -> Refused:
     """Return the refusal of a request that is wrong."""
     return Refused(400, title, description)
-
-
-def forbidden(description: str, title: str = "Forbidden") -> Refused:
-    """Return the refusal of something that the caller may not do."""
-    return Refused(403, title, description)
 
 
 def limit_of(name: str) -> Callable[[], int]:
@@ -110,11 +105,7 @@ def endpoint(
     client: bool = False,
     **said: Any,
 ) -> Callable[[F], F]:
-    """Say all of one operation of this door; see ``schema.endpoint``.
-
-    ``answers`` are types or schemas, ``None``: no body; ``errors`` statuses beside those that all operations may give;
-    ``query`` has schemas and descriptions; ``client``: ``Client-ID`` must be sent.
-    """
+    """Say all of one operation of this door, see ``schema.endpoint``; ``client``: ``Client-ID`` must be sent."""
     shapes = {
         status: kind if kind is None or isinstance(kind, dict) else schema_of(kind) for status, kind in answers.items()
     }
@@ -159,7 +150,7 @@ class ZaqarView(ApiView):
         if not self.public and given is not None and given != self.project:
             if PROJECTS not in self.access.scopes:
                 how = "leave X-Project-Id out, or use a key with the scope projects."
-                raise forbidden(f"This key acts for its own project only: {how}")
+                raise forbidden("Forbidden", f"This key acts for its own project only: {how}")
             self.project = given
         client: str | None = request.headers.get("Client-ID")
         if client is None and self.client_required:

@@ -21,7 +21,7 @@ from ..fields import Json
 from ..schema import Words, schema_of
 from ..views import json_response
 from .base import BOOLEAN, LINKS, MARKER, Seconds, ZaqarView, bad, endpoint, forbidden, limit, limit_of, missing
-from .ids import claim_path, decode_id, encode_id, message_path, messages_path, next_link
+from .queues import claim_path, decode_id, encode_id, message_path, next_link, queue_path
 
 MESSAGE_TTL = Seconds("ttl", "MIN_MESSAGE_TTL", "MAX_MESSAGE_TTL")
 CLAIM_TTL = Seconds("ttl", "MIN_CLAIM_TTL", "MAX_CLAIM_TTL")
@@ -155,7 +155,8 @@ class MessagesView(ZaqarView):
         answers = await self.run(engine.enqueue(queue, jobs, project=self.project, origin=self.client, create=False))
         seqs = [answer.seq for answer in answers]
         posted = Posted(resources=[message_path(queue, info.id, seq) for seq in seqs], partial=False)
-        return json_response(posted, 201, {"Location": messages_path(queue, info.id, seqs)})
+        ids = ",".join(encode_id("message", info.id, seq) for seq in seqs)
+        return json_response(posted, 201, {"Location": f"{queue_path(queue)}/messages?ids={ids}"})
 
     @for_client(
         "delete_messages",
@@ -207,7 +208,7 @@ class MessageView(ZaqarView):
         gone = await self.run(store.delete_messages(info.id, [seq]))
         left = [] if gone else await self.run(store.get_messages(info.id, [seq]))
         if left:
-            raise forbidden("The message is claimed; name its claim to delete it: ?claim_id=ID", UNDELETED)
+            raise forbidden(UNDELETED, "The message is claimed; name its claim to delete it: ?claim_id=ID")
         return self.empty()
 
     async def _delete_claimed(self, request: Request, queue: QueueInfo, seq: int) -> HttpResponse:
@@ -224,7 +225,7 @@ class MessageView(ZaqarView):
             raise bad("There is no such claim: it ended, was released, or never was.", UNDELETED)
         if found[0].claim is None:
             raise bad("No claim holds the message: leave claim_id out to delete it.", UNDELETED)
-        raise forbidden("Another claim holds the message than the one that claim_id names.", UNDELETED)
+        raise forbidden(UNDELETED, "Another claim holds the message than the one that claim_id names.")
 
 
 _CLAIM: Json = {"ttl": CLAIM_TTL.schema, "grace": CLAIM_GRACE.schema}

@@ -1,7 +1,5 @@
 """The addresses, with or without a last slash: ``path("v1/", include("django_leasequeue.http.zaqar.urls"))``."""
 
-from __future__ import annotations
-
 from django.urls import re_path
 
 from . import home, messages, queues

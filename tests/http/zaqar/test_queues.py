@@ -8,7 +8,7 @@ from django_leasequeue import engine
 from django_leasequeue.engine import Operation
 from django_leasequeue.engine.clock import Clock
 from django_leasequeue.engine.queues import routing
-from django_leasequeue.http.running import RequestRunner
+from django_leasequeue.http.views import RequestRunner
 
 from .conftest import Zaqar
 
@@ -32,7 +32,7 @@ class TestBase:
         async def fail(*_: object, **__: object) -> None:
             raise ConnectionError
 
-        monkeypatch.setattr("django_leasequeue.http.running.RequestRunner.run", fail)
+        monkeypatch.setattr("django_leasequeue.http.views.RequestRunner.run", fail)
         answer = zaqar("GET", "/v1/health")
         assert answer.status_code == 503
         assert answer["Retry-After"]
