@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any
 
@@ -64,9 +64,9 @@ def record(request: HttpRequest, action: str, *, obj: models.Model | None = None
     return line
 
 
-def download(make: Callable[[], Iterator[str]], kind: str, name: str) -> StreamingHttpResponse:
+def download(rows: Iterable[dict[str, Any]], columns: Sequence[str], kind: str, name: str) -> StreamingHttpResponse:
     """Return a streamed download."""
-    lines = make()
+    lines = exporting.lines(rows, columns, kind)
     # The names and the first row are made before the answer begins: it can still say that the database is away.
     first = list(islice(lines, 2))
     answer = StreamingHttpResponse(chain(first, lines), content_type=exporting.KINDS[kind])
@@ -104,8 +104,8 @@ class OperatorActionAdmin(ListAdmin[OperatorAction]):
     counted = staticmethod(column("counts", _counted))
 
     def get_urls(self) -> list[URLPattern]:
-        export = path("export/", self.admin_site.admin_view(self.export), name="leasequeue_operatoraction_export")
-        return [export, *super().get_urls()]
+        export = self.view(self.export, "view_operatoraction")
+        return [path("export/", export, name="leasequeue_operatoraction_export"), *super().get_urls()]
 
     def get_queryset(self, request: HttpRequest) -> models.QuerySet[OperatorAction]:
         found = super().get_queryset(request)
@@ -115,7 +115,7 @@ class OperatorActionAdmin(ListAdmin[OperatorAction]):
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         pages.require(request, "view_operatoraction")
-        address, query = pages.url(self.admin_site, "leasequeue_operatoraction_export"), request.GET.urlencode()
+        address, query = self.url("leasequeue_operatoraction_export"), request.GET.urlencode()
         links = [
             (f"Export {words}", f"{address}?{query}{'&' if query else ''}format={kind}")
             for words, kind in (("CSV", "csv"), ("JSON Lines", "jsonl"))
@@ -126,12 +126,12 @@ class OperatorActionAdmin(ListAdmin[OperatorAction]):
     def what(self, line: OperatorAction) -> SafeString:
         if not line.operation_id:
             return format_html("{}", line.action)
-        address = pages.url_or_none(self.admin_site, "leasequeue_bulkoperation_change", line.operation_id)
+        address = self.url_or_none("leasequeue_bulkoperation_change", line.operation_id)
         return format_html("{} {}", line.action, pages.link(f"operation {line.operation_id}", address))
 
     @admin.display(description="jobs or filter")
     def about(self, line: Any) -> SafeString:
-        jobs = format_html_join(" ", "{}", ((pages.job_link(self.admin_site, seq),) for seq in line.seqs[:_NAMED]))
+        jobs = format_html_join(" ", "{}", ((self.job_link(seq),) for seq in line.seqs[:_NAMED]))
         more = f" and {len(line.seqs) - _NAMED} more" if len(line.seqs) > _NAMED else ""
         text = filters.shown(line.filters, values=line.see)
         return format_html('{}{} <span class="lq-cut" title="{}">{:.120}</span>', jobs, more, text, text)
@@ -145,7 +145,6 @@ class OperatorActionAdmin(ListAdmin[OperatorAction]):
 
     def export(self, request: HttpRequest) -> HttpResponseBase:
         """Download the lines that the list's filter lets through."""
-        pages.require(request, "view_operatoraction")
         query = request.GET.copy()
         try:
             kind = exporting.check_kind(query.pop("format", ["csv"])[-1])
@@ -170,7 +169,7 @@ class OperatorActionAdmin(ListAdmin[OperatorAction]):
                     yield row
                 found = wanted.filter(pk__lt=page[-1]["id"])
 
-        return download(lambda: exporting.lines(rows(), COLUMNS, kind), kind, "audit")
+        return download(rows(), COLUMNS, kind, "audit")
 
 
 def _django_log() -> list[LogEntry]:

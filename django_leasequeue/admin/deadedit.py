@@ -5,10 +5,9 @@ from __future__ import annotations
 import difflib
 import json
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 from django.contrib import messages
-from django.contrib.admin import AdminSite
 from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 
@@ -24,14 +23,7 @@ from ..http.payload import too_deep
 from ..tasks.arguments import check_arguments
 from ..tasks.exceptions import TaskNotFound
 from ..tasks.lookup import find_task
-from . import audit, filters, pages, reading
-
-
-class DiffLine(NamedTuple):
-    """A line of a difference: its sign (``+``, ``-`` or a space) and its text."""
-
-    sign: str
-    text: str
+from . import audit, pages, reading
 
 
 def pretty(value: Any) -> str:
@@ -39,10 +31,10 @@ def pretty(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False)
 
 
-def difference(before: Any, after: Any) -> list[DiffLine]:
-    """Return what changed between two JSON values, line by line, with three lines around each change."""
+def difference(before: Any, after: Any) -> list[dict[str, str]]:
+    """Return the lines that differ between two JSON values and three around each, with ``+``, ``-`` or a space."""
     found = difflib.unified_diff(pretty(before).splitlines(), pretty(after).splitlines(), lineterm="", n=3)
-    return [DiffLine(line[:1], line[1:]) for line in found if not line.startswith(("---", "+++", "@@"))]
+    return [{"sign": line[0], "text": line[1:]} for line in found if not line.startswith(("---", "+++", "@@"))]
 
 
 def restore(edited: Any, shown: Any, real: Any) -> Any:
@@ -117,23 +109,16 @@ def check_data(text: str, dead_letter: DeadRow, real: Any, shown: Any) -> Any:
     return made
 
 
-def _real(text: str | None) -> Any:
-    """Return the stored data; where Python cannot read it, what is shown of it."""
-    try:
-        return None if text is None else codec.loads(text)
-    except ValueError:
-        return readable(text or "")
-
-
-def edit(request: HttpRequest, seq: int, site: AdminSite) -> HttpResponse:
+def edit(admin: pages.ModelAdmin[Any], request: HttpRequest, seq: int) -> HttpResponse:
     """Show the data of a dead letter to be edited, the difference, and retry it (POST with ``confirmed``)."""
-    pages.require(request, "view_job", "view_payload", "edit_job")
     rows = reading.run(dead_rows([seq], payload=True))
     if not rows:
         raise Http404(f"Job {seq} is no dead letter.")
     dead_letter = rows[0]
-    real = _real(dead_letter.data_json)
-    plain = None if dead_letter.data_json is None else readable(dead_letter.data_json)
+    stored = dead_letter.data_json
+    real = plain = None if stored is None else readable(stored)
+    with suppress(ValueError):  # Python cannot read all that PostgreSQL does
+        real = None if stored is None else codec.loads(stored)
     shown = redact(plain, kind="data", queue=dead_letter.queue, task=dead_letter.name)
     text = pretty(shown)
     error, line, at, lines = "", "", None, []
@@ -144,14 +129,14 @@ def edit(request: HttpRequest, seq: int, site: AdminSite) -> HttpResponse:
             made = check_data(text, dead_letter, real, shown)
             lines = difference(shown, redact(made, kind="data", queue=dead_letter.queue, task=dead_letter.name))
             if request.POST.get("confirmed"):
-                return _retry(request, site, dead_letter, made, lines, reason)
+                return _retry(admin, request, dead_letter, made, lines, reason)
         except LeaseQueueError as problem:
             error = str(problem)
             if isinstance(problem, _NotJson):
                 line, at = problem.line, problem.at
     context = {
         "dead_letter": dead_letter,
-        "job_url": pages.url_or_none(site, "leasequeue_job_change", seq),
+        "job_url": admin.job_url(seq),
         "text": text,
         "error": error,
         "error_line": line,
@@ -160,28 +145,26 @@ def edit(request: HttpRequest, seq: int, site: AdminSite) -> HttpResponse:
         "checked": request.method == "POST" and not error,
         "dead_at": dead_letter.dead_at.isoformat(),
         "reason": reason,
-        "has_body": dead_letter.data_json is None,
-        "next": filters.safe_next(request, site),
+        "has_body": stored is None,
+        "next": admin.back(request),
     }
-    return pages.page(
-        request,
-        site,
-        "deadletters/edit.html",
-        context,
-        title=f"Edit and retry job {seq}",
-        crumbs=[pages.Crumb("Dead letters", pages.url(site, "leasequeue_deadletters"))],
-        status=400 if error else 200,
-    )
+    frame: dict[str, Any] = {"crumbs": [("Dead letters", "leasequeue_deadletters")], "status": 400 if error else 200}
+    return admin.page(request, "deadletters/edit.html", context, title=f"Edit and retry job {seq}", **frame)
 
 
 def _retry(
-    request: HttpRequest, site: AdminSite, dead_letter: DeadRow, made: Any, lines: list[DiffLine], reason: str
+    admin: pages.ModelAdmin[Any],
+    request: HttpRequest,
+    dead_letter: DeadRow,
+    made: Any,
+    lines: list[dict[str, str]],
+    reason: str,
 ) -> HttpResponse:
     seen = moment(request.POST.get("dead_at", ""), "dead_at")
     edited = edit_and_retry(
         dead_letter.queue, dead_letter.seq, data=made, dead_at=seen or dead_letter.dead_at, project=dead_letter.project
     )
-    told = [f"{line.sign}{line.text}" for line in lines][:200]
+    told = [f"{line['sign']}{line['text']}" for line in lines[:200]]
     with transaction.atomic(using=reading.alias()):
         done = reading.run(edited)
         if done.seq is None:
@@ -197,5 +180,5 @@ def _retry(
             detail={"from": dead_letter.seq, "to": done.seq, "difference": told},
         )
     messages.success(request, f"Job {dead_letter.seq} goes on as job {done.seq} with other data.")
-    address = pages.url_or_none(site, "leasequeue_job_change", done.seq)
-    return HttpResponseRedirect(address or filters.safe_next(request, site))
+    address = admin.job_url(done.seq)
+    return HttpResponseRedirect(address or admin.back(request))

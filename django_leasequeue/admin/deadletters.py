@@ -1,52 +1,124 @@
-"""Dead letters in the admin: groups, lists, exports, saved filters, and the way to what is done with them."""
+"""Dead letters in the admin: groups, lists, exports, saved filters, and what is done with them by a confirmed form."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.contrib import admin, messages
+from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.urls import URLPattern, path
 
 from .. import engine
 from ..engine.dead import redaction as exporting
-from ..engine.dead.action import KINDS
-from ..engine.dead.filter import EMPTY, DeadFilter
+from ..engine.dead.action import CONFLICTS, DISCARD, KINDS, REDRIVE, check_action
+from ..engine.dead.action import act as act_at_once
+from ..engine.dead.bulkoperation import MAX_SELECTION, start_operation
+from ..engine.dead.filter import EMPTY, DeadFilter, moment
 from ..engine.dead.search import DeadRow
-from ..engine.dead.triage import BUCKET_CAP, MAX_COUNTED, DeadGroup, dead_groups, dead_page
-from ..exceptions import InvalidOption
+from ..engine.dead.triage import BUCKET_CAP, MAX_COUNTED, DeadGroup, Preview, dead_groups, dead_page, preview
+from ..engine.queues import routing
+from ..exceptions import InvalidOption, LeaseQueueError, OperationActive
 from ..metrics import charts
 from ..models import DeadLetter
-from . import audit, deadaction, deadedit, filters, pages, reading
-from .pages import ReadOnlyAdmin
+from . import audit, deadedit, filters, pages, reading
+from .pages import PageAdmin, ReadOnly
 
 GROUPS_PAGE, LIST_PAGE = 20, 50
+_CRUMBS = [("Dead letters", "leasequeue_deadletters")]
+#: Above so many jobs a person types what they do.
+TYPED = 1_000
+
+
+class Asked(NamedTuple):
+    """What a form asks for."""
+
+    kind: str
+    wanted: DeadFilter
+    seqs: list[int] | None
+    to: str | None
+    rate: float | None
+    jitter_ms: int
+    reason: str
+    at: datetime | None
+    from_step: str | None
+
+    @property
+    def how(self) -> dict[str, Any]:
+        return {"to": self.to, "reason": self.reason, "jitter_ms": self.jitter_ms, "from_step": self.from_step}
+
+    def record(self, request: HttpRequest, detail: dict[str, Any], **facts: Any) -> None:
+        """Write the line of the audit."""
+        project, queue = self.wanted.project or "", self.wanted.queue or ""
+        detail = detail | ({"from_step": self.from_step} if self.from_step else {})
+        audit.record(request, self.kind, project=project, queue=queue, reason=self.reason, detail=detail, **facts)
+
+
+def _read(request: HttpRequest, kind: str) -> Asked:
+    wanted, error = filters.read(request, request.POST.get("filter", ""))
+    if error:
+        raise InvalidOption(error)
+    seqs: list[int] | None = None
+    scope = request.POST.get("scope", "selection")
+    if scope == "selection":
+        texts = request.POST.getlist("seq")
+        if not texts:
+            raise InvalidOption("No job is selected: tick some, or choose everything that the filter matches.")
+        if len(texts) > MAX_SELECTION or not all(text.isdecimal() and len(text) < 19 for text in texts):
+            raise InvalidOption(f"A selection is at most {MAX_SELECTION:,} numbers of jobs.")
+        seqs = sorted({int(text) for text in texts})
+        wanted = DeadFilter(project=wanted.project, queue=wanted.queue)
+    elif scope != "filter":
+        raise InvalidOption("Choose the selected jobs, or everything that the filter matches.")
+    to = request.POST.get("to", "").strip() or None
+    return Asked(
+        kind, wanted, seqs, to if kind == REDRIVE else None, None, 0, request.POST.get("reason", "").strip(),
+        moment(request.POST.get("at", ""), "at"), request.POST.get("from_step", "").strip() or None,
+    )  # fmt: skip
+
+
+def _pace(request: HttpRequest) -> tuple[float | None, int]:
+    texts = [request.POST.get(name, "").strip().replace(",", ".") for name in ("rate", "jitter")]
+    try:
+        rate, jitter = (float(text) if text else None for text in texts)
+    except ValueError as error:
+        raise InvalidOption("Rate (jobs a second) and jitter (seconds) are numbers, or empty.") from error
+    if jitter is not None and not 0 <= jitter <= 86_400:
+        raise InvalidOption("Jitter is 0 to 86,400 seconds.")
+    return rate, round((jitter or 0) * 1_000)
+
+
+def phrase(kind: str, found: Preview) -> str | None:
+    """Return what a person has to type before so much is done; ``None`` where no typing is needed."""
+    if found.matches <= TYPED and not found.capped:
+        return None
+    return f"{kind} {found.matches}{' or more' if found.capped else ''}"
 
 
 @admin.register(DeadLetter)
-class DeadLetterAdmin(ReadOnlyAdmin[DeadLetter]):
+class DeadLetterAdmin(ReadOnly, PageAdmin[DeadLetter]):
     """Its pages are its own: nothing here goes through the model."""
 
     permission = "view_job"
 
     def get_urls(self) -> list[URLPattern]:
-        site = self.admin_site
-        saving = partial(filters.change_saved, site=site)
+        saving = partial(filters.change_saved, self)
+        editing = self.view(partial(deadedit.edit, self), "view_job", "view_payload", "edit_job")
         return [
-            path("", self.view(self.groups), name="leasequeue_deadletters"),
+            path("", self.view(self.groups, "view_job"), name="leasequeue_deadletters"),
             # The name that the admin's start page looks for.
-            path("", self.view(self.groups), name="leasequeue_deadletter_changelist"),
-            path("list/", self.view(self.dead_letters), name="leasequeue_deadletters_list"),
-            path("act/", self.act_view(partial(deadaction.act, site=site)), name="leasequeue_deadletters_act"),
-            path("export/", self.view(self.export), name="leasequeue_deadletters_export"),
+            path("", self.view(self.groups, "view_job"), name="leasequeue_deadletter_changelist"),
+            path("list/", self.view(self.dead_letters, "view_job"), name="leasequeue_deadletters_list"),
+            path("act/", self.act_view(self.act), name="leasequeue_deadletters_act"),
+            path("export/", self.view(self.export, "view_job"), name="leasequeue_deadletters_export"),
             path("filters/", self.act_view(saving), name="leasequeue_deadletters_filters"),
-            path("<int:seq>/edit/", self.view(partial(deadedit.edit, site=site)), name="leasequeue_deadletters_edit"),
+            path("<int:seq>/edit/", editing, name="leasequeue_deadletters_edit"),
         ]
 
     def groups(self, request: HttpRequest) -> HttpResponse:
-        pages.require(request, "view_job")
         wanted, error = filters.read(request)
         largest = request.GET.get("sort") == "largest"
         sorting = {"sort": "largest"} if largest else {}
@@ -67,7 +139,7 @@ class DeadLetterAdmin(ReadOnlyAdmin[DeadLetter]):
             "next_url": self._after(request, wanted, found.next, **sorting),
             "search": not wanted.indexed,
         }
-        return pages.page(request, self.admin_site, "deadletters/groups.html", context, title="Dead letters")
+        return self.page(request, "deadletters/groups.html", context, title="Dead letters")
 
     def _group(self, request: HttpRequest, wanted: DeadFilter, group: DeadGroup) -> dict[str, Any]:
         query = wanted.query(project=group.project, queue=group.queue, fingerprint=group.fingerprint)
@@ -78,13 +150,12 @@ class DeadLetterAdmin(ReadOnlyAdmin[DeadLetter]):
             "count": count,
             "label": " ".join(filter(None, [group.error_type, (group.error or "")[:80]])) or "without an error",
             "query": query,
-            "url": filters.with_query(pages.url(self.admin_site, "leasequeue_deadletters_list"), query),
-            "sample_url": self._job_url(group.sample_seq),
+            "url": filters.with_query(self.url("leasequeue_deadletters_list"), query),
+            "sample_url": None if group.sample_seq is None else self.job_url(group.sample_seq),
             "spark": charts.sparkline(group.bars, title),
         }
 
     def dead_letters(self, request: HttpRequest) -> HttpResponse:
-        pages.require(request, "view_job")
         wanted, error = filters.read(request)
         try:
             found = reading.run(dead_page(wanted, after=request.GET.get("after") or None, size=LIST_PAGE))
@@ -99,56 +170,43 @@ class DeadLetterAdmin(ReadOnlyAdmin[DeadLetter]):
             "search": not wanted.indexed,
             "may_edit": pages.allowed(request, "edit_job", "view_payload"),
         }
-        return pages.page(
-            request,
-            self.admin_site,
-            "deadletters/list.html",
-            context,
-            title="List of dead letters",
-            crumbs=[pages.Crumb("Dead letters", pages.url(self.admin_site, "leasequeue_deadletters"))],
-        )
+        title = "List of dead letters"
+        return self.page(request, "deadletters/list.html", context, title=title, crumbs=_CRUMBS)
 
     def _dead_letter(self, row: DeadRow) -> dict[str, Any]:
-        edit = pages.url(self.admin_site, "leasequeue_deadletters_edit", row.seq)
-        return {**row._asdict(), "state": row.state, "url": self._job_url(row.seq), "edit_url": edit}
-
-    def _job_url(self, seq: int | None) -> str | None:
-        return None if seq is None else pages.url_or_none(self.admin_site, "leasequeue_job_change", seq)
+        edit = self.url("leasequeue_deadletters_edit", row.seq)
+        return {**row._asdict(), "state": row.state, "url": self.job_url(row.seq), "edit_url": edit}
 
     def _after(self, request: HttpRequest, wanted: DeadFilter, after: str | None, **more: str) -> str | None:
         return None if after is None else filters.with_query(request.path, wanted.query(), after=after, **more)
 
     def _shared(self, request: HttpRequest, wanted: DeadFilter, error: str) -> dict[str, Any]:
         query = "" if error else wanted.query()
-        site = self.admin_site
+        may = {kind: pages.allowed(request, f"{kind}_job") and not error for kind in KINDS}
+        export = self.url("leasequeue_deadletters_export")
+        kinds = {} if error else {"CSV": "csv", "JSON Lines": "jsonl"}
         return {
             "filter": filters.form(request, wanted, error),
-            "saved": filters.saved(request, query),
+            "saved": filters.saved(request),
             "here": request.get_full_path(),
             "empty_word": EMPTY,
-            "may": {kind: pages.allowed(request, f"{kind}_job") and not error for kind in KINDS},
-            "may_any": not error and any(pages.allowed(request, f"{kind}_job") for kind in KINDS),
-            "groups_url": filters.with_query(pages.url(site, "leasequeue_deadletters"), query),
-            "list_url": filters.with_query(pages.url(site, "leasequeue_deadletters_list"), query),
-            "act_url": pages.url(site, "leasequeue_deadletters_act"),
-            "save_url": pages.url(site, "leasequeue_deadletters_filters"),
+            "may": may,
+            "may_any": any(may.values()),
+            "groups_url": filters.with_query(self.url("leasequeue_deadletters"), query),
+            "list_url": filters.with_query(self.url("leasequeue_deadletters_list"), query),
+            "act_url": self.url("leasequeue_deadletters_act"),
+            "save_url": self.url("leasequeue_deadletters_filters"),
             "reset_url": request.path,
-            "exports": [
-                (words, filters.with_query(pages.url(site, "leasequeue_deadletters_export"), query, format=kind))
-                for words, kind in (("CSV", "csv"), ("JSON Lines", "jsonl"))
-            ]
-            if not error
-            else [],
-            "operations_url": pages.url(site, "leasequeue_bulkoperation_changelist"),
+            "exports": [(words, filters.with_query(export, query, format=kind)) for words, kind in kinds.items()],
+            "operations_url": self.url("leasequeue_bulkoperation_changelist"),
         }
 
     def export(self, request: HttpRequest) -> HttpResponseBase:
         """Download everything that a filter matches now."""
-        pages.require(request, "view_job")
         wanted, error = filters.read(request)
         if error:
             messages.error(request, error)
-            return HttpResponseRedirect(pages.url(self.admin_site, "leasequeue_deadletters"))
+            return self.redirect("leasequeue_deadletters")
         try:
             kind = exporting.check_kind(request.GET.get("format", "csv"))
         except InvalidOption as problem:
@@ -158,4 +216,112 @@ class DeadLetterAdmin(ReadOnlyAdmin[DeadLetter]):
         audit.record(request, "export", project=project, queue=queue, filters=frozen.query(), detail={"format": kind})
         values = pages.allowed(request, "view_payload")
         rows = exporting.dead_letters(frozen, values=values, using=reading.alias())
-        return audit.download(lambda: exporting.lines(rows, exporting.COLUMNS, kind), kind, "dead-letters")
+        return audit.download(rows, exporting.COLUMNS, kind, "dead-letters")
+
+    def act(self, request: HttpRequest) -> HttpResponse:
+        """Answer a form: with the confirmation page, or by doing it and going back or to the operation."""
+        kind = request.POST.get("action", "")
+        if kind not in KINDS:
+            messages.error(request, "Choose what to do: retry, redrive or discard.")
+            return HttpResponseRedirect(self.back(request))
+        pages.require(request, "view_job", f"{kind}_job")
+        try:
+            asked = _read(request, kind)
+        except InvalidOption as error:
+            messages.error(request, str(error))
+            return HttpResponseRedirect(self.back(request))
+        if not request.POST.get("confirmed"):
+            return self._confirm(request, asked, [])
+        try:
+            check_action(kind, asked.to, asked.reason, asked.from_step)
+            routing.check_redrive(asked.wanted.project or "", asked.to, reading.alias())
+            rate, jitter_ms = _pace(request)
+            asked = asked._replace(rate=rate, jitter_ms=jitter_ms)
+            if asked.seqs is not None and len(asked.seqs) == 1:
+                return self._one(request, asked)
+            return self._start(request, asked)
+        except OperationActive as error:
+            messages.error(request, str(error))
+            return self.redirect("leasequeue_bulkoperation_change", error.operation)
+        except LeaseQueueError as error:
+            return self._confirm(request, asked, [str(error)])
+
+    def _confirm(self, request: HttpRequest, asked: Asked, errors: list[str]) -> HttpResponse:
+        found = reading.run(preview(asked.wanted, seqs=asked.seqs))
+        frozen = asked.wanted.frozen(found.at)
+        lines = []
+        if asked.kind == REDRIVE:
+            lines = reading.run(engine.list_queues(project=asked.wanted.project or "", size=filters.MAX_NAMES))
+        typed = ("to", "rate", "jitter", "reason", "from_step", "typed")
+        context: dict[str, Any] = {
+            "asked": asked,
+            "found": found,
+            "count": f"{found.matches:,}{' or more' if found.capped else ''}",
+            "one": asked.seqs is not None and len(asked.seqs) == 1,
+            "words": frozen.words() if asked.seqs is None else [],
+            "filter_query": asked.wanted.query(),
+            "at": found.at.isoformat(),
+            "phrase": phrase(asked.kind, found),
+            "targets": [line.name for line in lines if line.type == "queue"],
+            "values": {name: request.POST.get(name, "") for name in typed},
+            "needs_reason": asked.kind == DISCARD,
+            "errors": errors,
+            "next": self.back(request),
+            "act_url": self.url("leasequeue_deadletters_act"),
+            "samples": [{**row._asdict(), "url": self.job_url(row.seq)} for row in found.samples],
+        }
+        title, status = f"{asked.kind.capitalize()} dead letters", 400 if errors else 200
+        return self.page(request, "deadletters/confirm.html", context, title=title, crumbs=_CRUMBS, status=status)
+
+    def _one(self, request: HttpRequest, asked: Asked) -> HttpResponse:
+        """Act on one job at once."""
+        assert asked.seqs is not None
+        (seq,) = asked.seqs
+        with transaction.atomic(using=reading.alias()):
+            done = reading.run(act_at_once(asked.kind, [seq], until=asked.at, **asked.how))
+            if not done.conflicts:
+                asked.record(request, {"to": asked.to} if asked.to else {}, seqs=[seq], counts={"done": done.done})
+        if done.conflicts:
+            messages.error(request, f"Job {seq} was left alone: {CONFLICTS[done.conflicts[0][1]]}.")
+        else:
+            words = {"retry": "is ready again", "redrive": f"is in the queue {asked.to}", "discard": "is discarded"}
+            messages.success(request, f"Job {seq} {words[asked.kind]}.")
+        return HttpResponseRedirect(self.back(request))
+
+    def _start(self, request: HttpRequest, asked: Asked) -> HttpResponse:
+        """Start a bulk operation over what the confirmation page showed."""
+        if asked.at is None:
+            raise InvalidOption("The time of the confirmation page is missing: look at it again.")
+        found = reading.run(preview(asked.wanted.frozen(asked.at), seqs=asked.seqs))
+        if not found.matches and not found.capped:
+            raise InvalidOption("Nothing matches any more.")
+        if phrase(asked.kind, found) is not None:
+            # What they were shown counts, as long as it was for as many: some may have gone since then.
+            typed = " ".join(request.POST.get("typed", "").split()).lower()
+            shown = request.POST.get("phrase", "")
+            if not shown.startswith(asked.kind) or typed != shown:
+                raise InvalidOption("Type the words exactly as they are shown: this is for many jobs.")
+        start = start_operation(
+            asked.kind,
+            asked.wanted.frozen(asked.at),
+            frozen_at=asked.at,
+            seqs=asked.seqs,
+            rate=asked.rate,
+            **asked.how,
+            user_id=str(request.user.pk),
+            username=request.user.get_username(),
+            expected=found.matches,
+            expected_capped=found.capped,
+        )
+        with transaction.atomic(using=reading.alias()):
+            number = reading.run(start)
+            asked.record(
+                request,
+                {"to": asked.to, "rate": asked.rate, "jitter_ms": asked.jitter_ms},
+                seqs=asked.seqs or (),
+                filters="" if asked.seqs is not None else asked.wanted.frozen(asked.at).query(),
+                counts={"expected": found.matches, **({"capped": True} if found.capped else {})},
+                operation=number,
+            )
+        messages.success(request, f"Operation {number} is started.")
+        return self.redirect("leasequeue_bulkoperation_change", number, next=self.back(request))

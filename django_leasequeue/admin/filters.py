@@ -7,10 +7,8 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qs, parse_qsl, urlencode
 
 from django.contrib import messages
-from django.contrib.admin import AdminSite
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.utils.http import url_has_allowed_host_and_scheme
 
 from .. import engine
 from ..engine.dead.filter import EMPTY, MAX_TESTS, DeadFilter, from_query
@@ -24,8 +22,6 @@ from . import pages, rates, reading
 MAX_SAVED = 100
 #: Names of queues that a form offers.
 MAX_NAMES = 1_000
-#: Newest rows of the lease log that the tasks on offer are taken from.
-_TASK_ROWS = 2_000
 
 
 class FormField(NamedTuple):
@@ -38,13 +34,6 @@ class FormField(NamedTuple):
     options: Sequence[str] = ()
 
 
-class ReadFilter(NamedTuple):
-    """The filter of a request; with an error the filter lets everything through, and nothing may be done with it."""
-
-    wanted: DeadFilter
-    error: str
-
-
 def shown(query: str, *, values: bool) -> str:
     """Return a stored filter as a user may see it who sees payloads or not: its tests tell about their values."""
     if values or "payload" not in query:
@@ -53,18 +42,19 @@ def shown(query: str, *, values: bool) -> str:
     return urlencode([(name, HIDDEN if name == "payload" else value) for name, value in pairs])
 
 
-def read(request: HttpRequest, query: str | None = None) -> ReadFilter:
-    """Return the filter that an address (or a form's hidden field) says.
+def read(request: HttpRequest, query: str | None = None) -> tuple[DeadFilter, str]:
+    """Return the filter that an address (or a form's hidden field) says, and what is wrong with it.
 
-    A test of the payload tells about its values: it needs the permission to see them.
+    With an error the filter lets everything through, and nothing may be done with it. A test of the payload tells
+    about its values: it needs the permission to see them.
     """
     try:
         wanted = from_query(request.META.get("QUERY_STRING", "") if query is None else query)
     except InvalidOption as error:
-        return ReadFilter(DeadFilter(), str(error))
+        return DeadFilter(), str(error)
     if wanted.payload and not pages.allowed(request, "view_payload"):
-        return ReadFilter(DeadFilter(), "You may not see payloads, so you cannot search in them.")
-    return ReadFilter(wanted, "")
+        return DeadFilter(), "You may not see payloads, so you cannot search in them."
+    return wanted, ""
 
 
 def form(request: HttpRequest, wanted: DeadFilter, error: str) -> dict[str, Any]:
@@ -81,11 +71,9 @@ def form(request: HttpRequest, wanted: DeadFilter, error: str) -> dict[str, Any]
         return value(name, "" if own is None else own.isoformat().replace("+00:00", "Z")) if error or own else ""
 
     listed = reading.run(engine.list_queues(project=wanted.project or "", size=MAX_NAMES))
-    tasks = reading.read_log(rates.read_tasks(seconds=86_400, size=_TASK_ROWS)).tasks
-    names = [task.name for task in tasks if task.name]
     fields = [
         FormField("queue", "Queue", value("queue", wanted.queue), "any", [line.name for line in listed]),
-        FormField("task", "Task", value("task", wanted.task), "any", names),
+        FormField("task", "Task", value("task", wanted.task), "any", rates.task_names()),
         FormField("text", "Text", value("text", wanted.text), "part of the error or key"),
     ]
     rare = [
@@ -98,46 +86,35 @@ def form(request: HttpRequest, wanted: DeadFilter, error: str) -> dict[str, Any]
     ]
     tests = given.get("payload", []) if error else [str(test) for test in wanted.payload]
     more = tests if len(tests) >= MAX_TESTS else [*tests, ""]
+    ranges, rest = [], wanted.query(since=None, until=None)
+    for name, since in rates.SINCE.items():
+        address = with_query("", rest, **({"since": since} if since else {})) or "?"
+        ranges.append((name, address, since == request.GET.get("since", "")))
     return {
         "fields": fields,
         "rare": rare,
         "rare_used": any(field.value for field in rare if field.name != "since") or bool(tests),
-        "ranges": _ranges(request, wanted),
+        "ranges": ranges,
         "payload": more if pages.allowed(request, "view_payload") else [],
         "error": error,
         "query": "" if error else wanted.query(),
         "empty": wanted.empty and not error,
-        "words": wanted.words(),
     }
 
 
-def _ranges(request: HttpRequest, wanted: DeadFilter) -> list[tuple[str, str, bool]]:
-    """Return (name, address, whether it is chosen) of the times of death that a button chooses."""
-    given = request.GET.get("since", "")
-    rest = wanted.query(since=None, until=None)
-    found = []
-    for name, since in rates.SINCE.items():
-        parts = [part for part in (rest, urlencode({"since": since}) if since else "") if part]
-        found.append((name, f"?{'&'.join(parts)}", since == given))
-    return found
-
-
-def saved(request: HttpRequest, query: str) -> dict[str, Any]:
-    """Return the saved filters that this user may use, their own first."""
+def saved(request: HttpRequest) -> dict[str, list[SavedFilter]]:
+    """Return the saved filters that this user may use: their own, and those that others share."""
     owner = str(request.user.pk)
     found = SavedFilter.objects.filter(Q(owner=owner) | Q(shared=True)).order_by("name")[: 2 * MAX_SAVED]
-    return {
-        "own": [item for item in found if item.owner == owner],
-        "others": [item for item in found if item.owner != owner],
-        "query": query,
-    }
+    own, others = ([item for item in found if (item.owner == owner) is wanted] for wanted in (True, False))
+    return {"own": own, "others": others}
 
 
-def change_saved(request: HttpRequest, site: AdminSite) -> HttpResponse:
+def change_saved(admin: pages.ModelAdmin[Any], request: HttpRequest) -> HttpResponse:
     """Save a filter under a name, or forget one (POST)."""
     pages.require(request, "view_job")
     owner = str(request.user.pk)
-    back = safe_next(request, site)
+    back = HttpResponseRedirect(admin.back(request))
     if request.POST.get("forget"):
         gone = SavedFilter.objects.filter(pk=seq_of(request.POST["forget"]) or 0)
         if not request.user.is_superuser:
@@ -146,7 +123,7 @@ def change_saved(request: HttpRequest, site: AdminSite) -> HttpResponse:
             messages.success(request, "The filter is forgotten.")
         else:
             messages.error(request, "That filter is not yours, or gone already.")
-        return HttpResponseRedirect(back)
+        return back
     name = request.POST.get("name", "").strip()
     wanted, error = read(request, request.POST.get("filter", ""))
     if not error and not 1 <= len(name) <= 80:
@@ -156,20 +133,12 @@ def change_saved(request: HttpRequest, site: AdminSite) -> HttpResponse:
         error = f"You have {MAX_SAVED} saved filters: forget one first."
     if error:
         messages.error(request, error)
-        return HttpResponseRedirect(back)
+        return back
     shared, owner_name = request.POST.get("shared") == "1", request.user.get_username()[:255]
     values = {"query": wanted.query(), "shared": shared, "owner_name": owner_name}
     SavedFilter.objects.update_or_create(owner=owner, name=name, defaults=values)
     messages.success(request, f"Saved the filter {name!r}.")
-    return HttpResponseRedirect(back)
-
-
-def safe_next(request: HttpRequest, site: AdminSite, default: str = "leasequeue_deadletters") -> str:
-    """Return the address to come back to: the form's ``next`` if it is on this host, else the dead letters."""
-    to = request.POST.get("next") or request.GET.get("next") or ""
-    if url_has_allowed_host_and_scheme(to, allowed_hosts={request.get_host()}, require_https=request.is_secure()):
-        return to
-    return pages.url(site, default)
+    return back
 
 
 def with_query(address: str, *queries: str, **more: str) -> str:

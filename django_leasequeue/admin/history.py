@@ -7,8 +7,9 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
@@ -18,8 +19,8 @@ from ..enums import EventKind
 from ..metrics import charts
 from ..models import Attempt, JobEvent
 
-#: Lines of the difference of two failures.
-_DIFF_LINES = 120
+#: Lines of the difference of two failures, and the classes of those that were added or removed.
+_DIFF_LINES, _DIFF_KINDS = 120, {"+": "lq-added", "-": "lq-removed"}
 _ENDS = {EventKind.RELEASED, EventKind.ACKED, EventKind.FAILED, EventKind.EXPIRED}
 
 
@@ -133,9 +134,11 @@ def _compare(failed: Sequence[AttemptLine]) -> None:
             for name, word in (("error_type", "error"), ("message", "message"), ("node", "worker"))
             if getattr(old, name) != getattr(new, name)
         ]
-        lines = [f"{each.error_type}: {each.message}\n{each.traceback}".splitlines()[:1_000] for each in (old, new)]
-        if lines[0] != lines[1]:
-            after.difference = _difference(*lines)
+        texts = [f"{each.error_type}: {each.message}\n{each.traceback}" for each in (old, new)]
+        was, now = (text.splitlines()[:1_000] for text in texts)
+        if was != now:
+            different = itertools.islice(difflib.unified_diff(was, now, lineterm="", n=1), 2, 2 + _DIFF_LINES)
+            after.difference = [(_DIFF_KINDS.get(line[:1], ""), line) for line in different]
             if old.traceback != new.traceback:
                 after.changes.append("another traceback")
         if not after.changes:
@@ -147,75 +150,45 @@ def _short(value: str | None) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-def _difference(old: list[str], new: list[str]) -> list[tuple[str, str]]:
-    """Return (added, removed or nothing; line) of what differs, with a little of what is around."""
-    kinds = {"+": "lq-added", "-": "lq-removed"}
-    lines = list(difflib.unified_diff(old, new, lineterm="", n=1))[2:]
-    return [(kinds.get(line[:1], ""), line) for line in lines[:_DIFF_LINES]]
-
-
 _WIDTH, _HEIGHT, _SIDE, _LINE = 960, 92, 14, 44
 #: Events that are drawn; of more the newest.
 MAX_DRAWN = 150
 
-_TONES = {
-    EventKind.CLAIMED: 0,
-    EventKind.EXTENDED: 0,
-    EventKind.RELEASED: 1,
-    EventKind.ACKED: 4,
-    EventKind.FAILED: 3,
-    EventKind.EXPIRED: 3,
-    EventKind.DEAD_LETTERED: 3,
-    EventKind.REDRIVEN: 2,
-}
-#: What is drawn for each kind, around (0, 0).
+#: The number of the colour of each kind, and what is drawn for it, around (0, 0).
 _MARKS = {
-    EventKind.ENQUEUED: "M-4,0a4,4 0 1 0 8,0a4,4 0 1 0 -8,0z",
-    EventKind.CLAIMED: "M-5,-7L7,0L-5,7z",
-    EventKind.EXTENDED: "M-1,-8h2v16h-2z",
-    EventKind.RELEASED: "M5,-7L-7,0L5,7z",
-    EventKind.ACKED: "M-6,-6h12v12h-12z",
-    EventKind.FAILED: "M-6,-4L-4,-6L0,-2L4,-6L6,-4L2,0L6,4L4,6L0,2L-4,6L-6,4L-2,0z",
-    EventKind.EXPIRED: "M0,-7L7,6H-7z",
-    EventKind.DEAD_LETTERED: "M0,-8L8,0L0,8L-8,0z",
-    EventKind.REDRIVEN: "M0,-7L6,2H2V7H-2V2H-6z",
-    EventKind.CANCELLED: "M-7,-2h14v4h-14z",
-    EventKind.LINKED: "M-6,0a3,3 0 1 0 6,0a3,3 0 1 0 6,0a3,3 0 1 0 -6,0a3,3 0 1 0 -6,0z",
+    EventKind.ENQUEUED: (0, "M-4,0a4,4 0 1 0 8,0a4,4 0 1 0 -8,0z"),
+    EventKind.CLAIMED: (0, "M-5,-7L7,0L-5,7z"),
+    EventKind.EXTENDED: (0, "M-1,-8h2v16h-2z"),
+    EventKind.RELEASED: (1, "M5,-7L-7,0L5,7z"),
+    EventKind.ACKED: (4, "M-6,-6h12v12h-12z"),
+    EventKind.FAILED: (3, "M-6,-4L-4,-6L0,-2L4,-6L6,-4L2,0L6,4L4,6L0,2L-4,6L-6,4L-2,0z"),
+    EventKind.EXPIRED: (3, "M0,-7L7,6H-7z"),
+    EventKind.DEAD_LETTERED: (3, "M0,-8L8,0L0,8L-8,0z"),
+    EventKind.REDRIVEN: (2, "M0,-7L6,2H2V7H-2V2H-6z"),
+    EventKind.CANCELLED: (0, "M-7,-2h14v4h-14z"),
+    EventKind.LINKED: (0, "M-6,0a3,3 0 1 0 6,0a3,3 0 1 0 6,0a3,3 0 1 0 -6,0a3,3 0 1 0 -6,0z"),
 }
 _HELD = (EventKind.CLAIMED, EventKind.EXTENDED)
 
 
-@dataclass(frozen=True, slots=True)
-class EventLine:
-    """One event in the table beside the drawing; ``after`` is the time since the one before.
+def table_of(events: Sequence[JobEvent]) -> list[dict[str, Any]]:
+    """Return the lines of the table beside the drawing, oldest first.
 
-    ``times`` is how many of its kind came one after the other: they are one line, the newest.
+    ``after`` is the time since the event before, ``gap`` says that the job was not leased in it. Of extensions of one
+    lease that follow each other the newest has a line, with their number as ``times``.
     """
-
-    event: JobEvent
-    after: timedelta | None
-    gap: bool
-    times: int = 1
-
-    @property
-    def what(self) -> str:
-        return what(self.event)
-
-
-def table_of(events: Sequence[JobEvent]) -> list[EventLine]:
-    """Return the lines of the table, oldest first; ``gap`` where the job was not leased before this event."""
-    lines: list[EventLine] = []
+    lines: list[dict[str, Any]] = []
     before: JobEvent | None = None
     for event in events:
         same = before is not None and (before.kind, before.claim) == (event.kind, event.claim)
         if lines and same and event.kind == EventKind.EXTENDED:
-            # It only makes the same lease longer once more.
-            lines[-1] = replace(lines[-1], event=event, times=lines[-1].times + 1)
+            lines[-1] |= {"event": event, "times": lines[-1]["times"] + 1}
             before = event
             continue
         after = None if before is None else event.occurred_at - before.occurred_at
         free = before is not None and before.kind not in _HELD
-        lines.append(EventLine(event, after, free and after is not None and after > timedelta(seconds=1)))
+        gap = free and after is not None and after > timedelta(seconds=1)
+        lines.append({"event": event, "what": what(event), "after": after, "gap": gap, "times": 1})
         before = event
     return lines
 
@@ -234,29 +207,17 @@ def draw(events: Sequence[JobEvent], now: datetime, *, open_end: bool) -> SafeSt
     spans = [(places[n], places[n + 1], shown[n].kind in _HELD) for n in range(len(places) - 1)]
     held = "".join(f"M{a:.1f},{_LINE - 6}H{b:.1f}v12H{a:.1f}z" for a, b, holds in spans if holds)
     free = "".join(f"M{a:.1f},{_LINE}H{b:.1f}" for a, b, holds in spans if not holds)
-    marks = format_html_join(
-        "",
-        '<g class="lq-tone-{}" transform="translate({},{})"><title>{}</title><path class="{}" d="{}"/></g>',
-        (
-            (
-                _TONES.get(EventKind(event.kind), 0),
-                f"{x:.1f}",
-                _LINE,
-                _says(event),
-                "lq-hollow" if event.kind in (EventKind.ENQUEUED, EventKind.RELEASED) else "lq-fill",
-                _MARKS[EventKind(event.kind)],
-            )
-            for event, x in zip(shown, places, strict=False)
-        ),
-    )
-    line = format_html(
-        '<path class="lq-wait" d="{}"/><g class="lq-tone-0"><path class="lq-span" d="{}"/></g>{}{}',
-        free,
-        held,
-        marks,
-        _labels(times, places),
-    )
-    return charts.drawing("timeline", "Timeline of the leases", _describe(events), _WIDTH, _HEIGHT, line)
+    marks = []
+    for event, x in zip(shown, places, strict=False):
+        tone, path = _MARKS[EventKind(event.kind)]
+        fill = "lq-hollow" if event.kind in (EventKind.ENQUEUED, EventKind.RELEASED) else "lq-fill"
+        marks.append((tone, f"{x:.1f}", _LINE, _says(event), fill, path))
+    mark = '<g class="lq-tone-{}" transform="translate({},{})"><title>{}</title><path class="{}" d="{}"/></g>'
+    spans_drawn = '<path class="lq-wait" d="{}"/><g class="lq-tone-0"><path class="lq-span" d="{}"/></g>{}{}'
+    line = format_html(spans_drawn, free, held, format_html_join("", mark, marks), _labels(times, places))
+    counts = ", ".join(f"{count} {words}" for words, count in Counter(map(what, events)).items())
+    described = f"{counts}. The table below has each."
+    return charts.drawing("timeline", "Timeline of the leases", described, _WIDTH, _HEIGHT, line)
 
 
 def _places(times: Sequence[datetime]) -> list[float]:
@@ -287,8 +248,3 @@ def _says(event: JobEvent) -> str:
     if event.kind == EventKind.CLAIMED and event.deliveries:
         parts.append(f"delivery {event.deliveries}")
     return ", ".join(parts)
-
-
-def _describe(events: Sequence[JobEvent]) -> str:
-    counts = Counter(map(what, events))
-    return ", ".join(f"{count} {words}" for words, count in counts.items()) + ". The table below has each."

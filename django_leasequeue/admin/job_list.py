@@ -1,69 +1,75 @@
-"""The list of jobs: a queue's in one state by index, a search through all of them, and the jump to a number or key."""
+"""The list of jobs: a queue's in one state by index, a search through all of them, and the jump to a number or key.
+
+No index answers a search over all queues and states: it reads jobs one after the other, the newest first, a bounded
+number per request. An answer says how far it has read; ``search.js`` asks for the next one until a page is full.
+"""
 
 from __future__ import annotations
 
-from datetime import datetime
+import re
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from django.contrib import messages
-from django.contrib.admin import AdminSite
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.db.models.functions import Left
+from django.http import HttpRequest, HttpResponse
 
 from .. import engine
+from ..engine import arrays, codec
 from ..engine.codec import decode_cursor, encode_cursor
-from ..engine.dead.filter import DeadFilter
+from ..engine.dead.filter import DeadFilter, from_values
+from ..engine.dead.redaction import readable, redact
 from ..engine.dead.search import from_micros, micros
-from ..engine.limits import seq_of
+from ..engine.limits import MAX_SEQ, seq_of
 from ..engine.operation import Steps, operation
 from ..engine.queues.stats import counts_by_id
-from ..enums import JobState
+from ..enums import JobState, ResultState
 from ..exceptions import InvalidOption, LeaseQueueError
-from ..models import Queue
-from . import job_search, pages, rates, reading
+from ..models import Job, Queue, StoredJob
+from ..models.base import AsWritten
+from ..tasks.arguments import shown
+from . import pages, rates, reading
 from .reading import capped
 
 #: Jobs of one page.
 PAGE = 50
-#: Queues that the form offers, and the newest rows of the lease log that the tasks on offer are taken from.
-_QUEUES, _TASK_ROWS = 1_000, 2_000
-
+#: Queues that the form offers.
+_QUEUES = 1_000
 #: States whose figures the list shows, and the names of those.
 _FIGURES = {"ready": "ready", "delayed": "delayed", "leased": "in_flight", "dead": "dead", "record": "records"}
-#: The words of the list for them.
+#: The list's words for states of suspended jobs.
 SLEEPING, WAITING = SUSPENDED = ("sleeping", "waiting for an event")
 #: Steps that one page looks at.
 LOOK = 500
-
-
-class SuspendedJob(NamedTuple):
-    """A job that sleeps or waits: since when, in which step, for which event (of which project), until when."""
-
-    seq: int
-    since: datetime
-    step: str
-    event: str | None
-    of: str | None
-    until: datetime | None
-    suspended: bool
-    queue_id: int | None
-    project: str | None
-    queue: str | None
-    name: str | None
-    key: str | None
+#: Jobs that one page looks at, how many at a time, and the seconds after which it stops.
+MAX_LOOKED, CHUNK, PATIENCE = 50_000, 1_000, 0.4
+#: Bytes of a job's data up to which a list shows the arguments, and characters that it shows.
+_MAX_DATA, _MAX_SHOWN = 4_000, 120
+#: Time by which a job may have been made earlier than one with a lower number: its transaction was long.
+_SLACK = timedelta(minutes=10)
+#: States by the words of an address; of results + 10.
+STATES = {state.label: int(state) for state in JobState} | {state.label: int(state) + 10 for state in ResultState}
+_FIELDS = ("task", "since", "until", "text", "payload")
+#: What ``admin/suspended`` returns: ``event`` belongs to the project ``of``.
+_COLUMNS = ("seq", "since", "step", "event", "of", "until", "suspended", "queue_id", "project", "queue", "name", "key")
 
 
 @operation
-def read_suspended(waits: bool, after: str | None) -> Steps[tuple[list[SuspendedJob], str | None]]:
+def read_suspended(waits: bool, after: str | None) -> Steps[tuple[list[dict[str, Any]], str | None]]:
     """Read a page of the jobs that sleep, the longest first, or that wait, by their events; and its cursor."""
     at, event, project, seq = decode_cursor(after, (int, str, str, int)) or (0, "", "", 0)
     place = {"at": from_micros(at), "event": event, "project": project, "seq": seq}
-    found = [SuspendedJob._make(row) for row in (yield "admin/suspended", {**place, "waits": waits, "size": LOOK})]
+    rows = yield "admin/suspended", {**place, "waits": waits, "size": LOOK}
+    found = [dict(zip(_COLUMNS, row, strict=True)) for row in rows]
     more = None
     if len(found) == LOOK:
         last = found[-1]
-        more = encode_cursor(micros(last.since), last.event or "", last.of or "", last.seq)
-    return [job for job in found if job.suspended], more
+        more = encode_cursor(micros(last["since"]), last["event"] or "", last["of"] or "", last["seq"])
+    return [job for job in found if job["suspended"]], more
 
 
 def _suspended_page(request: HttpRequest, queue: Queue | None, state: str) -> dict[str, Any]:
@@ -71,20 +77,149 @@ def _suspended_page(request: HttpRequest, queue: Queue | None, state: str) -> di
     jobs, after = reading.read(read_suspended(state == WAITING, request.GET.get("after")))
     task = request.GET.get("task", "").strip()
     base = {"queue": request.GET.get("queue", ""), "state": state, "task": task}
-    listed = [job for job in jobs if (queue is None or job.queue_id == queue.pk) and (not task or job.name == task)]
+    if queue is not None:
+        jobs = [job for job in jobs if job["queue_id"] == queue.pk]
     return {
         "state": state,
-        "suspended": listed,
+        "suspended": [job for job in jobs if not task or job["name"] == task],
         "first": f"?{urlencode(base)}" if request.GET.get("after") else None,
         "next": f"?{urlencode({**base, 'after': after})}" if after else None,
     }
 
 
-def job_list(request: HttpRequest, site: AdminSite) -> HttpResponse:
+@dataclass(frozen=True, slots=True)
+class JobFilter:
+    """A filter of jobs; ``None`` (or empty) means any. ``queue`` is an id, ``rest`` holds all but the state.
+
+    ``payloads``: whether ``text`` is also looked for in data and meta.
+    """
+
+    rest: DeadFilter
+    queue: int | None = None
+    state: str | None = None
+    payloads: bool = False
+
+    def query(self, **more: Any) -> str:
+        """Return the filter as a query string, with more names behind it."""
+        pairs = {"queue": self.queue or "", "state": self.state or "any", **more}
+        return "&".join(part for part in (self.rest.query(), urlencode(pairs)) if part)
+
+
+class JobHit(NamedTuple):
+    """A job that a filter wants. ``finished_at``: when it was finished, or died."""
+
+    seq: int
+    state_number: int
+    project: str
+    queue: str
+    queue_id: int
+    key: str | None
+    task: str | None
+    enqueued_at: datetime
+    finished_at: datetime | None
+    error_type: str | None
+    error: str | None
+
+    @property
+    def state(self) -> str:
+        number = self.state_number
+        return str(JobState(number).label if number < 10 else ResultState(number - 10).label)
+
+
+class JobHits(NamedTuple):
+    """The jobs that a look found, how many it looked at, back to when, and the start of the next (``None``: end)."""
+
+    jobs: list[JobHit]
+    looked_at: int
+    oldest: datetime | None
+    next: int | None
+
+
+def from_request(values: Mapping[str, list[str]], queue: int | None, *, payloads: bool) -> JobFilter:
+    """Return the filter that an address's values make; raise ``InvalidOption`` where one is not allowed."""
+    rest = from_values({name: values[name] for name in _FIELDS if name in values})
+    state = (values.get("state") or [""])[-1] or "any"
+    if state != "any" and state not in STATES:
+        raise InvalidOption(f"a state is one of any, {', '.join(STATES)}; it is {state[:40]!r}.")
+    return JobFilter(rest, queue, None if state == "any" else state, payloads)
+
+
+def arguments(jobs: Iterable[tuple[int, str, str | None]], *, values: bool) -> dict[int, str]:
+    """Return the data (of a task the arguments) of jobs (number, queue, task) as one line each, with secrets hidden."""
+    names = {seq: (queue, task) for seq, queue, task in jobs}
+    found = StoredJob.objects.using(reading.alias()).filter(pk__in=names)
+    texts = found.annotate(text=Left(AsWritten("data"), _MAX_DATA + 1)).values_list("pk", "text")
+    lines = {}
+    for seq, text in texts:
+        if text and len(text) <= _MAX_DATA:
+            queue, task = names[seq]
+            line = _line(redact(readable(text), kind="data", queue=queue, task=task, values=values))
+            lines[seq] = line if len(line) <= _MAX_SHOWN else f"{line[:_MAX_SHOWN]}…"
+        elif text:
+            lines[seq] = "…"
+    return lines
+
+
+def _line(data: Any) -> str:
+    if not (isinstance(data, dict) and isinstance(data.get("args"), list) and isinstance(data.get("kwargs"), dict)):
+        return codec.dumps(data)
+    args, kwargs = shown(data["args"]), shown(data["kwargs"])
+    return ", ".join([*map(codec.dumps, args), *(f"{k}={codec.dumps(v)}" for k, v in kwargs.items())])
+
+
+def _called(text: str | None) -> str | None:
+    """Return ``customer=17``, as a list shows an argument, as JSON without spaces; ``None`` where a text is no such."""
+    found = re.fullmatch(r"(\w+)\s*=\s*(.+)", text or "")
+    if found is None:
+        return None
+    try:
+        value = codec.loads(found[2])
+    except ValueError:
+        value = found[2]
+    called = f"{codec.dumps(found[1])}:{codec.dumps(value)}"
+    return called.replace(" ", "").replace("}", ",").lower()
+
+
+@operation
+def find(wanted: JobFilter, *, below: int | None = None) -> Steps[JobHits]:
+    """Search for jobs, the newest first; ``below`` is ``next`` of the search before."""
+    since, until = wanted.rest.since, wanted.rest.until
+    if below is None:
+        ((below,),) = [(MAX_SEQ,)] if until is None else (yield "admin/job_after", {"at": until + _SLACK})
+    params = {
+        **wanted.rest.matching(),
+        "payloads": wanted.payloads,
+        "called": _called(wanted.rest.text),
+        "queue": wanted.queue,
+        "states": None if wanted.state is None else arrays.integers([STATES[wanted.state]]),
+        "since": since,
+        "until": until,
+    }
+    end = time.monotonic() + PATIENCE
+    jobs: list[JobHit] = []
+    looked, oldest = 0, None
+    while True:
+        enough = PAGE - len(jobs)
+        rows = yield "admin/walk_jobs", {**params, "below": below, "size": CHUNK, "enough": enough}
+        count, low, first, newest = rows[0][:4]
+        found = [(place, JobHit._make(job)) for _, _, _, _, place, *job in rows if place is not None]
+        jobs += [job for _, job in found]
+        if len(found) == enough:
+            place, last = found[-1]
+            return JobHits(jobs, looked + place, last.enqueued_at, last.seq)
+        looked, oldest = looked + count, first or oldest
+        if count < CHUNK or (since is not None and newest < since - _SLACK):
+            return JobHits(jobs, looked, oldest, None)
+        below = low
+        if looked >= MAX_LOOKED or time.monotonic() >= end:
+            return JobHits(jobs, looked, oldest, below)
+
+
+def job_list(admin: pages.PageAdmin[Job], request: HttpRequest) -> HttpResponse:
     """Answer with the list, or with what a search found."""
     # One field finds all: what is exactly the number or key of a job leads to it, anything else is searched for.
     words = request.GET.get("q", "").strip()
-    if words and (jump := _jump(request, site, words)) is not None:
+    if words and (jump := _jump(admin, request, words)) is not None:
         return jump
     queue, unknown = _queue(request.GET.get("queue", "").strip())
     context: dict[str, Any] = {"queue": queue}
@@ -95,8 +230,8 @@ def job_list(request: HttpRequest, site: AdminSite) -> HttpResponse:
             context.update(_suspended_page(request, queue, state))
         except LeaseQueueError as error:
             messages.error(request, str(error))
-        nothing = job_search.from_request({"task": request.GET.getlist("task")}, None, payloads=False)
-        return _page(request, site, {**_form(request, nothing, queue), **context})
+        nothing = from_request({"task": request.GET.getlist("task")}, None, payloads=False)
+        return admin.page(request, "jobs.html", {**_form(request, nothing, queue), **context}, title="Jobs")
     try:
         if unknown:
             raise InvalidOption(f"There is no queue {unknown}.")
@@ -106,27 +241,24 @@ def job_list(request: HttpRequest, site: AdminSite) -> HttpResponse:
                 given["payload"], words = [words, *given.get("payload", ())], ""
             quoted = len(words) > 2 and words[0] == words[-1] == '"'
             given["text"] = [words[1:-1] if quoted else words] if words else []
-        wanted = job_search.from_request(given, None if queue is None else queue.pk, payloads=may_search)
+        wanted = from_request(given, None if queue is None else queue.pk, payloads=may_search)
         if wanted.rest.payload and not may_search:
             raise InvalidOption("You may not see payloads, so you cannot search in them.")
     except InvalidOption as error:
         messages.error(request, str(error))
-        wanted = job_search.JobFilter(DeadFilter(), None if queue is None else queue.pk)
-    live = {each.label for each in JobState}
-    if queue is not None and wanted.empty and (not state or state in live):
+        wanted = JobFilter(DeadFilter(), None if queue is None else queue.pk)
+    listed: list[tuple[int, str, str | None]] = []
+    if queue is not None and wanted.rest.empty and (not state or state in JobState.labels):
         context.update(_by_index(request, queue, state))
+        listed = [(job.seq, queue.name, job.name) for job in context["jobs"]]
     elif request.GET:
-        context.update(_search(request, wanted))
-        found = [(job.seq, job.queue, job.task) for job in context["looked"].jobs]
-        context["arguments"] = job_search.arguments(found, values=may_search)
-    if queue is not None and context.get("jobs"):
-        found = [(job.seq, queue.name, job.name) for job in context["jobs"]]
-        context["arguments"] = job_search.arguments(found, values=may_search)
-    return _page(request, site, {**_form(request, wanted, queue), **context})
-
-
-def _page(request: HttpRequest, site: AdminSite, context: dict[str, Any]) -> HttpResponse:
-    return pages.page(request, site, "jobs.html", context, title="Jobs")
+        below = seq_of(request.GET.get("below", ""))
+        looked = context["looked"] = reading.read(find(wanted, below=below))
+        context["first"] = None if below is None else f"?{wanted.query()}"
+        context["next"] = None if looked.next is None else f"?{wanted.query(below=looked.next)}"
+        listed = [(job.seq, job.queue, job.task) for job in looked.jobs]
+    context["arguments"] = arguments(listed, values=may_search)
+    return admin.page(request, "jobs.html", {**_form(request, wanted, queue), **context}, title="Jobs")
 
 
 def _queue(text: str) -> tuple[Queue | None, str]:
@@ -142,45 +274,31 @@ def _queue(text: str) -> tuple[Queue | None, str]:
     return found, "" if found else text
 
 
-def _form(request: HttpRequest, wanted: job_search.JobFilter, queue: Queue | None) -> dict[str, Any]:
-    tasks = reading.read_log(rates.read_tasks(seconds=86_400, size=_TASK_ROWS)).tasks
+def _form(request: HttpRequest, wanted: JobFilter, queue: Queue | None) -> dict[str, Any]:
     given = {name: request.GET.get(name, "") for name in ("since", "until", "payload")}
+    kept = {"state": "any", **request.GET.dict()}
+    kept.pop("below", None)  # a changed search begins anew
     return {
         "q": request.GET.get("q", "") or wanted.rest.text or "",
         "queues": reading.read_queues(_QUEUES),
-        "queue_label": "" if queue is None else f"{queue.project}/{queue.name}" if queue.project else queue.name,
-        "tasks": [task.name for task in tasks if task.name],
+        "queue_label": "" if queue is None else str(queue),
+        "tasks": rates.task_names(),
         "task": wanted.rest.task or "",
-        "states": [*job_search.STATES, *SUSPENDED],
+        "states": [*STATES, *SUSPENDED],
         "state": request.GET.get("state", ""),
         "given": given,
         "rare": bool(given["until"] or given["payload"]),
         "may_search": pages.allowed(request, "view_payload"),
-        "ranges": [(name, _with(request, since=since), given["since"] == since) for name, since in rates.SINCE.items()],
-    }
-
-
-def _with(request: HttpRequest, **changes: str) -> str:
-    """Return the address of this search with some fields changed, from its first page on."""
-    values = {name: value for name, value in request.GET.items() if name != "below"}
-    return f"?{urlencode({'state': 'any', **values, **changes})}"
-
-
-def _search(request: HttpRequest, wanted: job_search.JobFilter) -> dict[str, Any]:
-    below = seq_of(request.GET.get("below", ""))
-    looked = reading.read(job_search.find(wanted, below=below, size=PAGE))
-    return {
-        "looked": looked,
-        "first": f"?{wanted.query()}" if below is not None else None,
-        "next": None if looked.next is None else f"?{wanted.query(below=looked.next)}",
+        "ranges": [
+            (name, f"?{urlencode({**kept, 'since': since})}", given["since"] == since)
+            for name, since in rates.SINCE.items()
+        ],
     }
 
 
 def _by_index(request: HttpRequest, queue: Queue, state: str) -> dict[str, Any]:
     counts = reading.read(counts_by_id([queue.pk])).get(queue.pk)
-    figures = (
-        [] if counts is None else [(name, capped(getattr(counts, of), counts.cap)) for name, of in _FIGURES.items()]
-    )
+    figures = [(name, capped(getattr(counts, of), counts.cap)) for name, of in _FIGURES.items()] if counts else []
     if not state:
         state = next((name for name, count in figures if count != "0"), "record" if queue.type == "log" else "ready")
     try:
@@ -203,7 +321,7 @@ def _by_index(request: HttpRequest, queue: Queue, state: str) -> dict[str, Any]:
     }
 
 
-def _jump(request: HttpRequest, site: AdminSite, query: str) -> HttpResponse | None:
+def _jump(admin: pages.PageAdmin[Job], request: HttpRequest, query: str) -> HttpResponse | None:
     """Lead to the job with this number or key, or list the jobs with this key; ``None`` if there is none."""
     number = seq_of(query)
     key = query[:1_024].replace("\x00", "")
@@ -211,13 +329,13 @@ def _jump(request: HttpRequest, site: AdminSite, query: str) -> HttpResponse | N
     if number is not None and number not in {job.seq for job in found}:
         seen = reading.read_job(number)
         if not found and (seen is not None or reading.read_events(number)):
-            return HttpResponseRedirect(pages.url(site, "leasequeue_job_change", number))
+            return admin.redirect("leasequeue_job_change", number)
         found += [seen.job] if seen is not None else []
     if len(found) == 1:
-        return HttpResponseRedirect(pages.url(site, "leasequeue_job_change", found[0].seq))
+        return admin.redirect("leasequeue_job_change", found[0].seq)
     if not found:
         return None
     named = [(job.seq, job.queue.name, job.task) for job in found]
-    lines = job_search.arguments(named, values=pages.allowed(request, "view_payload"))
-    form = _form(request, job_search.JobFilter(DeadFilter()), None)
-    return _page(request, site, {**form, "found": found, "arguments": lines})
+    form = _form(request, JobFilter(DeadFilter()), None)
+    lines = arguments(named, values=form["may_search"])
+    return admin.page(request, "jobs.html", {**form, "found": found, "arguments": lines}, title="Jobs")

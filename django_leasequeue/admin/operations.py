@@ -25,7 +25,7 @@ from ..models import BulkOperation, OperationState
 from ..models.operators import ACTIVE
 from ..reaper.leader import LOCK
 from ..templatetags.leasequeue_admin import count
-from . import audit, filters, pages, reading
+from . import audit, pages, reading
 from .pages import ListAdmin, column, count_of, moment_of
 
 #: Conflicts that the page of an operation shows one by one.
@@ -97,6 +97,9 @@ class BulkOperationAdmin(ListAdmin[BulkOperation]):
         if request.method == "POST":
             return self._change(request, made)
         may = pages.allowed(request, f"{made.kind}_job")
+        words = from_query(made.filters).words() if made.filters else []
+        if not pages.allowed(request, "view_payload"):
+            words = [f"payload {HIDDEN}" if word.startswith("payload ") else word for word in words]
         leaders = DjangoExecutor(reading.alias()).fetch("reaper_leader", LOCK) if made.is_active else [()]
         context: dict[str, Any] = {
             "made": made,
@@ -104,23 +107,17 @@ class BulkOperationAdmin(ListAdmin[BulkOperation]):
             "every": 1 if made.is_active else 0,
             **_progress(made),
             "no_reaper": not leaders,
-            "words": _words(request, made),
+            "words": words,
             "whys": [(CONFLICTS.get(why, why), count) for why, count in Counter(made.conflict_counts).most_common()],
             "sample": [
-                (seq, CONFLICTS.get(why, why), pages.url_or_none(self.admin_site, "leasequeue_job_change", seq))
-                for seq, why in made.conflict_sample[:SHOWN_CONFLICTS]
+                (seq, CONFLICTS.get(why, why), self.job_url(seq)) for seq, why in made.conflict_sample[:SHOWN_CONFLICTS]
             ],
-            "back": filters.safe_next(request, self.admin_site),
+            "back": self.back(request),
             "here": request.get_full_path(),
         }
-        return pages.page(
-            request,
-            self.admin_site,
-            "deadletters/operation.html",
-            context,
-            title=f"Operation {made.pk}: {made.get_kind_display()}",
-            crumbs=[pages.Crumb("Bulk operations", pages.url(self.admin_site, "leasequeue_bulkoperation_changelist"))],
-        )
+        title = f"Operation {made.pk}: {made.get_kind_display()}"
+        crumbs = [("Bulk operations", "leasequeue_bulkoperation_changelist")]
+        return self.page(request, "deadletters/operation.html", context, title=title, crumbs=crumbs)
 
     def _change(self, request: HttpRequest, made: BulkOperation) -> HttpResponse:
         pages.require(request, f"{made.kind}_job")
@@ -141,10 +138,3 @@ class BulkOperationAdmin(ListAdmin[BulkOperation]):
             words = {"pause": "paused", "resume": "resumed", "cancel": "cancelled"}
             messages.success(request, f"Operation {made.pk} is {words[change]}.")
         return HttpResponseRedirect(request.get_full_path())
-
-
-def _words(request: HttpRequest, made: BulkOperation) -> list[str]:
-    words = from_query(made.filters).words() if made.filters else []
-    if pages.allowed(request, "view_payload"):
-        return words
-    return [f"payload {HIDDEN}" if word.startswith("payload ") else word for word in words]

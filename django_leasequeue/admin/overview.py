@@ -5,8 +5,8 @@ Django's list of apps shows models: each of the two has one, without a table.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 from urllib.parse import urlencode
 
 from django.apps.registry import Apps
@@ -21,7 +21,7 @@ from ..engine.clock import span
 from ..engine.queues.stats import Counts, Totals, counts_by_id
 from ..reaper import concerns
 from . import pages, rates, reading
-from .pages import M, ReadOnlyAdmin
+from .pages import PageAdmin, ReadOnly
 from .queues import COUNTED, PAGE, errors_first
 from .rates import TaskRate
 
@@ -29,27 +29,23 @@ from .rates import TaskRate
 _LINES = 6
 #: Projects whose samples are added up.
 _PROJECTS = 1_000
-_PLACES = ("ready", "delayed", "in flight", "dead letters")
+_PLACES = {"ready": "ready", "delayed": "delayed", "in flight": "in_flight", "dead letters": "dead"}
 
 
 def _depths(totals: list[Totals], counts: list[Counts]) -> list[tuple[str, str, str]]:
     """Return (label, figure, note) of how much is where: counted now where the list has all queues, else as sampled."""
     queues = sum(total.queues for total in totals)
     found = [("queues", f"{queues:,}", "")]
-    exact = len(counts) == queues and all(each.exact for each in counts)
     sampled = max((total.sampled_at for total in totals if total.sampled_at), default=None)
-    if exact:
-        sums, note = [sum(each) for each in zip(*map(_of, counts), strict=True)] or [0] * 4, "jobs, now"
+    of: Sequence[Counts | Totals] = totals
+    if len(counts) == queues and all(each.exact for each in counts):
+        of, note = counts, "jobs, now"
     elif sampled is None or any(total.sampled_at is None for total in totals):
-        return found + [(name, "unknown", "not sampled yet: is a reaper running?") for name in _PLACES]
+        return found + [(label, "unknown", "not sampled yet: is a reaper running?") for label in _PLACES]
     else:
-        sums = [sum(each) for each in zip(*((t.ready, t.delayed, t.in_flight, t.dead) for t in totals), strict=True)]
         note = f"jobs, sampled {span(clock.now() - sampled)} ago"
-    return found + [(name, f"{figure:,}", note) for name, figure in zip(_PLACES, sums, strict=True)]
-
-
-def _of(counts: Counts) -> tuple[int, int, int, int]:
-    return counts.ready, counts.delayed, counts.in_flight, counts.dead
+    sums = {label: sum(getattr(each, name) for each in of) for label, name in _PLACES.items()}
+    return found + [(label, f"{figure:,}", note) for label, figure in sums.items()]
 
 
 def _busiest(found: rates.Rates) -> list[Counts]:
@@ -65,45 +61,22 @@ def _busiest(found: rates.Rates) -> list[Counts]:
     return [counts[each] for each in ids[:PAGE] if each in counts]
 
 
-_DEFAULT = "1 h"
+#: The columns of the list of tasks, and the value that each sorts by, the largest first.
+COLUMNS: dict[str, tuple[str, Callable[[TaskRate], float]]] = {
+    "runs": ("Runs", lambda task: task.runs),
+    "failed": ("Failed runs", lambda task: task.failed),
+    "retried": ("Retried", lambda task: task.retried),
+    "ended": ("Failed for good", lambda task: task.ended),
+    "wait": ("Wait p50 / p95 / p99", lambda task: task.waits[2] if task.waits else -1),
+    "ran": ("Run p50 / p95 / p99", lambda task: task.ran[2] if task.ran else -1),
+    "slowest": ("Slowest", lambda task: -1 if task.slowest is None else task.slowest),
+    "newest": ("Newest failure", lambda task: task.failed_at.timestamp() if task.failed_at else -1),
+}
 
 
-class SortColumn(NamedTuple):
-    """A column that the list can be sorted by, the largest value first."""
-
-    name: str
-    label: str
-    value: Callable[[TaskRate], float]
-
-
-class ListedTask(NamedTuple):
-    """One task as the list shows it; times in words."""
-
-    task: TaskRate
-    share: str
-    waits: list[str]
-    ran: list[str]
-
-
-COLUMNS = (
-    SortColumn("runs", "Runs", lambda task: task.runs),
-    SortColumn("failed", "Failed runs", lambda task: task.failed),
-    SortColumn("retried", "Retried", lambda task: task.retried),
-    SortColumn("ended", "Failed for good", lambda task: task.ended),
-    SortColumn("wait", "Wait p50 / p95 / p99", lambda task: task.waits[2] if task.waits else -1),
-    SortColumn("ran", "Run p50 / p95 / p99", lambda task: task.ran[2] if task.ran else -1),
-    SortColumn("slowest", "Slowest", lambda task: -1 if task.slowest is None else task.slowest),
-    SortColumn("newest", "Newest failure", lambda task: task.failed_at.timestamp() if task.failed_at else -1),
-)
-
-
-def _query(chosen: str, sort: str) -> str:
-    return f"?{urlencode({'range': chosen, 'sort': sort})}"
-
-
-def _line(task: TaskRate) -> ListedTask:
+def _line(task: TaskRate) -> dict[str, Any]:
     share = f"{100 * task.failed / task.runs:.3g} %" if task.failed else ""
-    return ListedTask(task, share, _words(task.waits), _words(task.ran))
+    return {"task": task, "share": share, "waits": _words(task.waits), "ran": _words(task.ran)}
 
 
 def _words(times: tuple[float, float, float] | None) -> list[str]:
@@ -134,44 +107,33 @@ class Task(models.Model):  # noqa: DJ008  (there are no instances)
         verbose_name_plural = "tasks"
 
 
-class OnePageAdmin(ReadOnlyAdmin[M]):
-    """Base of the admin of a model that is one page, with the address of its list and one of our own name."""
-
-    names: tuple[str, str]
-
-    def get_urls(self) -> list[URLPattern]:
-        return [path("", self.view(self.page), name=f"leasequeue_{name}") for name in self.names]
-
-    def page(self, request: HttpRequest) -> HttpResponse:
-        raise NotImplementedError
-
-
 @admin.register(Overview)
-class OverviewAdmin(OnePageAdmin[Overview]):
+class OverviewAdmin(ReadOnly, PageAdmin[Overview]):
     """All queues and workers on one page."""
 
     permission = "view_queue"
-    names = ("overview", "overview_changelist")
 
-    def page(self, request: HttpRequest) -> HttpResponse:
-        pages.require(request, self.permission)
-        now = clock.now()
+    def get_urls(self) -> list[URLPattern]:
+        names = ("leasequeue_overview", "leasequeue_overview_changelist")
+        return [path("", self.view(self.overview, self.permission), name=name) for name in names]
+
+    def overview(self, request: HttpRequest) -> HttpResponse:
         chosen = rates.chosen(request)
-        found = reading.read_log(rates.read_rates(None, seconds=chosen.seconds, bucket=chosen.bucket))
+        found = reading.read_log(rates.read_rates(None, chosen))
         totals = reading.read(engine.totals(size=_PROJECTS))
         counts = _busiest(found)
-        lines = rates.lines_of(counts, found, now, chosen)
+        lines = rates.lines_of(counts, found, chosen)
         workers = reading.read_workers() if pages.allowed(request, "view_worker") else []
         alive = [worker for worker in workers if not worker.gone]
-        server = reading.read(reading.read_server())
+        version, of_server = reading.read(reading.read_server())
         warnings = [
-            *concerns.of_server(server.leader, server.age, server.pid, server.application),
-            *(concern for line in lines for concern in line.concerns),
+            *of_server,
+            *(concern for line in lines for concern in line["concerns"]),
             *concerns.of_workers((worker.node, worker.silent) for worker in workers),
         ]
         context: dict[str, Any] = {
             "cards": _depths(totals, counts),
-            "rates": rates.show(found, None, chosen),
+            "rates": rates.show(found, chosen),
             "ranges": rates.buttons(chosen),
             "every": chosen.every,
             "reach": found.reach,
@@ -180,33 +142,40 @@ class OverviewAdmin(OnePageAdmin[Overview]):
             "worker_count": len(alive),
             "show_workers": pages.allowed(request, "view_worker"),
             "running": sum(len(worker.running) for worker in alive),
-            "server": server,
+            "server": {"version": version},
             "concerns": errors_first(warnings),
         }
-        return pages.page(request, self.admin_site, "overview.html", context, title="Overview")
+        return self.page(request, "overview.html", context, title="Overview")
 
 
 @admin.register(Task)
-class TaskAdmin(OnePageAdmin[Task]):
+class TaskAdmin(ReadOnly, PageAdmin[Task]):
     """The runs of each task."""
 
     permission = "view_job"
-    names = ("tasks", "task_changelist")
 
-    def page(self, request: HttpRequest) -> HttpResponse:
-        pages.require(request, self.permission)
-        chosen = request.GET.get("range", _DEFAULT)
-        chosen = chosen if chosen in rates.RANGES else _DEFAULT
-        column = next((each for each in COLUMNS if each.name == request.GET.get("sort")), COLUMNS[0])
-        found = reading.read_log(rates.read_tasks(seconds=rates.RANGES[chosen]))
-        one_of = max((task.one_of for task in found.tasks), default=1)
+    def get_urls(self) -> list[URLPattern]:
+        names = ("leasequeue_tasks", "leasequeue_task_changelist")
+        return [path("", self.view(self.tasks, self.permission), name=name) for name in names]
+
+    def tasks(self, request: HttpRequest) -> HttpResponse:
+        chosen, sort = request.GET.get("range", "1 h"), request.GET.get("sort", "runs")
+        chosen, sort = chosen if chosen in rates.RANGES else "1 h", sort if sort in COLUMNS else "runs"
+
+        def address(name: str, column: str) -> str:
+            return f"?{urlencode({'range': name, 'sort': column})}"
+
+        reach, tasks = reading.read_log(rates.read_tasks(seconds=rates.RANGES[chosen]))
+        one_of = max((task.one_of for task in tasks), default=1)
         context: dict[str, Any] = {
-            "lines": [_line(task) for task in sorted(found.tasks, key=column.value, reverse=True)],
-            "columns": [(each, _query(chosen, each.name), each is column) for each in COLUMNS],
-            "ranges": [(name, _query(name, column.name), name == chosen) for name in rates.RANGES],
+            "lines": [_line(task) for task in sorted(tasks, key=COLUMNS[sort][1], reverse=True)],
+            "columns": [
+                ({"label": label}, address(chosen, name), name == sort) for name, (label, _) in COLUMNS.items()
+            ],
+            "ranges": [(name, address(name, sort), name == chosen) for name in rates.RANGES],
             "chosen": chosen,
-            "reach": found.reach,
+            "reach": reach,
             "sampled": f"Of many jobs a part, evenly chosen: at least one in {one_of:,}." if one_of > 1 else "",
-            "most": rates.MAX_TASKS if len(found.tasks) == rates.MAX_TASKS else None,
+            "most": rates.MAX_TASKS if len(tasks) == rates.MAX_TASKS else None,
         }
-        return pages.page(request, self.admin_site, "tasks.html", context, title="Tasks")
+        return self.page(request, "tasks.html", context, title="Tasks")

@@ -18,11 +18,12 @@ from django.contrib.admin import AdminSite
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
 from django.db.models import Model, QuerySet
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.template.response import SimpleTemplateResponse, TemplateResponse
 from django.urls import NoReverseMatch, reverse
 from django.utils.html import format_html
+from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.safestring import SafeString
 from django.views.decorators.http import require_POST
 
@@ -38,13 +39,6 @@ CRUMBS_ARE_A_LIST = django.VERSION >= (6, 1)
 
 _logger = logging.getLogger("django_leasequeue.admin")
 _outage = Outage(_logger, "The database is away: pages are answered 503", "The database is back")
-
-
-class Crumb(NamedTuple):
-    """A step of the way to a page."""
-
-    label: str
-    url: str
 
 
 class Item(NamedTuple):
@@ -71,27 +65,9 @@ _NAVIGATION = (
 )
 
 
-def url(site: AdminSite, name: str, *args: Any) -> str:
-    """Return the address of one of our pages on this admin site."""
-    return reverse(f"admin:{name}", args=args, current_app=site.name)
-
-
-def url_or_none(site: AdminSite, name: str, *args: Any) -> str | None:
-    """Return the address of a page, or ``None`` where the host took it out of its admin site."""
-    try:
-        return url(site, name, *args)
-    except NoReverseMatch:
-        return None
-
-
 def link(text: object, address: str | None) -> SafeString | str:
     """Return a link, or the text alone where there is no address."""
     return format_html('<a href="{}">{}</a>', address, text) if address else str(text)
-
-
-def job_link(site: AdminSite, seq: object) -> SafeString | str:
-    """Return the number of a job with the way to its page."""
-    return link(seq, url_or_none(site, "leasequeue_job_change", seq))
 
 
 def badge(state: str, text: str = "") -> SafeString:
@@ -119,56 +95,6 @@ def action_of(request: HttpRequest, actions: Mapping[str, str], *permissions: st
     return action
 
 
-def navigation(request: HttpRequest, site: AdminSite) -> list[Item]:
-    """Return the pages that this user may see."""
-    here = getattr(request.resolver_match, "url_name", "")
-    items = []
-    for label, name, permission in _NAVIGATION:
-        address = url_or_none(site, name) if request.user.has_perm(permission) else None
-        if address is not None:
-            items.append(Item(label, address, name == here))
-    if items and len(aliases := routing.aliases()) > 1:
-        for each in aliases:
-            address = f"{items[0].url}?{urlencode({reading.SWITCH: each})}"
-            items.append(Item(f"Database {each}", address, each == reading.alias()))
-    return items
-
-
-def page(
-    request: HttpRequest,
-    site: AdminSite,
-    template: str,
-    context: Mapping[str, Any],
-    *,
-    title: str,
-    crumbs: Sequence[Crumb] = (),
-    status: int = 200,
-) -> TemplateResponse:
-    """Return a page in the frame (``admin/leasequeue/base.html``); nothing of it is kept by caches."""
-    request.current_app = site.name
-    frame = {
-        **site.each_context(request),
-        "title": title,
-        "crumbs": crumbs,
-        "crumbs_are_a_list": CRUMBS_ARE_A_LIST,
-        "lq_navigation": navigation(request, site),
-    }
-    response = TemplateResponse(request, f"admin/leasequeue/{template}", {**frame, **context}, status=status)
-    response["Cache-Control"] = "no-store"
-    return response
-
-
-def _not_ready(error: Exception) -> HttpResponse:
-    """Return the answer while the database is away; raise what is something else."""
-    text = f"{error}\n"
-    if not isinstance(error, LargeStorageError):
-        if not passes(error):
-            raise error
-        _outage.begins("pages", error)
-        text = "The database is not reachable or has no free connection. Try again in a moment.\n"
-    return HttpResponse(text, content_type="text/plain", status=503, headers={"Retry-After": "5"})
-
-
 def or_not_ready(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
     """Return the view (or the rendering of its page) with an answer for the time that the database is away."""
 
@@ -176,8 +102,14 @@ def or_not_ready(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpRes
     def answer(*args: Any, **kwargs: Any) -> HttpResponseBase:
         try:
             response = view(*args, **kwargs)
-        except Exception as error:  # noqa: BLE001  (what is not of the database is raised again)
-            return _not_ready(error)
+        except Exception as error:
+            text = f"{error}\n"
+            if not isinstance(error, LargeStorageError):
+                if not passes(error):
+                    raise
+                _outage.begins("pages", error)
+                text = "The database is not reachable or has no free connection. Try again in a moment.\n"
+            return HttpResponse(text, content_type="text/plain", status=503, headers={"Retry-After": "5"})
         if isinstance(response, SimpleTemplateResponse) and not response.is_rendered:
             # The page's statements run when it is rendered, after the view.
             response.render = or_not_ready(response.render)  # type: ignore[method-assign, assignment]  # of this one alone
@@ -194,33 +126,108 @@ MAX_ROWS = 10_000
 M = TypeVar("M", bound=Model)
 
 if TYPE_CHECKING:
-    ModelAdmin = admin.ModelAdmin[M]
+    _ModelAdmin = admin.ModelAdmin[M]
 else:
 
-    class ModelAdmin(admin.ModelAdmin):
-        """Generic for the type checker; its pages show the chosen database, and answer 503 while it is away."""
-
+    class _ModelAdmin(admin.ModelAdmin):
         def __class_getitem__(cls, _: Any) -> Any:
             return cls
 
-        @property
-        def urls(self) -> list[Any]:
-            found = self.get_urls()
-            for pattern in found:
-                pattern.callback = or_not_ready(reading.on_chosen_database(pattern.callback))
-            return found
+
+class ModelAdmin(_ModelAdmin[M]):
+    """Its pages show the chosen database, and answer 503 while it is away."""
+
+    @property
+    def urls(self) -> list[Any]:
+        found = self.get_urls()
+        for pattern in found:
+            pattern.callback = or_not_ready(reading.on_chosen_database(pattern.callback))
+        return found
+
+    def view(self, page: Callable[..., HttpResponseBase], *permissions: str) -> Callable[..., HttpResponseBase]:
+        """Return a page behind the admin's login, for users with these permissions (codenames of this app)."""
+
+        def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+            require(request, *permissions)
+            return page(request, *args, **kwargs)
+
+        return self.admin_site.admin_view(answer)
+
+    def url(self, name: str, *args: Any, **query: Any) -> str:
+        """Return the address of one of our pages on this admin site."""
+        return reverse(f"admin:{name}", args=args, query=query, current_app=self.admin_site.name)
+
+    def url_or_none(self, name: str, *args: Any, **query: Any) -> str | None:
+        """Return the address of a page, or ``None`` where the host took it out of its admin site."""
+        try:
+            return self.url(name, *args, **query)
+        except NoReverseMatch:
+            return None
+
+    def job_url(self, seq: object) -> str | None:
+        return self.url_or_none("leasequeue_job_change", seq)
+
+    def job_link(self, seq: object) -> SafeString | str:
+        """Return the number of a job with the way to its page."""
+        return link(seq, self.job_url(seq))
+
+    def back(self, request: HttpRequest) -> str:
+        """Return the address to come back to: the request's ``next`` if it is on this host, else the dead letters."""
+        to = request.POST.get("next") or request.GET.get("next") or ""
+        if url_has_allowed_host_and_scheme(to, allowed_hosts={request.get_host()}, require_https=request.is_secure()):
+            return to
+        return self.url("leasequeue_deadletters")
+
+    def redirect(self, name: str, *args: Any, **query: Any) -> HttpResponseRedirect:
+        return HttpResponseRedirect(self.url(name, *args, **query))
+
+    def navigation(self, request: HttpRequest) -> list[Item]:
+        """Return the pages that this user may see."""
+        here = getattr(request.resolver_match, "url_name", "")
+        items = [
+            Item(label, address, name == here)
+            for label, name, permission in _NAVIGATION
+            if request.user.has_perm(permission) and (address := self.url_or_none(name)) is not None
+        ]
+        if items and len(aliases := routing.aliases()) > 1:
+            for each in aliases:
+                address = f"{items[0].url}?{urlencode({reading.SWITCH: each})}"
+                items.append(Item(f"Database {each}", address, each == reading.alias()))
+        return items
+
+    def page(
+        self,
+        request: HttpRequest,
+        template: str,
+        context: Mapping[str, Any],
+        *,
+        title: str,
+        crumbs: Sequence[tuple[Any, ...]] = (),
+        status: int = 200,
+    ) -> TemplateResponse:
+        """Return a page in the frame (``admin/leasequeue/base.html``), which caches do not keep.
+
+        ``crumbs`` is the way to it: of each page above it the label, and the name and arguments of its address.
+        """
+        request.current_app = self.admin_site.name
+        frame = {
+            **self.admin_site.each_context(request),
+            "title": title,
+            "crumbs": [{"label": label, "url": self.url(*name)} for label, *name in crumbs],
+            "crumbs_are_a_list": CRUMBS_ARE_A_LIST,
+            "lq_navigation": self.navigation(request),
+        }
+        response = TemplateResponse(request, f"admin/leasequeue/{template}", {**frame, **context}, status=status)
+        response["Cache-Control"] = "no-store"
+        return response
 
 
 class PageAdmin(ModelAdmin[M]):
     """Pages of our own: nothing is added, changed or deleted through Django's forms. ``get_urls`` names them all."""
 
-    def view(self, page: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
-        """Return a page behind the admin's login."""
-        return self.admin_site.admin_view(page)
-
     def act_view(self, page: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
         """Return a page behind the admin's login that takes a POST only."""
-        return self.view(require_POST(page))
+        return self.admin_site.admin_view(require_POST(page))
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
@@ -229,18 +236,24 @@ class PageAdmin(ModelAdmin[M]):
         return False
 
 
-class ReadOnlyAdmin(PageAdmin[M]):
-    """Pages that only show, or have buttons of their own; ``permission`` is the one that shows them."""
+class ReadOnly:
+    """Permissions where no form of Django's changes anything; ``permission`` is the one to look."""
 
     permission: str
-
-    def has_module_permission(self, request: HttpRequest) -> bool:
-        return allowed(request, self.permission)
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return allowed(request, self.permission)
 
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return self.has_view_permission(request)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
 
 
@@ -304,7 +317,7 @@ class FramedAdmin(ModelAdmin[M]):
     every: ClassVar[int] = 0
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        frame = {"lq_navigation": navigation(request, self.admin_site), "every": self.every}
+        frame = {"lq_navigation": self.navigation(request), "every": self.every}
         return super().changelist_view(request, {**frame, **(extra_context or {})})
 
     def get_changelist_instance(self, request: HttpRequest) -> Any:
@@ -316,30 +329,19 @@ class FramedAdmin(ModelAdmin[M]):
     def render_change_form(
         self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
     ) -> HttpResponse:
-        context["lq_navigation"] = navigation(request, self.admin_site)
+        context["lq_navigation"] = self.navigation(request)
         return super().render_change_form(request, context, *args, **kwargs)
 
 
-class ListAdmin(FramedAdmin[M]):
+class ListAdmin(ReadOnly, FramedAdmin[M]):
     """The list and the page of rows that the engine writes: actions change them, no form does."""
+
+    def __init__(self, model: type[M], admin_site: AdminSite) -> None:
+        super().__init__(model, admin_site)
+        self.permission = f"view_{self.opts.model_name}"
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[M]:
         return super().get_queryset(request).using(reading.alias())
-
-    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return allowed(request, f"view_{self.opts.model_name}")
-
-    def has_module_permission(self, request: HttpRequest) -> bool:
-        return self.has_view_permission(request)
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
 
     def log_addition(self, request: HttpRequest, obj: Any, message: Any) -> Any:
         """The audit writes Django's log as well."""

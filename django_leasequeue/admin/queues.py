@@ -8,14 +8,13 @@ import time
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlencode
 
 from django import forms
 from django.contrib import admin, messages
 from django.db import transaction
-from django.forms.boundfield import BoundField
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import URLPattern, path
 from django.utils.safestring import SafeString
 
@@ -43,13 +42,6 @@ def errors_first(found: Iterable[concerns.Concern]) -> list[concerns.Concern]:
     return sorted(found, key=lambda concern: concern.level != "error")
 
 
-class FieldGroup(NamedTuple):
-    """Fields under one heading."""
-
-    heading: str
-    fields: list[BoundField]
-
-
 def digest(config: dict[str, Any]) -> str:
     """Return a mark of options, to see whether they changed while a form was open."""
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:16]
@@ -70,10 +62,11 @@ class QueueForm(forms.Form):
                 if name.endswith("_ms") and config[name] >= 1_000:
                     self.fields[name].help_text = f"{option.help.rstrip('.')}. Now {span(config[name] / 1_000)}."
 
-    def groups(self) -> Iterator[FieldGroup]:
+    def groups(self) -> Iterator[dict[str, Any]]:
+        """Yield the heading of each group of fields, and the fields."""
         grouped = [name for name, option in OPTIONS.items() if option.group]
         for heading, names in groupby(grouped, lambda name: OPTIONS[name].group):
-            yield FieldGroup(heading, [self[name] for name in names])
+            yield {"heading": heading, "fields": [self[name] for name in names]}
 
     def clean(self) -> dict[str, Any]:
         """Check the options together, as ``engine.configure`` will."""
@@ -175,26 +168,25 @@ class QueueAdmin(PageAdmin[Queue]):
     """Queues are made by their first job, the settings or the API; here they are looked at and steered."""
 
     def get_urls(self) -> list[URLPattern]:
+        options = self.view(self.options, "view_queue", "change_queue")
         return [
-            path("", self.view(self.changelist), name="leasequeue_queue_changelist"),
-            path("<int:pk>/change/", self.view(self.change), name="leasequeue_queue_change"),
-            path("<int:pk>/options/", self.view(self.options), name="leasequeue_queue_options"),
+            path("", self.view(self.changelist, "view_queue"), name="leasequeue_queue_changelist"),
+            path("<int:pk>/change/", self.view(self.change, "view_queue"), name="leasequeue_queue_change"),
+            path("<int:pk>/options/", options, name="leasequeue_queue_options"),
             path("<int:pk>/act/", self.act_view(self.act), name="leasequeue_queue_act"),
         ]
 
     def changelist(self, request: HttpRequest) -> HttpResponse:
-        pages.require(request, "view_queue")
         prefix = request.GET.get("q", "").strip()[:255].replace("\x00", "")
         after = (request.GET.get("after_project", ""), request.GET["after"]) if request.GET.get("after") else None
         names = reading.read_queues(PAGE + 1, prefix, after)
         shown = names[:PAGE]
         counts = reading.read(counts_by_id([each.id for each in shown], budget=COUNTED)) if shown else {}
-        now = clock.now()
-        found = reading.read_log(rates.read_rates(None, seconds=rates.HOUR.seconds, bucket=rates.HOUR.bucket))
-        lines = rates.lines_of([counts[each.id] for each in shown if each.id in counts], found, now)
+        found = reading.read_log(rates.read_rates(None, rates.HOUR))
+        lines = rates.lines_of([counts[each.id] for each in shown if each.id in counts], found, rates.HOUR)
         context: dict[str, Any] = {
             "lines": lines,
-            "concerns": errors_first(concern for line in lines for concern in line.concerns),
+            "concerns": errors_first(concern for line in lines for concern in line["concerns"]),
             "reach": found.reach,
             "q": prefix,
             "first": f"?{urlencode({'q': prefix})}" if after else None,
@@ -203,10 +195,9 @@ class QueueAdmin(PageAdmin[Queue]):
         if len(names) > PAGE:
             last = shown[-1]
             context["next"] = f"?{urlencode({'q': prefix, 'after_project': last.project, 'after': last.name})}"
-        return pages.page(request, self.admin_site, "queues.html", context, title="Queues")
+        return self.page(request, "queues.html", context, title="Queues")
 
     def change(self, request: HttpRequest, pk: int) -> HttpResponse:
-        pages.require(request, "view_queue")
         queue = _find(pk)
         counts = reading.read(counts_by_id([queue.pk])).get(queue.pk)
         info = reading.read(engine.get(queue.name, project=queue.project))
@@ -214,22 +205,17 @@ class QueueAdmin(PageAdmin[Queue]):
             raise Http404
         now = clock.now()
         health = reading.read(concerns.read_health([queue.pk])).get(queue.pk)
-        server = reading.read(reading.read_server())
+        _, of_server = reading.read(reading.read_server())
         chosen = rates.chosen(request)
-        found = reading.read_log(rates.read_rates(queue.pk, seconds=chosen.seconds, bucket=chosen.bucket))
+        found = reading.read_log(rates.read_rates(queue.pk, chosen))
         context: dict[str, Any] = {
             "queue": queue,
             "counts": counts,
             **{name: capped(getattr(counts, name), counts.cap) for name in _COUNTED},
             "waiting": capped(counts.waiting, counts.cap) if counts.waiting else "",
-            "concerns": errors_first(
-                [
-                    *concerns.of_queue(counts, health, now),
-                    *concerns.of_server(server.leader, server.age, server.pid, server.application),
-                ]
-            ),
+            "concerns": errors_first([*concerns.of_queue(counts, health, now), *of_server]),
             "health": health,
-            "rates": rates.show(found, None, chosen),
+            "rates": rates.show(found, chosen),
             "ranges": rates.buttons(chosen),
             "every": chosen.every,
             "depths": _depths(queue, now, chosen.seconds),
@@ -239,16 +225,15 @@ class QueueAdmin(PageAdmin[Queue]):
                 for name, option in OPTIONS.items()
                 if option.group and info.config[name] != option.default
             ],
-            "dead_letters_url": pages.url_or_none(self.admin_site, "leasequeue_deadletters"),
+            "dead_letters_url": self.url_or_none("leasequeue_deadletters"),
             "can_pause": pages.allowed(request, "pause_queue"),
             "can_change": pages.allowed(request, "change_queue"),
             "can_purge": pages.allowed(request, "purge_queue"),
         }
-        crumbs = [pages.Crumb("Queues", pages.url(self.admin_site, "leasequeue_queue_changelist"))]
-        return pages.page(request, self.admin_site, "queue.html", context, title=f"Queue {queue}", crumbs=crumbs)
+        crumbs = [("Queues", "leasequeue_queue_changelist")]
+        return self.page(request, "queue.html", context, title=f"Queue {queue}", crumbs=crumbs)
 
     def options(self, request: HttpRequest, pk: int) -> HttpResponse:
-        pages.require(request, "view_queue", "change_queue")
         queue = _find(pk)
         info = reading.read(engine.get(queue.name, project=queue.project))
         if info is None:
@@ -262,13 +247,13 @@ class QueueAdmin(PageAdmin[Queue]):
                     reading.run(engine.configure(queue.name, project=queue.project, **options))
                     _record(request, "edit_queue", queue, detail={"changed": changed})
             messages.success(request, f"Changed: {', '.join(changed)}." if changed else "Nothing was changed.")
-            return HttpResponseRedirect(pages.url(self.admin_site, "leasequeue_queue_change", pk))
+            return self.redirect("leasequeue_queue_change", pk)
         crumbs = [
-            pages.Crumb("Queues", pages.url(self.admin_site, "leasequeue_queue_changelist")),
-            pages.Crumb(str(queue), pages.url(self.admin_site, "leasequeue_queue_change", pk)),
+            ("Queues", "leasequeue_queue_changelist"),
+            (str(queue), "leasequeue_queue_change", pk),
         ]
         context, title = {"queue": queue, "form": form}, f"Options of {queue}"
-        return pages.page(request, self.admin_site, "queue_options.html", context, title=title, crumbs=crumbs)
+        return self.page(request, "queue_options.html", context, title=title, crumbs=crumbs)
 
     def act(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Pause, resume or purge: a POST with ``action``; a purge also with ``states`` and the name typed."""
@@ -281,7 +266,7 @@ class QueueAdmin(PageAdmin[Queue]):
                 self._pause(request, queue, action)
         except LeaseQueueError as error:
             messages.error(request, str(error))
-        return HttpResponseRedirect(pages.url(self.admin_site, "leasequeue_queue_change", pk))
+        return self.redirect("leasequeue_queue_change", pk)
 
     def _pause(self, request: HttpRequest, queue: Queue, action: str) -> None:
         paused = action == "pause"

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
+from ..engine import clock
 from ..engine.clock import span as in_words
 from ..engine.operation import Steps, operation
 from ..engine.queues.stats import Counts
@@ -51,9 +52,11 @@ class Reach(NamedTuple):
         """The time that was counted: ``last 1 h``, ``last 4 min``."""
         return f"last {in_words(self.now - self.since)}"
 
-    def covers(self, at: datetime, seconds: int) -> float:
-        """Return how many seconds of a bucket that begins then were counted."""
-        return min(max((at + timedelta(seconds=seconds) - self.since).total_seconds(), 0.0), float(seconds))
+    def buckets(self, span: Span) -> tuple[list[datetime], list[float]]:
+        """Return when each bucket begins, and how many seconds of it were counted."""
+        ends = [self.begin + timedelta(seconds=end) for end in range(span.bucket, span.seconds + 1, span.bucket)]
+        counted = [min(max((end - self.since).total_seconds(), 0.0), float(span.bucket)) for end in ends]
+        return [end - timedelta(seconds=span.bucket) for end in ends], counted
 
     @property
     def note(self) -> str:
@@ -112,13 +115,6 @@ class TaskRate(NamedTuple):
     failed_seq: int | None
 
 
-class Tasks(NamedTuple):
-    """The tasks of a time, those with most runs first; at most ``MAX_TASKS``."""
-
-    reach: Reach
-    tasks: list[TaskRate]
-
-
 def _reach_steps(seconds: int, bucket: int, size: int) -> Steps[Reach]:
     """Steps that find since when the log can be counted: at the beginning of a bucket, or in the newest."""
     ((now,),) = yield "server_time", {}
@@ -140,8 +136,9 @@ def _reach_steps(seconds: int, bucket: int, size: int) -> Steps[Reach]:
 
 
 @operation
-def read_rates(queue_id: int | None, *, seconds: int = 3_600, bucket: int = 120, size: int = MAX_ROWS) -> Steps[Rates]:
+def read_rates(queue_id: int | None, span: Span, *, size: int = MAX_ROWS) -> Steps[Rates]:
     """Count what happened lately to one queue, or to each and all together, in at most ``size`` rows of the log."""
+    seconds, bucket = span.seconds, span.bucket
     reach = yield from _reach_steps(seconds, bucket, size)
     params = {"queue": queue_id, "since": reach.since, "bucket": bucket, "sampled": SAMPLED, "now": reach.now}
     rows = yield "admin/event_rates", params
@@ -157,11 +154,17 @@ def read_rates(queue_id: int | None, *, seconds: int = 3_600, bucket: int = 120,
 
 
 @operation
-def read_tasks(*, seconds: int, size: int = MAX_ROWS) -> Steps[Tasks]:
-    """Count the runs of each task lately, in at most ``size`` rows of the log."""
+def read_tasks(*, seconds: int, size: int = MAX_ROWS) -> Steps[tuple[Reach, list[TaskRate]]]:
+    """Count the runs of each task lately, in at most ``size`` rows of the log; those with most runs come first."""
     reach = yield from _reach_steps(seconds, max(seconds // 60, 1), size)
     rows = yield "admin/task_rates", {"since": reach.since, "size": MAX_TASKS, "sampled": SAMPLED, "now": reach.now}
-    return Tasks(reach, [_task(row) for row in rows])
+    return reach, [_task(row) for row in rows]
+
+
+def task_names() -> list[str]:
+    """Return the names of the tasks in the newest rows of the log, which a form offers."""
+    _, tasks = reading.read_log(read_tasks(seconds=86_400, size=2_000))
+    return [task.name for task in tasks if task.name]
 
 
 def _task(row: Sequence[Any]) -> TaskRate:
@@ -210,30 +213,17 @@ def buttons(span: Span) -> list[tuple[str, str, bool]]:
     return [(each.name, f"?range={each.name.replace(' ', '+')}", each is span) for each in SPANS]
 
 
-class Shown(NamedTuple):
-    """The charts of one queue or of all together, and the figures in them: counts of ``words`` (``last 1 h``)."""
-
-    throughput: SafeString
-    waits: SafeString
-    counts: Rate
-    words: str
-    wait: str
-    note: str
-
-
-def show(found: Rates, queue_id: int | None, span: Span = HOUR) -> Shown:
-    """Draw the rates of one queue (``None``: all together)."""
-    reach, whole = found.reach, found.of(queue_id)
-    places = range(span.seconds // span.bucket)
-    times = [reach.begin + timedelta(seconds=n * span.bucket) for n in places]
-    counted = [reach.covers(at, span.bucket) for at in times]
+def show(found: Rates, span: Span) -> dict[str, Any]:
+    """Draw what happened to all jobs that were read; its figures are counts of ``words`` (``last 1 h``)."""
+    reach, whole = found.reach, found.of(None)
+    times, counted = reach.buckets(span)
 
     def series(label: str, value: Callable[[Rate], float]) -> charts.Series:
-        values = [value(found.of(queue_id, n)) * 60 / counted[n] if counted[n] else None for n in places]
+        values = [value(found.of(None, n)) * 60 / each if each else None for n, each in enumerate(counted)]
         return charts.Series(label, values)
 
     def waits(label: str, place: int) -> charts.Series:
-        rows = [found.of(queue_id, n).waits for n in places]
+        rows = [found.of(None, n).waits for n in range(len(times))]
         return charts.Series(label, [None if row is None else row[place] for row in rows])
 
     sampled = f"Of {whole.one_of:,} claims one was looked at." if whole.waits and whole.one_of > 1 else ""
@@ -246,60 +236,47 @@ def show(found: Rates, queue_id: int | None, span: Span = HOUR) -> Shown:
     throughput = charts.bars("throughput", f"Throughput, {unit}", times, ended, unit=unit, note=reach.note)
     title = "Wait from ready to claimed, seconds"
     drawn = charts.lines("waits", title, times, waited, unit="seconds", note=sampled)
-    return Shown(throughput, drawn, whole, reach.words, wait_text(whole), reach.note)
+    return {
+        "throughput": throughput,
+        "waits": drawn,
+        "counts": whole,
+        "words": reach.words,
+        "wait": _wait(whole),
+        "note": reach.note,
+    }
 
 
-def spark(found: Rates, queue_id: int, span: Span = HOUR) -> SafeString:
+def _spark(found: Rates, queue_id: int, span: Span) -> SafeString:
     """Draw the completed jobs of one queue as a small line."""
-    times = [found.reach.begin + timedelta(seconds=n * span.bucket) for n in range(span.seconds // span.bucket)]
-    counted = [found.reach.covers(at, span.bucket) for at in times]
+    _, counted = found.reach.buckets(span)
     values = [found.of(queue_id, n).completed * 60 / each if each else None for n, each in enumerate(counted)]
     most = max(value for value in values if value is not None)
     title = f"Completed a minute, {found.reach.words}: {charts.figure(values[-1])} now, at most {charts.figure(most)}"
     return charts.sparkline(values, title)
 
 
-def wait_text(rate: Rate) -> str:
+def _wait(rate: Rate) -> str:
     """Return p50 and p99 of the waits in words."""
     if rate.waits is None:
         return "unknown" if rate.claimed else "no claims"
     return f"{in_words(rate.waits[0])} / {in_words(rate.waits[2])}"
 
 
-class ListedQueue(NamedTuple):
-    """One queue as a list shows it."""
-
-    id: int
-    label: str
-    type: str
-    paused: bool
-    ready: str
-    delayed: str
-    in_flight: str
-    dead: str
-    oldest_at: datetime | None
-    spark: SafeString
-    wait: str
-    concerns: list[concerns.Concern]
-
-
-def lines_of(counts: Sequence[Counts], found: Rates, now: datetime, span: Span = HOUR) -> list[ListedQueue]:
+def lines_of(counts: Sequence[Counts], found: Rates, span: Span) -> list[dict[str, Any]]:
     """Return the lines of a list of queues."""
     health = reading.read(concerns.read_health([each.queue_id for each in counts])) if counts else {}
+    now = clock.now()
     return [
-        ListedQueue(
-            each.queue_id,
-            f"{each.project}/{each.queue}" if each.project else each.queue,
-            each.type,
-            each.paused_at is not None,
-            capped(each.ready, each.cap),
-            capped(each.delayed, each.cap),
-            capped(each.in_flight, each.cap),
-            capped(each.dead, each.cap),
-            each.oldest_at,
-            spark(found, each.queue_id, span),
-            wait_text(found.of(each.queue_id)),
-            concerns.of_queue(each, health.get(each.queue_id), now),
-        )
+        {
+            "id": each.queue_id,
+            "label": f"{each.project}/{each.queue}" if each.project else each.queue,
+            "type": each.type,
+            "paused": each.paused_at is not None,
+            **{name: capped(getattr(each, name), each.cap) for name in ("ready", "delayed", "in_flight", "dead")},
+            "oldest_at": each.oldest_at,
+            "spark": _spark(found, each.queue_id, span),
+            "wait": _wait(found.of(each.queue_id)),
+            "concerns": concerns.of_queue(each, health.get(each.queue_id), now),
+        }
         for each in counts
     ]

@@ -22,11 +22,12 @@ from ..engine.limits import MAX_SEQ
 from ..engine.operation import Operation, Steps, operation, steady
 from ..engine.queues import routing
 from ..engine.store import is_reference, parse
-from ..enums import EventKind, JobState, QueueType, ResultState
+from ..enums import EventKind, QueueType
 from ..models import Attempt, DeadLetter, Job, JobEvent, JobResult, JobStep, Queue, StoredJob, Worker
 from ..models.base import AsWritten
 from ..models.job import FINISHED
-from ..reaper.concerns import seen
+from ..reaper.concerns import Concern, seen
+from ..reaper.concerns import of_server as concerns_of_server
 from ..reaper.leader import LOCK
 
 M = TypeVar("M", bound=Model)
@@ -99,26 +100,11 @@ class SeenJob(NamedTuple):
         return self.dead_letter or self.job
 
 
-class ServerState(NamedTuple):
-    """The server, and the oldest transaction that holds back its cleaning (``None``: there is none)."""
-
-    version: str
-    age: float | None
-    pid: int | None
-    application: str | None
-    leader: bool
-
-
 def capped(count: int, cap: int) -> str:
     """Return a count that is exact up to ``cap``: ``12``, ``10,000+``; above it a sample's: ``about 123,000``."""
     if count <= cap:
         return f"{count:,}"
     return f"{cap:,}+" if count <= cap + 1 else f"about {count:,}"
-
-
-def state_label(number: int) -> str:
-    """Return the word for a state of a job, or (from 10 on) of a result."""
-    return str(JobState(number).label if number < 10 else ResultState(number - 10).label)
 
 
 #: The parameter of an address that chooses a database, and the cookie that keeps the choice.
@@ -292,11 +278,11 @@ def find_jobs(key: str, size: int = 50) -> list[Job]:
 
 
 @operation
-def read_server() -> Steps[ServerState]:
-    """Read the server's version, its oldest transaction, and whether a reaper leads."""
+def read_server() -> Steps[tuple[str, list[Concern]]]:
+    """Read the server's version, and what to say of its oldest transaction and of a reaper that does not lead."""
     ((version, age, pid, application, *_),) = yield "server_status", {}
     leaders = yield "reaper_leader", LOCK
-    return ServerState(version, age, pid, application or None, bool(leaders))
+    return version, concerns_of_server(bool(leaders), age, pid, application or None)
 
 
 @operation

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
 from django import forms
 from django.contrib import admin, messages
 from django.db import transaction
 from django.db.models import Prefetch, Q, QuerySet
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, path
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
@@ -150,12 +149,11 @@ class RecurringTaskAdmin(ListAdmin[RecurringTask]):
     readonly_fields = ("condition", "last", "job", "following")
 
     def get_urls(self) -> list[URLPattern]:
-        times = path("times/", self.admin_site.admin_view(self.times), name="leasequeue_recurringtask_times")
-        return [times, *super().get_urls()]
+        times = self.view(self.times, "view_recurringtask")
+        return [path("times/", times, name="leasequeue_recurringtask_times"), *super().get_urls()]
 
     def times(self, request: HttpRequest) -> HttpResponse:
         """The next times of a schedule, for the form, while it is typed."""
-        pages.require(request, "view_recurringtask")
         return HttpResponse(next_times(request.GET.get("schedule", ""), request.GET.get("timezone", "")))
 
     def get_fields(self, request: HttpRequest, obj: RecurringTask | None = None) -> Any:
@@ -212,8 +210,7 @@ class RecurringTaskAdmin(ListAdmin[RecurringTask]):
         if (home := task._state.db) == reading.alias():
             return None
         messages.success(request, f"{task.name} was saved in the database {home}, where its queue is.")
-        address = pages.url(self.admin_site, "leasequeue_recurringtask_changelist")
-        return HttpResponseRedirect(f"{address}?{urlencode({reading.SWITCH: home})}")
+        return self.redirect("leasequeue_recurringtask_changelist", **{reading.SWITCH: home})
 
     def delete_model(self, request: HttpRequest, obj: RecurringTask) -> None:
         record(request, "delete_recurring", obj=obj, queue=obj.queue_name, detail={"name": obj.name})
@@ -246,9 +243,8 @@ class RecurringTaskAdmin(ListAdmin[RecurringTask]):
 
     @admin.display(description="task", ordering="task")
     def runs(self, task: RecurringTask) -> SafeString | str:
-        address = pages.url_or_none(self.admin_site, "leasequeue_job_changelist")
-        text = pages.link(task.task, address and f"{address}?{urlencode({'state': 'any', 'task': task.task})}")
-        return format_html("{} <small>{}</small>", text, task.queue_name)
+        address = self.url_or_none("leasequeue_job_changelist", state="any", task=task.task)
+        return format_html("{} <small>{}</small>", pages.link(task.task, address), task.queue_name)
 
     @admin.display(description="its job")
     def job(self, task: RecurringTask) -> SafeString | str:
@@ -260,7 +256,7 @@ class RecurringTaskAdmin(ListAdmin[RecurringTask]):
         if found is not None and found.task != task.task:
             return "unknown"  # the backend writes to another database
         state = pages.badge("record", "ended, not kept") if found is None else pages.badge(found.state)
-        return format_html("{} {}", pages.job_link(self.admin_site, task.last_seq), state)
+        return format_html("{} {}", self.job_link(task.last_seq), state)
 
     @admin.action(description="Run the selected tasks now", permissions=["operate"])
     def run(self, request: HttpRequest, queryset: QuerySet[RecurringTask]) -> None:

@@ -75,11 +75,7 @@ class WorkerAdmin(ListAdmin[Worker]):
         return self._lines([] if worker.gone else worker.running) or SafeString("nothing")
 
     def _lines(self, jobs: list[dict[str, Any]]) -> SafeString:
-        site = self.admin_site
-        rows = (
-            (pages.job_link(site, job["seq"]), job.get("name") or "", job["queue"], span(job["seconds"]))
-            for job in jobs
-        )
+        rows = ((self.job_link(job["seq"]), job.get("name") or "", job["queue"], span(job["seconds"])) for job in jobs)
         return format_html_join("", "<div>{} {} <small>{}, for {}</small></div>", rows)
 
     @admin.action(description="Ask the selected workers to stop", permissions=["stop"])

@@ -1,17 +1,25 @@
-"""Workflows in the admin: the list, the page of one with its graph, cancelling, retrying what has failed."""
+"""Workflows in the admin: the list, the page of one with its graph, cancelling, retrying what has failed.
+
+The graph has columns by depth and a box for each job; for many jobs one for those of a name.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
 
 from django.contrib import admin, messages
 from django.db import transaction
 from django.db.models import Count, Min
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import URLPattern, path
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
 
 from .. import engine
 from ..engine import NodeRow
@@ -20,72 +28,28 @@ from ..engine.dead.action import act as act_on_dead
 from ..engine.flow.figures import every_node
 from ..engine.limits import MAX_BATCH, MAX_SEQ, seq_of
 from ..enums import MemberState, WorkflowState
+from ..metrics import charts
 from ..models import Workflow
 from . import pages, reading
 from .audit import record
 from .pages import PageAdmin
-from .workflow_graph import MAX_BOXES, counts_of, draw, jobs_of, name_of
 
 #: Workflows of a page, and those that are looked at for it.
 LIST_PAGE, MAX_LOOKED_AT = 50, 5_000
 STATES = {str(label): int(value) for value, label in WorkflowState.choices}
-
-
-class WorkflowPage(NamedTuple):
-    """A page of workflows, how many were looked at for it, and the id below which the next one begins."""
-
-    workflows: list[Workflow]
-    looked_at: int
-    next: int | None
-
-
-def read_workflows(*, state: int | None = None, text: str | None = None, below: int = MAX_SEQ) -> WorkflowPage:
-    """Read workflows of all projects, the newest first, by their state and a part of the name."""
-    older = Workflow.objects.using(reading.alias()).filter(pk__lt=below).order_by("-pk")
-    looked = older[:MAX_LOOKED_AT].aggregate(count=Count("pk"), lowest=Min("pk"))
-    wanted = older.filter(pk__gte=looked["lowest"] or 0)
-    if state is not None:
-        wanted = wanted.filter(state=state)
-    if text is not None:
-        wanted = wanted.filter(name__icontains=text)
-    found = list(wanted[: LIST_PAGE + 1])
-    if len(found) > LIST_PAGE:
-        return WorkflowPage(found[:LIST_PAGE], looked["count"], found[LIST_PAGE - 1].pk)
-    return WorkflowPage(found, looked["count"], looked["lowest"] if looked["count"] == MAX_LOOKED_AT else None)
-
-
 #: Jobs of one page of the list, and parents of a job that it names.
 PAGE, MAX_PARENTS = 25, 5
-
-
-class JobLine(NamedTuple):
-    """A job of the workflow as the list shows it; ``more`` is how many parents are not named."""
-
-    node: NodeRow
-    name: str
-    parents: list[tuple[int, str]]
-    more: int
-
-
-def _start(request: HttpRequest, count: int) -> int:
-    """Return the place in the list at which the page begins."""
-    given = request.GET.get("from", "")
-    start = int(given) if given.isascii() and given.isdecimal() and len(given) < 10 else 0
-    return start if start < count else 0
-
-
-def _lines(nodes: Sequence[NodeRow], known: Mapping[int, NodeRow]) -> list[JobLine]:
-    found = []
-    for node in nodes:
-        parents = node.parents or []
-        named = [(seq, name_of(known[seq]) if seq in known else "job") for seq in parents[:MAX_PARENTS]]
-        found.append(JobLine(node, name_of(node), named, len(parents) - len(named)))
-    return found
-
-
 _LIST = "leasequeue_workflow_changelist"
 #: What is done to a workflow, and the permission that it needs.
 _ACTIONS = {"cancel": "cancel_job", "retry": "retry_job"}
+#: Jobs of a graph, and of one column of it, that have boxes of their own.
+MAX_BOXES, MAX_ROWS = 200, 30
+#: Columns of a drawing, names of one column that have a box, and lines between boxes.
+MAX_COLUMNS, MAX_NAMES, MAX_LINES = 60, 6, 1_000
+#: The states of jobs with the numbers of their colours, those to look at first in front.
+TONES = {"failed": 3, "running": 0, "ready": 2, "delayed": 1, "waiting": 5, "cancelled": 5, "completed": 4}
+_WIDTH, _LINE, _LETTERS = 190, 15, 26
+_SIDE, _BETWEEN_COLUMNS, _BETWEEN_ROWS = 4, 64, 12
 
 
 @admin.register(Workflow)
@@ -94,23 +58,21 @@ class WorkflowAdmin(PageAdmin[Workflow]):
 
     def get_urls(self) -> list[URLPattern]:
         return [
-            path("", self.view(self.changelist), name=_LIST),
-            path("<uuid:uid>/", self.view(self.one), name="leasequeue_workflow"),
+            path("", self.view(self.changelist, "view_workflow"), name=_LIST),
+            path("<uuid:uid>/", self.view(self.one, "view_workflow", "view_job"), name="leasequeue_workflow"),
             path("<uuid:uid>/act/", self.act_view(self.act), name="leasequeue_workflow_act"),
             # The name that Django's own log looks for.
-            path("<int:pk>/change/", self.view(self.moved), name="leasequeue_workflow_change"),
+            path("<int:pk>/change/", self.view(self.moved, "view_workflow"), name="leasequeue_workflow_change"),
         ]
 
     def changelist(self, request: HttpRequest) -> HttpResponse:
-        pages.require(request, "view_workflow")
         state, name = request.GET.get("state", ""), request.GET.get("name", "").replace("\x00", "").strip()[:255]
         try:
-            return HttpResponseRedirect(pages.url(self.admin_site, "leasequeue_workflow", UUID(name)))
+            return self.redirect("leasequeue_workflow", UUID(name))
         except ValueError:
             pass  # a name
-        below = request.GET.get("below", "")
-        start = seq_of(below)
-        looked = read_workflows(state=STATES.get(state), text=name or None, below=MAX_SEQ if start is None else start)
+        below = seq_of(request.GET.get("below", ""))
+        looked = _read(STATES.get(state), name, MAX_SEQ if below is None else below)
         query = {key: value for key, value in (("state", state), ("name", name)) if value}
         context = {
             "looked": looked,
@@ -118,26 +80,26 @@ class WorkflowAdmin(PageAdmin[Workflow]):
             "state": state,
             "name": name,
             "filtered": state in STATES or bool(name),
-            "first": f"?{urlencode(query)}" if start is not None else None,
-            "next": None if looked.next is None else f"?{urlencode({**query, 'below': looked.next})}",
+            "first": None if below is None else f"?{urlencode(query)}",
+            "next": None if looked["next"] is None else f"?{urlencode({**query, 'below': looked['next']})}",
         }
-        return pages.page(request, self.admin_site, "workflows.html", context, title="Workflows")
+        return self.page(request, "workflows.html", context, title="Workflows")
 
     def one(self, request: HttpRequest, uid: UUID) -> HttpResponse:
-        pages.require(request, "view_workflow", "view_job")
         workflow = _find(uid)
         nodes = reading.read(every_node(workflow.pk))
-        jobs = jobs_of(nodes)
-        counts = counts_of(jobs)
+        counts = _counts(nodes)
         state = request.GET.get("state", "")
         state = state if state in dict(counts) else ""
         listed = [node for node in nodes if not state or node.state == state]
-        start = _start(request, len(listed))
+        start = seq_of(request.GET.get("from", "")) or 0
+        start = start if start < len(listed) else 0
         query = {"state": state} if state else {}
 
         def page(at: int) -> str:
             return f"?{urlencode({**query, 'from': at})}"
 
+        known = {node.seq: node for node in nodes}
         running = workflow.ended_at is None
         context = {
             "workflow": workflow,
@@ -146,8 +108,8 @@ class WorkflowAdmin(PageAdmin[Workflow]):
             "chosen": state,
             # The page of a large one is a screen: its jobs are folded until one asks for some.
             "folded": len(nodes) > PAGE and not state and "from" not in request.GET,
-            "graph": draw(jobs),
-            "lines": _lines(listed[start : start + PAGE], {node.seq: node for node in nodes}),
+            "graph": _draw(nodes),
+            "lines": [_line(node, known) for node in listed[start : start + PAGE]],
             "nodes": len(listed),
             "from": start + 1,
             "to": min(start + PAGE, len(listed)),
@@ -157,17 +119,16 @@ class WorkflowAdmin(PageAdmin[Workflow]):
             "can_cancel": running and pages.allowed(request, "cancel_job"),
             "can_retry": workflow.failed and pages.allowed(request, "retry_job"),
         }
-        crumbs, title = [pages.Crumb("Workflows", pages.url(self.admin_site, _LIST))], f"Workflow {workflow}"
-        return pages.page(request, self.admin_site, "workflow.html", context, title=title, crumbs=crumbs)
+        crumbs, title = [("Workflows", _LIST)], f"Workflow {workflow}"
+        return self.page(request, "workflow.html", context, title=title, crumbs=crumbs)
 
     def moved(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Lead from Django's log to the workflow."""
-        pages.require(request, "view_workflow")
         workflow = reading.instance(Workflow, pk)
         if workflow is None:
             messages.warning(request, "This workflow is forgotten: its jobs ended more than a day ago.")
-            return HttpResponseRedirect(pages.url(self.admin_site, _LIST))
-        return HttpResponseRedirect(pages.url(self.admin_site, "leasequeue_workflow", workflow.uid))
+            return self.redirect(_LIST)
+        return self.redirect("leasequeue_workflow", workflow.uid)
 
     def act(self, request: HttpRequest, uid: UUID) -> HttpResponse:
         """Cancel a workflow or retry its dead letters: a POST with ``action``."""
@@ -177,7 +138,7 @@ class WorkflowAdmin(PageAdmin[Workflow]):
             _cancel(request, workflow)
         else:
             _retry(request, workflow)
-        return HttpResponseRedirect(pages.url(self.admin_site, "leasequeue_workflow", uid))
+        return self.redirect("leasequeue_workflow", uid)
 
 
 def _find(uid: UUID) -> Workflow:
@@ -224,3 +185,178 @@ def _record(
 ) -> None:
     detail = {"workflow": str(workflow.uid), "name": workflow.name}
     record(request, action, obj=workflow, project=workflow.project, seqs=seqs or (), counts=counts, detail=detail)
+
+
+def _read(state: int | None, name: str, below: int) -> dict[str, Any]:
+    """Read workflows of all projects, the newest first, by their state and a part of the name.
+
+    ``next`` is the id below which the next page begins.
+    """
+    older = Workflow.objects.using(reading.alias()).filter(pk__lt=below).order_by("-pk")
+    looked = older[:MAX_LOOKED_AT].aggregate(count=Count("pk"), lowest=Min("pk"))
+    wanted = older.filter(pk__gte=looked["lowest"] or 0)
+    if state is not None:
+        wanted = wanted.filter(state=state)
+    if name:
+        wanted = wanted.filter(name__icontains=name)
+    found = list(wanted[: LIST_PAGE + 1])
+    last = looked["lowest"] if looked["count"] == MAX_LOOKED_AT else None
+    if len(found) > LIST_PAGE:
+        last = found[LIST_PAGE - 1].pk
+    return {"workflows": found[:LIST_PAGE], "looked_at": looked["count"], "next": last}
+
+
+def _line(node: NodeRow, known: Mapping[int, NodeRow]) -> dict[str, Any]:
+    """Return a job as the list shows it; ``more`` is how many parents are not named."""
+    parents = node.parents or []
+    named = [(seq, _name(known[seq]) if seq in known else "job") for seq in parents[:MAX_PARENTS]]
+    return {"node": node, "name": _name(node), "parents": named, "more": len(parents) - len(named)}
+
+
+@dataclass(eq=False, slots=True)
+class Box:
+    """A job, or the jobs of one name in a column, counted by state."""
+
+    name: str
+    counts: Counter[str]
+    x: float = 0.0
+    y: float = 0.0
+
+    @property
+    def states(self) -> list[str]:
+        return [state for state in TONES if self.counts[state]]
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines below its name: each state, and how many jobs are in it."""
+        one = self.counts.total() == 1
+        return [state if one else f"{self.counts[state]:,} {state}" for state in self.states]
+
+    @property
+    def height(self) -> int:
+        return 23 + _LINE * len(self.states)
+
+
+Columns = list[list[Box]]
+Lines = list[tuple[Box, Box]]
+
+
+def _name(node: NodeRow) -> str:
+    """Return what a job is called in its workflow: its label, else the last part of its task's path."""
+    return node.label or (node.task or "").rpartition(".")[2] or "job"
+
+
+def _counts(nodes: Iterable[NodeRow]) -> list[tuple[str, int]]:
+    """Return how many jobs are in each state, those to look at first in front."""
+    counts = Counter(node.state for node in nodes)
+    return [(state, counts[state]) for state in TONES if counts[state]]
+
+
+def _draw(nodes: Sequence[NodeRow]) -> SafeString:
+    """Draw a workflow from left to right."""
+    if not nodes:
+        return SafeString("")
+    # How many jobs come before each on its longest way: parents stand before their children.
+    depths: dict[int, int] = {}
+    for node in nodes:
+        depths[node.seq] = 1 + max((depths.get(parent, -1) for parent in node.parents or ()), default=-1)
+    layers = max(depths.values()) + 1
+    columns, lines = _boxes(nodes, depths, layers)
+    left_out = len(lines) - MAX_LINES
+    lines = lines[:MAX_LINES]
+    width, height = _arrange(columns, lines)
+    counts = ", ".join(f"{count:,} {state}" for state, count in _counts(nodes))
+    described = f"{len(nodes):,} jobs in {layers:,} layers: {counts}. The table below has each."
+    if left_out > 0:
+        described += f" Lines that are not drawn: {left_out:,}."
+    paths = format_html_join("", '<path class="lq-edge" d="{}"/>', ((_path(*line),) for line in lines))
+    boxes = format_html_join("", "{}", ((_box(box),) for column in columns for box in column))
+    return charts.drawing("graph", "Graph of the workflow", described, width, height, paths + boxes, natural=True)
+
+
+def _boxes(nodes: Sequence[NodeRow], depths: Mapping[int, int], layers: int) -> tuple[Columns, Lines]:
+    """Return the boxes, column by column, and which of them are connected."""
+    step = math.ceil(layers / MAX_COLUMNS)
+    groups: list[list[NodeRow]] = [[] for _ in range(math.ceil(layers / step))]
+    for node in nodes:
+        groups[depths[node.seq] // step].append(node)
+    where: dict[int, Box] = {}
+    columns = []
+    for group in groups:
+        single = len(nodes) <= MAX_BOXES and len(group) <= MAX_ROWS and step == 1
+        columns.append(_singles(group, where) if single else _sums(group, where))
+    place = {box: number for number, column in enumerate(columns) for box in column}
+    lines = dict.fromkeys(
+        (where[parent], where[node.seq]) for node in nodes for parent in node.parents or () if parent in where
+    )
+    return columns, [(one, other) for one, other in lines if place[one] < place[other]]
+
+
+def _singles(group: Iterable[NodeRow], where: dict[int, Box]) -> list[Box]:
+    made = {node.seq: Box(_name(node), Counter([node.state])) for node in group}
+    where.update(made)
+    return list(made.values())
+
+
+def _sums(group: Sequence[NodeRow], where: dict[int, Box]) -> list[Box]:
+    """Return a box for each of the most frequent names, and one for the others."""
+    sizes = Counter(map(_name, group))
+    shown = sizes.most_common(MAX_NAMES if len(sizes) <= MAX_NAMES else MAX_NAMES - 1)
+    made = {name: Box(f"{name} ({size:,})", Counter()) for name, size in shown}
+    others = Box(f"{len(sizes) - len(shown):,} other names", Counter())
+    for node in group:
+        box = where[node.seq] = made.get(_name(node), others)
+        box.counts[node.state] += 1
+    return [*made.values(), *([others] if len(sizes) > len(shown) else ())]
+
+
+def _arrange(columns: Columns, lines: Lines) -> tuple[int, int]:
+    """Give every box its place, near its parents' rows; return width and height of all."""
+    parents: dict[Box, list[Box]] = {}
+    for one, other in lines:
+        parents.setdefault(other, []).append(one)
+    for number, column in enumerate(columns):
+        rows = {box: [parent.y for parent in parents.get(box, ())] for box in column}
+        column.sort(key=lambda box: sum(rows[box]) / len(rows[box]) if rows[box] else 0.0)
+        y = _SIDE
+        for box in column:
+            box.x, box.y = _SIDE + number * (_WIDTH + _BETWEEN_COLUMNS), y
+            y += box.height + _BETWEEN_ROWS
+    height = max(box.y + box.height for column in columns for box in column)
+    return len(columns) * (_WIDTH + _BETWEEN_COLUMNS) - _BETWEEN_COLUMNS + 2 * _SIDE, int(height) + _SIDE
+
+
+def _path(one: Box, other: Box) -> str:
+    x, y = one.x + _WIDTH, one.y + one.height / 2
+    to_x, to_y = other.x, other.y + other.height / 2
+    bend = _BETWEEN_COLUMNS / 2
+    return f"M{x:g},{y:g}C{x + bend:g},{y:g} {to_x - bend:g},{to_y:g} {to_x:g},{to_y:g}"
+
+
+def _box(box: Box) -> SafeString:
+    """Draw a box: at its left edge its states by their shares, each in its colour."""
+    shares, top, total = [], box.y, box.counts.total()
+    for state in box.states:
+        high = box.height * box.counts[state] / total
+        shares.append((TONES[state], f"{box.x:g}", f"{top:.1f}", f"{high:.1f}"))
+        top += high
+    name = box.name if len(box.name) <= _LETTERS else f"{box.name[: _LETTERS - 1]}…"
+    return format_html(
+        '<g class="lq-tone-{}"><title>{}</title><rect class="lq-box" x="{}" y="{}" width="{}" height="{}"/>{}'
+        '<text class="lq-loud" x="{}" y="{}">{}</text>{}</g>',
+        TONES[box.states[0]],
+        f"{box.name}: {', '.join(box.lines)}",
+        f"{box.x:g}",
+        f"{box.y:g}",
+        _WIDTH,
+        box.height,
+        format_html_join("", '<rect class="lq-fill lq-tone-{}" x="{}" y="{}" width="6" height="{}"/>', shares),
+        f"{box.x + 14:g}",
+        f"{box.y + 16:g}",
+        name,
+        format_html_join(
+            "",
+            '<text x="{}" y="{}">{}</text>',
+            ((f"{box.x + 14:g}", f"{box.y + 16 + _LINE * n:g}", line) for n, line in enumerate(box.lines, 1)),
+        ),
+    )

@@ -1,4 +1,85 @@
-"""Management commands.
+"""Management commands, and their base: mistakes of the installation in one line, the audit, and tables of text.
 
-`base` has the options and the errors that commands share, `table` prints rows; the commands import both.
+The modules of `commands` import it.
 """
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+import psycopg
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import DatabaseError
+from django.db import Error as DjangoError
+
+from django_leasequeue import conf
+from django_leasequeue.engine import audit, pool
+from django_leasequeue.engine.outage import advice
+from django_leasequeue.engine.queues import routing
+from django_leasequeue.exceptions import LeaseQueueError
+
+
+class LeaseQueueCommand(BaseCommand):
+    """A command that needs the tables, and tells in one line what cannot be done."""
+
+    def execute(self, *args: Any, **options: Any) -> str | None:
+        try:
+            return super().execute(*args, **options)
+        except (LeaseQueueError, ImproperlyConfigured) as error:
+            raise CommandError(advice(error) or str(error)) from error
+        except (DjangoError, psycopg.Error) as error:
+            told = advice(error)
+            if told is None:
+                raise
+            raise CommandError(told) from error
+
+    def note(self, action: str, using: str, **facts: Any) -> None:
+        """Write a line of the audit: the user of the shell did this."""
+        audit.write(action, **audit.shell()._asdict(), **facts, using=using)
+
+
+def add_database(parser: CommandParser) -> None:
+    """Add ``--database``; ``databases`` returns those that it leaves."""
+    parser.add_argument("--database", default=None, help="only this database (default: every one that holds queues)")
+
+
+def databases(options: dict[str, Any]) -> list[str]:
+    """Return the aliases of the databases that a command is for."""
+    return [options["database"]] if options["database"] else routing.aliases()
+
+
+def require_tables(alias: str) -> None:
+    """Refuse to start without the tables. A database that is away is none of this function's business."""
+    try:
+        with pool.connect(alias, patience=conf.settings.STATEMENT_TIMEOUT or None) as own:
+            own.execute("SELECT FROM leasequeue_queue LIMIT 0")
+    except (psycopg.Error, DatabaseError) as error:
+        told = advice(error)
+        if told is not None:
+            if alias != conf.settings.DATABASE:
+                told = f"{told[:-1]} --database {alias}, or name the databases of queues in LEASEQUEUE['DATABASES']."
+            raise CommandError(told) from error
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Return rows below their heads, columns as wide as they must be; columns of numbers stand to the right."""
+    values = [list(row) for row in rows]
+    cells = [[_cell(value) for value in row] for row in values]
+    columns = []
+    for number, name in enumerate(head):
+        right = bool(values) and all(isinstance(row[number], int | float) for row in values)
+        column = [name, *(row[number] for row in cells)]
+        width = max(map(len, column))
+        columns.append([text.rjust(width) if right else text.ljust(width) for text in column])
+    return "\n".join("  ".join(parts).rstrip() for parts in zip(*columns, strict=True))
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, datetime):
+        return f"{value:%Y-%m-%d %H:%M:%S}"
+    return str(value)

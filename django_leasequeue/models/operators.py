@@ -38,7 +38,7 @@ class Worker(ReadOnlyModel):
     info = models.JSONField(default=dict)
     stop_requested_at = models.DateTimeField(null=True, blank=True)
 
-    #: Seconds since it was seen, and whether it counts as dead: of rows that ``reaper.status.seen`` returns.
+    #: Seconds since it was seen, and whether it counts as dead: of rows that ``reaper.concerns.seen`` returns.
     silent: float
     gone: bool
 
@@ -68,7 +68,7 @@ class RecurringTask(models.Model):
     last_job = SameNumber("leasequeue.Job", here="last_seq")
     created_at = models.DateTimeField(auto_now_add=True)
 
-    #: Seconds that it is overdue: of rows that ``reaper.status.recurring`` returns.
+    #: Seconds that it is overdue: of rows that ``reaper.concerns.recurring`` returns.
     late: float | None
 
     class Meta:

@@ -21,12 +21,12 @@ pytestmark = pytest.mark.django_db
 BROKEN = Failure("shop.Declined", "card declined", "Traceback", "print-a")
 
 
-def lately(queue: int | None = None, **options: int) -> rates.Rates:
-    return reading.read_log(rates.read_rates(queue, **options))
+def lately(queue: int | None = None, span: rates.Span = rates.HOUR, **options: int) -> rates.Rates:
+    return reading.read_log(rates.read_rates(queue, span, **options))
 
 
 def tasks(seconds: int = 3_600, **options: int) -> dict[str | None, rates.TaskRate]:
-    return {task.name: task for task in reading.read_log(rates.read_tasks(seconds=seconds, **options)).tasks}
+    return {task.name: task for task in reading.read_log(rates.read_tasks(seconds=seconds, **options))[1]}
 
 
 def fail(count: int, **options: int | None) -> None:
@@ -105,7 +105,7 @@ class TestRates:
             put(count)
             clock.advance(minutes=20)
         put(7)
-        found = lately(queue, seconds=3_600, bucket=1_200)
+        found = lately(queue, rates.Span("1 h", 3_600, 1_200))
         assert [found.of(None, n).enqueued for n in range(3)] == [1, 2, 10]
         assert found.of(None).enqueued == 13
 
@@ -119,8 +119,8 @@ class TestRates:
         counted = (found.reach.now - found.reach.since).total_seconds()
         assert found.of(None).enqueued == counted / 60
         assert 0 < counted <= 20 * 60
-        shown = rates.show(found, None)
-        assert ("what was before is unknown" in shown.note, shown.words) == (True, f"last {counted / 60:.0f} min")
+        shown = rates.show(found, rates.HOUR)
+        assert ("what was before is unknown" in shown["note"], shown["words"]) == (True, f"last {counted / 60:.0f} min")
         assert lately(queue, size=1_000).reach.whole is True
 
     def test_of_the_newest_bucket_a_part_is_counted_where_it_alone_has_too_many_rows(self, clock: Clock) -> None:
@@ -133,10 +133,10 @@ class TestRates:
         seconds = (found.reach.now - found.reach.since).total_seconds()
         assert seconds == 7.5
         assert found.of(None).enqueued == found.of(None, 29).enqueued == 7
-        shown = rates.show(found, None)
-        assert "last 7.5 s" in shown.note
+        shown = rates.show(found, rates.HOUR)
+        assert "last 7.5 s" in shown["note"]
         for share, expected in ((900, 7), (86_400, 5), (604_800, 4)):
-            reach = reading.read_log(rates.read_tasks(seconds=share, size=8)).reach
+            reach, _ = reading.read_log(rates.read_tasks(seconds=share, size=8))
             assert (reach.now - reach.since).total_seconds() <= expected + 3
 
     def test_rows_of_many_jobs_count_for_as_many_and_dropped_partitions_leave_the_time_before_unknown(

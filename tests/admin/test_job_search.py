@@ -6,7 +6,7 @@ import pytest
 from django.db import connection
 from django.test import Client
 
-from django_leasequeue.admin import job_search, reading
+from django_leasequeue.admin import job_list, reading
 from django_leasequeue.engine import Failure, NewJob
 from django_leasequeue.engine.clock import Clock
 from django_leasequeue.engine.dead.filter import from_query
@@ -108,7 +108,7 @@ class TestEveryState:
 class TestBounds:
     def test_it_stops_says_how_far_it_looked_and_goes_on(self, clock: Clock, client: Client, monkeypatch: Any) -> None:
         for name, value in (("CHUNK", 10), ("MAX_LOOKED", 20), ("PATIENCE", 1e9)):
-            monkeypatch.setattr(job_search, name, value)
+            monkeypatch.setattr(job_list, name, value)
         make()
         (first,) = put(1, name="rare")
         put(45)
@@ -126,8 +126,8 @@ class TestBounds:
         clock.advance(days=1)
         wanted = [*old, *put(130)]
         assert found(client, queue="work") == wanted[::-1]
-        monkeypatch.setattr(job_search, "CHUNK", 10)
-        looked = reading.read(job_search.find(job_search.JobFilter(from_query("until=12h"))))
+        monkeypatch.setattr(job_list, "CHUNK", 10)
+        looked = reading.read(job_list.find(job_list.JobFilter(from_query("until=12h"))))
         assert ([job.seq for job in looked.jobs], looked.looked_at) == (old[::-1], 3)
 
 

@@ -180,12 +180,12 @@ class TestLists:
         for name in names:
             make(name)
         make("a", project="tenant")
-        seen = [line.label for answer in walk(client, "queue_changelist") for line in answer.context["lines"]]
+        seen = [line["label"] for answer in walk(client, "queue_changelist") for line in answer.context["lines"]]
         assert seen == [*names, "tenant/a"]
         make("shop", type="log")
         put(3, "shop")
         (line,) = client.get(admin_url("queue_changelist"), {"q": "sh\x00"}).context["lines"]
-        assert line.label == "shop"
+        assert line["label"] == "shop"
         shop = Queue.objects.get(name="shop").pk
         assert "records 3" in look(client, "queue_change", shop).text
 

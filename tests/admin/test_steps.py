@@ -158,7 +158,7 @@ def test_the_lists(boss: Client, clock: Clock, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("django_leasequeue.admin.job_list.LOOK", 2)
 
     def listed(**query: str) -> list[int]:
-        return [job.seq for answer in walk(boss, "job_changelist", **query) for job in answer.context["suspended"]]
+        return [job["seq"] for answer in walk(boss, "job_changelist", **query) for job in answer.context["suspended"]]
 
     assert listed(state="sleeping") == naps
     assert listed(state="sleeping", queue="other") == naps[1:]
@@ -191,4 +191,4 @@ def test_attempts_leave_the_sleep_out(boss: Client, clock: Clock) -> None:
     last, first = shown["attempts"]
     assert (first.outcome, first.failing, last.outcome) == ("suspended", False, "completed")
     assert (last.waited, last.ran) == (timedelta(0), timedelta(milliseconds=20))
-    assert [line.what for line in shown["lines"]][:4] == ["completed", "claimed", "suspended", "claimed"]
+    assert [line["what"] for line in shown["lines"]][:4] == ["completed", "claimed", "suspended", "claimed"]

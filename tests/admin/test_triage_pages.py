@@ -12,7 +12,7 @@ from django.contrib.admin.models import LogEntry
 from django.test import Client
 
 from django_leasequeue import engine
-from django_leasequeue.admin import deadaction
+from django_leasequeue.admin import deadletters
 from django_leasequeue.engine.dead.bulkoperation import run_batch
 from django_leasequeue.models import BulkOperation, LiveJob, OperatorAction, SavedFilter
 from tests.admin import pages
@@ -133,7 +133,7 @@ class TestActions:
         assert BulkOperation.objects.get().target == "spare"
 
     def test_many_are_confirmed_by_typing(self, boss: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(deadaction, "TYPED", 3)
+        monkeypatch.setattr(deadletters, "TYPED", 3)
         bury(4)
         page = ask(boss, "retry")
         assert page.context_data["phrase"] == "retry 4"
@@ -196,7 +196,7 @@ class TestEdit:
         data["args"][0] = 3
         form = {"data": json.dumps(data)}
         shown = boss.post(url("deadletters_edit", seq), form)
-        lines = [(line.sign, line.text.strip()) for line in shown.context_data["lines"] if line.sign in "+-"]
+        lines = [(line["sign"], line["text"].strip()) for line in shown.context_data["lines"] if line["sign"] in "+-"]
         assert (lines, states([seq])) == ([("-", "1,"), ("+", "3,")], ["dead"])
         form |= {"confirmed": "1", "dead_at": shown.context_data["dead_at"], "reason": "typo"}
         assert boss.post(url("deadletters_edit", seq), form).status_code == 302

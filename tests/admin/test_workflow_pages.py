@@ -7,7 +7,7 @@ import pytest
 from django.test import Client
 
 from django_leasequeue import engine
-from django_leasequeue.admin import workflow_graph, workflows
+from django_leasequeue.admin import workflows
 from django_leasequeue.engine import Failure, NewJob, Node
 from django_leasequeue.engine.clock import Clock
 from django_leasequeue.models import OperatorAction, Workflow
@@ -52,7 +52,7 @@ def listed(client: Client, **query: Any) -> list[str]:
     answer = client.get(admin_url("workflow_changelist"), query)
     assert answer.status_code == 200
     assert Page(answer.content.decode()).unnamed_fields() == []
-    return [line.name for line in answer.context["looked"].workflows]
+    return [line.name for line in answer.context["looked"]["workflows"]]
 
 
 def act(client: Client, uid: UUID, action: str) -> str:
@@ -91,7 +91,7 @@ class TestOne:
     def test_the_error_of_a_job_that_failed_shows_as_text_and_lines_beyond_a_bound_are_told(
         self, client: Client, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(workflow_graph, "MAX_LINES", 3)
+        monkeypatch.setattr(workflows, "MAX_LINES", 3)
         uid = diamond(_NASTY)
         fail(*claim())
         claim()
@@ -100,14 +100,14 @@ class TestOne:
         assert "Lines that are not drawn: 1." in text
 
     def test_a_long_chain_has_as_many_columns_as_fit(self, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(workflow_graph, "MAX_COLUMNS", 4)
+        monkeypatch.setattr(workflows, "MAX_COLUMNS", 4)
         uid = start(("step", ()), *[("step", (n,)) for n in range(9)])
         page = look(client, uid)
         assert ("10 jobs in 10 layers" in page.text, page.text.count("step (3)")) == (True, 3 * 2)
         assert (page.text.count("step (1): ready"), "step (1)" in page.text) == (0, True)
 
     def test_many_jobs_are_drawn_as_sums_by_layer_and_name(self, client: Client, monkeypatch: Any) -> None:
-        monkeypatch.setattr(workflow_graph, "MAX_BOXES", 10)
+        monkeypatch.setattr(workflows, "MAX_BOXES", 10)
         monkeypatch.setattr(workflows, "PAGE", 8)
         uid = start(*[("resize", ()) for _ in range(8)], *[(f"other {n}", ()) for n in range(9)], ("tell", (0, 1, 16)))
         end(*claim(3))
@@ -186,7 +186,7 @@ class TestList:
 
         def named(**query: str) -> list[list[str]]:
             answers = pages.walk(client, "workflow_changelist", **query)
-            return [[line.name for line in answer.context["looked"].workflows] for answer in answers]
+            return [[line.name for line in answer.context["looked"]["workflows"]] for answer in answers]
 
         assert named(state="") == [["often"] * 2, ["seldom", "often"], ["often"] * 2, ["seldom"]]
         assert named(name="seldom") == [["seldom"], ["seldom"]]

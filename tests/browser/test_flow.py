@@ -10,7 +10,7 @@ import pytest
 from django.urls import reverse
 
 from django_leasequeue import engine
-from django_leasequeue.admin import job_search
+from django_leasequeue.admin import job_list
 from django_leasequeue.engine import Failure, Limited, LimitValues, NewJob, Node, Release, clock
 from django_leasequeue.models import Limit, Worker, Workflow
 from django_leasequeue.worker import JobControl
@@ -80,8 +80,8 @@ def test_a_workflow_and_a_limit_on_call(person: Person) -> None:
 
 @pytest.mark.slow
 def test_a_search_goes_on_by_itself(person: Person, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_search, "CHUNK", 10)
-    monkeypatch.setattr(job_search, "MAX_LOOKED", 20)
+    monkeypatch.setattr(job_list, "CHUNK", 10)
+    monkeypatch.setattr(job_list, "MAX_LOOKED", 20)
     make("shop")
     for customer in (*(17,) * 2, *range(18, 68)):
         job = NewJob({"args": [], "kwargs": {"customer": customer}}, name="shop.tasks.charge")

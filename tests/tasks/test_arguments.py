@@ -11,7 +11,7 @@ import pytest
 from asgiref.sync import async_to_sync
 
 from django_leasequeue import Queue, conf
-from django_leasequeue.admin.job_search import arguments
+from django_leasequeue.admin.job_list import arguments
 from django_leasequeue.models import Job, JobResult, LiveJob
 from django_leasequeue.tasks import Limit, chain, group, task
 from django_leasequeue.tasks.api import InvalidTask

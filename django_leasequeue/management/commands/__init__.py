@@ -1,5 +1,5 @@
 """One command a file.
 
 A command parses its options, calls the engine, the worker or the reaper, and prints; nothing imports it. Start at
-`runworker.py`; options that commands share are in `management/base.py`.
+`runworker.py`; what commands share is in `management/__init__.py`.
 """

@@ -13,7 +13,7 @@ from django.utils import timezone
 from django_leasequeue import conf
 from django_leasequeue.engine import audit
 from django_leasequeue.http.access import create_key, revoke_key, rotate_key
-from django_leasequeue.management.base import LeaseQueueCommand
+from django_leasequeue.management import LeaseQueueCommand
 from django_leasequeue.models import ApiKey, ApiScope
 
 

@@ -20,7 +20,7 @@ from django_leasequeue.engine.dead.bulkoperation import MAX_SELECTION, change_op
 from django_leasequeue.engine.dead.filter import DeadFilter, from_values
 from django_leasequeue.engine.dead.triage import Preview, dead_groups, dead_page, preview
 from django_leasequeue.engine.queues import routing
-from django_leasequeue.management.base import LeaseQueueCommand, table
+from django_leasequeue.management import LeaseQueueCommand, table
 from django_leasequeue.models import BulkOperation
 
 #: Seconds between two looks at an operation.
@@ -176,7 +176,6 @@ class Command(LeaseQueueCommand):
         if not options["yes"]:
             self._tell(found, {**options, "json": False})
             self._ask(kind, found)
-        user = audit.shell()
         with transaction.atomic(using=self._using):
             number = engine.run(
                 start_operation(
@@ -189,15 +188,15 @@ class Command(LeaseQueueCommand):
                     jitter_ms=0 if kind == DISCARD else round(options["jitter"] * 1_000),
                     reason=options["reason"],
                     from_step=from_step,
-                    username=user.username,
+                    username=audit.shell().username,
                     expected=found.matches,
                     expected_capped=found.capped,
                 ),
                 self._using,
             )
-            audit.write(
+            self.note(
                 kind,
-                **user._asdict(),
+                self._using,
                 project=wanted.project or "",
                 queue=wanted.queue or "",
                 seqs=seqs or (),
@@ -206,7 +205,6 @@ class Command(LeaseQueueCommand):
                 reason=options["reason"],
                 detail={"to": to, "rate": options["rate"], **({"from_step": from_step} if from_step else {})},
                 operation=number,
-                using=self._using,
             )
         self._follow(number, options)
 
@@ -257,11 +255,6 @@ class Command(LeaseQueueCommand):
         with transaction.atomic(using=self._using):
             changed = engine.run(change_operation(number, "pause"), self._using)
             if changed is not None:
-                about: dict[str, Any] = {
-                    "project": changed.project or "",
-                    "queue": changed.queue or "",
-                    "operation": number,
-                }
+                place = {"project": changed.project or "", "queue": changed.queue or ""}
                 counts = {"done": changed.done, "conflicts": changed.conflicts}
-                user = audit.shell()._asdict()
-                audit.write(f"{changed.kind}.pause", **user, **about, counts=counts, using=self._using)
+                self.note(f"{changed.kind}.pause", self._using, **place, operation=number, counts=counts)

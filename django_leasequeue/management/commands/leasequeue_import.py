@@ -8,7 +8,7 @@ from django.core.management.base import CommandParser
 
 from django_leasequeue import Queue
 from django_leasequeue.compat import jqueue_import
-from django_leasequeue.management.base import LeaseQueueCommand
+from django_leasequeue.management import LeaseQueueCommand
 
 
 class Command(LeaseQueueCommand):
@@ -34,9 +34,7 @@ class Command(LeaseQueueCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         act = jqueue_import.look if options["dry_run"] else jqueue_import.move
         queue = Queue(options["queue"], project=options["project"], preset="jqueue", using=options["database"])
-        self._tell(act(jqueue_import.open_file(options["url"]), queue, in_progress=options["in_progress"]), options)
-
-    def _tell(self, moved: jqueue_import.Moved, options: dict[str, Any]) -> None:
+        moved = act(jqueue_import.open_file(options["url"]), queue, in_progress=options["in_progress"])
         if moved.before:
             self.stdout.write(f"Nothing to do: the {moved.jobs} jobs were moved before.")
             return

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import webbrowser
 from argparse import ArgumentTypeError
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import CommandError, CommandParser
 
 from django_leasequeue import conf
-from django_leasequeue.management.base import LeaseQueueCommand
+from django_leasequeue.management import LeaseQueueCommand
 
 if TYPE_CHECKING:
     from django_leasequeue.spark.layout import Lake
-    from django_leasequeue.spark.report import Gold
 
 
 def _positive(text: str) -> float:
@@ -130,19 +129,14 @@ class Command(LeaseQueueCommand):
     def _report(self, options: dict[str, Any]) -> None:
         from django_leasequeue.spark import report
 
-        if options["lake"] and "://" not in options["lake"] and not options["remote"] and options["days"] is None:
-            self._write(*report.in_directory(options["lake"]), options)
-        else:
-            with self._lake(options) as lake:
-                self._write(*report.by_spark(lake, options["days"]), options)
-
-    def _write(self, gold: Gold, run: Mapping[str, Any], options: dict[str, Any]) -> None:
-        from django_leasequeue.spark import report
-
-        page = report.write(gold, run, options["output"], site=options["site"])
-        self.stdout.write(f"Report: {page.absolute()}")
-        if options["open"] and not webbrowser.open(page.absolute().as_uri()):
-            self.stdout.write("No browser was found: open the file yourself.")
+        here = options["lake"] and "://" not in options["lake"]
+        without_spark = here and not options["remote"] and options["days"] is None
+        with nullcontext() if without_spark else self._lake(options) as lake:
+            read = report.in_directory(options["lake"]) if lake is None else report.by_spark(lake, options["days"])
+            page = report.write(*read, options["output"], site=options["site"]).absolute()
+            self.stdout.write(f"Report: {page}")
+            if options["open"] and not webbrowser.open(page.as_uri()):
+                self.stdout.write("No browser was found: open the file yourself.")
 
     def _archive(self, options: dict[str, Any]) -> None:
         from django_leasequeue.engine import partitions

@@ -9,9 +9,9 @@ from django.core.management.base import CommandError, CommandParser
 from django.db import transaction
 
 from django_leasequeue import conf, engine
-from django_leasequeue.engine import LimitValues, audit
+from django_leasequeue.engine import LimitValues
 from django_leasequeue.engine.flow.figures import allows, changed, list_limits
-from django_leasequeue.management.base import LeaseQueueCommand, table
+from django_leasequeue.management import LeaseQueueCommand, table
 from django_leasequeue.models import Limit
 
 
@@ -96,5 +96,5 @@ class Command(LeaseQueueCommand):
             done = engine.run(engine.set_limits([values], project=options["project"], pin=pin), using)
             if done:
                 detail = {"limit": values.name, "changed": differs}
-                audit.write(action, **audit.shell()._asdict(), project=options["project"], detail=detail, using=using)
+                self.note(action, using, project=options["project"], detail=detail)
         return bool(done)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any
 
@@ -11,10 +10,9 @@ from django.core.management.base import CommandError, CommandParser
 from django.db import transaction
 
 from django_leasequeue import conf, engine
-from django_leasequeue.engine import audit
 from django_leasequeue.engine.queues import declared, moving, presets, routing
 from django_leasequeue.exceptions import QueueNotFound
-from django_leasequeue.management.base import LeaseQueueCommand, table
+from django_leasequeue.management import LeaseQueueCommand, table
 
 _QUEUE = attrgetter("queue", "type", "ready", "delayed", "in_flight", "dead", "records")
 
@@ -89,8 +87,8 @@ class Command(LeaseQueueCommand):
     def _move(self, options: dict[str, Any]) -> None:
         moved = moving.move(options["name"], options["to"], options["project"])
         for each in moved:
-            place = {"project": each.project, "name": each.name}
-            self._note("move_queue", conf.settings.DATABASE, place, {"from": each.source, "to": each.alias})
+            detail = {"from": each.source, "to": each.alias}
+            self.note("move_queue", conf.settings.DATABASE, project=each.project, queue=each.name, detail=detail)
         self._tell(moved)
 
     def _moves(self, options: dict[str, Any]) -> None:
@@ -122,11 +120,11 @@ class Command(LeaseQueueCommand):
         with transaction.atomic(using=using):
             found = declared.apply(using)
             for item in found:
-                place = {"project": item.declaration.project, "name": item.declaration.name}
+                place = {"project": item.declaration.project, "queue": item.declaration.name}
                 if item.missing:
-                    self._note("create_queue", using, place)
+                    self.note("create_queue", using, **place)
                 elif item.blocked is None:
-                    self._note("edit_queue", using, place, {"changed": item.options})
+                    self.note("edit_queue", using, **place, detail={"changed": item.options})
         return found
 
     def _list(self, using: str, options: dict[str, Any]) -> None:
@@ -171,22 +169,19 @@ class Command(LeaseQueueCommand):
             old = {} if before is None else before.config
             changed = {name: [old.get(name), value] for name, value in after.config.items() if old.get(name) != value}
             if changed:
-                self._note("edit_queue", using, options, {"changed": changed})
+                place = {"project": options["project"], "queue": options["name"]}
+                self.note("edit_queue", using, **place, detail={"changed": changed})
         for name, (was, value) in changed.items():
             self.stdout.write(f"{name}: {json.dumps(was)} -> {json.dumps(value)}")
 
     def _pause(self, using: str, options: dict[str, Any], *, paused: bool = True) -> None:
         with transaction.atomic(using=using):
             engine.run(engine.pause(options["name"], project=options["project"], paused=paused), using)
-            self._note(options["action"], using, options)
+            self.note(options["action"], using, project=options["project"], queue=options["name"])
         self.stdout.write(f"{options['name']} {'is paused' if paused else 'goes on'}")
 
     def _resume(self, using: str, options: dict[str, Any]) -> None:
         self._pause(using, options, paused=False)
-
-    def _note(self, action: str, using: str, options: Mapping[str, Any], detail: dict[str, Any] | None = None) -> None:
-        place = {"project": options["project"], "queue": options["name"]}
-        audit.write(action, **audit.shell()._asdict(), **place, detail=detail, using=using)
 
 
 def _notes(row: engine.Counts) -> str:

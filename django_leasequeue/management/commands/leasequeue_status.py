@@ -13,7 +13,7 @@ from django.db import DatabaseError
 
 from django_leasequeue.engine import clock
 from django_leasequeue.engine.clock import span
-from django_leasequeue.management.base import LeaseQueueCommand, add_database, databases, table
+from django_leasequeue.management import LeaseQueueCommand, add_database, databases, table
 from django_leasequeue.reaper.concerns import BOUNDS, Bounds, ReaperStatus, look
 
 #: Seconds that a bound may have: a hundred days.

@@ -15,7 +15,7 @@ from django_leasequeue.engine import ConnectionExecutor, clock, mend_floors
 from django_leasequeue.engine.pool import connect
 from django_leasequeue.engine.verify import Verification, find_strays, remove_strays, snapshot, verify
 from django_leasequeue.exceptions import LargeStorageError
-from django_leasequeue.management.base import LeaseQueueCommand, add_database, databases
+from django_leasequeue.management import LeaseQueueCommand, add_database, databases
 
 _AGE = re.compile(r"(\d+)([smhd])\Z")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
@@ -68,7 +68,10 @@ class Command(LeaseQueueCommand):
             if not options["json"]:
                 self._print(found[alias])
         if options["json"]:
-            values = {alias: _as_json(each) for alias, each in found.items()}
+            values = {}
+            for alias, each in found.items():
+                differences = [{**item._asdict(), "meaning": item.meaning} for item in each.differences]
+                values[alias] = {**each._asdict(), "differences": differences}
             self.stdout.write(json.dumps(values[aliases[0]] if len(aliases) == 1 else values, default=str))
         if total := sum(each.total for each in found.values()):
             raise CommandError(f"{total} differences between the lease log and the tables", returncode=1)
@@ -107,11 +110,6 @@ class Command(LeaseQueueCommand):
             self.stdout.write(f"... and {found.total - len(found.differences)} more")
         seen = f"{found.jobs_with_events} jobs in the log, {found.leases} live leases, {found.total} differences"
         self.stdout.write(seen + (f", {found.unknown} leases older than the log" if found.unknown else ""))
-
-
-def _as_json(found: Verification) -> dict[str, Any]:
-    differences = [{**item._asdict(), "meaning": item.meaning} for item in found.differences]
-    return {**found._asdict(), "differences": differences}
 
 
 def _since(text: str | None) -> datetime | None:

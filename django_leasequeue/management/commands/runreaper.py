@@ -10,7 +10,7 @@ import psycopg
 from django.core.management.base import CommandError, CommandParser
 from django.db import DatabaseError
 
-from django_leasequeue.management.base import LeaseQueueCommand, add_database, databases, require_tables
+from django_leasequeue.management import LeaseQueueCommand, add_database, databases, require_tables
 from django_leasequeue.reaper import Reaper
 
 

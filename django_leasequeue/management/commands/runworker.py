@@ -12,7 +12,7 @@ from django.core.management.base import CommandError, CommandParser, OutputWrapp
 from django_leasequeue import conf
 from django_leasequeue.checks.settings import TAG
 from django_leasequeue.conf.options import WorkerOptions
-from django_leasequeue.management.base import LeaseQueueCommand, require_tables
+from django_leasequeue.management import LeaseQueueCommand, require_tables
 from django_leasequeue.worker.worker import load_each
 
 
