@@ -74,7 +74,6 @@ def failure(print_: str, message: str = "it failed", kind: str = "shop.Error") -
 
 
 def start(kind: str, query: str = "", **options: Any) -> BulkOperation:
-    """Ask for an operation on what dies until now."""
     wanted = from_query(query) if isinstance(query, str) else query
     at = engine.run(preview(DeadFilter())).at
     number = engine.run(start_operation(kind, wanted, frozen_at=at, **options))
@@ -87,7 +86,6 @@ def states(seqs: list[int]) -> list[str]:
 
 
 def worker(node: str = "worker-1", queues: tuple[str, ...] = ("work",), **values: Any) -> Worker:
-    """A row of a worker."""
     at = clock.now()
     known = {"host": "h", "pid": 1, "concurrency": 2, "started_at": at, "seen_at": at}
     return rows(Worker).create(node=node, queues=list(queues), **{**known, **values})

@@ -86,14 +86,12 @@ def look(client: Client, name: str, /, *args: Any, **query: Any) -> Page:
 
 
 def told(client: Client, name: str, *args: Any, **data: Any) -> str:
-    """Send a form; return the messages of the page that it leads to."""
     answer = client.post(admin_url(name, *args), data, follow=True)
     assert answer.status_code == 200
     return messages(answer)
 
 
 def walk(client: Client, name: str, /, **query: Any) -> Iterator[Any]:
-    """Each page of a list that goes on."""
     url: str | None = admin_url(name, **query)
     while url:
         answer = client.get(url)
@@ -102,7 +100,6 @@ def walk(client: Client, name: str, /, **query: Any) -> Iterator[Any]:
 
 
 def person(*codenames: str, name: str = "somebody", staff: bool = True) -> User:
-    """Make a user with these permissions of the app (codenames)."""
     user, _ = User.objects.get_or_create(username=name, defaults={"is_staff": staff})
     found = Permission.objects.filter(content_type__app_label="leasequeue", codename__in=codenames)
     assert sorted({each.codename for each in found}) == sorted(set(codenames))
@@ -117,7 +114,6 @@ def signed_in(*codenames: str, name: str = "somebody", **client: Any) -> Client:
 
 
 def boss() -> Client:
-    """Somebody who may do everything, signed in."""
     made = Client()
     made.force_login(User.objects.create_superuser("boss"))
     return made

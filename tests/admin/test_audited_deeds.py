@@ -219,9 +219,7 @@ def test_a_purge_in_batches_has_a_line_for_each(place: Place, monkeypatch: pytes
     assert [line.counts for line in OperatorAction.objects.order_by("pk")] == [{"removed": n} for n in (2, 2, 2)]
 
 
-def test_a_line_about_a_key_says_whose_and_nothing_of_its_secret_and_what_was_revoked_has_no_second(
-    place: Place,
-) -> None:
+def test_a_line_about_a_key_tells_no_secret_and_what_was_revoked_has_no_second(place: Place) -> None:
     key, token = create_key("billing", ["read", "write"], topics=["bill."], project="tenant", rate_per_second=5)
     line = OperatorAction.objects.get()
     assert (line.project, line.detail) == ("tenant", {

@@ -139,9 +139,7 @@ class TestRates:
             reach, _ = reading.read_log(rates.read_tasks(seconds=share, size=8))
             assert (reach.now - reach.since).total_seconds() <= expected + 3
 
-    def test_rows_of_many_jobs_count_for_as_many_and_dropped_partitions_leave_the_time_before_unknown(
-        self, clock: Clock, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_rows_of_many_jobs_and_of_dropped_partitions(self, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
         queue = make()
         for _ in range(60):
             put(100)
@@ -182,7 +180,6 @@ class TestTasks:
         assert (mail.runs, mail.failed_seq, mail.ran) == (1, None, (0.005, 0.005, 0.005))
 
     def claims(self, clock: Clock, rows: int) -> None:
-        """A thousand claims with each row."""
         with connection.cursor() as cursor:
             cursor.execute(
                 "INSERT INTO leasequeue_leaseevent"

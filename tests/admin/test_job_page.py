@@ -128,9 +128,7 @@ class TestWhatItSays:
         lines = client.get(admin_url("job_change", seq)).context["lines"]
         assert sum("extended" in line["what"] for line in lines) == 2
 
-    def test_an_attempt_tells_its_wait_since_it_was_ready_and_its_own_run_time(
-        self, clock: Clock, client: Client
-    ) -> None:
+    def test_an_attempt_tells_its_wait_since_it_was_ready_and_its_run_time(self, clock: Clock, client: Client) -> None:
         make(max_deliveries=5)
         (seq,) = put()
         clock.advance(seconds=2)
@@ -164,15 +162,9 @@ class TestWhatItSays:
             links = [attrs.get("href") for tag, attrs in look(client, "job_change", here).tags if tag == "a"]
             assert admin_url("job_change", there) in links
 
-    @pytest.mark.parametrize("seq", [1, 2**62, 2**63, 10**30])
-    def test_no_such_job(self, client: Client, seq: int) -> None:
-        assert client.get(admin_url("job_change", seq)).status_code == 404
-
 
 class TestPayload:
-    def test_secrets_are_hidden_binaries_sized_large_ones_cut_and_to_others_only_the_shape_is_seen(
-        self, client: Client
-    ) -> None:
+    def test_secrets_are_hidden_large_ones_cut_and_others_see_the_shape_only(self, client: Client) -> None:
         make()
         secret = {"user": "ann", "password": "hunter2", "nested": [{"api_key": "k-1", "Authorization": "B"}]}
         jobs = [NewJob(data=data) for data in (secret, list(range(5_000)), "x" * 300_000, ["y" * 10_000])]
@@ -193,9 +185,7 @@ class TestPayload:
         ("test_job_page.shout", '"data of work/shop.pay, 1 names"'), ("test_job_page.stumble", "[hidden]"),
         ("no_such.thing", "[hidden]"),
     ])  # fmt: skip
-    def test_a_hook_of_the_settings_decides_what_is_shown_nothing_if_it_fails(
-        self, client: Client, settings: Any, caplog: pytest.LogCaptureFixture, hook: str, words: str
-    ) -> None:
+    def test_a_hook_decides_what_shows(self, client: Client, settings: Any, caplog: Any, hook: str, words: str) -> None:
         settings.LEASEQUEUE = {"ADMIN": {"REDACT": f"tests.admin.{hook}"}}
         make()
         enqueue(NewJob(data={"user": "ann"}, name="shop.pay"))
@@ -245,13 +235,6 @@ class TestList:
         assert [job.seq for answer in answers for job in answer.context["jobs"]] == wanted
         claim(120)
         assert client.get(self.url(queue=queue)).context["state"] == "leased"
-
-    @pytest.mark.parametrize("query", [
-        {"queue": "x"}, {"queue": 10**30}, {"state": "nonsense"}, {"after": "nonsense"}, {"q": "\x00"}, {"q": 10**30},
-    ])  # fmt: skip
-    def test_nonsense_is_no_trouble(self, client: Client, query: dict[str, Any]) -> None:
-        queue = make()
-        assert client.get(self.url(**{"queue": queue, **query})).status_code == 200
 
     def test_a_search_by_number_or_key_goes_to_the_job(self, client: Client) -> None:
         make()

@@ -151,9 +151,7 @@ class TestPauseCancelRestart:
         with pytest.raises(InvalidOption):
             engine.run(change_operation(made.pk, "explode"))
 
-    def test_a_crash_in_a_batch_loses_nothing_and_does_nothing_twice_nor_do_two_at_a_time(
-        self, reaper: Reaper, clock: Clock, test_dsn: str, monkeypatch
-    ) -> None:
+    def test_a_crash_in_a_batch_and_two_at_once(self, reaper: Reaper, clock: Clock, test_dsn: str, monkeypatch) -> None:
         found = bury(10)
         made = start("retry")
 
@@ -232,9 +230,7 @@ class TestConflicts:
         assert (made.conflicts, made.conflict_counts) == (7, {"gone": 7})
         assert len(made.conflict_sample) == 3, "only the first are remembered one by one"
 
-    def test_a_target_that_went_away_and_a_row_that_somebody_locked(
-        self, reaper: Reaper, clock: Clock, test_dsn: str
-    ) -> None:
+    def test_a_target_that_went_away_and_a_locked_row(self, reaper: Reaper, clock: Clock, test_dsn: str) -> None:
         make("spare")
         held, free = found = bury(2)
         made = start("redrive", to="spare")
@@ -272,6 +268,8 @@ class TestStart:
             ("redrive", {}, "needs the name"), ("retry", {"to": "spare"}, "needs the name"),
             ("retry", {"rate": 0}, "rate"), ("retry", {"rate": 1e9}, "rate"), ("retry", {"jitter_ms": -1}, "jitter_ms"),
             ("retry", {"seqs": range(10_001)}, "10,000"),
+            ("discard", {"reason": "why", "from_step": "mail"}, "from_step"),
+            *(("retry", {"from_step": name}, "from_step") for name in ("", "x" * 900, 7)),
         ):  # fmt: skip
             with pytest.raises(InvalidOption, match=words):
                 start(kind, **options)

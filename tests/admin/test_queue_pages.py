@@ -149,15 +149,6 @@ class TestOptions:
 
 
 class TestSteering:
-    def test_pause_and_resume(self, client: Client) -> None:
-        queue = make()
-        put()
-        assert "work is paused" in told(client, "queue_act", queue, action="pause")
-        assert claim() == []
-        assert "work is resumed" in told(client, "queue_act", queue, action="resume")
-        assert len(claim()) == 1
-        assert sorted(OperatorAction.objects.values_list("action", flat=True)) == ["pause", "resume"]
-
     def test_a_purge_removes_what_was_chosen_and_confirmed_and_says_how_many(self, client: Client) -> None:
         queue = make()
         put(3)
@@ -233,12 +224,6 @@ class TestWorkers:
         assert "asked to stop" in look(client, "worker_changelist").text
         client.post(url, form)
         assert OperatorAction.objects.count() == 1
-
-
-@pytest.mark.parametrize("pk", [999_999, 2**63, 10**30])
-def test_what_is_not_there(client: Client, pk: int) -> None:
-    for name, status in (("queue_change", 404), ("queue_options", 404), ("worker_change", 302)):
-        assert client.get(admin_url(name, pk)).status_code == status, name
 
 
 def test_spans_and_counts_above_the_cap() -> None:

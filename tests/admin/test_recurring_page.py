@@ -143,9 +143,7 @@ class TestForm:
         assert words in self.save(editor, **fields)
         assert (RecurringTask.objects.count(), OperatorAction.objects.count()) == (0, 0)
 
-    def test_it_is_saved_in_the_database_of_its_queue(
-        self, far: str, clock: Clock, editor: Client, settings: Any
-    ) -> None:
+    def test_it_is_saved_where_its_queue_is(self, far: str, clock: Clock, editor: Client, settings: Any) -> None:
         settings.LEASEQUEUE = {"DATABASES": ["default", far], "ROUTER": "tests.reaper.recurring.test_recurring.by_name"}
         assert "Night was saved in the database far, where its queue is." in self.save(editor, queue_name="bulk")
         task = RecurringTask.objects.using(far).get()
@@ -173,9 +171,7 @@ class TestForm:
         assert "is not a schedule" in editor.get(url, {"schedule": "<x>", "timezone": "UTC"}).content.decode()
         assert signed_in("view_job", name="stranger").get(url).status_code == 403
 
-    def test_those_of_the_settings_are_read_only_and_do_not_undo_a_pause(
-        self, clock: Clock, editor: Client, settings: Any
-    ) -> None:
+    def test_those_of_the_settings_are_read_only(self, clock: Clock, editor: Client, settings: Any) -> None:
         report = {"task": REPORT, "schedule": "0 * * * *", "args": ["report"]}
         settings.LEASEQUEUE = {"RECURRING": {"report": report}}
         engine.run(sync("default"))

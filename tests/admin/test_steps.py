@@ -1,7 +1,6 @@
 """What people do with the steps of jobs: run again from one, wake a sleeper, emit what is waited for, list them."""
 
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from django.test import Client
@@ -9,13 +8,13 @@ from django.test import Client
 from django_leasequeue import engine
 from django_leasequeue.engine.clock import Clock
 from django_leasequeue.engine.dead.bulkoperation import run_batch
-from django_leasequeue.exceptions import EventTimeout, InvalidOption
+from django_leasequeue.exceptions import EventTimeout
 from django_leasequeue.metrics.figures import look
 from django_leasequeue.metrics.prometheus import exposition, families
 from django_leasequeue.models import BulkOperation, Job, JobStep, OperatorAction
 from django_leasequeue.worker import JobControl
 from django_leasequeue.worker.durable import Suspended
-from tests.admin.letters import NODE, bury, end, give_back, graves, start, states
+from tests.admin.letters import NODE, bury, end, give_back, graves, states
 from tests.admin.pages import admin_url, signed_in, told, walk
 from tests.engine.helpers import claim, make, one, put
 from tests.support.commands import said
@@ -28,7 +27,6 @@ STEPS = ["charge", "page", "page#2", "mail"]
 
 
 def dead(count: int = 1) -> list[int]:
-    """Dead letters with steps."""
     graves(dead_letter="self")
     seqs = put(count)
     for job in (leased := claim(count)):
@@ -82,15 +80,7 @@ def test_the_command() -> None:
     assert OperatorAction.objects.get(action="retry").detail["from_step"] == "mail"
 
 
-@pytest.mark.parametrize(("kind", "name"), [("discard", "mail"), ("retry", ""), ("retry", "x" * 900), ("retry", 7)])
-def test_what_is_refused(kind: str, name: Any) -> None:
-    dead()
-    with pytest.raises(InvalidOption):
-        start(kind, reason="why", from_step=name)
-
-
 def suspended(*, event: str | None = None, queue: str = "work") -> int:
-    """A job that sleeps, or waits, for an hour."""
     make(queue)
     (seq,) = put(1, queue, name="shop.pay")
     job = one(queue)

@@ -43,7 +43,6 @@ LEAVES = st.one_of(
 
 
 def deep(levels: int, name: str | None = None) -> str:
-    """JSON with so many levels, of lists or of objects."""
     return "[" * levels + "]" * levels if name is None else f'{{"{name}":' * levels + "1" + "}" * levels
 
 

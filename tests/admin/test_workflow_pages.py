@@ -88,9 +88,7 @@ class TestOne:
         without = signed_in("view_job").get(admin_url("job_change", a.seq)).content.decode()
         assert (address in without, "report" in without) == (False, True)
 
-    def test_the_error_of_a_job_that_failed_shows_as_text_and_lines_beyond_a_bound_are_told(
-        self, client: Client, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_an_error_is_text_and_lines_that_are_not_drawn_are_told(self, client: Client, monkeypatch: Any) -> None:
         monkeypatch.setattr(workflows, "MAX_LINES", 3)
         uid = diamond(_NASTY)
         fail(*claim())

@@ -23,13 +23,11 @@ async def opened(kind: type[DirectQueue], **options: Any) -> AsyncIterator[Direc
 
 @pytest.fixture(params=[DirectQueue, BrokerQueue])
 async def q(request: pytest.FixtureRequest) -> AsyncIterator[DirectQueue]:
-    """Both queues have the same interface."""
     async with opened(request.param) as found:
         yield found
 
 
 async def one_held(queue: DirectQueue) -> Job:
-    """A job that is enqueued and held."""
     await queue.enqueue("task", b"1")
     [job] = await queue.dequeue()
     return job

@@ -77,14 +77,11 @@ class TestPriorities:
         assert [job.priority for job in (await q.read_state()).jobs] == [-32_767, 0, 300, 32_767]
         assert [job.priority for job in await q.dequeue(batch_size=4)] == [-32_767, 0, 300, 32_767]
 
-    @pytest.mark.parametrize(
-        ("options", "good", "bad"),
-        [
-            ({"priority_order": "asc", "priority_min": -5, "priority_max": 5}, 5, 6),
-            ({"priority_order": "desc"}, 0, 1),
-            ({"priority_order": "none"}, 0, -1),
-        ],
-    )
+    @pytest.mark.parametrize(("options", "good", "bad"), [
+        ({"priority_order": "asc", "priority_min": -5, "priority_max": 5}, 5, 6),
+        ({"priority_order": "desc"}, 0, 1),
+        ({"priority_order": "none"}, 0, -1),
+    ])  # fmt: skip
     async def test_by_the_rules_of_the_queue(self, options: dict[str, Any], good: int, bad: int) -> None:
         for there in (False, True):
             q = DirectQueue(Queue("jobs", **options))
@@ -126,9 +123,7 @@ class TestSnapshots:
             await q.enqueue("task", bytes([number]) * 60)
         assert [job.payload[0] for job in (await q.read_state()).jobs] == list(range(7))
 
-    async def test_say_whether_they_are_complete_and_are_bounded_by_the_settings(
-        self, q: DirectQueue, settings: Any
-    ) -> None:
+    async def test_say_whether_they_are_complete_and_are_bounded(self, q: DirectQueue, settings: Any) -> None:
         for number in range(3):
             await q.enqueue("task", bytes([number]))
         assert [job.payload[0] for job in (await q.read_state(2)).jobs] == [0, 1]
@@ -398,7 +393,7 @@ class TestDumps:
         datetime(2030, 1, 1, 12, 0, 0, 5, tzinfo=UTC),
     )  # fmt: skip
 
-    def test_of_a_job(self) -> None:
+    def test_of_a_job_and_of_a_snapshot(self) -> None:
         assert self.JOB.model_dump() == {
             "id": "an-id", "entrypoint": "täsk", "payload": "AP8=", "status": self.JOB.status, "priority": 3,
             "created_at": self.JOB.created_at, "heartbeat_at": self.JOB.heartbeat_at,
@@ -410,8 +405,6 @@ class TestDumps:
         assert json.loads(self.JOB.model_dump_json(indent=2)) == self.JOB.model_dump(mode="json")
         with pytest.raises(JQueueError, match="mode"):
             self.JOB.model_dump(mode="text")
-
-    def test_of_a_snapshot(self) -> None:
         state = jqueue.QueueState((self.JOB,), 7, complete=False)
         assert state.model_dump() == {"jobs": (self.JOB.model_dump(),), "version": 7, "complete": False}
         assert json.loads(state.model_dump_json()) == {
@@ -423,20 +416,17 @@ def each(call: Any, *values: Any) -> list[tuple[Any, Any]]:
     return [(call, value) for value in values]
 
 
-@pytest.mark.parametrize(
-    ("says", "calls"),
-    [
-        ("priority", each(lambda q, it: q.enqueue("task", b"1", it), 32_768, -32_768, 10**30, True, "5", 1.0, None)),
-        ("bytes", each(lambda q, it: q.enqueue("task", it), bytearray(b"1"), None, {"a": 1})),
-        ("entrypoint", each(lambda q, it: q.enqueue(it, b"1"), None, 5, b"task", "a\x00b", "\ud800")),
-        ("entrypoint", each(lambda q, it: q.dequeue(it), 5, b"task", "a\x00b", "\ud800")),
-        ("batch_size", each(lambda q, it: q.dequeue(batch_size=it), -1, 1.5, "3", None, True)),
-        ("timeout", each(lambda q, it: q.requeue_stale(it), timedelta(seconds=-1), 5, None)),
-        ("stale_timeout", each(lambda q, it: type(q)("a", stale_timeout=it), -timedelta(1), 300, timedelta.max)),
-        ("stale_timeout", each(lambda q, it: BrokerQueue("a", stale_timeout=it), None)),
-        ("PostgreSQL", each(lambda q, it: type(q)(it), object(), None, b"jobs")),
-    ],
-)
+@pytest.mark.parametrize(("says", "calls"), [
+    ("priority", each(lambda q, it: q.enqueue("task", b"1", it), 32_768, -32_768, 10**30, True, "5", 1.0, None)),
+    ("bytes", each(lambda q, it: q.enqueue("task", it), bytearray(b"1"), None, {"a": 1})),
+    ("entrypoint", each(lambda q, it: q.enqueue(it, b"1"), None, 5, b"task", "a\x00b", "\ud800")),
+    ("entrypoint", each(lambda q, it: q.dequeue(it), 5, b"task", "a\x00b", "\ud800")),
+    ("batch_size", each(lambda q, it: q.dequeue(batch_size=it), -1, 1.5, "3", None, True)),
+    ("timeout", each(lambda q, it: q.requeue_stale(it), timedelta(seconds=-1), 5, None)),
+    ("stale_timeout", each(lambda q, it: type(q)("a", stale_timeout=it), -timedelta(1), 300, timedelta.max)),
+    ("stale_timeout", each(lambda q, it: BrokerQueue("a", stale_timeout=it), None)),
+    ("PostgreSQL", each(lambda q, it: type(q)(it), object(), None, b"jobs")),
+])  # fmt: skip
 async def test_bad_input(q: DirectQueue, says: str, calls: list[tuple[Any, Any]]) -> None:
     for call, value in calls:
         with pytest.raises(JQueueError, match=says):

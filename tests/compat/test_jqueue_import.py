@@ -4,6 +4,7 @@ import asyncio
 import base64
 import fcntl
 import json
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -23,7 +24,6 @@ from django_leasequeue.compat.jqueue_import import LocalFile, Mark, open_file, r
 from django_leasequeue.engine.clock import Clock
 from django_leasequeue.exceptions import InvalidOption, QueueNotFound, StorageError
 from django_leasequeue.models import OperatorAction
-from tests.queue.processes import python, readline
 from tests.support.commands import said
 
 from .objectserver import ObjectServer
@@ -80,7 +80,6 @@ def command(url: str, *options: str, queue: str = "mail") -> list[str]:
 
 
 def refused(url: str, says: str) -> None:
-    """The file stays as it is."""
     before = Path(url).read_bytes()
     with pytest.raises(CommandError, match=says):
         command(url)
@@ -160,18 +159,15 @@ class TestMove:
         refused(url, "1 jobs are in progress")
         assert command(url, "--in-progress")[0] == "Moved 2 jobs into mail; 0 were there already."
 
-    @pytest.mark.parametrize(
-        ("fields", "says"),
-        [
-            ({"priority": 40_000}, "priority"),
-            ({"payload": base64.b64encode(bytes(16 * 1024 * 1024 + 1)).decode()}, "16777216"),
-            ({"entrypoint": "a\x00b"}, "entrypoint"),
-            ({"id": "x" * 1_025}, "id of a job"),
-            ({"status": "lost"}, "not the state of a jqueue"),
-            ({"created_at": "2030-01-01T12:00:00"}, "not the state of a jqueue"),
-            ({"priority": "5"}, "not the state of a jqueue"),
-        ],
-    )
+    @pytest.mark.parametrize(("fields", "says"), [
+        ({"priority": 40_000}, "priority"),
+        ({"payload": base64.b64encode(bytes(16 * 1024 * 1024 + 1)).decode()}, "16777216"),
+        ({"entrypoint": "a\x00b"}, "entrypoint"),
+        ({"id": "x" * 1_025}, "id of a job"),
+        ({"status": "lost"}, "not the state of a jqueue"),
+        ({"created_at": "2030-01-01T12:00:00"}, "not the state of a jqueue"),
+        ({"priority": "5"}, "not the state of a jqueue"),
+    ])  # fmt: skip
     def test_what_cannot_be_kept_is_refused(self, fields: dict[str, Any], says: str, write: Callable[..., str]) -> None:
         refused(write(job(1), job(2, **fields)), says)
 
@@ -262,51 +258,56 @@ class TestOthers:
         assert keys() == ["id-1", "id-2"]
 
 
+#: Imports, and is killed where it is told.
+IMPORT = """
+import os, sys
+import django
+django.setup()
+from django.core.management import call_command
+from django_leasequeue.compat import jqueue_import
+
+url, where = sys.argv[1:3]
+
+def end(*args, **kwargs):
+    print("killed", flush=True)
+    os.kill(os.getpid(), 9)
+
+writes = 0
+for kind in (jqueue_import.LocalFile, jqueue_import.ObjectFile):
+    def write(self, content, version, write=kind.write):
+        global writes
+        writes += 1
+        if where == f"before write {writes}":
+            end()
+        done = write(self, content, version)
+        if where == f"after write {writes}":
+            end()
+        return done
+    kind.write = write
+if where == "before commit":
+    jqueue_import.audit.write = end
+call_command("leasequeue_import", "jqueue", url, "mail", "--in-progress")
+print("done", flush=True)
+"""
+
+
 class TestKilled:
-    CODE = """
-    import os
-    from django.core.management import call_command
-    from django_leasequeue.compat import jqueue_import
-
-    url, where = sys.argv[1:3]
-
-    def end(*args, **kwargs):
-        print("killed", flush=True)
-        os.kill(os.getpid(), 9)
-
-    writes = 0
-    for kind in (jqueue_import.LocalFile, jqueue_import.ObjectFile):
-        def write(self, content, version, write=kind.write):
-            global writes
-            writes += 1
-            if where == f"before write {writes}":
-                end()
-            done = write(self, content, version)
-            if where == f"after write {writes}":
-                end()
-            return done
-        kind.write = write
-    if where == "before commit":
-        jqueue_import.audit.write = end
-    call_command("leasequeue_import", "jqueue", url, "mail", "--in-progress")
-    print("done", flush=True)
-    """
+    def run(self, environment: dict[str, str], url: str, where: str = "-") -> subprocess.Popen[str]:
+        command = [sys.executable, "-W", "error", "-c", IMPORT, url, where]
+        return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
 
     @pytest.mark.slow
-    @pytest.mark.parametrize(
-        ("where", "bucket"),
-        [
-            ("before write 1", ""), ("after write 1", ""), ("before commit", ""), ("before write 2", ""),
-            ("after write 2", ""), ("after write 1", "bucket"), ("before write 2", "bucket"),
-        ],
-    )  # fmt: skip
+    @pytest.mark.parametrize(("where", "bucket"), [
+        ("before write 1", ""), ("after write 1", ""), ("before commit", ""), ("before write 2", ""),
+        ("after write 2", ""), ("after write 1", "bucket"), ("before write 2", "bucket"),
+    ])  # fmt: skip
     def test_each_job_arrives_once(
         self, where: str, bucket: str, write: Callable[..., str], server: ObjectServer, subprocess_env: dict[str, str]
     ) -> None:
         url = f"s3://{bucket}/queue.json" if bucket else write(*map(job, range(5)))
         server.objects[f"/{bucket}/queue.json"] = content(*map(job, range(5)))
-        with python(self.CODE, {**subprocess_env, **server.environment}, url, where) as process:
-            assert readline(process) == "killed"
+        with self.run({**subprocess_env, **server.environment}, url, where) as process:
+            assert process.communicate(timeout=120)[0] == "killed\n"
         arrived = keys() if where.endswith("write 2") else []
         assert len(arrived) == (5 if where.endswith("write 2") else 0)
         queue = Queue("mail", preset="jqueue")
@@ -319,22 +320,14 @@ class TestKilled:
     @pytest.mark.slow
     def test_two_at_once(self, write: Callable[..., str], subprocess_env: dict[str, str]) -> None:
         url = write(*map(job, range(20)))
-        with python(self.CODE, subprocess_env, url, "-") as one, python(self.CODE, subprocess_env, url, "-") as two:
+        with self.run(subprocess_env, url) as one, self.run(subprocess_env, url) as two:
             for process in (one, two):
-                process.wait(60)
+                process.communicate(timeout=60)
         command(url)
         assert keys() == [f"id-{number}" for number in range(20)]
 
 
 class TestObjects:
-    def test_jobs_of_an_object(self, server: ObjectServer, clock: Clock) -> None:
-        server.objects["/bucket/queues/mail.json"] = content(job(1), job(2))
-        url = "s3://bucket/queues/mail.json"
-        assert command(url) == ["Moved 2 jobs into mail; 0 were there already."]
-        assert keys() == ["id-1", "id-2"]
-        assert read_state(server.objects["/bucket/queues/mail.json"]).done
-        assert command(url) == ["Nothing to do: the 2 jobs were moved before."]
-
     def test_writes_are_conditional(self, server: ObjectServer) -> None:
         server.objects["/bucket/queue.json"] = content(job(1))
         file = open_file("s3://bucket/queue.json")

@@ -43,10 +43,9 @@ def has(owner: Any, name: str) -> bool:
     return hasattr(owner, name) or name in fields or (code is not None and name in code.co_varnames)
 
 
-@pytest.mark.parametrize(
-    ("modules", "page", "table"),
-    [([jqueue], "move-from-jqueue.md", JQUEUE), ([jobqueue], "move-from-jobqueue.md", JOB_QUEUE)],
-)
+@pytest.mark.parametrize(("modules", "page", "table"), [
+    ([jqueue], "move-from-jqueue.md", JQUEUE), ([jobqueue], "move-from-jobqueue.md", JOB_QUEUE),
+])  # fmt: skip
 def test_a_name_is_there_or_the_page_says_why_not(modules: list[Any], page: str, table: dict[str, str]) -> None:
     text = (PAGES / page).read_text(encoding="utf-8")
     missing = [

@@ -14,7 +14,6 @@ NO = Failure("E", "no")
 
 
 def limited(keys: Sequence[str], values: LimitValues = ONE, queue: str = "work", **options: object) -> list[int]:
-    """Jobs under a limit, in the order of their keys."""
     jobs = [NewJob({"key": key}, limit=Limited(key, values), **options) for key in keys]  # type: ignore[arg-type]
     return [answer.seq for answer in enqueue(*jobs, queue=queue)]
 
@@ -57,7 +56,6 @@ def states(uid: UUID) -> dict[str, str]:
 
 
 def run_all() -> list[list[str]]:
-    """Run until nothing is left; the labels of each claim."""
     rounds = []
     while jobs := claim(100):
         rounds.append(names(jobs))

@@ -42,13 +42,11 @@ def enqueue(*jobs: NewJob, queue: str = "work", **call: Any) -> list[Enqueued]:
 
 
 def put(count: int = 1, queue: str = "work", project: str = "", **fields: Any) -> list[int]:
-    """Enqueue jobs numbered in ``data``; return their seqs."""
     jobs = [NewJob(data=number, **fields) for number in range(count)]
     return [answer.seq for answer in engine.run(engine.enqueue(queue, jobs, project=project))]
 
 
 def read_job(seq: int, project: str = "") -> JobRow | None:
-    """Return a live job by its number, ``None`` if it is not there."""
     return next(iter(engine.run(get_jobs([seq], project=project))), None)
 
 
@@ -79,7 +77,6 @@ def state(seq: int) -> str | None:
 
 
 def errors_of(seq: int) -> Any:
-    """The failed attempts of a job, oldest first."""
     ((text,),) = run("SELECT leasequeue_errors(%s)::text", [seq])
     return text and json.loads(text)
 
@@ -91,7 +88,6 @@ def delivered(times: int, *seqs: int) -> None:
 
 
 def kinds(seq: int) -> list[str]:
-    """The words of a job's events, oldest first."""
     return [event.get_kind_display() for event in JobEvent.objects.filter(seq=seq).order_by("id")]
 
 
@@ -100,7 +96,6 @@ def last_event(seq: int) -> JobEvent:
 
 
 def run(text: str, params: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
-    """Send a statement on Django's connection."""
     with django_connection.cursor() as cursor:
         cursor.execute(text, params)
         return list(cursor.fetchall()) if cursor.description else []

@@ -9,10 +9,13 @@ from django.test import override_settings
 
 import django_leasequeue
 from django_leasequeue import engine, exceptions
-from django_leasequeue.engine import Ending, Failure, NewJob, Release, parse_lease_id
+from django_leasequeue.engine import Ending, Failure, Limited, NewJob, Release, parse_lease_id
+from django_leasequeue.engine.jobs.read import get_jobs
+from django_leasequeue.engine.jobs.results import Progress, progress, status, update_result_ttl
 from django_leasequeue.engine.leases.floor import Proposals
 from django_leasequeue.exceptions import BatchTooLarge, InvalidOption, NotAQueue, PayloadTooLarge, QueueNotFound
 from django_leasequeue.models import Attempt, Claim, Delayed, JobResult, LeaseEvent, LiveJob, Queue, Ready, StoredJob
+from tests.engine.flow import ONE
 from tests.engine.helpers import NODE, enqueue, errors_of, make, one, put
 
 LONE = "a\ud800b"
@@ -38,7 +41,6 @@ TABLES = (Queue, StoredJob, Ready, Delayed, Claim, JobResult, Attempt, LeaseEven
 
 
 def snapshot() -> list[Any]:
-    """Everything that a refused call must not change."""
     return [list(model.objects.order_by("pk").values()) for model in TABLES]
 
 
@@ -221,6 +223,26 @@ REFUSED: list[tuple[str, Operation, Iterable[Any]]] = [
     ("queue", lambda bad, job: engine.promote(bad), [*IDS, None]),
     ("queue", lambda bad, job: engine.expire(bad), [*IDS, None]),
     ("queue", lambda bad, job: engine.advance_floors(Proposals(), bad), IDS),
+    *text_rows("queue", lambda bad, job: engine.list_jobs(bad), lambda bad, job: status(bad, keys=["a"]),
+        lambda bad, job: engine.counts(bad), lambda bad, job: engine.counts_of([bad])),
+    *text_rows("project", lambda bad, job: engine.list_jobs("work", project=bad), lambda bad, job: get_jobs([1],
+        project=bad), lambda bad, job: engine.totals(project=bad)),
+    *text_rows("fingerprint", lambda bad, job: engine.list_jobs("work", "dead", fingerprint=bad)),
+    *text_rows("key", lambda bad, job: status("work", keys=[bad])),
+    ("size", lambda bad, job: engine.list_jobs("work", size=bad), [0, *BAD_COUNTS]),
+    ("size", lambda bad, job: engine.state("work", size=bad), [0, *BAD_COUNTS]),
+    ("size", lambda bad, job: engine.totals(size=bad), [0, *BAD_COUNTS]),
+    ("a state is one of", lambda bad, job: engine.list_jobs("work", bad), ["sleeping"]),
+    ("seq", lambda bad, job: get_jobs([bad]), BAD_SEQS),
+    ("list", lambda bad, job: status("work", **bad), [{"keys": "keys"}, {"seqs": "12"}]),
+    ("list", lambda bad, job: engine.counts_of(bad), ["work"]),
+    ("time to live", lambda bad, job: update_result_ttl("work", bad, key="a"), [0, *BAD_COUNTS]),
+    ("the key of a limit must be", lambda bad, job: engine.enqueue("work", [NewJob(limit=Limited(bad, ONE))]),
+        [None, "", "x" * 513, NUL, LONE]),
+    ("limit must be a Limit", lambda bad, job: engine.enqueue("work", [NewJob(limit=bad)]), ["customer"]),
+    ("'records' is a log", lambda bad, job: engine.enqueue("records", [NewJob(limit=bad)]), [Limited("x", ONE)]),
+    ("not both", lambda bad, job: engine.create("fresh", concurrency=bad, claim_jitter_ms=100), [1]),
+    ("key", lambda bad, job: engine.enqueue("work", [NewJob(key=bad, unique_until="end")]), [None, "", "é" * 257, NUL]),
 ]  # fmt: skip
 
 
@@ -269,6 +291,10 @@ class TestSettle:
     (NotAQueue, "records", lambda job: engine.redrive("work", [1], to="records")),
     (QueueNotFound, "nowhere", lambda job: engine.configure("nowhere")),
     (QueueNotFound, "nowhere", lambda job: engine.pause("nowhere")),
+    (QueueNotFound, "nowhere", lambda job: engine.list_jobs("nowhere")),
+    (QueueNotFound, "nowhere", lambda job: engine.state("nowhere")),
+    (BatchTooLarge, "1000", lambda job: status("work", keys=[str(number) for number in range(1_001)])),
+    (PayloadTooLarge, "", lambda job: progress([Progress(job.seq, job.token, "x" * 70_000)], NODE)),
     (exceptions.QueueConflict, "type", lambda job: engine.configure("work", type="log")),
 ])  # fmt: skip
 def test_refused_by_another_error(refused: Refused, leased, error, says: str, operation) -> None:

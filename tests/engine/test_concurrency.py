@@ -27,20 +27,14 @@ pytestmark = pytest.mark.django_db(transaction=True)
 KIND = {int(kind): kind.label for kind in EventKind}
 
 
-def histories() -> dict[int, list[LeaseEvent]]:
-    """The events of each job, in the order in which they happened."""
-    found: dict[int, list[LeaseEvent]] = defaultdict(list)
-    for event in JobEvent.objects.order_by("id"):
-        found[event.seq].append(event)
-    return found
-
-
 def check_everything(*numbers: int) -> dict[int, list[LeaseEvent]]:
     """Replay every job: it has one holder at most, and only the holder ends, releases or extends the lease.
 
     The tables are what the log says. Each of the jobs that are named was acknowledged once, and no other was.
     """
-    found = histories()
+    found: dict[int, list[LeaseEvent]] = defaultdict(list)
+    for event in JobEvent.objects.order_by("id"):
+        found[event.seq].append(event)
     for seq, events in found.items():
         holder: int | None = None
         deadline: datetime | None = None

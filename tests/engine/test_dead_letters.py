@@ -35,7 +35,6 @@ def letters(topic: str = "graveyard") -> list[LiveJob]:
 
 
 def failures(job: LiveJob) -> list[str]:
-    """The types of a job's failed attempts, oldest first."""
     return list(Attempt.objects.filter(seq=job.seq).order_by("id").values_list("error_type", flat=True))
 
 
@@ -66,14 +65,16 @@ class TestAtTheClaim:
         make("work", max_deliveries=2, dead_letter="graveyard")
 
     def test_deliveries_one_and_two_and_then_the_letter(self, clock) -> None:
-        (poison,) = enqueue(NewJob(data={"n": 1}, tag="t", meta={"trace": "z"}, body=b"b", key="k", name="app.task"))
+        job = NewJob(data={"n": 1}, tag="t", meta={"trace": "z"}, body=b"b", key="k", name="app.task")
+        (poison,) = enqueue(job, origin="p")
         wear_out(2)
         assert state(poison.seq) == "ready"
         assert claim() == []
         assert state(poison.seq) is None
         (letter,) = letters()
         assert (letter.data, letter.tag, bytes(letter.body), letter.key) == ({"n": 1}, "t", b"b", "k")
-        assert (letter.name, letter.error_type, letter.fingerprint) == ("app.task", "MAX_ATTEMPTS", "")
+        told = (letter.name, letter.origin, letter.error_type, letter.fingerprint)
+        assert told == ("app.task", "p", "MAX_ATTEMPTS", "")
         assert letter.meta == {
             "trace": "z", "$dead_letter_from": "work", "$dead_letter_deliveries": 2,
             "$dead_letter_src_seq": poison.seq,
@@ -170,6 +171,10 @@ class TestAtTheRelease:
         assert kinds(number)[-2:] == ["released", "dead_lettered"]
         assert last_event(number).detail["fingerprint"] == "broken-7"
         assert (counts()["dead"], counts()["dead_lettered"]) == (1, 1)
+        (number,) = put()
+        job = one()
+        engine.run(engine.finish([Ending(number, job.token, failure=BROKEN)], NODE))
+        assert (counts()["dead"], counts()["dead_lettered"], state(number)) == (1, 1, None), "said by its worker"
 
     @pytest.mark.parametrize("who", ["reaper", "claim", "deal"])
     def test_the_time_of_the_dead(self, clock, who: str) -> None:
@@ -189,12 +194,6 @@ class TestAtTheRelease:
         assert (seqs(jobs), list(DeadLetter.objects.values_list("seq", flat=True))) == ([good], [later])
         assert state(number) is None
         assert (kinds(number)[-1], last_event(number).detail) == ("cancelled", {"reason": "ttl"})
-
-    def test_a_failure_said_by_the_worker_is_no_dead_letter(self) -> None:
-        (number,) = put()
-        job = one()
-        engine.run(engine.finish([Ending(number, job.token, failure=BROKEN)], NODE))
-        assert (counts()["dead"], counts()["dead_lettered"], state(number)) == (0, 0, None)
 
     def test_the_last_failure_goes_with_the_letter(self) -> None:
         engine.run(engine.configure("work", max_deliveries=2, exhaust_at="release", dead_letter="graveyard"))
@@ -293,11 +292,8 @@ class TestALetterInAQueue:
         assert state(number) is None
         (letter,) = letters("third")
         assert failures(letter) == ["app.Broken", "app.Second"]
-        assert [letter.meta[f"$dead_letter_{key}"] for key in ("from", "deliveries", "src_seq")] == [
-            "graveyard",
-            1,
-            number,
-        ]
+        noted = [letter.meta[f"$dead_letter_{key}"] for key in ("from", "deliveries", "src_seq")]
+        assert noted == ["graveyard", 1, number]
         assert list(DeadLetter.objects.values_list("seq", flat=True)) == [letter.seq]
         assert not Attempt.objects.exclude(seq=letter.seq).exists()
 

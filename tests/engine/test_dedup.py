@@ -11,7 +11,6 @@ from django.db import IntegrityError
 
 from django_leasequeue import engine
 from django_leasequeue.engine import Ending, Failure, NewJob, Release
-from django_leasequeue.exceptions import InvalidOption
 from django_leasequeue.models import JobResult, LiveJob, StoredJob, UniqueKey
 from tests.engine import helpers
 from tests.engine.helpers import NODE, claim, enqueue, kinds, make, one, own_connection, put, state
@@ -20,7 +19,6 @@ pytestmark = pytest.mark.django_db
 
 
 def ask(key: str = "k", queue: str = "work", **fields) -> tuple[int, str, str]:
-    """Enqueue one job with a key; return (seq, status, state)."""
     (answer,) = enqueue(NewJob(key=key, **fields), queue=queue)
     return answer.seq, answer.status.value, answer.state
 
@@ -56,21 +54,25 @@ class TestWhileTheJobLives:
         assert (state(first.seq), kinds(first.seq)[-1]) == (None, "cancelled")
 
 
-@pytest.mark.parametrize("options", [{}, {"result_ttl_ms": 60_000}, {"dedup_until": "claimed"}], ids=str)
-def test_until_its_end_whether_its_result_is_kept_or_not_or_until_it_is_claimed(clock, options: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("options", "fields"), [
+    ({}, {}), ({"result_ttl_ms": 60_000}, {}), ({"dedup_until": "claimed"}, {}), ({}, {"unique_until": "end"}),
+    ({}, {"unique_until": "start"}),
+], ids=str)  # fmt: skip
+def test_until_its_start_or_end(db: None, options: dict[str, Any], fields: dict[str, Any]) -> None:
     make("work", **options)
-    first, *_ = ask()
-    assert ask() == (first, "duplicate", "ready")
-    job = one()
-    if "dedup_until" not in options:
-        assert ask()[1] == "duplicate"
+    first, *_ = ask(**fields)
+    assert ask(**fields) == (first, "duplicate", "ready")
+    job, until_start = one(), {"claimed", "start"} & {*options.values(), *fields.values()}
+    if not until_start:
+        assert ask(**fields) == (first, "duplicate", "leased")
         end(job, result="first")
-    second, status, _ = ask()
+    second, status, _ = ask(**fields)
     assert (status, second != first) == ("queued", True)
-    if "dedup_until" in options:
-        clock.advance(seconds=31)
+    if until_start:  # the one that is given back has started: it does not get its key again
+        engine.run(engine.nack([job.seq], NODE, tokens=[job.token]))
+        assert ask(**fields) == (second, "duplicate", "ready")
         assert [job.seq for job in claim(5)] == [first, second]
-    elif options:
+    elif "result_ttl_ms" in options:
         assert JobResult.objects.get().result == "first"
 
 
@@ -121,8 +123,6 @@ def test_bulk_refuses_a_batch_with_a_taken_key_as_a_whole(queue: int) -> None:
 
 @pytest.mark.django_db(transaction=True)
 class TestRaces:
-    """Real connections: what one has not committed the others cannot see."""
-
     @pytest.fixture(autouse=True)
     def _queue(self, transactional_db: None) -> None:
         make("work")
@@ -237,21 +237,6 @@ def unique(key: str = "k", **fields: Any) -> tuple[int, str, str]:
     return ask(key, **fields)
 
 
-@pytest.mark.parametrize("until", ["start", "end"])
-def test_until_its_start_or_end(queue: int, until: str) -> None:
-    first, *_ = unique(unique_until=until)
-    assert unique(unique_until=until) == (first, "duplicate", "ready")
-    running = one()
-    if until == "end":
-        assert unique(unique_until=until) == (first, "duplicate", "leased")
-        engine.run(engine.ack([running.seq], NODE, tokens=[running.token]))
-    second, status, _ = unique(unique_until=until)
-    assert (status, second != first) == ("queued", True)
-    # The one that is given back has started: it does not get its key again.
-    engine.run(engine.nack([running.seq], NODE, tokens=[running.token]))
-    assert unique(unique_until=until) == (second, "duplicate", "ready")
-
-
 def test_for_a_time(clock) -> None:
     make("work")
     first, *_ = unique(unique_for_ms=10_000)
@@ -302,13 +287,3 @@ def test_reschedule(clock) -> None:
     clock.advance(seconds=61)
     engine.run(engine.promote([StoredJob.objects.get().queue_id]))
     assert one().data == 1
-
-
-def test_bad_keys(queue: int) -> None:
-    for key in ("", "é" * 257, "a\x00b"):
-        with pytest.raises(InvalidOption):
-            unique(key)
-    with pytest.raises(InvalidOption):
-        enqueue(NewJob(unique_until="end"))
-    assert not StoredJob.objects.exists()
-    assert not UniqueKey.objects.exists()

@@ -91,7 +91,6 @@ def place(request: pytest.FixtureRequest, clock: Clock) -> str:
 
 
 def bury(job: engine.LeasedJob) -> None:
-    """Let a job fail for the last time; its limit and workflow hear of it."""
     fail(job)
     engine.run(engine.advance([job.queue_id]))
 

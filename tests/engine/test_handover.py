@@ -48,7 +48,6 @@ def waiting_jobs() -> tuple[LeasedJob, int, int]:
 
 
 def check_order(listening: ConnectionExecutor, second: int, third: int) -> None:
-    """The second job is ready at once, and the third one as soon as it has ended."""
     assert [row.seq for row in Ready.objects.all()] == [second]
     assert not FlowTurn.objects.exists()
     assert heard(listening) == {"work"}

@@ -12,7 +12,6 @@ from django_leasequeue.engine import ConnectionExecutor, Ending, Failure, Limite
 from django_leasequeue.engine.clock import Clock
 from django_leasequeue.engine.leases.floor import ClaimCursor
 from django_leasequeue.enums import JobFlag
-from django_leasequeue.exceptions import InvalidOption
 from django_leasequeue.models import FlowTurn, LimitKey, Member
 from tests.engine.flow import ONE, ack, limited
 from tests.engine.helpers import NODE, claim, enqueue, kept_waiting, make, open_transaction, put, read_job
@@ -91,7 +90,6 @@ class TestConcurrency:
 
 
 def most(started: list[timedelta]) -> int:
-    """How many started within one second, at most."""
     return max(sum(first <= at < first + timedelta(seconds=1) for at in started) for first in started)
 
 
@@ -119,18 +117,6 @@ class RatedWorker:
 
 
 class TestRate:
-    def test_no_window_has_more_than_the_rate(self, clock: Clock) -> None:
-        make()
-        limited(["api"] * 60, LimitValues("calls", rate=10, per_ms=1_000))
-        started: list[timedelta] = []
-        for number in range(400):
-            jobs = claim(100)
-            started += [timedelta(milliseconds=10 * number)] * len(jobs)
-            ack(*jobs)
-            clock.advance(milliseconds=10)
-        assert len(started) >= 36
-        assert most(started) <= 10
-
     def test_a_claim_says_from_when_on_its_permits_count(self) -> None:
         """What it waits for before that is not taken from the time in which its worker must start the jobs."""
         make()
@@ -205,18 +191,6 @@ class TestRate:
         assert most(worker.started) <= 5 + burst
         assert sum(at >= begin for at in worker.started) >= 0.95 * 5 * 10
 
-    def test_a_restart_forgets_nothing(self, clock: Clock) -> None:
-        make()
-        limited(["api"] * 3, LimitValues("calls", rate=1, per_ms=60_000))
-        ack(*claim(10))
-        limited(["api"], LimitValues("calls", rate=1, per_ms=60_000))
-        assert claim(10) == []
-        clock.advance(seconds=59)
-        assert claim(10) == []
-        clock.advance(seconds=2)
-        assert len(claim(10)) == 1
-        assert LimitKey.objects.count() == 1
-
 
 class TestFair:
     @pytest.mark.parametrize("fair", [True, False])
@@ -284,20 +258,6 @@ class TestSlots:
             order += [job.seq for job in jobs]
             ack(*jobs)
         assert order == [high, middle, low]
-
-    def test_what_cannot_be_limited_is_refused(self) -> None:
-        make("topic", type="log")
-        with pytest.raises(InvalidOption, match="'topic' is a log"):
-            enqueue(NewJob(1, limit=Limited("x", ONE)), queue="topic")
-        with pytest.raises(InvalidOption, match="not both"):
-            make(concurrency=1, claim_jitter_ms=100)
-        make()
-        for key in (None, "", "x" * 513, "\x00", "\ud800"):
-            with pytest.raises(InvalidOption, match="the key of a limit must be"):
-                enqueue(NewJob(1, limit=Limited(key, ONE)))  # type: ignore[arg-type]  # just this is refused
-        with pytest.raises(InvalidOption, match="limit must be a Limit"):
-            enqueue(NewJob(1, limit="customer"))  # type: ignore[arg-type]
-        assert not FlowTurn.objects.exists()
 
     def test_a_key_is_any_text(self, clock: Clock) -> None:
         make()

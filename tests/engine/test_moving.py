@@ -2,6 +2,7 @@
 
 import json
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.contrib.auth.models import User
@@ -150,6 +151,9 @@ def test_the_commands_doors_and_pages_reach_both(dead: int) -> None:
     assert said("runreaper", "--once").count("Done in ") == 2
     with override_settings(LEASEQUEUE={**ROUTED, "API": {"ACCESS": "open"}}):
         assert {topic["topic"] for topic in Api().get("topics")["topics"]} == {"near", "poor"}
+        zaqar = Client(headers={"client-id": str(uuid4()), "accept": "application/json"})
+        assert [queue["name"] for queue in zaqar.get("/v1/queues").json()["queues"]] == ["near", "poor"]
+        assert [zaqar.get(f"/v1/queues/{name}").status_code for name in ("near", "poor", "none")] == [204, 204, 404]
         page = Client().get("/metrics").content.decode()
     for alias, queue in (("default", "near"), ("far", "poor")):
         assert f'leasequeue_queue_paused{{database="{alias}",project="",queue="{queue}"}} 0.0' in page

@@ -45,7 +45,6 @@ def log(settings) -> Iterator[partitions.Connection]:
 
 @pytest.fixture
 def reader() -> Iterator[str]:
-    """A role that may sign in and has no rights yet."""
     run("CREATE ROLE tests_reader LOGIN; CREATE ROLE tests_team; GRANT tests_team TO tests_reader")
     yield "tests_reader"
     run("DROP OWNED BY tests_reader, tests_team; DROP ROLE tests_reader, tests_team")

@@ -98,10 +98,9 @@ def test_queues_are_listed_by_name_in_pages_of_a_prefix_or_type() -> None:
     assert (names(type="log"), names(type="queue", prefix="c")) == (["c"], [])
 
 
-@pytest.mark.parametrize(
-    ("name", "project"),
-    [("A.b_c:d-9", ""), ("9" * 255, "acme"), ("x", "ü" * 256), ("work", "with space"), ("work", "a'b\"c\\")],
-)
+@pytest.mark.parametrize(("name", "project"), [
+    ("A.b_c:d-9", ""), ("9" * 255, "acme"), ("x", "ü" * 256), ("work", "with space"), ("work", "a'b\"c\\"),
+])  # fmt: skip
 def test_any_name_that_is_allowed_in_any_project(name: str, project: str) -> None:
     make(name, project=project)
     numbers = put(queue=name, project=project)

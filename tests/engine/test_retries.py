@@ -114,7 +114,6 @@ TOP = 60_000
 
 
 def delay_after(clock: Clock, deliveries: int, **release: Any) -> float:
-    """Deliver the job for the n-th time, release it and return its delay in ms."""
     delivered(deliveries - 1)
     rows(Delayed).update(deliveries=deliveries - 1)
     return delay(give_back(failure=None, **release), clock)

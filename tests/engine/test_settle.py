@@ -290,10 +290,9 @@ class TestFinish:
         assert result.expires_at == clock.now + timedelta(seconds=60)
         assert [error["type"] for error in errors_of(job.seq)] == ["First"]
 
-    @pytest.mark.parametrize(
-        ("queue_ttl", "job_ttl", "call_ttl", "kept_ms"),
-        [(0, None, None, 0), (0, 500, None, 500), (9_000, 500, None, 500), (9_000, 500, 70, 70), (9_000, 500, 0, 0)],
-    )
+    @pytest.mark.parametrize(("queue_ttl", "job_ttl", "call_ttl", "kept_ms"), [
+        (0, None, None, 0), (0, 500, None, 500), (9_000, 500, None, 500), (9_000, 500, 70, 70), (9_000, 500, 0, 0),
+    ])  # fmt: skip
     def test_how_long_a_result_is_kept(self, clock, queue_ttl: int, job_ttl: int, call_ttl: int, kept_ms: int) -> None:
         make("kept", result_ttl_ms=queue_ttl)
         enqueue(NewJob(result_ttl_ms=job_ttl), queue="kept")

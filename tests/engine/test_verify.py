@@ -33,13 +33,11 @@ def found() -> list[tuple[str, int]]:
 
 
 def unstore(*seqs: int) -> None:
-    """Remove the rows of jobs behind the engine's back."""
     with pgtrigger.ignore("leasequeue.StoredJob:removed_by_engine"):
         rows(StoredJob).filter(seq__in=seqs).delete()
 
 
 def vanish(*seqs: int) -> None:
-    """Remove jobs and their places behind the engine's back."""
     for model in (Ready, Delayed, DeadLetter, Record):
         rows(model).filter(seq__in=seqs).delete()
     unstore(*seqs)

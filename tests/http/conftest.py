@@ -31,7 +31,6 @@ def open_api(settings: Any) -> None:
 
 @pytest.fixture
 def api(db: None, open_api: None) -> Api:
-    """The door, open to everybody, inside the test's transaction."""
     return Api()
 
 

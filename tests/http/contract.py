@@ -25,7 +25,6 @@ ABSENT = 999_999_999
 
 
 def made(door: str = TOPICS) -> dict[str, Any]:
-    """The OpenAPI document of a door with the settings as they are."""
     generator = SchemaGenerator(patterns=[path("v0/", include(f"django_leasequeue.http.{door}.urls"))])
     found: dict[str, Any] = json.loads(json.dumps(generator.get_schema(request=None, public=True)))
     return found

@@ -9,13 +9,10 @@ from django_leasequeue.http.views import not_found
 
 
 def report(request: HttpRequest) -> HttpResponse:
-    """A view that the host's middleware protects."""
     return HttpResponse("the host's")
 
 
 class HostView(APIView):
-    """Another one, of the same framework as the doors' views."""
-
     authentication_classes = []
 
     def get(self, request: HttpRequest) -> Response:

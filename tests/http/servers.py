@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from django_leasequeue.engine.pool import connect
 from django_leasequeue.http.access import make_token
 from tests.http import contract
 from tests.support.ports import free_port
+from tests.support.proxy import Proxy
 
 START_SECONDS = 120.0
 
@@ -81,7 +83,6 @@ class Server:
     def call(
         self, method: str, path: str, body: Any = None, *, headers: Mapping[str, str] | None = None
     ) -> tuple[int, Any]:
-        """Make one request on a connection of its own; return status and JSON."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         sent = {"content-type": "application/json", **(headers or {})}
         with contextlib.closing(connection):
@@ -92,7 +93,6 @@ class Server:
             return response.status, answer
 
     def refusal(self, method: str, path: str, body: Any = None) -> tuple[int, str]:
-        """Make a request; return the status and the code of the error."""
         status, answer = self.call(method, path, body)
         return status, answer["error"]["code"]
 
@@ -179,7 +179,6 @@ class EventSource:
 
     @property
     def refusal(self) -> tuple[int, str]:
-        """The status, and the code of the error that came instead of a stream."""
         return self.status, self.json()["error"]["code"]
 
     def _chunk(self) -> None:
@@ -261,3 +260,29 @@ def insert_key(connection: Any, prefix: str, digest: str, scopes: Iterable[str],
         " VALUES ('test', %s, %s, %s, %s, '', now())",
         [prefix, digest, list(scopes), list(topics)],
     )
+
+
+class Relay(Proxy):
+    def __init__(self, target: int) -> None:
+        super().__init__("127.0.0.1", target)
+        #: What clients sent, all of it.
+        self.sent = b""
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.port}/v0"
+
+    def lead_to(self, target: int) -> None:
+        self._target = ("127.0.0.1", target)
+
+    def count(self, words: str) -> int:
+        return self.sent.count(words.encode())
+
+    def _pass(self, source: socket.socket, target: socket.socket, gate: threading.Event) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                if gate is self._forth:
+                    with self._lock:
+                        self.sent += data
+                target.sendall(data)
+        self._close(source, target)

@@ -1,13 +1,11 @@
-"""``django_leasequeue.client`` against real servers: every call, from threads and from an event loop."""
+"""``django_leasequeue.client`` against real servers: every call; ``AsyncClient`` is made of the same bodies."""
 
 import asyncio
-import inspect
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
@@ -24,8 +22,7 @@ from django_leasequeue.client import (
     Unauthorized,
 )
 from django_leasequeue.models import JobResult
-from tests.http.relay import Relay
-from tests.http.servers import Server, committed_key, serving
+from tests.http.servers import Relay, Server, committed_key, serving
 from tests.support.environment import child_environment
 from tests.support.waiting import eventually
 
@@ -36,51 +33,10 @@ def address(server: Server) -> str:
     return f"http://127.0.0.1:{server.port}/v0"
 
 
-class Awaiting:
-    """An ``AsyncClient`` for tests that are written for a ``Client``: each call runs in an event loop."""
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._client = AsyncClient(*args, **options)
-        self._sources: list[Any] = []
-
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self._client, name)
-
-        def call(*args: Any, **options: Any) -> Any:
-            made = method(*args, **options)
-            return self._loop.run_until_complete(made) if inspect.iscoroutine(made) else self._iterate(made)
-
-        return call
-
-    def _iterate(self, source: Any) -> Iterator[Any]:
-        self._sources.append(source)
-        try:
-            while True:
-                yield self._loop.run_until_complete(anext(source))
-        finally:
-            if not self._loop.is_closed():
-                self._loop.run_until_complete(source.aclose())
-
-    def close(self) -> None:
-        for source in self._sources:
-            self._loop.run_until_complete(source.aclose())
-        self._loop.run_until_complete(self._client.aclose())
-        self._loop.run_until_complete(self._loop.shutdown_asyncgens())  # as asyncio.run() does
-        self._loop.close()
-
-
-@pytest.fixture(params=[Client, Awaiting])
-def kind(request: pytest.FixtureRequest) -> Callable[..., Client]:
-    made: Callable[..., Client] = request.param
-    return made
-
-
 @pytest.fixture
-def client(kind: Callable[..., Client], server: Server) -> Iterator[Client]:
-    made = kind(address(server))
-    yield made
-    made.close()
+def client(server: Server) -> Iterator[Client]:
+    with Client(address(server)) as made:
+        yield made
 
 
 def test_the_life_of_a_job(client: Client, topic: str) -> None:
@@ -169,18 +125,16 @@ def test_errors_have_classes(client: Client, topic: str) -> None:
 
 
 @pytest.mark.slow
-def test_keys(test_database_url: str, kind: Callable[..., Client], topic: str) -> None:
+def test_keys(test_database_url: str, topic: str) -> None:
     token = committed_key("read", topics=["topic-"])
     for (server,) in serving(child_environment(test_database_url), api={"ACCESS": "keys"}):
-        stranger, reader = kind(address(server)), kind(address(server), token)
-        with pytest.raises(Unauthorized):
+        with Client(address(server)) as stranger, pytest.raises(Unauthorized):
             stranger.get_topic(topic)
-        with pytest.raises(TopicNotFound):
-            reader.get_topic(topic)
-        with pytest.raises(Forbidden, match="write"):
-            next(reader.work(topic, "w1"))
-        stranger.close()
-        reader.close()
+        with Client(address(server), token) as reader:
+            with pytest.raises(TopicNotFound):
+                reader.get_topic(topic)
+            with pytest.raises(Forbidden, match="write"):
+                next(reader.work(topic, "w1"))
 
 
 @pytest.mark.slow
@@ -209,9 +163,8 @@ def test_the_claim_loop(client: Client, server: Server, topic: str) -> None:
 
 
 @pytest.mark.slow
-def test_work_goes_on_when_the_connection_breaks(kind: Callable[..., Client], server: Server, topic: str) -> None:
-    with Relay(server.port) as relay:
-        client = kind(relay.address)
+def test_work_goes_on_when_the_connection_breaks(server: Server, topic: str) -> None:
+    with Relay(server.port) as relay, Client(relay.address) as client:
         client.put_topic(topic, type="queue")
         client.produce(topic, [Record(n) for n in range(3)])
         jobs = client.work(topic, "w1", max=2, lease_ms=60_000)
@@ -224,7 +177,6 @@ def test_work_goes_on_when_the_connection_breaks(kind: Callable[..., Client], se
         assert (sorted(job.data for job in again), [job.deliveries for job in again]) == ([1, 2], [2, 2])
         assert client.ack(topic, "w1", [second]).skipped == [second.seq]
         assert client.ack(topic, "w1", again).count == 2
-        client.close()
 
 
 def test_leaving_the_loop_gives_jobs_back(client: Client, server: Server, topic: str) -> None:

@@ -32,8 +32,7 @@ from django_leasequeue.client import (
 )  # fmt: skip
 from django_leasequeue.engine import NewJob, Node
 from django_leasequeue.models import JobStep, LiveJob
-from tests.http.relay import Relay
-from tests.http.servers import Server, serving
+from tests.http.servers import Relay, Server, serving
 from tests.support.environment import child_environment
 from tests.support.proxy import Proxy
 from tests.support.threads import ThreadResult
@@ -76,7 +75,6 @@ def proxy(server: Server) -> Iterator[Proxy]:
 
 @pytest.fixture
 def through(proxy: Proxy) -> Iterator[Client]:
-    """A client whose answers can be held up."""
     with Client(f"http://{proxy.host}:{proxy.port}/v0") as made:
         yield made
 
@@ -88,7 +86,6 @@ def counters(client: Client, queue: str) -> tuple[int, int, int]:
 
 
 def deadline(queue: str) -> float:
-    """Until when the queue's only job is leased, as the database has it."""
     (found,) = LiveJob.objects.filter(queue__name=queue).values_list("deadline", flat=True)
     return found.timestamp()
 
@@ -287,9 +284,7 @@ def test_a_job_is_told_before_its_lease_is_over_while_heartbeats_hang(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("clock", ["known", "unknown", "set forward"])
-def test_a_job_whose_push_was_held_up_is_not_started(
-    client: Client, proxy: Proxy, through: Client, queue: str, clock: str
-) -> None:
+def test_a_job_that_comes_late(client: Client, proxy: Proxy, through: Client, queue: str, clock: str) -> None:
     seen: list[int] = []
     worker = Worker(through, queue, in_thread(seen), node="slow", lease_ms=1_000)
     with running(worker):
@@ -316,9 +311,7 @@ def test_a_job_whose_push_was_held_up_is_not_started(
 
 
 @pytest.mark.slow
-def test_of_two_deliveries_of_a_job_that_were_held_up_only_the_later_starts(
-    client: Client, proxy: Proxy, through: Client, queue: str
-) -> None:
+def test_of_two_deliveries_held_up_the_later_starts(client: Client, proxy: Proxy, through: Client, queue: str) -> None:
     """A heartbeat names jobs by their numbers: the answer for the later delivery is none for the earlier one."""
     seen: list[int] = []
     with running(Worker(through, queue, lambda job: seen.append(job.deliveries), node="slow", lease_ms=1_000)):
@@ -391,20 +384,17 @@ def test_a_server_that_is_replaced(client: Client, servers: list[Server], test_d
     assert len(done) <= 120 + 4
 
 
-def test_what_the_server_refuses_ends_the_worker(client: Client, topic: str) -> None:
-    for stream in (True, False):
-        with pytest.raises(TopicNotFound):
-            Worker(client, topic, print, stream=stream).run(signals=False)
-
-
 @pytest.mark.slow
-def test_a_deleted_topic_ends_the_worker(client: Client, queue: str) -> None:
+def test_a_deleted_topic_and_what_the_server_refuses_end_the_worker(client: Client, queue: str) -> None:
     client.produce(queue, [Record(1)])
     with ThreadResult(lambda: Worker(client, queue, print).run(signals=False)) as running:
         eventually(empty(client, queue))
         client.delete_topic(queue)
         with pytest.raises(TopicNotFound):
             running.value(60)
+    for stream in (True, False):
+        with pytest.raises(TopicNotFound):
+            Worker(client, queue, print, stream=stream).run(signals=False)
 
 
 @pytest.mark.slow
@@ -437,30 +427,17 @@ print("done", flush=True)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["function", "coroutine"])
-def test_steps_sleeps_and_events(client: Client, queue: str, kind: str) -> None:
+def test_steps_sleeps_and_events(client: Client, queue: str) -> None:
     """A handler that sleeps and waits gives its job back, and goes on behind what it has done."""
     done: list[str] = []
     event = f"packed {queue}"
 
-    def charge(order: int) -> dict[str, int]:
+    async def charge(order: int) -> dict[str, int]:
         done.append("charge")
         return {"payment": order}
 
-    def function(job: ClientJob) -> None:
-        payment = job.steps.step("charge", charge, job.data)
-        job.steps.sleep("cool off", seconds=0.2)
-        parcel = job.steps.wait_for(event, timeout=60)
-        with suppress(EventTimeout):
-            job.steps.wait_for("never", timeout=0.1)
-        for _ in range(2):
-            job.steps.step("mail", done.append, f"{payment} {parcel}")
-
-    async def coroutine(job: ClientJob) -> None:
-        async def acharge() -> dict[str, int]:
-            return charge(job.data)
-
-        payment = await job.steps.step("charge", acharge)
+    async def handler(job: ClientJob) -> None:
+        payment = await job.steps.step("charge", charge, job.data)
         await job.steps.sleep("cool off", seconds=0.2)
         parcel = await job.steps.wait_for(event, timeout=60)
         with suppress(EventTimeout):
@@ -468,7 +445,6 @@ def test_steps_sleeps_and_events(client: Client, queue: str, kind: str) -> None:
         for _ in range(2):
             await job.steps.step("mail", done.append, f"{payment} {parcel}")
 
-    handler: Callable[[ClientJob], Any] = function if kind == "function" else coroutine
     (seq,) = client.produce(queue, [Record(7)]).seqs
     with running(Worker(client, queue, handler, stream=False, poll_seconds=0.1)):
         eventually(lambda: JobStep.objects.filter(seq=seq, event=event).exists(), "it waits")
@@ -491,9 +467,7 @@ def test_without_its_lease_nothing_is_kept(client: Client, queue: str) -> None:
     assert job.lost
 
 
-def test_a_process_that_stood_still_before_the_thread_began_starts_nothing(
-    client: Client, queue: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_stood_still_before_the_thread_began(client: Client, queue: str, monkeypatch: Any) -> None:
     may_start, deliveries = leases.Leases.may_start, []
 
     async def stopped_after(self: leases.Leases, job: ClientJob) -> bool:

@@ -20,21 +20,6 @@ from django_leasequeue.models import StoredJob
 from tests.http.client import Answer, Api, check
 
 
-def test_g1_every_answer_says_what_it_took(api: Api) -> None:
-    answers = [
-        api.put("topics/q", {"type": "queue"}), api.post("topics/q", {"records": [{"data": 1}]}),
-        api.post("topics/q/claim", {"node": "w"}),
-        api.post("topics/q/extend", {"node": "w", "seqs": [1], "lease_ms": 1000}),
-        api.post("topics/q/nack", {"node": "w", "seqs": [1]}), api.post("topics/q/ack", {"node": "w", "seqs": [1]}),
-        api.post("topics/q/diff", {}), api.post("topics/q/delete", {"before_seq": 1}), api.get("topics"),
-        api.get("topics/q"), api.delete("topics/q"),
-    ]  # fmt: skip
-    for answer in answers:
-        assert answer.status in (200, 201)
-        assert isinstance(answer["performance"]["server_total_ms"], float)
-        assert answer["performance"].get("fsync_ms", 0.0) == 0.0  # nothing waited for the disk
-
-
 def test_g1_the_flush_is_told_where_there_is_one(api: Api) -> None:
     for durability, flushes in (("fsync", True), ("disk", False), ("memory", False), ("ephemeral", False)):
         api.queue(durability, durability=durability)
@@ -49,9 +34,6 @@ def test_g1_the_flush_is_told_where_there_is_one(api: Api) -> None:
     assert api.post("topics/jobs", {"records": [{"data": 1}]})["performance"]["fsync_ms"] == 0
     api.put("topics/jobs", {"type": "queue", "durable": True}, status=200)
     assert api.post("topics/jobs", {"records": [{"data": 1}]})["performance"]["fsync_ms"] > 0
-    fresh = api.post("topics/new", {"records": [{"data": 1}], "config": {"durable": True}})
-    assert fresh["created"] is True
-    assert api.post("topics/new", {"records": [{"data": 1}]})["performance"]["fsync_ms"] > 0
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD"])
@@ -138,7 +120,10 @@ def test_g4_a_body_that_is_not_json(api: Api) -> None:
     b'{"records": [{"data": -1e400}]}', b'{"records": [{"data": %b}]}' % (b"1" * 5_000),
     b'{"records": [{"data": 1, "tag": 1e3}]}', b'{"records": [{"data": 1}], "create": 1.0}',
 ])  # fmt: skip
-def test_g4_malformed_json(api: Api, raw: bytes) -> None:
+@pytest.mark.parametrize("fast", [True, False])
+def test_g4_malformed_json(api: Api, monkeypatch: pytest.MonkeyPatch, raw: bytes, fast: bool) -> None:
+    if not fast:
+        monkeypatch.setattr(payload, "orjson", None)
     answer = api.post("topics/t", raw=raw, status=400)
     assert answer.code == "invalid_request"
     assert not StoredJob.objects.exists()
@@ -198,20 +183,6 @@ def test_g4_a_number_is_written_as_it_was(api: Api, monkeypatch: Any, number: st
     assert answer.content.count(f'"meta":{{"n":{number}}}'.encode()) == 3
 
 
-def test_g4_the_same_json_with_and_without_orjson(monkeypatch: Any) -> None:
-    text = '{"a": [1, 2.5, null, true, "ü\\n", 123456789012345678901234567890], "b": {"c": {}}}'
-    value = payload.loads(text.encode())
-    body = payload.dumps({"data": payload.raw(text), 5: "x", "none": payload.raw(None)})
-    monkeypatch.setattr(payload, "orjson", None)
-    assert payload.loads(text.encode()) == value
-    again = payload.dumps({"data": payload.raw(text), 5: "x", "none": payload.raw(None)})
-    assert payload.loads(again) == payload.loads(body)
-    with pytest.raises(ValueError, match="NaN"):
-        payload.loads(b"[NaN]")
-    with pytest.raises(TypeError):
-        payload.dumps({"x": object()})
-
-
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(inner, max_size=9) | st.dictionaries(st.text(), inner, max_size=9),
@@ -220,9 +191,7 @@ _JSON = st.recursive(
 
 
 @given(_JSON, st.sampled_from([None, 1]), st.integers(5, 300), st.data())
-def test_a_text_parsed_in_pieces_is_the_same_or_as_wrong(
-    value: Any, indent: int | None, window: int, data: Any
-) -> None:
+def test_a_text_in_pieces_is_the_same_or_as_wrong(value: Any, indent: int | None, window: int, data: Any) -> None:
     def outcome(parse: Callable[[], Any]) -> Any:
         try:
             return parse()

@@ -40,7 +40,6 @@ def env(server: Server) -> dict[str, str]:
 
 @pytest.fixture
 def boss(server: Server) -> Iterator[Client]:
-    """Somebody who may do everything; the queue is gone afterwards."""
     token = committed_key("read", "write", "admin", "delete")
     with Client(f"http://127.0.0.1:{server.port}/v0", token) as client:
         yield client

@@ -155,7 +155,6 @@ def token(database: Faulty) -> str:
 
 @pytest.fixture(scope="module")
 def cookie(database: Faulty, django_db_blocker: DjangoDbBlocker) -> str:
-    """Of an operator who is signed in to the admin."""
     with django_db_blocker.unblock(), alias(database, "direct", direct=True) as using:
         user = get_user_model().objects.db_manager(using).create_superuser("operator")
         content = {SESSION_KEY: str(user.pk), BACKEND_SESSION_KEY: "django.contrib.auth.backends.ModelBackend"}
@@ -314,12 +313,6 @@ def check_refusal(sent: Sent, status: int, headers: dict[str, str], body: Any) -
         assert set(body) == {"title", "description"}, (sent, body)
     else:
         assert body["error"]["code"] == "not_ready", (sent, body)
-
-
-def test_the_walk_knows_every_view() -> None:
-    names = {pattern.name for _, pattern in endpoints()}
-    some = "work watch-stream dead-letters dead-letter-groups dead-letter home health claims topics"
-    assert {name for name, _ in BODIES} | set(some.split()) <= names
 
 
 @pytest.mark.slow

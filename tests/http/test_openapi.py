@@ -1,7 +1,6 @@
 """The OpenAPI document: complete, valid, and as it was. Every answer of the suite is held against it (``contract``)."""
 
 import json
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +9,6 @@ from django.test import Client
 from drf_spectacular.validation import validate_schema
 from jsonschema import Draft202012Validator
 
-from django_leasequeue.http.topics import urls
 from tests.http.client import Api
 from tests.http.contract import SNAPSHOTS, TRIAGE, check_snapshot, document, made
 
@@ -30,19 +28,6 @@ def test_the_document_is_as_it_was_and_valid_openapi_3_1(door: str) -> None:
     check_snapshot(SNAPSHOTS[door], document(door))
     assert document(door)["openapi"].startswith("3.1")
     validate_schema(document(door))
-
-
-def test_every_address_and_method_is_described() -> None:
-    described = {(address, method) for address, methods in document()["paths"].items() for method in methods}
-    served = set()
-    for pattern in urls.urlpatterns:
-        view = getattr(pattern.callback, "cls", None)
-        if view is None:
-            continue
-        address = "/v0/" + re.sub(r"<\w+:(\w+)>", r"{\1}", str(pattern.pattern))
-        methods = [name for name in ("get", "post", "put", "delete") if hasattr(view, name)]
-        served |= {(address, name) for name in methods if name in view.http_method_names}
-    assert described == served
 
 
 def test_every_operation_tells_its_errors_and_its_fields() -> None:
@@ -79,8 +64,6 @@ class TestFigures:
 
     @pytest.fixture
     def schemas(self, settings: Any, api: Api) -> Callable[..., Any]:
-        """Change settings, and return the schemas of the document that is made then."""
-
         def change(**changed: Any) -> Any:
             door = {"ACCESS": "open", "COUNT_SECONDS": 0, **changed.pop("API", {})}
             settings.LEASEQUEUE = {**changed, "API": door}

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import http.client
 import io
 import json
 import sys
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,6 @@ from django_leasequeue.http.asgi import Application, Message, _Client, beside
 from tests.http.client import Api
 from tests.http.servers import Server
 from tests.support.databases import database_alias
-from tests.support.environment import child_environment
 
 
 async def host_application(scope: Any, receive: Any, send: Any) -> None:
@@ -102,9 +100,7 @@ async def test_without_a_host_there_are_the_doors_only() -> None:
     assert (await get(application, "/queues/v0/report", root="/queues"))[0] == 404
 
 
-async def test_a_body_is_read_when_the_client_is_admitted_and_as_far_as_is_needed(
-    settings: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_body_is_read_when_the_client_is_admitted_as_far_as_needed(settings: Any, monkeypatch: Any) -> None:
     class Spool(io.BytesIO):
         def __init__(self, max_size: int) -> None:
             spools.append(self)
@@ -168,30 +164,6 @@ def test_large_bodies_are_written_in_a_thread(server: Server, topic: str, durabi
     assert server.state(topic)["count"] == 0
 
 
-@pytest.fixture
-def alone(test_database_url: str) -> Iterator[Server]:
-    with Server(child_environment(test_database_url), application="tests.http.doors_asgi:application") as server:
-        yield server
-
-
-@pytest.mark.slow
-@pytest.mark.django_db  # the tables are made for tests that say so
-def test_a_server_that_has_the_doors_only(alone: Server) -> None:
-    def ask(path: str, host: str) -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", alone.port, timeout=30)
-        try:
-            connection.request("GET", path, headers={"host": host})
-            answer = connection.getresponse()
-            return answer.status, answer.read()
-        finally:
-            connection.close()
-
-    assert ask("/v0/topics", "jobs.example.com")[0] == 200, alone.read_log()
-    assert ask("/v0/topics", "evil.example")[0] == 400
-    for path in ("/admin/", "/admin/login/", "/schema/", "/v0/../admin/", "/"):
-        assert ask(path, "jobs.example.com")[0] == 404, path
-
-
 class Signed(BaseAuthentication):
     """A host's class that knows its clients by their bodies."""
 
@@ -229,9 +201,7 @@ async def test_a_hosts_class_may_read_the_body_and_so_may_the_view(settings: Any
 
 
 @pytest.mark.parametrize(("text", "answer"), [("urlpatterns = []", "complete"), ("import nowhere", "failed")])
-async def test_the_views_are_imported_when_the_server_starts(
-    text: str, answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_views_are_imported_at_the_start(text: str, answer: str, tmp_path: Path, monkeypatch: Any) -> None:
     name = f"urls_{answer}"
     (tmp_path / f"{name}.py").write_text(text)
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -18,8 +18,6 @@ pytestmark = pytest.mark.django_db
 
 
 class Worker:
-    """A worker with one job."""
-
     def __init__(self, api: Api, node: str = "w1") -> None:
         (self.job,) = api.claim(node=node)
         self.api, self.node = api, node
@@ -114,7 +112,7 @@ def test_an_event(worker: Worker, clock: Clock) -> None:
     assert (answer["timed_out"], "payload" in answer.json) == (True, False)
 
 
-def test_pages(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_and_the_bound_of_steps(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("django_leasequeue.engine.jobs.steps.MAX_PAGE_BYTES", 10)
     for number in range(5):
         worker.put(f"step {number}", "1234")
@@ -125,14 +123,11 @@ def test_pages(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
         after = page.json.get("next")
     assert seen == [f"step {number}" for number in range(5)]
     assert len(worker.steps()["steps"]) == 1
-
-
-def test_the_bound_of_steps(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("django_leasequeue.engine.jobs.steps.MAX_STEPS", 1)
+    monkeypatch.setattr("django_leasequeue.engine.jobs.steps.MAX_STEPS", 6)
     worker.put("a", 1)
     worker.put("a", 2, status=200)
-    assert "at most 1 steps" in worker.put("b", 1, status=400).message
-    assert "at most 1 steps" in worker.suspend(event="e", status=400).message
+    assert "at most 6 steps" in worker.put("b", 1, status=400).message
+    assert "at most 6 steps" in worker.suspend(event="e", status=400).message
 
 
 @pytest.mark.parametrize(("body", "text"), [
@@ -146,7 +141,7 @@ def test_suspensions_that_make_no_sense(worker: Worker, body: dict[str, Any], te
     assert not JobStep.objects.exists()
 
 
-def test_values_and_names_that_are_refused(worker: Worker, settings: Any) -> None:
+def test_values_and_names_that_are_refused(worker: Worker, clock: Clock, settings: Any) -> None:
     settings.LEASEQUEUE = {**settings.LEASEQUEUE, "MAX_RESULT_BYTES": 100, "MAX_PAYLOAD_BYTES": 100}
     assert worker.put("a", "x" * 101, status=400).code == "record_too_large"
     assert worker.put("a#", 1, status=400).code == "invalid_request"
@@ -154,10 +149,6 @@ def test_values_and_names_that_are_refused(worker: Worker, settings: Any) -> Non
     assert worker.api.post("events/e", {"payload": "x" * 101}, status=400).code == "record_too_large"
     assert worker.api.post("events/%24mine", {}, status=400).code == "invalid_request"
     assert worker.api.post(f"events/{'x' * 513}", {}, status=400).code == "invalid_request"
-
-
-def test_a_name_that_sleeps(worker: Worker, clock: Clock) -> None:
-    worker.suspend(name="nap", sleep_ms=1_000)
     Job.objects.all().run_now()
     assert "a sleep or a wait" in Worker(worker.api).put("nap", 1, status=400).message
 

@@ -51,9 +51,7 @@ def queue(closed: Server, boss: dict[str, str], topic: str) -> str:
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_streams_end_when_their_key_loses_the_topic(
-    closed: Server, boss: dict[str, str], queue: str, loss: str
-) -> None:
+def test_streams_end_when_a_key_loses_the_topic(closed: Server, boss: dict[str, str], queue: str, loss: str) -> None:
     what, code = LOSSES[loss]
     token = committed_key("read", "write")
     status, watch = closed.call("POST", "watch", {"topics": {queue: 0}}, headers=bearer(token))
@@ -89,7 +87,8 @@ def test_streams_of_a_key_that_keeps_its_rights_go_on(closed: Server, boss: dict
 
 @pytest.mark.slow
 def test_one_key_cannot_take_all_places(test_database_url: str, queue: str) -> None:
-    keys = [committed_key("read", "write") for _ in range(3)]
+    keys = [committed_key("read", "write") for _ in range(4)]
+    streams: list[EventSource] = []
     with ExitStack() as stack:
         api = {"ACCESS": "keys", "MAX_STREAMS": 4}
         server = stack.enter_context(Server(child_environment(test_database_url), api=api))
@@ -98,6 +97,7 @@ def test_one_key_cannot_take_all_places(test_database_url: str, queue: str) -> N
             stream = stack.enter_context(EventSource(server, f"topics/{queue}/work?node=w", headers=bearer(key)))
             if stream.status == 200:
                 stream.block()  # it has its place from here on
+                streams.append(stream)
                 return True
             error = stream.json()["error"]
             assert (stream.status, error["code"], "MAX_STREAMS" in error["message"]) == (503, "not_ready", True)
@@ -106,3 +106,6 @@ def test_one_key_cannot_take_all_places(test_database_url: str, queue: str) -> N
         assert [opens(keys[0]) for _ in range(3)] == [True, True, False]
         assert [opens(keys[1]) for _ in range(2)] == [True, False]
         assert [opens(keys[2]) for _ in range(2)] == [True, False]
+        assert not opens(keys[3])
+        streams[0].close()
+        eventually(lambda: opens(keys[3]), "the place is free")

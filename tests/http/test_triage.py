@@ -1,4 +1,4 @@
-"""Dead letters, workflows and limits over HTTP, with the keys and scopes of the other doors."""
+"""Dead letters, jobs by tags, workflows, limits over HTTP: keys and scopes are those of the other doors."""
 
 from typing import Any
 from uuid import UUID, uuid4
@@ -9,9 +9,9 @@ from django.test import Client
 from django_leasequeue import engine
 from django_leasequeue.engine import Ending, Failure, Limited, LimitValues, NewJob, Node, Release
 from django_leasequeue.http.access import create_key
-from django_leasequeue.models import OperatorAction
+from django_leasequeue.models import Job, OperatorAction
 from tests.admin.letters import bury, failure, graves
-from tests.engine.helpers import NODE, claim
+from tests.engine.helpers import NODE, claim, enqueue, seqs
 from tests.http import contract
 from tests.http.client import Ask
 
@@ -30,7 +30,7 @@ def test_groups(ask: Ask) -> None:
     assert (sum(group["bars"]), page["next_cursor"], page["complete"]) == (3, None, True)
 
 
-def test_letters(ask: Ask) -> None:
+def test_letters_many_and_one(ask: Ask) -> None:
     seqs = bury(3, "mail", data={"password": "s3cret", "n": 1})
     status, page = ask("dead-letters", {"page_size": 2, "queue": "mail"})
     assert (status, [letter["seq"] for letter in page["dead_letters"]]) == (200, seqs[:0:-1])
@@ -40,13 +40,9 @@ def test_letters(ask: Ask) -> None:
     (letter,) = page["dead_letters"]
     assert letter["data"] == {"password": "[hidden]", "n": 1}
     assert letter["errors"][0]["message"] == "card 17 was declined"
-
-
-def test_one(ask: Ask) -> None:
-    (seq,) = bury(1, "mail", data={"n": 1})
-    status, answer = ask(f"dead-letters/{seq}")
-    assert (status, answer["dead_letter"]["seq"], answer["dead_letter"]["data"]) == (200, seq, {"n": 1})
-    for other in (seq + 1, 10**30, -1, 0, "x", "²"):
+    status, answer = ask(f"dead-letters/{seqs[0]}")
+    assert (status, answer["dead_letter"]["seq"], answer["dead_letter"]["data"]) == (200, seqs[0], letter["data"])
+    for other in (seqs[-1] + 1, 10**30, -1, 0, "x", "²"):
         status, answer = ask(f"dead-letters/{other}")
         assert (status, answer["error"]["code"]) == (404, "not_found")
 
@@ -87,13 +83,7 @@ def test_redrive(ask: Ask) -> None:
     ]  # fmt: skip
 
 
-def test_it_is_described() -> None:
-    paths = contract.document(contract.TRIAGE)["paths"].values()
-    names = "listDeadLetters listDeadLetterGroups getDeadLetter redriveDeadLetter getWorkflow listLimits listJobs"
-    assert {operation["operationId"] for methods in paths for operation in methods.values()} == set(names.split())
-
-
-def start(*nodes: tuple[str, str, tuple[int, ...]], project: str = "", limit: Limited | None = None) -> UUID:
+def start(*nodes: tuple[str, str, tuple[int, ...]], project: str = "") -> UUID:
     uid = uuid4()
     made = [Node(queue, NewJob({}, name="shop.step"), parents, label=label) for label, queue, parents in nodes]
     engine.run(engine.start_workflow(made, uid, name="report", project=project))
@@ -183,3 +173,70 @@ def test_who_may_not_and_what_is_wrong(ask: Ask) -> None:
     for nothing in (uuid4(), "x", "9" * 300, "²"):
         status, answer = ask(f"workflows/{nothing}")
         assert (status, answer["error"]["code"]) == (404, "not_found")
+
+
+def put(queue: str, *tags: dict[str, Any] | None, project: str = "") -> list[int]:
+    graves(queue, project=project)
+    jobs = [NewJob({"secret": 1}, name="shop.report", tags=each) for each in tags]
+    return seqs(enqueue(*jobs, queue=queue, project=project))
+
+
+def found(ask: Ask, *tags: str, **query: Any) -> list[int]:
+    rights = {name: query.pop(name) for name in ("topics", "project") if name in query}
+    status, page = ask("jobs", {"tags": list(tags), **query}, **rights)
+    assert status == 200, page
+    return [job["seq"] for job in page["jobs"]]
+
+
+def test_jobs_of_all_states_are_found_by_all_of_the_tags(ask: Ask) -> None:
+    one, two, text, _ = put("work", {"customer": 7, "eu": True}, {"customer": 7}, {"customer": "7"}, None)
+    (other,) = put("mail", {"customer": 7, "eu": True})
+    first, *_ = claim(2)
+    engine.run(engine.release([Release(first.seq, first.token, failure=Failure("shop.Declined", "card"))], NODE))
+    assert found(ask, "customer=7") == [other, two, one]
+    assert found(ask, 'customer="7"') == [text]
+    assert found(ask, "customer = 7", "eu=true") == [other, one]
+    assert found(ask, "customer=7", queue="work", state="leased") == [two]
+    assert found(ask, "customer=8") == []
+    _, page = ask("jobs", {"tags": "customer=7", "page_size": 2})
+    _, rest = ask("jobs", {"tags": "customer=7", "page_size": 2, "cursor": page["next_cursor"]})
+    assert [job["seq"] for job in page["jobs"] + rest["jobs"]] == [other, two, one]
+    assert rest["next_cursor"] is None
+    job = Job.objects.get(pk=one)
+    assert rest["jobs"][0] == {
+        "seq": one, "key": job.key, "queue": "work", "task": "shop.report", "state": "dead", "tag": None,
+        "tags": {"customer": 7, "eu": True}, "deliveries": 1, "enqueued_at": job.enqueued_at.isoformat(),
+        "available_at": None, "started_at": None, "finished_at": job.finished_at and job.finished_at.isoformat(),
+        "worker": None, "error_type": "shop.Declined", "error": "card",
+    }  # fmt: skip
+
+
+def test_a_page_looks_at_a_bounded_number_of_jobs(ask: Ask) -> None:
+    wanted, *_ = put("work", *[{"kind": "mail"}] * 1_001)
+    claim(1)
+    _, page = ask("jobs", {"tags": "kind=mail", "state": "leased"})
+    assert page["jobs"] == []
+    assert found(ask, "kind=mail", state="leased", cursor=page["next_cursor"]) == [wanted]
+
+
+def test_a_key_sees_what_is_in_its_topics_and_its_project(ask: Ask) -> None:
+    (mine,) = put("mail.out", {"customer": 7})
+    (hidden,) = put("shop", {"customer": 7})
+    (theirs,) = put("mail.out", {"customer": 7}, project="acme")
+    assert found(ask, "customer=7", topics=["mail."]) == [mine]
+    assert found(ask, "customer=7") == [hidden, mine]
+    assert found(ask, "customer=7", project="acme") == [theirs]
+    assert ask("jobs", {"tags": "customer=7", "queue": "shop"}, topics=["mail."])[0] == 403
+
+
+@pytest.mark.parametrize(("query", "says"), [
+    ({}, "Name one tag at least"), ({"tags": "customer"}, "a name and a value"),
+    ({"tags": ["a=1", "a=2"]}, "each name once"), ({"tags": "1a=2"}, "The name of a tag"),
+    ({"tags": "a=" + "x" * 300}, "256"), ({"tags": f"a={2**70}"}, "64 bits"), ({"tags": "a=1\x00"}, "NUL"),
+    ({"tags": [f"a{number}=1" for number in range(17)]}, "at most 16"),
+    ({"tags": "a=1", "state": "gone"}, "A state is one of"), ({"tags": "a=1", "queue": "no such"}, "no such"),
+    ({"tags": "a=1", "cursor": "x"}, "cursor"), ({"tags": "a=1", "page_size": 0}, "page_size"),
+])  # fmt: skip
+def test_what_is_wrong_is_said(ask: Ask, query: dict[str, Any], says: str) -> None:
+    status, answer = ask("jobs", query)
+    assert (status, says in str(answer)) == (400, True), answer

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from django_leasequeue.engine.clock import Clock
-from django_leasequeue.models import IdempotencyKey, Queue, StoredJob
+from django_leasequeue.models import IdempotencyKey, Queue
 from tests.http.client import Api
 
 
@@ -23,15 +23,6 @@ def test_w1_the_first_write_makes_the_topic(api: Api) -> None:
     second = api.post("topics/t", records("d"), status=200)
     assert (second["created"], second["count"]) == (False, 4)
     assert second["first_seq"] > first["last_seq"]
-
-
-def test_w1_in_the_order_of_the_array(api: Api) -> None:
-    for count in (5, 250):  # one statement, and COPY
-        body = {"records": [{"data": n, "tag": f"t{n}", "node": f"n{n}", "meta": {"n": n}} for n in range(count)]}
-        seqs = api.post(f"topics/t{count}", body, status=201)["seqs"]
-        assert seqs == sorted(seqs)
-        kept = StoredJob.objects.filter(seq__in=seqs).order_by("seq").values_list("data", "tag", "origin", "meta")
-        assert list(kept) == [(n, f"t{n}", f"n{n}", {"n": n}) for n in range(count)]
 
 
 def test_w1_the_configuration_of_a_topic_that_a_write_makes(api: Api) -> None:
@@ -64,12 +55,6 @@ def test_w2_any_json_comes_back_as_it_was(api: Api) -> None:
     api.queue("q")
     api.write("q", *values)
     assert [job["data"] for job in api.claim("q", max=100)] == values
-    numbers = [1e300, -1e-300, 1.0, 0.1, 12_345_678_901_234_567_890, 10**300, 1.7976931348623157e308]
-    api.write("q", *numbers)
-    assert [repr(job["data"]) for job in api.claim("q", max=100)] == [repr(number) for number in numbers]
-    meta = {"long": 2**70, "ü": -(10**30)}
-    api.post("topics/q", {"records": [{"data": 0, "meta": meta}]}, status=200)
-    assert api.claim("q")[0]["meta"] == meta
 
 
 def test_tags(api: Api) -> None:
@@ -97,7 +82,7 @@ def test_w2_a_body_that_is_too_large(api: Api, settings: Any) -> None:
     api.post("topics/t", records("x" * 900), status=201)
 
 
-def test_w3_the_same_key_appends_once(api: Api, clock: Clock) -> None:
+def test_w3_the_same_key_in_the_body_or_the_header_appends_once(api: Api, clock: Clock) -> None:
     first = api.post("topics/t", {**records(1, 2), "idempotency_key": "k1"}, status=201)
     again = api.post("topics/t", {**records(1, 2), "idempotency_key": "k1"}, status=200)
     assert (again["seqs"], again["deduped"], again["created"], again["count"]) == (first["seqs"], True, False, 2)
@@ -106,14 +91,11 @@ def test_w3_the_same_key_appends_once(api: Api, clock: Clock) -> None:
     assert other["deduped"] is False
     assert other["first_seq"] > first["last_seq"]
     assert api.post("topics/u", {**records(1), "idempotency_key": "k1"}, status=201)["deduped"] is False  # per topic
-
-
-def test_w3_the_header_and_the_body(api: Api) -> None:
-    by_header = api.post("topics/t", records(1), headers={"idempotency-key": "k1"}, status=201)
-    again = api.post("topics/t", {**records(1), "idempotency_key": "k1"}, headers={"idempotency-key": "k9"})
+    by_header = api.post("topics/v", records(1), headers={"idempotency-key": "k1"}, status=201)
+    again = api.post("topics/v", {**records(1), "idempotency_key": "k1"}, headers={"idempotency-key": "k9"})
     assert (again["deduped"], again["seqs"]) == (True, by_header["seqs"])  # the body wins
-    assert api.post("topics/t", records(1), headers={"idempotency-key": "k9"})["deduped"] is False
-    refused = api.post("topics/t", records(1), headers={"idempotency-key": "x" * 1_025}, status=400)
+    assert api.post("topics/v", records(1), headers={"idempotency-key": "k9"})["deduped"] is False
+    refused = api.post("topics/v", records(1), headers={"idempotency-key": "x" * 1_025}, status=400)
     assert "Idempotency-Key" in refused.message
 
 
@@ -161,7 +143,7 @@ def test_w4_reject_at_the_cap(api: Api, kind: str) -> None:
     assert api.state("t")["count"] == 3
 
 
-def test_w4_the_oldest_leave(api: Api) -> None:
+def test_w4_the_oldest_leave_leased_or_not(api: Api) -> None:
     api.log("t", cap_records=3)
     first = api.write("t", *range(5))  # one batch larger than the cap
     assert api.state("t")["earliest_seq"] == first[2]
@@ -169,16 +151,13 @@ def test_w4_the_oldest_leave(api: Api) -> None:
     state = api.state("t")
     assert (state["count"], state["earliest_seq"], state["head_seq"]) == (3, first[4], second[1])
     assert api.post("topics/t", {"records": [{"data": n} for n in range(200)]})["count"] == 3
-
-
-def test_w4_leased_jobs_leave_too(api: Api) -> None:
-    api.queue("t", cap_records=3)
-    api.write("t", 1, 2, 3)
-    jobs = api.claim("t", max=2)
-    assert api.state("t")["queue"] == {"ready": 1, "in_flight": 2, "dead_lettered": 0}
-    api.write("t", 4)
-    assert api.state("t")["queue"] == {"ready": 2, "in_flight": 1, "dead_lettered": 0}
-    acked = api.ack("t", [job["$seq"] for job in jobs])
+    api.queue("q", cap_records=3)
+    api.write("q", 1, 2, 3)
+    jobs = api.claim("q", max=2)
+    assert api.state("q")["queue"] == {"ready": 1, "in_flight": 2, "dead_lettered": 0}
+    api.write("q", 4)
+    assert api.state("q")["queue"] == {"ready": 2, "in_flight": 1, "dead_lettered": 0}
+    acked = api.ack("q", [job["$seq"] for job in jobs])
     assert (acked["acked"], acked["skipped"]) == (1, [jobs[0]["$seq"]])
 
 

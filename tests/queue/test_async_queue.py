@@ -162,16 +162,14 @@ class TestJ5GroupCommit:
         # Whether the claim already sees what is enqueued beside it is chance; it has an answer of its own.
         assert isinstance(answers[8], list)
 
-    async def test_claims_are_shared_out_in_order_and_never_twice(self) -> None:
+    async def test_claims_are_shared_out_in_order_and_keep_their_options(self) -> None:
         queue = jqueue()
         await queue.aenqueue_many(range(10))
         async with BufferedQueue(queue) as buffer:
             shares = await asyncio.gather(*(buffer.aclaim(4) for _ in range(4)))
         assert [len(share) for share in shares] == [4, 4, 2, 0]
         assert [job.payload for share in shares for job in share] == list(range(10))
-
-    async def test_claims_of_another_kind_keep_their_options(self) -> None:
-        queue = jqueue()
+        queue = jqueue("others")
         await queue.aenqueue("a", tag="a")
         await queue.aenqueue("b", tag="b")
         async with BufferedQueue(queue) as buffer:
@@ -227,9 +225,7 @@ class TestJ5GroupCommit:
         (psycopg.errors.DeadlockDetected(), 3),  # nothing has happened
         (psycopg.OperationalError("gone"), 1),  # what was sent may have happened: it is not sent again
     ], ids=["deadlock", "lost"])  # fmt: skip
-    async def test_a_deadlock_is_tried_again_and_a_lost_database_fails_all(
-        self, cause: psycopg.Error, tries: int, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_after_a_deadlock_it_tries_again(self, cause: psycopg.Error, tries: int, monkeypatch: Any) -> None:
         sent = []
         carry_out = flush.arun
 

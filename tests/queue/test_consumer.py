@@ -13,7 +13,7 @@ from django_leasequeue.exceptions import InvalidOption
 from django_leasequeue.queue.consumer import Execution
 from django_leasequeue.tasks import FailForGood
 from django_leasequeue.worker.control import JobControl
-from tests.queue.support import jobqueue, states
+from tests.queue.conftest import jobqueue, states
 from tests.support.heard import hearing
 from tests.support.threads import ThreadResult
 from tests.support.waiting import eventually
@@ -91,8 +91,6 @@ class TestP7Stalled:
 
 
 class TestLife:
-    """P9 and P10."""
-
     def test_as_a_context_and_twice(self) -> None:
         queue = jobqueue()
         consumer = Consumer(queue, lambda job: job.payload, reaper=False)
@@ -154,20 +152,6 @@ class TestP11Events:
 
 
 class TestTheHandler:
-    def test_an_error_whose_text_cannot_be_had_fails_for_good_all_the_same(self, consume: Any) -> None:
-        class Unprintable(FailForGood):
-            def __str__(self) -> str:
-                raise RuntimeError("no text")
-
-        def handler(job: Any) -> None:
-            raise Unprintable
-
-        queue = jobqueue()
-        consume(queue, handler)
-        queue.enqueue(1, key="id")
-        eventually(lambda: states(queue) == "failed")
-        assert queue.get_status("id").error == "(its text cannot be had: RuntimeError)"
-
     @pytest.mark.parametrize("fails", [False, True])
     def test_progress_of_a_short_job_is_kept(self, consume: Any, fails: bool) -> None:
         def handler(job: Any, control: JobControl) -> None:

@@ -5,7 +5,7 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -76,9 +76,7 @@ def raises(call: Any) -> bool:
 @pytest.mark.slow
 @pytest.mark.usefixtures("native")
 @pytest.mark.parametrize("fault", ["refuse", "hang"])
-def test_who_waits_for_a_result_waits_through_it(
-    server: Faulty, queue: Queue, fault: str, settings: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_waits_waits_through_it(server: Faulty, queue: Queue, fault: str, settings: Any, monkeypatch: Any) -> None:
     """Its end is told while the database is away for the caller, who is told and cannot read it, or is not told.
 
     It looks as soon as the database is back: the backstop is far away, and its own connection is lost as well.
@@ -108,9 +106,7 @@ def test_who_is_told_nothing_looks_a_last_time(server: Faulty, queue: Queue) -> 
 @pytest.mark.slow
 @pytest.mark.usefixtures("native")
 @pytest.mark.parametrize(("result", "failures"), [("done", 0), ("d" * 999, 3)], ids=["small", "large"])
-async def test_who_is_told_and_cannot_read_the_result_reads_it_later(
-    server: Faulty, queue: Queue, monkeypatch: pytest.MonkeyPatch, result: str, failures: int
-) -> None:
+async def test_who_cannot_read_yet(server: Faulty, queue: Queue, monkeypatch: Any, result: str, failures: int) -> None:
     """A result of up to 1,000 bytes has come with the notification and is not read."""
     failed: list[int] = []
     usual = request.AsyncCaller.reply
@@ -143,16 +139,12 @@ def beats(heart: Heartbeat) -> None:
     eventually(lambda: heart.job.deadline > before)
 
 
-@pytest.fixture
-def said(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
-    """Return a function that returns what the heartbeats said."""
-    logger = heartbeat.logger.name
-    caplog.set_level(logging.INFO, logger)
-    return lambda: [record.getMessage() for record in caplog.records if record.name == logger]
-
-
 @pytest.mark.usefixtures("native")
-async def test_a_read_only_server_ends_no_heartbeat(server: Faulty, said: Callable[[], list[str]]) -> None:
+async def test_a_read_only_server_ends_no_heartbeat(server: Faulty, caplog: pytest.LogCaptureFixture) -> None:
+    def said() -> list[str]:
+        return [record.getMessage() for record in caplog.records if record.name == heartbeat.logger.name]
+
+    caplog.set_level(logging.INFO, heartbeat.logger.name)
     queue, [job] = await in_thread(lambda: leased(lease_ms=30_000))
     async with Heartbeat(queue, job, interval=0.05) as heart:
         await asyncio.to_thread(beats, heart)

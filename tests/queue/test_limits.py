@@ -10,7 +10,7 @@ from django_leasequeue import BufferedQueue, Limit, NewJob, Queue, engine, tasks
 from django_leasequeue.exceptions import InvalidOption
 from django_leasequeue.models import FlowTurn, LimitKey, StoredJob
 from django_leasequeue.queue import enqueue as producer
-from tests.queue.support import jobqueue
+from tests.queue.conftest import jobqueue
 
 pytestmark = pytest.mark.django_db
 

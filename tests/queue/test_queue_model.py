@@ -84,12 +84,7 @@ class TestTheHandle:
         assert codeq().create() is True
         assert codeq().enqueue(1).status == "queued"
 
-    def test_is_cheap_and_compares_by_what_it_names(self) -> None:
-        assert Queue("a") == Queue("a", preset="codeq")
-        assert len({Queue("a"), Queue("a"), Queue("a", project="p"), Queue("b")}) == 3
-        assert repr(Queue("a", project="p")) == "Queue('a', project='p')"
-
-    def test_refuses_bad_names_and_options_and_what_is_no_job(self) -> None:
+    def test_compares_by_what_it_names_and_refuses_bad_names_and_options_and_what_is_no_job(self) -> None:
         for arguments in ({"name": ""}, {"name": "a b"}, {"name": "a", "preset": "nope"}, {"name": "a", "lease": 1}):
             with pytest.raises(InvalidOption):
                 Queue(**arguments)
@@ -99,6 +94,9 @@ class TestTheHandle:
                 call("k")
         with pytest.raises(InvalidOption, match="named by"):
             queue.cancel(1.5)
+        assert Queue("a") == Queue("a", preset="codeq")
+        assert len({Queue("a"), Queue("a"), Queue("a", project="p"), Queue("b")}) == 3
+        assert repr(Queue("a", project="p")) == "Queue('a', project='p')"
 
     def test_jobs_never_change_and_their_times_are_utc(self) -> None:
         queue = codeq()

@@ -18,7 +18,7 @@ from django_leasequeue.exceptions import InvalidOption, JobNotFound, MaxRetries,
 from django_leasequeue.models import JobResult
 from django_leasequeue.notify import get_listener
 from django_leasequeue.notify.replies import get_hub
-from tests.queue.support import jobqueue, states
+from tests.queue.conftest import jobqueue, states
 from tests.support.threads import ThreadResult
 from tests.support.waiting import eventually
 
@@ -27,21 +27,6 @@ pytestmark = pytest.mark.django_db
 
 class TestStates:
     """P1, P3, P4 and P5: what a producer hears of a job."""
-
-    def test_queued_then_duplicate_in_every_live_state(self) -> None:
-        queue = jobqueue()
-        assert queue.enqueue({"a": 1}, key="id").status == "queued"
-        again = queue.enqueue({"a": 2}, key="id")
-        assert (again.status, again.state) == ("duplicate", "queued")
-        [job] = queue.claim()
-        assert queue.enqueue({}, key="id").state == "processing"
-        queue.nack(job, error="boom")
-        again = queue.enqueue({}, key="id")
-        assert (again.status, again.state) == ("duplicate", "failing")
-        for _ in range(2):
-            queue.nack(queue.claim()[0], error="boom")
-        again = queue.enqueue({}, key="id")
-        assert (again.status, again.state) == ("duplicate", "failed")
 
     def test_what_it_says_of_each_state(self, clock: engine_clock.Clock) -> None:
         queue = jobqueue()
@@ -103,17 +88,9 @@ class TestStates:
         assert isinstance(pickle.loads(pickle.dumps(failure)), MaxRetries)  # crosses process borders
 
 
-class Serves:
+def serves(queue: Queue, handler: Any = lambda job: {"echo": job.payload}, **options: Any) -> Consumer:
     """A worker in threads of this process: what it is given runs the jobs of a queue."""
-
-    def __init__(self, queue: Queue, handler: Any = lambda job: {"echo": job.payload}, **options: Any) -> None:
-        self.consumer = Consumer(queue, handler, drain_timeout=5, **{"reaper": False, **options})
-
-    def __enter__(self) -> Consumer:
-        return self.consumer.start()
-
-    def __exit__(self, *exc: object) -> None:
-        self.consumer.stop(1)
+    return Consumer(queue, handler, drain_timeout=5, reaper=False, **options)
 
 
 def listening(dsn: str) -> int:
@@ -130,12 +107,12 @@ def listening(dsn: str) -> int:
 class TestP6RequestResponse:
     def test_returns_the_result(self) -> None:
         queue = jobqueue()
-        with Serves(queue):
+        with serves(queue):
             assert queue.enqueue_and_wait({"n": 1}, key="id") == {"echo": {"n": 1}}
             assert queue.enqueue_and_wait(2, key="id") == {"echo": {"n": 1}}, "it has completed before"
             assert queue.enqueue_and_wait(2) == {"echo": 2}
         forgetful = jobqueue("forgetful", result_ttl_ms=0, dedup_until="terminal")
-        with Serves(forgetful, lambda job: job.payload):
+        with serves(forgetful, lambda job: job.payload):
             assert [forgetful.enqueue_and_wait(value, timeout=60) for value in (None, 1)] == [None, 1]
 
     def test_failed_before_raises_at_once(self) -> None:
@@ -159,7 +136,7 @@ class TestP6RequestResponse:
             finish.wait(60)
             return "late"
 
-        with Serves(queue, slow):
+        with serves(queue, slow):
             with pytest.raises(WaitTimeout) as caught:
                 queue.enqueue_and_wait(1, key="id", timeout=0.2)
             assert isinstance(caught.value, TimeoutError)
@@ -200,14 +177,14 @@ class TestP6RequestResponse:
         with ThreadResult(lambda: queue.enqueue_and_wait(1, key="id")) as one:
             with ThreadResult(lambda: queue.enqueue_and_wait(2, key="id")) as two:
                 eventually(lambda: queue.list_jobs().jobs[0].reply_to, "joining")
-                with Serves(queue):
+                with serves(queue):
                     assert one.value() == two.value() == {"echo": "plain"}
         assert queue.get_status("id").deliveries == 1  # type: ignore[union-attr]  # it is there
 
     @pytest.mark.slow
     def test_an_end_that_comes_before_the_caller_sleeps(self) -> None:
         queue = jobqueue()
-        with Serves(queue, concurrency=4), ExitStack() as stack:
+        with serves(queue, concurrency=4), ExitStack() as stack:
             numbers = range(25)
             ask = partial(ThreadResult, lambda: [queue.enqueue_and_wait(number, timeout=60) for number in numbers])
             threads = [stack.enter_context(ask()) for _ in range(8)]
@@ -244,9 +221,7 @@ class TestP6RequestResponse:
             assert waiting.value() == "told nobody"
 
     @pytest.mark.parametrize("listens", [False, True])
-    def test_without_listening_it_polls_and_behind_a_pooler_it_listens_through_a_connection_of_its_own(
-        self, settings: Any, monkeypatch: pytest.MonkeyPatch, test_dsn: str, listens: bool
-    ) -> None:
+    def test_behind_a_pooler_or_polling(self, settings: Any, monkeypatch: Any, test_dsn: str, listens: bool) -> None:
         if listens:
             # As hosts say it of an alias that goes through pgbouncer in transaction mode.
             monkeypatch.setitem(connections["default"].settings_dict, "DISABLE_SERVER_SIDE_CURSORS", True)

@@ -11,13 +11,11 @@ from django.urls import include, path
 from drf_spectacular.generators import SchemaGenerator
 
 from django_leasequeue import engine
-from django_leasequeue.engine import clock
 
 urlpatterns = [path("v1/", include("django_leasequeue.http.zaqar.urls"))]
 
 
 def described() -> Any:
-    """The OpenAPI document with the settings as they are."""
     return SchemaGenerator(urlconf=__name__).get_schema(request=None, public=True)
 
 
@@ -61,9 +59,3 @@ def zaqar() -> Zaqar:
 def queue() -> str:
     engine.run(engine.create("fizbit", project="demo", preset="zaqar"))
     return "fizbit"
-
-
-@pytest.fixture
-def held_clock() -> Iterator[clock.Clock]:
-    with clock.hold() as held:
-        yield held

@@ -1,5 +1,7 @@
 """Messages."""
 
+from typing import Any
+
 import pytest
 
 from django_leasequeue import engine
@@ -15,34 +17,21 @@ def bodies(answer: object) -> list[object]:
 
 
 class TestIds:
-    def test_round_trip(self) -> None:
-        for number in (0, 1, 2**31, 2**63 - 1):
-            assert decode_id("message", 7, encode_id("message", 7, number)) == number
-        for text in ("", "x", "z" * 24, "é" * 24, "1" * 24, "-" + "1" * 23):
-            assert decode_id("message", 7, text) is None
-
-    def test_reveals_nothing_and_fits_only_its_place(self) -> None:
+    def test_reveals_nothing_fits_only_its_place_and_outlives_a_secret_key(self, settings: Any) -> None:
         one, two = encode_id("message", 7, 1), encode_id("message", 7, 2)
         assert len(one) == 24
         assert one[:8] != two[:8]
         assert decode_id("claim", 7, one) is None
         assert decode_id("message", 8, one) is None
         assert decode_id("message", 7, one[:-1] + ("0" if one[-1] != "0" else "1")) is None
-
-    def test_an_old_secret_key_still_counts(self, settings: object) -> None:
         old = encode_id("message", 7, 42)
-        settings.SECRET_KEY_FALLBACKS = [settings.SECRET_KEY]  # type: ignore[attr-defined]
-        settings.SECRET_KEY = "new"  # type: ignore[attr-defined]
+        settings.SECRET_KEY_FALLBACKS = [settings.SECRET_KEY]
+        settings.SECRET_KEY = "new"
         assert decode_id("message", 7, old) == 42
 
 
 class TestPost:
-    def test_one_and_many(self, zaqar: Zaqar, queue: str) -> None:
-        answer = zaqar("POST", f"/v1/queues/{queue}/messages", [{"ttl": 300, "body": {"event": "x"}}])
-        assert answer.status_code == 201
-        [path] = answer.json()["resources"]
-        assert answer.json()["partial"] is False
-        assert answer["Location"] == f"/v1/queues/{queue}/messages?ids={path.rsplit('/', 1)[1]}"
+    def test_many_of_any_form(self, zaqar: Zaqar, queue: str) -> None:
         paths = zaqar.post(queue, "a", [1], None, 2.5)
         answer = zaqar("GET", f"/v1/queues/{queue}/messages?ids=" + ",".join(p.rsplit("/", 1)[1] for p in paths))
         assert [message["body"] for message in answer.json()] == ["a", [1], None, 2.5]
@@ -109,13 +98,13 @@ class TestList:
         assert bodies(zaqar("GET", url + "&include_claimed=true")) == list(range(6))
         assert bodies(zaqar("GET", url + "&include_claimed=true&limit=3")) == [0, 1, 2]
 
-    def test_age_and_ttl(self, zaqar: Zaqar, queue: str, held_clock: Clock) -> None:
+    def test_age_and_ttl(self, zaqar: Zaqar, queue: str, clock: Clock) -> None:
         zaqar.post(queue, 1, ttl=800)
-        held_clock.advance(seconds=790)
+        clock.advance(seconds=790)
         [message] = zaqar("GET", f"/v1/queues/{queue}/messages?echo=true").json()["messages"]
         assert (message["ttl"], message["age"]) == (800, 790)
         assert message["href"].startswith(f"/v1/queues/{queue}/messages/")
-        held_clock.advance(seconds=11)
+        clock.advance(seconds=11)
         assert zaqar("GET", f"/v1/queues/{queue}/messages?echo=true").status_code == 204
         assert zaqar("GET", message["href"]).status_code == 404
 
@@ -143,10 +132,7 @@ class TestOne:
         for name in (queue, "none"):
             assert zaqar("DELETE", f"/v1/queues/{name}/messages/nonsense").status_code == 204
         [path] = zaqar.post(queue, {"event": "ActivateAccount"})
-        answer = zaqar("GET", path)
-        assert (answer.status_code, answer["Content-Location"]) == (200, path)
-        assert answer.json()["body"] == {"event": "ActivateAccount"}
-        assert answer.json()["href"] == path
+        assert zaqar("GET", path).json()["body"] == {"event": "ActivateAccount"}
         zaqar("PUT", "/v1/queues/other")
         assert zaqar("GET", path.replace(queue, "other")).status_code == 404
         assert zaqar("DELETE", path).status_code == 204

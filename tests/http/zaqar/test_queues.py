@@ -5,10 +5,7 @@ from typing import Any
 import pytest
 
 from django_leasequeue import engine
-from django_leasequeue.engine import Operation
 from django_leasequeue.engine.clock import Clock
-from django_leasequeue.engine.queues import routing
-from django_leasequeue.http.views import RequestRunner
 
 from .conftest import Zaqar
 
@@ -23,6 +20,8 @@ class TestBase:
         assert resources["rel/queue"]["href-template"] == "/v1/queues/{queue_name}"
         assert resources["rel/claim"]["hints"]["allow"] == ["POST"]
         assert resources["rel/messages"]["href-template"].endswith("{?marker,limit,echo,include_claimed}")
+        limits = [resources[f"rel/{name}"]["href-vars"]["limit"] for name in ("queues", "messages", "claim")]
+        assert limits == ["param/queue_limit", "param/messages_limit", "param/claim_limit"]
 
     @pytest.mark.parametrize("method", ["GET", "HEAD"])
     def test_health(self, zaqar: Zaqar, method: str) -> None:
@@ -60,6 +59,8 @@ class TestQueues:
         for method in ("GET", "HEAD"):
             assert zaqar(method, "/v1/queues/boomerang").status_code == 204
         assert zaqar("DELETE", "/v1/queues/boomerang").status_code == 204
+        for name in ("a" * 64, "_under", "-dash", "MiXed9"):
+            assert zaqar("PUT", f"/v1/queues/{name}").status_code == 201
         assert zaqar("GET", "/v1/queues/boomerang").status_code == 404
         assert zaqar("DELETE", "/v1/queues/boomerang").status_code == 204
 
@@ -69,10 +70,6 @@ class TestQueues:
         answer = zaqar("GET", f"/v1/queues/{name}{route}")
         assert answer.status_code == 400
         assert set(answer.json()) == {"title", "description"}
-
-    @pytest.mark.parametrize("name", ["a" * 64, "_under", "-dash", "MiXed9"])
-    def test_good_names(self, zaqar: Zaqar, name: str) -> None:
-        assert zaqar("PUT", f"/v1/queues/{name}").status_code == 201
 
     def test_projects_never_see_each_other(self, zaqar: Zaqar) -> None:
         zaqar("PUT", "/v1/queues/mine")
@@ -99,30 +96,9 @@ class TestQueues:
             assert "detailed=true" in url
         assert (answer.status_code, seen) == (204, names)
 
-    def test_lists_and_queues_are_of_all_databases(self, zaqar: Zaqar, monkeypatch: pytest.MonkeyPatch) -> None:
-        run = RequestRunner.run
-        asked: list[str] = []
-
-        async def both(runner: RequestRunner, operation: Operation[Any]) -> Any:
-            """Answer for the database ``far`` as well, which has the same queues."""
-            asked.append(runner.using)
-            return await run(RequestRunner("default", threaded=runner.threaded), operation)
-
-        for name in ("b", "far", "a"):
-            zaqar("PUT", f"/v1/queues/{name}")
-        monkeypatch.setattr(routing, "aliases", lambda: ["default", "far"])
-        monkeypatch.setattr(routing, "alias_of", lambda _, queue, **how: "far" if queue == "far" else "default")
-        monkeypatch.setattr(RequestRunner, "run", both)
-        found = zaqar("GET", "/v1/queues?limit=4").json()["queues"]
-        assert ([queue["name"] for queue in found], asked) == (["a", "a", "b", "b"], ["default", "far"])
-        for name in ("far", "a"):
-            asked.clear()
-            assert zaqar("GET", f"/v1/queues/{name}").status_code == 204
-            assert asked == ["far" if name == "far" else "default"]
-
 
 class TestMetadata:
-    def test_put_replaces_and_get_returns(self, zaqar: Zaqar, queue: str) -> None:
+    def test_put_replaces_get_returns_and_64_kib_is_the_limit(self, zaqar: Zaqar, queue: str) -> None:
         url = f"/v1/queues/{queue}/metadata"
         assert zaqar("GET", url).json() == {}
         assert zaqar("PUT", url, {"key": {"key2": "value", "key3": [1, 2.5, None]}}).status_code == 204
@@ -130,6 +106,8 @@ class TestMetadata:
         answer = zaqar("GET", url)
         assert answer.status_code == 200
         assert answer.json() == {"other": True}
+        assert zaqar("PUT", url, raw='{"a": "' + "x" * (65_536 - 9) + '"}').status_code == 204
+        assert zaqar("PUT", url, raw='{"a": "' + "x" * (65_536 - 8) + '"}').status_code == 400
 
     @pytest.mark.parametrize("name", ["_", "_ttl", "__x"])
     def test_names_that_begin_with_an_underscore_are_reserved(self, zaqar: Zaqar, queue: str, name: str) -> None:
@@ -140,23 +118,18 @@ class TestMetadata:
         assert repr(name) in answer.json()["description"]
         assert zaqar("GET", url).json() == {"kept": {"_inside": 1}, "a_b": 2, "": 3}
 
-    def test_64_kib_is_the_limit(self, zaqar: Zaqar, queue: str) -> None:
-        url = f"/v1/queues/{queue}/metadata"
-        assert zaqar("PUT", url, raw='{"a": "' + "x" * (65_536 - 9) + '"}').status_code == 204
-        assert zaqar("PUT", url, raw='{"a": "' + "x" * (65_536 - 8) + '"}').status_code == 400
-
 
 class TestStats:
-    def test_counts_stay_right_while_claims_expire(self, zaqar: Zaqar, queue: str, held_clock: Clock) -> None:
+    def test_counts_stay_right_while_claims_expire(self, zaqar: Zaqar, queue: str, clock: Clock) -> None:
         zaqar.post(queue, 1, 2, 3)
-        held_clock.advance(seconds=51)
+        clock.advance(seconds=51)
         paths = zaqar.post(queue, 4)
         assert zaqar.claim(queue, 3, ttl=60).status_code == 201
-        held_clock.advance(seconds=12)
+        clock.advance(seconds=12)
         stats = zaqar("GET", f"/v1/queues/{queue}/stats").json()["messages"]
         assert (stats["free"], stats["claimed"], stats["total"], stats["oldest"]["age"]) == (1, 3, 4, 63)
         assert (stats["newest"]["age"], stats["newest"]["href"]) == (12, paths[0])
         assert stats["oldest"]["created"].endswith("Z")
-        held_clock.advance(seconds=60)
+        clock.advance(seconds=60)
         stats = zaqar("GET", f"/v1/queues/{queue}/stats").json()["messages"]
         assert (stats["free"], stats["claimed"], stats["total"]) == (4, 0, 4)
