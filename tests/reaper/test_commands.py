@@ -190,12 +190,9 @@ def test_what_deserves_attention(clock) -> None:
     make("work")
     put(1)
     worker(clock, seen=31)
-    RecurringTask.objects.create(
-        name="late", schedule="@daily", task="x", next_tick_at=clock.now - timedelta(seconds=90)
-    )
-    RecurringTask.objects.create(
-        name="off", schedule="@daily", task="x", enabled=False, next_tick_at=clock.now - timedelta(seconds=90)
-    )
+    late = {"schedule": "@daily", "task": "x", "next_tick_at": clock.now - timedelta(seconds=90)}
+    RecurringTask.objects.create(name="late", **late)
+    RecurringTask.objects.create(name="off", enabled=False, **late)
     rows(LeaseEvent).create(id=10**12, txid=1, occurred_at=clock.now, queue_id=1, low=1, high=1, seqs=[1], kind=1)
     text = "\n".join(status.look("default").problems)
     for part in (

@@ -123,10 +123,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     home = tmp_path_factory.mktemp("cluster")
     made = executors_environment(home)
     port = free_port()
-    spark_class, env = (
-        str(SPARK_HOME / "bin" / "spark-class"),
-        environment(SPARK_DAEMON_MEMORY="128m", SPARK_DAEMON_JAVA_OPTS=JAVA),
-    )
+    spark_class = str(SPARK_HOME / "bin" / "spark-class")
+    env = environment(SPARK_DAEMON_MEMORY="128m", SPARK_DAEMON_JAVA_OPTS=JAVA)
     deploy, place = "org.apache.spark.deploy", ["--host", "127.0.0.1", "--webui-port", "0"]
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, home, ignore_errors=True)  # half a gigabyte

@@ -167,11 +167,8 @@ def test_small_files_are_merged_and_columns_may_come(lake: Lake, source: Source,
     bronze.ingest(lake, source.options)
     assert seqs(lake) == [1, 2, 3, 4]
     # As a later version of this package writes it.
-    rows = (
-        delta.rows(lake.spark, lake.bronze, table(lake))
-        .limit(1)
-        .withColumns({"id": f.lit(99).cast("bigint"), "added": f.lit("x")})
-    )
+    rows = delta.rows(lake.spark, lake.bronze, table(lake)).limit(1)
+    rows = rows.withColumns({"id": f.lit(99).cast("bigint"), "added": f.lit("x")})
     delta.follow_schema(table(lake), rows)
     assert delta.rows(lake.spark, lake.bronze, table(lake)).where("added is null").count() == 4
     with pytest.raises(InvalidOption, match="other types of id"):

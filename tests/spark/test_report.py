@@ -216,7 +216,6 @@ def test_without_a_site_nothing_is_linked_and_each_colour_has_one_for_a_dark_gro
     assert Page(text).links == []
     assert "http" not in text
     assert "<Bad>" not in text
-    text = html(tables(), now=NOW)
     light, dark = text.split("@media screen and (prefers-color-scheme: dark)")
     for tone in range(8):
         assert f".lq-tone-{tone} {{ --tone: " in light
