@@ -11,7 +11,6 @@ MODULES = frozenset(
         "plans/test_lake_statements",
         "migrations/test_migrations",
         "models/test_constraints",
-        "models/test_triggers",
         "models/test_job",
         "models/test_json_lookups",
         "plans/test_models",
@@ -35,7 +34,6 @@ MODULES = frozenset(
         "tasks/test_handler",
         "tasks/test_results",
         "tasks/test_signals",
-        "tasks/test_waiting",
         # The other doors.
         "queue/test_queue_model",
         "queue/test_async_queue",

@@ -17,7 +17,6 @@ _EMPTY = (
 
 @pytest.fixture
 def nothing_left(transactional_db: None) -> Iterator[None]:
-    """Afterwards."""
     yield
     assert not models.Queue.objects.filter(project=PROJECT).exists()
     assert not models.Worker.objects.filter(project=PROJECT).exists()

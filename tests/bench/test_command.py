@@ -32,16 +32,13 @@ def debug(settings: Any) -> None:
     settings.DEBUG = True
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--modes", "claim,fly"], "fly is not a mode; the modes are enqueue, single"),
-        (["--modes", ","], "nothing is not a mode"), (["--size", "99"], "from 100 to 1,000,000; it is 99"),
-        (["--size", "many"], "'many' is not a whole number"), (["--rounds", "0"], "from 1 to 100; it is 0"),
-        (["--json", "/nowhere/at/all.json"], "The report cannot be written"),
-        (["--database", "other"], "There is no database 'other'"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("arguments", "words"), [
+    (["--modes", "claim,fly"], "fly is not a mode; the modes are enqueue, single"),
+    (["--modes", ","], "nothing is not a mode"), (["--size", "99"], "from 100 to 1,000,000; it is 99"),
+    (["--size", "many"], "'many' is not a whole number"), (["--rounds", "0"], "from 1 to 100; it is 0"),
+    (["--json", "/nowhere/at/all.json"], "The report cannot be written"),
+    (["--database", "other"], "There is no database 'other'"),
+])  # fmt: skip
 def test_bad_arguments_are_refused(arguments: list[str], words: str) -> None:
     with pytest.raises(CommandError, match=words.replace("(", r"\(")):
         bench(*arguments)
@@ -51,9 +48,7 @@ def test_bad_arguments_are_refused(arguments: list[str], words: str) -> None:
 @pytest.mark.usefixtures("transactional_db", "debug")
 def test_table_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "report.json"
-
     bench("--modes", "duplicate,claim", *SMALL, "--costs", "--json", str(file))
-
     shown = capsys.readouterr()
     assert "claim and ack, batches of 200, jobs/s" in shown.out
     for words in ("beside: UPDATE .. SKIP LOCKED, DELETE", "a job costs:", "4 targets reached"):
@@ -71,9 +66,7 @@ def test_table_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
 
 
 @pytest.mark.usefixtures("nothing_left", "debug")
-def test_one_run_at_a_time_what_a_killed_one_left_is_removed_and_json_is_alone_on_standard_output(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_one_run_at_a_time_what_was_left_is_removed_and_json_is_alone(capsys: pytest.CaptureFixture[str]) -> None:
     with pool.connect("default") as other:
         other.execute(statement("lock"))
         with pytest.raises(CommandError, match="Another benchmark runs on this database"):
@@ -83,7 +76,6 @@ def test_one_run_at_a_time_what_a_killed_one_left_is_removed_and_json_is_alone_o
         cursor.execute(statement("bare_create"))
     capsys.readouterr()
     bench("--modes", "duplicate", "--size", "100", "--rounds", "1", "--json", "-")
-
     shown = capsys.readouterr()
     assert json.loads(shown.out)["figures"]
     assert "duplicate: one at a time" in shown.err
@@ -102,18 +94,14 @@ def test_refuses_what_looks_like_production_and_jobs_of_others_stay(settings: An
 
 
 @pytest.mark.usefixtures("nothing_left", "debug")
-def test_a_mode_that_fails_does_not_stop_the_others(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_modes_fail_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def broken(_: Any) -> None:
         raise RuntimeError("out of order")
 
     monkeypatch.setattr(MODES["claim"], "run", broken)
     file = tmp_path / "report.json"
-
     with pytest.raises(CommandError, match="Not every mode could be measured"):
         bench("--modes", "claim,duplicate", *SMALL, "--json", str(file))
-
     assert "The mode claim failed: RuntimeError: out of order" in capsys.readouterr().err
     report = json.loads(file.read_text())
     assert report["errors"] == {"claim": "RuntimeError: out of order"}
@@ -136,7 +124,6 @@ def test_an_interrupted_run_reports_and_cleans_up(number: signal.Signals, subpro
         assert next(line for line in process.stderr if "drain: 1 process" in line)
         process.send_signal(number)
         _, errors = process.communicate(timeout=300)
-
     assert process.returncode == 130, errors
     assert "Interrupted" in errors
     report = json.loads(file.read_text())

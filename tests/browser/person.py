@@ -41,8 +41,6 @@ axe.run(document, {resultTypes: ["violations"]})
 
 
 class Person:
-    """Drives a browser by keyboard."""
-
     def __init__(self, driver: Chrome, address: str) -> None:
         self.driver = driver
         self.address = address
@@ -51,7 +49,6 @@ class Person:
         self.driver.get(self.address + path)
 
     def sign_in(self) -> None:
-        """As the superuser that there is from now on."""
         User.objects.create_superuser("oncall", password="evening")
         self.open("/admin/")
         self.type("#id_username", "oncall")

@@ -10,8 +10,6 @@ POLICY = (
 
 
 class StrictPolicy(MiddlewareMixin):
-    """Says the policy with every answer."""
-
     def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
         response["Content-Security-Policy"] = POLICY
         return response

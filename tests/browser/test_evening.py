@@ -200,7 +200,6 @@ class TestRefresh:
         )
 
     def enqueue(self, person: Person) -> None:
-        """Enqueue some jobs, at a time at which the page would look."""
         engine.run(engine.enqueue("work", [NewJob()] * 3))
         self.quicken(person)
 

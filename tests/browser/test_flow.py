@@ -1,8 +1,12 @@
-"""Workflows and limits by keyboard alone, in light and dark."""
+"""Workflows and limits by keyboard alone, in light and dark; the search of the documentation's site, as a file."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -133,3 +137,24 @@ def test_a_phone_shows_the_overview_on_three_screens_and_a_large_workflow_on_one
         width, height = person.run("const all = document.documentElement; return [all.scrollWidth, all.scrollHeight]")
         assert width == 390, name
         assert height <= screens * 844, name
+
+
+if TYPE_CHECKING:
+    from .person import Person
+
+ROOT = Path(__file__).parents[2]
+_FOUND = "return [...document.querySelectorAll('.md-search-result__item > a')].map(link => link.href.split('?')[0])"
+
+
+@pytest.mark.slow
+def test_the_search_of_the_site_works_without_a_server(person: Person, tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs")
+    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    subprocess.run(build, cwd=ROOT, check=True, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"})
+    for words, page in (("rate limit", "how-to/limits.html"), ("retry backoff", "how-to/retries.html")):
+        person.driver.get(f"file://{tmp_path}/index.html")
+        person.press("/", *words)  # the key that leads to the search
+        person.wait_until(lambda: person.driver.execute_script(_FOUND), "nothing is found")
+        assert person.driver.execute_script(_FOUND)[0] == f"file://{tmp_path}/{page}"
+        loaded = "return performance.getEntriesByType('resource').map(each => each.name)"
+        assert not [each for each in person.driver.execute_script(loaded) if not each.startswith("file:")]

@@ -37,13 +37,10 @@ with Client("http://queue/v0", transport=httpx.MockTransport(answer)) as client:
 """
 
 
-def test_it_works_where_there_is_no_django() -> None:
+def test_it_works_where_there_is_no_django_and_says_what_to_install() -> None:
     absent = {"django", "rest_framework", "psycopg", "pgtrigger", "asgiref", "orjson"}
     done = run_without(absent, "from django_leasequeue.client import Client\nprint(Client('http://localhost/v0/'))")
     assert (done.returncode, done.stderr, done.stdout) == (0, "", "<Client http://localhost/v0>\n")
-
-
-def test_it_says_what_to_install() -> None:
     done = run_without({"httpx"}, "import django_leasequeue.client")
     assert "pip install 'django-leasequeue[client]'" in done.stderr
 

@@ -6,6 +6,7 @@ import pytest
 from django_leasequeue import engine
 from django_leasequeue.conf import process
 from django_leasequeue.notify import close_listeners
+from tests.worker.conftest import start  # noqa: F401  (a fixture)
 
 
 @pytest.fixture(autouse=True)

@@ -40,7 +40,6 @@ def queries() -> Iterator[str]:
 
 @pytest.fixture
 def known(work: str) -> dict[str, set[str]]:
-    """Name of each sample -> its labels."""
     found: list[Metric] = [*families(look_at("default")), *worker_families(True, [{}], {})]
     labels = {
         family.name: {label for sample in family.samples for label in sample.labels} or set(family._labelnames)
@@ -51,7 +50,7 @@ def known(work: str) -> dict[str, set[str]]:
     return {family.name + suffix: labels[family.name] for family in found for suffix in SUFFIXES[family.type]}
 
 
-def test_every_figure_and_label_is_there(known: dict[str, set[str]]) -> None:
+def test_every_figure_and_label_is_there_and_rules_are_complete(known: dict[str, set[str]]) -> None:
     asked = list(queries())
     assert len(asked) > 30
     for query in asked:
@@ -63,6 +62,11 @@ def test_every_figure_and_label_is_there(known: dict[str, set[str]]) -> None:
                     assert set(value.split("|")) <= VALUES[label], f"{value} of {label}, in {query}"
         plain = re.sub(r'"[^"]*"|\[[^\]]*\]|leasequeue_\w+|\d\w*', "", query)
         assert set(re.findall(r"[a-z_]+", re.sub(r"\{[^}]*\}", "", plain))) <= FUNCTIONS, query
+    for group in yaml.safe_load((EXAMPLES / "alerts.yml").read_text())["groups"]:
+        for rule in group["rules"]:
+            assert {"alert", "expr", "labels", "annotations"} <= rule.keys()
+            assert rule["labels"]["severity"] in ("warning", "critical")
+            assert rule["annotations"]["summary"]
 
 
 def test_every_figure_is_on_the_dashboard_and_in_the_page_of_monitoring(known: dict[str, set[str]]) -> None:
@@ -71,14 +75,6 @@ def test_every_figure_is_on_the_dashboard_and_in_the_page_of_monitoring(known: d
     text = (Path(settings.BASE_DIR) / "docs/how-to/monitoring.md").read_text()
     bases = {re.sub(r"_(bucket|sum|count)$", "", name) for name in known}
     assert {name for name in bases if f"`{name}`" not in text} == set()
-
-
-def test_rules_are_complete() -> None:
-    for group in yaml.safe_load((EXAMPLES / "alerts.yml").read_text())["groups"]:
-        for rule in group["rules"]:
-            assert {"alert", "expr", "labels", "annotations"} <= rule.keys()
-            assert rule["labels"]["severity"] in ("warning", "critical")
-            assert rule["annotations"]["summary"]
 
 
 def keda(name: str = "mail") -> int:

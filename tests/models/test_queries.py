@@ -29,8 +29,6 @@ DELAY_MS = 60_000_000
 
 
 class Row(NamedTuple):
-    """What a job must look like."""
-
     pk: int
     queue: str
     state: str
@@ -142,7 +140,7 @@ def last_attempt() -> Any:
 QUERIES: dict[str, Query] = {
     "all": jobs(lambda w: Job.objects.all(), lambda r: True),
     "by number": jobs(lambda w: Job.objects.filter(pk=w.rows[0].pk), lambda r, w: r is w.rows[0]),
-    **{state: jobs(asked(state), is_in(state)) for state in ("ready", "leased", "delayed", "waiting", "dead")},
+    **{state: jobs(asked(state), is_in(state)) for state in ("ready", "leased", "delayed", "waiting", "dead", *ENDED)},
     "finished": jobs(asked("finished"), is_in(*ENDED)),
     "not finished": jobs(lambda w: Job.objects.exclude(state__in=ENDED), lambda r: r.state not in ENDED),
     "states": jobs(of(state__in=["ready", "dead"]), is_in("ready", "dead")),

@@ -17,41 +17,39 @@ HOUR = {"now": NOW - timedelta(milliseconds=1), "bounds": "{11,101,1001}"}
 #: A look at jobs of every kind, without a test of the payload.
 WALK = {"size": 1_000, "roots": "{}", "paths": "{}", "equal": "{}", "jsons": "{}", "words": "{}",
     "payloads": True}  # fmt: skip
-SEALING = {"server": None, "known": 0, "sealed": 0, "heads": "{}", "marks": "{}", "ends": "{}"}
+SEALING = {"known": 0, "sealed": 0, "heads": "{}", "marks": "{}", "ends": "{}"}
 
 
 def of(queue: str, **given: Any) -> dict[str, Any]:
-    return {"project": "", "queue": queue, **given}
+    return {"queue": queue, **given}
 
 
 def named(name: str, **given: Any) -> dict[str, Any]:
-    return {"project": "", "name": name, **given}
+    return {"name": name, **given}
 
 
 def read(topic: str, after: int, **given: Any) -> Case:
-    params = {**SEALING, "project": "", "topic": topic, "after": after, "size": 100, "take": 200, "look": 200}
+    params = {**SEALING, "topic": topic, "after": after, "size": 100, "take": 200, "look": 200}
     return Case("topic_read", {**params, "nodes": "{}", "bytes": 1 << 24, **given}, 100)
 
 
 #: Every option of a queue.
 DEFAULTS = {field.name: field.get_default() for field in Queue._meta.fields if field.has_default()}
-CONFIG = json.dumps({**DEFAULTS, "type": "queue", "dead_letter": None})
-MESSAGES = {"queue": IDS["other"], "after": 0, "size": 20, "held": None, "upto": None, "look": 20, "origin": None}
+CONFIG = json.dumps({**DEFAULTS, "type": "queue"})
+MESSAGES = {"queue": IDS["other"], "after": 0, "size": 20, "look": 20}
 
 CASES = [
     Case("queue_get", named("busy"), 1), Case("queue_by_id", {"queue": BUSY}, 1),
     Case("queue_names", {"queues": EVERY}, len(IDS)),
-    Case("queue_list", {"project": "", "after": "idle-1", "prefix": "", "prefixes": "{}", "type": None,
-        "size": 50}, 50),
+    Case("queue_list", {"after": "idle-1", "prefix": "", "prefixes": "{}", "size": 50}, 50),
     Case("queue_page", {"after": 0, "size": 50}, 50), Case("routes", {"size": 50}, 50),
     Case("route_drained", named("none", after=10.0), 1), Case("queue_lock", named("busy"), 1),
     Case("queue_hold", named("busy"), 1), Case("queue_empty", named("busy"), 1),
     Case("queue_pause", named("busy", paused=True), 1), Case("queue_metadata", named("busy", metadata="{}"), 1),
     Case("queue_create", named("new", config=CONFIG), 1), Case("queue_update", named("busy", config=CONFIG), 1),
     Case("queue_delete", named("idle-7"), 1),
-    Case("queue_counts", {"project": "", "names": arrays.texts(IDS), "ids": "{}", "cap": 1_000}, 10_000),
-    Case("queue_state", of("busy", size=100), 100),
-    Case("worker_queues", {"project": "", "names": None, "size": 10_000}, len(IDS) + IDLE),
+    Case("queue_counts", {"names": arrays.texts(IDS), "ids": "{}", "cap": 1_000}, 10_000),
+    Case("queue_state", of("busy", size=100), 100), Case("worker_queues", {"size": 10_000}, len(IDS) + IDLE),
     Case("list_ready", of("busy", size=100), 100),
     Case("list_ready", of("busy", size=100, rank=-1, position=FRESH + 20_000), 100),
     Case("list_delayed", of("later", size=100), 100), Case("list_leased", of("busy", size=100), 100),
@@ -59,13 +57,12 @@ CASES = [
     Case("list_dead", of("morgue", size=100, fingerprint="print-7"), 100),
     Case("list_record", of("letters", size=100, seq=RECORDS + 5_000), 100),
     Case("jobs", of("busy", seqs=numbers(FRESH, 100), payload=True, states=None, bytes=1 << 20), 100),
-    Case("jobs", {"project": "", "queue": None, "seqs": MIXED, "payload": True, "states": None, "bytes": 1 << 20}, 7),
-    Case("result_json", {"seq": DONE + 5_000}, 1),
+    Case("jobs", {"seqs": MIXED, "payload": True, "bytes": 1 << 20}, 7), Case("result_json", {"seq": DONE + 5_000}, 1),
     Case("result_slice", {"seq": DONE + 5_000, "start": 0, "size": 10}, 1),
     Case("result_ttl", of("busy", seq=DONE + 5_000, ttl=1_000), 1),
     Case("result_ttl", of("busy", seq=FRESH + 5, ttl=1_000), 1),
     Case("result_ttl", of("busy", seq=LEASED + 5, ttl=1_000), 1),
-    Case("task_result", {"project": "", "key": f"busy-{DONE + 8_000}"}, 1),
+    Case("task_result", {"key": f"busy-{DONE + 8_000}"}, 1),
     Case("job_status", of("busy", seqs=MIXED, keys="{}", inline=1_000), 7),
     Case("job_status", of("busy", seqs="{}", keys=keys("busy", FRESH, 50), inline=1_000), 50),
     Case("key_seqs", of("busy", keys=keys("busy", FRESH, 100)), 100), Case("reply_check", {"seqs": MIXED}, 7),
@@ -79,15 +76,14 @@ CASES = [
     Case("claim_get", {"queue": BUSY, "claim": BATCHED}, 200), Case("claim_seqs", {"queue": BUSY, "claim": BATCHED}, 1),
     Case("claim_renew", {"queue": BUSY, "claim": BATCHED, "ttl_ms": 60_000, "grace_ms": 1_000}, 1),
     Case("work_due", {"queue": BUSY}, 1),
-    Case("work_held", {"claims": arrays.integers([LEASED, LEASED + 1]), "seqs": arrays.integers([LEASED,
-        LEASED + 1])}, 2),
-    Case("topic_look", {"project": "", "topic": "letters"}, 1),
-    Case("topic_names", {"project": "", "names": arrays.texts(IDS)}, len(IDS)), Case("topic_seal", SEALING),
-    Case("timeline_note", {}, 1), Case("timeline_kept", {"timeline": 1, "current": 2}, 1),
+    Case("work_held", {"claims": arrays.integers([LEASED, LEASED + 1]), "seqs": arrays.integers([LEASED, LEASED + 1])},
+        2),
+    Case("topic_look", {"topic": "letters"}, 1), Case("topic_names", {"names": arrays.texts(IDS)}, len(IDS)),
+    Case("topic_seal", SEALING), Case("timeline_note", {}, 1), Case("timeline_kept", {"timeline": 1, "current": 2}, 1),
     read("letters", RECORDS + 5_000), read("letters", RECORDS + 5_000, nodes="{x}"), read("other", OTHER + 5_000),
-    Case("topic_state", {"project": "", "topic": "letters", "cap": 1_000, "look": 1_000}, 1_000),
-    Case("topic_state", {"project": "", "topic": "other", "cap": 1_000, "look": 1_000}, 1_000),
-    Case("topic_state", {"project": "", "topic": "busy", "cap": 20, "look": 1_000}, 1_000),
+    Case("topic_state", {"topic": "letters", "cap": 1_000, "look": 1_000}, 1_000),
+    Case("topic_state", {"topic": "other", "cap": 1_000, "look": 1_000}, 1_000),
+    Case("topic_state", {"topic": "busy", "cap": 20, "look": 1_000}, 1_000),
     Case("topic_drop_before", {"queue": IDS["letters"], "before": RECORDS + 5_000, "size": 100}, 100),
     Case("topic_drop_before", {"queue": IDS["other"], "before": OTHER + 5_000, "size": 100}, 100),
     Case("topic_drop_tag", {"queue": IDS["letters"], "low": "rare", "high": "rare", "before": 10**9, "size": 100}, 100),
@@ -108,13 +104,13 @@ CASES = [
     Case("admin/walk_jobs", {**WALK, "below": DONE + 5_000, "enough": 50}, 1_000),
     Case("admin/walk_jobs", {**WALK, "below": DONE, "enough": 50, "states": "{2}", "text": "no such error"}, 1_000),
     Case("admin/job_after", {"at": NOW}, 1),
-    *(Case("admin/suspended", {"waits": waits, "at": "1970-01-01 00:00+00", "event": "", "project": "", "seq": 0,
-        "size": 500}, 500) for waits in (False, True)),
+    *(Case("admin/suspended", {"waits": waits, "at": "1970-01-01 00:00+00", "event": "", "seq": 0, "size": 500},
+        500) for waits in (False, True)),
     Case("suspended", {"size": 10_000}, 20_000), Case("step_rouse", {"seq": LATER + 7}, 1),
     Case("run_now", {"seq": LATER + 7}, 1), Case("admin/job_source", {"seq": FRESH + 7}, 1),
     Case("queue_health", {"queues": EVERY, "silent": 30, "old": 300}, 201 * len(IDS)),
     Case("queue_ages", {"queues": EVERY}, len(IDS)), Case("queue_rest", {"after": 0}, len(IDS) + IDLE),
-    Case("log_counts", {**HOUR, "since": None, "snapshot": None}, 10_000, log=True),
+    Case("log_counts", {**HOUR}, 10_000, log=True),
     Case("log_counts", {**HOUR, "since": NOW - timedelta(hours=1), "snapshot": "1900:1900:"}, 2_000, log=True),
     Case("lake_lag", {"size": 20}, 20, log=True), Case("admin/worker_stop", {"id": 7}, 1),
 ]  # fmt: skip

@@ -96,7 +96,6 @@ class Explaining(ConnectionExecutor):
 
 
 def prepare(connection: psycopg.Connection[Any], name: str) -> None:
-    """Prepare a statement on the server under its own name, once a connection."""
     prepared = f"plan_{name}"
     row = connection.execute("SELECT FROM pg_prepared_statements WHERE name = %s", [prepared]).fetchone()
     if row is None:
@@ -131,7 +130,7 @@ def explain(connection: psycopg.Connection[Any], name: str, params: Mapping[str,
 
 @dataclass(frozen=True)
 class Case:
-    """One statement with standard parameters. ``asked``: how many rows, jobs, queues it is asked for."""
+    """One statement with its parameters (others: None, no project). ``asked``: how many rows, jobs or queues for."""
 
     name: str
     params: Mapping[str, Any] = field(default_factory=dict)
@@ -178,7 +177,6 @@ LOG = "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = on"
 
 
 def host_connection() -> psycopg.Connection[Any]:
-    """A connection as Django's is."""
     connection = psycopg.connect(**connection_parameters("default"), autocommit=True, prepare_threshold=2)
     # Compiling what a planner takes for expensive would only make the test slow.
     connection.execute("SET jit = off")
@@ -203,7 +201,8 @@ class Meter:
         return dict(rows.fetchall())
 
     def _params(self, case: Case) -> dict[str, Any]:
-        return {**dict.fromkeys(parameters(case.name)), "now": NOW, "autocommit": False, **case.params}
+        given = {"now": NOW, "autocommit": False, "project": ""}
+        return {**dict.fromkeys(parameters(case.name)), **given, **case.params}
 
     def run(self, case: Case) -> list[tuple[Any, ...]]:
         if self.host and not case.name.startswith("lake/"):

@@ -56,7 +56,6 @@ def drained(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterat
 
 @pytest.fixture
 def explaining(drained: None, django_db_blocker: DjangoDbBlocker) -> Iterator[Explaining]:
-    """An executor that explains; its transaction is rolled back."""
     with django_db_blocker.unblock(), clock.hold(clock.Clock(NOW)), connect("default") as connection:
         with connection.transaction(force_rollback=True):
             yield Explaining(connection)

@@ -88,19 +88,13 @@ def test_messages_with_what_is_held(explaining: Explaining) -> None:
     check(explaining.plans, 100)
 
 
-def test_refusals(explaining: Explaining) -> None:
+def test_refusals_and_what_the_reaper_does(explaining: Explaining) -> None:
     seqs, _ = held(1_000)
     assert explaining.run(engine.ack(seqs, "somebody else")).ok == []
     check(explaining.plans, 1_000)
-
-
-def test_sweep_and_promote(explaining: Explaining) -> None:
     assert len(explaining.run(engine.sweep([IDS["over"], IDS["busy"]]))) == 2_000
     assert explaining.run(engine.promote([IDS["due"]])) == 10_000
     check(explaining.plans, 2_000)
-
-
-def test_expire(explaining: Explaining) -> None:
     assert explaining.run(engine.expire(list(IDS.values()))) == 2_000
     with clock.hold(clock.Clock(NOW + timedelta(seconds=100))):
         assert explaining.run(engine.expire_results(1_000)) == 1_000

@@ -42,14 +42,10 @@ def log() -> Iterator[psycopg.Connection]:
         yield connection
 
 
-@pytest.mark.parametrize(
-    ("name", "parameters", "rows", "answer"),
-    [
-        ("lake/count", {}, BATCH + AROUND, BATCH * JOBS),
-        ("lake/nth", {"most": BATCH * JOBS // 2 + 1}, BATCH + AROUND, 4_500),
-        ("lake/any", {}, 1 + AROUND, True),
-    ],
-)
+@pytest.mark.parametrize(("name", "parameters", "rows", "answer"), [
+    ("lake/count", {}, BATCH + AROUND, BATCH * JOBS),
+    ("lake/nth", {"most": BATCH * JOBS // 2 + 1}, BATCH + AROUND, 4_500), ("lake/any", {}, 1 + AROUND, True),
+])  # fmt: skip
 def test_a_batch(log: psycopg.Connection, name: str, parameters: dict[str, int], rows: int, answer: int) -> None:
     place = {"txid": FIRST, "id": 2**62, "last_txid": LAST, "last_id": 2**62, **parameters}
     plan = explain(log, name, place)

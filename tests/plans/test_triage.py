@@ -36,10 +36,9 @@ def test_groups(explaining: Explaining) -> None:
     check(explaining.plan("dead_group_counts"), "dead_size", rows=40_000 + 2 * groups + 100)
 
 
-@pytest.mark.parametrize(
-    "query",
-    ["text=error number 77", "payload=data.kwargs.customer = 17", "tag=rare", "task=app.task_3", "text=nothing"],
-)
+@pytest.mark.parametrize("query", [
+    "text=error number 77", "payload=data.kwargs.customer = 17", "tag=rare", "task=app.task_3", "text=nothing",
+])  # fmt: skip
 def test_a_search_looks_at_one_chunk_after_the_other(explaining: Explaining, query: str) -> None:
     explaining.run(triage.dead_page(from_query(f"queue=morgue&{query}"), size=50))
     assert len(explaining.plans) <= 3 + 2 * search.MAX_SCAN // search.CHUNK

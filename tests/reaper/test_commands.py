@@ -115,7 +115,7 @@ def test_list() -> None:
     assert "paused" in command("list")
 
 
-def test_show() -> None:
+def test_show_pause_and_resume() -> None:
     make("mail", preset="codeq")
     put(2, queue="mail")
     text = command("show", "mail")
@@ -125,6 +125,11 @@ def test_show() -> None:
     assert (answer["ready"], answer["config"]["lease_ms"]) == (2, 300_000)
     assert "There is no queue 'letters'" in refused("show", "letters")
     assert "in project 'shop'" in refused("show", "mail", "--project", "shop")
+    assert command("pause", "mail") == "mail is paused\n"
+    assert claim(1, queue="mail") == []
+    assert command("resume", "mail") == "mail goes on\n"
+    assert len(claim(1, queue="mail")) == 1
+    assert "There is no queue" in refused("pause", "letters")
 
 
 def test_set() -> None:
@@ -149,19 +154,6 @@ def test_set_refuses(arguments, text) -> None:
     make("mail")
     assert text in refused("set", *arguments)
     assert Queue.objects.get().lease_ms == 30_000
-
-
-def test_pause_and_resume() -> None:
-    make("mail")
-    put(1, queue="mail")
-    assert command("pause", "mail") == "mail is paused\n"
-    assert claim(1, queue="mail") == []
-    assert command("resume", "mail") == "mail goes on\n"
-    assert len(claim(1, queue="mail")) == 1
-    assert "There is no queue" in refused("pause", "letters")
-
-
-# How they are doing
 
 
 def worker(clock: Any, node: str = "w1", seen: int = 0, **fields: Any) -> Worker:
@@ -198,12 +190,9 @@ def test_what_deserves_attention(clock) -> None:
     make("work")
     put(1)
     worker(clock, seen=31)
-    RecurringTask.objects.create(
-        name="late", schedule="@daily", task="x", next_tick_at=clock.now - timedelta(seconds=90)
-    )
-    RecurringTask.objects.create(
-        name="off", schedule="@daily", task="x", enabled=False, next_tick_at=clock.now - timedelta(seconds=90)
-    )
+    late = {"schedule": "@daily", "task": "x", "next_tick_at": clock.now - timedelta(seconds=90)}
+    RecurringTask.objects.create(name="late", **late)
+    RecurringTask.objects.create(name="off", enabled=False, **late)
     rows(LeaseEvent).create(id=10**12, txid=1, occurred_at=clock.now, queue_id=1, low=1, high=1, seqs=[1], kind=1)
     text = "\n".join(concerns.look("default").problems)
     for part in (

@@ -312,7 +312,6 @@ def unknown_events() -> int:
 
 
 def write_events() -> None:
-    """Some hundred pages of them."""
     with connection.cursor() as cursor:
         cursor.execute(
             "INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, low, high, kind, seqs)"
@@ -320,9 +319,7 @@ def write_events() -> None:
         )
 
 
-def test_the_indexes_of_the_log_know_of_what_was_written_unless_somebody_else_is_at_the_log(
-    reaper, clock, test_dsn: str
-) -> None:
+def test_the_indexes_of_the_log_know_of_what_was_written_unless_somebody_is_at_it(reaper, clock, test_dsn: str) -> None:
     make()
     write_events()
     assert unknown_events() > 0

@@ -38,7 +38,6 @@ def running(*reapers: Reaper) -> Iterator[None]:
 
 
 def leaders() -> list[int]:
-    """The server processes that hold the leader's lock."""
     with connect("default") as own:
         return [row[0] for row in engine.ConnectionExecutor(own).fetch("reaper_leader", leader.LOCK)]
 
@@ -273,7 +272,7 @@ def test_behind_a_pooler_the_lock_is_held_by_an_open_transaction(monkeypatch, re
     eventually(first.lead)
 
 
-def test_the_command_does_one_round_and_leaves_the_work_to_a_leader() -> None:
+def test_the_command_does_one_round_leaves_the_work_to_a_leader_and_tells_what_failed(settings) -> None:
     make("work")
     put(1, delay_ms=1)
     with running(made := some(1)[0]):
@@ -283,9 +282,6 @@ def test_the_command_does_one_round_and_leaves_the_work_to_a_leader() -> None:
             made.start()
     assert said("runreaper", "--once").startswith("Done: sweep, promote, advance, floors")
     assert LiveJob.objects.get().state == 0
-
-
-def test_the_command_tells_what_failed(settings) -> None:
     register("broken", lambda turn: turn.connection.execute("SELECT 1 / 0") and None, 1.0)
     with pytest.raises(CommandError, match=r"Failed: broken\."):
         said("runreaper", "--once")

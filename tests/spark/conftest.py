@@ -72,7 +72,6 @@ def database(test_dsn: str) -> Iterator[Database]:
 
 
 def plan(frame: DataFrame) -> str:
-    """Return what ``explain`` says of a DataFrame."""
     with redirect_stdout(StringIO()) as told:
         frame.explain("formatted")
     return told.getvalue()
@@ -105,5 +104,4 @@ def lake(request: pytest.FixtureRequest, source: Source, tmp_path: Path) -> Lake
 
 @pytest.fixture
 def source(spark: SparkSession, test_dsn: str) -> Source:
-    """The data source on the test database."""
     return Source(spark, test_dsn)

@@ -18,12 +18,10 @@ NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
 
 def place(dsn: str) -> dict[str, str]:
-    """The options that lead Spark to a database."""
     return {name: value for name, value in psycopg.conninfo.conninfo_to_dict(dsn).items() if isinstance(value, str)}
 
 
 def words(options: Mapping[str, object]) -> dict[str, str]:
-    """Options as Spark takes them."""
     return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
 
 

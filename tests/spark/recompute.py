@@ -179,7 +179,6 @@ HAVING NOT (count(*) FILTER (WHERE e.event = 'claimed') = 0 AND arg_min(e.moved,
 
 
 def duck() -> tuple[duckdb.DuckDBPyConnection, pa.Table]:
-    """Return DuckDB with the events and both tables of silver, and the events."""
     events = Random().table()
     connection = duckdb.connect()
     connection.execute("SET TimeZone = 'UTC'")

@@ -10,7 +10,7 @@ import sys
 import tarfile
 import venv
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import distribution
@@ -29,6 +29,7 @@ from django_leasequeue.spark.session import java
 from tests.engine.helpers import make
 from tests.spark.conftest import Source
 from tests.spark.helpers import Database, many, work
+from tests.support.environment import python
 from tests.support.ports import free_port
 from tests.support.waiting import eventually
 
@@ -52,9 +53,7 @@ def words(values: dict[str, str]) -> list[str]:
 
 
 @contextmanager
-def started(
-    command: Sequence[str], log: Path, env: dict[str, str], cwd: Path, port: int | None = None
-) -> Iterator[None]:
+def started(command: list[str], log: Path, env: dict[str, str], cwd: Path, port: int | None = None) -> Iterator[None]:
     """Run a server, from when it listens on its port; at the end it and its children are gone."""
     with log.open("wb") as out:
         server = subprocess.Popen(command, env=env, stdout=out, stderr=out, start_new_session=True, cwd=cwd)
@@ -124,10 +123,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     home = tmp_path_factory.mktemp("cluster")
     made = executors_environment(home)
     port = free_port()
-    spark_class, env = (
-        str(SPARK_HOME / "bin" / "spark-class"),
-        environment(SPARK_DAEMON_MEMORY="128m", SPARK_DAEMON_JAVA_OPTS=JAVA),
-    )
+    spark_class = str(SPARK_HOME / "bin" / "spark-class")
+    env = environment(SPARK_DAEMON_MEMORY="128m", SPARK_DAEMON_JAVA_OPTS=JAVA)
     deploy, place = "org.apache.spark.deploy", ["--host", "127.0.0.1", "--webui-port", "0"]
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, home, ignore_errors=True)  # half a gigabyte
@@ -182,19 +179,15 @@ def output(command: list[str], cwd: Path, env: dict[str, str]) -> str:
     return done.stdout
 
 
-def test_executors_read_at_the_same_time_by_a_plain_address_with_what_was_shipped(
-    cluster: Cluster, database: Database, source: Source, tmp_path: Path
-) -> None:
+def test_executors_read_at_the_same_time(cluster: Cluster, database: Database, source: Source, tmp_path: Path) -> None:
     many(database, 20_000)
     met = tmp_path / "met"
     met.mkdir()
     script = tmp_path / "read.py"
     script.write_text(_READ, encoding="utf-8")
     options = json.dumps({**source.options, "numPartitions": "2"})
-
     # The driver, too, has the archive only: there is no Django in it.
     said = submit(cluster, tmp_path, cluster.environment, str(script), options, str(met))
-
     parts = json.loads(said.splitlines()[-1])
     assert sum(count for *_, count in parts) == 20_000
     # Both executors were in the middle of reading at one time.
@@ -206,16 +199,12 @@ def test_executors_read_at_the_same_time_by_a_plain_address_with_what_was_shippe
         assert django == []
 
 
-def test_the_pipeline_by_spark_submit(
-    cluster: Cluster, transactional_db: None, subprocess_env: dict[str, str], tmp_path: Path
-) -> None:
+def test_the_pipeline_by_spark_submit(cluster: Cluster, subprocess_env: dict[str, str], tmp_path: Path) -> None:
     """The driver has the site's environment and settings, executors have the archive."""
     work()
     given = {name: subprocess_env[name] for name in ("DATABASE_URL", "DJANGO_SETTINGS_MODULE")}
     command = [str(settings.BASE_DIR / "manage.py"), "leasequeue_lake", "run", "--lake", str(tmp_path / "lake")]
-
     said = submit(cluster, tmp_path, Path(sys.prefix), *command, **given)
-
     assert f"bronze (events): {JobEvent.objects.count()} in" in said
     check(tmp_path / "lake")
 
@@ -237,9 +226,7 @@ def check(lake: Path) -> None:
     assert ask("SELECT sum(violations)::int FROM read_parquet(?)", "gold/quality") == [(0,)]
 
 
-def test_an_aliass_address_keeps_its_search_path_and_shows_no_password(
-    test_dsn: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_address_keeps_its_search_path_and_shows_no_password(test_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     given = connections["default"].get_connection_params() | {"options": "-c search_path=pg_temp", "password": "secret"}
     monkeypatch.setattr(connections["default"], "get_connection_params", lambda: given)
     found = address("default")
@@ -278,7 +265,6 @@ print(json.dumps({
 
 @pytest.fixture
 def remote(tmp_path: Path, subprocess_env: dict[str, str]) -> Iterator[str]:
-    """The address of a Spark Connect server."""
     env = subprocess_env | environment(PYSPARK_PYTHON=sys.executable, PYTHONPATH=str(settings.BASE_DIR))
     port = free_port()
     (tmp_path / "pyspark").symlink_to(SPARK_HOME)  # compiled, unlike Spark's zip of it
@@ -292,16 +278,11 @@ def remote(tmp_path: Path, subprocess_env: dict[str, str]) -> Iterator[str]:
         yield f"sc://127.0.0.1:{port}"
 
 
-def test_the_pipeline_and_the_sink_through_a_server(
-    remote: str, source: Source, tmp_path: Path, subprocess_env: dict[str, str]
-) -> None:
+def test_through_spark_connect(remote: str, source: Source, tmp_path: Path, subprocess_env: dict[str, str]) -> None:
     work()
     make("back")
     before = JobEvent.objects.count()
-    done = subprocess.run(
-        [sys.executable, "-c", _CLIENT, remote, str(tmp_path / "lake"), json.dumps(source.options)],
-        env=subprocess_env, capture_output=True, text=True, timeout=500, check=False,
-    )  # fmt: skip
+    done = python("-c", _CLIENT, remote, tmp_path / "lake", json.dumps(source.options), env=subprocess_env)
     assert done.returncode == 0, done.stderr[-3_000:]
     assert json.loads(done.stdout.splitlines()[-1]) == {
         "class": "pyspark.sql.connect.session", "events": [before, 0], "days": [1, 0], "gold": [10, 8, 1],

@@ -15,8 +15,6 @@ from tests.spark.recompute import duck
 
 
 class Both:
-    """The same history in Spark and in DuckDB."""
-
     def __init__(self, spark: SparkSession) -> None:
         self.duck, events = duck()
         self.folded = metrics.fold(spark.createDataFrame(events)).persist()
@@ -57,11 +55,8 @@ def both(spark: SparkSession) -> Iterator[Both]:
     made.close()
 
 
-def test_attempts(both: Both) -> None:
+def test_attempts_and_jobs(both: Both) -> None:
     assert both.equal(both.attempts, "SELECT * FROM attempts") > 2_000
-
-
-def test_jobs(both: Both) -> None:
     assert both.equal(both.jobs, "SELECT * FROM jobs") > 1_900
     states = {row[0] for row in both.duck.execute("SELECT DISTINCT state FROM jobs").fetchall()}
     assert states == {"completed", "failed", "dead", "cancelled", "redriven", "open"}
@@ -346,7 +341,6 @@ def test_quality(both: Both, spark: SparkSession) -> None:
     jobs, attempts = one(both.duck, "SELECT count(*) FROM jobs"), one(both.duck, "SELECT count(*) FROM attempts")
     assert {rows for rows, _ in found.values()} == {jobs, attempts}
     assert {violations for _, violations in found.values()} == {0}
-
     noon, later = at(0), at(1)
     wrong_jobs = [
         *[(1, "open", 0, noon, None)] * 3, (2, "completed", 1, later, noon), (3, "open", 0, noon, later),

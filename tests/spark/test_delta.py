@@ -21,12 +21,8 @@ from django_leasequeue.spark.layout import BATCHES, Lake  # noqa: E402
 from tests.spark.conftest import Source  # noqa: E402
 from tests.spark.helpers import Database, at, event, many  # noqa: E402
 
+FORMAT = "delta"
 pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
-
-
-@pytest.fixture
-def lake(source: Source, tmp_path: Path) -> Lake:
-    return Lake(source.session, str(tmp_path / "lake"), "delta")
 
 
 def table(lake: Lake) -> Any:
@@ -44,9 +40,7 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("when", ["before its commit", "after its commit"])
-def test_a_driver_killed_around_a_commit_neither_loses_nor_repeats(
-    lake: Lake, source: Source, database: Database, when: str
-) -> None:
+def test_a_driver_is_killed_around_a_commit(lake: Lake, source: Source, database: Database, when: str) -> None:
     many(database, 100)
     assert bronze.ingest(lake, source.options) == 100
     many(database, 50, occurred_at=at(86_400))
@@ -87,9 +81,7 @@ class Stop(Exception):
 
 
 @pytest.mark.parametrize("after", ["attempts", "jobs"])
-def test_silver_replaces_days_at_once_and_a_kill_leaves_whole_tables(
-    lake: Lake, source: Source, database: Database, monkeypatch: pytest.MonkeyPatch, after: str
-) -> None:
+def test_silver_replaces_days(lake: Lake, source: Source, database: Database, monkeypatch: Any, after: str) -> None:
     for seq, hours in ((1, 0), (2, 1), (3, 24)):
         event(database, seq=seq, occurred_at=at(hours * 3_600))
         event(database, seq=seq, kind=2, node="a", waited=0, occurred_at=at(hours * 3_600 + 1))
@@ -175,20 +167,15 @@ def test_small_files_are_merged_and_columns_may_come(lake: Lake, source: Source,
     bronze.ingest(lake, source.options)
     assert seqs(lake) == [1, 2, 3, 4]
     # As a later version of this package writes it.
-    rows = (
-        delta.rows(lake.spark, lake.bronze, table(lake))
-        .limit(1)
-        .withColumns({"id": f.lit(99).cast("bigint"), "added": f.lit("x")})
-    )
+    rows = delta.rows(lake.spark, lake.bronze, table(lake)).limit(1)
+    rows = rows.withColumns({"id": f.lit(99).cast("bigint"), "added": f.lit("x")})
     delta.follow_schema(table(lake), rows)
     assert delta.rows(lake.spark, lake.bronze, table(lake)).where("added is null").count() == 4
     with pytest.raises(InvalidOption, match="other types of id"):
         delta.follow_schema(table(lake), rows.withColumn("id", f.lit("text")))
 
 
-def test_files_are_removed_that_no_version_of_the_last_week_needs(
-    lake: Lake, source: Source, database: Database
-) -> None:
+def test_files_are_removed_that_no_version_of_last_week_needs(lake: Lake, source: Source, database: Database) -> None:
     for start in range(2):
         event(database, seq=start + 1)
         bronze.ingest(lake, source.options)
@@ -202,7 +189,6 @@ def test_files_are_removed_that_no_version_of_the_last_week_needs(
         shutil.copy(min(merged), path)
     layout.maintain(lake)
     assert {*merged, young, old} <= set(data.rglob("*.parquet"))
-
     # The same eight days later: what was merged, and what a killed driver left, was taken out of use that long ago.
     week = 8 * 86_400
     os.utime(old, (time.time() - week,) * 2)
@@ -219,9 +205,7 @@ def test_files_are_removed_that_no_version_of_the_last_week_needs(
     assert seqs(lake) == [1, 2, 3]
 
 
-def test_without_the_extra_it_is_parquet_or_says_what_to_install(
-    lake: Lake, source: Source, database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_extra_it_is_parquet(lake: Lake, source: Source, database: Database, monkeypatch: Any) -> None:
     assert Lake(lake.spark, lake.root).format == "delta"
     monkeypatch.setattr("django_leasequeue.spark.delta.find_spec", lambda name: None)
     with pytest.raises(InvalidOption, match="django-leasequeue\\[delta\\]"):

@@ -1,23 +1,18 @@
 """Some kills of the driver and a crash of PostgreSQL, of the many that ``python -m tests.spark.kills`` makes."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from django.conf import settings
 
 from tests.spark.kills.__main__ import plan
+from tests.support.environment import BASE_DIR, python
 
 
 @pytest.mark.slow
 @pytest.mark.chaos
 def test_kills_and_a_crash_lose_and_repeat_nothing(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.spark.kills", "--kills", "3", "--crashes", "1", "--seed", "1"]
-    done = subprocess.run(
-        [*command, "--directory", str(tmp_path)],
-        cwd=settings.BASE_DIR, capture_output=True, text=True, timeout=500, check=False,
-    )  # fmt: skip
+    words = ("--kills", "3", "--crashes", "1", "--seed", "1", "--directory", tmp_path)
+    done = python("-m", "tests.spark.kills", *words, cwd=BASE_DIR)
     assert done.returncode == 0, f"{done.stdout[-3_000:]}\n{done.stderr[-3_000:]}"
     lines = [line.strip("| ").split(" | ") for line in done.stdout.splitlines() if line.startswith("| ")]
     rows = {line[0]: line[1] for line in lines if len(line) == 2}

@@ -15,27 +15,13 @@ def rows(frame: DataFrame, *names: str) -> list[tuple[Any, ...]]:
     return [tuple(row) for row in frame.select(*names).collect()]
 
 
-def test_a_sick_and_a_slow_node_stand_out_and_a_bad_release_does_not(spark: SparkSession) -> None:
-    history = History()
-    for number in range(200):
-        for node in ("a", "b", "c"):
-            history.job(0, (node, 1, 2, "released" if number % 50 == 0 else "acked"))
-        history.job(0, ("sick", 1, 2, "released" if number % 3 == 0 else "acked"))
-        history.job(0, ("slow", 1, 6, "acked"))
-    history.job(0, ("new", 1, 2, "failed"))
-    found = metrics.node_health(metrics.attempts(history.frame(spark)))
-
-    verdicts = dict(rows(found, "node", "verdict"))
-    assert verdicts == {"a": "well", "b": "well", "c": "well", "sick": "sick", "slow": "slow", "new": "unknown"}
-    assert rows(found, "node")[0] == ("new",) or rows(found, "node")[0] == ("sick",)
-
+def test_a_bad_release_makes_no_node_stand_out(spark: SparkSession) -> None:
     everybody = History()
     for number in range(100):
         for node in ("a", "b", "c"):
             everybody.job(0, (node, 1, 2, "released" if number % 2 else "acked"))
-    assert {row[0] for row in rows(metrics.node_health(metrics.attempts(everybody.frame(spark))), "verdict")} == {
-        "well"
-    }
+    found = metrics.node_health(metrics.attempts(everybody.frame(spark)))
+    assert set(rows(found, "verdict")) == {("well",)}
 
 
 def test_poison_by_fingerprint(spark: SparkSession) -> None:
@@ -46,7 +32,6 @@ def test_poison_by_fingerprint(spark: SparkSession) -> None:
         history.job(0, ("b", 1, 2, "released"), ("a", 3, 4, "acked"), fingerprint="disk full on b")
     events = history.frame(spark)
     found = metrics.poison(metrics.attempts(events), metrics.jobs(events))
-
     assert rows(found, "fingerprint", "failures", "jobs", "dead", "nodes", "node_names", "one_node", "last_at") == [
         ("poison", 6, 3, 3, 2, ["a", "b"], False, at(6).replace(tzinfo=None)),
         ("disk full on b", 2, 2, 0, 1, ["b"], True, at(2).replace(tzinfo=None)),

@@ -66,8 +66,13 @@ def test_both_forms_are_the_same(log: None, test_dsn: str, table: tables.Table) 
     assert as_one.to_pylist() == one_by_one.to_pylist()
 
 
-def test_no_rows_make_no_batch(log: None, test_dsn: str) -> None:
+def test_too_large_a_value_comes_row_by_row(log: None, test_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert read_all(test_dsn, tables.EVENTS, ROW, as_one=True, where="false") == []
+    expected = read_all(test_dsn, tables.EVENTS, ROW, as_one=False)
+    # A value beyond PostgreSQL's limit, at the price of none.
+    aggregates = arrow.aggregates
+    monkeypatch.setattr(arrow, "aggregates", lambda sent: [*aggregates(sent), "repeat('x', 1100000000)"])
+    assert read_all(test_dsn, tables.EVENTS, ROW, as_one=True) == expected
 
 
 def test_a_kind_of_a_newer_release_has_no_word() -> None:
@@ -77,16 +82,6 @@ def test_a_kind_of_a_newer_release_has_no_word() -> None:
     )
     words = arrow.events(rows, [("seq", "bigint"), ("event", "string")]).column("event").to_pylist()
     assert words == [word for kind in kinds for word in [tables.EVENT_KINDS.get(kind)] * 2]
-
-
-def test_what_is_too_large_for_one_value_comes_row_by_row(
-    log: None, test_dsn: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    expected = read_all(test_dsn, tables.EVENTS, ROW, as_one=False)
-    # A value beyond PostgreSQL's limit, at the price of none.
-    aggregates = arrow.aggregates
-    monkeypatch.setattr(arrow, "aggregates", lambda sent: [*aggregates(sent), "repeat('x', 1100000000)"])
-    assert read_all(test_dsn, tables.EVENTS, ROW, as_one=True) == expected
 
 
 UID = "0d7f1a52-6f4e-4c58-9d0e-3a1b5f6c7d8e"
@@ -124,7 +119,6 @@ def test_taken_apart_by_spark_and_by_the_source_they_are_the_same(spark: SparkSe
     columns, wanted = ([tuple(column.split()) for column in ddl.split(", ")] for ddl in (BATCHES, BRONZE))
     rows = pa.RecordBatch.from_pylist(logged(), arrow.arrow_schema(columns))
     expected = arrow.events(rows, wanted).cast(arrow.arrow_schema(wanted))
-
     frame = bronze.with_days(spark.createDataFrame(pa.Table.from_batches([rows]), BATCHES))
     found = bronze.by_job(frame).orderBy("id").toArrow()
     assert {str(day) for day in found.column("day").to_pylist()} == {"2030-01-02"}

@@ -9,7 +9,6 @@ from typing import Any
 import duckdb
 import pytest
 from django.core.management import CommandError, call_command
-from pyspark.sql import SparkSession
 
 from django_leasequeue import engine
 from django_leasequeue.engine import NewJob, partitions
@@ -35,9 +34,7 @@ def seqs(lake: Lake) -> list[int]:
 @pytest.mark.parametrize(
     ("lake", "log"), [("parquet", "events/_spark_metadata"), ("delta", "log/_delta_log")], indirect=["lake"]
 )
-def test_without_the_list_of_its_files_nothing_is_written(
-    lake: Lake, source: Source, tmp_path: Path, database: Database, log: str
-) -> None:
+def test_without_the_list_of_files(lake: Lake, source: Source, tmp_path: Path, database: Database, log: str) -> None:
     many(database, 3, jobs=1)
     # A driver that was killed before its first batch leaves this.
     Path(lake.checkpoint("bronze"), "commits").mkdir(parents=True)
@@ -59,9 +56,7 @@ def test_without_the_list_of_its_files_nothing_is_written(
 
 @PARQUET
 @pytest.mark.parametrize("other", [False, True], ids=["a new checkpoint", "that of other files"])
-def test_files_of_another_checkpoint_are_refused(
-    lake: Lake, source: Source, database: Database, tmp_path: Path, other: bool
-) -> None:
+def test_another_checkpoint(lake: Lake, source: Source, database: Database, tmp_path: Path, other: bool) -> None:
     """Spark's sink would pass over what it believes it has."""
     event(database, seq=1)
     bronze.ingest(lake, source.options)
@@ -108,18 +103,13 @@ def test_run_works_before_anything_was_claimed(lake: Lake, source: Source) -> No
     assert [row.level for row in lake.read(lake.gold("backlog")).collect()][-1] == 3
 
 
-def test_progress_is_told_while_events_are_read(
-    lake: Lake, source: Source, database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_progress_and_errors(lake: Lake, source: Source, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bronze, "PROGRESS", 0.01)
     many(database, 500)
     lines: list[str] = []
     assert bronze.ingest(lake, source.options, batch=100, tell=lines.append) == 500
     assert lines[0].startswith("bronze: ")
     assert lines[0].endswith(" events so far")
-
-
-def test_an_error_is_one_sentence(lake: Lake, source: Source) -> None:
     with pytest.raises(bronze.PipelineFailed) as failed:
         bronze.ingest(lake, source.options, consumer="no such name")
     assert str(failed.value).startswith("Reading the lease log broke off: A consumer's name is 1 to 64 letters")
@@ -139,22 +129,18 @@ def rows(lake: Lake, path: str, *names: str) -> list[tuple[Any, ...]]:
     return sorted(tuple(row) for row in lake.read(path).select(*names).collect())
 
 
-def test_from_jobs_to_the_report_by_the_command(
-    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: SparkSession
-) -> None:
+def test_from_jobs_to_the_report_by_the_command(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     work()
-    monkeypatch.setattr(spark, "stop", lambda: None)  # the tests' session goes on
+    monkeypatch.setattr(lake.spark, "stop", lambda: None)  # the tests' session goes on
     out = StringIO()
     call_command("leasequeue_lake", "run", "--lake", lake.root, stdout=out)
     assert f"bronze (events): {JobEvent.objects.count()} in" in out.getvalue()
     assert f"gold (tables): {len(TABLES)} in" in out.getvalue()
-
     states = [state for (state,) in rows(lake, lake.silver("jobs"), "state")]
     assert sorted(states) == ["completed"] * 8 + ["dead", "open"]
     gold = lake.read(lake.gold("throughput")).groupBy().sum("enqueued", "completed", "failed").first()
     assert tuple(gold) == (10, 8, 1)
     assert rows(lake, lake.gold("poison"), "fingerprint", "error_type", "dead") == [("f1", "app.Boom", 1)]
-
     assert report.keep_figures(lake) == LakeFigure.objects.count() >= 1
     kept = LakeFigure.objects.first()
     assert kept.figures["completed"] == 8
@@ -165,7 +151,6 @@ def test_from_jobs_to_the_report_by_the_command(
     assert "http" not in text.replace("http://www.w3.org", "")  # nothing is loaded from anywhere
     assert (tmp_path / "r" / "nodes.csv").read_text().splitlines()[0].startswith('"node"')
     assert any(line.startswith("consumer lake: at") for line in retention.status())
-
     # Each table of gold has the key that the reference tells.
     page = Path(__file__).parents[2].joinpath("docs/reference/lake.md").read_text(encoding="utf-8")
     lines = re.findall(r"^\| `gold/(\w+)` \|.*\|(.*)\|$", page, re.MULTILINE)
@@ -176,11 +161,10 @@ def test_from_jobs_to_the_report_by_the_command(
         assert made.select(key).distinct().count() == made.count() if key else made.count() == 1, name
 
 
-def test_a_second_run_and_repeated_and_late_events(lake: Lake, source: Source, database: Database) -> None:
+def test_a_second_run_late_events_and_silver_of_other_versions(lake: Lake, source: Source, database: Database) -> None:
     work()
     pipeline.run(lake, source.options)
     tables = {name: rows(lake, lake.gold(name), "*") for name in ("throughput", "backlog", "nodes")}
-
     again = pipeline.run(lake, source.options)
     assert (again.events, again.days, again.tables) == (0, 0, [])
     # The same events once more, as from a restored database: other transactions, the same numbers.
@@ -191,12 +175,20 @@ def test_a_second_run_and_repeated_and_late_events(lake: Lake, source: Source, d
     )
     assert pipeline.run(lake, source.options).days == 1
     assert {name: rows(lake, lake.gold(name), "*") for name in tables} == tables
-
     # The open job of a day that was computed before ends now.
     job = engine.run(engine.claim("work", "b", 1))[0]
     engine.run(engine.ack([job.seq], "b", tokens=[job.token]))
     pipeline.run(lake, source.options)
     assert [level for (level,) in rows(lake, lake.gold("backlog"), "level")][-1] == 0
+    new = rows(lake, lake.silver("attempts"), "seq", "held")
+    lake.write(lake.silver("attempts"), lake.read(lake.silver("attempts")).drop("held", "job_day"))
+    lake.put_note("schema", {"silver": 1})
+    assert pipeline.run(lake, source.options).days == 1
+    assert rows(lake, lake.silver("attempts"), "seq", "held") == new
+    assert pipeline.run(lake, source.options).days == 0
+    lake.put_note("schema", {"silver": 99})
+    with pytest.raises(InvalidOption, match=f"version 99, this package knows {layout.SILVER}"):
+        pipeline.run(lake, source.options)
 
 
 def test_a_job_is_in_silver_once_whatever_comes_late(lake: Lake, source: Source, database: Database) -> None:
@@ -233,9 +225,7 @@ def test_a_day_whose_only_job_belongs_to_another_is_empty(lake: Lake, source: So
 
 
 @PARQUET
-def test_a_run_killed_while_it_replaced_days_leaves_nothing_out(
-    lake: Lake, source: Source, database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_killed_while_it_replaced_days(lake: Lake, source: Source, database: Database, monkeypatch: Any) -> None:
     for seq, hours in ((1, 0), (2, 1), (3, 24)):
         event(database, seq=seq, occurred_at=at(hours * 3_600))
     pipeline.ingest(lake, source.options)
@@ -259,9 +249,7 @@ def test_a_run_killed_while_it_replaced_days_leaves_nothing_out(
     assert pipeline.refine(lake) == 0
 
 
-def test_a_run_killed_before_its_figures_is_made_good_by_the_next(
-    lake: Lake, source: Source, database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_killed_before_its_figures(lake: Lake, source: Source, database: Database, monkeypatch: Any) -> None:
     event(database, seq=1)
     pipeline.run(lake, source.options)
     event(database, seq=2)
@@ -292,23 +280,7 @@ def test_jobs_that_wait_are_known_where_enqueueing_is_not_logged(lake: Lake, sou
     assert pipeline.run(lake, source.options).events == 0
 
 
-def test_silver_of_an_older_version_is_written_anew_and_of_a_newer_one_refused(lake: Lake, source: Source) -> None:
-    work()
-    pipeline.run(lake, source.options)
-    new = rows(lake, lake.silver("attempts"), "seq", "held")
-    lake.write(lake.silver("attempts"), lake.read(lake.silver("attempts")).drop("held", "job_day"))
-    lake.put_note("schema", {"silver": 1})
-    assert pipeline.run(lake, source.options).days == 1
-    assert rows(lake, lake.silver("attempts"), "seq", "held") == new
-    assert pipeline.run(lake, source.options).days == 0
-    lake.put_note("schema", {"silver": 99})
-    with pytest.raises(InvalidOption, match=f"version 99, this package knows {layout.SILVER}"):
-        pipeline.run(lake, source.options)
-
-
-def test_one_command_writes_at_a_time(
-    lake: Lake, source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_command_at_a_time(lake: Lake, source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(lake.spark), "stop", lambda session: None)  # the tests' session goes on
     moved = Lake(lake.spark, str(tmp_path / "mount"))
     Path(moved.root).symlink_to(lake.root)
@@ -339,9 +311,7 @@ def closed_partition(database: Database) -> int:
 
 
 @pytest.mark.parametrize("step", ["plan", "write", "verify", "publish"])
-def test_the_archive_survives_a_crash_before_each_step(
-    lake: Lake, source: Source, database: Database, step: str
-) -> None:
+def test_the_archive_survives_a_crash_before_a_step(lake: Lake, source: Source, database: Database, step: str) -> None:
     count = closed_partition(database)
 
     def crash(name: str) -> None:
@@ -351,7 +321,6 @@ def test_the_archive_survives_a_crash_before_each_step(
     with pytest.raises(Crash):
         archive.archive(lake, source.options, crash=crash)
     archive.archive(lake, source.options)
-
     found = LakeSlice.objects.get()
     assert (found.state, found.rows, found.low, found.high) == ("verified", count, 0, 500_000)
     manifest = duckdb.execute(f"SELECT file FROM read_json('{lake.root}/archive/manifest/*.json')").fetchall()
@@ -362,9 +331,7 @@ def test_the_archive_survives_a_crash_before_each_step(
     assert archive.archive(lake, source.options) == []
 
 
-def test_retention_waits_for_the_archive_and_a_verified_slice_is_never_rewritten(
-    lake: Lake, source: Source, database: Database, settings: Any
-) -> None:
+def test_retention_waits_for_the_archive(lake: Lake, source: Source, database: Database, settings: Any) -> None:
     settings.LEASEQUEUE = {"EVENT_RETENTION_DAYS": 1, "LAKE": {"ARCHIVE": True}}
     count = closed_partition(database)
     with connect("default") as connection:
@@ -372,7 +339,6 @@ def test_retention_waits_for_the_archive_and_a_verified_slice_is_never_rewritten
         archive.archive(lake, source.options)
         assert partitions.maintain(connection).dropped == ["leasequeue_leaseevent_p0"]
     assert archive.archive(lake, source.options) == []
-
     assert LakeSlice.objects.get().state == "pruned"
     assert archive.read(lake).count() == count
     put_back()
@@ -396,13 +362,11 @@ def test_dead_letters_chosen_by_a_query_come_back_at_a_rate_once(lake: Lake, sou
     for job in engine.run(engine.claim("work", "n", 4)):
         failure = engine.Failure("E", "boom", "", "bad" if job.data["n"] < 3 else "other")
         engine.run(engine.release([engine.Release(job.seq, job.token, failure=failure)], "n"))
-
     moved = []
     for _ in range(2):
         letters = replay.dead_letters(lake.spark, source.options).where("fingerprint = 'bad'")
         moved.append(replay.replay(letters, source.options, rate=0.01))
     assert moved == [3, 0]
-
     jobs = {job.key: job for job in LiveJob.objects.all()}
     assert len(jobs) == 4
     assert jobs["k3"].state == JobState.DEAD

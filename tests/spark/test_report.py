@@ -28,8 +28,6 @@ HOUR = NOW.replace(minute=0)
 
 
 class Page(HTMLParser):
-    """The text, the links and the colours of a page."""
-
     def __init__(self, text: str) -> None:
         super().__init__()
         self.items: list[str] = []
@@ -213,11 +211,15 @@ def test_each_advice_speaks_by_its_rule_and_is_silent_else(what: str) -> None:
     assert silent == [[]] * len(silent)
 
 
-def test_without_a_site_nothing_is_linked_and_names_are_text() -> None:
+def test_without_a_site_nothing_is_linked_and_each_colour_has_one_for_a_dark_ground() -> None:
     text = html(tables(), now=NOW)
     assert Page(text).links == []
     assert "http" not in text
     assert "<Bad>" not in text
+    light, dark = text.split("@media screen and (prefers-color-scheme: dark)")
+    for tone in range(8):
+        assert f".lq-tone-{tone} {{ --tone: " in light
+        assert f".lq-tone-{tone} {{ --tone: " in dark
 
 
 def test_when_all_is_well_the_page_says_so() -> None:
@@ -226,30 +228,18 @@ def test_when_all_is_well_the_page_says_so() -> None:
     assert "No events yet." in html({**rows, "span": []}, now=NOW)
 
 
-def test_how_fresh_the_figures_are() -> None:
+def test_how_fresh_the_figures_are_and_checks_that_failed_come_first() -> None:
     text = html(tables(), now=NOW)
     assert "brought up to date 12 minutes before this report" in text
     assert "to Thursday 14 March 2030, 12:00." in text
     late = Page(html(tables(), now=NOW + timedelta(days=3))).items[0]
     assert late.startswith("Bring the lake up to date: manage.py leasequeue_lake run: the last run was 3 days ")
-
-
-def test_a_check_that_failed_comes_first_and_a_clock_that_is_behind_makes_no_negative_age() -> None:
     text = html(changed(quality=[{"violations": 2}], run=[{"at": NOW + timedelta(seconds=40)}]), now=NOW)
     assert Page(text).items[0].endswith("checks of the tables failed: a job has one row: not 2 times. ")
     assert "brought up to date 0 seconds before this report" in text
 
 
-def test_each_colour_has_one_for_a_dark_ground() -> None:
-    text = html(tables(), now=NOW)
-    light, dark = text.split("@media screen and (prefers-color-scheme: dark)")
-    for tone in range(8):
-        assert f".lq-tone-{tone} {{ --tone: " in light
-        assert f".lq-tone-{tone} {{ --tone: " in dark
-
-
 def test_how_well_the_queues_served() -> None:
-    """There is one peak for each queue; this week's figures stand against the last one's."""
     rows = Page(html(tables(), now=NOW)).rows
     start = next(n for n, row in enumerate(rows) if row[:2] == ["Queue", "Busiest hour"])
     assert [row[:2] + row[4:5] for row in rows[start + 1 :]] == [
@@ -357,9 +347,7 @@ def test_formulas_are_text_in_csv_and_as_they_were_in_parquet(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("format", ["delta", "parquet"])
-def test_a_report_of_some_days_opens_no_files_of_others(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str
-) -> None:
+def test_a_report_of_some_days(spark: SparkSession, tmp_path: Path, monkeypatch: Any, format: str) -> None:
     if format == "delta":
         pytest.importorskip("deltalake")
     lake, history = Lake(spark, str(tmp_path / "lake"), format), History()
@@ -369,7 +357,6 @@ def test_a_report_of_some_days_opens_no_files_of_others(
     monkeypatch.setattr(bronze, "read_or_none", lambda lake: bronze.with_days(events))
     assert pipeline.refine(lake) == 10
     pipeline.figure(lake)
-
     newest = pipeline.silver(lake, "jobs", at(86_400 * 3).date())
     assert newest.count() == 7
     if format == "delta":
@@ -378,7 +365,6 @@ def test_a_report_of_some_days_opens_no_files_of_others(
         (scan,) = [line for line in plan(newest).splitlines() if "PartitionFilters" in line]
         assert "isnotnull(job_day#" in scan
         assert f" >= {at(86_400 * 3).date()})" in scan
-
     text = report.write(*report.by_spark(lake, 7), tmp_path / "newest").read_text()
     assert "Events from Friday 4 January 2030, 12:00" in text
     # What pyarrow reads alone is what Spark reads.

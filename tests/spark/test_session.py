@@ -48,14 +48,10 @@ def test_python_of_a_local_spark_takes_the_installed_pyspark(spark: SparkSession
     assert str(settings.BASE_DIR) in path  # of PYTHONPATH the rest stays
 
 
-@pytest.mark.parametrize(
-    ("home", "says"),
-    [(True, "no bin/java in it"), (False, r"openjdk-17-jre-headless.*spark-java")],
-    ids=["a JAVA_HOME without Java", "no Java"],
-)
-def test_without_java_it_says_what_to_do(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, home: bool, says: str
-) -> None:
+@pytest.mark.parametrize(("home", "says"), [
+    (True, "no bin/java in it"), (False, r"openjdk-17-jre-headless.*spark-java"),
+], ids=["a JAVA_HOME without Java", "no Java"])  # fmt: skip
+def test_without_java_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, home: bool, says: str) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     if home:
         monkeypatch.setenv("JAVA_HOME", str(tmp_path))
@@ -94,7 +90,6 @@ def test_what_is_started_meanwhile_warns_in_a_file(tmp_path: Path, capfd: pytest
             child = subprocess.Popen(shout)
         child.wait()  # it keeps the file
     subprocess.run(shout, check=True)
-
     assert log.read_text() == "WARN\nWARN\n"
     assert capfd.readouterr().err == "WARN\n"
     with _standard_error(None):

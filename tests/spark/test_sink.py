@@ -41,7 +41,6 @@ def test_columns_become_jobs_that_can_be_claimed(source: Source) -> None:
         rows, "key string, text string, priority int, n bigint, run_at timestamp, tag string, body binary"
     )
     write(source, frame)
-
     jobs = {job.data["n"]: job for job in LiveJob.objects.all()}
     assert jobs[1].data == {"text": "a 'quote'\t\\ \n", "n": 1}
     assert (jobs[1].key, jobs[1].tag, jobs[1].rank, bytes(jobs[1].body)) == ("k1", "t", -5, b"\x00\xff\\\n")
@@ -75,25 +74,25 @@ def test_failing_and_retried_tasks_add_every_row_once(source: Source, tmp_path: 
 
     frame = source.session.range(0, 2_000, 1, 2).mapInArrow(fail_once, "id bigint")
     write(source, frame)
-
     assert Path(marker).exists()
     assert StoredJob.objects.count() == 2_000
     assert sorted(job["id"] for job in StoredJob.objects.values_list("data", flat=True)) == list(range(2_000))
 
 
-def test_a_repeated_write_id_adds_nothing(source: Source) -> None:
+def test_a_repeated_write_id_adds_nothing_and_overwriting_is_refused(source: Source) -> None:
     frame = source.session.range(10)
     for number, jobs in ((1, 10), (1, 10), (2, 20)):
         write(source, frame, writeId=f"backfill-{number}")
         assert StoredJob.objects.count() == jobs
     noted = LakeWrite.objects.order_by("id").values_list("write_id", "staged", "enqueued")
     assert list(noted) == [("backfill-1", 10, 10), ("backfill-2", 10, 10)]
+    writer = source.session.range(1).write.format("leasequeue").options(**source.options, queue="work")
+    with pytest.raises(PySparkException, match="only adds jobs"):
+        writer.mode("overwrite").save()
 
 
 @pytest.mark.parametrize("visible", ["all", "parts"])
-def test_keys_that_are_taken_add_nothing_and_those_of_jobs_that_have_ended_are_free(
-    source: Source, visible: str
-) -> None:
+def test_keys_that_are_taken_add_nothing_and_those_of_jobs_that_ended_are_free(source: Source, visible: str) -> None:
     make("work", preset="topics")
     enqueue(NewJob(data="done", key="k1"), NewJob(data="held", key="k2"))
     job = one()
@@ -152,15 +151,7 @@ def test_a_replayed_stream_batch_adds_nothing(source: Source, tmp_path: Path) ->
         ("""select ' {"$large":{"data":{"id":1}}}' as data""", {}, "redrive"),
     ],
 )  # fmt: skip
-def test_bad_input_says_what_to_do_and_adds_nothing(
-    source: Source, sql: str, options: dict[str, Any], message: str
-) -> None:
+def test_bad_input_says_why_and_adds_nothing(source: Source, sql: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(PySparkException, match=message):
         write(source, source.session.sql(sql), **options)
     assert not StoredJob.objects.exists()
-
-
-def test_overwriting_a_queue_is_refused(source: Source) -> None:
-    writer = source.session.range(1).write.format("leasequeue").options(**source.options, queue="work")
-    with pytest.raises(PySparkException, match="only adds jobs"):
-        writer.mode("overwrite").save()

@@ -1,8 +1,6 @@
 """The batch source: what is in the tables, exactly, whatever is in them."""
 
 import json
-import subprocess
-import sys
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -21,6 +19,7 @@ from django_leasequeue.spark.source import LeaseQueueDataSource, Slice
 from tests.engine.helpers import NODE, enqueue, make, one, put
 from tests.spark.conftest import Source, plan
 from tests.spark.helpers import NOON, Database, at, batch, event, fail, many
+from tests.support.environment import python
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -28,11 +27,15 @@ pytestmark = pytest.mark.django_db(transaction=True)
 ODD = "a 'quote', \"another\", a\ttab, a \\ backslash,\r\na newline, ünïcode \U0001f600 and \\N"
 
 
-def test_empty_tables_have_columns_and_no_rows(source: Source) -> None:
+def test_empty_tables_have_no_rows_and_many_slices_every_row_once(source: Source, database: Database) -> None:
     for table in ("events", "jobs", "results"):
         frame = source.read(table)
         assert "seq" in frame.columns
         assert frame.collect() == []
+    many(database, 30_000)
+    frame = source.read(schema="seq bigint", rowsPerPartition=1_000)
+    assert frame.rdd.getNumPartitions() > 5
+    assert frame.agg(f.count("seq"), f.countDistinct("seq"), f.sum("seq")).first() == (30_000, 30_000, 450_015_000)
 
 
 def test_text_null_empty_and_times_stay_what_they_are(source: Source, database: Database) -> None:
@@ -40,9 +43,7 @@ def test_text_null_empty_and_times_stay_what_they_are(source: Source, database: 
     for number, text in enumerate([ODD, "", None, "NULL", " "], start=1):
         detail = None if text is None else {"text": text}
         event(database, seq=number, node=text, detail=detail, occurred_at=at(0.000001), deadline=NOON)
-
     rows = source.read(schema="seq bigint, node string, detail string").orderBy("seq").collect()
-
     assert [row.node for row in rows] == [ODD, "", None, "NULL", " "]
     assert [row.detail is None for row in rows] == [False, False, True, False, False]
     nodes = [row.node for row in source.read(schema="node string").collect()]
@@ -58,9 +59,7 @@ def test_a_row_of_the_log_is_an_event_a_job(source: Source, database: Database) 
     batch(database, id=7, kind=2, seqs=[4, 9], deliveries=[3, 1], waited=[10, 20], **jobs)
     batch(database, id=8, kind=5, seqs=[9, 4], ran=[None, 5], **jobs)
     batch(database, id=9, kind=1, seqs=[4, 9], **jobs)
-
     rows = source.read(schema="id bigint, seq bigint, deliveries int, waited int, ran int").orderBy("id").collect()
-
     assert [tuple(row) for row in rows] == [
         (7_168, 4, 3, 10, None), (7_169, 9, 1, 20, None), (8_192, 9, 1, None, None), (8_193, 4, 1, None, 5),
         (9_216, 4, None, None, None), (9_217, 9, None, None, None),
@@ -77,10 +76,8 @@ def test_jobs_and_results_with_binary_payloads(source: Source) -> None:
     enqueue(NewJob(data={"n": 1}, body=b"\x00\xff", key="k", tag="t"), NewJob(data=None))
     job = one()
     engine.run(engine.finish([engine.Ending(job.seq, job.token, result={"ok": True})], NODE))
-
     live = source.read("jobs", numPartitions=1).collect()
     done = source.read("results").collect()
-
     assert [(row.queue, row.state, row.body) for row in live] == [("work", "ready", None)]
     told = ("k", "completed", '{"ok":true}', b"\x00\xff")
     assert [(row.key, row.state, row.result, bytes(row.body)) for row in done] == [told]
@@ -102,9 +99,7 @@ def test_jobs_in_every_place(source: Source) -> None:
     put(3, ttl_ms=3_600_000)
     put(1, "letters")
     engine.run(engine.claim("work", "n2", 2, grace_ms=5_000))
-
     rows = {row.seq: row.asDict() for row in source.read("jobs").collect()}
-
     columns = [name for name in next(iter(rows.values())) if name not in {"queue", "project", "errors", "data", "meta"}]
     live = {job.seq: job for job in LiveJob.objects.all()}
     assert sorted(job.state for job in live.values()) == [0, 0, 1, 2, 2, 3, 4, 4]
@@ -122,14 +117,6 @@ def _aware(value: Any) -> Any:
     return value.replace(tzinfo=UTC) if isinstance(value, datetime) else value
 
 
-def test_many_slices_hold_every_row_once(source: Source, database: Database) -> None:
-    many(database, 30_000)
-    frame = source.read(schema="seq bigint", rowsPerPartition=1_000)
-
-    assert frame.rdd.getNumPartitions() > 5
-    assert frame.agg(f.count("seq"), f.countDistinct("seq"), f.sum("seq")).first() == (30_000, 30_000, 450_015_000)
-
-
 def test_an_open_transaction_ends_the_read_before_it(source: Source, database: Database, test_dsn: str) -> None:
     event(database, seq=1)
     with psycopg.connect(test_dsn) as slow:
@@ -137,31 +124,24 @@ def test_an_open_transaction_ends_the_read_before_it(source: Source, database: D
         event(database, seq=3)
         assert [row.seq for row in source.read(schema="seq bigint").collect()] == [1]
         slow.commit()
-
     assert sorted(row.seq for row in source.read(schema="seq bigint").collect()) == [1, 2, 3]
 
 
-@pytest.mark.parametrize(
-    ("condition", "seqs"),
-    [
-        ("seq = 2", [2]), ("seq in (1, 3, 9)", [1, 3]), ("not (seq = 2)", [1, 3]), ("node = 'it''s %s {x}'", [1]),
-        ("node is null", [3]), ("node is not null and seq > 1", [2]), ("event = 'claimed'", [2]),
-        ("node like 'it%'", [1]), ("node > 'a'", [1, 2]), ("occurred_at >= timestamp '2030-01-01 12:00:01Z'", [2, 3]),
-    ],
-)  # fmt: skip
-def test_filters_mean_the_same_pushed_down_or_not(
-    source: Source, database: Database, condition: str, seqs: list[int]
-) -> None:
+@pytest.mark.parametrize(("condition", "seqs"), [
+    ("seq = 2", [2]), ("seq in (1, 3, 9)", [1, 3]), ("not (seq = 2)", [1, 3]), ("node = 'it''s %s {x}'", [1]),
+    ("node is null", [3]), ("node is not null and seq > 1", [2]), ("event = 'claimed'", [2]), ("node like 'it%'", [1]),
+    ("node > 'a'", [1, 2]), ("occurred_at >= timestamp '2030-01-01 12:00:01Z'", [2, 3]),
+])  # fmt: skip
+def test_filters_mean_the_same_either_way(source: Source, database: Database, condition: str, seqs: list[int]) -> None:
     event(database, seq=1, node="it's %s {x}")
     event(database, seq=2, node="n2", kind=2, occurred_at=at(1))
     event(database, seq=3, occurred_at=at(2))
-
     for pushdown in (True, False):
         rows = source.read(schema="seq bigint, node string, event string, occurred_at timestamp", pushdown=pushdown)
         assert sorted(row.seq for row in rows.where(condition).collect()) == seqs
 
 
-def test_filters_and_columns_are_in_the_statement_and_the_plan(source: Source, database: Database) -> None:
+def test_filters_and_columns_but_no_password_are_in_the_plan(source: Source, database: Database) -> None:
     """Time, queue and kind go to PostgreSQL; what is said of each job of a row stays with Spark."""
     event(database)
     schema = "seq bigint, queue string, kind smallint, occurred_at timestamp"
@@ -177,12 +157,14 @@ def test_filters_and_columns_are_in_the_statement_and_the_plan(source: Source, d
         assert text in piece.query
     # No other columns are read than the schema names.
     assert not any(name in piece.query for name in ("r.detail", "r.node", "r.claim"))
-
     rows = source.read(schema=schema, pushdown=True)
     told = plan(rows.where("queue = 'work' and kind in (2, 5) and occurred_at >= timestamp '2030-01-01 12:00:00'"))
     (scan,) = [line for line in told.splitlines() if "PushedFilters" in line]
     for name in ("EqualTo(queue,work)", "In(kind, [2,5])", "GreaterThanOrEqual(occurred_at,"):
         assert name in scan, told
+    frame = source.session.read.format("leasequeue").options(**source.options, password="hunter2-hunter2").load()
+    execution = frame._jdf.queryExecution()
+    assert "hunter2" not in execution.toString() + execution.executedPlan().toString()
 
 
 def test_jobs_in_parts_are_those_of_one_moment(source: Source, database: Database) -> None:
@@ -192,36 +174,24 @@ def test_jobs_in_parts_are_those_of_one_moment(source: Source, database: Databas
     assert frame.rdd.getNumPartitions() >= 5
     database.execute("SET session_replication_role = replica")
     database.execute("DELETE FROM leasequeue_job WHERE seq % 2 = 0")
-
     # Planned before the delete: the snapshot was taken then, and all parts see it.
     assert frame.count() in {20_000, 10_000}
     held = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'leasequeue-spark' AND state LIKE 'idle in%'"
     eventually(lambda: database.execute(held).fetchone() == (0,), "nobody holds the snapshot once all parts are read")
 
 
-@pytest.mark.parametrize(
-    ("options", "schema", "message"),
-    [
-        ({"table": "nothing"}, None, "events, jobs, results"), ({"tabel": "events"}, None, "knows no option tabel"),
-        ({"numPartitions": "0"}, None, "an integer from 1"), ({"alias": "default"}, "nope int", "no column 'nope'"),
-        ({"dsn": "postgresql://u:secret@h/d"}, None, "must not hold a password"),
-        ({"alias": "default", "host": "elsewhere"}, None, "leave out"),
-        ({"alias": "default"}, "seq int", "is bigint; the schema"),
-    ],
-)  # fmt: skip
-def test_bad_options_and_a_schema_that_does_not_fit_say_what_to_do(
-    source: Source, options: dict[str, str], schema: str | None, message: str
-) -> None:
+@pytest.mark.parametrize(("options", "schema", "message"), [
+    ({"table": "nothing"}, None, "events, jobs, results"), ({"tabel": "events"}, None, "knows no option tabel"),
+    ({"numPartitions": "0"}, None, "an integer from 1"), ({"alias": "default"}, "nope int", "no column 'nope'"),
+    ({"dsn": "postgresql://u:secret@h/d"}, None, "must not hold a password"),
+    ({"alias": "default", "host": "elsewhere"}, None, "leave out"),
+    ({"alias": "default"}, "seq int", "is bigint; the schema"),
+])  # fmt: skip
+def test_bad_options_say_what_to_do(source: Source, options: dict[str, str], schema: str | None, message: str) -> None:
     with pytest.raises(PySparkException, match=message) as caught:
         reader = source.session.read.format("leasequeue").options(**options)
         (reader.schema(schema) if schema else reader).load().collect()
     assert "secret" not in str(caught.value)
-
-
-def test_the_password_is_in_no_plan(source: Source, database: Database) -> None:
-    frame = source.session.read.format("leasequeue").options(**source.options, password="hunter2-hunter2").load()
-    execution = frame._jdf.queryExecution()
-    assert "hunter2" not in execution.toString() + execution.executedPlan().toString()
 
 
 def test_workers_import_no_django() -> None:
@@ -229,5 +199,4 @@ def test_workers_import_no_django() -> None:
         "import sys, pyspark_leasequeue, django_leasequeue.spark.sink, django_leasequeue.spark.stream;"
         "print(sorted(name for name in sys.modules if name.split('.')[0] in {'django', 'rest_framework', 'pgtrigger'}))"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    assert python("-c", script).stdout.strip() == "[]"

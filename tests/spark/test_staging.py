@@ -59,32 +59,25 @@ def writer(test_dsn: str) -> Writer:
     return Writer(test_dsn)
 
 
-@pytest.mark.parametrize(
-    ("column", "good", "bad", "message"),
-    [
-        ("ttl_ms bigint", 5, -5, "must be an integer from 1 to"),
-        ("result_ttl_ms int", 5, 0, "must be an integer from 1 to"),
-        ("max_deliveries int", 0, -1, "must be an integer from 0 to"),
-        ("meta string", '{"a":1}', "[1]", "must be a JSON object"),
-        ("meta string", None, '{"$a":1}', "reserved for what the queues note"),
-        ("meta string", None, "{no", "meta: Expecting property name"),
-        ("reply_to string", "a", "a b", "without spaces"),
-        ("reply_to string", "a" * 63, "é" * 32, "must be 1 to 63 bytes; it has 64"),
-        ("key string", "k", "", "must be 1 to 1024 bytes"),
-        ("run_at timestamp", datetime(2030, 1, 1, tzinfo=UTC), datetime(9_500, 1, 1, tzinfo=UTC), "after the year"),
-        ("data string", "1", "no json", "Column 'data': invalid input syntax for type json"),
-        ("data string", '"\\\\u0000"', '"\\u0000"', r"character U\+0000"),
-        ("price double", 1.5, float("nan"), "not JSON compliant"),
-    ],
-)
-def test_a_row_that_cannot_be_a_job_is_an_answer_and_not_a_failure(
-    writer: Writer, column: str, good: Any, bad: Any, message: str
-) -> None:
+@pytest.mark.parametrize(("column", "good", "bad", "message"), [
+    ("ttl_ms bigint", 5, -5, "must be an integer from 1 to"),
+    ("result_ttl_ms int", 5, 0, "must be an integer from 1 to"),
+    ("max_deliveries int", 0, -1, "must be an integer from 0 to"),
+    ("meta string", '{"a":1}', "[1]", "must be a JSON object"),
+    ("meta string", None, '{"$a":1}', "reserved for what the queues note"),
+    ("meta string", None, "{no", "meta: Expecting property name"), ("reply_to string", "a", "a b", "without spaces"),
+    ("reply_to string", "a" * 63, "é" * 32, "must be 1 to 63 bytes; it has 64"),
+    ("key string", "k", "", "must be 1 to 1024 bytes"),
+    ("run_at timestamp", datetime(2030, 1, 1, tzinfo=UTC), datetime(9_500, 1, 1, tzinfo=UTC), "after the year"),
+    ("data string", "1", "no json", "Column 'data': invalid input syntax for type json"),
+    ("data string", '"\\\\u0000"', '"\\u0000"', r"character U\+0000"),
+    ("price double", 1.5, float("nan"), "not JSON compliant"),
+])  # fmt: skip
+def test_a_row_that_is_no_job_is_an_answer(writer: Writer, column: str, good: Any, bad: Any, message: str) -> None:
     ddl = f"tag string,{column}"
     made = writer.sink(ddl)
     batches = iter([batch_of(ddl, [("t0", good)]), batch_of(ddl, [("t1", good), ("t2", bad)]), batch_of(ddl, [])])
     answer = made.write(batches)
-
     assert isinstance(answer, sink.RefusedRow)  # a task that fails is tried again
     assert list(batches) == []  # Spark waits for that
     with pytest.raises(InvalidOption, match=f"^Row 3 of this partition.*{message}.*Nothing was enqueued"):
@@ -146,13 +139,11 @@ def test_a_letter_whose_key_is_taken_stays_where_it_is(writer: Writer) -> None:
     enqueue(NewJob(data="there", key="k1"))
     rows = [(seq, f"k{n}", str(n)) for n, seq in enumerate(seqs)]
     writer.write("source_seq bigint,key string,data string", *rows, replay="jobs", writeId="w")
-
     moved = {job.key: job.data for job in StoredJob.objects.filter(queue__name="work")}
     assert moved == {"k0": 0, "k1": "there", "k2": 2}
     left = LiveJob.objects.get(queue__name="dead")
     assert (left.seq, left.key, left.state) == (seqs[1], "k1", JobState.DEAD)
     assert LakeWrite.objects.get().enqueued == 2
-
     # In its own queue under a key that somebody has: it keeps its own, and that still counts.
     enqueue(NewJob(data="held", key="held"), queue="dead")
     row = (seqs[1], "held", "1")
@@ -172,14 +163,12 @@ def test_letters_of_a_dead_letter_topic_go_home_and_keep_their_meta(writer: Writ
     seqs = die("mail", NewJob(data=1, key="k1", meta=meta), NewJob(data=2))
     rows = [(seqs[0], "k1", "1", None), (seqs[1], None, "2", '{"mine":7}')]
     writer.write("source_seq bigint,key string,data string,meta string", *rows, replay="jobs", queue=None)
-
     jobs = {job.data: job for job in LiveJob.objects.filter(queue__name="mail", state=JobState.READY)}
     origin = {"$replayed_from": "morgue", "$replayed_deliveries": 1, "$replayed_fingerprint": "f1"}
     assert jobs[1].meta == {**meta, **origin, "$replayed_seq": seqs[0]}
     assert jobs[2].meta == {"mine": 7, **origin, "$replayed_seq": seqs[1]}
     assert not DeadLetter.objects.exists()
     assert not StoredJob.objects.filter(queue__name="morgue").exists()
-
     # A queue to go to may be named, and must be where the old one is gone.
     seqs = die("mail", NewJob(data=3))
     engine.run(engine.purge("mail"))

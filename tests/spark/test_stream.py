@@ -37,7 +37,6 @@ needs_limits = pytest.mark.skipif(not LIMITS, reason="pyspark 4.1 knows no limit
 
 
 def limited(rows: int) -> dict[str, object]:
-    """The option that limits a batch, where there is one."""
     return {"maxRowsPerTrigger": rows} if LIMITS else {}
 
 
@@ -69,9 +68,7 @@ def lake(source: Source, tmp_path: Path) -> Lake:
     return Lake(source, tmp_path)
 
 
-def test_uncommitted_lower_numbers_come_later_and_rolled_back_ones_never(
-    lake: Lake, database: Database, test_dsn: str
-) -> None:
+def test_lower_numbers_come_later_and_rolled_back_ones_never(lake: Lake, database: Database, test_dsn: str) -> None:
     event(database, seq=1)
     with psycopg.connect(test_dsn) as slow, psycopg.connect(test_dsn) as lost:
         event(slow, seq=2)
@@ -98,7 +95,6 @@ def test_a_batch_is_limited_and_nothing_is_lost_between_batches(lake: Lake, data
     for _ in range(3):
         many(database, 1_000)  # one transaction of many rows is cut as well
     batches = lake.drain(maxRowsPerTrigger=700)
-
     assert [batch["numInputRows"] for batch in batches if batch["numInputRows"]] == [700, 700, 700, 700, 200]
     frame = lake.read()
     assert frame.agg(f.count("id"), f.countDistinct("id")).first() == (3_000, 3_000)
@@ -107,9 +103,7 @@ def test_a_batch_is_limited_and_nothing_is_lost_between_batches(lake: Lake, data
     assert sizes == [5, 5], "a row of many jobs is never parted"
 
 
-def test_large_batches_end_at_a_place_that_is_known(
-    lake: Lake, database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_batches_end_at_a_known_place(lake: Lake, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(12):
         many(database, 2_000, jobs=10)
     database.execute("ANALYZE leasequeue_leaseevent")
@@ -169,7 +163,6 @@ def test_writers_at_work_lose_nothing(lake: Lake, test_dsn: str, database: Datab
         for thread in threads:
             thread.join()
     lake.drain()
-
     in_database = database.execute("SELECT count(*), sum(id) FROM leasequeue_jobevent").fetchone()
     assert lake.read().agg(f.count("id"), f.sum("id")).first() == in_database
     assert lake.read().agg(f.countDistinct("id")).first()[0] == in_database[0]
@@ -184,7 +177,6 @@ def test_the_consumer_is_seen_and_holds_retention(lake: Lake, database: Database
     txid = database.execute("SELECT txid FROM leasequeue_leaseevent").fetchone()
     assert consumer.txid >= txid[0]  # the last batch is reported as well
     first = consumer.moved_at
-
     event(database, seq=2, id=20, occurred_at=OLD)
     drawn(510_000)
     database.execute("UPDATE leasequeue_lakeconsumer SET txid = %s - 1", [txid[0]])
@@ -197,9 +189,7 @@ def test_the_consumer_is_seen_and_holds_retention(lake: Lake, database: Database
         assert partitions._needs(connection)["lake consumers"] > txid[0]
 
 
-def test_a_consumer_that_was_given_up_goes_on_where_nothing_was_dropped(
-    lake: Lake, database: Database, settings: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_consumer_that_was_given_up_goes_on(lake: Lake, database: Database, settings: Any, caplog: Any) -> None:
     settings.LEASEQUEUE = {**getattr(settings, "LEASEQUEUE", {}), "LAKE": {"CONSUMER_LIMIT_DAYS": 1}}
     event(database, seq=1)
     lake.drain(consumer="lake")
@@ -207,7 +197,6 @@ def test_a_consumer_that_was_given_up_goes_on_where_nothing_was_dropped(
     with connect("default") as connection:
         assert "lake consumers" not in partitions._needs(connection)
     assert "waits for it no longer" in caplog.text
-
     # Nothing was dropped: it goes on, and is waited for again.
     event(database, seq=2)
     lake.drain(consumer="lake")
@@ -216,9 +205,7 @@ def test_a_consumer_that_was_given_up_goes_on_where_nothing_was_dropped(
 
 
 @needs_limits
-def test_a_new_stream_may_start_at_the_end_or_where_its_consumer_was(
-    lake: Lake, source: Source, database: Database, tmp_path: Path
-) -> None:
+def test_where_a_new_stream_may_start(lake: Lake, source: Source, database: Database, tmp_path: Path) -> None:
     event(database, seq=1)
     lake.drain(consumer="lake")
     event(database, seq=2)
@@ -300,9 +287,7 @@ def old(database: Database, seq: int, number: int) -> None:
     event(database, seq=seq, id=number, occurred_at=OLD)
 
 
-def test_what_was_dropped_unread_is_named_and_going_on_is_noted(
-    query: Query, database: Database, retention: Any
-) -> None:
+def test_what_was_dropped_unread_is_named_and_going_on_noted(query: Query, database: Database, retention: Any) -> None:
     old(database, 1, 10)
     query.drain()
     old(database, 2, 20)
@@ -316,7 +301,6 @@ def test_what_was_dropped_unread_is_named_and_going_on_is_noted(
     assert other.drain(failOnDataLoss="false") == other.drain() == 0
     assert consumers.accepted(other.checkpoint or {}), "a decision is noted even if nothing is left"
     event(database, seq=4)
-
     for options in ({}, {"maxRowsPerTrigger": "1"}):
         with pytest.raises(StreamInterrupted, match=f"up to row 30 of transaction {row[0]}.*failOnDataLoss"):
             query.drain(**options)
@@ -330,9 +314,7 @@ def test_what_was_dropped_unread_is_named_and_going_on_is_noted(
     assert consumers.accepted(query.checkpoint or {}) == [noted]
 
 
-def test_nothing_is_lost_where_everything_was_read(
-    query: Query, database: Database, retention: Any, test_dsn: str
-) -> None:
+def test_nothing_is_lost_where_all_was_read(query: Query, database: Database, retention: Any, test_dsn: str) -> None:
     old(database, 1, 10)
     old(database, 2, 20)
     query.drain(consumer="lake")
@@ -347,9 +329,7 @@ def test_nothing_is_lost_where_everything_was_read(
     assert query.seqs == [1, 2, 3]
 
 
-def test_an_event_of_a_long_transaction_is_missed_though_older_ones_are_there(
-    query: Query, database: Database, retention: Any, test_dsn: str
-) -> None:
+def test_a_long_transactions_event_is_missed(query: Query, database: Database, retention: Any, test_dsn: str) -> None:
     """Numbers and transactions are in another order: what was dropped is compared, not what is left."""
     with psycopg.connect(test_dsn) as early, psycopg.connect(test_dsn) as late:
         event(early, seq=1, id=500_010)  # before the other, and in a partition that stays
@@ -398,9 +378,7 @@ def test_rows_that_were_deleted_by_hand(query: Query, database: Database, test_d
     assert query.drain() == 1
 
 
-def test_what_is_dropped_between_planning_and_reading_is_noticed(
-    query: Query, database: Database, retention: Any
-) -> None:
+def test_what_is_dropped_between_planning_and_reading_is_seen(query: Query, database: Database, retention: Any) -> None:
     old(database, 1, 10)
     query.drain()
     old(database, 2, 20)
@@ -424,14 +402,10 @@ def test_a_note_of_another_system_says_nothing_here(query: Query, database: Data
     assert query.drain() == 1
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [({"txid": 99_999_999_999}, "restored from a dump"), ({"system": "1"}, "another system identifier")],
-    ids=["horizon", "system"],
-)
-def test_a_horizon_that_went_backwards_or_another_system_is_refused(
-    query: Query, database: Database, change: dict[str, Any], said: str
-) -> None:
+@pytest.mark.parametrize(("change", "said"), [
+    ({"txid": 99_999_999_999}, "restored from a dump"), ({"system": "1"}, "another system identifier"),
+], ids=["horizon", "system"])  # fmt: skip
+def test_another_past_or_system_is_refused(query: Query, database: Database, change: dict[str, Any], said: str) -> None:
     event(database, seq=1)
     query.drain()
     query.checkpoint |= change
@@ -451,7 +425,6 @@ def test_after_a_failover_the_stream_reads_again_what_may_be_lost(query: Query, 
     query.checkpoint |= {"timeline": 0}
     rows(Timeline).create(timeline=0, head=2, mark=kept, sealed=1, horizon=kept, noted_at=timezone.now())
     event(database, seq=3)
-
     with pytest.raises(StreamInterrupted, match=f"may have lost events that .* from transaction {kept} on"):
         query.drain()
     query.drain(resetAfterFailover="true")
@@ -499,7 +472,6 @@ def test_what_was_read_survives_an_immediate_stop(query: Query, migrated_server:
 
 
 def write_on(dsn: str, stop: threading.Event) -> None:
-    """Write events until the server is gone."""
     try:
         with psycopg.connect(dsn, autocommit=True) as connection:
             while not stop.is_set():

@@ -188,7 +188,6 @@ def test_recomputed(spark: SparkSession) -> None:
     for one in attempts.collect():
         tried[one.seq].append(one)
     assert sum(row.workflow is None for row in told.values()) == 1
-
     duck = duckdb.connect()
     duck.register("jobs", jobs.select("seq", "enqueued_at", "first_claimed_at", "ended_at").toArrow())
     duck.register("nodes", pa.Table.from_pylist(history.nodes))
@@ -196,7 +195,6 @@ def test_recomputed(spark: SparkSession) -> None:
     assert {name: round(sum(s.waited + s.ran for s in path), 6) for name, path in steps.items()} == {
         name: round(took, 6) for name, took in longest.items()
     }
-
     for name, row in found.items():
         nodes = {each["seq"]: each for each in history.nodes if each["workflow"] == name}
         states = {seq: plain(seq, nodes, told) for seq in nodes}

@@ -1,7 +1,10 @@
-"""The environment of child processes."""
+"""The environment of child processes; running Python in one."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 from django.conf import settings
 
@@ -19,3 +22,9 @@ def child_environment(database_url: str) -> dict[str, str]:
         "PYTHONPATH": python_path,
         "PYTHONUNBUFFERED": "1",
     }
+
+
+def python(*arguments: object, seconds: float = 500, **how: Any) -> subprocess.CompletedProcess[str]:
+    """Run Python with arguments to its end, whatever that is; what it wrote is text. ``how``: as ``subprocess.run``."""
+    command = [sys.executable, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False, **how)

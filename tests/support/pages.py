@@ -21,7 +21,7 @@ def run_page(page: str, monkeypatch: pytest.MonkeyPatch, edit: Callable[[str], s
             package, _, name = path.rpartition(".")
             if package not in sys.modules:
                 monkeypatch.setitem(sys.modules, package, types.ModuleType(package))
-            module = types.ModuleType(path)
+            module = sys.modules.get(path, types.ModuleType(path))
             monkeypatch.setitem(sys.modules, path, module)
             monkeypatch.setattr(sys.modules[package], name, module, raising=False)
             where = vars(module)

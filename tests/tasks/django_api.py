@@ -12,6 +12,7 @@ exceptions: Any = import_module(f"{_ROOT}.exceptions")
 signals: Any = import_module(f"{_ROOT}.signals")
 base_backend: Any = import_module(f"{_ROOT}.backends.base").BaseTaskBackend
 
+BACKEND = "django_leasequeue.tasks.LeaseQueueBackend"
 DUMMY = f"{_ROOT}.backends.dummy.DummyBackend"
 IMMEDIATE = f"{_ROOT}.backends.immediate.ImmediateBackend"
 

@@ -1,10 +1,10 @@
-"""Tasks that sleep, wait for events, and write in transactions."""
+"""Tasks that sleep, wait for events, and write in transactions; those at the end into the table ``ledger``."""
 
 from datetime import timedelta
 from typing import Any
 
 from django.contrib.auth.models import Group
-from django.db import transaction
+from django.db import connection, transaction
 
 from django_leasequeue.tasks import Limit, current, get_workflow_result, group, step, task
 from django_leasequeue.worker import JobControl
@@ -21,7 +21,6 @@ def control() -> JobControl:
 
 
 def note(name: str) -> str:
-    """Write a row."""
     return Group.objects.create(name=name).name
 
 
@@ -145,3 +144,36 @@ def doubler(number: int) -> int:
     if number < 0:
         raise ValueError("negative")
     return 2 * number
+
+
+def write(kind: str, number: int) -> int:
+    """Write a row; slow enough to be killed in the middle."""
+    with connection.cursor() as cursor:
+        cursor.execute("INSERT INTO ledger (kind, number) VALUES (%s, %s)", [kind, number])
+        cursor.execute("SELECT pg_sleep(0.01)")
+    return number
+
+
+@task(atomic=True, max_attempts=10_000)
+def booked(number: int) -> int:
+    return write("task", number)
+
+
+@task
+def awaiting(number: int) -> None:
+    job = control()
+    assert job.wait_for(f"random:{number}", timeout=3_600) == number
+    job.step("heard", write, "heard", number, atomic=True)
+
+
+@task(max_attempts=10_000)
+def ordered(number: int) -> int:
+    job = control()
+    job.step("charge", write, "plain", number)
+    job.step("reserve", write, "atomic", number, atomic=True)
+    child = job.start(booked.s(number))
+    job.sleep("nap", seconds=0.3)
+    said = job.wait_for(f"go:{number}", timeout=3_600)
+    assert said == number
+    assert job.wait_for_result(child) == number
+    return job.step("mail", write, "last", number, atomic=True)

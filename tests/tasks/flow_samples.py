@@ -9,18 +9,8 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from django_leasequeue.tasks import (
-    FailForGood,
-    Limit,
-    Outcome,
-    acurrent_workflow,
-    chord,
-    current,
-    current_workflow,
-    get_workflow_result,
-    group,
-    task,
-)
+from django_leasequeue import tasks
+from django_leasequeue.tasks import FailForGood, Limit, Outcome, chord, current, current_workflow, group, task
 from tests.tasks import django_api
 
 #: The environment variable with the folder of the oracle.
@@ -134,7 +124,6 @@ def fail_for_good(reason: str = "no") -> int:
 
 @task
 def fail_once(folder: str) -> int:
-    """Fail the first time."""
     mark = Path(folder) / "failed"
     if mark.exists():
         return 5
@@ -144,7 +133,6 @@ def fail_once(folder: str) -> int:
 
 @task
 def become(call: str, *args: Any) -> int:
-    """Replace itself by what is named."""
     note("become", 0, time.monotonic())
     control: Any = current()
     found: Any = {"double": double, "fail": fail_for_good, "become": become, "sleep": sleeper}.get(call)
@@ -209,7 +197,7 @@ def at_home() -> None:
 
 @task
 def sorry(workflow_id: str, word: str = "") -> list[Any]:
-    return [workflow_id, word, get_workflow_result(workflow_id).status.failed]
+    return [workflow_id, word, tasks.get_workflow_result(workflow_id).status.failed]
 
 
 @task
@@ -228,7 +216,7 @@ def spread(count: int, fails: int = 0) -> int:
 @task
 async def aspread(value: int) -> int:
     """Add a job that comes after the first one, which has ended, and one after that."""
-    workflow = await acurrent_workflow()
+    workflow = await tasks.acurrent_workflow()
     first = (await workflow.result.amembers())[0]
     one = workflow.add(given.s("first"), after=workflow.member(first.id or ""))
     workflow.add(given.s("second"), after=[one, workflow.current])

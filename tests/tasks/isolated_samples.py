@@ -11,7 +11,7 @@ from typing import Any
 
 from django.contrib.auth.models import Group
 
-from django_leasequeue.tasks import FailForGood, Outcome, current, task
+from django_leasequeue.tasks import FailForGood, current, task
 
 
 @task(isolate=True)
@@ -70,8 +70,3 @@ def nap() -> list[int]:
     first = control.step("first", os.getpid)
     control.sleep("short", seconds=0.01)
     return [first, os.getpid()]
-
-
-@task
-def look(outcome: Outcome) -> Any:
-    return outcome.ok

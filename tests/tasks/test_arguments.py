@@ -1,24 +1,34 @@
-"""Arguments of calls: wrong ones are refused where they are enqueued; their codecs; return values that are not kept."""
+"""Arguments of calls: wrong, encoded and large ones; return values that are large, or not kept."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
 from asgiref.sync import async_to_sync
 
-from django_leasequeue import Queue, conf
+from django_leasequeue import Queue, conf, engine
 from django_leasequeue.admin.job_list import arguments
-from django_leasequeue.models import Job, JobResult, LiveJob
+from django_leasequeue.engine import Failure, Release
+from django_leasequeue.engine.clock import Clock
+from django_leasequeue.exceptions import LargeStorageError
+from django_leasequeue.models import Job, JobResult, JobStep, LiveJob
 from django_leasequeue.tasks import Limit, chain, group, task
-from django_leasequeue.tasks.api import InvalidTask
+from django_leasequeue.tasks.api import InvalidTask, TaskResultStatus, task_backends
 from django_leasequeue.tasks.arguments import decode, encode
+from django_leasequeue.tasks.handler import TaskHandler
 from django_leasequeue.testing import Harness
+from django_leasequeue.worker import JobControl
+from tests.engine.helpers import NODE, make, one, put
+from tests.large import BIG, away, files, large_settings, reap
+from tests.support.waiting import eventually
 from tests.tasks import samples
 from tests.tasks.helpers import run_one
+from tests.worker.support import working
 
 pytestmark = pytest.mark.django_db
 
@@ -63,15 +73,12 @@ def test_wrong_arguments_are_refused(declared: Any, args: Any, kwargs: Any, says
     assert not LiveJob.objects.exists()
 
 
-def test_one_wrong_call_of_many_refuses_all() -> None:
+def test_one_wrong_call_of_many_refuses_all_and_right_ones_are_taken() -> None:
     with pytest.raises(TypeError, match="cannot be called so"):
         samples.add.enqueue_many([(1,), (1, 2, 3)])
     with pytest.raises(TypeError, match="too many positional arguments"):
         async_to_sync(samples.aecho.aenqueue)(1, 2)
     assert not LiveJob.objects.exists()
-
-
-def test_right_arguments_are_taken() -> None:
     samples.add.enqueue(first=1)
     samples.add.enqueue(1, second=2)
     samples.with_context.enqueue("word")
@@ -114,8 +121,8 @@ def test_each_comes_back_as_it_was(codecs: None, name: str, leasequeue: Harness)
         args, kwargs = seen.pop()
         assert (list(args), kwargs) == ([value, [1, {"in": [value, None]}]], {"plain": {"$other": 1}, "named": value})
         assert [type(args[0]), repr(args[0])] == [type(value), repr(value)]
-        for one in (result, keep.get_result(result.id)):
-            assert (one.args, one.kwargs) == (list(args), kwargs)
+        for found in (result, keep.get_result(result.id)):
+            assert (found.args, found.kwargs) == (list(args), kwargs)
         assert Job.objects.get(key=result.id).args[0] == encode(value)
         assert set(encode(value)) == {f"${name}"}
 
@@ -193,3 +200,49 @@ def test_a_call_may_keep_it_and_steps_take_none(leasequeue: Harness) -> None:
     assert group(kept.s(1).using(ignore_result=True), kept.s(2)).enqueue().wait() == [None, [2]]
     with pytest.raises(InvalidTask, match="ignore_result must be true or false"):
         kept.using(ignore_result=1)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Iterator[Path]:
+    with large_settings(tmp_path):
+        yield tmp_path
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("task", [samples.echo, samples.aecho], ids=["threads", "loop"])
+def test_a_task_with_large_ones(storage: Path, task: Any) -> None:
+    with away(), pytest.raises(LargeStorageError):
+        samples.echo.enqueue({"text": BIG})
+    result = task.enqueue({"text": BIG})
+    assert (len(files(storage)), task_backends["default"].get_result(result.id).args) == (1, [{"text": BIG}])
+    with working(TaskHandler()):
+        eventually(lambda: result.refresh() or result.is_finished, "it is done")
+    assert result.status == TaskResultStatus.SUCCESSFUL
+    assert (result.args, result.return_value, len(files(storage))) == ([{"text": BIG}], {"text": BIG}, 2)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_step_with_a_large_value(storage: Path, clock: Clock) -> None:
+    """Its value goes into the storage and comes back from there, and is removed with the job."""
+    make("work", lease_ms=3_600_000, result_ttl_ms=0)
+    put(1)
+    job = one()
+    control = JobControl(job, NODE)
+    assert control.step("fetch", lambda: BIG) == BIG
+    with control.atomic_step("block") as step:
+        step.value = [BIG]
+    assert len(files(storage)) == 2
+    engine.run(engine.release([Release(job.seq, job.token, 0, Failure("E", "no"))], NODE))
+    job = one()
+    with away(), pytest.raises(LargeStorageError):
+        JobControl(job, NODE).step("fetch", str)
+    control = JobControl(job, NODE)
+    assert control.step("fetch", str) == BIG
+    assert async_to_sync(control.astep)("block", str) == [BIG]
+    with away(), pytest.raises(LargeStorageError):
+        control.step("other", lambda: BIG)
+    assert set(JobStep.objects.values_list("name", "number")) == {("fetch", 1), ("block", 2)}
+    engine.run(engine.ack([job.seq], NODE))
+    clock.advance(hours=24)
+    reap()
+    assert files(storage) == []

@@ -7,8 +7,8 @@ from django.core.checks import run_checks
 from django.test import override_settings
 
 from django_leasequeue.tasks import LeaseQueueBackend
+from tests.tasks.django_api import BACKEND
 
-BACKEND = "django_leasequeue.tasks.LeaseQueueBackend"
 ALL_PRIORITIES = {"priority_min": -100, "priority_max": 100}
 
 

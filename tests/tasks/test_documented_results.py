@@ -4,7 +4,6 @@ The table in ``docs/reference/tasks.md`` lists the sentences and these tests.
 """
 
 import pickle
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import FrozenInstanceError
 from datetime import timedelta
@@ -13,7 +12,6 @@ from typing import Any
 import django
 import pytest
 from asgiref.sync import sync_to_async
-from django.db import connections
 from django.test import TestCase, override_settings
 
 from django_leasequeue import engine
@@ -22,13 +20,12 @@ from django_leasequeue.engine.clock import Clock
 from django_leasequeue.models import LiveJob
 from django_leasequeue.tasks import LeaseQueueBackend
 from tests.support.heard import connected
+from tests.support.threads import ThreadResult
 from tests.tasks import django_api, samples
-from tests.tasks.django_api import exceptions, signals, tasks
+from tests.tasks.django_api import BACKEND, exceptions, signals, tasks
 from tests.tasks.helpers import claim, run_one
 
 pytestmark = pytest.mark.django_db
-
-BACKEND = "django_leasequeue.tasks.LeaseQueueBackend"
 
 
 def stored(result: Any) -> Any:
@@ -172,15 +169,8 @@ def test_a_task_gets_its_own_results_and_the_backend_those_of_all() -> None:
 @pytest.mark.django_db(transaction=True)
 def test_results_are_read_in_another_thread() -> None:
     result = django_api.double.enqueue(1)
-
-    def read() -> Any:
-        try:
-            return django_api.double.get_result(result.id)
-        finally:
-            connections.close_all()
-
-    with ThreadPoolExecutor(1) as pool:
-        found = pool.submit(read).result(timeout=60)
+    with ThreadResult(lambda: django_api.double.get_result(result.id)) as thread:
+        found = thread.value()
     assert (found.id, found.status, found.args) == (result.id, "READY", [1])
 
 
@@ -203,10 +193,7 @@ def test_the_sender_of_signals_is_the_class_of_the_backend(task: Any) -> None:
     told: list[tuple[str, str]] = []
 
     def listen(name: str) -> Any:
-        def receive(sender: Any, task_result: Any, **_: Any) -> None:
-            told.append((name, task_result.status))
-
-        return receive
+        return lambda task_result, **_: told.append((name, task_result.status))
 
     both = {"default": {"BACKEND": BACKEND}, "own": {"BACKEND": f"{__name__}.OwnBackend"}}
     with override_settings(TASKS=both), ExitStack() as stack:

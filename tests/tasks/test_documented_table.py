@@ -30,10 +30,13 @@ def names_in(path: Path) -> set[str]:
 TESTS = set().union(*(names_in(path) for path in FOLDER.glob("test_*.py")))
 
 
-def test_there_are_rows() -> None:
+def test_there_are_rows_and_every_test_of_djangos_sentences_is_named() -> None:
     assert len(_ROWS) > 60
     sentences = [row[0] for row in _ROWS]
     assert len(sentences) == len(set(sentences))
+    own = {name for name in TESTS if name.startswith(("test_documented_tasks.py", "test_documented_results.py"))}
+    named = set(re.findall(r"`(test_[^`]+\.py::[^`]+)`", _SECTION))
+    assert own - named == set()
 
 
 @pytest.mark.parametrize("row", _ROWS, ids=lambda row: row[0][:60])
@@ -48,10 +51,3 @@ def test_a_row_names_tests_that_exist_and_notes_that_are_there(row: list[str]) -
     named = re.findall(r"`([^`]+)`", row[4])
     assert named
     assert set(named) <= TESTS
-
-
-def test_every_test_of_djangos_sentences_is_named() -> None:
-    """What was written for the table is in it."""
-    own = {name for name in TESTS if name.startswith(("test_documented_tasks.py", "test_documented_results.py"))}
-    named = set(re.findall(r"`(test_[^`]+\.py::[^`]+)`", _SECTION))
-    assert own - named == set()

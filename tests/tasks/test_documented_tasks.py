@@ -19,10 +19,8 @@ from django_leasequeue.models import LiveJob
 from django_leasequeue.tasks import LeaseQueueBackend
 from django_leasequeue.tasks.api import Task
 from tests.tasks import django_api, samples
-from tests.tasks.django_api import InvalidTask, InvalidTaskBackend, tasks
+from tests.tasks.django_api import BACKEND, InvalidTask, InvalidTaskBackend, tasks
 from tests.tasks.helpers import run_one
-
-BACKEND = "django_leasequeue.tasks.LeaseQueueBackend"
 
 
 def module_level() -> None:
@@ -141,10 +139,9 @@ class TestEnqueueing:
             assert run_one("emails") == "completed"
             assert backend.get_result(result_id=result.id).return_value == "News to a@example.com"
 
-    @pytest.mark.parametrize(
-        ("given", "arrives"),
-        [((1, 2), "[1, 2]"), ({1: "a"}, "{'1': 'a'}"), (b"x", "'x'"), (None, "None"), (1.0, "1.0")],
-    )
+    @pytest.mark.parametrize(("given", "arrives"), [
+        ((1, 2), "[1, 2]"), ({1: "a"}, "{'1': 'a'}"), (b"x", "'x'"), (None, "None"), (1.0, "1.0"),
+    ])  # fmt: skip
     def test_arguments_go_through_json_and_back(self, given: Any, arrives: str) -> None:
         result = django_api.describe.enqueue(given)
         run_one()

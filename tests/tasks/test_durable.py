@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from asgiref.sync import async_to_sync
 from django.contrib.auth.models import Group
 from django.db import transaction
 
@@ -14,7 +15,6 @@ from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.engine.flow.declared import HELD
 from django_leasequeue.engine.jobs.steps import wake_waiting
 from django_leasequeue.engine.pool import connect
-from django_leasequeue.engine.verify import snapshot, verify
 from django_leasequeue.exceptions import EventTimeout, InvalidOption, JobFailed, PayloadTooLarge
 from django_leasequeue.models import Attempt, EmittedEvent, Job, JobStep, Member
 from django_leasequeue.reaper.duties import Expiry, JobSteps, MissedEvents, forget_events
@@ -25,6 +25,7 @@ from django_leasequeue.tasks.handler import TaskHandler
 from django_leasequeue.testing import Harness
 from django_leasequeue.worker import JobControl
 from django_leasequeue.worker.durable import Suspended
+from tests.engine.flow import differences
 from tests.engine.helpers import NODE, make, one, put
 from tests.support.pages import run_page
 from tests.support.threads import ThreadResult
@@ -59,11 +60,6 @@ def duty(work: Any) -> None:
         work(Turn(connection, "default"))
 
 
-def nothing_is_wrong() -> None:
-    with connect("default") as connection, snapshot(connection) as executor:
-        assert executor.run(verify()).total == 0
-
-
 @pytest.fixture
 def _frozen(leasequeue: Harness) -> None:
     leasequeue.freeze()
@@ -91,9 +87,7 @@ class TestSleep:
         assert (result.wait(), result.attempts, Group.objects.count()) == ("before", 1, 1)
         assert not Attempt.objects.exists()
 
-    def test_who_died_before_it_was_given_back_sleeps_for_the_rest(
-        self, job: LeasedJob, clock: engine_clock.Clock
-    ) -> None:
+    def test_who_died_before_it_was_back_sleeps_for_the_rest(self, job: LeasedJob, clock: engine_clock.Clock) -> None:
         suspending(job, "sleep", "deep", hours=1)
         clock.advance(minutes=20)
         job = one()
@@ -155,13 +149,11 @@ class TestSleep:
         assert ran.state == "failing"
         assert "inside of a transaction" in str(ran.error)
 
-    def test_it_holds_no_slot(self, leasequeue: Harness) -> None:
+    def test_it_holds_no_slot_and_is_a_step_of_a_workflow_that_runs(self, leasequeue: Harness) -> None:
         for name in ("a", "b"):
             tasks.limited_sleeper.enqueue(name)
         assert (states(leasequeue), states(leasequeue, advance=True)) == (["suspended"] * 2, ["completed"] * 2)
         assert Group.objects.count() == 4
-
-    def test_in_a_workflow_it_is_a_step_that_runs(self, leasequeue: Harness) -> None:
         leasequeue.freeze()
         workflow = chain(tasks.sleeper.si("x"), tasks.doubler.si(2)).enqueue()
         assert states(leasequeue) == ["suspended"]
@@ -181,7 +173,7 @@ def test_sleeps_that_make_no_sense(job: LeasedJob, name: str, units: Any, text: 
 
 
 class TestEvents:
-    def test_an_event_wakes_all_of_its_project_that_wait_for_it(self, leasequeue: Harness) -> None:
+    def test_an_event_wakes_all_of_its_project_that_wait_for_it_or_wait_later(self, leasequeue: Harness) -> None:
         results = [tasks.waiter.enqueue("packed:42"), tasks.waiter.enqueue("packed:42")]
         other = tasks.waiter.enqueue("packed:43")
         assert (states(leasequeue), states(leasequeue)) == (["suspended"] * 3, [])
@@ -192,8 +184,6 @@ class TestEvents:
         assert [result.wait() for result in results] == [{"parcel": 7}] * 2
         other.refresh()
         assert not other.is_finished
-
-    def test_one_that_came_before_is_found(self, leasequeue: Harness) -> None:
         assert emit("packed", [1])
         assert not emit("packed", [2])
         assert emit("others", project="other")
@@ -258,15 +248,12 @@ class TestMeetings:
                 assert emits.value()
         assert JobControl(one(), NODE).wait_for("mine") is None
 
-    async def test_emit_in_a_coroutine(self) -> None:
-        assert await aemit("packed", 1)
-        assert not await aemit("packed", 2)
-
     def test_rolled_back_it_has_not_happened(self) -> None:
         with pytest.raises(RuntimeError), transaction.atomic():
             emit("packed")
             raise RuntimeError
-        assert emit("packed")
+        assert async_to_sync(aemit)("packed", 1)
+        assert not emit("packed", 2)
 
     def test_the_reaper_wakes_what_has_missed_its_event(self, job: LeasedJob, clock: engine_clock.Clock) -> None:
         control = suspending(job, "wait_for", "packed")
@@ -280,11 +267,15 @@ class TestMeetings:
         put(1)
         job = one()
         suspend(job, suspending(job, "sleep", "deep", hours=2))
+        make("other", lease_ms=86_400_000)
+        put(1, "other")
+        stays = one("other")
+        JobControl(stays, NODE).step("a", int)
         clock.advance(hours=1)
         duty(Expiry())
-        assert not Job.objects.exists()
+        assert Job.objects.get().pk == stays.seq
         duty(JobSteps())
-        assert not JobStep.objects.exists()
+        assert JobStep.objects.get().seq == stays.seq, "of jobs that are gone no step is left"
 
     def test_it_is_kept_for_its_time_and_forgotten_by_the_reaper(self, clock: engine_clock.Clock) -> None:
         assert emit("packed", 1, retention=timedelta(hours=1))
@@ -300,22 +291,10 @@ class TestMeetings:
 @pytest.mark.usefixtures("_frozen")
 @pytest.mark.django_db(transaction=True)
 class TestOthers:
-    def test_another_task_is_started_once_and_waited_for(self, leasequeue: Harness) -> None:
+    def test_another_task_is_started_once_and_waited_for_as_a_workflow_is(self, leasequeue: Harness) -> None:
         result = tasks.parent.enqueue(4)
         assert states(leasequeue) == ["suspended", "completed", "completed"]
         assert (result.wait(), tasks.doubler.jobs.count()) == (8, 1)
-
-    def test_its_failure_is_raised_in_each_delivery(
-        self, leasequeue: Harness, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        result = tasks.parent.using(max_attempts=2).enqueue(-1)
-        states(leasequeue, advance=True)
-        result.refresh()
-        assert result.status == TaskResultStatus.FAILED
-        assert [error.exception_class for error in result.errors] == [JobFailed, JobFailed]
-        assert "does not know any more" not in caplog.text
-
-    def test_a_workflow_is_waited_for(self, leasequeue: Harness) -> None:
         good, bad = tasks.flow_parent.enqueue(1, 2), tasks.flow_parent.using(max_attempts=1).enqueue(3, -1)
         states(leasequeue)
         bad.refresh()
@@ -323,11 +302,19 @@ class TestOthers:
         assert bad.errors[-1].exception_class is JobFailed
         assert "negative" in bad.errors[-1].traceback
 
+    def test_its_failure_is_raised_at_every_try(self, leasequeue: Harness, caplog: pytest.LogCaptureFixture) -> None:
+        result = tasks.parent.using(max_attempts=2).enqueue(-1)
+        states(leasequeue, advance=True)
+        result.refresh()
+        assert result.status == TaskResultStatus.FAILED
+        assert [error.exception_class for error in result.errors] == [JobFailed, JobFailed]
+        assert "does not know any more" not in caplog.text
+
     def test_it_keeps_its_slot_where_its_limit_says_so(self, leasequeue: Harness) -> None:
         """The other one starts when it has ended; sleeping costs no starts of the rate: one each half an hour."""
         results = [tasks.keeping_sleeper.enqueue(name) for name in ("a", "b")]
         assert states(leasequeue) == ["suspended"]
-        nothing_is_wrong()
+        assert differences() == []
         assert states(leasequeue, advance=True) == ["suspended", "completed"]
         leasequeue.advance(minutes=30)
         assert states(leasequeue, advance=True) == ["suspended", "suspended", "completed"]
@@ -345,7 +332,11 @@ class TestOthers:
         with pytest.raises(InvalidOption, match=r"sets control\.keeps_slot"):
             Limit("x", concurrency=1, while_suspended=True).of_payload({})
 
-    def test_a_kept_slot_is_free_when_its_job_is_cancelled(self, leasequeue: Harness) -> None:
+    def test_what_is_kept_passes_the_check_and_a_cancel_frees_a_slot(self, leasequeue: Harness) -> None:
+        tasks.sleeper.enqueue()
+        tasks.waiter.enqueue("e")
+        assert states(leasequeue) == ["suspended"] * 2
+        assert differences() == []
         tasks.keeping_sleeper.enqueue("a")
         second = tasks.keeping_sleeper.enqueue("b")
         assert (states(leasequeue), states(leasequeue)) == (["suspended"], [])
@@ -353,12 +344,6 @@ class TestOthers:
         leasequeue.advance(minutes=30)
         assert [ran.payload["args"] for ran in leasequeue.drain()] == [["b"]]
         assert not second.is_finished
-
-    def test_what_is_kept_passes_the_check(self, leasequeue: Harness) -> None:
-        tasks.sleeper.enqueue()
-        tasks.waiter.enqueue("e")
-        assert states(leasequeue) == ["suspended"] * 2
-        nothing_is_wrong()
 
 
 @pytest.mark.usefixtures("_frozen")
@@ -374,9 +359,7 @@ class TestAtomicTasks:
         assert states(leasequeue) == ["completed", "completed"]
         assert (kept.wait(), kept.attempts, Group.objects.get().name) == ("kept", 1, "kept")
 
-    def test_who_has_lost_the_lease_keeps_nothing_and_a_coroutine_cannot_be(
-        self, leasequeue: Harness, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_lease_that_is_lost_and_a_coroutine(self, leasequeue: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(tasks, "meanwhile", lambda: leasequeue.advance(hours=1))
         tasks.booker.enqueue("late", "late")
         (ran,) = leasequeue.drain()[:1]
@@ -390,9 +373,7 @@ class TestAtomicTasks:
             task(atomic=True)(coroutine)
 
 
-def test_code_that_changes_while_jobs_sleep(
-    leasequeue: Harness, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_code_that_changes_while_jobs_sleep(leasequeue: Harness, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
     """A step that is not known any more is ignored, with one warning; a new one runs."""
     result = tasks.changing.enqueue()
     assert states(leasequeue) == ["suspended"]
@@ -403,17 +384,13 @@ def test_code_that_changes_while_jobs_sleep(
     assert line.endswith("ignores: a, b#2")
 
 
-class TestTheDecorator:
-    def test_each_call_is_a_step(self, leasequeue: Harness) -> None:
-        results = [tasks.reader.enqueue(3), tasks.async_reader.enqueue(2)]
-        leasequeue.crash_after("fetched#2")
-        assert states(leasequeue) == ["crashed", "completed", "completed"]
-        assert [result.wait() for result in results] == [["page 0", "page 1", "page 2"], ["page 0", "page 1"]]
-        assert Group.objects.count() == 3
-        assert JobStep.objects.filter(name__startswith="fetch#").count() == 1
-
-    async def test_outside_of_a_task_it_is_a_function(self) -> None:
-        assert await tasks.afetched(7) == "page 7"
+def test_each_call_of_a_decorated_function_is_a_step(leasequeue: Harness) -> None:
+    results = [tasks.reader.enqueue(3), tasks.async_reader.enqueue(2)]
+    leasequeue.crash_after("fetched#2")
+    assert states(leasequeue) == ["crashed", "completed", "completed"]
+    assert [result.wait() for result in results] == [["page 0", "page 1", "page 2"], ["page 0", "page 1"]]
+    assert (Group.objects.count(), JobStep.objects.filter(name__startswith="fetch#").count()) == (3, 1)
+    assert async_to_sync(tasks.afetched)(7) == "page 7", "outside of a task it is a function"
 
 
 @pytest.mark.parametrize("name", ["before", "cool off", "cool off#2"])
@@ -442,7 +419,6 @@ def test_a_worker_runs_them_all() -> None:
     with working(TaskHandler(), reaper=True, **options), working(TaskHandler(), **options) as worker:
         eventually(lambda: JobStep.objects.filter(event="go").count() == 1)
         emit("go", "gone")
-
         assert [result.wait(timeout=120) for result in results] == ["gone", "gone", 42, "booked"]
         assert all(result.attempts == 1 for result in results)
         assert worker.state.figures.lost == 0

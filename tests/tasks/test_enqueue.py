@@ -23,15 +23,12 @@ from django_leasequeue.tasks import backend as backend_module
 from django_leasequeue.tasks.api import InvalidTask, TaskResultStatus, task_backends
 from django_leasequeue.tasks.results import new_end, new_ends
 from tests.tasks import samples
+from tests.tasks.django_api import BACKEND
 
 pytestmark = pytest.mark.django_db
 
-BACKEND = "django_leasequeue.tasks.LeaseQueueBackend"
-
 
 class Closed(LeaseQueueBackend):
-    """A host's backend that accepts no task while it is closed."""
-
     closed = False
 
     def validate_task(self, task: Any) -> None:
@@ -40,19 +37,11 @@ class Closed(LeaseQueueBackend):
             raise InvalidTask("closed")
 
 
-def backend(alias: str = "default") -> LeaseQueueBackend:
-    found = task_backends[alias]
-    assert isinstance(found, LeaseQueueBackend)
-    return found
-
-
 def the_job() -> LiveJob:
     return LiveJob.objects.get()
 
 
 class InTestCase(TestCase):
-    """Django's TestCase: everything in one transaction, rolled back in the end."""
-
     def test_a_call_becomes_a_job(self) -> None:
         result = samples.add.enqueue(1, second=2)
         job = the_job()
@@ -64,34 +53,30 @@ class InTestCase(TestCase):
         assert result.enqueued_at == job.created_at
         assert (result.task, result.backend, result.errors, result.worker_ids) == (samples.add, "default", [], [])
 
-    def test_no_arguments_cost_nothing(self) -> None:
-        samples.echo.enqueue()
-        assert the_job().data is None
-
-    def test_the_queue_is_made_with_the_preset(self) -> None:
-        samples.add.using(queue_name="mail").enqueue(1)
-        queue = Queue.objects.get(name="mail")
-        assert (queue.project, queue.dead_letter, queue.exhaust_at) == ("", "self", "release")
-        assert queue.lease_ms == PRESETS["django"]["lease_ms"]
-        assert queue.result_ttl_ms == PRESETS["django"]["result_ttl_ms"]
-
     def test_higher_priorities_come_first(self) -> None:
         for priority in (-100, 3, 100, 0):
             samples.add.using(priority=priority).enqueue(priority)
         jobs = engine.run(engine.claim("default", "worker", 10))
         assert [job.data["args"] for job in jobs] == [[100], [3], [0], [-100]]
 
-    def test_tries_belong_to_the_job_and_what_using_changed_travels_with_it(self) -> None:
+    def test_tries_belong_to_the_job_what_using_changed_travels_with_it_and_queues_are_made(self) -> None:
         samples.fail_twice.enqueue()
         samples.fail_twice.using(max_attempts=9, timeout=2.5, backoff=[1, 2]).enqueue()
         plain, changed = LiveJob.objects.order_by("seq")
         assert (plain.max_deliveries, plain.meta) == (2, None)
         assert (changed.max_deliveries, changed.meta) == (9, {"timeout": 2.5, "backoff": [1, 2]})
+        samples.add.using(queue_name="mail").enqueue(1)
+        queue = Queue.objects.get(name="mail")
+        assert (queue.project, queue.dead_letter, queue.exhaust_at) == ("", "self", "release")
+        assert queue.lease_ms == PRESETS["django"]["lease_ms"]
+        assert queue.result_ttl_ms == PRESETS["django"]["result_ttl_ms"]
 
     def test_json_is_normalised_as_django_does(self) -> None:
         result = samples.echo.enqueue(({"a": (1, b"x")},))
         assert the_job().data == {"args": [[{"a": [1, "x"]}]]}
         assert result.args == [[{"a": [1, "x"]}]]
+        samples.echo.enqueue()
+        assert LiveJob.objects.latest("seq").data is None, "no arguments cost nothing"
 
 
 ENDLESS: list[Any] = []
@@ -143,7 +128,7 @@ class TestMany:
             (samples.echo.using(queue_name="other", priority=3), (), {"value": 2}),
             (samples.plain, (3,), {}),
         ]
-        results = backend().enqueue_many(calls)
+        results = task_backends["default"].enqueue_many(calls)  # type: ignore[attr-defined]
         found = {job.key: (job.queue.name, job.name.rpartition(".")[2], -job.rank) for job in StoredJob.objects.all()}
         assert [found[result.id] for result in results] == [
             ("default", "add", 0), ("other", "echo", 3), ("default", "plain", 0),
@@ -178,8 +163,6 @@ class TestMany:
 
 
 class AsyncInTestCase(TestCase):
-    """Async calls inside a test's transaction go through its connection."""
-
     async def test_calls_become_jobs(self) -> None:
         result = await samples.aecho.aenqueue("word")
         many = await samples.aecho.aenqueue_many([("a",), {"value": "b"}])
@@ -215,9 +198,7 @@ def test_backends_are_remembered_unless_they_are_the_default_and_projects_are_ke
     assert len(engine.run(engine.claim("default", "worker", 1, project="tenant-1"))) == 1
 
 
-def test_a_task_that_was_valid_is_checked_again_under_other_settings_and_by_a_hosts_own_check(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_task_is_checked_again_under_other_settings_and_by_a_hosts_own_check(monkeypatch: pytest.MonkeyPatch) -> None:
     samples.echo.enqueue()
     with override_settings(TASKS={"default": {"BACKEND": BACKEND, "QUEUES": ["mail"]}}):
         with pytest.raises(InvalidTask, match="default"):
@@ -250,6 +231,9 @@ def test_ids_are_version_8_uuids_of_their_number_and_random_bits() -> None:
     ones, zeros = reduce(or_, ids), reduce(or_, (~value for value in ids))
     random_bits = (1 << 62) - 1
     assert (ones & random_bits, zeros & random_bits) == (random_bits, random_bits)
+    for job in (NewJob(id_end="x"), NewJob(id_end=new_end(), key="k")):
+        with pytest.raises(InvalidOption, match="id_end"):
+            engine.run(engine.enqueue("work", [job]))
 
 
 @pytest.mark.parametrize("count", [1, 2, 150])
@@ -262,9 +246,3 @@ def test_the_engine_makes_the_id_of_the_number(count: int) -> None:
     found = {line.key: line.seq for line in engine.run(status("work", keys=ids))}
     assert [found[key] for key in ids] == [answer.seq for answer in answers]
     assert engine.run(status("work", keys=[engine.make_id(answers[0].seq, new_end())])) == [], "of another end"
-
-
-@pytest.mark.parametrize("job", [NewJob(id_end="x"), NewJob(id_end=new_end(), key="k")])
-def test_an_end_that_is_none_is_refused(job: NewJob) -> None:
-    with pytest.raises(InvalidOption, match="id_end"):
-        engine.run(engine.enqueue("work", [job]))

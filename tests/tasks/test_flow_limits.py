@@ -7,8 +7,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from asgiref.sync import sync_to_async
-from django.test import TestCase, override_settings
+from asgiref.sync import async_to_sync
+from django.test import override_settings
 
 from django_leasequeue import engine
 from django_leasequeue.engine import LimitValues
@@ -19,7 +19,7 @@ from django_leasequeue.models import Limit as LimitRow
 from django_leasequeue.tasks import Limit, task
 from django_leasequeue.tasks.api import InvalidTask, TaskResultStatus
 from django_leasequeue.tasks.handler import TaskHandler
-from django_leasequeue.testing import Harness, LeaseQueueTestMixin
+from django_leasequeue.testing import Harness
 from django_leasequeue.worker.leases import START
 from tests.support.pages import run_page
 from tests.support.waiting import eventually
@@ -58,7 +58,7 @@ class TestEnqueueing:
         assert LimitRow.objects.get().name == "odd {numbers}"
 
     def test_calls_of_enqueue_many_and_of_other_tasks_beside_them(self, clock: Clock, settings: Any) -> None:
-        results = add.enqueue_many([(1, 0), (2, 0), (1, 1)])
+        results = [async_to_sync(add.aenqueue)(1, 0), *async_to_sync(add.aenqueue_many)([(2, 0), (1, 1)])]
         samples.add.enqueue(5)
         assert all(result.status == TaskResultStatus.READY for result in results)
         assert [values_of(10), values_of(10)] == [[[1, 0], [2, 0], [5]], [[1, 1]]]
@@ -66,24 +66,14 @@ class TestEnqueueing:
         add.enqueue_many((number // 2, number) for number in range(6))
         assert [values_of(10), values_of(10)] == [[[0, 0], [1, 2], [2, 4]], [[0, 1], [1, 3], [2, 5]]]
 
-    def test_the_result_tells_of_no_time_that_nobody_gave(self, clock: Clock) -> None:
+    def test_no_time_is_told_that_nobody_gave_and_djangos_backends_take_no_notice(self, clock: Clock) -> None:
         again = samples.add.get_result(add.enqueue(1).id)
         assert (again.status, again.task.run_after) == (TaskResultStatus.READY, None)
         later = clock.now + timedelta(seconds=10)
         result = add.using(run_after=later).enqueue(1)
         assert samples.add.get_result(result.id).task.run_after == later
-
-    def test_djangos_own_backends_take_no_notice(self) -> None:
         with override_settings(TASKS={"default": {"BACKEND": django_api.IMMEDIATE}}):
             assert add.enqueue(1, 2).return_value == 3
-
-
-class Async(LeaseQueueTestMixin, TestCase):
-    async def test_the_async_twins(self) -> None:
-        await add.aenqueue(1, 0)
-        await add.aenqueue_many([(1, 1), (2, 0)])
-        assert await sync_to_async(values_of)(10) == [[1, 0], [2, 0]]
-        assert await sync_to_async(values_of)(10) == [[1, 1]]
 
 
 class TestRefused:
@@ -102,7 +92,7 @@ class TestRefused:
         with pytest.raises(InvalidOption, match=says):
             Limit("api", **options)
 
-    def test_other_values_are_another_key(self) -> None:
+    def test_limits_and_keys_are_compared_shown_and_pickled(self) -> None:
         limit = Limit("{a}:{b}-{c}", concurrency=1)
         values = [("x:y", "z", "-"), ("x", "y:z", "-"), ("x%3Ay", "z", "-"), ("x:y", "z-", "")]
         keys = [limited.key for a, b, c in values if (limited := limit.of_payload({"a": a, "b": b, "c": c}))]
@@ -110,11 +100,14 @@ class TestRefused:
         plain = Limit("tenant:{a}", concurrency=1).of_payload({"a": "x:y%"})
         assert plain is not None
         assert plain.key == "tenant:x:y%"
+        assert Limit("api", rate=1, per=10) == Limit("api", rate=1, per=timedelta(seconds=10))
+        assert hash(ONE) != hash(Limit("api", concurrency=1))
+        assert repr(Limit("api", rate=1, per=10, burst=2)) == "Limit('api', rate=1, per_ms=10000, burst=2)"
+        assert pickle.loads(pickle.dumps(ONE)) == ONE
 
-    @pytest.mark.parametrize(
-        ("template", "says"),
-        [("{third}", "names 'third', which is no argument"), ("{first", "is no template"), ("{}", "names ''")],
-    )
+    @pytest.mark.parametrize(("template", "says"), [
+        ("{third}", "names 'third', which is no argument"), ("{first", "is no template"), ("{}", "names ''"),
+    ])  # fmt: skip
     def test_a_template_that_fits_no_call(self, template: str, says: str) -> None:
         with pytest.raises(InvalidTask, match=says):
             samples.add.using(limit=Limit(template, concurrency=1))
@@ -127,9 +120,7 @@ class TestRefused:
         (Limit("{first[name]}", concurrency=1), (5,), "cannot be made of these arguments"),
         (Limit("k", concurrency=1, key=lambda first: first), (5,), "the key of a limit must be text"),
     ])  # fmt: skip
-    def test_a_key_that_is_none_is_refused_before_anything_is_written(
-        self, limit: Limit, args: tuple[Any, ...], says: str
-    ) -> None:
+    def test_a_key_that_is_none_writes_nothing(self, limit: Limit, args: tuple[Any, ...], says: str) -> None:
         limited = samples.add.using(limit=limit)
         for call in (lambda: limited.enqueue(*args), lambda: limited.enqueue_many([("good",), args])):
             with pytest.raises(InvalidTask, match=says):
@@ -137,16 +128,8 @@ class TestRefused:
         assert not StoredJob.objects.exists()
         assert not FlowTurn.objects.exists()
 
-    def test_limits_are_compared_shown_and_pickled(self) -> None:
-        assert Limit("api", rate=1, per=10) == Limit("api", rate=1, per=timedelta(seconds=10))
-        assert hash(ONE) != hash(Limit("api", concurrency=1))
-        assert repr(Limit("api", rate=1, per=10, burst=2)) == "Limit('api', rate=1, per_ms=10000, burst=2)"
-        assert pickle.loads(pickle.dumps(ONE)) == ONE
-
 
 class TestWorkers:
-    """Real workers; files say what ran at once."""
-
     def test_one_at_a_time_for_each_customer(self, test_dsn: str, oracle: flow_samples.Oracle) -> None:
         calls = [(f"c{number % 10}", number, 0.01) for number in range(100)]
         flow_samples.for_customer.enqueue_many(calls)
@@ -160,9 +143,7 @@ class TestWorkers:
             assert mine == sorted(mine)
         assert Counter(run.key for run in oracle.runs())["free"] == 20
 
-    def test_what_is_prepared_too_long_for_its_rate_begins_the_next_time(
-        self, test_dsn: str, oracle: flow_samples.Oracle
-    ) -> None:
+    def test_what_is_prepared_too_long_begins_the_next_time(self, test_dsn: str, oracle: flow_samples.Oracle) -> None:
         class Slow(TaskHandler):
             def _arguments(self, *args: Any) -> Any:
                 time.sleep(2 * START)

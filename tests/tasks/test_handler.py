@@ -22,12 +22,11 @@ from django_leasequeue.tasks.api import TaskResultStatus
 from django_leasequeue.tasks.handler import TaskHandler
 from django_leasequeue.worker.control import GiveUp, JobAborted, JobControl, Retry
 from django_leasequeue.worker.run import UNSTARTED, failed
-from tests.tasks import samples
+from tests.tasks import django_api, samples
+from tests.tasks.django_api import BACKEND
 from tests.tasks.helpers import NODE, claim, run_one
 
 pytestmark = pytest.mark.django_db
-
-BACKEND = "django_leasequeue.tasks.LeaseQueueBackend"
 
 
 def leased(task: Any, *args: Any, **kwargs: Any) -> LeasedJob:
@@ -211,19 +210,12 @@ def test_only_tasks_are_run(name: str | None, says: str) -> None:
 
 
 def test_a_job_of_another_backend_is_not_run() -> None:
-    tasks = {"default": {"BACKEND": BACKEND}, "dummy": {"BACKEND": "tests.tasks.test_handler.OtherBackend"}}
+    tasks = {"default": {"BACKEND": BACKEND}, "dummy": {"BACKEND": django_api.DUMMY}}
     with override_settings(TASKS=tasks):
         wrong = {"dummy": "is not a LeaseQueueBackend", "missing": "cannot be used", 7: "which is no alias"}
         for alias, says in wrong.items():
             failure, _ = verdict_of(put(key=f"id-{alias}", name="tests.tasks.samples.add", meta={"backend": alias}))
             assert says in failure.message
-
-
-class OtherBackend:
-    """Stands for any other backend."""
-
-    def __init__(self, alias: str, params: dict[str, Any]) -> None:
-        self.alias = alias
 
 
 ADD, FAIL = "tests.tasks.samples.add", "tests.tasks.samples.fail"

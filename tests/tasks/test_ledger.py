@@ -6,8 +6,6 @@ And no event lost, whenever it is emitted; ``LEDGER_EVENTS=10000`` for more.
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -23,6 +21,7 @@ from django_leasequeue.engine.jobs.steps import emit
 from tests.support.environment import child_environment
 from tests.support.faults import alias, faulty
 from tests.support.temporary_server import TemporaryServer
+from tests.worker.processes import TASKS, Start, WorkerProcess, starting
 
 KILLS, CRASHES, STOPS = (int(os.environ.get(f"LEDGER_{name}", "3")) for name in ("KILLS", "CRASHES", "STOPS"))
 #: Milliseconds: who hangs for longer has lost it.
@@ -36,29 +35,25 @@ MOMENTS = ((-1.0, -0.05), (-0.03, 0.06), (0.06, 1.5))
 class Crew:
     """Two worker processes; one that has died is replaced."""
 
-    def __init__(self, url: str) -> None:
-        self._environment = {**child_environment(url), "PYTHONWARNINGS": "ignore"}
-        self._workers: list[subprocess.Popen[bytes]] = []
+    def __init__(self, start: Start) -> None:
+        self._start, self._workers = start, list[WorkerProcess]()
         self.fill()
 
     def fill(self) -> None:
-        self._workers = [worker for worker in self._workers if worker.poll() is None]
-        command = [sys.executable, "-m", "django", "runworker", "--queues", "default", "--concurrency", "4"]
+        self._workers = [worker for worker in self._workers if worker.running]
         while len(self._workers) < 2:
-            self._workers.append(
-                subprocess.Popen(command, env=self._environment, stderr=subprocess.DEVNULL, start_new_session=True)
-            )
+            self._workers.append(self._start(*TASKS, "--queues", "default", "--concurrency", "4", reaper=True))
 
-    def send(self, number: signal.Signals) -> subprocess.Popen[bytes]:
+    def send(self, number: signal.Signals) -> WorkerProcess:
         worker = random.choice(self._workers)
         os.killpg(worker.pid, number)
         return worker
 
-    def close(self) -> None:
-        for worker in self._workers:
-            for number in (signal.SIGCONT, signal.SIGKILL):
-                os.killpg(worker.pid, number)
-            worker.wait()
+
+@pytest.fixture
+def crew(jobs: TemporaryServer) -> Iterator[Crew]:
+    with starting({**child_environment(jobs.url()), "PYTHONWARNINGS": "ignore"}) as start:
+        yield Crew(start)
 
 
 @pytest.fixture
@@ -70,39 +65,35 @@ def jobs(migrated_server: TemporaryServer, django_db_blocker: DjangoDbBlocker) -
 
 
 def enqueue(name: str, *numbers: int) -> None:
-    new = [engine.NewJob(data={"args": [number]}, name=f"tests.tasks.ledger_tasks.{name}") for number in numbers]
+    new = [engine.NewJob(data={"args": [number]}, name=f"tests.tasks.durable_tasks.{name}") for number in numbers]
     engine.run(engine.enqueue("default", new), "jobs")
 
 
 @pytest.mark.slow
 @pytest.mark.chaos
 @pytest.mark.timeout(3_600)
-def test_what_is_atomic_is_there_once(jobs: TemporaryServer) -> None:
+def test_what_is_atomic_is_there_once(jobs: TemporaryServer, crew: Crew) -> None:
     faults = ["kill"] * KILLS + ["crash"] * CRASHES + ["stop"] * STOPS
     random.shuffle(faults)
-    crew = Crew(jobs.url())
     ordered = 0
-    try:
-        for fault in faults:
-            enqueue("ordered", *range(ordered, ordered + ORDERS))
-            time.sleep(random.uniform(0.1, 0.8))
-            for number in range(ordered, ordered + ORDERS):
-                engine.run(emit(f"go:{number}", number), "jobs")
-            ordered += ORDERS
-            if fault == "kill":
-                crew.send(signal.SIGKILL).wait()
-            elif fault == "stop":
-                hung = crew.send(signal.SIGSTOP)
-                time.sleep(2 * LEASE / 1_000)
-                os.killpg(hung.pid, signal.SIGCONT)
-            else:
-                jobs.stop("immediate")
-                jobs.start()
-                connections["jobs"].close()
-            crew.fill()
-        _wait_for_the_end(jobs, 2 * ordered)
-    finally:
-        crew.close()
+    for fault in faults:
+        enqueue("ordered", *range(ordered, ordered + ORDERS))
+        time.sleep(random.uniform(0.1, 0.8))
+        for number in range(ordered, ordered + ORDERS):
+            engine.run(emit(f"go:{number}", number), "jobs")
+        ordered += ORDERS
+        if fault == "kill":
+            crew.send(signal.SIGKILL).wait()
+        elif fault == "stop":
+            hung = crew.send(signal.SIGSTOP)
+            time.sleep(2 * LEASE / 1_000)
+            os.killpg(hung.pid, signal.SIGCONT)
+        else:
+            jobs.stop("immediate")
+            jobs.start()
+            connections["jobs"].close()
+        crew.fill()
+    _wait_for_the_end(jobs, 2 * ordered)
     with psycopg.connect(jobs.conninfo()) as connection:
         rows = connection.execute("SELECT kind, number, count(*) FROM ledger GROUP BY kind, number").fetchall()
     times = {name: Counter({number: n for kind, number, n in rows if kind == name}) for name, *_ in rows}
@@ -125,7 +116,7 @@ def emit_somehow(number: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3_600)
-def test_no_event_is_lost(jobs: TemporaryServer) -> None:
+def test_no_event_is_lost(jobs: TemporaryServer, crew: Crew) -> None:
     deeds: list[tuple[float, int, int]] = []
     for number in range(EVENTS):
         enqueued = random.uniform(0, EVENTS / 200)
@@ -141,13 +132,9 @@ def test_no_event_is_lost(jobs: TemporaryServer) -> None:
                 enqueue("awaiting", number)
         connections["jobs"].close()
 
-    crew = Crew(jobs.url())
-    try:
-        with ThreadPoolExecutor(8) as pool:
-            list(pool.map(do, [sorted(deeds)[thread::8] for thread in range(8)]))
-        _wait_for_the_end(jobs, EVENTS)
-    finally:
-        crew.close()
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(do, [sorted(deeds)[thread::8] for thread in range(8)]))
+    _wait_for_the_end(jobs, EVENTS)
     with psycopg.connect(jobs.conninfo()) as connection:
         heard = connection.execute("SELECT number FROM ledger WHERE kind = 'heard' ORDER BY number").fetchall()
     assert heard == [(number,) for number in range(EVENTS)]

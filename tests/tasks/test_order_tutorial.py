@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from tests.support.documents import blocks
-from tests.support.environment import child_environment
+from tests.support.environment import child_environment, python
 from tests.support.temporary_server import TemporaryServer
 from tests.support.waiting import eventually
 
@@ -49,11 +49,8 @@ class Reader:
         path.write_text(text, encoding="utf-8")
 
     def run(self, *arguments: str) -> None:
-        done = subprocess.run(
-            [sys.executable, *arguments], cwd=self._folder, env=self._environment, text=True, check=False,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stdout
+        done = python(*arguments, cwd=self._folder, env=self._environment)
+        assert done.returncode == 0, done.stdout + done.stderr
 
     def session(self) -> None:
         self.write("session.txt", next(self._sessions))

@@ -1,23 +1,28 @@
-"""``get_result``: what Django's API says of a job in every stage of its life."""
+"""``get_result``: what Django's API says of a job in every stage of its life; results are cancelled and waited for."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.db import OperationalError, transaction
 from django.test import override_settings
 
 from django_leasequeue import engine
-from django_leasequeue.engine import NewJob
+from django_leasequeue.engine import Ending, NewJob
 from django_leasequeue.engine.clock import Clock
-from django_leasequeue.exceptions import LeaseLost
-from django_leasequeue.models import Queue
-from django_leasequeue.tasks import TaskNotFound
+from django_leasequeue.exceptions import InvalidOption, JobCancelled, JobFailed, WaitTimeout
+from django_leasequeue.models import LiveJob, Queue
+from django_leasequeue.notify import close_listeners
+from django_leasequeue.notify.replies import get_hub
+from django_leasequeue.tasks import Limit, TaskNotFound, chain
 from django_leasequeue.tasks.api import TaskResult, TaskResultDoesNotExist, TaskResultStatus, task_backends
+from tests.support.threads import ThreadResult
+from tests.support.waiting import eventually
 from tests.tasks import samples
-from tests.tasks.helpers import claim, run_one
+from tests.tasks.django_api import BACKEND
+from tests.tasks.helpers import NODE, claim, run_one
 
 pytestmark = pytest.mark.django_db
-
-BACKEND = "django_leasequeue.tasks.LeaseQueueBackend"
 
 
 def again(result: "TaskResult[Any]") -> "TaskResult[Any]":
@@ -50,18 +55,6 @@ def test_a_failed_attempt_that_will_be_tried_again(clock: Clock) -> None:
     (error,) = result.errors
     assert error.exception_class is ValueError
     assert "raise ValueError(message)\nValueError: word\n" in error.traceback
-
-
-def test_an_expired_lease_is_an_attempt_with_its_worker(clock: Clock) -> None:
-    enqueued = samples.add.enqueue(1, 2)
-    claim(node="dies")
-    clock.advance(minutes=10)
-    assert run_one(node="lives") == "completed"
-    result = again(enqueued)
-    assert (result.return_value, result.worker_ids) == (3, ["dies", "lives"])
-    (error,) = result.errors
-    assert error.exception_class is LeaseLost
-    assert "the lease expired" in error.traceback
 
 
 def test_workers_of_attempts_that_are_forgotten_are_blank(clock: Clock) -> None:
@@ -132,3 +125,124 @@ def test_a_task_that_is_gone_is_said_to_be_gone() -> None:
     engine.run(engine.enqueue("default", [NewJob(key="id-1", name="tests.tasks.samples.removed")]))
     with pytest.raises(TaskNotFound, match=r"result id-1 is there, but its task is not.*has no such name"):
         task_backends["default"].get_result("id-1")
+
+
+@pytest.fixture
+def _listeners_end() -> Any:
+    yield
+    close_listeners()
+
+
+def soon(work: Callable[[], object], waiting: Callable[[], bool]) -> ThreadResult:
+    """Work in a thread of its own, as soon as somebody waits."""
+    return ThreadResult(lambda: eventually(waiting) and work())
+
+
+def told() -> bool:
+    return LiveJob.objects.exclude(reply_to=None).exists()
+
+
+def test_only_a_task_that_nobody_runs_is_taken_out_also_between_two_attempts() -> None:
+    result = samples.add.enqueue(1)
+    assert result.cancel() is True
+    assert not LiveJob.objects.exists()
+    assert result.cancel() is False
+    with pytest.raises(TaskResultDoesNotExist):
+        result.refresh()
+    first = samples.fail_twice.enqueue()
+    assert run_one() == "failing"
+    assert samples.fail_twice.get_result(first.id).cancel() is True
+    assert not LiveJob.objects.exists()
+    result = samples.add.enqueue(1)  # nor one that runs or has ended
+    claim()
+    assert result.cancel() is False
+    done = samples.add.enqueue(1)
+    run_one()
+    assert done.cancel() is False
+    assert done.wait() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("_listeners_end")
+class TestWait:
+    def test_it_returns_what_the_task_returned_also_in_another_queue(self) -> None:
+        result = samples.add.enqueue(1, second=2)
+        with soon(run_one, told):
+            assert result.wait(timeout=30) == 3
+        assert result.status == "SUCCESSFUL"
+        result = samples.add.enqueue(7)
+        elsewhere = samples.add.get_result(result.id)
+        object.__setattr__(elsewhere, "task", samples.add.using(queue_name="elsewhere"))
+        with soon(run_one, lambda: get_hub("default").waiting == 1):
+            assert elsewhere.wait(timeout=30) == 7
+
+    def test_a_failure_is_raised(self) -> None:
+        result = samples.fail.using(max_attempts=1).enqueue("it broke")
+        run_one()
+        with pytest.raises(JobFailed, match=r"failed: builtins\.ValueError: it broke") as raised:
+            result.wait()
+        assert (raised.value.error_type, raised.value.error) == ("builtins.ValueError", "it broke")
+        assert "in fail" in raised.value.traceback
+
+    def test_a_task_that_is_cancelled_meanwhile(self) -> None:
+        result = samples.add.enqueue(1)
+        with soon(result.cancel, told), pytest.raises(JobCancelled, match="is gone"):
+            samples.add.get_result(result.id).wait(timeout=30)
+
+    def test_a_task_that_runs(self) -> None:
+        result = samples.add.using(limit=Limit("one", concurrency=1)).enqueue(1)
+        other = samples.add.using(limit=Limit("one", concurrency=1)).enqueue(2)
+        flow = chain(samples.add.s(3), samples.add.s(4), on_failure=samples.echo.si("sorry")).enqueue()
+        held = {job.key: job for job in [*claim(size=9), *claim(size=9)]}
+        member = samples.add.get_result(str(flow.members()[0].id))
+        assert held.keys() == {result.id, member.id}
+        assert (result.cancel(), result.cancel(running=True), result.cancel(running=True)) == (False, True, False)
+        assert member.cancel(running=True)
+        with pytest.raises(JobCancelled):
+            result.wait()
+        settled = engine.run(engine.finish([Ending(job.seq, job.token) for job in held.values()], NODE))
+        assert set(settled.outcomes.values()) == {engine.Outcome.NOT_FOUND}
+        assert [job.key for job in claim(size=9)] == [other.id]
+        assert (flow.status.label, flow.status.cancelled, flow.status.open) == ("cancelled", 2, 0)
+
+    def test_not_for_ever(self) -> None:
+        result = samples.add.enqueue(1)
+        for timeout in (0, -1, float("nan"), "1", True, 86_401):
+            with pytest.raises(InvalidOption, match="timeout must be seconds"):
+                result.wait(timeout=timeout)
+        with transaction.atomic(), pytest.raises(InvalidOption, match="no worker can see"):
+            samples.add.enqueue(1).wait()
+        with pytest.raises(WaitTimeout, match="It goes on"):
+            result.wait(timeout=0.1)
+        assert run_one() == "completed"
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("_listeners_end", "native")
+class TestAwait:
+    async def test_it_returns_what_the_task_returned_or_is_cancelled_or_times_out(self) -> None:
+        result = await samples.aecho.aenqueue("word")
+        with soon(run_one, told):
+            assert await result.await_result(timeout=30) == "word"
+        result = await samples.aecho.aenqueue("word")
+        with pytest.raises(WaitTimeout):
+            await result.await_result(timeout=0.1)
+        assert await result.acancel() is True
+        with pytest.raises(JobCancelled):
+            await result.await_result()
+
+    @pytest.mark.slow
+    async def test_while_the_database_is_away_it_waits(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        result = await samples.aecho.aenqueue("word")
+        usual, calls = type(result).arefresh, 0
+
+        async def away(self: Any) -> None:
+            nonlocal calls
+            calls += 1
+            if 1 < calls < 5:  # the first look is before it listens
+                raise OperationalError("away")
+            await usual(self)
+
+        monkeypatch.setattr(type(result), "arefresh", away)
+        with soon(run_one, lambda: calls >= 4):
+            assert await result.await_result(timeout=30) == "word"

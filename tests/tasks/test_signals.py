@@ -96,6 +96,7 @@ def test_a_task_whose_worker_died_at_its_last_attempt_is_not_told_as_finished(he
     result.refresh()
     assert (result.status, stalled) == (TaskResultStatus.FAILED, ["dead"])
     assert [error.exception_class for error in result.errors] == [LeaseLost]
+    assert "the lease expired" in result.errors[0].traceback
     assert [name for name, _ in heard] == ["enqueued"]
 
 
@@ -113,9 +114,7 @@ def test_broken_receivers_change_nothing(caplog: pytest.LogCaptureFixture) -> No
     assert "a broken receiver" in caplog.text
 
 
-def test_nobody_listening_costs_no_result_but_djangos_log_lines_are_written(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_nobody_listening_costs_no_result_but_djangos_log_lines_are_written(monkeypatch: Any, caplog: Any) -> None:
     made: list[Any] = []
     real = signals_module.make_result
     monkeypatch.setattr(signals_module, "make_result", lambda *args, **more: made.append(args) or real(*args, **more))

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.test import TestCase
 
 from django_leasequeue.engine.clock import Clock
 from django_leasequeue.exceptions import InvalidOption, JobCancelled, JobFailed
@@ -14,7 +13,7 @@ from django_leasequeue.models import Delayed, Member, StoredJob
 from django_leasequeue.tasks import Limit, Workflow, chain, chord, current_workflow, group
 from django_leasequeue.tasks.api import InvalidTask, TaskResultDoesNotExist, TaskResultStatus
 from django_leasequeue.tasks.handler import TaskHandler
-from django_leasequeue.testing import Harness, LeaseQueueTestMixin
+from django_leasequeue.testing import Harness
 from tests.tasks import flow_samples as flow
 from tests.tasks.helpers import run_all, run_one, states
 from tests.worker.support import working
@@ -40,7 +39,7 @@ class TestTimes:
         run_all()
         assert result.results() == [8]
 
-    def test_a_time_is_the_earliest(self, clock: Clock) -> None:
+    def test_a_time_is_the_earliest_also_of_callbacks_of_chords_and_failures(self, clock: Clock) -> None:
         later = clock.now + timedelta(hours=1)
         result = chain(flow.double.s(1), flow.double.using(run_after=later).s()).enqueue()
         past = chain(flow.double.s(1), flow.double.using(run_after=later - timedelta(hours=2)).s()).enqueue()
@@ -49,8 +48,6 @@ class TestTimes:
         clock.advance(hours=1, seconds=1)
         run_all()
         assert result.results() == [4]
-
-    def test_callbacks_of_chords_and_of_failures_have_times(self, clock: Clock) -> None:
         given, sorry = flow.given.using(run_after=60), flow.sorry.using(run_after=60)
         result = chord([flow.double.s(1), flow.fail_for_good.s()], given.s(), allow_failures=True).enqueue()
         broken = chain(flow.fail_for_good.s(), on_failure=sorry.s()).enqueue()
@@ -60,15 +57,13 @@ class TestTimes:
         assert len(run_all()) == 2
         assert (result.status.open, broken.status.failed) == (0, 1)
 
-    def test_an_attempt_after_it_does_not_wait_again(self, clock: Clock, tmp_path: Path) -> None:
+    def test_another_attempt_does_not_wait_again_nor_what_is_cancelled(self, clock: Clock, tmp_path: Path) -> None:
         late = flow.fail_once.using(run_after=60, backoff=0).si(str(tmp_path))
         result = chain(flow.double.si(1), late).enqueue()
         assert (len(run_all()), late.task.step_delay) == (1, timedelta(seconds=60))
         clock.advance(seconds=61)
         assert len(run_all()) == 2, "it failed, and was tried again at once"
         assert result.status.label == "completed"
-
-    def test_a_cancelled_workflow_has_none_left_and_what_is_no_time(self, clock: Clock) -> None:
         result = chain(flow.double.s(1), flow.double.using(run_after=60).s()).enqueue()
         run_all()
         assert (result.cancel(), run_all()) == (1, [])
@@ -159,6 +154,7 @@ class TestGrowing:
         assert (result.status.total, result.status.completed) == (10, 10)
         again = group([flow.grow.using(backoff=0).s("raise")], name="twice").enqueue()
         assert again.wait() == ["twice", 2, 2], "an attempt that fails afterwards adds again"
+        assert chain(flow.double.s(4), flow.aspread.s()).enqueue().wait() == [[[8, "first"], 9], "second"]
 
     def test_steps_that_may_fail(self, leasequeue: Harness) -> None:
         result = group([flow.spread.s(1, 2)], on_failure=flow.sorry.s("word")).enqueue()
@@ -186,12 +182,6 @@ class TestGrowing:
         assert run_one() == "dead"
         result.refresh()
         assert "runs in no workflow: enqueue it with chain" in result.errors[0].traceback
-
-
-class InTests(LeaseQueueTestMixin, TestCase):
-    async def test_async_tasks_add_steps(self) -> None:
-        result = await chain(flow.double.s(4), flow.aspread.s()).aenqueue()
-        assert await result.await_all() == [[[8, "first"], 9], "second"]
 
 
 @pytest.mark.parametrize(("call", "value"), [

@@ -3,10 +3,9 @@
 import subprocess
 import sys
 import threading
-import types
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -25,8 +24,8 @@ from django_leasequeue.reaper.duty import Turn
 from django_leasequeue.tasks import Limit, task
 from django_leasequeue.tasks.api import InvalidTask, TaskResultDoesNotExist, TaskResultStatus, task_backends
 from django_leasequeue.testing import Harness
-from tests.support.documents import blocks
 from tests.support.heard import connected
+from tests.support.pages import run_page
 from tests.support.threads import ThreadResult
 from tests.support.waiting import eventually
 from tests.tasks import samples
@@ -41,12 +40,7 @@ backend: Any = task_backends["default"]
 LOCKED = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
 
 
-class Rollback(Exception):
-    pass
-
-
 def at_once(call: Callable[[int], Any], arguments: Iterable[int]) -> list[Any]:
-    """Call it with each argument, in threads of their own."""
     with ExitStack() as stack:
         threads = [stack.enter_context(ThreadResult(partial(call, argument))) for argument in arguments]
         return [thread.value() for thread in threads]
@@ -75,7 +69,7 @@ class TestOneJobToAKey:
         add.using(key="{first}-{nothing}").enqueue(1)
         assert UniqueKey.objects.filter(key="{first}-{nothing}").exists(), "braces mean nothing in using"
 
-    def test_many_calls_at_once(self) -> None:
+    def test_many_calls_at_once_of_several_tasks_and_queues(self) -> None:
         there = send_invoice.enqueue(2)
         results = send_invoice.enqueue_many([(1,), (2,), (3,), (1,), {"order": 3}, {"order": 9, "copy": True}])
         assert [result.created for result in results] == [True, False, True, False, False, True]
@@ -83,8 +77,6 @@ class TestOneJobToAKey:
         assert [results[3].id, results[4].id] == [results[0].id, results[2].id]
         assert [result.args or result.kwargs["order"] for result in results] == [[1], [2], [3], [1], [3], 9]
         assert LiveJob.objects.count() == 4
-
-    def test_several_tasks_and_queues_in_one_call(self) -> None:
         other = invoice.using(queue_name="mail")
         called = [(invoice, 1), (other, 2), (add, 3), (invoice, 4), (other, 5)]
         results = backend.enqueue_many([(task, (number,), {}) for task, number in called])
@@ -107,18 +99,16 @@ class TestOneJobToAKey:
 
 
 class TestHowLong:
-    def test_the_result_is_there_as_long_as_the_key_holds(self, clock: Any) -> None:
+    def test_using_has_the_last_word_and_the_result_is_there_as_long_as_the_key_holds(self, clock: Any) -> None:
+        assert index_document.using(unique_for=5).unique_until is None
+        assert index_document.using(unique_for=5).using(unique_until="end").unique_for is None
+        assert index_document.using(unique_for=timedelta(minutes=1)).unique_for == 60.0
         engine.run(engine.create("default", preset="django", result_ttl_ms=0))
         hourly = invoice.using(unique_for=3_600)
         first = hourly.enqueue(1)
         run_one()
         clock.advance(seconds=3_599)
         assert hourly.enqueue(2).id == invoice.enqueue(3).id == first.id, "the first call says how long"
-
-    def test_using_has_the_last_word(self) -> None:
-        assert index_document.using(unique_for=5).unique_until is None
-        assert index_document.using(unique_for=5).using(unique_until="end").unique_for is None
-        assert index_document.using(unique_for=timedelta(minutes=1)).unique_for == 60.0
 
     def test_keys_of_jobs_that_are_gone_are_removed(self) -> None:
         invoice.enqueue(1).cancel()
@@ -249,12 +239,11 @@ class TestAtOnce:
         add.enqueue(0).cancel()
         for commits in (True, False):
             second = ThreadResult(lambda: invoice.enqueue(2))
-            with suppress(Rollback), transaction.atomic(), connect("default") as own:
+            with transaction.atomic(), connect("default") as own:
                 first = invoice.enqueue(1)
                 second.__enter__()
                 eventually(lambda own=own: own.execute(LOCKED).fetchone() is not None, "it waits for a lock")
-                if not commits:
-                    raise Rollback
+                transaction.set_rollback(not commits)
             result = second.value()
             assert (result.created, result.id == first.id) == (not commits, commits)
             assert LiveJob.objects.get().key == result.id
@@ -311,9 +300,7 @@ class TestAtOnce:
                 assert not LiveJob.objects.exists()
 
     @pytest.mark.parametrize("many", [True, False])
-    def test_calls_with_the_same_keys_make_one_job_and_do_not_wait_for_each_other(
-        self, settings: Any, many: bool
-    ) -> None:
+    def test_calls_with_same_keys_make_one_job_and_do_not_wait_for_each_other(self, settings: Any, many: bool) -> None:
         settings.LEASEQUEUE = {"MAX_ENQUEUE": 10}
         add.enqueue(0).cancel()
         start = threading.Barrier(4, timeout=60)
@@ -333,14 +320,7 @@ class TestAtOnce:
 
 
 def test_the_page_about_unique_tasks(monkeypatch: pytest.MonkeyPatch, leasequeue: Harness) -> None:
-    shop, module = types.ModuleType("shop"), types.ModuleType("shop.tasks")
-    monkeypatch.setitem(sys.modules, "shop", shop)
-    monkeypatch.setitem(sys.modules, "shop.tasks", module)
-    shop.tasks = module  # type: ignore[attr-defined]
-    names: dict[str, Any] = {}
-    for block in blocks("how-to/unique-tasks.md"):
-        assert block.language == "python"
-        exec(block.text, vars(module) if block.word else names)
+    names = run_page("how-to/unique-tasks.md", monkeypatch)
     assert (names["first"].created, names["again"].created) == (True, False)
     assert names["again"].id == names["first"].id
     assert names["mail"].created

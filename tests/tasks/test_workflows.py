@@ -1,9 +1,5 @@
 """Workflows of tasks: what starts when, with what, and how often. What counts the runs is no table of ours: files."""
 
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -31,34 +27,31 @@ from tests.support.waiting import eventually
 from tests.tasks import django_api, samples
 from tests.tasks import flow_samples as flow
 from tests.tasks.helpers import NODE, claim, run_all, run_one, states
+from tests.worker.processes import TASKS, starting
 from tests.worker.support import working
 
 pytestmark = pytest.mark.django_db
 
 
 class TestChain:
-    def test_each_gets_the_return_value_of_the_one_before(self) -> None:
+    def test_each_gets_the_return_value_of_the_one_before_or_nothing(self) -> None:
         result = chain(flow.double.s(3), samples.add.s(4), flow.double.s()).enqueue()
         assert run_all() == ["completed"] * 3
         assert (samples.calls, result.results(), result.status.label) == ([(6, 4)], [20], "completed")
-
-    def test_the_operator_makes_chains(self, leasequeue: Harness) -> None:
-        result = (flow.double.s(3) | group(flow.double.s(), flow.double.s()) | flow.given.s()).enqueue()
-        assert result.wait() == [[12, 12]]
-        with pytest.raises(TypeError):
-            flow.double.s(3) | 5  # type: ignore[operator]
-
-    def test_a_signature_is_enqueued_and_takes_other_options(self) -> None:
-        result = flow.double.si(3).using(priority=7, queue_name="other").enqueue()
-        assert (result.task.priority, result.task.queue_name) == (7, "other")
-        with pytest.raises(InvalidTask, match=r"options of task\.using"):
-            flow.double.s(3).using(countdown=5)
-
-    def test_an_immutable_signature_takes_nothing_and_none_is_a_value(self) -> None:
         first = chain(flow.double.s(3), flow.double.si(5), flow.given.s("more")).enqueue()
         none = chain(samples.echo.s(), flow.given.s()).enqueue()
         run_all()
         assert (first.results(), none.results()) == ([[10, "more"]], [[None]])
+
+    def test_the_operator_makes_chains_and_a_signature_takes_other_options(self, leasequeue: Harness) -> None:
+        result = (flow.double.s(3) | group(flow.double.s(), flow.double.s()) | flow.given.s()).enqueue()
+        assert result.wait() == [[12, 12]]
+        with pytest.raises(TypeError):
+            flow.double.s(3) | 5  # type: ignore[operator]
+        result = flow.double.si(3).using(priority=7, queue_name="other").enqueue()
+        assert (result.task.priority, result.task.queue_name) == (7, "other")
+        with pytest.raises(InvalidTask, match=r"options of task\.using"):
+            flow.double.s(3).using(countdown=5)
 
     @pytest.mark.parametrize("step", [flow.fail_for_good.s("no"), samples.fail.using(max_attempts=1).s("no")])
     def test_a_failure_cancels_the_rest_with_its_cause(self, step: Any) -> None:
@@ -121,13 +114,11 @@ class TestGroup:
 
 
 class TestChord:
-    def test_the_callback_gets_the_values_in_order_and_of_a_group_of_one_a_list(self) -> None:
+    def test_the_callback_gets_the_values_in_order_and_a_failure_cancels_it(self) -> None:
         result = chord([flow.given.s(number) for number in range(5)], flow.given.s("end")).enqueue()
         one = chord(group([flow.double.s(1)]), flow.given.s()).enqueue()
         run_all()
         assert (result.results(), one.results()) == ([[[[0], [1], [2], [3], [4]], "end"]], [[[2]]])
-
-    def test_a_failure_cancels_the_callback(self) -> None:
         result = chord([flow.double.s(1), flow.fail_for_good.s("no luck")], flow.total.s()).enqueue()
         run_all()
         assert states(result) == ["completed", "failed", "cancelled"]
@@ -144,27 +135,23 @@ class TestChord:
         assert failed[2].rpartition(".")[2] in ("FailForGood", "ValueError")
         assert (result.status.completed, result.status.failed) == (3, 1)
 
-    def test_what_was_cancelled_for_a_failure_is_an_outcome_without_an_error(self, leasequeue: Harness) -> None:
+    def test_chains_in_groups_and_what_was_cancelled_in_one_is_an_outcome(self, leasequeue: Harness) -> None:
         broken = chain(flow.fail_for_good.s(), flow.double.s())
         result = chord([broken, flow.double.s(2)], flow.outcomes.s(), allow_failures=True).enqueue()
         assert [outcome[:4] for outcome in result.wait()] == [[False, None, None, None], [True, 4, None, None]]
         assert (result.status.open, result.status.label) == (0, "failed")
-
-    def test_chains_in_groups_in_chains_and_groups_in_groups(self, leasequeue: Harness) -> None:
         pair = group([chain(flow.double.s(), flow.double.s()), flow.double.s()])
         assert chain(flow.double.s(1), pair, flow.given.s("x")).enqueue().wait() == [[8, 4], "x"]
         inner = group(flow.double.s(2), chain(flow.double.s(3), group(flow.double.s(), flow.double.s())))
         assert group(flow.double.s(1), inner, group([])).enqueue().wait() == [2, 4, 12, 12], "they are one group"
 
-    def test_an_empty_group_is_done_at_once(self, leasequeue: Harness) -> None:
+    def test_an_empty_group_is_done_at_once_and_what_comes_after_it_waits(self, leasequeue: Harness) -> None:
         result = group([], on_failure=flow.sorry.s(), name="nothing").enqueue()
         assert (result.wait(), result.results(), result.members()) == ([], [], [])
         assert (result.status.label, result.status.total) == ("completed", 0)
         assert get_workflow_result(result.id).wait() == []
         assert WorkflowRow.objects.get().expires_at is not None
         assert not StoredJob.objects.exists()
-
-    def test_what_comes_after_an_empty_group_waits_for_what_is_before_it(self, leasequeue: Harness) -> None:
         assert chord([], flow.total.s()).enqueue().status.total == 1
         result = chain(flow.double.s(1), group([]), flow.given.s("x"), flow.given.s()).enqueue()
         assert states(result) == ["ready", "waiting", "waiting"]
@@ -210,14 +197,12 @@ class TestWorkflow:
         workflow.add(flow.given.s(), after=first)
         assert get_workflow_result(workflow.enqueue().id).wait() == {"last": 4, "given": [2]}
 
-    def test_there_are_no_cycles(self) -> None:
+    def test_many_layers_but_not_too_many_edges_and_no_cycles(self) -> None:
         workflow, other = Workflow(), Workflow()
         first = workflow.add(flow.double.s(1))
         for added, after in ((other, first), (workflow, [flow.double.s(1)])):
             with pytest.raises(InvalidOption, match="of the same workflow"):
                 added.add(flow.double.s(), after=after)  # type: ignore[arg-type]  # just this is refused
-
-    def test_many_layers_of_many_but_not_too_many_edges(self) -> None:
         workflow = Workflow()
         layer = workflow.add(group(flow.double.s(number) for number in range(300)))
         for _ in range(10):
@@ -229,7 +214,7 @@ class TestWorkflow:
             chain(many, many).enqueue()
 
 
-def test_cancelled_what_has_started_is_reported_as_what_it_became_and_the_rest_is_taken_out() -> None:
+def test_cancelled_what_has_started_is_reported_and_the_rest_is_taken_out_as_when_it_expires(clock: Clock) -> None:
     result = chain(flow.double.s(1), flow.double.s()).enqueue()
     assert (result.cancel(), run_all(), result.cancel()) == (2, [], 0)
     assert result.status.state == WorkflowState.CANCELLED
@@ -241,9 +226,6 @@ def test_cancelled_what_has_started_is_reported_as_what_it_became_and_the_rest_i
     assert engine.run(engine.finish([engine.Ending(job.seq, job.token)], NODE)).ok == [job.seq]
     assert (run_all(), states(result)) == ([], ["completed", "cancelled"])
     assert (result.status.completed, result.status.cancelled) == (1, 1)
-
-
-def test_a_member_that_is_not_started_in_time_cancels_the_rest(clock: Clock) -> None:
     result = chain(flow.double.using(expires=60).s(1), flow.double.s()).enqueue()
     clock.advance(seconds=61)
     assert run_all() == []
@@ -253,13 +235,11 @@ def test_a_member_that_is_not_started_in_time_cancels_the_rest(clock: Clock) -> 
 
 
 class TestReferences:
-    def test_the_payload_has_no_value_of_the_one_before(self) -> None:
+    def test_a_result_is_stored_once_and_read_from_where_it_is(self, tmp_path: Path) -> None:
         chain(flow.much.s(100_000), flow.length.s()).enqueue()
         run_one()
         (job,) = claim()
         assert job.data == {"inputs": {"many": False, "failed": False}}
-
-    def test_a_large_result_is_stored_once_and_read_from_its_storage(self, tmp_path: Path) -> None:
         with large_settings(tmp_path):
             result = chain(flow.much.s(100_000), flow.length.s()).enqueue()
             assert run_all() == ["completed", "completed"]
@@ -306,9 +286,7 @@ class TestRefused:
             InvalidTask, "not known before the job before has ended",
         ),
     ])  # fmt: skip
-    def test_what_is_no_workflow_is_refused_before_anything_is_written(
-        self, make: Callable[[], Any], error: type[Exception], says: str
-    ) -> None:
+    def test_what_is_no_workflow_is_refused(self, make: Callable[[], Any], error: type[Exception], says: str) -> None:
         with pytest.raises(error, match=says):
             make().enqueue()
         assert not StoredJob.objects.exists()
@@ -333,17 +311,13 @@ class TestRefused:
 
 
 class InTests(LeaseQueueTestMixin, TestCase):
-    """The tools for tests run workflows in place."""
-
-    def test_drain_goes_on_until_the_workflow_has_ended(self) -> None:
+    def test_drain_goes_on_until_the_workflow_has_ended_with_async_tasks_and_limits(self) -> None:
         result = chord([flow.double.s(number) for number in range(3)], flow.given.s()).enqueue()
         ran = self.leasequeue.drain()
         assert [each.result for each in ran] == [0, 2, 4, [[0, 2, 4]]]
         assert result.results() == [[[0, 2, 4]]]
         self.leasequeue.assert_enqueued(flow.double, 2)
         self.leasequeue.assert_enqueued(flow.given)
-
-    def test_async_tasks_those_with_a_context_and_limits(self) -> None:
         result = chain(flow.adouble.s(3), flow.adouble.s(), flow.given_with_context.s(9)).enqueue()
         assert result.wait() == [1, 12, 9]
         self.leasequeue.freeze()
@@ -372,8 +346,6 @@ class InTests(LeaseQueueTestMixin, TestCase):
 
 @pytest.mark.usefixtures("test_dsn")
 class TestWorkers:
-    """Real workers; files say what ran."""
-
     def test_coroutines_take_what_the_one_before_returned(self, settings: Any) -> None:
         settings.LEASEQUEUE = {"ASYNC": "native"}
         results = [chain(flow.double.s(number), flow.adouble.s(), flow.adouble.s()).enqueue() for number in range(10)]
@@ -400,21 +372,15 @@ class TestWorkers:
         assert (sum(run.key == "total" for run in runs), len(runs)) == (40, 400)
 
     @pytest.mark.slow
-    def test_killed_workers_leave_nothing_stuck_and_the_callback_runs_once(
-        self, oracle: flow.Oracle, subprocess_env: dict[str, str]
-    ) -> None:
+    def test_killed_workers_leave_nothing_stuck(self, oracle: flow.Oracle, subprocess_env: dict[str, str]) -> None:
         """Each parent is told of in the transaction in which it ends: whoever dies, the rest goes on."""
-        env = {**subprocess_env, flow.FOLDER: str(oracle.folder)}
-        command = [sys.executable, "manage.py", "runworker", "--queues", "default", "--concurrency", "4"]
         result = chord([flow.seen.s("k", number, 0.3) for number in range(40)], flow.total.s()).enqueue()
-        for _ in range(3):
-            wanted = min(len(oracle.runs()) + 4, 40)
-            worker = subprocess.Popen(command, env=env, stderr=subprocess.DEVNULL, start_new_session=True)
-            try:
+        with starting({**subprocess_env, flow.FOLDER: str(oracle.folder)}) as start:
+            for _ in range(3):
+                wanted = min(len(oracle.runs()) + 4, 40)
+                worker = start(*TASKS, "--queues", "default", "--concurrency", "4", reaper=True)
                 eventually(lambda wanted=wanted: len(oracle.runs()) >= wanted, "some have run", 90)
-            finally:
-                os.killpg(worker.pid, signal.SIGKILL)
-                worker.wait()
+                worker.close()
         with working(TaskHandler(), queues=["default"], concurrency=4):
             assert result.wait(timeout=120) == sum(range(40))
         assert {run.value for run in oracle.runs() if run.key == "k"} == set(range(40))

@@ -1,7 +1,5 @@
 """The pytest fixture ``leasequeue`` and the unittest mixin, as a host project uses them."""
 
-import subprocess
-import sys
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -19,6 +17,7 @@ from django_leasequeue.queue.base import find_serializer, known_serializer
 from django_leasequeue.tasks import FailForGood, RetryLater, task
 from django_leasequeue.testing import Harness, LeaseQueueTestMixin, harness
 from django_leasequeue.testing.plugin import leasequeue as fixture
+from tests.support.environment import python
 
 sent: list[Any] = []
 
@@ -67,9 +66,7 @@ def mails() -> Queue:
 
 
 class TestDrain:
-    def test_runs_what_jobs_enqueue_and_async_tasks_and_only_some_queues(
-        self, database: str, leasequeue: Harness
-    ) -> None:
+    def test_runs_what_jobs_enqueue_and_async_tasks_and_some_queues(self, database: str, leasequeue: Harness) -> None:
         leasequeue.handle("mails", lambda job, control: control.set_progress({"done": 3}))
         mails().enqueue(1, key="id")
         chain.enqueue(3)
@@ -93,9 +90,7 @@ class TestDrain:
         assert [ran.result for ran in leasequeue.drain()] == [{1: b"\x00"}]
         assert queue.get_result("id") == {1: b"\x00"}
 
-    def test_an_error_is_logged_and_in_the_answer_or_raised(
-        self, database: str, leasequeue: Harness, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_an_error_is_logged_and_answered_or_raised(self, database: str, leasequeue: Harness, caplog: Any) -> None:
         send_mail.using(backoff=0).enqueue("nobody")
         [ran] = leasequeue.drain()[:1]
         assert ran.state == "failing"
@@ -138,9 +133,7 @@ class TestDrain:
             leasequeue.drain()
         assert {job.deliveries for job in Queue("log").claim(10)} == {1}, "they were not started"
 
-    def test_a_lease_that_ended_meanwhile_is_lost_and_a_loop_ends(
-        self, database: str, leasequeue: Harness, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_an_ended_lease_is_lost_and_a_loop_ends(self, database: str, leasequeue: Harness, monkeypatch: Any) -> None:
         leasequeue.handle("mails", lambda job: leasequeue.advance(minutes=10) if job.deliveries == 1 else None)
         mails().enqueue(1)
         assert [item.state for item in leasequeue.drain()] == ["lost", "completed"]
@@ -288,16 +281,14 @@ class TestUnittest(LeaseQueueTestMixin, TestCase):
     async def test_async_in_a_test_case(self) -> None:
         self.leasequeue.handle("mails", lambda job: job.payload + 1)
         assert await mails().aenqueue_and_wait(1) == 2
+        assert await (await count.aenqueue(3)).await_result() == 3
 
 
-def test_the_plugin_is_found_by_its_entry_point(pytestconfig: pytest.Config) -> None:
+def test_the_plugin_is_found_by_its_entry_point_and_loads_no_django(pytestconfig: pytest.Config) -> None:
     assert pytestconfig.pluginmanager.get_plugin("leasequeue") is not None
     assert fixture is not None
-
-
-def test_the_plugin_loads_no_django() -> None:
     code = (
         "import sys; import django_leasequeue.testing.plugin;"
         " sys.exit(any(name.split('.')[0] in ('django', 'psycopg') for name in sys.modules))"
     )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    assert python("-c", code).returncode == 0

@@ -1,14 +1,13 @@
 """A project that has the package installed runs its own tests: another pytest, another database, warnings as errors."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
 from tests.support.documents import blocks
+from tests.support.environment import python
 
 SETTINGS = """
     import os
@@ -112,7 +111,6 @@ TESTS = """
 
 @pytest.fixture
 def host(tmp_path: Path, subprocess_env: dict[str, str]) -> tuple[Path, dict[str, str]]:
-    """A project with an app and tests, and the environment that runs them."""
     for name, text in {
         "settings.py": SETTINGS, "shop/__init__.py": "", "shop/models.py": MODELS, "shop/routing.py": ROUTING,
         "shop/tasks.py": TASKS, "test_shop.py": TESTS,
@@ -130,12 +128,9 @@ def host(tmp_path: Path, subprocess_env: dict[str, str]) -> tuple[Path, dict[str
 
 def said(host: tuple[Path, dict[str, str]], *arguments: str) -> str:
     folder, environment = host
-    done = subprocess.run(
-        [sys.executable, "-m", *arguments], cwd=folder, env=environment, text=True, check=False, timeout=200,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout
-    return done.stdout
+    done = python("-m", *arguments, cwd=folder, env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
 
 
 @pytest.mark.slow

@@ -9,23 +9,12 @@ import sys
 from datetime import datetime
 from typing import Any, assert_type
 
-from django_leasequeue import BufferedQueue, ClaimedJob, Consumer, Heartbeat, NewJob, Queue
+from django_leasequeue import BufferedQueue, ClaimedJob, Consumer, Heartbeat, NewJob, Queue, tasks
 from django_leasequeue.client import AsyncClient, Client, ClientJob, Record, Worker
 from django_leasequeue.exceptions import LeaseLost, LeaseQueueError
 from django_leasequeue.models import Job, JobQuerySet
 from django_leasequeue.queue.outcomes import Receipt
-from django_leasequeue.tasks import (
-    LeaseQueueContext,
-    Limit,
-    Signature,
-    Workflow,
-    WorkflowResult,
-    chain,
-    chord,
-    get_workflow_result,
-    group,
-    task,
-)
+from django_leasequeue.tasks import LeaseQueueContext, Limit, Workflow, WorkflowResult, chain, chord, group, task
 
 if sys.version_info >= (3, 12):
     from django.tasks import TaskResult
@@ -162,9 +151,9 @@ def count(values: list[int]) -> float:
 
 
 def workflows() -> None:
-    assert_type(fetch.s("a"), Signature[int])
-    assert_type(send_receipt.si(3), Signature[str])
-    assert_type(send_receipt.s(), Signature[str])
+    assert_type(fetch.s("a"), tasks.Signature[int])
+    assert_type(send_receipt.si(3), tasks.Signature[str])
+    assert_type(send_receipt.s(), tasks.Signature[str])
     for_customer.using(limit=Limit("api", rate=100, per=10)).enqueue(1, day="monday")
     assert_type(chain(fetch.s("a"), send_receipt.s()).enqueue(), WorkflowResult[str])
     assert_type(chain(fetch.s("a"), send_receipt.s()).enqueue().wait(5), str)
@@ -179,7 +168,7 @@ def workflows() -> None:
     first = workflow.add(fetch.s("a"))
     workflow.add(group([count.s(), count.s()]), after=[first])
     assert_type(workflow.enqueue().wait(), dict[str, Any])
-    assert_type(get_workflow_result("a").wait(), Any)
+    assert_type(tasks.get_workflow_result("a").wait(), Any)
     send_receipt.si("three")  # wrong
     for_customer.si(1, day=5)  # wrong
     chain(fetch.s("a"), send_receipt)  # wrong
@@ -190,13 +179,10 @@ def workflows() -> None:
     workflow.add(count.s(), after=fetch.s("a"))  # wrong
 
 
-async def wait_for_workflows() -> None:
-    result = await group([fetch.s("a")]).aenqueue()
-    assert_type(await result.await_all(5), list[int])
-    assert_type((await result.astatus()).label, str)
-
-
-async def wait_for_tasks() -> None:
+async def wait_for_workflows_and_tasks() -> None:
+    workflow = await group([fetch.s("a")]).aenqueue()
+    assert_type(await workflow.await_all(5), list[int])
+    assert_type((await workflow.astatus()).label, str)
     result = await fetch.aenqueue("a")
     assert_type(await result.await_result(), int)
     assert_type(await result.acancel(), bool)

@@ -1,7 +1,6 @@
 """System checks, those of URLs as well: each is silent when all is right, and says what is wrong and what to do."""
 
 import os
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from types import ModuleType, SimpleNamespace
@@ -23,6 +22,7 @@ from django_leasequeue.checks import settings as checks
 from django_leasequeue.models import LeaseEvent, RecurringTask
 from django_leasequeue.reaper.schedule import parse
 from tests.support.databases import database_alias
+from tests.support.environment import python
 from tests.support.rows import rows
 
 REPORT = "tests.reaper.recurring.tasks.report"
@@ -144,7 +144,7 @@ def test_pgtrigger_is_missing() -> None:
         "import django; from django.conf import settings;"
         f"settings.configure(INSTALLED_APPS={without!r}, LEASEQUEUE={{}}); django.setup()"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    done = python("-c", program)
     assert done.stderr.splitlines()[-1] == (
         "django.core.exceptions.ImproperlyConfigured: 'pgtrigger' is not in INSTALLED_APPS. Add it before"
         " 'django_leasequeue': its triggers guard the tables."
@@ -167,14 +167,11 @@ def test_jobs_in_another_database_than_the_data() -> None:
         assert ids(found(ENQUEUE_AFTER_COMMIT_OF="gone")) == ["leasequeue.E003"]
 
 
-@pytest.mark.parametrize(
-    ("asked", "answer", "text"),
-    [
-        ("db_for_write", lambda model, **_: "elsewhere" if model is LeaseEvent else None, "LeaseEvent in 'elsewhere'"),
-        ("db_for_read", lambda model, **_: "replica" if ours(model._meta.app_label) else None, "in 'replica'"),
-        ("allow_migrate", lambda db, label, **_: False if ours(label) else None, "no migration of"),
-    ],
-)
+@pytest.mark.parametrize(("asked", "answer", "text"), [
+    ("db_for_write", lambda model, **_: "elsewhere" if model is LeaseEvent else None, "LeaseEvent in 'elsewhere'"),
+    ("db_for_read", lambda model, **_: "replica" if ours(model._meta.app_label) else None, "in 'replica'"),
+    ("allow_migrate", lambda db, label, **_: False if ours(label) else None, "no migration of"),
+])  # fmt: skip
 def test_routers_that_split_the_tables(asked: str, answer: Any, text: str) -> None:
     with override_settings(DATABASE_ROUTERS=[SimpleNamespace(**{asked: answer})]):
         tells(found(), "E008", text)
@@ -189,10 +186,9 @@ def ours(label: str) -> bool:
     return label == "leasequeue"
 
 
-@pytest.mark.parametrize(
-    ("pool", "concurrency", "size"),
-    [({"max_size": 3}, 4, 3), (True, 5, 4), ({"min_size": 2}, 3, 2), ({"max_size": None, "min_size": 7}, 8, 7)],
-)
+@pytest.mark.parametrize(("pool", "concurrency", "size"), [
+    ({"max_size": 3}, 4, 3), (True, 5, 4), ({"min_size": 2}, 3, 2), ({"max_size": None, "min_size": 7}, 8, 7),
+])  # fmt: skip
 def test_a_pool_that_is_smaller_than_the_concurrency(monkeypatch, pool, concurrency, size) -> None:
     options = {**django_settings.DATABASES["default"].get("OPTIONS", {}), "pool": pool}
     monkeypatch.setitem(django_settings.DATABASES["default"], "OPTIONS", options)
@@ -325,8 +321,6 @@ def test_every_check_is_registered_when_django_has_started() -> None:
         "print(*{check.__module__ for check in registry.get_checks(include_deployment_checks=True)})"
     )
     environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "testproject.settings"}
-    done = subprocess.run(
-        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=120, check=False
-    )
+    done = python("-c", script, env=environment)
     ours = {f"django_leasequeue.checks.{module}" for module in ("database", "settings")}
     assert ours <= set(done.stdout.split()), done.stderr

@@ -11,7 +11,6 @@ from django_leasequeue import conf
 from django_leasequeue.conf.options import ApiOptions, Range, ReaperOptions, Settings, WorkerOptions
 from django_leasequeue.engine.limits import MAX_BATCH
 from django_leasequeue.engine.queues.presets import PRESETS
-from django_leasequeue.worker import load_options
 from tests.support.sections import sections
 
 WRONG: list[tuple[Any, str]] = [
@@ -83,22 +82,13 @@ def test_what_is_given_and_what_is_not(settings: Any) -> None:
     assert WorkerOptions() == conf.settings.WORKER
 
 
-def test_they_are_read_again_when_a_test_changes_them(settings: Any) -> None:
+def test_they_are_read_again_when_a_test_changes_them_and_nobody_does_in_passing(settings: Any) -> None:
     settings.LEASEQUEUE = {"MAX_PAGE": 5}
     assert conf.settings.MAX_PAGE == 5
     settings.LEASEQUEUE = {"COUNT_CAP": 5}
     assert (conf.settings.MAX_PAGE, conf.settings.COUNT_CAP) == (1_000, 5)
-
-
-def test_nobody_changes_them_in_passing() -> None:
     with pytest.raises(FrozenInstanceError):
         conf.settings.API.MAX_DEPTH = 5  # type: ignore[misc]
-
-
-def test_the_command_line_is_checked_by_the_same_rules(settings: Any) -> None:
-    settings.LEASEQUEUE = {"WORKER": {"CONCURRENCY": 3}}
-    with pytest.raises(ImproperlyConfigured, match=r"runworker\['CONCURRENCY'\] must be an integer, 1 to"):
-        load_options(concurrency=0)
 
 
 def test_limits_that_the_engine_has_as_well() -> None:

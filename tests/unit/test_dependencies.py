@@ -1,15 +1,21 @@
-"""What an installation needs: libpq is the project's choice, and only the HTTP doors need DRF;
-and what CI makes of pip-audit's report.
-"""
+"""What an installation needs, and what commands say without it; and what CI makes of pip-audit's report."""
 
+import os
 import runpy
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
+from django.core.management import CommandError, call_command
+from django.db import ProgrammingError
 
+from django_leasequeue.engine.outage import advice
 from tests.support.absent import run_without
+from tests.support.environment import child_environment, python
+from tests.support.temporary_server import TemporaryServer
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -67,18 +73,46 @@ UNKNOWN = {"name": "ours", "skip_reason": "Dependency not found on PyPI"}
 
 
 @pytest.mark.skipif(not PROGRAM.exists(), reason="a source distribution has no .ci")
-@pytest.mark.parametrize(
-    ("packages", "code", "last"),
-    [
-        ([FINE, FINE], 0, "2 packages, no known holes"),
-        ([FINE, ILL, UNKNOWN], 1, "1 known holes"),
-        ([FINE, UNKNOWN], 1, "1 packages were not looked up"),
-        ([UNKNOWN, UNKNOWN], 75, "The advisory service knows none of 2 packages here: Dependency not found on PyPI"),
-        ([], 75, "The advisory service knows none of 0 packages here: no package was looked at"),
-    ],
-)
+@pytest.mark.parametrize(("packages", "code", "last"), [
+    ([FINE, FINE], 0, "2 packages, no known holes"), ([FINE, ILL, UNKNOWN], 1, "1 known holes"),
+    ([FINE, UNKNOWN], 1, "1 packages were not looked up"),
+    ([UNKNOWN, UNKNOWN], 75, "The advisory service knows none of 2 packages here: Dependency not found on PyPI"),
+    ([], 75, "The advisory service knows none of 0 packages here: no package was looked at"),
+])  # fmt: skip
 def test_nothing_that_was_not_looked_up_counts_as_clean(packages: list[dict[str, Any]], code: int, last: str) -> None:
     judged, lines = runpy.run_path(str(PROGRAM))["judge"]({"dependencies": packages})
     assert (judged, lines[-1]) == (code, last)
     if ILL in packages:
         assert lines[0] == "left-pad 2.0: PYSEC-1 (CVE-1), fixed in 2.1"
+
+
+@pytest.mark.slow
+def test_before_migrate(private_server: TemporaryServer) -> None:
+    environment = {**os.environ, **child_environment(private_server.url())}
+    for words in (
+        "runworker --burst", "runreaper --once", "leasequeue_status", "leasequeue_queues list",
+        "leasequeue_limits list", "leasequeue_dlq list",
+    ):  # fmt: skip
+        done = python("-m", "django", *words.split(), env=environment)
+        assert done.returncode == 1, words
+        (line,) = done.stderr.splitlines()
+        assert line.startswith("CommandError: The tables are missing or old: run migrate (relation "), words
+
+
+def test_advice_for_a_pooler_old_tables_and_other_errors() -> None:
+    error = ProgrammingError("it failed")
+    error.__cause__ = psycopg.errors.InvalidSqlStatementName('prepared statement "_pg3_0" does not exist')
+    assert "DISABLE_SERVER_SIDE_CURSORS" in str(advice(error))
+    assert "\n" not in str(advice(error))
+    assert "missing or old" in str(advice(psycopg.errors.UndefinedColumn("column j.new does not exist")))
+    assert advice(psycopg.errors.DeadlockDetected()) is None
+    assert advice(ValueError()) is None
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("action", ["run", "archive", "replay", "compact", "report"])
+def test_without_pyspark_the_lake_says_what_to_install(monkeypatch: pytest.MonkeyPatch, action: str) -> None:
+    for name in ("pyspark", "pyspark.sql"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(CommandError, match=r'pip install "django-leasequeue\[spark\]"'):
+        call_command("leasequeue_lake", action, "--lake", "unused", *(["--days", "1"] if action == "report" else []))

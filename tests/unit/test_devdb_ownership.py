@@ -27,15 +27,12 @@ def directory() -> Iterator[Path]:
 
 
 @as_root
-@pytest.mark.parametrize(
-    ("kind", "says"),
-    [
-        ("another's", "belongs to the account 12345, and root uses no data of others. Run this as 12345"),
-        ("another's, with data", "belongs to the account 12345"),
-        ("open", r"open to other accounts \(mode 755\): close it \(chmod 700 "),
-        ("a link", "is a symbolic link: name the directory that it leads to, "), ("a file", "is no directory"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("kind", "says"), [
+    ("another's", "belongs to the account 12345, and root uses no data of others. Run this as 12345"),
+    ("another's, with data", "belongs to the account 12345"),
+    ("open", r"open to other accounts \(mode 755\): close it \(chmod 700 "),
+    ("a link", "is a symbolic link: name the directory that it leads to, "), ("a file", "is no directory"),
+])  # fmt: skip
 def test_what_is_not_roots_own_is_refused_and_left_as_it_is(directory: Path, kind: str, says: str) -> None:
     (directory / "project").mkdir()
     data = directory / "project" / "pg"
@@ -80,9 +77,7 @@ def a_link_to_roots(sockets: Path, treasure: Path) -> None:
 
 @as_root
 @pytest.mark.parametrize("prepare", [a_directory_of_anothers, a_link_to_roots])
-def test_a_directory_for_the_socket_that_another_has_prepared_is_not_used(
-    directory: Path, prepare: Callable[[Path, Path], None]
-) -> None:
+def test_a_directory_that_another_prepared_is_not_used(directory: Path, prepare: Callable[[Path, Path], None]) -> None:
     server = Server(directory / ("x" * 120) / "pg")
     sockets = socket_dir(server.data_dir)
     assert sockets.parent == Path("/tmp")

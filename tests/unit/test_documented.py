@@ -1,18 +1,23 @@
-"""What the reference must name, and what the pages about moving say.
+"""What the reference must name; what the pages about moving say; each code block can be read by what it is for."""
 
-``docs/reference/python-api.md`` names everything that is public, with the parameters that it has.
-"""
-
+import configparser
 import inspect
 import re
+import runpy
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 from django.conf import settings
 from django.core.management import BaseCommand, CommandParser, get_commands, load_command_class
+from django.db import connection
 from django.dispatch import Signal
 
 import django_leasequeue
@@ -28,7 +33,8 @@ from django_leasequeue.queue.outcomes import Finished, JobStatus, Receipt
 from django_leasequeue.tasks import Backoff
 from django_leasequeue.testing import _HOMES, Harness, Ran, Seen
 from django_leasequeue.worker.control import JobControl
-from tests.support.documents import DOCS
+from tests.support.documents import DOCS, Block, blocks
+from tests.support.readers import READERS
 from tests.support.sections import sections
 
 REFERENCE = Path(settings.BASE_DIR) / "docs/reference"
@@ -55,9 +61,11 @@ def test_every_setting_with_what_it_may_be_and_its_default(name: str, kind: type
         assert is_dataclass(hint) or type(value) in (type(conf.default(item)), list), key
 
 
-def test_every_queue_option_preset_and_kind_of_event() -> None:
+def test_every_option_of_queues_and_jobs_preset_and_kind_of_event() -> None:
     assert words_missing("queue-options.md", [*OPTIONS, *PRESETS]) == []
     assert words_missing("events.md", [kind.label for kind in EventKind]) == []
+    assert f"`NewJob{signature(NewJob.__new__)}`" in PYTHON
+    assert [name for name in JobOptions.__annotations__ if f"| `{name}` |" not in PYTHON] == []
 
 
 def options_of(parser: CommandParser) -> Iterator[str]:
@@ -86,7 +94,6 @@ PAGES = sorted(path.name for path in (DOCS / "how-to").glob("move-from-*.md"))
 
 
 def ours(page: str) -> list[str]:
-    """The right column of the page's table."""
     text = (DOCS / "how-to" / page).read_text(encoding="utf-8")
     return [line.strip("| ").split(" | ")[-1] for line in text.splitlines() if re.match(r"\| (?!---)", line)][1:]
 
@@ -132,23 +139,27 @@ def signature(function: Any) -> str:
     return re.sub(r"=<object object at [^>]*>", "=<any>", shown)
 
 
-def test_every_name_of_the_package() -> None:
+def test_every_name_of_the_package_error_and_signal() -> None:
     names = [name for name in dir(django_leasequeue) if name in django_leasequeue._HOMES]
     assert set(names) == {"BufferedQueue", "ClaimedJob", "Consumer", "Heartbeat", "Limit", "NewJob", "Queue"}
     assert not hasattr(django_leasequeue.testing, "Nothing")
     assert [name for name in [*names, *_HOMES] if f"`{name}" not in PYTHON and f" {name}" not in PYTHON] == []
+    errors = [name for name, kind in vars(exceptions).items() if inspect.isclass(kind) and issubclass(kind, Exception)]
+    assert [name for name in errors if f"`{name}`" not in PYTHON_SECTIONS["Errors"]] == []
+    sent = [name for name, value in vars(signals).items() if isinstance(value, Signal)]
+    assert sent
+    assert [name for name in sent if f"| `{name}` |" not in PYTHON_SECTIONS["Signals"]] == []
 
 
-@pytest.mark.parametrize(
-    ("kind", "section"),
-    [
-        (Queue, "Queue"), (BufferedQueue, "BufferedQueue"), (Heartbeat, "Heartbeat"), (Consumer, "Consumer"),
-        (JobControl, "JobControl"), (Harness, "Testing"),
-    ],
-)  # fmt: skip
-def test_every_method_with_its_parameters(kind: type, section: str) -> None:
+@pytest.mark.parametrize(("kind", "section"), [
+    (Queue, "Queue"), (BufferedQueue, "BufferedQueue"), (Heartbeat, "Heartbeat"), (Consumer, "Consumer"),
+    (JobControl, "JobControl"), (Harness, "Testing"),
+])  # fmt: skip
+def test_every_class_and_method_with_its_parameters(kind: type, section: str) -> None:
     text = PYTHON_SECTIONS[section]
     missing = []
+    if kind is not JobControl:  # which hosts do not make
+        assert f"`{kind.__name__}{signature(kind.__init__)}`" in PYTHON  # type: ignore[misc]  # of the class
     for name in public(kind):
         member = inspect.getattr_static(kind, name)
         # A twin has no line of its own: it is called like the method that it is the twin of.
@@ -161,34 +172,13 @@ def test_every_method_with_its_parameters(kind: type, section: str) -> None:
     assert missing == []
 
 
-@pytest.mark.parametrize("kind", [Queue, BufferedQueue, Heartbeat, Consumer, Harness])
-def test_every_class_with_its_parameters(kind: type) -> None:
-    assert f"`{kind.__name__}{signature(kind.__init__)}`" in PYTHON  # type: ignore[misc]  # of the class, not of an instance
-
-
-def test_every_option_of_a_job() -> None:
-    assert f"`NewJob{signature(NewJob.__new__)}`" in PYTHON
-    assert [name for name in JobOptions.__annotations__ if f"| `{name}` |" not in PYTHON] == []
-
-
-@pytest.mark.parametrize(
-    ("names", "section"),
-    [
-        (Receipt._fields, "Receipt"), (Finished._fields, "Queue"), (public(ClaimedJob), "ClaimedJob"),
-        (public(JobStatus), "JobStatus"), ([item.name for item in fields(Execution)], "Consumer"),
-        (Ran._fields, "Testing"), (Seen._fields, "Testing"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("names", "section"), [
+    (Receipt._fields, "Receipt"), (Finished._fields, "Queue"), (public(ClaimedJob), "ClaimedJob"),
+    (public(JobStatus), "JobStatus"), ([item.name for item in fields(Execution)], "Consumer"), (Ran._fields, "Testing"),
+    (Seen._fields, "Testing"),
+])  # fmt: skip
 def test_every_field(names: Any, section: str) -> None:
     assert [name for name in names if f"`{name}`" not in PYTHON_SECTIONS[section]] == []
-
-
-def test_every_error_and_signal() -> None:
-    errors = [name for name, kind in vars(exceptions).items() if inspect.isclass(kind) and issubclass(kind, Exception)]
-    assert [name for name in errors if f"`{name}`" not in PYTHON_SECTIONS["Errors"]] == []
-    sent = [name for name, value in vars(signals).items() if isinstance(value, Signal)]
-    assert sent
-    assert [name for name in sent if f"| `{name}` |" not in PYTHON_SECTIONS["Signals"]] == []
 
 
 @pytest.mark.parametrize("module", [jqueue, jobqueue])
@@ -196,3 +186,132 @@ def test_every_name_of_the_facades(module: Any) -> None:
     text = PYTHON_SECTIONS["Other libraries' names"].split("\n\n")
     [part] = [part for part in text if module.__name__ in part]
     assert [name for name in module.__all__ if f"`{name}`" not in part] == []
+
+
+EVERY_PAGE = [*sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")), "../README.md"]
+#: Languages whose blocks are run by the tests of these pages: on another page nobody would read them.
+RUN_ELSEWHERE = {
+    "go": ["how-to/external-workers.md"], "js": ["how-to/external-workers.md"],
+    "http": ["reference/http-topics.md", "reference/http-zaqar.md"], "sse": ["reference/http-topics.md"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("page", EVERY_PAGE)
+def test_every_block_can_be_read(page: str) -> None:
+    wrong = [told for block in blocks(page) if (told := mistake(block, page))]
+    assert not wrong, "\n".join(wrong)
+
+
+def mistake(block: Block, page: str = "") -> str:
+    # What a program prints is text; SQL is read by the database, below.
+    if block.language in ("text", "sql") or page in RUN_ELSEWHERE.get(block.language, ()):
+        return ""
+    try:
+        READERS[block.language](block.text)
+    except KeyError:
+        return f"line {block.line}: nothing reads {block.language!r}"
+    except (SyntaxError, ValueError, yaml.YAMLError, configparser.Error) as error:
+        return f"line {block.line}: {error}"
+    return ""
+
+
+#: Tables of a reader's own that the pages' SQL speaks of.
+TABLES = {"how-to/idempotent-consumers.md": "profile (id bigint, name text, version bigint)"}
+#: Grants are tried by the tests of the lake, with a role that has nothing else.
+GRANTS = ["reference/lake.md"]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "page", [page for page in EVERY_PAGE if any(block.language == "sql" for block in blocks(page))]
+)
+def test_the_database_understands_the_sql(page: str) -> None:
+    if page in GRANTS:
+        assert [block.text[:13] for block in blocks(page) if block.language == "sql"] == ["GRANT SELECT "]
+        return
+    with connection.cursor() as cursor:
+        if page in TABLES:
+            cursor.execute(f"CREATE TEMPORARY TABLE {TABLES[page]} ON COMMIT DROP")
+        for block in blocks(page):
+            if block.language == "sql":
+                # Parameters by name, as drivers take them.
+                text = re.sub(r"(?<!:):[a-z]+", "NULL", block.text)
+                for statement in filter(str.strip, text.split(";")):
+                    if "CREATE INDEX CONCURRENTLY" in statement:  # not in the test's transaction
+                        cursor.execute(statement.replace("CONCURRENTLY", ""))
+                        continue
+                    cursor.execute(f"EXPLAIN {statement}")
+                    assert cursor.fetchall()
+
+
+@pytest.mark.parametrize("page", ["how-to/deploy.md", "how-to/deploy-http.md"])
+def test_systemd_takes_the_units(page: str, tmp_path: Path) -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd-analyze is not installed")
+    (unit,) = [block.text for block in blocks(page) if block.language == "ini"]
+    name = re.match(r"# /etc/systemd/system/(\S+)\n", unit)
+    # It looks for the program, and for the user's directories only when it starts.
+    there = re.sub(r"(?m)^ExecStart=\S+", f"ExecStart={sys.executable}", unit)
+    (tmp_path / name[1]).write_text(there, encoding="utf-8")
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", str(tmp_path / name[1])],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert [line for line in done.stderr.splitlines() if name[1] in line] == []
+
+
+def test_index_and_menu_lead_to_every_page_and_the_site_shows_blocks_with_words_for_tests() -> None:
+    index = (DOCS / "README.md").read_text(encoding="utf-8")
+    linked = set(re.findall(r"\]\(([^)#]+)\)", index))
+    assert {
+        page for page in EVERY_PAGE if not page.startswith(("README", "..", "explanation/decisions"))
+    } - linked == set()
+    found = runpy.run_path(str(DOCS.parent / "scripts/mkdocs_hooks.py"))["on_page_markdown"]
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="how-to/limits.md"), meta={})
+    text = "```python file=a.py\nb c\n```\n```http 200\n```\n"
+    assert found(text, page=page) == "```python\nb c\n```\n```http\n```\n"
+    assert page.meta["search"]["boost"] > 1
+    menu = (DOCS.parent / "mkdocs.yml").read_text(encoding="utf-8")
+    pages = [str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md") if not path.name.startswith("20")]
+    assert [page for page in pages if f" {page}\n" not in menu] == []
+
+
+@pytest.mark.parametrize("page", EVERY_PAGE)
+def test_links_lead_somewhere(page: str) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", (DOCS / page).read_text(encoding="utf-8")):
+        file, _, anchor = target.partition("#")
+        if "://" in target:
+            continue
+        found = ((DOCS / page).parent / file) if file else DOCS / page
+        assert found.exists(), f"{page} leads to {target}"
+        if anchor and found.suffix == ".md":
+            headings = re.findall(r"^#+ (.+)$", found.read_text(encoding="utf-8"), flags=re.MULTILINE)
+            anchors = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+            assert anchor in anchors, f"{page} leads to {target}"
+
+
+def test_containers_and_probes_agree() -> None:
+    """No Docker runs here: what the files name of each other is compared, and of the worker's own options."""
+    found = {block.word.partition("=")[2]: block.text for block in blocks("how-to/containers.md") if block.word}
+    compose = yaml.safe_load(found["compose.yaml"])
+    worker, web = compose["services"]["worker"], compose["services"]["web"]
+    assert worker["build"] == web["build"] == "."
+    assert worker["environment"] == web["environment"]
+    assert set(worker["depends_on"]) <= set(compose["services"])
+    (kubernetes,) = [part for part in yaml.safe_load_all(found["worker.yaml"]) if part["kind"] == "Deployment"]
+    pod = kubernetes["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    command = container["command"]
+    port = int(command[command.index("--health-port") + 1])
+    assert command[command.index("--health-host") + 1] == "0.0.0.0"
+    assert {container[probe]["httpGet"]["port"] for probe in ("livenessProbe", "readinessProbe")} == {port}
+    drain = int(command[command.index("--drain-timeout") + 1])
+    assert pod["terminationGracePeriodSeconds"] > drain
+    from django_leasequeue.management.commands.runworker import Command
+
+    known = Command().create_parser("manage.py", "runworker")
+    for words in (command, worker["command"]):
+        known.parse_args(words[words.index("runworker") + 1 :])
+    steps = re.findall(r"^([A-Z]+) ", found["Dockerfile"], re.MULTILINE)
+    assert steps[0] == "FROM"
+    assert {"USER", "CMD", "WORKDIR"} <= set(steps)

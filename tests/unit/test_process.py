@@ -3,8 +3,6 @@
 import asyncio
 import gc
 import os
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from django_leasequeue import Queue, conf
 from django_leasequeue.conf import process
 from django_leasequeue.engine import pool
 from django_leasequeue.notify import reply_channel
+from tests.support.environment import python
 
 ROOT = Path(django_leasequeue.__file__).parent
 
@@ -82,4 +81,5 @@ def test_djangos_test_tools_alone_change_nothing() -> None:
         "from django_leasequeue.testing import plugin; plugin.pytest_runtest_setup(); assert pool.in_thread()"
     )
     environment = {key: value for key, value in os.environ.items() if key != "DJANGO_SETTINGS_MODULE"}
-    subprocess.run([sys.executable, "-c", script], env={**environment, "PYTHONPATH": str(ROOT.parent)}, check=True)
+    done = python("-c", script, env={**environment, "PYTHONPATH": str(ROOT.parent)})
+    assert done.returncode == 0, done.stderr

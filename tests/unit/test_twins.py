@@ -54,10 +54,13 @@ BOTH = {
 ALL = [pytest.param(*pair, id=f"{kind}.{pair[0].__name__}") for kind, found in BOTH.items() for pair in found]
 
 
-def test_all_are_looked_at() -> None:
+def test_all_are_looked_at_and_a_queue_shows_its_methods_only() -> None:
     assert {kind: len(found) >= 1 for kind, found in BOTH.items()} == dict.fromkeys(BOTH, True)
     assert len(BOTH["Queue"]) >= 25
     assert len(BOTH["Client"]) == 15
+    values = {"adding", "node", "using"}
+    assert [name for name in dir(Queue) if not name.startswith("_") and name not in {*methods(Queue), *values}] == []
+    assert [name for name in methods(Queue) if name.endswith("_steps")] == []
 
 
 @pytest.mark.parametrize(("method", "other"), ALL)
@@ -88,12 +91,6 @@ def test_types_are_real_and_the_source_is_the_body(method: Any, other: Any) -> N
 
 
 ALL_KINDS = {base for kind in (Queue, BufferedQueue, Client, Heartbeat, JobQueue) for base in kind.__mro__[:-1]}
-
-
-def test_a_queue_shows_its_methods_only() -> None:
-    values = {"adding", "node", "using"}
-    assert [name for name in dir(Queue) if not name.startswith("_") and name not in {*methods(Queue), *values}] == []
-    assert [name for name in methods(Queue) if name.endswith("_steps")] == []
 
 
 @pytest.mark.parametrize("kind", [LeaseQueueBackend, LeaseQueueTask])
@@ -136,7 +133,6 @@ class Counter(Twins):
 
     @sync
     def total(self, *numbers: int) -> Steps[int]:
-        """Add numbers; one that is missing counts as 100."""
         found = 0
         try:
             for number in numbers:
@@ -165,15 +161,12 @@ class Counter(Twins):
             self.seen.append("end")
 
 
-async def test_one_body_is_carried_out_in_both_ways() -> None:
+async def test_one_body_is_carried_out_in_both_ways_and_takes_errors_of_its_steps() -> None:
     counter = Counter()
     assert counter.total(1, 2) == 3
     assert counter.seen == ["thread", "thread", "end"]
     assert await counter.atotal(1, 2) == 3
     assert counter.seen[3:] == ["coroutine", "coroutine", "end"]
-
-
-async def test_an_error_of_a_step_is_raised_in_the_body_and_else_it_is_the_callers() -> None:
     counter = Counter()
     assert counter.total(1, -2, 3) == 104
     assert await counter.atotal(1, -2, 3) == 104

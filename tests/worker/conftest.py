@@ -24,6 +24,5 @@ def work(test_dsn: str) -> str:
 
 @pytest.fixture
 def start(subprocess_env: dict[str, str]) -> Iterator[Start]:
-    """Start worker processes; all are ended afterwards."""
     with starting(subprocess_env) as function:
         yield function

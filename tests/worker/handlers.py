@@ -66,6 +66,12 @@ class ScriptHandler:
                 os.kill(os.getpid(), signal.SIGKILL)
             case "exit" if job.deliveries <= data.get("times", 99):
                 os._exit(data.get("code", 3))
+            case "noise":  # of a library, of Python and of a thread
+                logging.getLogger("some.library").warning("said by a library")
+                warnings.warn("beware", stacklevel=1)
+                thread = threading.Thread(target=lambda: 1 / 0, name="noisy")
+                thread.start()
+                thread.join()
             case "progress":
                 control.set_progress(data["value"])
                 control.event.wait(data["seconds"])
@@ -98,17 +104,3 @@ class ScriptHandler:
 
     def settled(self, job: LeasedJob, ending: str, **_: Any) -> None:
         self.told.append((ending, job.seq))
-
-
-class NoisyHandler(ScriptHandler):
-    """A handler whose jobs say ``"do": "noise"`` to make a library, Python and a thread say something."""
-
-    def run(self, job: LeasedJob, control: JobControl) -> str | None:
-        if (job.data or {}).get("do") != "noise":
-            return super().run(job, control)
-        logging.getLogger("some.library").warning("said by a library")
-        warnings.warn("beware", stacklevel=1)
-        thread = threading.Thread(target=lambda: 1 / 0, name="noisy")
-        thread.start()
-        thread.join()
-        return None

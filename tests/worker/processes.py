@@ -6,10 +6,12 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 
 import psycopg
 
@@ -51,7 +53,6 @@ class WorkerProcess:
         self._process.send_signal(number)
 
     def wait(self, seconds: float = 300) -> int:
-        """Wait for the end; return the exit code."""
         try:
             code = self._process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -60,7 +61,6 @@ class WorkerProcess:
         return code
 
     def ends(self) -> None:
-        """It is asked to stop, and ends in order."""
         self.send(signal.SIGTERM)
         assert self.wait() == 0, self.text
 
@@ -77,12 +77,14 @@ class WorkerProcess:
         self._process.stderr.close()
 
 
+#: Arguments for tasks in place of the script handler's jobs.
+TASKS = ("--handler", "django_leasequeue.tasks.handler.TaskHandler")
+
 Start = Callable[..., WorkerProcess]
 
 
 @contextmanager
 def starting(env: dict[str, str]) -> Iterator[Start]:
-    """Give a function that starts workers; all are ended afterwards."""
     started: list[WorkerProcess] = []
 
     def start(*arguments: str, reaper: bool = False) -> WorkerProcess:
@@ -97,7 +99,6 @@ def starting(env: dict[str, str]) -> Iterator[Start]:
 
 
 def children_of(pid: int) -> list[int]:
-    """The processes whose parent is ``pid``."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -111,7 +112,18 @@ def children_of(pid: int) -> list[int]:
 
 
 def alive(pid: int) -> bool:
-    return Path(f"/proc/{pid}").exists() and b"State:\tZ" not in Path(f"/proc/{pid}/status").read_bytes()
+    with suppress(FileNotFoundError, ProcessLookupError):  # it may end between opening and reading
+        return b"State:\tZ" not in Path(f"/proc/{pid}/status").read_bytes()
+    return False
+
+
+def ask(port: int, path: str) -> tuple[int, str]:
+    """What a worker answers at its health port."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=300) as answer:
+            return answer.status, answer.read().decode()
+    except HTTPError as error:
+        return error.code, error.read().decode()
 
 
 def fetch(dsn: str, query: str, *args: Any) -> list[tuple[Any, ...]]:

@@ -82,7 +82,6 @@ def enqueue_at(server: TemporaryServer, key: str, notes: Path, queue: str = "wor
 
 
 def noted(notes: Path, key: str) -> None:
-    """Wait until a job has noted its end."""
     eventually(lambda: (key, "end") in {line[:2] for line in lines(notes)}, f"{key} is done")
 
 

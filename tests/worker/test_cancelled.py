@@ -68,9 +68,7 @@ def test_what_is_held_is_not_started_and_what_runs_is_told(listens: bool, settin
 
 
 @pytest.mark.parametrize(("listens", "result_ttl_ms"), [(True, 60_000), (False, 60_000), (True, 0)])
-def test_single_jobs_are_cancelled_while_they_run(
-    listens: bool, result_ttl_ms: int, settings: Any, tmp_path: Path
-) -> None:
+def test_jobs_are_cancelled_while_they_run(listens: bool, result_ttl_ms: int, settings: Any, tmp_path: Path) -> None:
     if not listens:
         settings.LEASEQUEUE = {"LISTEN_DSN": ""}
     queue = Queue("work", lease_ms=600_000 if listens else 9_000, result_ttl_ms=result_ttl_ms)

@@ -87,7 +87,6 @@ def late(starts: list[Start], dsn: str) -> list[tuple[Start, float]]:
 
 
 def deadline_of(claim: int) -> float:
-    """When a lease ends."""
     return max(found.deadline.timestamp() for found in Claim.objects.filter(token=claim))
 
 
@@ -128,9 +127,7 @@ def test_a_lease_is_surely_held_until_a_second_before_its_end_at_the_latest() ->
 @pytest.mark.slow
 @pytest.mark.usefixtures("early")
 @pytest.mark.parametrize("way", ["hang", "refuse"])
-def test_jobs_are_told_a_second_before_their_lease_ends_and_none_starts_afterwards(
-    way: str, proxy: Proxy, test_dsn: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_jobs_are_told_in_time_and_none_starts_late(way: str, proxy: Proxy, test_dsn: str, caplog: Any) -> None:
     caplog.set_level("INFO", "django_leasequeue")
     lease_of(LEASE)
     seqs = enqueue({"async": True}, {"async": True}, *({} for _ in range(12)))
@@ -203,9 +200,7 @@ def test_a_claim_whose_answer_comes_late_starts_nothing(test_dsn: str, monkeypat
 
 
 @pytest.mark.slow
-def test_a_process_that_stood_still_past_its_leases_starts_nothing_of_its_buffer(
-    subprocess_env: dict[str, str], test_dsn: str, tmp_path: Path
-) -> None:
+def test_a_process_that_stood_still_starts_none(subprocess_env: dict[str, str], test_dsn: str, tmp_path: Path) -> None:
     lease_of(3.0)
     notes = tmp_path / "starts"
     enqueue(*({"file": str(notes), "seconds": 0.05} for _ in range(150)))
@@ -225,8 +220,6 @@ def test_a_process_that_stood_still_past_its_leases_starts_nothing_of_its_buffer
 
 
 class Noting(ScriptHandler):
-    """Notes in a file what starts when, then sleeps."""
-
     def run(self, job: engine.LeasedJob, control: JobControl) -> str | None:
         descriptor = os.open(job.data["file"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         os.write(descriptor, f"{job.seq} {job.token} {time.time()}\n".encode())

@@ -112,8 +112,6 @@ def test_a_result_that_the_database_refuses_or_is_too_large_costs_nobody_else_hi
 
 
 class Rude(ScriptHandler):
-    """Raises where a handler must not."""
-
     def failed(self, job: engine.LeasedJob, error: BaseException) -> Any:
         raise LookupError("in failed")
 
@@ -195,8 +193,6 @@ secret: contextvars.ContextVar[int] = contextvars.ContextVar("secret", default=0
 
 
 class Leaky(ScriptHandler):
-    """Leaves something in its context and a connection in its thread."""
-
     def __init__(self) -> None:
         super().__init__()
         self.seen: list[int] = []

@@ -197,8 +197,6 @@ def test_a_worker_raises_the_floors_of_its_queues_while_it_is_busy() -> None:
 
 
 class Breeding(ScriptHandler):
-    """Each job enqueues another one, until there are enough."""
-
     def __init__(self) -> None:
         super().__init__()
         self.enough = threading.Event()

@@ -26,8 +26,6 @@ NEVER = 3_600
 
 
 class Clocked(ScriptHandler):
-    """Notes when its jobs start."""
-
     def __init__(self) -> None:
         super().__init__()
         self.started: dict[str | None, float] = {}

@@ -68,7 +68,7 @@ def objects(text: str) -> list[dict[str, Any]]:
 def test_every_line_is_json(work: str, start: Start) -> None:
     """Ours, those of libraries, warnings, and what nobody catches, in threads too."""
     enqueue({"do": "raise", "give_up": True}, {"do": "noise"})
-    worker = start("--json-logs", "--handler", "tests.worker.handlers.NoisyHandler")
+    worker = start("--json-logs")
     worker.says("Uncaught exception")
     worker.says("Job failed for good")
     worker.ends()
@@ -95,13 +95,9 @@ def test_why_it_does_not_start_is_json_too(test_dsn: str, start: Start, argument
     assert said in line["message"]
 
 
-def record(message: str, **extra: Any) -> logging.LogRecord:
-    known = {"name": "django_leasequeue.worker", "levelname": "INFO", "msg": message, "created": 0.0}
-    return logging.makeLogRecord({**known, **extra})
-
-
 def test_log_lines_hold_their_fields() -> None:
-    entry = record("Job done", seq=7, queue="two words", empty="", missing=None)
+    known = {"name": "django_leasequeue.worker", "levelname": "INFO", "msg": "Job done", "created": 0.0}
+    entry = logging.makeLogRecord({**known, "seq": 7, "queue": "two words", "empty": "", "missing": None})
     assert logs.TextFormatter().format(entry) == (
         '1970-01-01T00:00:00.000+00:00 INFO worker: Job done seq=7 queue="two words" empty=""'
     )

@@ -14,6 +14,7 @@ from django.test import override_settings
 from django_leasequeue import engine
 from django_leasequeue.notify import Listener, Subscription, get_listener, reply_channel, waking
 from django_leasequeue.notify.alarms import Alarm
+from tests.engine.helpers import make
 from tests.support.waiting import eventually
 
 LOCK = 1280657731
@@ -33,9 +34,7 @@ def others(other: psycopg.Connection[Any]) -> list[int]:
 
 @pytest.fixture
 def queue_id(test_dsn: str) -> int:
-    engine.run(engine.create("mail", preset="django"))
-    info = engine.run(engine.get("mail"))
-    return info.id
+    return make("mail", preset="django")
 
 
 @contextmanager
@@ -71,28 +70,21 @@ def held(connection: psycopg.Connection[Any], queue_id: int) -> bool:
 
 
 def listeners(connection: psycopg.Connection[Any]) -> list[int]:
-    return [
-        row[0]
-        for row in connection.execute(
-            "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
-            " AND query ~ '^(LISTEN|UNLISTEN|SELECT pg_)'"
-        )
-    ]
+    found = connection.execute(
+        "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        " AND query ~ '^(LISTEN|UNLISTEN|SELECT pg_)'"
+    )
+    return [pid for (pid,) in found]
 
 
 def test_a_job_wakes_who_waits_for_its_queue_and_nobody_else(other: psycopg.Connection[Any], queue_id: int) -> None:
-    engine.run(engine.create("idle"))
-    idle = engine.run(engine.get("idle"))
-    with (
-        waiting(get_listener(), queue_id) as first,
-        waiting(get_listener(), queue_id) as second,
-        waiting(get_listener(), idle.id) as uninterested,
-    ):
+    idle, listener = make("idle"), get_listener()
+    with waiting(listener, queue_id) as first, waiting(listener, queue_id) as second, waiting(listener, idle) as third:
         assert held(other, queue_id)
         enqueue(other)
         assert first.wait(60)
         assert second.wait(60)
-        assert not uninterested.wait(0.05)
+        assert not third.wait(0.05)
     eventually(lambda: not held(other, queue_id), "the lock is given back")
 
 
@@ -170,9 +162,7 @@ def test_a_callback_that_raises_does_not_silence_the_others(other: psycopg.Conne
     assert "A callback of the listener raised" in caplog.text
 
 
-def test_the_connection_closes_when_nobody_waits_and_opens_again(
-    other: psycopg.Connection[Any], others: list[int], queue_id: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_connection_closes_and_opens_again(other: Any, others: list[int], queue_id: int, monkeypatch: Any) -> None:
     monkeypatch.setattr("django_leasequeue.notify.listener.IDLE_CLOSE", 0.05)
     monkeypatch.setattr("django_leasequeue.notify.listener.LINGER", 0.05)
     listener = get_listener()
@@ -244,17 +234,16 @@ def test_no_wake_up_is_lost_among_writers(test_dsn: str, queue_id: int) -> None:
 
 
 def test_a_lock_that_somebody_keeps_makes_nobody_deaf(other: psycopg.Connection[Any], queue_id: int) -> None:
-    engine.run(engine.create("stuck"))
-    stuck = engine.run(engine.get("stuck"))
-    other.execute("SELECT pg_advisory_lock(%s, %s)", [LOCK, stuck.id])
+    stuck = make("stuck")
+    other.execute("SELECT pg_advisory_lock(%s, %s)", [LOCK, stuck])
     listener = Listener("default")
-    blocked = listener.watch([stuck.id], lambda: None)
+    blocked = listener.watch([stuck], lambda: None)
     try:
         with waiting(listener, queue_id) as alarm:
             enqueue(other)
             assert alarm.wait(60)
             assert not blocked.live
-            other.execute("SELECT pg_advisory_unlock(%s, %s)", [LOCK, stuck.id])
+            other.execute("SELECT pg_advisory_unlock(%s, %s)", [LOCK, stuck])
             assert blocked.wait_ready()
     finally:
         blocked.close()

@@ -21,16 +21,13 @@ from django_leasequeue.worker.worker import node_name
 from tests.worker.support import a_job
 
 
-def test_the_command_line_wins_over_the_settings_over_the_defaults(settings: Any) -> None:
+def test_options_and_names(settings: Any) -> None:
     settings.LEASEQUEUE = {"WORKER": {"CONCURRENCY": 3, "QUEUES": ["a", "b"], "POLL": 2}}
     options = load_options(concurrency=5, prefetch=None)
     assert (options.concurrency, options.queues, options.poll, options.prefetch) == (5, ("a", "b"), 2, 1_000)
     assert options.database == "default"
     assert not options.all_queues
     assert load_options(queues=("*",)).all_queues
-
-
-def test_no_two_workers_have_one_name() -> None:
     names = {node_name() for _ in range(100)}
     assert len(names) == 100
     assert max(len(name.encode()) for name in names) <= 112

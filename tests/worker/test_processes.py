@@ -1,4 +1,4 @@
-"""Acceptance: worker processes as an operator runs them, with signals and deaths."""
+"""Acceptance: worker processes as an operator runs them, with signals and deaths; and as a developer: ``--reload``."""
 
 import json
 import os
@@ -7,30 +7,27 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections import Counter
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from django_leasequeue import engine
 from django_leasequeue.admin import reading
 from django_leasequeue.engine import clock
 from django_leasequeue.engine.limits import WORKER_LEASE
 from django_leasequeue.models import JobResult, LiveJob, Worker
-from django_leasequeue.worker import ExitCode
+from django_leasequeue.worker import ExitCode, process
 from tests.support.commands import said
-from tests.support.environment import child_environment
 from tests.support.ports import free_port
-from tests.support.temporary_server import TemporaryServer
 from tests.support.waiting import eventually
 from tests.worker.handlers import lines
-from tests.worker.processes import Start, alive, children_of, starting
+from tests.worker.processes import Start, WorkerProcess, alive, ask, children_of
 from tests.worker.support import enqueue, ready, results
 
-pytestmark = [pytest.mark.usefixtures("work"), pytest.mark.chaos]
+pytestmark = [pytest.mark.usefixtures("work"), pytest.mark.chaos, pytest.mark.slow]
 
 
 @pytest.fixture
@@ -46,7 +43,6 @@ def sleeping(notes: Path, count: int, seconds: float) -> list[int]:
     return enqueue(*({"do": "sleep", "seconds": seconds, "file": str(notes)} for _ in range(count)))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_drains(start: Start, notes: Path, number: signal.Signals) -> None:
     sleeping(notes, 40, 0.5)
@@ -61,7 +57,6 @@ def test_a_signal_drains(start: Start, notes: Path, number: signal.Signals) -> N
     assert set(LiveJob.objects.values_list("deliveries", flat=True)) == {0}
 
 
-@pytest.mark.slow
 def test_a_second_signal_does_not_wait(start: Start, notes: Path) -> None:
     enqueue(*({"do": "hang", "file": str(notes)} for _ in range(3)))
     worker = start("--concurrency", "2", "--drain-timeout", "3600")
@@ -76,7 +71,6 @@ def test_a_second_signal_does_not_wait(start: Start, notes: Path) -> None:
     assert Counter(LiveJob.objects.values_list("deliveries", flat=True)) == {1: 2, 0: 1}
 
 
-@pytest.mark.slow
 @pytest.mark.sample
 def test_processes_share_a_burst_and_a_signal_to_the_whole_group_counts_once(start: Start, notes: Path) -> None:
     sleeping(notes, 60, 0.05)
@@ -95,11 +89,8 @@ def test_processes_share_a_burst_and_a_signal_to_the_whole_group_counts_once(sta
     assert not Worker.objects.exists()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("code", [None, ExitCode.OK, ExitCode.USAGE, ExitCode.GIVEN_BACK, ExitCode.RECYCLE])
-def test_a_child_that_dies_is_started_again_whatever_its_exit_code(
-    start: Start, notes: Path, code: ExitCode | None
-) -> None:
+def test_a_child_that_dies_is_started_again_whatever_its_code(start: Start, notes: Path, code: ExitCode | None) -> None:
     supervisor = start("--processes", "2")
     supervisor.says("Worker started", 2)
     before = set(children_of(supervisor.pid))
@@ -114,7 +105,6 @@ def test_a_child_that_dies_is_started_again_whatever_its_exit_code(
     supervisor.ends()
 
 
-@pytest.mark.slow
 def test_workers_do_not_outlive_their_supervisor(start: Start, notes: Path) -> None:
     sleeping(notes, 2, 0.5)
     supervisor = start("--processes", "2", "--concurrency", "1")
@@ -125,7 +115,6 @@ def test_workers_do_not_outlive_their_supervisor(start: Start, notes: Path) -> N
     assert words(notes, "end") == 2, "gracefully"
 
 
-@pytest.mark.slow
 def test_max_jobs_replace_a_process(start: Start, notes: Path) -> None:
     sleeping(notes, 40, 0.001)
     supervisor = start("--processes", "2", "--max-jobs", "5")
@@ -136,11 +125,8 @@ def test_max_jobs_replace_a_process(start: Start, notes: Path) -> None:
     assert max(runs.values()) <= 5
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [(), ("--processes", "2")], ids=["alone", "supervised"])
-def test_a_job_that_does_not_end_costs_its_process_and_nothing_else(
-    start: Start, notes: Path, arguments: tuple[str, ...]
-) -> None:
+def test_a_job_that_does_not_end_costs_its_process(start: Start, notes: Path, arguments: tuple[str, ...]) -> None:
     (stuck,) = enqueue({"do": "hang", "soft": 0.1, "hard": 0.3, "delay": 3_600_000, "file": str(notes)})
     worker = start("--concurrency", "2", *arguments)
     eventually(lambda: words(notes, "start") == 1, "it hangs")
@@ -158,40 +144,28 @@ def test_a_job_that_does_not_end_costs_its_process_and_nothing_else(
     worker.ends()
 
 
-def ask(port: int) -> tuple[int, dict[str, Any]]:
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=60) as answer:
-            return answer.status, json.load(answer)
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, json.load(error)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("processes", [1, 2])
 def test_health(start: Start, tmp_path: Path, processes: int) -> None:
     port, file = free_port(), tmp_path / "health"
     worker = start("--health-port", str(port), "--health-file", str(file), "--processes", str(processes))
     worker.says("Worker started", processes)
     # It is well when its parts have looked at the database once, which is after it said that.
-    eventually(lambda: ask(port)[0] == 200, "it is well")
-    _, figures = ask(port)
-    assert figures["healthy"] is True
+    eventually(lambda: ask(port, "/health")[0] == 200, "it is well")
+    assert json.loads(ask(port, "/health")[1])["healthy"] is True
     if processes == 2:
-        eventually(lambda: all(ask(port)[1]["workers"]), "both report")
+        eventually(lambda: all(json.loads(ask(port, "/health")[1])["workers"]), "both report")
         # A child that does nothing any more makes the whole ill.
         stopped = children_of(worker.pid)[0]
         os.kill(stopped, signal.SIGSTOP)
-        eventually(lambda: ask(port)[0] == 503, "it is seen")
+        eventually(lambda: ask(port, "/health")[0] == 503, "it is seen")
         os.kill(stopped, signal.SIGCONT)
-        eventually(lambda: ask(port)[0] == 200, "it is well again")
+        eventually(lambda: ask(port, "/health")[0] == 200, "it is well again")
     eventually(file.exists, "the file is there")
     assert json.loads(file.read_text())["node"]
     worker.ends()
     assert not file.exists()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("arguments", "words_said"), [
     (("--concurrency", "0"), "CONCURRENCY'] must be an integer, 1 to 1,000; it is 0"),
     (("--handler", "nothing.Here"), "No module named 'nothing'"),
@@ -213,20 +187,10 @@ def test_what_cannot_start_says_why_and_exits_1(start: Start, arguments: tuple[s
     assert "Traceback" not in worker.text
 
 
-@pytest.mark.slow
 def test_the_other_name_of_the_command(subprocess_env: dict[str, str]) -> None:
     command = [sys.executable, "-m", "django", "leasequeue_worker", "--burst", "--no-reaper"]
     handler = ["--handler", "tests.worker.handlers.ScriptHandler"]
     subprocess.run([*command, *handler], env=subprocess_env, capture_output=True, check=True, timeout=500)
-
-
-@pytest.mark.slow
-def test_a_database_without_our_tables(private_server: TemporaryServer) -> None:
-    with starting(child_environment(private_server.url())) as begin:
-        worker = begin()
-        assert worker.wait() == 1
-    assert "run migrate" in worker.text
-    assert "Traceback" not in worker.text
 
 
 def shown() -> list[tuple[str, str, int]]:
@@ -235,7 +199,6 @@ def shown() -> list[tuple[str, str, int]]:
     return [(line["node"], line["state"], line["running"]) for line in workers]
 
 
-@pytest.mark.slow
 @pytest.mark.sample
 def test_one_that_was_killed_is_shown_as_gone_when_the_lease_of_its_row_is_over(start: Start) -> None:
     enqueue({"do": "wait"})
@@ -256,3 +219,91 @@ def test_one_that_was_killed_is_shown_as_gone_when_the_lease_of_its_row_is_over(
         text = said("leasequeue_status")
         assert "Worker here was not seen for 30.1 s." in text
         assert "No worker listens" not in text, "no job is ready"
+
+
+HANDLER = """
+from tests.worker.handlers import ScriptHandler, note
+
+class Handler(ScriptHandler):
+    def run(self, job, control):
+        note(job, {word!r})
+        return super().run(job, control)
+"""
+
+
+@pytest.fixture
+def code(tmp_path: Path, subprocess_env: dict[str, str]) -> Path:
+    """A module that the worker loads its handler from; its settings are in a module beside it."""
+    subprocess_env["PYTHONPATH"] = f"{tmp_path}:{subprocess_env.get('PYTHONPATH', '')}"
+    subprocess_env["DJANGO_SETTINGS_MODULE"] = "own_settings"
+    (tmp_path / "own_settings.py").write_text("from testproject.settings import *\n")
+    path = tmp_path / "reloaded.py"
+    path.write_text(HANDLER.format(word="old"))
+    return path
+
+
+def put(key: str, path: Path, **data: object) -> None:
+    engine.run(engine.enqueue("work", [engine.NewJob({"file": str(path), **data}, key=key)]))
+
+
+def change(code: Path, text: str, worker: WorkerProcess, words_said: str, times: int) -> None:
+    """Change the code until the worker has noticed: its watcher knows only files that it has seen before."""
+    for number in range(75):
+        code.write_text(text + "\n" * number)
+        with suppress(AssertionError):
+            return worker.says(words_said, times, seconds=4)
+    raise AssertionError(f"it never said {words_said!r} {times} times:\n{worker.text}")
+
+
+def test_a_change_starts_it_anew_and_a_signal_ends_it(start: Start, code: Path, notes: Path) -> None:
+    worker = start("--reload", "--handler", "reloaded.Handler")
+    put("first", notes)
+    eventually(lambda: notes.exists() and "first old" in notes.read_text(), "the old code runs")
+    before = Worker.objects.values_list("pid", flat=True)
+    eventually(lambda: len(before.all()) == 1, "it says that it is there")
+    (old,) = before.all()
+    change(code, HANDLER.format(word="new"), worker, "Worker started", 2)
+    put("second", notes)
+    eventually(lambda: "second new" in notes.read_text(), "the new code runs")
+    assert old not in children_of(worker.pid)
+    put("long", notes, do="wait")
+    eventually(lambda: "long start" in notes.read_text(), "it runs")
+    worker.ends()
+    assert worker.text.count("Worker stopped") == worker.text.count("Worker started") >= 2
+    assert not Worker.objects.exists()
+    assert JobResult.objects.filter(state=1).count() == 2
+    assert LiveJob.objects.filter(state=0).count() == 1, "a running job is given back"
+
+
+@pytest.mark.sample
+def test_a_signal_that_finds_it_leaving_for_a_change_ends_it_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Child:
+        def __init__(self, *_: object, **__: object) -> None: ...
+        def send_signal(self, number: int) -> None:
+            assert number == signal.SIGTERM
+
+        def wait(self) -> int:
+            signal.raise_signal(signal.SIGTERM)
+            return process.CHANGED
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    monkeypatch.setattr(process.subprocess, "Popen", Child)
+    monkeypatch.setattr(process.autoreload, "get_child_arguments", lambda: ["worker"])
+    try:
+        assert process._start_again_and_again() == 0
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@pytest.mark.parametrize(("name", "words_said"), [
+    ("reloaded.py", "SyntaxError"), ("own_settings.py", "could not start"),
+], ids=["what the worker loads", "what every process loads"])  # fmt: skip
+def test_code_that_is_broken_is_waited_for(start: Start, code: Path, name: str, words_said: str) -> None:
+    broken = code.with_name(name)
+    good = broken.read_text()
+    worker = start("--reload", "--handler", "reloaded.Handler")
+    worker.says("Worker started")
+    change(broken, "this is no Python", worker, words_said, 1)
+    change(broken, good, worker, "Worker started", 2)
+    worker.ends()

@@ -14,6 +14,7 @@ import pytest
 from django_leasequeue import engine
 from tests.conftest import HOME
 from tests.support.environment import child_environment
+from tests.support.faults import faulty
 from tests.support.temporary_server import TemporaryServer
 from tests.support.waiting import eventually
 from tests.worker.handlers import lines
@@ -43,16 +44,6 @@ class Site:
 
     def connect(self) -> psycopg.Connection[Any]:
         return psycopg.connect(self.server.url(), autocommit=True)
-
-    def set(self, **settings: str | None) -> None:
-        """Change settings of the server (``None``: back to the default) without a restart."""
-        with self.connect() as own:
-            # Where nothing may be written this may.
-            own.execute("SET default_transaction_read_only = off")
-            for name, value in settings.items():
-                change = f"SET {name} = '{value}'" if value is not None else f"RESET {name}"
-                own.execute(f"ALTER SYSTEM {change}".encode())
-            own.execute("SELECT pg_reload_conf()")
 
     def enqueue(self) -> str:
         """Enqueue a job; return its key."""
@@ -88,9 +79,10 @@ def restart(site: Site) -> Iterator[None]:
 
 @contextlib.contextmanager
 def read_only(site: Site) -> Iterator[None]:
-    site.set(default_transaction_read_only="on")
-    yield
-    site.set(default_transaction_read_only=None)
+    with faulty(site.server) as server:
+        server.set("default_transaction_read_only", "on")
+        yield
+        server.reset("default_transaction_read_only")
 
 
 @contextlib.contextmanager
@@ -172,10 +164,7 @@ def count(connection: Any, table: str) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("queues", [(), ("--queues", "near,far.mail")])
-def test_one_worker_serves_two_servers_and_goes_on_while_one_is_stopped(
-    migrated_server: TemporaryServer, tmp_path: Path, queues: tuple[str, ...]
-) -> None:
-    """And one reaper each."""
+def test_a_worker_of_two_servers(migrated_server: TemporaryServer, tmp_path: Path, queues: tuple[str, ...]) -> None:
     near, notes = migrated_server, tmp_path / "notes"
     with TemporaryServer(HOME, migrated=True) as far:
         places = ((near, "near"), (far, "far.mail"))

@@ -16,11 +16,8 @@ from django_leasequeue import engine
 from django_leasequeue.engine import Failure, LeasedJob, Release
 from django_leasequeue.engine.clock import Clock
 from django_leasequeue.engine.dead.action import act
-from django_leasequeue.engine.pool import connect
 from django_leasequeue.exceptions import InvalidOption, LeaseLost, PayloadTooLarge, WrittenByEngine
 from django_leasequeue.models import DeadLetter, Job, JobStep
-from django_leasequeue.reaper.duties import JobSteps
-from django_leasequeue.reaper.duty import Turn
 from django_leasequeue.testing import Harness
 from django_leasequeue.worker import JobControl
 from django_leasequeue.worker.durable import Suspended
@@ -53,7 +50,6 @@ def start(**options: Any) -> LeasedJob:
 
 
 def again(job: LeasedJob) -> LeasedJob:
-    """Let the job fail and come back."""
     engine.run(engine.release([Release(job.seq, job.token, 0, Failure("E", "no"))], NODE))
     return one()
 
@@ -78,7 +74,7 @@ class TestPlain:
         found = Job.objects.get().steps.order_by("done_at").values_list("name", "value", "delivery")
         assert list(found) == [("charge", {"id": 7}, 1), ("tell", None, 1), ("pack", ["a", 1], 2)]
 
-    def test_the_same_name_again_is_another_step(self) -> None:
+    def test_the_same_name_again_is_another_step_and_one_may_be_tried_in_place(self) -> None:
         job = start()
         numbers = Calls(1, 2, 3, 4)
         control = JobControl(job, NODE)
@@ -86,6 +82,11 @@ class TestPlain:
         control = JobControl(again(job), NODE)
         assert [control.step("page", numbers) for _ in range(4)] == [1, 2, 3, 4]
         assert set(JobStep.objects.values_list("name", flat=True)) == {"page", "page#2", "page#3", "page#4"}
+        assert control.step("mail", Calls(OSError(), OSError(), "sent"), retries=2) == "sent"
+        stubborn = Calls(OSError("down"))
+        with pytest.raises(OSError, match="down"):
+            control.step("other", stubborn, retries=2)
+        assert stubborn.count == 3
 
     @pytest.mark.parametrize("over", [False, True])
     def test_a_name_that_was_a_sleep_is_no_step(self, clock: Clock, over: bool) -> None:
@@ -102,14 +103,6 @@ class TestPlain:
             with pytest.raises(InvalidOption, match="give it another name"):
                 call()
         assert never.count == 0
-
-    def test_a_step_may_be_tried_in_place(self) -> None:
-        control = JobControl(start(), NODE)
-        assert control.step("mail", Calls(OSError(), OSError(), "sent"), retries=2) == "sent"
-        stubborn = Calls(OSError("down"))
-        with pytest.raises(OSError, match="down"):
-            control.step("other", stubborn, retries=2)
-        assert stubborn.count == 3
 
     @pytest.mark.parametrize("kind", ["plain", "atomic", "block"])
     def test_who_has_lost_the_lease_keeps_nothing(self, clock: Clock, kind: str) -> None:
@@ -275,9 +268,7 @@ class TestAtomic:
         assert JobStep.objects.get().value == "second"
 
 
-def test_what_an_atomic_step_writes_elsewhere_is_refused(
-    migrated_server: TemporaryServer, django_db_blocker: DjangoDbBlocker
-) -> None:
+def test_atomic_steps_write_nowhere_else(migrated_server: TemporaryServer, django_db_blocker: DjangoDbBlocker) -> None:
     with faulty(migrated_server) as server, alias(server, "jobs", direct=True), alias(server, "elsewhere", direct=True):
         with django_db_blocker.unblock():
             engine.run(engine.create("steps"), "jobs")
@@ -290,21 +281,6 @@ def test_what_an_atomic_step_writes_elsewhere_is_refused(
             with pytest.raises(InvalidOption, match="writes to the database"), control.atomic_step("block"):
                 groups.create(name="x")
             assert control.step("b", groups.filter(name="x").count, atomic=True) == 0
-
-
-@pytest.mark.django_db(transaction=True)
-def test_steps_go_with_their_jobs(clock: Clock) -> None:
-    make("work", result_ttl_ms=0, lease_ms=3_600_000)
-    put(2)
-    gone, stays = one(), one()
-    for job in (gone, stays):
-        JobControl(job, NODE).step("a", Calls(1))
-        JobControl(job, NODE).step("b", Calls(1))
-    engine.run(engine.ack([gone.seq], NODE))
-    clock.advance(seconds=61)
-    with connect("default") as connection:
-        JobSteps()(Turn(connection, "default"))
-    assert set(JobStep.objects.values_list("seq", "name")) == {(stays.seq, "a"), (stays.seq, "b")}
 
 
 def test_the_model_is_read_only() -> None:

@@ -78,9 +78,7 @@ def deliveries_of_innocents(notes: Path, poison: int) -> dict[str, tuple[int, in
 @pytest.mark.chaos
 @pytest.mark.parametrize("how", ["exit", "kill"])
 @pytest.mark.parametrize("processes", [1, 2])
-def test_a_job_that_kills_its_process_takes_nobody_with_it(
-    start: Start, tmp_path: Path, poisoned: str, processes: int, how: str
-) -> None:
+def test_a_killer_takes_nobody_with_it(start: Start, tmp_path: Path, poisoned: str, processes: int, how: str) -> None:
     notes = tmp_path / "notes"
     innocent = {"do": "sleep", "seconds": 0.01, "file": str(notes)}
     jobs: list[dict[str, Any]] = [innocent] * 200
@@ -120,8 +118,6 @@ def test_a_job_that_kills_its_process_takes_nobody_with_it(
 
 
 class Recorder(ScriptHandler):
-    """Notes what ran at the same time."""
-
     def __init__(self) -> None:
         super().__init__()
         self.running: set[str] = set()

@@ -39,7 +39,6 @@ class Looker:
 
 
 def jobs(alias: str = "default") -> list[Any]:
-    """The first argument of every job, oldest first."""
     return [(job.data or {}).get("args", [None])[0] for job in StoredJob.objects.using(alias).order_by("seq")]
 
 
@@ -218,9 +217,6 @@ def test_where_and_how_it_is_enqueued(clock) -> None:
     assert found["default", REPORT, 0].data == {"args": [1, "two"], "kwargs": {"three": [3]}}
 
 
-# Declared in the settings
-
-
 def declare(settings: Any, **tasks: Any) -> None:
     settings.LEASEQUEUE = {"RECURRING": tasks}
 
@@ -314,9 +310,6 @@ def test_the_connection_of_django_is_used_for_due_ticks_only(clock) -> None:
     assert connection.connection is None
 
 
-# Queues in several databases
-
-
 def by_name(project: str, queue: str) -> str:
     return "far" if queue == "bulk" else "default"
 
@@ -334,7 +327,6 @@ def near_and_far(far: str, settings: Any, clock: Any) -> tuple[Looker, Looker]:
 
 
 def kept(alias: str) -> dict[str, tuple[bool, datetime | None]]:
-    """The recurring tasks of a database: whether each is enabled, and its last tick."""
     return {row.name: (row.enabled, row.last_tick_at) for row in RecurringTask.objects.using(alias).order_by("name")}
 
 

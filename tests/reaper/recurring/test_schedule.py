@@ -75,14 +75,11 @@ def test_what_is_no_schedule_is_refused(text, zone, message) -> None:
         parse(text, zone)
 
 
-def test_when_clocks_go_forward_a_time_that_is_left_out_runs_right_after() -> None:
+def test_a_time_that_clocks_leave_out_runs_right_after_and_one_that_comes_twice_once() -> None:
     # Berlin, 2026-03-29: 02:00 becomes 03:00.
     days = ticks("30 2 * * *", "Europe/Berlin", utc(2026, 3, 28), utc(2026, 3, 31))
     assert days == [utc(2026, 3, 28, 1, 30), local("Europe/Berlin", 2026, 3, 29, 3), utc(2026, 3, 30, 0, 30)]
     assert len(ticks("0 * * * *", "Europe/Berlin", local("Europe/Berlin", 2026, 3, 29), utc(2026, 3, 29, 22))) == 22
-
-
-def test_when_clocks_go_back_a_time_that_comes_twice_runs_once() -> None:
     # Berlin, 2026-10-25: 03:00 becomes 02:00.
     days = ticks("30 2 * * *", "Europe/Berlin", utc(2026, 10, 24), utc(2026, 10, 27))
     assert days == [utc(2026, 10, 24, 0, 30), utc(2026, 10, 25, 0, 30), utc(2026, 10, 26, 1, 30)]

@@ -32,8 +32,6 @@ OPTIONS = {
 BEGINNING, END = 240.0, 900.0
 #: Seconds that a driver gets to begin a batch before it is killed.
 WARM = 30.0
-#: From so many kills on it pays to write Java's classes down once, as they are when it has read them.
-MANY = 10
 #: The row of the table for kills that met no batch.
 IDLE = "killed between two batches, or in silver and gold"
 
@@ -70,7 +68,6 @@ class Kills:
         self._seed, self._rate, self._format = seed, rate, format
         self._server = Server(directory / "data", durable=True)
         self._driver: subprocess.Popen[bytes] | None = None
-        self._classes = ""
         self._begin = time.monotonic()
 
     def run(self, steps: list[Step]) -> Compared:
@@ -85,8 +82,6 @@ class Kills:
             from .writers import Writers
 
             with Writers(self.directory, self._seed, self._rate) as writers:
-                if len(steps) > MANY:
-                    self._write_classes()
                 for number, step in enumerate(steps, 1):
                     self._fault(step)
                     self._tell(f"{number} of {len(steps)}: {'crash' if step.crash else 'kill'}, {step.way}")
@@ -110,17 +105,6 @@ class Kills:
         self._server.start()
         subprocess.run([sys.executable, "manage.py", "migrate", "--verbosity", "0"], cwd=BASE, check=True)
         django.setup()
-
-    def _write_classes(self) -> None:
-        """Have a driver write its classes down: those after it begin in half the time."""
-        classes = self.directory / "classes.jsa"
-        self._classes = f"-XX:ArchiveClassesAtExit={classes}"
-        self._once()
-        end = time.monotonic() + END
-        while not classes.exists() and time.monotonic() < end:
-            time.sleep(0.1)  # Java writes them after the driver has ended
-        self._classes = f"-XX:SharedArchiveFile={classes}"
-        self._tell("Java's classes are written down")
 
     def _once(self) -> None:
         self._start("once")
@@ -150,8 +134,7 @@ class Kills:
 
     def _start(self, way: str) -> None:
         """Start a driver that works this way; come back when it has a session."""
-        command = [sys.executable, "-m", "tests.spark.kills.driver", str(self.lake), way, self._classes]
-        command.append(self._format)
+        command = [sys.executable, "-m", "tests.spark.kills.driver", str(self.lake), way, self._format]
         with self._log.open("wb") as log:
             self._driver = subprocess.Popen(
                 command, cwd=self.directory, stdout=log, stderr=subprocess.STDOUT, start_new_session=True

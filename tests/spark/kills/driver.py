@@ -19,14 +19,14 @@ BATCH = 200
 BEGINS, BROKE_OFF = "begins", "broke off: "
 
 
-def main(path: str, way: str, classes: str, format: str) -> None:
+def main(path: str, way: str, format: str) -> None:
     """Stream (``bronze``) or run the pipeline (``all``) until somebody ends this; ``once``: bronze and silver, once."""
     source = {name: str(value) for name, value in conninfo.conninfo_to_dict(os.environ["DATABASE_URL"]).items()}
     session = spark.session(
         CONSUMER, master="local[1]", memory="512m", niceness=0,
         conf={
             "spark.sql.shuffle.partitions": "1",
-            "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {classes}",
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         },
     )  # fmt: skip
     lake = Lake(session, path, format)

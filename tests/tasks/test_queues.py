@@ -1,32 +1,37 @@
-"""A queue that is missing becomes the same, whoever needs it first; ``migrate`` makes those that are declared."""
+"""What a queue that is missing becomes, whoever needs it first; which database a queue is in."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from django.conf import settings as django_settings
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.db import ProgrammingError
 from django.test import override_settings
 from django.utils import timezone
 
 from django_leasequeue import Queue, engine
+from django_leasequeue.checks.settings import check_settings
 from django_leasequeue.engine import NewJob, Release
-from django_leasequeue.engine.queues import declared
-from django_leasequeue.engine.queues.declared import make_queues, on_migrate
+from django_leasequeue.engine.queues import declared, routing
+from django_leasequeue.engine.queues.declared import change, make_queues, on_migrate
 from django_leasequeue.engine.queues.presets import PRESETS
 from django_leasequeue.engine.queues.queues import ensure
 from django_leasequeue.engine.topics.topics import write
 from django_leasequeue.exceptions import InvalidOption, QueueNotFound
 from django_leasequeue.models import Queue as QueueRow
-from django_leasequeue.models import RecurringTask
+from django_leasequeue.models import RecurringTask, StoredJob
 from django_leasequeue.queue.base import definition
 from django_leasequeue.reaper.recurring import enqueue_tick, sync
+from django_leasequeue.tasks import LeaseQueueBackend
 from django_leasequeue.worker import link
+from tests.http.client import Api
+from tests.support.databases import database_alias
 from tests.tasks import django_api, samples
+from tests.tasks.django_api import BACKEND
 
 pytestmark = pytest.mark.django_db
-
-BACKEND = "django_leasequeue.tasks.LeaseQueueBackend"
 
 
 def dead_letter() -> None:
@@ -73,9 +78,7 @@ def mail() -> tuple[str, str, int]:
 @pytest.mark.parametrize("auto_create", [True, False])
 @pytest.mark.parametrize("first", CALLERS)
 @pytest.mark.parametrize(("queues", "lease"), [({"mail": {"preset": "django", "lease_ms": 1_000}}, 1_000), ({}, 5_000)])
-def test_the_settings_of_the_queue_come_first_then_the_task_backend_that_lists_it(
-    settings: Any, first: str, auto_create: bool, queues: Any, lease: int
-) -> None:
+def test_settings_then_the_task_backend(settings: Any, first: str, auto_create: bool, queues: Any, lease: int) -> None:
     options = {"preset": "django", "queues": {"mail": {"lease_ms": 5_000}}}
     tasks = {
         "other": {"BACKEND": BACKEND, "QUEUES": ["mail"], "OPTIONS": {"project": "other", "preset": "jqueue"}},
@@ -89,9 +92,7 @@ def test_the_settings_of_the_queue_come_first_then_the_task_backend_that_lists_i
 
 @pytest.mark.parametrize("first", ["task", "many tasks", "worker", "enqueue", "bulk enqueue", "recurring"])
 @pytest.mark.parametrize("preset", ["django", None])
-def test_a_backend_that_takes_any_name_says_what_others_leave_open(
-    settings: Any, first: str, preset: str | None
-) -> None:
+def test_a_backend_that_takes_any_name_says_what_is_left_open(settings: Any, first: str, preset: str | None) -> None:
     options = {} if preset is None else {"preset": preset}
     settle(settings, {"default": {"BACKEND": BACKEND, "QUEUES": [], "OPTIONS": options}})
     CALLERS[first]()
@@ -103,9 +104,7 @@ def test_a_backend_that_takes_any_name_says_what_others_leave_open(
     ("topic", ("log", "original", 6_000)), ("zaqar", ("queue", "original", 300_000)),
     ("dead letter", ("log", "original", 30_000)),
 ])  # fmt: skip
-def test_who_asks_for_options_of_its_own_gets_them_for_what_nobody_declares(
-    settings: Any, first: str, found: tuple[str, str, int]
-) -> None:
+def test_own_options_count_for_what_nobody_declares(settings: Any, first: str, found: tuple[str, str, int]) -> None:
     settle(settings, {"default": {"BACKEND": BACKEND, "QUEUES": [], "OPTIONS": {"preset": "django"}}})
     CALLERS[first]()
     assert mail() == found
@@ -179,3 +178,99 @@ def test_tables_of_another_time_are_no_error(monkeypatch: pytest.MonkeyPatch, ca
     monkeypatch.setattr(declared, "make_queues", refuse)
     on_migrate("default")
     assert "not those of this version" in caplog.text
+
+
+ROUTER = f"{__name__}.route"
+asked: list[tuple[str, str]] = []
+
+
+def route(project: str, queue: str) -> str:
+    asked.append((project, queue))
+    return "nowhere" if queue == "lost" else "default"
+
+
+def databases(**params: Any) -> list[str]:
+    return LeaseQueueBackend("default", params).databases()
+
+
+def test_one_database_without_a_router_and_results_where_the_queues_are() -> None:
+    assert routing.alias_of("", "mail") == "default"
+    assert routing.aliases() == ["default"]
+    with override_settings(LEASEQUEUE={"DATABASE": "other"}):
+        assert routing.alias_of("", "mail") == "other"
+    assert databases(OPTIONS={"database": "other"}) == ["other"]
+    assert databases(QUEUES=["a", "b"]) == ["default"]
+    with override_settings(LEASEQUEUE={"ROUTER": ROUTER}):
+        assert databases(QUEUES=["a", "b"]) == ["default"]
+        assert databases(QUEUES=[]) == ["default"]
+
+
+def test_a_router_is_asked_for_each_queue_and_its_mistakes_are_said() -> None:
+    asked.clear()
+    with override_settings(LEASEQUEUE={"ROUTER": ROUTER}):
+        result = samples.add.using(queue_name="mail").enqueue(1)
+        assert (asked, samples.add.get_result(result.id).args) == ([("", "mail")], [1])
+        with pytest.raises(ImproperlyConfigured, match="'nowhere'"):
+            samples.add.using(queue_name="lost").enqueue(1)
+    assert StoredJob.objects.count() == 1
+    with override_settings(LEASEQUEUE={"ROUTER": "no.such.router"}):
+        with pytest.raises(ImproperlyConfigured, match=r"no\.such"):
+            routing.alias_of("", "mail")
+
+
+@pytest.fixture
+def two_databases() -> Iterator[None]:
+    """Queues whose names begin with ``far`` are in another database."""
+    router = {"ROUTER": f"{__name__}.by_name", "API": {"ACCESS": "open"}}
+    with database_alias("far", django_settings.DATABASES["default"]), override_settings(LEASEQUEUE=router):
+        yield
+
+
+def by_name(project: str, queue: str) -> str:
+    return "far" if queue.startswith("far") else "default"
+
+
+@pytest.mark.usefixtures("two_databases")
+def test_a_dead_letter_topic_in_another_database_than_its_queue_is_refused() -> None:
+    for make in (engine.create("near", dead_letter="far.dlq"), ensure("near", dead_letter="far.dlq")):
+        with pytest.raises(InvalidOption, match=r"'far\.dlq' of 'near' .* sends it to 'far', the queue to 'default'"):
+            engine.run(make)
+    for name, dead_letter in (("near", "near.dlq"), ("other", "self"), ("none", None), ("far", "far.dlq")):
+        engine.run(engine.create(name, dead_letter=dead_letter))
+    refused: list[Callable[[], object]] = [
+        lambda: Queue("new", preset="django", dead_letter="far.dlq").create(),
+        lambda: engine.run(engine.configure("near", dead_letter="far.dlq")),
+        lambda: change("near", {"dead_letter": "far.dlq"}, "", "default"),
+    ]
+    for act in refused:
+        with pytest.raises(InvalidOption, match="another database"):
+            act()
+    api, config = Api(), {"type": "queue", "max_deliveries": 1, "dead_letter": "far.dlq"}
+    for answer in (
+        api.put("topics/near", config),
+        api.put("topics/new", config),
+        api.post("topics/new", {"records": [{"data": 1}], "config": config}),
+    ):
+        assert (answer.status, answer.code) == (400, "invalid_request")
+        assert "another database" in answer.message
+    assert sorted(QueueRow.objects.values_list("name", "dead_letter")) == [
+        ("far", "far.dlq"), ("near", "near.dlq"), ("none", None), ("other", "self"),
+    ]  # fmt: skip
+    declared = {"near": {"dead_letter": "far.dlq"}, "far": {"dead_letter": "far.dlq"}}
+    with override_settings(LEASEQUEUE={"ROUTER": f"{__name__}.by_name", "QUEUES": declared}):
+        (error,) = [message for message in check_settings(None) if message.id == "leasequeue.E012"]
+    assert "'near'" in error.msg
+    assert "another database" in error.msg
+
+
+@pytest.mark.usefixtures("two_databases")
+def test_a_dead_letter_topic_wanted_elsewhere_by_now_is_made_beside_its_queue(caplog: pytest.LogCaptureFixture) -> None:
+    engine.run(engine.create("near", dead_letter="near.dlq", max_deliveries=1, exhaust_at="release"))
+    QueueRow.objects.update(dead_letter="far.dlq")
+    engine.run(engine.enqueue("near", [engine.NewJob(data=1)]))
+    (job,) = engine.run(engine.claim("near", "w"))
+    engine.run(engine.nack([job.seq], "w"))
+    assert StoredJob.objects.get().queue.name == "far.dlq"
+    (said,) = [record.message for record in caplog.records if "far.dlq" in record.message]
+    assert "another database" in said
+    assert "made in the database of the queue" in said

@@ -1,3 +1,7 @@
+"""What is said of dead letters: fingerprints of their errors, and no formula in a CSV."""
+
+import csv
+import io
 import json
 import re
 from collections.abc import Callable
@@ -5,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from django_leasequeue.engine.dead import redaction
 from django_leasequeue.engine.dead.fingerprint import fingerprint, fingerprint_of, mask, place_of
 
 
@@ -95,12 +100,25 @@ def test_class_message_and_place_count() -> None:
     assert fingerprint(_fails_at(True)) != fingerprint(_fails_at(False))
 
 
-def test_the_place_is_the_innermost_line_of_the_hosts_code_or_the_fallback() -> None:
+def test_the_place_is_the_innermost_line_of_the_hosts_code_and_not_the_file() -> None:
     assert place_of(_fails_in_a_library()) == f'{__name__}:_fails_in_a_library:json.loads("{{")'
     error = TypeError("missing an argument")
     assert place_of(error) == ""
     assert fingerprint(error, "shop.tasks.one") != fingerprint(error, "shop.tasks.two")
-
-
-def test_the_file_that_does_not_parse_does_not_count() -> None:
     assert fingerprint(_does_not_parse("one.py")) == fingerprint(_does_not_parse("other.py"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["=1+1", "+1", "-1+cmd|' /C calc'!A0", "@SUM(1)", "\t=1", "\r=1", "\n=1", "＝1+1", "＋1", "－1", "＠SUM(1)"],  # noqa: RUF001
+)
+def test_what_looks_like_a_formula_is_text(text: str) -> None:
+    assert redaction.as_text(text) == f"'{text}"
+    written = "".join(redaction.lines([{"cell": text}], ["cell"], "csv"))
+    assert list(csv.reader(io.StringIO(written, newline=""))) == [["cell"], [f"'{text}"]]
+
+
+@pytest.mark.parametrize("value", ["", "orders", "a=b", "1-2", " =1", -1, 2.5, None, True])
+def test_everything_else_is_left_as_it_is(value: object) -> None:
+    written = "".join(redaction.lines([{"cell": value, "next": 1}], ["cell", "next"], "csv"))
+    assert written.splitlines()[1] == f"{'' if value is None else value},1"

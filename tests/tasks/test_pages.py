@@ -1,10 +1,10 @@
-"""The how-tos about durable tasks: their code is an app, and their own tests run on it."""
+"""The how-tos about durable tasks and Celery: their code is an app, or does what it says; their own tests run on it."""
 
 import importlib
 import inspect
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -12,8 +12,12 @@ from django.contrib.auth.models import Group, Permission
 from django.contrib.contenttypes.models import ContentType
 from django.test import Client
 
-from django_leasequeue.models import JobStep
+from django_leasequeue.engine.clock import Clock
+from django_leasequeue.exceptions import JobFailed
+from django_leasequeue.models import Job, JobStep
+from django_leasequeue.tasks.api import TaskResultDoesNotExist
 from django_leasequeue.testing import Harness
+from tests.support.pages import run_page
 from tests.support.shop import shop
 from tests.tasks.durable_tasks import control
 
@@ -21,9 +25,7 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def page(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, db: None
-) -> Iterator[ModuleType]:
+def page(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, db: None) -> Iterator[Any]:
     with shop(request.param, tmp_path, monkeypatch) as tests:
         yield tests
 
@@ -33,10 +35,7 @@ def of(name: str) -> pytest.MarkDecorator:
 
 
 CASES: dict[str, dict[str, list[dict[str, Any]]]] = {
-    "approval": {
-        "test_somebody_decides": [{"answer": "approve"}, {"answer": "refuse"}],
-        "test_nobody_decides": [{}],
-    },
+    "approval": {"test_somebody_decides": [{"answer": "approve"}, {"answer": "refuse"}], "test_nobody_decides": [{}]},
     "exactly-once": {
         "test_a_crash_moves_nothing_twice": [{"step": "move"}, {"step": "start book_interest"}, {"step": "mail"}],
         "test_half_a_move_is_none": [{}],
@@ -111,3 +110,50 @@ def test_what_others_task_becomes(page: Any, leasequeue: Harness, packed: bool) 
     calls = page.calls if hasattr(page, "calls") else importlib.import_module("shop.services").calls
     assert (result.wait(), calls) == (("payment-7", ["charge", "mail"]) if packed else ("not packed", ["charge"]))
     assert Group.objects.get().name == "reserved for order 7"
+
+
+def here(text: str) -> str:
+    return "" if text.startswith("# with Celery") else text
+
+
+def test_canvas(monkeypatch: pytest.MonkeyPatch, leasequeue: Harness, clock: Clock) -> None:
+    names = run_page("how-to/move-from-celery-canvas.md", monkeypatch, here)
+    assert names["timed"].status.open == 2
+    leasequeue.drain()
+    assert [names[name].status.open for name in ("timed", "skewed")] == [1, 2]
+    clock.advance(seconds=11)
+    leasequeue.drain()
+    waited = {name: found.wait() for name, found in names.items() if name in VALUES}
+    assert waited == VALUES
+    with pytest.raises(JobFailed, match="broken"):
+        names["failing"].wait()
+    assert names["failing"]["log_error"].value == "here: builtins.ValueError broken"
+    assert (names["left"], names["restored"].status.label) == (11, "completed")
+    assert names["aborted"]
+    with pytest.raises(TaskResultDoesNotExist):
+        names["counting"].refresh()
+    tags = [job.tags for job in Job.objects.filter(tags__customer=7).order_by("pk")]
+    assert tags == [{"customer": 7}, {"customer": 7, "step": "second"}]
+
+
+VALUES: dict[str, Any] = {
+    "later": 4, "six": 6, "linked": [20, 5], "timed": 8, "mapped": [2 * n for n in range(25)],
+    "chunked": [[2 * n for n in range(start, min(start + 10, 25))] for start in (0, 10, 20)], "skewed": [0, 2, 4],
+    "summed": 90, "replaced": 13, "stamped": 8, "any_graph": {"total": 6},
+}  # fmt: skip
+
+
+def test_calling_tasks(monkeypatch: pytest.MonkeyPatch, leasequeue: Harness) -> None:
+    def as_a_module(text: str) -> str:
+        return "" if "send_receipt" in text else text
+
+    names = run_page("how-to/move-from-celery.md", monkeypatch, as_a_module)
+    assert names == {"__builtins__": names["__builtins__"]}
+    calls = sys.modules["shop.calls"].calls()
+    many = calls.pop("many")
+    assert calls.pop("by name")
+    assert [ran.state for ran in leasequeue.drain()] == ["completed"] * 7
+    for name, value in {"delay": "Hi Ann", "options": "Hi Ann", "once": "Hello Ann", "ignored": None}.items():
+        assert calls[name].wait() == value
+    assert [call.wait() for call in many] == ["Hello Ann", "Hello Bob"]
+    assert [calls[name].job.state for name in ("countdown", "eta")] == ["delayed"] * 2
