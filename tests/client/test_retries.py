@@ -11,8 +11,23 @@ from httpx import Response
 from django_leasequeue import client
 from django_leasequeue.client import ApiError, ConnectionFailed, InvalidRequest, Retry, ServerUnavailable
 from django_leasequeue.client.calls import Calls
-from django_leasequeue.client.loops import MAX_EVENT, Event, EventReader, claims, work
-from django_leasequeue.client.plans import Call, Close, Give, Open, Pause, Read, Request, Source, call, seconds_of
+from django_leasequeue.client.plans import (
+    MAX_EVENT,
+    Call,
+    Close,
+    Event,
+    EventReader,
+    Give,
+    Open,
+    Pause,
+    Read,
+    Request,
+    Source,
+    call,
+    claims,
+    seconds_of,
+    work,
+)
 
 WRITTEN = {"topic": "t", "seqs": [7], "count": 1, "created": False, "deduped": False}
 

@@ -152,4 +152,4 @@ def test_a_test_runs_it_in_its_own_process_and_what_does_not_go(leasequeue: Harn
     with pytest.raises(InvalidTask, match="isolate must be true or false"):
         task(isolate="yes")(len)
     with override_settings(SETTINGS_MODULE=None), pytest.raises(InvalidOption, match="its settings from a module"):
-        run_isolated(a_job(), JobControl(a_job(), "node"), "", "")
+        run_isolated(a_job(), JobControl(a_job(), "node"), "")

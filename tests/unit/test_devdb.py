@@ -25,8 +25,6 @@ from django_leasequeue.devdb import (
     InvalidDatabaseURL,
     Server,
     account,
-    database_from_url,
-    url_from_database,
 )
 from django_leasequeue.devdb.account import is_alive
 from django_leasequeue.devdb.server import socket_dir
