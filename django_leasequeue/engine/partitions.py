@@ -216,10 +216,7 @@ def _needs(connection: Connection) -> dict[str, int]:
 
 def _reader(connection: Connection, needs: dict[str, int], partition: Partition | None) -> str | None:
     """Return the first reader that needs events of the partition."""
-    for name, txid in sorted(needs.items()):
-        if _needed(connection, 0, partition, txid)[1]:
-            return name
-    return None
+    return next((name for name, txid in sorted(needs.items()) if _needed(connection, 0, partition, txid)[1]), None)
 
 
 def _is_young(connection: Connection, days: float, partition: Partition | None) -> bool:

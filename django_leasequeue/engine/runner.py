@@ -42,11 +42,7 @@ def role_of(using: str) -> sql.Composed | None:
     return sql.SQL("SET ROLE {}").format(sql.Identifier(role)) if role else None
 
 
-def _apart(
-    connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any],
-    params: Mapping[str, Any],
-    role: sql.Composed | None,
-) -> Rows:
+def _apart(connection: psycopg.BaseConnection[Any], params: Mapping[str, Any], role: sql.Composed | None) -> Rows:
     """Run one statement on a connection of its own to the same database; it stays done if the other is rolled back."""
     info = connection.info
     with (
