@@ -107,7 +107,7 @@ HOMES = {
     r"register_at_fork|WeakKeyDictionary|sys\.modules\b": r"conf/process\.py|testing/plugin\.py",
     r"getattr\((django_)?settings, \"LEASEQUEUE|settings\.LEASEQUEUE|setting_changed": r"conf/__init__\.py",
     # A generator driven by hand: beside twins those of psycopg and of large requests.
-    r"except StopIteration": r"twins\.py|engine/(pool|codec)\.py|http/(running|payload)\.py",
+    r"except StopIteration": r"twins\.py|engine/(pool|codec)\.py|http/(views|payload)\.py",
 }
 
 

@@ -103,13 +103,6 @@ def test_tasks_have_twins_too(kind: type) -> None:
             assert inspect.signature(item).return_annotation == other.return_annotation
 
 
-def test_no_other_mechanism() -> None:
-    """Nowhere else is a generator driven by hand, but those of psycopg and of large requests."""
-    texts = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in ROOT.rglob("*.py")}
-    driven = {name for name, text in texts.items() if "except StopIteration" in text}
-    assert driven == {"twins.py", "engine/pool.py", "engine/codec.py", "http/views.py", "http/payload.py"}
-
-
 # The mechanism
 
 
