@@ -144,7 +144,6 @@ class OperatorActionAdmin(ListAdmin[OperatorAction]):
         return format_html("<pre>{}</pre>", "\n".join(lines)) if lines else ""
 
     def export(self, request: HttpRequest) -> HttpResponseBase:
-        """Download the lines that the list's filter lets through."""
         query = request.GET.copy()
         try:
             kind = exporting.check_kind(query.pop("format", ["csv"])[-1])

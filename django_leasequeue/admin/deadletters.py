@@ -202,7 +202,6 @@ class DeadLetterAdmin(ReadOnly, PageAdmin[DeadLetter]):
         }
 
     def export(self, request: HttpRequest) -> HttpResponseBase:
-        """Download everything that a filter matches now."""
         wanted, error = filters.read(request)
         if error:
             messages.error(request, error)
@@ -274,7 +273,6 @@ class DeadLetterAdmin(ReadOnly, PageAdmin[DeadLetter]):
         return self.page(request, "deadletters/confirm.html", context, title=title, crumbs=_CRUMBS, status=status)
 
     def _one(self, request: HttpRequest, asked: Asked) -> HttpResponse:
-        """Act on one job at once."""
         assert asked.seqs is not None
         (seq,) = asked.seqs
         with transaction.atomic(using=reading.alias()):

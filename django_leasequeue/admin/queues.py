@@ -69,7 +69,6 @@ class QueueForm(forms.Form):
             yield {"heading": heading, "fields": [self[name] for name in names]}
 
     def clean(self) -> dict[str, Any]:
-        """Check the options together, as ``engine.configure`` will."""
         cleaned = {**self.cleaned_data}
         if cleaned.pop("seen", None) != digest(self.config):
             raise forms.ValidationError("The options were changed meanwhile. Load the page again and look at them.")

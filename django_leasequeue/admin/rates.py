@@ -44,7 +44,6 @@ class Reach(NamedTuple):
 
     @property
     def whole(self) -> bool:
-        """Whether all of it was counted."""
         return self.since <= self.begin
 
     @property
@@ -174,7 +173,6 @@ def _task(row: Sequence[Any]) -> TaskRate:
 
 
 def _seconds(values: Sequence[int | None] | None) -> tuple[float, float, float] | None:
-    """Return three percentiles in seconds; ``None`` where they are not known."""
     if not values or values[0] is None:
         return None
     p50, p95, p99 = (value / 1_000 for value in values if value is not None)

@@ -123,7 +123,6 @@ class WorkflowAdmin(PageAdmin[Workflow]):
         return self.page(request, "workflow.html", context, title=title, crumbs=crumbs)
 
     def moved(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Lead from Django's log to the workflow."""
         workflow = reading.instance(Workflow, pk)
         if workflow is None:
             messages.warning(request, "This workflow is forgotten: its jobs ended more than a day ago.")
@@ -247,13 +246,11 @@ def _name(node: NodeRow) -> str:
 
 
 def _counts(nodes: Iterable[NodeRow]) -> list[tuple[str, int]]:
-    """Return how many jobs are in each state, those to look at first in front."""
     counts = Counter(node.state for node in nodes)
     return [(state, counts[state]) for state in TONES if counts[state]]
 
 
 def _draw(nodes: Sequence[NodeRow]) -> SafeString:
-    """Draw a workflow from left to right."""
     if not nodes:
         return SafeString("")
     # How many jobs come before each on its longest way: parents stand before their children.

@@ -136,8 +136,6 @@ class _Base(ABC, Generic[Batches, Jobs]):
 
 
 class _Stream:
-    """The event stream of a source, one after the other."""
-
     def __init__(self, client: _Base[Any, Any]) -> None:
         self._client = client
         #: The one that is open; before the first an empty one.

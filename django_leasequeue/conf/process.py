@@ -104,7 +104,6 @@ class Shared(Generic[K, V]):
             return self._made[key]
 
     def clear(self) -> list[V]:
-        """Forget all objects and return them."""
         with self._lock:
             made, self._made = self._made, {}
         return list(made.values())
@@ -124,7 +123,6 @@ class PerLoop(Generic[V]):
         return self._made[loop]
 
     def pop(self) -> V | None:
-        """Forget the running loop's object; return it if there was one."""
         return self._made.pop(asyncio.get_running_loop(), None)
 
     def items(self) -> list[tuple[asyncio.AbstractEventLoop, V]]:

@@ -101,7 +101,6 @@ class Server:
 
     @property
     def log_file(self) -> Path:
-        """The server's log."""
         return self.data_dir / "server.log"
 
     @property
@@ -182,7 +181,6 @@ class Server:
         raise DevDBError(f"PostgreSQL (process {self.pid}) on {self.data_dir} does not stop.{self._log_tail()}")
 
     def status(self) -> ServerStatus:
-        """Ask the server how it is."""
         try:
             with self.connect("postgres") as connection:
                 row = connection.execute(

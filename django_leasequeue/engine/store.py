@@ -59,7 +59,6 @@ class Reference(NamedTuple):
         return sum(part.size for part in self.parts)
 
     def text(self) -> str:
-        """Return what stands in the database."""
         parts = {name: part._asdict() for name, part in (("data", self.data), ("body", self.body)) if part is not None}
         inline = "" if self.inline is None else f"{_INLINE}{self.inline}"
         return f"{MARK}{json.dumps(parts, separators=(',', ':'))}{inline}}}"

@@ -185,7 +185,6 @@ class KeyRing:
         self._known: process.Memory[str, KnownKey] = process.Memory()
 
     def recall(self, prefix: str) -> KnownKey | None:
-        """Return what is remembered of a key, unless it is too old."""
         known = self._known.get(prefix)
         fresh = known is not None and time.monotonic() - known.read_at <= conf.settings.API.KEY_CACHE_SECONDS
         return known if fresh else None
@@ -196,7 +195,6 @@ class KeyRing:
         return known is not None and hmac.compare_digest(_digest(secret), known.digest)
 
     def learn(self, prefix: str, found: KnownKey | None) -> KnownKey | None:
-        """Remember a key as it was read, or that there is none."""
         if found is None:
             self._known.pop(prefix, None)
         else:

@@ -195,7 +195,6 @@ class ApiView(APIView):
             presets.check_name(topic, "the name of a topic")
 
     async def run(self, work: Work[T]) -> T:
-        """Run an engine operation on the topic's database."""
         return await self.runner.run(work)
 
     async def list_queues(self, size: int, **options: Any) -> tuple[list[QueueLine], int]:

@@ -40,7 +40,6 @@ class Histogram(NamedTuple):
         return self.together(Histogram(places, milliseconds))
 
     def together(self, other: Histogram) -> Histogram:
-        """Return the histogram of the times of both."""
         places = map(sum, zip(self.places, other.places, strict=True))
         return Histogram(tuple(places), self.total_ms + other.total_ms)
 

@@ -71,7 +71,6 @@ class QueueCollector:
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the families of figures."""
         if self._using is not None:
             yield from families(look_at(self._using))
         elif len(aliases := routing.aliases()) == 1:

@@ -251,8 +251,6 @@ class _OrNone(ForwardManyToOneDescriptor):
 
 
 class _IsNull(RelatedIsNull):
-    """Whether there is no such row: the columns here do not say that."""
-
     def as_sql(self, compiler: Any, connection: Any) -> tuple[str, tuple[Any, ...]]:
         field = self.lhs.output_field
         if not isinstance(field, SameNumber):

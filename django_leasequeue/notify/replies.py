@@ -140,7 +140,6 @@ class Ticket:
         return True
 
     def close(self) -> None:
-        """Stop waiting. The last one to leave ends the listening."""
         hub = self._hub
         with hub._lock:
             hub.waiting -= 1

@@ -45,7 +45,6 @@ class Election:
 
     @property
     def connection(self) -> psycopg.Connection[Any]:
-        """The leader's connection for its work."""
         assert self._work is not None
         return self._work
 

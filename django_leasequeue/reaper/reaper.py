@@ -125,7 +125,6 @@ class Reaper:
 
     @property
     def leading(self) -> bool:
-        """Whether this reaper leads."""
         return self._election.leading
 
     def start(self) -> None:
@@ -200,7 +199,6 @@ class Reaper:
         return self._election.lead()
 
     def resign(self) -> None:
-        """Stop leading."""
         self._election.resign()
 
     @property

@@ -87,7 +87,6 @@ def ingest(
 
 
 def _count(query: StreamingQuery) -> int:
-    """Return how many events the stream has read."""
     seen = [progress.observedMetrics.get(_COUNT) for progress in query.recentProgress]
     counted = [row[0] for row in seen if row is not None]
     # Through Spark Connect the row is a list of its values. An empty batch has no sum.

@@ -261,7 +261,6 @@ def _same(data: Mapping[str, Any], called: Mapping[str, Any]) -> bool:
 
 
 def _stored(value: Any) -> Any:
-    """Return a value as it comes out of a JSON column: tuples as lists."""
     try:
         return codec.loads(codec.dumps(value))
     except InvalidOption:

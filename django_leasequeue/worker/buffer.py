@@ -67,7 +67,6 @@ class JobBuffer:
         self._wake(1)
 
     def pause(self) -> None:
-        """Let no thread find a job."""
         with self._lock:
             self._aside = deque(take_each(self.jobs))
 
@@ -151,7 +150,6 @@ class WakeUp:
         self.sleeping = False
 
     def wake(self) -> None:
-        """End the current or the next wait, from any thread."""
         self.sleeping = False
         try:  # noqa: SIM105  (suppress takes four times as long, and jobs wait for it)
             self._lock.release()
@@ -194,7 +192,6 @@ class SuspectIsolation:
         return self._state.buffer.take_all() + take_each(self._coroutines.jobs) + take_each(self._pending)
 
     def _quiet(self) -> bool:
-        """Return whether nothing runs, and the database knows of all that has ended."""
         state = self._state
         return not (self._coroutines.starting or state.running() or state.ended or state.settling)
 

@@ -93,7 +93,6 @@ class JobControl(DurableControl):
 
     @property
     def event(self) -> threading.Event:
-        """Set when the job is to stop: for handlers that wait."""
         with _guard:
             if self._event is None:
                 self._event = threading.Event()

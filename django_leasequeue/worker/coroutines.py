@@ -50,7 +50,6 @@ class CoroutinePool:
         return self._most - len(self._state.coroutines)
 
     def put(self, jobs: list[LeasedJob]) -> None:
-        """Add jobs, in order. For the fetcher's thread."""
         self._used_at = time.monotonic()
         self.jobs.extend(jobs)
         if self._loop is None:
@@ -59,7 +58,6 @@ class CoroutinePool:
         self._loop.call_soon_threadsafe(self._pump)
 
     def put_alone(self, job: LeasedJob) -> None:
-        """Add a job before all others. For the fetcher's thread."""
         self.jobs.appendleft(job)
         self.put([])
 

@@ -222,7 +222,6 @@ class DurableControl(ABC):
     await_for = _aside(wait_for)
 
     def suspend(self, delay_ms: int, *, waits: bool) -> NoReturn:
-        """Give the job's place up. For its steps."""
         self.suspension = Suspension(delay_ms, waits, self.keeps_slot)
         raise Suspended
 

@@ -123,15 +123,12 @@ class Journal:
         self._free.append(slot)
 
     def started(self, slot: int, job: LeasedJob) -> None:
-        """Note that a job starts, before it does."""
         _pack(self._memory, _HEADER + slot * _SIZE, job.seq, job.token)
 
     def ended(self, job: LeasedJob) -> None:
-        """Note that a job has ended, before its slot is used again."""
         _pack(self._memory, self._next_end(), job.seq, job.token)
 
     def claimed(self, claim: int) -> None:
-        """Note a claim, before its jobs start."""
         _pack(self._memory, self._next_claim(), _CLAIM, claim)
 
     def close(self) -> None:

@@ -105,7 +105,6 @@ class Keeper:
             self.link.close()
 
     def _pause(self, seconds: float) -> None:
-        """Sleep; only ``close`` ends it early."""
         end = time.monotonic() + min(seconds, self._state.shortest_lease / 6)
         while not self._closing and (left := end - time.monotonic()) > 0:
             self.wakeup.wait(left)

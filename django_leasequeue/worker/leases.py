@@ -87,7 +87,6 @@ class Leases:
         self._many = 2 * len(self.of) + MANY
 
     def over(self, job: LeasedJob) -> bool:
-        """Return whether a job must not be started any more."""
         lease = self.of.get(job.token)
         return lease is None or lease.forbids(job, time.monotonic())
 
@@ -102,7 +101,6 @@ class Leases:
         return lease.claimed + START
 
     def was_late(self, job: LeasedJob) -> None:
-        """Note that a job could not begin, before it is given back."""
         if len(self._late) >= MANY:
             self._late.clear()
         self._late.add(job.seq)

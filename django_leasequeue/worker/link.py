@@ -134,7 +134,6 @@ class DatabaseLink:
             raise
 
     def close(self) -> None:
-        """Close the connection; the next operation opens another."""
         connection, self._connection, self._executor = self._connection, None, None
         if connection is not None:
             connection.close()

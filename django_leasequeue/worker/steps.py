@@ -266,7 +266,6 @@ class JobSteps:
         return value
 
     def _theirs(self, place: str) -> Any:
-        """Return what another worker has kept of the step."""
         found = engine.run(read_steps(self._job.seq), self._using)[place]
         if found.waited:
             raise _other_kind(place, found.waited)

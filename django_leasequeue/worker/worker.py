@@ -177,7 +177,6 @@ class Worker:
         return self._stop()
 
     def _wait(self, seconds: float) -> None:
-        """Sleep until something happens; watch over timeouts."""
         self.state.main.wait(min(seconds, self._timekeeper.next_at - time.monotonic()))
         self._timekeeper.check()
         if self._tick is not None and time.monotonic() - self._ticked_at >= 1:
@@ -251,7 +250,6 @@ class Worker:
             self.state.give_back(unstarted, unstarted=True)
 
     def _drain(self, deadline: float) -> bool:
-        """Wait for running jobs; return whether all ended."""
         state, overdue = self.state, self._timekeeper.overdue
         while True:
             self._return_unstarted()

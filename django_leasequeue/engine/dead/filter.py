@@ -106,7 +106,6 @@ class DeadFilter:
 
     @property
     def empty(self) -> bool:
-        """Whether it lets everything through."""
         return self == DeadFilter(prefixes=self.prefixes)
 
     def query(self, **changes: Any) -> str:

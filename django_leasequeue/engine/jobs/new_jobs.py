@@ -50,7 +50,6 @@ _is_id_end = re.compile(r"[89ab][0-9a-f]{3}-[0-9a-f]{12}").fullmatch
 
 @lru_cache(maxsize=1_024)
 def _check_name(name: str) -> None:
-    """Check the name of a job: most jobs have one of few."""
     check_text(name, "name", MAX_KEY_BYTES)
 
 

@@ -188,7 +188,6 @@ def load_hands(
 
 
 def _check_tags(tag: str | None, tags: Sequence[str] | None) -> str:
-    """Return the tags that a claim asks for as an array."""
     if tag is not None and tags is not None:
         raise InvalidOption("a claim names one tag or several tags, not both.")
     if tags is None:

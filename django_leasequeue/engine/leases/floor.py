@@ -56,7 +56,6 @@ class Proposals:
         self._head = 0
 
     def parameters(self) -> dict[str, Any]:
-        """Return the parameters of floor.sql."""
         return {
             "ids": arrays.integers([queue_id for queue_id, _, _ in self._known]),
             "kinds": arrays.integers([kind for _, kind, _ in self._known]),
@@ -107,7 +106,6 @@ class ConnectionFloors:
         self._proposed: dict[tuple[int, int], _Proposed] = {}
 
     def parameters(self) -> dict[str, Any]:
-        """Return the parameters of claim_look.sql."""
         return {
             "pid": self._server[0],
             "started": self._server[1],
@@ -118,7 +116,6 @@ class ConnectionFloors:
         }
 
     def note(self, looks: Sequence[QueueLook]) -> None:
-        """Remember a look at queues."""
         now, first = self._clock(), looks[0]
         server = (first.pid, first.started)
         if server != self._server or len(self._floors) > self.MOST or now - self._since > self.MAX_AGE:
@@ -265,7 +262,6 @@ class ClaimCursor:
             self._hint = self._used_hint
 
     def took(self, jobs: Sequence[LeasedJob]) -> None:
-        """Note what a claim gave."""
         if jobs:
             self._old_places = jobs[-1].flags & _FLOW > 0
 

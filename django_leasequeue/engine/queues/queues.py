@@ -37,7 +37,6 @@ class QueueInfo:
 
     @property
     def type(self) -> str:
-        """``queue`` or ``log``."""
         return str(self.config["type"])
 
 

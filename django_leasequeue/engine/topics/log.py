@@ -41,12 +41,10 @@ class TopicRecord(NamedTuple):
 
     @property
     def data(self) -> Any:
-        """The payload."""
         return None if self.data_json is None else codec.loads(self.data_json)
 
     @property
     def meta(self) -> Any:
-        """The producer's metadata."""
         return None if self.meta_json is None else codec.loads(self.meta_json)
 
 
@@ -149,7 +147,6 @@ class Sealer:
         return self._sealed
 
     def parameters(self) -> dict[str, Any]:
-        """Return what a read has to be told."""
         with self._lock:
             pending = list(self._pending)
             return {
@@ -162,7 +159,6 @@ class Sealer:
             }
 
     def note(self, seen: SealedView) -> None:
-        """Remember what a read has seen."""
         with self._lock:
             if seen.server != self._server or seen.last < self._sealed:
                 self._server, self._sealed = seen.server, 0

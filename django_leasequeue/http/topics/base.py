@@ -92,7 +92,6 @@ class TopicView(ApiView):
 
     @property
     def node(self) -> str:
-        """The worker's name in the query."""
         node = self.request.GET.get(NODE.name, "")
         if not 0 < storable(node) <= MAX_NODE_BYTES:
             raise ApiError(400, "invalid_request", f"node must be the worker's name, 1 to {MAX_NODE_BYTES} bytes.")

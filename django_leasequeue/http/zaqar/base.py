@@ -206,7 +206,6 @@ class ZaqarView(ApiView):
         return given.lower() == "true"
 
     async def queue(self, name: str) -> QueueInfo:
-        """Return the queue, or answer 404."""
         info = await self.find(name)
         if info is None:
             raise missing(f"There is no queue {name!r} in this project.")
