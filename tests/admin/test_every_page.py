@@ -27,7 +27,6 @@ _NASTY = "<script>alert(1)</script><b onclick=alert(1) style='color:red'>\"'"
 
 @pytest.mark.slow
 def test_no_page_needs_anything_inline() -> None:
-    """Each page with something on it that would like to be HTML."""
     client = boss()
     queue = graves(project=_NASTY)
     failure = engine.Failure(_NASTY, _NASTY, _NASTY, "print")

@@ -92,8 +92,6 @@ def test_a_paused_task_does_not_run_until_it_goes_on(clock: Clock, client: Clien
 
 
 class TestForm:
-    """Tasks of the database are added, changed and deleted; those of the settings are read only."""
-
     NEW: ClassVar = {
         "name": "night", "task": REPORT, "schedule": "30 2 * * *", "timezone": "Europe/Berlin", "args": '["night"]',
         "kwargs": "", "queue_name": "", "priority": "", "backend": "", "enabled": "on",

@@ -214,7 +214,6 @@ class TestEdit:
         ('{"kwargs": {"note": "[hidden]"}}', "cannot be moved"),
     ])  # fmt: skip
     def test_what_is_refused(self, boss: Client, data: str, words: str) -> None:
-        """What is no payload, arguments that the task does not take, a hidden value elsewhere."""
         (seq,) = bury(1, name="tests.tasks.samples.add", data={"args": [1, 2], "kwargs": {"password": "s3cret"}})
         page = boss.post(url("deadletters_edit", seq), {"data": data, "confirmed": "1"})
         assert (refused(page, words), page.context_data["text"]) == (True, data)

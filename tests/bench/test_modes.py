@@ -104,7 +104,6 @@ def test_children_end_with_a_benchmark_that_was_killed(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_a_copy_of_the_events_on_tcp(tmp_path: Path, test_dsn: str) -> None:
-    """The server for JDBC holds a copy of the events, asks for its password, and is gone afterwards."""
     with psycopg.connect(test_dsn, autocommit=True) as database:
         for seq in (1, 2):
             event(database, queue_id=7, seq=seq, kind=EventKind.CLAIMED, node="n'1", detail={"a": "ü"})

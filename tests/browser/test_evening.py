@@ -178,8 +178,6 @@ def test_a_queue_is_paused_and_purged_by_keyboard(person: Person, trouble: dict[
 
 
 class TestRefresh:
-    """The overview follows what happens, without losing the person's place."""
-
     ASKED = "performance.getEntriesByType('resource').filter(e => e.initiatorType === 'xmlhttprequest').length"
 
     @pytest.fixture

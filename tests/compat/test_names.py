@@ -12,6 +12,7 @@ import pytest
 
 from django_leasequeue.compat import jobqueue, jqueue
 from django_leasequeue.exceptions import InvalidOption
+from tests.support.pages import run_page
 
 PAGES = Path(__file__).parents[2] / "docs" / "how-to"
 
@@ -90,3 +91,15 @@ def test_a_storage_says_what_takes_its_place() -> None:
             kind(bucket="b", key="k")
     with pytest.raises(InvalidOption, match="name of a queue"):
         jqueue.DirectQueue(Mock(spec=jqueue.ObjectStoragePort))
+
+
+# codeQ
+
+
+@pytest.mark.django_db
+def test_the_page_about_moving_runs_as_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = run_page("how-to/move-from-codeq.md", monkeypatch)
+    assert (names["again"].status, names["again"].seq) == ("duplicate", names["receipt"].seq)
+    assert [names["video"].tag, names["mail"].tag] == ["RENDER_VIDEO", "SEND_MAIL"]
+    assert (names["finished"].state, names["result"]) == ("completed", {"url": "/videos/j-1"})
+    assert names["back"].state == "delayed"

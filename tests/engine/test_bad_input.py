@@ -311,7 +311,6 @@ def test_grace_out_of_range_is_clamped(queue: int, clock, bad: int) -> None:
 
 
 def test_anything_can_be_recorded_as_a_failure(leased) -> None:
-    """The text of an exception may hold what PostgreSQL cannot store: the failure is recorded all the same."""
     failure = Failure(f"app.{NUL}{LONE}" * 100, NUL + LONE * 2_000, f"{NUL}{LONE}trace" * 5_000, LONE + NUL)
     settled = engine.run(engine.release([Release(leased.seq, leased.token, 0, failure)], NODE))
     assert settled.ok == [leased.seq]

@@ -129,8 +129,6 @@ def test_poison_behind_it_is_moved_aside(claimer: Claimer) -> None:
 
 
 class TestConnectionFloors:
-    """What a claimer finds by its own looks, so that the next one begins there."""
-
     @pytest.fixture
     def claimer(self, claimer: Claimer) -> Claimer:
         claimer.cursor = ClaimCursor(max_age=0.0, clock=time.monotonic)

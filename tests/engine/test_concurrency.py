@@ -73,7 +73,6 @@ def crowd(count: int, work: Callable[[int], None]) -> None:
 
 @pytest.mark.parametrize("tags", [None, ["red", "blue"]], ids=str)
 def test_producers_and_claimers_of_several_queues_with_retries(tags: list[str] | None) -> None:
-    """And two that raise floors: no job ends up below one."""
     for name in ("first", "second"):
         make(name, max_deliveries=0, requeue="back" if name == "second" else "original")
     total, patience = 800, time.monotonic() + 300
@@ -157,7 +156,6 @@ def test_workers_whose_connections_are_killed_lose_nothing(clock) -> None:
 
 @pytest.mark.slow
 def test_leases_that_expire_under_slow_workers(clock) -> None:
-    """Delivery is at least once: a late worker is refused, somebody else does the job again, and it ends once."""
     make("work", lease_ms=1_000)
     numbers = put(300)
     refused: Counter[str] = Counter()

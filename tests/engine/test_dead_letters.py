@@ -253,8 +253,6 @@ class TestWhatStaysInTheClaim:
 
 
 class TestALetterInAQueue:
-    """A dead-letter topic whose letters are leased again."""
-
     @pytest.fixture(autouse=True)
     def _queues(self, db: None) -> None:
         make("work", max_deliveries=1, exhaust_at="release", dead_letter="graveyard")

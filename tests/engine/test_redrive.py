@@ -176,8 +176,6 @@ class TestFromATopic:
 
 @pytest.mark.django_db(transaction=True)
 class TestAnEqualKeyAtTheSameTime:
-    """Real connections: the twin's transaction is open while the letter arrives."""
-
     @pytest.fixture(autouse=True)
     def _queues(self, transactional_db: None) -> None:
         make("work", max_deliveries=1, exhaust_at="release", dead_letter="self")

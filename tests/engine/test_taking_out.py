@@ -47,7 +47,6 @@ class TestCancel:
 
 @pytest.mark.django_db(transaction=True)
 def test_cancel_and_claim_at_once_never_both() -> None:
-    """Two real connections, many rounds: each job is either cancelled or claimed."""
     make("work")
     rounds = 60
     with helpers.own_connection() as claimer, helpers.own_connection() as canceller, ThreadPoolExecutor(2) as threads:

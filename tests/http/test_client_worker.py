@@ -365,7 +365,6 @@ def test_a_stop_gives_back_what_takes_too_long(client: Client, queue: str) -> No
 
 @pytest.mark.slow
 def test_a_server_that_is_replaced(client: Client, servers: list[Server], test_database_url: str, queue: str) -> None:
-    """A rolling deploy: the old server ends its streams in order, the worker goes on at the new one."""
     done: list[int] = []
 
     async def handler(job: ClientJob) -> None:
@@ -428,7 +427,6 @@ print("done", flush=True)
 
 @pytest.mark.slow
 def test_steps_sleeps_and_events(client: Client, queue: str) -> None:
-    """A handler that sleeps and waits gives its job back, and goes on behind what it has done."""
     done: list[str] = []
     event = f"packed {queue}"
 

@@ -143,7 +143,6 @@ def test_the_single_calls(boss: Client, queue: None, env: dict[str, str]) -> Non
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "command"), [("orders.sh", "sh"), ("orders.py", sys.executable)])
 def test_durable_jobs(boss: Client, env: dict[str, str], tmp_path: Path, name: str, command: str) -> None:
-    """The worker is killed while its job waits; another one goes on, and mails once."""
     if command == "sh":
         need("curl", "jq")
     env = {**env, "LEASEQUEUE_TOKEN": committed_key("read", "write", "emit")}

@@ -23,7 +23,6 @@ def taken(api: Api, topic: str = "jobs", **body: Any) -> list[Any]:
 
 @pytest.mark.parametrize(("order", "expected"), [("desc", ["h", "m", "n", "l"]), ("asc", ["n", "l", "m", "h"])])
 def test_jobs_come_in_the_order_of_their_priorities_and_by_tag(api: Api, order: str, expected: list[str]) -> None:
-    """And the configuration shows an order only where there is one: by it go the warnings."""
     records = [{"data": "n"}, {"data": "h", "priority": 9}, {"data": "l", "priority": 0}, {"data": "m", "priority": 5}]
     for config in ({}, {"priority_order": "none"}):
         assert "priority_order" not in api.put("topics/jobs", {"type": "queue", **config})["config"]

@@ -60,8 +60,6 @@ def test_examples_are_what_they_are_examples_of() -> None:
 
 
 class TestFigures:
-    """What a setting decides is enforced, and stands in the document that is served then."""
-
     @pytest.fixture
     def schemas(self, settings: Any, api: Api) -> Callable[..., Any]:
         def change(**changed: Any) -> Any:

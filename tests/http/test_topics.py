@@ -47,7 +47,6 @@ def test_l2_a_new_topic_echoes_every_field(api: Api) -> None:
 
 
 def test_l3_a_topic_that_goes_while_it_is_configured(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was there, and is not: then it is put once more."""
     api.put("topics/t", {}, status=201)
     configure = catalog.engine.configure
 
@@ -61,7 +60,6 @@ def test_l3_a_topic_that_goes_while_it_is_configured(api: Api, monkeypatch: pyte
 
 
 def test_l3_l4_a_put_replaces_the_whole_configuration(api: Api, clock: Clock) -> None:
-    """And what is out of bounds is clamped, which the echo tells."""
     api.put("topics/t", {"type": "queue", "lease_ms": 10**30, "claim_jitter_ms": 5001, "dead_letter": "d"}, status=201)
     assert [api.state("t")["config"][name] for name in ("lease_ms", "claim_jitter_ms")] == [86_400_000, 5_000]
     clamped = api.put("topics/t", {"type": "queue", "lease_ms": -5, "claim_jitter_ms": -1}, status=200)["config"]

@@ -329,7 +329,6 @@ def test_requests_that_are_refused_pace_the_stream(test_database_url: str, queue
 
 
 def test_s1_under_wsgi_it_says_what_is_missing(api: Api) -> None:
-    """Django's test client speaks WSGI."""
     api.queue("jobs")
     answer = api.get("topics/jobs/work?node=w1", headers={"accept": "text/event-stream"}, status=503)
     assert (answer.code, "ASGI" in answer.message) == ("not_ready", True)

@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,17 @@ import pytest
 import yaml
 from django.conf import settings
 from django.db import connection
+from django.test import Client
 from prometheus_client import Metric
 
 from django_leasequeue import engine
 from django_leasequeue.metrics.figures import look_at
-from django_leasequeue.metrics.prometheus import EVENTS, OUTCOMES, STATES, families, worker_families
+from django_leasequeue.metrics.prometheus import EVENTS, OUTCOMES, STATES, families, worker_families, worker_page
+from tests.metrics.scraping import Samples, samples, value
+from tests.support.environment import free_port
+from tests.support.waiting import eventually
+from tests.worker.processes import Start, ask
+from tests.worker.support import enqueue, results
 
 EXAMPLES = Path(settings.BASE_DIR) / "docs/examples/monitoring"
 #: Words of PromQL in the queries.
@@ -56,10 +63,10 @@ def test_every_figure_and_label_is_there_and_rules_are_complete(known: dict[str,
     for query in asked:
         for name, selector in re.findall(r"(leasequeue_\w+)(?:\{([^}]*)\})?", query):
             assert name in known, f"{name}, in {query}"
-            for label, value in re.findall(r'(\w+)=~?"([^"]*)"', selector or ""):
+            for label, chosen in re.findall(r'(\w+)=~?"([^"]*)"', selector or ""):
                 assert label in known[name], f"{label} of {name}"
-                if not value.startswith("$"):
-                    assert set(value.split("|")) <= VALUES[label], f"{value} of {label}, in {query}"
+                if not chosen.startswith("$"):
+                    assert set(chosen.split("|")) <= VALUES[label], f"{chosen} of {label}, in {query}"
         plain = re.sub(r'"[^"]*"|\[[^\]]*\]|leasequeue_\w+|\d\w*', "", query)
         assert set(re.findall(r"[a-z_]+", re.sub(r"\{[^}]*\}", "", plain))) <= FUNCTIONS, query
     for group in yaml.safe_load((EXAMPLES / "alerts.yml").read_text())["groups"]:
@@ -99,3 +106,57 @@ def test_the_query_of_keda_counts_what_workers_are_wanted_for(test_dsn: str) -> 
     assert keda() == 7
     engine.run(engine.pause("mail"))
     assert keda() == 0
+
+
+# The health port of a worker: its own figures, and those of its database
+
+
+port = pytest.fixture(free_port)
+
+
+def scrape(port: int, path: str = "/metrics") -> Samples:
+    status, text = ask(port, path)
+    assert status == 200, text
+    return samples(text)
+
+
+def outcome(port: int, name: str) -> float:
+    return value(scrape(port), "leasequeue_worker_jobs_total", outcome=name) or 0
+
+
+@pytest.mark.slow
+def test_of_one_process(work: str, start: Start, port: int) -> None:
+    enqueue({}, {}, {"do": "raise", "give_up": True}, {"do": "wait"})
+    worker = start("--health-port", str(port), "--concurrency", "4")
+    worker.says("Worker started")
+    eventually(lambda: len(results()) == 3, "three have ended")
+    eventually(lambda: outcome(port, "completed") == 2 and outcome(port, "failed") == 1, "it counts them")
+    found = scrape(port)
+    assert value(found, "leasequeue_worker_jobs_total", outcome="claimed") == 4
+    assert [value(found, f"leasequeue_worker_{name}") for name in ("held", "running", "healthy")] == [1, 1, 1]
+    assert value(found, "leasequeue_worker_database_reached") == 1
+    queues = scrape(port, "/metrics/queues")
+    assert value(queues, "leasequeue_jobs", queue="work", state="leased") == 1
+    assert value(queues, "leasequeue_job_events_total", queue="work", event="completed") == 2
+    status, text = ask(port, "/")
+    assert (status, '"healthy": true' in text) == (200, True)
+
+
+@pytest.mark.slow
+def test_counts_of_processes_that_ended_stay(work: str, start: Start, port: int) -> None:
+    enqueue(*({} for _ in range(20)))
+    worker = start("--health-port", str(port), "--processes", "2", "--max-jobs", "5")
+    eventually(lambda: len(results()) == 20, "all are done")
+    eventually(lambda: outcome(port, "completed") == 20, "and counted")
+    status, text = ask(port, "/metrics/queues")
+    assert (status, "--processes 1" in text) == (404, True)
+    worker.ends()
+
+
+def test_without_the_library_it_says_so(work: str, monkeypatch: pytest.MonkeyPatch, client: Client) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    status, _, body = worker_page(lambda: (True, [], {}))("")
+    assert (status, body) == (501, b"prometheus_client is not installed: pip install 'django-leasequeue[prometheus]'.")
+    answer = client.get("/metrics")
+    assert answer.status_code == 501
+    assert "pip install 'django-leasequeue[prometheus]'" in answer.json()["error"]["message"]

@@ -201,8 +201,6 @@ def test_a_key_sees_the_queues_of_its_project(work: str, settings: Any) -> None:
 
 
 async def test_the_use_of_the_pool(work: str) -> None:
-    """Beside those that other event loops of this process have left."""
-
     def used_and_idle() -> list[float]:
         found = samples(exposition(pools(), "")[0].decode())
         name = "leasequeue_pool_connections"
@@ -219,7 +217,6 @@ async def test_the_use_of_the_pool(work: str) -> None:
 
 
 def test_inside_a_transaction_of_the_host(work: str) -> None:
-    """The planner's settings are put back."""
     with transaction.atomic(), connection.cursor() as cursor:
         read = "SELECT current_setting('enable_seqscan'), current_setting('enable_bitmapscan'), current_setting('jit')"
         cursor.execute(read)

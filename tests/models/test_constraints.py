@@ -51,7 +51,6 @@ def test_an_operation_makes_sense(change: dict[str, Any], constraint: str) -> No
 
 
 def test_what_is_there_once() -> None:
-    """A name in a project, a key in a queue, an active operation of a kind for all queues."""
     queue, other = make("work"), make("other")
     make("work", project="acme")
     refused("leasequeue_queue_name", lambda: rows(Queue).create(name="work"))

@@ -57,7 +57,6 @@ def test_values_are_as_they_were_written_in_order_in_groups_and_each_once(number
 
 
 def test_whole_rows_are_compared(numbers: list[int]) -> None:
-    """As filters across relations do, and counts of what is related."""
     jobs = Job.objects.filter(data__has_key="z")
     (once,) = jobs.distinct()
     (counted,) = jobs.annotate(of=Count("attempts"))

@@ -39,7 +39,6 @@ def by_node(size: int) -> Iterator[tuple[str, list[int], list[int]]]:
 
 @pytest.mark.parametrize("size", SIZES)
 def test_enqueue(explaining: Explaining, size: int) -> None:
-    """Half of the keys are taken."""
     taken = [f"busy-{seq}" for seq in range(FRESH, FRESH + 2 * size, 4)]
     jobs = [NewJob(key=key) for key in [*taken, *(f"new-{n}" for n in range(size - len(taken)))]]
     answers = explaining.run(engine.enqueue("busy", jobs))

@@ -26,8 +26,6 @@ pytestmark = pytest.mark.django_db
 
 
 class TestStates:
-    """P1, P3, P4 and P5: what a producer hears of a job."""
-
     def test_what_it_says_of_each_state(self, clock: engine_clock.Clock) -> None:
         queue = jobqueue()
         assert queue.cancel("id") == "not_found"

@@ -222,7 +222,6 @@ def test_a_transaction_that_is_open_for_long() -> None:
 
 
 def test_a_queue_that_no_worker_serves_or_that_waits_too_long(reaper: Reaper, clock) -> None:
-    """Also one beyond those that are listed, and of another project."""
     make("a")
     make("orphaned", project="shop")
     make("slow")

@@ -109,7 +109,6 @@ def program(env: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
 
 @pytest.mark.slow
 def test_a_process_that_is_killed_is_taken_over(subprocess_env) -> None:
-    """Real processes: kill -9, and SIGTERM."""
     make("work")
     put(2)
     with program(subprocess_env) as first, ExitStack() as stack:

@@ -21,7 +21,7 @@ from typing import Any
 import django
 
 from django_leasequeue.devdb import Server
-from tests.support.ports import free_port
+from tests.support.environment import free_port
 from tests.support.proxy import Proxy
 from tests.support.waiting import eventually
 
@@ -180,7 +180,6 @@ class Soak:
                 thread.join()
 
     def _turn(self) -> bool:
-        """Hear what is new, and judge it; return whether a promise is broken."""
         self._hear()
         self._stuck = min(self._stuck, self._oracle.waiting)
         hold, waiting, now = self.directory / "hold", self._oracle.waiting, time.monotonic()

@@ -72,7 +72,6 @@ class Crew:
             self._thread.start()
 
     def watch(self, pid: int) -> None:
-        """Say when this process ends, whoever its parent is."""
         try:
             with self._lock:
                 self._watched.add(psutil.Process(pid))
@@ -85,7 +84,6 @@ class Crew:
             self._witness.say("kill", pid, fault)
 
     def pids(self, role: str) -> list[int]:
-        """Return a member's process, and its children."""
         if (pid := self.members[role].pid) is not None:
             with suppress(psutil.NoSuchProcess):
                 return [pid, *sorted(child.pid for child in psutil.Process(pid).children() if _lives(child))]

@@ -42,7 +42,6 @@ class Durables:
         self.steps = self.suspensions = 0
 
     def finish(self) -> Iterator[Broken]:
-        """Hold the rows of atomic steps against the jobs that came to their end."""
         for (number, place), found in self._places.items():
             count = self._counted.get((number, place), 0)
             job = self._registry.find(number)

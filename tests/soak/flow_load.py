@@ -49,7 +49,6 @@ class Sketch:
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """The numbers of the calls, in the order in which they were added."""
         return tuple(number for number, *_ in self.named)
 
 
@@ -138,7 +137,6 @@ class FlowProducer(Producer):
         self._start(sketch, lambda: chain(*steps, on_failure=failed).enqueue())
 
     def chords(self) -> None:
-        """Many side by side, and one after all of them."""
         sketch = Sketch(self)
         fate = self._fate()
         count = self.dice.randint(2, 12)
@@ -173,7 +171,6 @@ class FlowProducer(Producer):
         self._start(sketch, workflow.enqueue)
 
     def stops(self) -> None:
-        """A workflow that is cancelled a moment later."""
         self._cancel(tasks.work, self.dice.randint(2, 6), "", self.dice.choice([0, 0.02, 0.2]))
 
     def halts(self) -> None:

@@ -96,7 +96,6 @@ class Ledgers:
             reading.last, reading.at = max(reading.last, seq), at
 
     def events(self, at: int, rows: list[Event]) -> Iterator[Broken]:
-        """Note rows of the lease log; yield what came again."""
         for number, txid, _, claim, *_ in rows:
             if number in self._events:
                 yield Broken(REPEATED, at, "", f"the event stream gave row {number} again")
@@ -108,7 +107,6 @@ class Ledgers:
         self.known = max(self.known, known)
 
     def behind(self) -> int:
-        """Return how many records that were kept some reader has not got yet."""
         return sum(
             len(self._kept[topic] - self._readings[reader, topic].items.keys())
             for topic in self._sure

@@ -113,7 +113,6 @@ class Producer(threading.Thread):
         return "committed"
 
     def commit(self, named: list[list[Any]], body: Callable[[], object], undo: float = 0.0) -> str:
-        """Enqueue what is named in a transaction, and say what became of it."""
         witness().say("try", named)
         if (ended := self.transact(body, undo)) != "doubt":
             witness().say(ended, [number for number, *_ in named])
@@ -147,7 +146,6 @@ class Producer(threading.Thread):
         self.plain(undo=1.0)
 
     def single(self) -> None:
-        """One job without a transaction of ours."""
         draft = self._draft(next(self.numbers))
         witness().say("try", _named([draft]))
         self._enqueue([draft])
@@ -237,7 +235,6 @@ class Producer(threading.Thread):
             witness().say("kept" if ended == "committed" else "dropped", "log", items)
 
     def fast_record(self) -> None:
-        """Some records that do not wait for the disk."""
         items = self.some(1, 5)
         witness().say("put", "fastlog", items)
         engine.run(engine.enqueue("fastlog", [engine.NewJob(data=item) for item in items], create=False))

@@ -44,8 +44,6 @@ RECOVERY = 3 * SECOND
 
 
 class Broken(NamedTuple):
-    """A broken promise: which, when, under which fault, and what shows it."""
-
     promise: str
     at: int
     fault: str

@@ -97,7 +97,6 @@ def by_cursor() -> None:
 
 
 def by_diff(url: str) -> None:
-    """Read topics over HTTP, page by page."""
     places: dict[str, tuple[int, int | None]] = dict.fromkeys(TOPICS, (0, None))
     with Client(url, timeout=5, retry=Retry(tries=1)) as client:
         while not stop.is_set():

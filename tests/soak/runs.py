@@ -124,8 +124,6 @@ class Leases:
 
 
 class Judge:
-    """Says what the runs of one job break."""
-
     def __init__(self, incidents: Incidents, leases: Leases) -> None:
         self._incidents, self._leases = incidents, leases
 
@@ -238,7 +236,6 @@ class Registry:
         self.waiting: set[int] = set()
 
     def touch(self, number: int, at: int) -> Job:
-        """Return a job of which something is said; one that is new is made."""
         self.touched[number] = at
         if number not in self.jobs:
             known = int(number in self.over)
@@ -250,7 +247,6 @@ class Registry:
         return Job(over=True, committed=1) if job is None and number in self.over else job
 
     def run(self, number: int, who: str, claim: int, at: int | None = None) -> Run | None:
-        """Return a run, of which something is said (at that time)."""
         if at is not None:
             self.touched[number] = at
         job = self.jobs.get(number)
@@ -271,7 +267,6 @@ class Registry:
             self.note(number, job)
 
     def forget(self, now: int) -> Iterator[Job]:
-        """Drop what is known of jobs that are done for long; yield each."""
         for number, job in list(self.jobs.items()):
             if job.over or number in self.touched or not job.done or not job.committed:
                 continue

@@ -138,7 +138,6 @@ class Verdict(NamedTuple):
 
 
 def missing(sabotage: Sabotage) -> list[str]:
-    """Return what of a sabotage does not stand in the package any more."""
     return [
         f"{sabotage.name}: {file} has no such text any more: {old!r}"
         for file, old, _ in sabotage.patches

@@ -139,7 +139,6 @@ class SoakServer:
 
     @property
     def url(self) -> str:
-        """The ``DATABASE_URL`` of those who connect directly."""
         return url_from_database({**self.primary.django_database(), "HOST": self.socket})
 
     def __enter__(self) -> Self:
@@ -209,7 +208,6 @@ class SoakServer:
         return psycopg.connect(info, connect_timeout=seconds, autocommit=True)
 
     def answers(self) -> bool:
-        """Whether it answers a query, and may write, by a connection of its own."""
         try:
             with self.connect(seconds=2) as connection:
                 connection.execute("SET statement_timeout = '2s'")
@@ -220,7 +218,6 @@ class SoakServer:
             return False
 
     def wait(self, seconds: float = 60.0) -> None:
-        """Wait until it answers; start it where it has ended for good."""
         end = time.monotonic() + seconds
         while not self.answers():
             if time.monotonic() > end:

@@ -50,5 +50,4 @@ LOGGING = {
 
 
 def route(project: str, queue: str) -> str:
-    """Return the server of a queue."""
     return FAR if queue == FAR else "default"

@@ -137,7 +137,6 @@ async def awork(number: int, seconds: float) -> int:
 
 @task
 def fails(number: int, key: str = "") -> int:
-    """Raise at the first delivery."""
     if _control().job.deliveries == 1:
         raise ValueError(f"job {number} fails once")
     return number

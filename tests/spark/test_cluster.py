@@ -29,8 +29,7 @@ from django_leasequeue.spark.session import java
 from tests.engine.helpers import make
 from tests.spark.conftest import Source
 from tests.spark.helpers import Database, many, work
-from tests.support.environment import python
-from tests.support.ports import free_port
+from tests.support.environment import free_port, python
 from tests.support.waiting import eventually
 
 SPARK_HOME = Path(pyspark.__file__).parent
@@ -200,7 +199,6 @@ def test_executors_read_at_the_same_time(cluster: Cluster, database: Database, s
 
 
 def test_the_pipeline_by_spark_submit(cluster: Cluster, subprocess_env: dict[str, str], tmp_path: Path) -> None:
-    """The driver has the site's environment and settings, executors have the archive."""
     work()
     given = {name: subprocess_env[name] for name in ("DATABASE_URL", "DJANGO_SETTINGS_MODULE")}
     command = [str(settings.BASE_DIR / "manage.py"), "leasequeue_lake", "run", "--lake", str(tmp_path / "lake")]

@@ -66,7 +66,6 @@ def test_attempts_and_jobs(both: Both) -> None:
     ("figure", "table", "begin"), [("backlog", "jobs", "enqueued_at"), ("in_flight", "attempts", "claimed_at")]
 )
 def test_levels(both: Both, figure: str, table: str, begin: str) -> None:
-    """At the end of each hour in which something came or went: those that had begun and not ended."""
     frame = metrics.backlog(both.jobs) if figure == "backlog" else metrics.in_flight(both.attempts)
     both.equal(
         frame,
@@ -336,7 +335,6 @@ def test_workers_needed(both: Both, spark: SparkSession) -> None:
 
 
 def test_quality(both: Both, spark: SparkSession) -> None:
-    """Each check finds the rows that break it, and no others."""
     found = {row.check: (row.rows, row.violations) for row in metrics.quality(both.attempts, both.jobs).collect()}
     jobs, attempts = one(both.duck, "SELECT count(*) FROM jobs"), one(both.duck, "SELECT count(*) FROM attempts")
     assert {rows for rows, _ in found.values()} == {jobs, attempts}

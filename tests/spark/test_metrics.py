@@ -7,8 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from django_leasequeue.spark import metrics
-from tests.spark.helpers import at
-from tests.spark.history import SCHEMA, History
+from tests.spark.helpers import SCHEMA, History, at
 
 
 def rows(frame: DataFrame, *names: str) -> list[tuple[Any, ...]]:

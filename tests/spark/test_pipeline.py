@@ -57,7 +57,6 @@ def test_without_the_list_of_files(lake: Lake, source: Source, tmp_path: Path, d
 @PARQUET
 @pytest.mark.parametrize("other", [False, True], ids=["a new checkpoint", "that of other files"])
 def test_another_checkpoint(lake: Lake, source: Source, database: Database, tmp_path: Path, other: bool) -> None:
-    """Spark's sink would pass over what it believes it has."""
     event(database, seq=1)
     bronze.ingest(lake, source.options)
     Path(lake.checkpoint("bronze")).rename(lake.path("old"))

@@ -20,8 +20,7 @@ from django_leasequeue.spark.advice import Links, actions, change, lasted, when
 from django_leasequeue.spark.layout import Lake
 from django_leasequeue.spark.page import html, tones
 from tests.spark.conftest import plan
-from tests.spark.helpers import at
-from tests.spark.history import SCHEMA, History
+from tests.spark.helpers import SCHEMA, History, at
 
 NOW = datetime(2030, 3, 14, 12, 20, tzinfo=UTC)  # a Thursday
 HOUR = NOW.replace(minute=0)

@@ -18,7 +18,7 @@ from django_leasequeue.spark import metrics, pipeline
 from django_leasequeue.spark.layout import Lake
 from tests.engine.helpers import NODE, claim, make, put
 from tests.spark.conftest import Source
-from tests.spark.history import SCHEMA, History
+from tests.spark.helpers import SCHEMA, History
 
 
 def node(label: str, *parents: int, **options: Any) -> Node:
@@ -173,7 +173,6 @@ SELECT workflow, max(took) / 1e6 AS took FROM chains WHERE first_claimed_at IS N
 
 
 def test_recomputed(spark: SparkSession) -> None:
-    """The longest of all chains by DuckDB; shares, states and counts in plain Python."""
     history = Random()
     events = spark.createDataFrame(history.rows, SCHEMA)
     folded = metrics.fold(events).persist()

@@ -6,7 +6,6 @@ from django.core.management import CommandError, call_command
 
 
 def said(*words: object) -> str:
-    """Call a command; return what it wrote to its standard output."""
     out = io.StringIO()
     call_command(*map(str, words), stdout=out, stderr=io.StringIO())
     return out.getvalue()

@@ -21,7 +21,6 @@ class Block:
 
 
 def blocks(page: str) -> list[Block]:
-    """Return the fenced blocks of a page of ``docs/``, in order."""
     text = (DOCS / page).read_text(encoding="utf-8")
     found = []
     for match in _FENCE.finditer(text):

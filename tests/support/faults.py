@@ -35,7 +35,6 @@ class Faulty:
         self.execute(f"ALTER SYSTEM SET {name} = {value}", "SELECT pg_reload_conf()")
 
     def reset(self, name: str) -> None:
-        """Give a parameter its usual value again."""
         self.execute(f"ALTER SYSTEM RESET {name}", "SELECT pg_reload_conf()")
 
 

@@ -51,19 +51,16 @@ class Proxy:
             self._forth.clear()
 
     def refuse(self) -> None:
-        """Reset all connections and refuse new ones."""
         self._stop_listening()
         self.cut()
 
     def cut(self) -> None:
-        """Reset all connections; new ones pass."""
         with self._lock:
             cut, self._open = self._open, set()
         for one in cut:
             reset(one)
 
     def heal(self) -> None:
-        """Pass everything again, first what was held."""
         with self._lock:
             silent = self._listening.fileno() == -1
         if silent:

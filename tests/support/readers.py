@@ -22,7 +22,6 @@ _DOCKERFILE = {
 
 
 def read_python(text: str) -> None:
-    """Compile a module, or the lines of a session."""
     if text.lstrip().startswith(">>>"):
         for example in doctest.DocTestParser().get_examples(text):
             compile(example.source, "<example>", "single", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
@@ -47,7 +46,6 @@ def read_shell(text: str) -> None:
 
 
 def read_command(words: list[str]) -> None:
-    """Let a management command read its arguments."""
     name, *arguments = words
     if name not in get_commands():
         raise ValueError(f"there is no command {name}")
@@ -86,7 +84,6 @@ def read_ini(text: str) -> None:
 
 
 def read_yaml(text: str) -> None:
-    """Read all documents of it."""
     list(yaml.safe_load_all(text))
 
 

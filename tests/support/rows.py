@@ -22,7 +22,6 @@ def rows(model: type[M]) -> Rows[M]:
 
 
 def refused(constraint: str, act: Callable[[], Any]) -> str:
-    """Return the message of the ``IntegrityError`` of a constraint."""
     with pytest.raises(IntegrityError) as caught, transaction.atomic():
         act()
     assert isinstance(caught.value.__cause__, psycopg.Error)

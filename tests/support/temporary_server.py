@@ -134,7 +134,6 @@ class TemporaryServer(Server):
 
 
 def _schema() -> str:
-    """Return a digest of all that decides what ``migrate`` makes."""
     digest = hashlib.sha256(f"{version('django')} {version('django-pgtrigger')}".encode())
     for file in sorted(file for folder in _SCHEMA_SOURCES for file in (BASE_DIR / folder).rglob("*.py")):
         digest.update(file.read_bytes())

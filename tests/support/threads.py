@@ -12,8 +12,6 @@ T = TypeVar("T")
 
 
 class ThreadResult:
-    """Runs a function in a thread with Django connections of its own."""
-
     def __init__(self, function: Callable[[], Any]) -> None:
         self._result: Future[Any] = Future()
         self._thread = threading.Thread(target=self._run, args=(function,))

@@ -18,7 +18,6 @@ def eventually(check: Callable[[], T], what: str = "it", seconds: float = 120) -
 
 
 async def aeventually(check: Callable[[], T], what: str = "it", seconds: float = 120) -> T:
-    """Async twin of ``eventually``."""
     ends = time.monotonic() + seconds
     while not (found := check()):
         assert time.monotonic() < ends, f"{what} did not happen in {seconds:g} s"

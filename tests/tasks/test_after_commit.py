@@ -109,7 +109,6 @@ def test_a_backend_with_a_database_of_its_own_waits_and_refuses_before_the_commi
 
 
 def test_the_transaction_around_a_test_does_not_count() -> None:
-    """Inside of ``TestCase``: it never commits."""
     block = transaction.atomic()
     block._from_testcase = True  # as TestCase marks its own
     with block:

@@ -223,7 +223,6 @@ def test_a_task_with_large_ones(storage: Path, task: Any) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_a_step_with_a_large_value(storage: Path, clock: Clock) -> None:
-    """Its value goes into the storage and comes back from there, and is removed with the job."""
     make("work", lease_ms=3_600_000, result_ttl_ms=0)
     put(1)
     job = one()

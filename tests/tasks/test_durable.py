@@ -374,7 +374,6 @@ class TestAtomicTasks:
 
 
 def test_code_that_changes_while_jobs_sleep(leasequeue: Harness, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
-    """A step that is not known any more is ignored, with one warning; a new one runs."""
     result = tasks.changing.enqueue()
     assert states(leasequeue) == ["suspended"]
     monkeypatch.setattr(tasks, "versions", lambda: ["new", "b"])
@@ -410,7 +409,6 @@ def test_a_crash_behind_each_step(leasequeue: Harness, name: str) -> None:
 @pytest.mark.sample
 @pytest.mark.django_db(transaction=True)
 def test_a_worker_runs_them_all() -> None:
-    """Two workers in threads: whatever goes on may do so in the other one."""
     results = [
         tasks.async_sleeper.enqueue("go", 0.3), tasks.waiter.enqueue("go"), tasks.parent.enqueue(21),
         tasks.booker.enqueue("booked"),

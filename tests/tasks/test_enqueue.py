@@ -177,7 +177,6 @@ class AsyncInTestCase(TestCase):
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("native")
 async def test_async_calls_outside_of_a_transaction(settings: Any) -> None:
-    """They are on async connections of our own, and all or none."""
     result = await samples.aecho.aenqueue("word")
     many = await samples.aecho.aenqueue_many((number,) for number in range(250))
     assert (await samples.aecho.aget_result(many[-1].id)).args == [249]

@@ -114,7 +114,6 @@ def test_what_is_wrong_is_told(leasequeue: Any, identity: str, says: str, more: 
 
 
 def test_every_setting_that_is_wrong_is_told() -> None:
-    """What a value may be is tested with the loader."""
     messages = found(COUNT_CAP="10", API={"PROXIES": -1}, QUEUES={"mail": {"lease": 5}})
     assert ids(messages) == ["leasequeue.E001", "leasequeue.E001"], "what depends on other settings waits for them"
     assert messages[0].msg == "LEASEQUEUE['COUNT_CAP'] must be an integer, 0 or more; it is '10'."

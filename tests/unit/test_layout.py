@@ -126,7 +126,6 @@ def test_test_modules_import_no_test_modules() -> None:
 
 
 def test_statements_are_read_without_django() -> None:
-    """Spark's workers have no Django."""
     script = "import sys, django_leasequeue.sql as s; s.statement('lake/any'); print('django' in sys.modules)"
     assert python("-c", script).stdout.strip() == "False"
 

@@ -208,7 +208,6 @@ class Breeding(ScriptHandler):
 
 
 def test_memory_of_what_is_held_is_bounded_when_settling_stalls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Acks wait for a lock; the worker does not claim the whole queue meanwhile."""
     enqueue(*({} for _ in range(2_000)))
     stall = threading.Event()
     threaded = Threaded(concurrency=1, prefetch=50)

@@ -66,7 +66,6 @@ def objects(text: str) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 def test_every_line_is_json(work: str, start: Start) -> None:
-    """Ours, those of libraries, warnings, and what nobody catches, in threads too."""
     enqueue({"do": "raise", "give_up": True}, {"do": "noise"})
     worker = start("--json-logs")
     worker.says("Uncaught exception")

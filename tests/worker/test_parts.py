@@ -34,7 +34,6 @@ def test_options_and_names(settings: Any) -> None:
 
 
 def test_the_buffer_loses_no_job_and_no_thread() -> None:
-    """Many threads take while one puts, in every rhythm: each job is taken once, and all threads end."""
     buffer, taken = JobBuffer(), []
     lock = threading.Lock()
 

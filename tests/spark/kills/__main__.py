@@ -71,7 +71,6 @@ class Kills:
         self._begin = time.monotonic()
 
     def run(self, steps: list[Step]) -> Compared:
-        """Make the faults, let the driver read what is left, and compare."""
         self._server.start()
         try:
             os.environ.update(
@@ -146,7 +145,6 @@ class Kills:
             time.sleep(0.05)
 
     def _kill(self) -> None:
-        """Kill the driver: Python and Java at once."""
         if self._driver is not None:
             if self._driver.poll() is not None:
                 raise RuntimeError(f"the driver ended by itself, see {self._log}")
@@ -175,7 +173,6 @@ class Kills:
         return _newest(self.lake / "_checkpoints/bronze" / what)
 
     def _newest(self) -> set[Any]:
-        """Return the newest events, as everybody may see them now."""
         with self._server.connect() as connection:
             return set(
                 connection.execute(
@@ -196,7 +193,6 @@ class Kills:
 
 
 def _newest(place: Path) -> int:
-    """Return the number of the newest batch that a directory of Spark's knows; -1 for none."""
     return max((int(path.stem) for path in place.glob("[0-9]*") if path.stem.isdecimal()), default=-1)
 
 
