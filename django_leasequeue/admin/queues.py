@@ -247,10 +247,7 @@ class QueueAdmin(PageAdmin[Queue]):
                     _record(request, "edit_queue", queue, detail={"changed": changed})
             messages.success(request, f"Changed: {', '.join(changed)}." if changed else "Nothing was changed.")
             return self.redirect("leasequeue_queue_change", pk)
-        crumbs = [
-            ("Queues", "leasequeue_queue_changelist"),
-            (str(queue), "leasequeue_queue_change", pk),
-        ]
+        crumbs = [("Queues", "leasequeue_queue_changelist"), (str(queue), "leasequeue_queue_change", pk)]
         context, title = {"queue": queue, "form": form}, f"Options of {queue}"
         return self.page(request, "queue_options.html", context, title=title, crumbs=crumbs)
 

@@ -45,7 +45,7 @@ class Workflow(ReadOnlyModel):
             # Retention: the ended ones, oldest first.
             models.Index(
                 fields=["expires_at"], name="leasequeue_workflow_expires", condition=Q(expires_at__isnull=False)
-            ),
+            )
         ]
 
     def __str__(self) -> str:
@@ -221,9 +221,7 @@ class JobStep(ReadOnlyModel):
     class Meta:
         indexes = (
             models.Index(
-                fields=["event", "project", "seq"],
-                name="leasequeue_jobstep_event",
-                condition=Q(event__isnull=False),
+                fields=["event", "project", "seq"], name="leasequeue_jobstep_event", condition=Q(event__isnull=False)
             ),
             models.Index(fields=["seq"], name="leasequeue_jobstep_waiting", condition=Q(event__isnull=False)),
             # What sleeps, the oldest first: for people and figures.

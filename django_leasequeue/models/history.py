@@ -188,7 +188,7 @@ class LeaseEvent(_Logged):
                 constraint="leasequeue_event_append_only",
                 message="the lease log is append-only; retention drops partitions, and maintenance passes with"
                 ' pgtrigger.ignore("leasequeue.LeaseEvent:append_only")',
-            ),
+            )
         ]
 
 

@@ -274,7 +274,7 @@ class OperatorAction(models.Model):
                 constraint="leasequeue_action_append_only",
                 message="the audit is append-only; maintenance passes with"
                 ' pgtrigger.ignore("leasequeue.OperatorAction:append_only")',
-            ),
+            )
         ]
 
     def __str__(self) -> str:

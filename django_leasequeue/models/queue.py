@@ -154,7 +154,7 @@ class Queue(models.Model):
                 condition=pgtrigger.Condition("OLD.type IS DISTINCT FROM NEW.type"),
                 constraint="leasequeue_queue_type_immutable",
                 message="the type of a queue cannot change: delete the queue and create it anew",
-            ),
+            )
         ]
 
     def __str__(self) -> str:

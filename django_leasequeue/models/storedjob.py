@@ -81,7 +81,7 @@ class StoredJob(ReadOnlyModel):
             # The client's job id; key first, so that a result id alone finds its job.
             models.UniqueConstraint(
                 fields=["key", "queue"], name="leasequeue_job_key", condition=Q(key__isnull=False, generated=False)
-            ),
+            )
         ]
         triggers = [
             Guard(
@@ -204,9 +204,7 @@ class Ready(ReadOnlyModel):
         indexes = [
             # Claim by tag, in claim order within one tag.
             models.Index(
-                fields=["queue", "tag", "rank", "position"],
-                name="leasequeue_ready_tag",
-                condition=Q(tag__isnull=False),
+                fields=["queue", "tag", "rank", "position"], name="leasequeue_ready_tag", condition=Q(tag__isnull=False)
             ),
             # Messages past their TTL, oldest first.
             models.Index(
@@ -324,7 +322,7 @@ class Claim(ReadOnlyModel):
                 operation=pgtrigger.UpdateOf("seqs") | pgtrigger.Delete,
                 condition=pgtrigger.Condition("OLD.flags & 384 <> 0"),
                 func=_NOTE_LEFT,
-            ),
+            )
         ]
 
 
@@ -351,5 +349,5 @@ class ClaimWaiter(ReadOnlyModel):
     class Meta:
         indexes = [
             # The cohort of a queue, in order of arrival.
-            models.Index(fields=["queue", "id"], name="leasequeue_waiter_open", condition=Q(dealt_at__isnull=True)),
+            models.Index(fields=["queue", "id"], name="leasequeue_waiter_open", condition=Q(dealt_at__isnull=True))
         ]

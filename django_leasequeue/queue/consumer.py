@@ -111,11 +111,7 @@ class Consumer(AsyncStartStop):
         if isinstance(concurrency, bool) or not isinstance(concurrency, int) or not 1 <= concurrency <= 1_000:
             raise InvalidOption(f"concurrency must be an integer from 1 to 1,000; it is {concurrency!r}.")
         self.handler = FunctionHandler(
-            self.queue,
-            handler,
-            timeout=timeout,
-            visibility_timeout=visibility_timeout,
-            after_execution=after_execution,
+            self.queue, handler, timeout=timeout, visibility_timeout=visibility_timeout, after_execution=after_execution
         )
         self._options = WorkerOptions(
             queues=(self.queue.name,),

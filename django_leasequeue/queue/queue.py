@@ -172,13 +172,7 @@ class Queue(ProducerMethods, LeaseMethods, ReadMethods):
     caller's transaction; async ones use connections of their own.
     """
 
-    def enqueue_and_wait(
-        self,
-        payload: Any = None,
-        *,
-        timeout: float = 30.0,
-        **options: Unpack[JobOptions],
-    ) -> Any:
+    def enqueue_and_wait(self, payload: Any = None, *, timeout: float = 30.0, **options: Unpack[JobOptions]) -> Any:
         """Enqueue a job, wait until it has ended, and return its result.
 
         With a ``key`` that is taken it waits for that job; a completed one returns its remembered result at once, a

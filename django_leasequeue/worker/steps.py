@@ -18,14 +18,7 @@ from django.db import connections, transaction
 
 from .. import conf, engine
 from ..engine import codec
-from ..engine.jobs.steps import (
-    KeptStep,
-    keep_step,
-    load_step,
-    read_steps,
-    step_text,
-    wait_step,
-)
+from ..engine.jobs.steps import KeptStep, keep_step, load_step, read_steps, step_text, wait_step
 from ..engine.limits import MAX_SPAN_MS, MAX_STEP_NAME, MAX_STEPS, check_integer, check_text, seconds_of
 from ..engine.store import is_reference
 from ..enums import JobFlag

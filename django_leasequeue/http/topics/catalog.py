@@ -170,11 +170,7 @@ class TopicItemView(TopicView):
     """One topic; its POST is in ``records``."""
 
     @endpoint(
-        "getTopic",
-        "Look at a topic",
-        scopes=[READ],
-        answers={200: TopicState},
-        errors={404: ["topic_not_found"]},
+        "getTopic", "Look at a topic", scopes=[READ], answers={200: TopicState}, errors={404: ["topic_not_found"]}
     )
     async def get(self, request: Request, topic: str) -> HttpResponse:
         found = await self.run(state(topic, project=self.project))

@@ -159,11 +159,7 @@ class MessagesView(ZaqarView):
         return json_response(posted, 201, {"Location": f"{queue_path(queue)}/messages?ids={ids}"})
 
     @for_client(
-        "delete_messages",
-        "Delete free messages by ids.",
-        scopes=[DELETE],
-        answers={204: None},
-        query={"ids": IDS},
+        "delete_messages", "Delete free messages by ids.", scopes=[DELETE], answers={204: None}, query={"ids": IDS}
     )
     async def delete(self, request: Request, queue: str) -> HttpResponse:
         """Delete the messages named by ``ids``; claimed ones stay."""
