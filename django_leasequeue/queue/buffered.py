@@ -14,6 +14,7 @@ from .. import engine, twins
 from ..engine import pool
 from ..engine.limits import MAX_BATCH, check_count, clamp_delay, clamp_lease
 from ..exceptions import StorageError
+from ..notify.alarms import AsyncAlarm
 from ..twins import sync, twin
 from . import flush, request
 from .base import Handle, arun, find_serializer, leased, run, storage_errors
@@ -172,17 +173,17 @@ class BufferedQueue:
         return await twins.arun(request.conversation(_Caller(self), job, timeout))
 
 
-class _Caller(request.AsyncCaller):
+class _Caller(request.Caller):
     """The side of a conversation that coroutines of a buffer take."""
 
     def __init__(self, buffer: BufferedQueue) -> None:
-        super().__init__(buffer.queue)
+        super().__init__(buffer.queue, AsyncAlarm)
         self._buffer = buffer
 
     async def lane(self, purpose: int) -> AsyncLane:
         return self._buffer._lane_of(purpose)
 
-    async def serializer(self) -> Serializer:
+    async def aserializer(self) -> Serializer:
         return self._buffer._serializer
 
 

@@ -12,6 +12,7 @@ from ..engine.operation import Steps, operation
 from ..engine.queues import stats
 from ..engine.queues.queues import QueueInfo, find, make_defined
 from ..exceptions import JobNotFound
+from ..notify.alarms import Alarm, AsyncAlarm
 from ..twins import Give, aiterate, either, iterate, sync, twin
 from . import request
 from .base import Handle, Ref, arun, asked, make, ref, run, serializer_of, status_of
@@ -193,7 +194,7 @@ class Queue(ProducerMethods, LeaseMethods, ReadMethods):
             InvalidOption, PayloadTooLarge, SerializerError, QueueNotFound: as ``enqueue``; nothing was added.
         """
         job = tagged(engine.NewJob(payload, **options))
-        return twins.run(request.conversation(request.Caller(self), job, timeout))
+        return twins.run(request.conversation(request.Caller(self, Alarm), job, timeout))
 
     async def aenqueue_and_wait(
         self,
@@ -207,7 +208,7 @@ class Queue(ProducerMethods, LeaseMethods, ReadMethods):
         A waiting caller costs neither a thread nor a connection; requests and replies of many callers share statements.
         """
         job = tagged(engine.NewJob(payload, **options))
-        return await twins.arun(request.conversation(request.AsyncCaller(self), job, timeout))
+        return await twins.arun(request.conversation(request.Caller(self, AsyncAlarm), job, timeout))
 
     @sync
     def create(self) -> Steps[bool]:

@@ -13,7 +13,7 @@ from ..engine.limits import check_timeout
 from ..engine.operation import Steps, operation
 from ..engine.queues import routing
 from ..exceptions import JobCancelled, JobNotFound, MaxRetries, WaitTimeout
-from ..notify.alarms import Alarm, AsyncAlarm
+from ..notify.alarms import Alarm
 from ..notify.replies import UNTOLD, End, Ticket, answer, get_hub, work_in_place
 from .base import Handle, arun, find_serializer, known_serializer, pinned, run, serializer_of, status_of
 from .enqueue import add_jobs, written_job
@@ -26,48 +26,40 @@ PENDING = object()
 
 
 class Caller:
-    """The side of a conversation that a thread takes. Its twin for coroutines returns awaitables in place of values."""
+    """The side of a conversation that asks: a thread by itself, coroutines (``a``) in statements that they share."""
 
-    alarm: type[Alarm] = Alarm
-
-    def __init__(self, queue: Handle) -> None:
+    def __init__(self, queue: Handle, alarm: type[Alarm]) -> None:
         #: All of a conversation is in one database, also when the queue moves meanwhile.
         self.queue = pinned(queue) if routing.spread() else queue
+        self.alarm = alarm
 
-    def add(self, job: engine.NewJob) -> Any:
+    def add(self, job: engine.NewJob) -> Receipt:
         return run(_add(self.queue, job), self.queue.using)
 
-    def reply(self, receipt: Receipt) -> Any:
-        return run(reply_of(self.queue, receipt), self.queue.using)
-
-    def serializer(self) -> Any:
-        known = known_serializer(self.queue)
-        return run(find_serializer(self.queue), self.queue.using) if known is None else known
-
-
-class AsyncCaller(Caller):
-    """The side of a conversation that a coroutine takes."""
-
-    alarm = AsyncAlarm
-
-    async def add(self, job: engine.NewJob) -> Receipt:
-        job = written_job(job, await self.serializer())
+    async def aadd(self, job: engine.NewJob) -> Receipt:
+        job = written_job(job, await self.aserializer())
         receipt: Receipt = await (await self.lane(ENQUEUE)).put(Call(ENQUEUE, job))
         return receipt
 
-    async def reply(self, receipt: Receipt) -> Any:
+    def reply(self, receipt: Receipt) -> tuple[Any] | None:
+        return run(reply_of(self.queue, receipt), self.queue.using)
+
+    async def areply(self, receipt: Receipt) -> tuple[Any] | None:
         row = await (await self.lane(LOOK)).put(Call(LOOK, receipt.seq))
         if isinstance(row, Status) and row.left_behind:
             return await arun(reply_of(self.queue, receipt), self.queue.using)
-        return answer_of(row, receipt, await self.serializer())
+        return answer_of(row, receipt, await self.aserializer())
 
-    async def serializer(self) -> Serializer:
+    def serializer(self) -> Serializer:
+        known = known_serializer(self.queue)
+        return run(find_serializer(self.queue), self.queue.using) if known is None else known
+
+    async def aserializer(self) -> Serializer:
         known = known_serializer(self.queue)
         return await arun(find_serializer(self.queue), self.queue.using) if known is None else known
 
     async def lane(self, purpose: int) -> AsyncLane:
-        """Return where the calls go: requests and replies of many callers are folded together."""
-        return shared_lane(self.queue, await self.serializer(), purpose)
+        return shared_lane(self.queue, await self.aserializer(), purpose)
 
 
 @operation
@@ -117,7 +109,7 @@ def conversation(caller: Caller, job: engine.NewJob, timeout: float) -> twins.St
     try:
         if ticket is not None:
             yield ticket.ready(timeout)
-        receipt: Receipt = yield twins.either(caller.add, caller.add, job._replace(reply_to=hub.channel))
+        receipt: Receipt = yield twins.either(caller.add, caller.aadd, job._replace(reply_to=hub.channel))
         if receipt.status == "completed":
             return receipt.result
         told: bool | None = True
@@ -146,8 +138,8 @@ def _read(caller: Caller, receipt: Receipt, ticket: Ticket | None) -> twins.Step
     """Read how the job ended: its result in a tuple, ``None`` if it has not."""
     end = UNTOLD if ticket is None else ticket.end
     if end.reply is not None:  # a small result has come with the notification
-        return answer_of(end.reply, receipt, (yield twins.either(caller.serializer, caller.serializer)))
-    found = yield twins.either(caller.reply, caller.reply, receipt)
+        return answer_of(end.reply, receipt, (yield twins.either(caller.serializer, caller.aserializer)))
+    found = yield twins.either(caller.reply, caller.areply, receipt)
     if found is None:
         raise _traceless(receipt, end)
     return None if found[0] is PENDING else found

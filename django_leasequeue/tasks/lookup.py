@@ -124,12 +124,10 @@ _PATHS = {"LEASE_EXPIRED": "django_leasequeue.exceptions.LeaseLost"}
 #: What a JSON column holds.
 K = TypeVar("K", dict[str, Any], list[Any])
 
+#: Statuses of jobs by the states of their rows; what has no entry is ready.
 _STATUSES = {
-    int(JobState.READY): TaskResultStatus.READY,
-    int(JobState.DELAYED): TaskResultStatus.READY,
     int(JobState.LEASED): TaskResultStatus.RUNNING,
     int(JobState.DEAD): TaskResultStatus.FAILED,
-    int(JobState.RECORD): TaskResultStatus.READY,
     10 + ResultState.COMPLETED: TaskResultStatus.SUCCESSFUL,
     10 + ResultState.FAILED: TaskResultStatus.FAILED,
     10 + ResultState.CANCELLED: TaskResultStatus.FAILED,
@@ -211,7 +209,7 @@ def make_result(
 def result_of_row(key: str, row: ResultRow, alias: str) -> TaskResult[Any]:
     """Return the result of a row of the database."""
     records = [record for record in _read(row.errors, list) if isinstance(record, dict)]
-    status = TaskResultStatus.FAILED if row.is_dead else _STATUSES[row.state]
+    status = TaskResultStatus.FAILED if row.is_dead else _STATUSES.get(row.state, TaskResultStatus.READY)
     try:
         declared = find_task(row.name)
     except TaskNotFound as error:

@@ -109,15 +109,15 @@ def test_who_is_told_nothing_looks_a_last_time(server: Faulty, queue: Queue) -> 
 async def test_who_cannot_read_yet(server: Faulty, queue: Queue, monkeypatch: Any, result: str, failures: int) -> None:
     """A result of up to 1,000 bytes has come with the notification and is not read."""
     failed: list[int] = []
-    usual = request.AsyncCaller.reply
+    usual = request.Caller.areply
 
-    async def away(self: request.AsyncCaller, seq: int) -> Any:
+    async def away(self: request.Caller, seq: int) -> Any:
         if len(failed) < 3:
             failed.append(seq)
             raise StorageError("away")
         return await usual(self, seq)
 
-    monkeypatch.setattr(request.AsyncCaller, "reply", away)
+    monkeypatch.setattr(request.Caller, "areply", away)
     asking = asyncio.ensure_future(queue.aenqueue_and_wait(1, timeout=60))
     await in_thread(lambda: finish_one(queue, result))
     assert await asking == result
