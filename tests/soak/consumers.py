@@ -71,7 +71,6 @@ class Consumer(threading.Thread):
             witness().say("end", number, job.token, how, thread)
 
     def _forge(self, number: int, job: engine.LeasedJob) -> None:
-        """Settle a job under a token or a name that is not the holder's."""
         name, operation = self._dice.choice(
             [
                 ("ack with another token", engine.finish([engine.Ending(job.seq, job.token + 1)], self.name)),

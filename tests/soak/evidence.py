@@ -123,7 +123,6 @@ def witness() -> Witness:
 
 
 def work_until_told(threads: Sequence[threading.Thread], stop: threading.Event) -> None:
-    """Run threads that end with ``stop``, which SIGTERM sets."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     for thread in threads:

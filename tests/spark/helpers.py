@@ -1,18 +1,22 @@
 """Rows of the lease log as tests want them, beside the engine: exact times and kinds; histories of jobs."""
 
+from __future__ import annotations
+
 import itertools
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg
-from pyspark.sql import DataFrame, SparkSession
 
 from django_leasequeue import engine
 from django_leasequeue.engine import NewJob
 from django_leasequeue.models import EventKind
 from tests.engine.helpers import claim, enqueue, make
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 #: A connection beside the engine.
 Database = psycopg.Connection[Any]

@@ -132,7 +132,6 @@ class Kills:
         self.counts["events that a crash took back"] += len(seen - self._newest())
 
     def _start(self, way: str) -> None:
-        """Start a driver that works this way; come back when it has a session."""
         command = [sys.executable, "-m", "tests.spark.kills.driver", str(self.lake), way, self._format]
         with self._log.open("wb") as log:
             self._driver = subprocess.Popen(
