@@ -18,7 +18,7 @@ from ..conf import process
 from ..engine import tags
 from ..engine.queues import presets, routing
 from ..exceptions import BatchTooLarge, LeaseQueueError
-from ..twins import Either, Steps, Twins, arun, either, run, sync, twin
+from ..twins import Either, Steps, arun, either, run
 from . import api, signals
 from . import options as backend_options
 from .api import BaseTaskBackend, InvalidTask, Task, TaskResult, TaskResultDoesNotExist
@@ -47,7 +47,7 @@ _findable: set[str] = set()
 _known: dict[int, tuple[Task[..., Any], dict[str, Any], TaskCalls]] = {}
 
 
-class LeaseQueueBackend(Twins, BaseTaskBackend):
+class LeaseQueueBackend(BaseTaskBackend):
     """Task backend that stores tasks as jobs in PostgreSQL; ``manage.py runworker`` runs them.
 
     A task runs at least once, is retried with backoff, and becomes a dead letter when its attempts are used up. One
@@ -118,24 +118,18 @@ class LeaseQueueBackend(Twins, BaseTaskBackend):
         """Async twin of ``enqueue_many``: on an async connection of its own, not in a transaction of the caller."""
         return await arun(self._enqueue(calls, waits=False))
 
-    @sync
-    def get_result(self, result_id: str) -> Steps[TaskResult[Any]]:
+    def get_result(self, result_id: str) -> TaskResult[Any]:
         """Return what is known of a task by the id of its result; ``refresh()`` reads it again.
 
         Raises:
             TaskResultDoesNotExist: there is none in this backend's project: it never was, or has expired.
             TaskNotFound: it is there, but its task is not any more.
         """
-        key = str(result_id)
-        if len(key) > MAX_ID or "\x00" in key or key != key.encode(errors="replace").decode():
-            raise _missing(key[:MAX_ID])
-        for database in self.databases():
-            row: ResultRow | None = yield either(engine.run, engine.arun, find_row(key, self.config.project), database)
-            if row is not None:
-                return result_of_row(key, row, self.alias)
-        raise _missing(key)
+        return run(self._find(result_id))
 
-    aget_result = twin(get_result)
+    async def aget_result(self, result_id: str) -> TaskResult[Any]:
+        """Async twin of ``get_result``."""
+        return await arun(self._find(result_id))
 
     def database_of(self, task: Task[..., Any]) -> str:
         """Return the alias of the database for a task's jobs."""
@@ -210,6 +204,16 @@ class LeaseQueueBackend(Twins, BaseTaskBackend):
                 yield signals.enqueued.sending(sender, result)
             else:
                 signals.enqueued.log(sender=sender, task_result=result)
+
+    def _find(self, result_id: str) -> Steps[TaskResult[Any]]:
+        key = str(result_id)
+        if len(key) > MAX_ID or "\x00" in key or key != key.encode(errors="replace").decode():
+            raise _missing(key[:MAX_ID])
+        for database in self.databases():
+            row: ResultRow | None = yield either(engine.run, engine.arun, find_row(key, self.config.project), database)
+            if row is not None:
+                return result_of_row(key, row, self.alias)
+        raise _missing(key)
 
     def calls_of(self, task: Task[..., Any], common_tags: dict[str, Any] | None = None) -> TaskCalls:
         """Return what makes jobs of a task's calls, with the tags of the workflow that they are in."""

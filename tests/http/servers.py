@@ -17,7 +17,7 @@ from typing import Any, Self
 from django_leasequeue.engine.pool import connect
 from django_leasequeue.http.access import make_token
 from tests.http import contract
-from tests.support.environment import free_port
+from tests.support.ports import free_port
 from tests.support.proxy import Proxy
 
 START_SECONDS = 120.0

@@ -17,7 +17,8 @@ from django_leasequeue.http.access import Access
 from tests.http.contract import Reader, document
 from tests.http.servers import EventSource, Server, committed_key, serving
 from tests.support.documents import DOCS, Block, blocks
-from tests.support.environment import child_environment, free_port
+from tests.support.environment import child_environment
+from tests.support.ports import free_port
 from tests.support.waiting import eventually
 
 PAGE = "reference/http-topics.md"

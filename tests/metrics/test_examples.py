@@ -18,7 +18,7 @@ from django_leasequeue import engine
 from django_leasequeue.metrics.figures import look_at
 from django_leasequeue.metrics.prometheus import EVENTS, OUTCOMES, STATES, families, worker_families, worker_page
 from tests.metrics.scraping import Samples, samples, value
-from tests.support.environment import free_port
+from tests.support.ports import free_port
 from tests.support.waiting import eventually
 from tests.worker.processes import Start, ask
 from tests.worker.support import enqueue, results

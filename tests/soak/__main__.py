@@ -21,7 +21,7 @@ from typing import Any
 import django
 
 from django_leasequeue.devdb import Server
-from tests.support.environment import free_port
+from tests.support.ports import free_port
 from tests.support.proxy import Proxy
 from tests.support.waiting import eventually
 

@@ -102,7 +102,6 @@ class Crew:
             time.sleep(LOOK)
 
     def dismiss(self, *roles: str) -> bool:
-        """Ask members to end for good; return whether all ended in time."""
         with self._lock:
             leaving = [self.members.pop(role) for role in roles if role in self.members]
         asked = [member for member in leaving if member.pid is not None]

@@ -78,7 +78,6 @@ class FlowProducer(Producer):
         return partial(tasks.work.using(**options).enqueue, seconds=self.seconds() if self.chance(0.5) else 0.002)
 
     def pairs(self) -> None:
-        """Some jobs of a key that has two at a time, in a queue of their own each."""
         key, named, calls = self.dice.choice(SHARED), [], []
         for number in self.some(2, 6):
             queue, fails = self.queue(), self.chance(0.05)

@@ -27,8 +27,6 @@ class Death(NamedTuple):
 
 @dataclass(slots=True)
 class Window:
-    """The time of a fault, or for which a process was stopped (SIGSTOP)."""
-
     begin: int
     end: int = FOR_EVER
     name: str = ""

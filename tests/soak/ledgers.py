@@ -114,7 +114,6 @@ class Ledgers:
         )
 
     def finish(self, at: int, claims: set[int]) -> Iterator[Broken]:
-        """Yield what readers skipped, and what they were told that is not there."""
         for topic in self._kept.keys() | self._there.keys() - {"events"}:
             there = self._there[topic]
             for item in sorted(self._kept[topic] - there.keys() if topic in self._sure else ())[:5]:

@@ -157,7 +157,6 @@ class Producer(threading.Thread):
             tasks.work.using(queue_name=FAR).enqueue(number, self.seconds())
 
     def savepoint(self) -> None:
-        """Some jobs that stay, and some in a savepoint that is rolled back."""
         kept, gone = self._drafts(4), self._drafts(4)
 
         def body() -> None:

@@ -52,8 +52,6 @@ class Return:
 
 
 class Returns:
-    """Waits for the first job after each fault."""
-
     def __init__(self) -> None:
         self._open: list[Return] = []
 

@@ -260,7 +260,6 @@ class Registry:
             self.waiting.discard(number)
 
     def recall(self, number: int, at: int) -> None:
-        """Note that the cancel of a job was tried; 0: it was not cancelled."""
         if number not in self.over:
             job = self.touch(number, at)
             job.recalled = at

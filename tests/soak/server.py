@@ -259,7 +259,6 @@ class SoakServer:
             signalled([postmaster, *children], signal.SIGKILL)
 
     def ask(self, query: str) -> list[tuple[Any, ...]]:
-        """Return the rows of a query, none where the server does not take it."""
         with suppress(psycopg.Error), self.connect("postgres", seconds=2) as connection:
             return connection.execute(query).fetchall()
         return []

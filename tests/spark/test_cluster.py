@@ -29,7 +29,8 @@ from django_leasequeue.spark.session import java
 from tests.engine.helpers import make
 from tests.spark.conftest import Source
 from tests.spark.helpers import Database, many, work
-from tests.support.environment import free_port, python
+from tests.support.environment import python
+from tests.support.ports import free_port
 from tests.support.waiting import eventually
 
 SPARK_HOME = Path(pyspark.__file__).parent

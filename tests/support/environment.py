@@ -1,7 +1,6 @@
-"""The environment of child processes; running Python in one; ports for them."""
+"""The environment of child processes; running Python in one."""
 
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -29,9 +28,3 @@ def python(*arguments: object, seconds: float = 500, **how: Any) -> subprocess.C
     """Run Python with arguments to its end, whatever that is; what it wrote is text. ``how``: as ``subprocess.run``."""
     command = [sys.executable, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False, **how)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -21,7 +21,7 @@ from django_leasequeue.engine.limits import WORKER_LEASE
 from django_leasequeue.models import JobResult, LiveJob, Worker
 from django_leasequeue.worker import ExitCode, process
 from tests.support.commands import said
-from tests.support.environment import free_port
+from tests.support.ports import free_port
 from tests.support.waiting import eventually
 from tests.worker.handlers import lines
 from tests.worker.processes import Start, WorkerProcess, alive, ask, children_of

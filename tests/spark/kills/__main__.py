@@ -112,7 +112,6 @@ class Kills:
         self._driver = None
 
     def _fault(self, step: Step) -> None:
-        """Let a driver work for some seconds, then end it, or PostgreSQL under it."""
         before = self._newest_batch("offsets")
         if self._driver is None:
             self._start(step.way)
