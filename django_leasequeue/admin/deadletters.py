@@ -34,7 +34,7 @@ TYPED = 1_000
 
 
 class Asked(NamedTuple):
-    """What a form asks for."""
+    """The action on dead letters that a form asks for."""
 
     kind: str
     wanted: DeadFilter

@@ -121,7 +121,7 @@ class JobAdmin(PageAdmin[Job]):
         return links
 
     def _buttons(self, request: HttpRequest, job: reading.SeenJob | None) -> dict[str, Any]:
-        """What this user can do with this job now; the pages of dead letters do what is theirs."""
+        """Return the actions on a job that this user may take now, with the addresses of those on dead letters."""
         if job is None:
             return {}
         can_copy = job.state != "record" and pages.allowed(request, "add_job")

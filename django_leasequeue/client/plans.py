@@ -1,4 +1,4 @@
-"""What both clients carry out, without IO: requests and pauses of a call, tries again, the endless sources of jobs."""
+"""Plans that both clients carry out, without IO: requests and pauses of a call, retries, endless sources of jobs."""
 
 from __future__ import annotations
 

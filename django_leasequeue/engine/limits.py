@@ -8,7 +8,7 @@ from typing import Any
 
 from ..conf.queue_options import OPTIONS
 from ..exceptions import BatchTooLarge, InvalidOption
-from ..sql import spark
+from ..sql import job_ranges
 
 #: Jobs of one claim or settle call.
 MAX_BATCH = 1_000
@@ -16,16 +16,16 @@ MAX_BATCH = 1_000
 MAX_NODE_BYTES = 128
 MIN_LEASE_MS, MAX_LEASE_MS = OPTIONS["lease_ms"].low, OPTIONS["lease_ms"].high
 MAX_DELAY_MS = 86_400_000
-MAX_KEY_BYTES = spark.TEXTS["key"]
+MAX_KEY_BYTES = job_ranges.TEXTS["key"]
 #: Bytes of the key of a unique job.
 MAX_UNIQUE_BYTES = 512
-MAX_TAG_BYTES = spark.TEXTS["tag"]
+MAX_TAG_BYTES = job_ranges.TEXTS["tag"]
 MAX_PROJECT_BYTES = 1_024
 MAX_QUEUE_BYTES = 255
 #: Bytes of the name of a NOTIFY channel (PostgreSQL cuts longer ones: no listener would hear).
-MAX_CHANNEL_BYTES = spark.TEXTS["reply_to"]
+MAX_CHANNEL_BYTES = job_ranges.TEXTS["reply_to"]
 MAX_SEQ = 2**63 - 1
-MAX_SPAN_MS = spark.MAX_SPAN_MS
+MAX_SPAN_MS = job_ranges.MAX_SPAN_MS
 #: Seconds for which a worker's row says that it runs: it is written every five seconds, and a killed one writes none.
 WORKER_LEASE = 30
 #: Seconds that a caller waits for a job at most.

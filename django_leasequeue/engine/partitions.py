@@ -23,7 +23,7 @@ from psycopg import sql
 
 from .. import conf
 from ..sql import statement
-from ..sql.spark import DroppedEvents
+from ..sql.dropped import DroppedEvents
 from .outage import passes
 from .runner import ConnectionExecutor
 
@@ -63,7 +63,7 @@ class Layout(NamedTuple):
 
 
 class Maintained(NamedTuple):
-    """What a round did."""
+    """The partitions that one round of maintenance made, dropped and kept."""
 
     made: list[str]
     dropped: list[str]
@@ -109,7 +109,7 @@ def _ddl(connection: Connection, name: str, **parts: sql.Composable) -> None:
 
 
 def _lock(connection: Connection) -> bool:
-    """Lock for this transaction who changes partitions; return whether nobody else does now."""
+    """Take the lock on changes of partitions until the transaction ends; return whether it was free."""
     params = {"space": LOCK[0], "number": LOCK[1], "lock_timeout": LOCK_TIMEOUT_MS}
     ((locked, _timeout),) = ConnectionExecutor(connection).fetch("try_transaction_lock", params)
     return bool(locked)

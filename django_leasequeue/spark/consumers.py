@@ -20,7 +20,7 @@ import psycopg
 
 from ..exceptions import LeaseQueueError
 from ..sql import statement
-from ..sql.spark import DroppedEvents
+from ..sql.dropped import DroppedEvents
 from .database import fetch
 from .slices import START, Point
 

@@ -17,7 +17,7 @@ import psycopg
 import pyarrow as pa
 
 from ..exceptions import InvalidOption, PayloadTooLarge
-from ..sql.spark import MAX_YEAR, NUMBERS, TEXTS
+from ..sql.job_ranges import MAX_YEAR, NUMBERS, TEXTS
 
 #: Columns with a meaning of their own -> the Spark types that they may have. All others become the job's data.
 SPECIAL = {

@@ -48,7 +48,8 @@ EXPECTED = {
 }  # fmt: skip
 
 
-assert EXPECTED.keys() == MODES.keys()
+def test_every_mode_is_tested() -> None:
+    assert EXPECTED.keys() == MODES.keys()
 
 
 @pytest.mark.slow

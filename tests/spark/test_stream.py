@@ -20,7 +20,7 @@ from django_leasequeue.models import LakeConsumer, Timeline
 from django_leasequeue.spark import consumers, stream
 from django_leasequeue.spark.consumers import StreamInterrupted
 from django_leasequeue.spark.database import STREAM, Options
-from django_leasequeue.sql.spark import DroppedEvents
+from django_leasequeue.sql.dropped import DroppedEvents
 from tests.engine.lease_log import drawn, put_back
 from tests.spark.conftest import Source
 from tests.spark.helpers import Database, at, event, many, place, words

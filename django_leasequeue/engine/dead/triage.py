@@ -99,7 +99,7 @@ class Groups(NamedTuple):
 
 
 class Preview(NamedTuple):
-    """What a filter matches, before something is done with it."""
+    """The dead letters that a filter matches, counted before an action on them is confirmed."""
 
     #: The database's time of the look: what dies later is not part of it.
     at: datetime

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from ... import conf
 from ...enums import JobFlag, JobState
 from ...exceptions import InvalidOption, PayloadTooLarge
-from ...sql.spark import MAX_YEAR, NUMBERS
+from ...sql.job_ranges import MAX_YEAR, NUMBERS
 from .. import arrays, codec, tags, tracing
 from ..limits import (
     MAX_CHANNEL_BYTES,

@@ -44,9 +44,10 @@ def find(project: str, name: str) -> Steps[QueueInfo | None]:
     """Steps that read one queue; ``None`` if it is not there."""
     check_place(project, name)
     rows = yield "queue_get", {"project": project, "name": name}
-    for id, found, paused_at, dead_lettered, created_at, config in rows:
-        return QueueInfo(id, project, found, codec.loads(config), dead_lettered, paused_at, created_at)
-    return None
+    if not rows:
+        return None
+    ((number, found, paused_at, dead_lettered, created_at, config),) = rows
+    return QueueInfo(number, project, found, codec.loads(config), dead_lettered, paused_at, created_at)
 
 
 def require(project: str, name: str, *, leases: bool = True) -> Steps[QueueInfo]:

@@ -96,7 +96,7 @@ class SealedView(NamedTuple):
 
 
 class _Topic(NamedTuple):
-    """What ``topic_read`` says of the topic. ``looked_at``: read up to there; ``due``: records are past their TTL."""
+    """The topic in a row of ``topic_read``: read up to ``looked_at``; ``due``: records are past their TTL."""
 
     id: int
     type: str
