@@ -12,7 +12,6 @@ from typing import Any, Generic, TypeVar
 import psycopg
 from asgiref.sync import sync_to_async
 from django.db import DEFAULT_DB_ALIAS, DatabaseError, InterfaceError, connections, transaction
-from django.utils.asyncio import async_unsafe
 from psycopg import sql
 from psycopg.abc import Buffer
 from psycopg.adapt import Loader
@@ -162,7 +161,7 @@ def fetch_steadily(
 ) -> Rows:
     """Run one statement on a connection of the host and return its rows, in one round trip."""
     cursor = psycopg.RawCursor(connection)
-    if connection.info.parameter_status("TimeZone") not in ("UTC", "Etc/UTC"):
+    if connection.pgconn.parameter_status(b"TimeZone") not in (b"UTC", b"Etc/UTC"):
         cursor.adapters.register_loader("timestamptz", _InUTC)
     if bears_any_plan(name) or not psycopg.Pipeline.is_supported():
         with cursor:
@@ -190,7 +189,7 @@ class DjangoExecutor(Executor):
         connection = connections[self.alias]
         connection.ensure_connection()
         connection.validate_no_broken_transaction()
-        autocommit = self._ours or (connection.get_autocommit() and not connection.in_atomic_block)
+        autocommit = self._ours or (connection.autocommit and not connection.in_atomic_block)
         raw: psycopg.Connection[tuple[Any, ...]] = connection.connection
         before = raw.prepare_threshold
         # Statements are prepared, but not through a pooler in transaction mode: this is Django's mark of one.
@@ -213,23 +212,20 @@ class DjangoExecutor(Executor):
         if connection.connection is not None and (connection.connection.closed or read_only(error)):
             connection.close()
 
-    @async_unsafe
     def fetch(self, name: str, params: Mapping[str, Any]) -> Rows:
         with self._raw() as (raw, autocommit):
             # Without autocommit the first statement begins the transaction, and settings would hold until its end.
-            inside = not raw.autocommit or raw.info.transaction_status != _IDLE
+            inside = not raw.autocommit or raw.pgconn.transaction_status != _IDLE
             return fetch_steadily(raw, name, params, inside=inside, autocommit=autocommit)
 
-    @async_unsafe
     def copy(self, name: str, parts: Iterable[str]) -> None:
         with self._raw() as (raw, _), psycopg.Cursor(raw) as cursor, cursor.copy(statement(name)) as stream:
             for part in parts:
                 stream.write(part)
 
-    @async_unsafe
     def apart(self, params: Mapping[str, Any]) -> Rows:
         with self._raw() as (raw, autocommit):
-            if not autocommit or self._ours or raw.info.transaction_status != _IDLE:
+            if not autocommit or self._ours or raw.pgconn.transaction_status != _IDLE:
                 return _apart(raw, params, role_of(self.using or DEFAULT_DB_ALIAS))
         return self.fetch(params["name"], params["params"])
 
@@ -266,7 +262,7 @@ class _OnConnection(Generic[C]):
 
     def _autocommit(self) -> bool:
         connection: psycopg.BaseConnection[Any] = self.connection
-        return self._ours or bool(connection.autocommit and connection.info.transaction_status == _IDLE)
+        return self._ours or bool(connection.autocommit and connection.pgconn.transaction_status == _IDLE)
 
 
 class ConnectionExecutor(_OnConnection[psycopg.Connection[Any]], Executor):

@@ -20,34 +20,39 @@ END $$;
 """
 
 # Who emits and who goes to wait may not pass each other: the one waits for this lock, the other looks whether it is free.
+# Declared values are simple expressions: each statement of a function has a snapshot of its own, and costs a start of the
+# executor. An event is new but for once, and a plain conflict costs less than an update that is hardly ever made.
 EMIT = """
-CREATE FUNCTION leasequeue_emit(in_project text, in_name text, in_payload json, in_keep bigint, in_size int, in_now timestamptz,
-    OUT first boolean, OUT queues bigint[]) LANGUAGE plpgsql
+CREATE FUNCTION leasequeue_emit(in_project text, in_name text, in_payload json, in_keep bigint, in_size int, in_now timestamptz)
+    RETURNS bigint[] LANGUAGE plpgsql
     SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
-    moment timestamptz;
+    alone CONSTANT bool := pg_advisory_xact_lock(1280657741, hashtext(in_project || chr(31) || in_name)) IS NOT NULL;
+    moment CONSTANT timestamptz := COALESCE(in_now, clock_timestamp());
     waiting bigint[];
 BEGIN
-    PERFORM pg_advisory_xact_lock(1280657741, hashtext(in_project || chr(31) || in_name));
-    moment := COALESCE(in_now, clock_timestamp());
-    INSERT INTO leasequeue_emittedevent AS e (project, name, payload, emitted_at, expires_at)
-    VALUES (in_project, in_name, in_payload, moment, moment + in_keep * interval '1 ms')
-    ON CONFLICT (project, name) DO UPDATE SET payload = excluded.payload, emitted_at = excluded.emitted_at,
-        expires_at = excluded.expires_at WHERE e.expires_at <= moment;
-    first := FOUND;
-    queues := '{}';
-    IF first THEN
-        waiting := ARRAY(SELECT s.seq FROM leasequeue_jobstep s WHERE s.project = in_project AND s.event = in_name LIMIT in_size);
+    INSERT INTO leasequeue_emittedevent (project, name, payload, emitted_at, expires_at)
+    VALUES (in_project, in_name, in_payload, moment, moment + in_keep * interval '1 ms') ON CONFLICT DO NOTHING;
+    IF NOT FOUND THEN
+        INSERT INTO leasequeue_emittedevent AS e (project, name, payload, emitted_at, expires_at)
+        VALUES (in_project, in_name, in_payload, moment, moment + in_keep * interval '1 ms')
+        ON CONFLICT (project, name) DO UPDATE SET payload = excluded.payload, emitted_at = excluded.emitted_at,
+            expires_at = excluded.expires_at WHERE e.expires_at <= moment;
+        IF NOT FOUND THEN
+            RETURN NULL;
+        END IF;
     END IF;
-    IF waiting <> '{}' THEN
+    IF EXISTS (SELECT FROM leasequeue_jobstep s WHERE s.project = in_project AND s.event = in_name) THEN
+        waiting := ARRAY(SELECT s.seq FROM leasequeue_jobstep s WHERE s.project = in_project AND s.event = in_name LIMIT in_size);
         WITH due AS (
             UPDATE leasequeue_delayed d SET available_at = moment
             WHERE d.seq = ANY (waiting)
                 AND (d.available_at > moment AND d.available_at < '9000-01-01 00:00+00') IS TRUE
             RETURNING d.queue_id
         )
-        SELECT COALESCE(array_agg(DISTINCT due.queue_id), '{}') INTO queues FROM due;
+        SELECT array_agg(DISTINCT due.queue_id) INTO waiting FROM due;
     END IF;
+    RETURN COALESCE(waiting, '{}');
 END $$;
 """
 

@@ -188,10 +188,10 @@ def emit(name: str, payload: Any = None, *, project: str = "", retention: timede
 
 def _emit(project: str, name: str, payload: str, keep_ms: int) -> Steps[bool]:
     place = {"project": project, "name": name, "payload": payload, "keep": keep_ms, "size": MAX_WOKEN}
-    ((first, queues),) = yield "event_emit", place
+    ((queues,),) = yield "event_emit", place
     if queues:
         yield from promote(sorted(queues), 1)
-    return bool(first)
+    return queues is not None
 
 
 @operation

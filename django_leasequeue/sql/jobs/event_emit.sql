@@ -3,5 +3,5 @@
 -- Index: leasequeue_emittedevent_pkey, leasequeue_jobstep_event, leasequeue_delayed_pkey, in the function.
 -- Pages: 60 + 20 a row
 -- Host: the function has its own settings.
--- Returns: whether it is the first of its name, the queues (ids) of those that waited.
-SELECT * FROM leasequeue_emit(%(project)s::text, %(name)s::text, %(payload)s::text::json, %(keep)s::bigint, %(size)s::int, %(now)s::timestamptz)
+-- Returns: the queues (ids) of those that waited; null: it is not the first of its name.
+SELECT leasequeue_emit(%(project)s::text, %(name)s::text, %(payload)s::text::json, %(keep)s::bigint, %(size)s::int, %(now)s::timestamptz)
