@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,9 +11,7 @@ from urllib.parse import quote
 
 from ..twins import sync
 from .messages import ClientJob, Page, Record, Settled, Suspension, Written, moment
-from .plans import Plan, Request, T, address, claim_jobs, given
-
-logger = logging.getLogger("django_leasequeue.client")
+from .plans import Plan, Request, T, address, claim_jobs, given, logger
 
 
 class Calls(ABC):
