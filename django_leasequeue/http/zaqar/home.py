@@ -80,5 +80,3 @@ class HealthView(ZaqarView):
             message = "The storage could not be reached."
             raise Refused(503, "Service temporarily unavailable", message, headers=RETRY) from error
         return self.empty()
-
-    head = get
