@@ -68,7 +68,7 @@ def describe(error: Exception, topic: str | None = None) -> ApiError:
     if isinstance(error, drf.APIException):
         status, wait = int(error.status_code), getattr(error, "wait", None)
         headers = {"Retry-After": str(max(1, round(wait)))} if wait else {}
-        code = _STATUS_CODES.get(status, "internal" if status >= 500 else "invalid_request")
+        code = CODES.get(status, "internal" if status >= 500 else "invalid_request")
         return ApiError(status, code, _sentence(str(error.detail)), headers=headers)
     for kind, status, code, message in _KNOWN:
         if isinstance(error, kind):
@@ -94,9 +94,10 @@ def _sentence(text: str) -> str:
     return text if "_" in text.split(" ", 1)[0] else text[:1].upper() + text[1:]
 
 
-_STATUS_CODES = {
+#: The usual codes of statuses.
+CODES = {
     400: "invalid_request", 401: "unauthorized", 403: "forbidden", 404: "not_found", 405: "method_not_allowed",
-    406: "not_acceptable", 413: "payload_too_large", 415: "unsupported_media_type", 429: "throttled",
+    406: "not_acceptable", 413: "payload_too_large", 415: "unsupported_media_type", 429: "throttled", 500: "internal",
 }  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from rest_framework.schemas.inspectors import ViewInspector
 
 from .. import conf
 from ..engine.limits import MAX_SEQ
+from .errors import CODES
 from .fields import Field, Json
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -110,10 +111,7 @@ STATUS: dict[int, Words] = {
     500: "An error of the server.",
     503: "The database is not reachable, or this server cannot stream; `Retry-After` says when to come again.",
 }
-_ALWAYS = {
-    400: "invalid_request", 401: "unauthorized", 403: "forbidden", 429: "throttled", 500: "internal", 503: "not_ready",
-}  # fmt: skip
-_WITH_BODY = {413: "payload_too_large", 415: "unsupported_media_type"}
+_ALWAYS, _WITH_BODY = (400, 401, 403, 429, 500), (413, 415)
 
 try:
     from drf_spectacular.extensions import (
@@ -266,8 +264,8 @@ def endpoint(
             continue
         shown = {title: answer for title, (_, answer) in examples.items()}
         found[status] = Answer(shape_of(kind, envelope), (kind.__doc__ or "").strip(), shown)
-    usual = _ALWAYS if body is None else _ALWAYS | _WITH_BODY
-    codes: dict[int, tuple[str, ...]] = {status: (word,) for status, word in usual.items()}
+    usual = _ALWAYS if body is None else (*_ALWAYS, *_WITH_BODY)
+    codes: dict[int, tuple[str, ...]] = {**{status: (CODES[status],) for status in usual}, 503: ("not_ready",)}
     for status, words in errors.items():
         codes[status] = tuple(dict.fromkeys((*codes.get(status, ()), *words)))
     found |= {status: _failure(status, words) for status, words in sorted(codes.items())}

@@ -152,6 +152,7 @@ class SettleBody(Body):
     lease_ids = LeaseIds(help_text="The claim's tokens, one for each of the seqs, in their order.", **OPTIONAL)
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        one_each(attrs, "results")  # (an ack's)
         leases = one_each(attrs, "lease_ids")
         if leases is not None:
             # The lease id of another job counts as a stale one: no lease of this job has it.
@@ -213,10 +214,6 @@ class AckBody(SettleBody):
         limit = result_limit()
         if any(payload.surely_longer(result, limit) for result in fields.get("results") or ()):
             raise result_too_large(limit)
-
-    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        one_each(attrs, "results")
-        return super().validate(attrs)
 
 
 _NOT_KEPT = (

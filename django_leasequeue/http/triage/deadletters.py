@@ -75,8 +75,7 @@ class TriageView(ReadView):
     def wanted(self) -> DeadFilter:
         """Return the filter of the query: of the key's project, and of the topics that it may see."""
         found = from_values(dict(self.request.GET.lists()))
-        if found.queue is not None:
-            require(self.access, frozenset(), found.queue)
+        require(self.access, frozenset(), found.queue)
         return replace(found, project=self.project, prefixes=self.access.prefixes)
 
     async def letter(self, seq: str, *, payload: bool) -> DeadRow:
