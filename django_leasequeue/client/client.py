@@ -20,7 +20,6 @@ from .plans import Plan, Request, Retry, Source, T, call
 Batches = TypeVar("Batches")
 Jobs = TypeVar("Jobs")
 
-#: Requests of one client that wait for a connection at the same time.
 _LIMITS = httpx.Limits(max_connections=100, max_keepalive_connections=20)
 
 
@@ -38,7 +37,6 @@ def _failures() -> Iterator[None]:
 class _Base(ABC, Generic[Batches, Jobs]):
     """The address of a server, and the manner of speaking to it; what its iterators of jobs are differs."""
 
-    #: Keeps the connections.
     _http: type[httpx.Client] | type[httpx.AsyncClient]
 
     def __init__(

@@ -10,7 +10,6 @@ from .client import AsyncClient
 from .messages import ClientJob
 from .plans import logger
 
-#: Jobs of one request.
 MAX_BATCH = 1_000
 #: Heartbeats in one length of a lease: two may fail before it is over.
 BEATS = 3
@@ -132,7 +131,6 @@ class Batcher:
         await done
 
     async def finish(self) -> None:
-        """Wait until everything is sent."""
         while self._task is not None and not self._task.done():
             await asyncio.wait({self._task})
 

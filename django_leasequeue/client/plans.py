@@ -52,7 +52,6 @@ class Request:
 Call = Generator[Request | Either, Any, T]
 #: A call before retries are added to it: it gets the JSON of a good answer and how often it was sent.
 Plan = Generator[Request, tuple[dict[str, Any], int], T]
-#: An endless source of items.
 Source = Generator[Request | Either | Give[Any], Any, None]
 
 

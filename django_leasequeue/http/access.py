@@ -64,7 +64,6 @@ class Access:
         return not self.prefixes or topic.startswith(self.prefixes)
 
 
-#: Everybody, where the API is open.
 OPEN = Access("everybody", ALL_SCOPES)
 CHALLENGE = {"WWW-Authenticate": 'Bearer realm="leasequeue"'}
 

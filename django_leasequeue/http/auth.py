@@ -177,10 +177,7 @@ process.when_forgetting(_left.clear)
 
 
 def spend_guess(address: str, count: int = 1) -> float:
-    """Take one (-1 gives it back); return 0, or the seconds until there is one again.
-
-    Each address has ``UNKNOWN_KEYS_PER_MINUTE`` at once, refilled over a minute.
-    """
+    """Take one of an address's guesses of a minute (-1: give it back); return 0, or the seconds until there is one."""
     limit, now = conf.settings.API.UNKNOWN_KEYS_PER_MINUTE, monotonic()
     if limit is None:
         return 0.0

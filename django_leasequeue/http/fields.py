@@ -12,7 +12,6 @@ from rest_framework import serializers
 from ..engine.limits import MAX_NODE_BYTES, MAX_SEQ
 
 Json = dict[str, Any]
-#: Of a field that may be left out or null.
 OPTIONAL: dict[str, Any] = {"required": False, "allow_null": True}
 
 
@@ -158,5 +157,4 @@ class Parsed(Field):
         return self.parse(data)
 
 
-#: Any JSON value, null as well.
 Anything = partial(Parsed, {}, lambda data: data, allow_null=True)

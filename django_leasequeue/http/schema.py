@@ -17,7 +17,6 @@ from .errors import CODES
 from .fields import Field, Json
 
 F = TypeVar("F", bound=Callable[..., Any])
-#: A text, or a function that returns it.
 Words = str | Callable[[], str]
 
 
@@ -37,10 +36,7 @@ _PLAIN: dict[Any, Json] = {
 
 
 def schema_of(kind: Any, envelope: Any = None) -> Json:
-    """Return the JSON schema of a type, with the fields that every answer has (``envelope``).
-
-    ``Annotated`` has descriptions (texts) and more of the schema (dicts).
-    """
+    """Return the JSON schema of a type (texts of ``Annotated`` describe it, dicts add to it), in an ``envelope``."""
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if origin is Annotated:
         found = schema_of(args[0])
@@ -184,7 +180,6 @@ def switch(name: str, default: bool, description: str) -> Parameter:
     return Parameter(name, {"type": "boolean", "default": default}, description)
 
 
-#: Where the next page of a list begins.
 CURSOR = Parameter("cursor", {"type": "string"}, "`next_cursor` of the page before.")
 
 
@@ -207,6 +202,7 @@ def describe_operation(
     answers: Mapping[int, Answer],
     scopes: Iterable[str] = (),
     adds: bool = False,
+    client: bool = False,
     description: Words = "",
     body: type[serializers.BaseSerializer[Any]] | Json | None = None,
     parameters: Sequence[Parameter] = (),
@@ -235,7 +231,8 @@ def describe_operation(
                 examples=[OpenApiExample(title, value=value, request_only=True) for title, value in examples.items()],
             )(method)
         # Read by ``ApiView``.
-        method.scopes, method.adds, method.body = frozenset(scopes), adds, body  # type: ignore[attr-defined]
+        noted: Any = method
+        noted.scopes, noted.adds, noted.body, noted.client = frozenset(scopes), adds, body, client
         return method
 
     return apply

@@ -209,11 +209,10 @@ class WorkHub:
                 self._event.clear()
                 try:
                     pause = await self._round()
-                except QueueNotFound:
-                    self.end(f"The topic {self._topic!r} was deleted.")
-                    pause = POLL
-                except NotAQueue:
-                    self.end(f"The topic {self._topic!r} is a log now: it has no jobs to lease.")
+                except (QueueNotFound, NotAQueue) as error:
+                    gone = isinstance(error, QueueNotFound)
+                    why = "was deleted." if gone else "is a log now: it has no jobs to lease."
+                    self.end(f"The topic {self._topic!r} {why}")
                     pause = POLL
                 except Exception as error:  # noqa: BLE001  (whatever it is, it may pass)
                     self._failed(error)

@@ -132,7 +132,6 @@ async def _wait_for_seal(runner: RequestRunner, number: int, timeout: float) -> 
         future.cancel()
 
 
-#: Records that are read at once.
 PAGE = 256
 #: Seconds between reads of a topic without a notification: usually, and while there is no LISTEN connection.
 BACKSTOP, POLL = 10.0, 0.5
@@ -145,9 +144,8 @@ _reads: process.PerLoop[dict[tuple[Any, ...], asyncio.Task[LogPage]]] = process.
 
 
 class Position(NamedTuple):
-    """Where a reader stands in a topic: the last number it read, and the server's timeline then, if it is known."""
+    """The last number read in a topic (``None``: that is gone), and the server's timeline then, if it is known."""
 
-    #: ``None``: the topic is known to be gone.
     seq: int | None
     timeline: int | None = None
 

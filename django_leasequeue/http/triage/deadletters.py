@@ -46,7 +46,6 @@ class Envelope(TypedDict):
     performance: Annotated[dict[str, Any], "What the answer took, in milliseconds."]
 
 
-#: Says all of one operation of this door.
 endpoint = partial(schema.endpoint, envelope=Envelope, tag="dead letters")
 
 
