@@ -13,13 +13,11 @@ from django_leasequeue.client import ApiError, ConnectionFailed, InvalidRequest,
 from django_leasequeue.client.calls import Calls
 from django_leasequeue.client.plans import (
     MAX_EVENT,
-    Call,
     Either,
     Event,
     EventReader,
     Give,
     Request,
-    Source,
     call,
     claims,
     seconds_of,
@@ -40,7 +38,7 @@ class Network(Calls):
         self.now = 0.0
 
     def _run(self, steps: Any, /) -> Any:
-        made: Call[Any] = call(steps, self.retry, lambda: self.now)
+        made = call(steps, self.retry, lambda: self.now)
         try:
             step = next(made)
             while True:
@@ -196,7 +194,7 @@ class Stream:
 
 
 class Server:
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Any) -> None:
         self.source = source
         self.step: Any = next(source)
 
