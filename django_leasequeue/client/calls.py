@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 import uuid
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
-from ..twins import sync
+from ..twins import Runs, sync
 from .messages import ClientJob, Page, Record, Settled, Suspension, Written, moment
-from .plans import Plan, Request, T, address, claim_jobs, given
-
-logger = logging.getLogger("django_leasequeue.client")
+from .plans import Plan, Request, address, claim_jobs, given, logger
 
 
-class Calls(ABC):
+class Calls(Runs):
     """The calls as methods for threads; ``AsyncClient`` has their twins."""
-
-    @abstractmethod
-    def _run(self, steps: Plan[T], /) -> T: ...
 
     @sync
     def put_topic(self, /, topic: str, **config: Any) -> Plan[dict[str, Any]]:

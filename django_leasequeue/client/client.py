@@ -11,16 +11,15 @@ from typing import Any, Generic, Self, TypeVar
 import httpx
 
 from ..exceptions import InvalidOption
-from ..twins import Give, Steps, aiterate, arun, either, iterate, run, sleep, through, twin
+from ..twins import Either, Give, Steps, aiterate, arun, either, iterate, run, through, twin
 from . import plans
 from .calls import Calls
 from .messages import ClientJob, ConnectionFailed
-from .plans import Close, Open, Pause, Plan, Read, Request, Retry, Source, T, call
+from .plans import Plan, Request, Retry, Source, T, call
 
 Batches = TypeVar("Batches")
 Jobs = TypeVar("Jobs")
 
-#: Requests of one client that wait for a connection at the same time.
 _LIMITS = httpx.Limits(max_connections=100, max_keepalive_connections=20)
 
 
@@ -38,7 +37,6 @@ def _failures() -> Iterator[None]:
 class _Base(ABC, Generic[Batches, Jobs]):
     """The address of a server, and the manner of speaking to it; what its iterators of jobs are differs."""
 
-    #: Keeps the connections.
     _http: type[httpx.Client] | type[httpx.AsyncClient]
 
     def __init__(
@@ -72,7 +70,7 @@ class _Base(ABC, Generic[Batches, Jobs]):
         self._connections: Any = self._http(**self._options)
 
     @abstractmethod
-    def _iterate(self, source: Source) -> Any:
+    def _iterate(self, source: Source, stream: EventStream | None = None) -> Any:
         """Yield what a source gives; closing the iterator closes its stream."""
 
     def claims(
@@ -96,20 +94,22 @@ class _Base(ABC, Generic[Batches, Jobs]):
         Ack or nack each of them: that makes room for the next. Leaving the loop gives back what is not settled; Python
         closes an async one only some time later: ``async with contextlib.aclosing(client.work(...))``.
         """
-        found: Jobs = self._iterate(plans.work(topic, node, max=max, lease_ms=lease_ms))
+        stream = EventStream(self)
+        found: Jobs = self._iterate(plans.work(stream, topic, node, max=max, lease_ms=lease_ms), stream)
         return found
 
     def _call(self, steps: Plan[T]) -> Steps[T]:
         return through(call(steps, self.retry), self._perform)
 
-    def _perform(self, step: Request | Pause) -> Steps[httpx.Response | None]:
-        if isinstance(step, Pause):
-            yield sleep(step.seconds)
-            return None
-        send = partial(self._connections.request, **self._parts(step))
+    def _perform(self, step: Request | Either | Give[Any]) -> Generator[Any, Any, Any]:
+        """Carry out a step of a plan: a request, or what is carried out as it is."""
+        if isinstance(step, Give):
+            return (yield step)
         with _failures():
-            response: httpx.Response = yield either(send, send)
-        return response
+            if isinstance(step, Request):
+                send = partial(self._connections.request, **self._parts(step))
+                return (yield either(send, send))
+            return (yield step)
 
     def _parts(self, request: Request) -> dict[str, Any]:
         return {
@@ -135,26 +135,17 @@ class _Base(ABC, Generic[Batches, Jobs]):
         return Client(self.address, timeout=self.timeout, retry=self.retry, headers=self._headers, **self._options)
 
 
-class _Stream:
+class EventStream:
+    """An event stream of a client, opened again and again: each call is a step, or steps, of a plan."""
+
     def __init__(self, client: _Base[Any, Any]) -> None:
         self._client = client
         #: The one that is open; before the first an empty one.
         self.response = httpx.Response(204)
         self._pieces: Any = iter(())
 
-    def perform(self, step: Any) -> Generator[Any, Any, Any]:
-        if isinstance(step, Give):
-            return (yield step)
-        with _failures():
-            if isinstance(step, Open):
-                return (yield from self._open(step.request))
-            if isinstance(step, Read):
-                return (yield either(next, anext, self._pieces, b""))
-            if isinstance(step, Close):
-                return (yield either(self.response.close, self.response.aclose))
-            return (yield from self._client._perform(step))
-
-    def _open(self, request: Request) -> Steps[httpx.Response]:
+    def open(self, request: Request) -> Steps[httpx.Response]:
+        """Return the answer, whose body is read unless it is a stream."""
         http: Any = self._client._connections
         send = partial(http.send, http.build_request(**self._client._parts(request)), stream=True)
         response = self.response = yield either(send, send)
@@ -162,6 +153,13 @@ class _Stream:
         if response.status_code != 200:
             yield either(response.read, response.aread)
         return self.response
+
+    def read(self) -> Either:
+        """Read bytes; none at the end of the stream."""
+        return either(next, anext, self._pieces, b"")
+
+    def close(self) -> Either:
+        return either(self.response.close, self.response.aclose)
 
 
 class Client(_Base[Generator[list[ClientJob], None, None], Generator[ClientJob, None, None]], Calls):
@@ -175,12 +173,12 @@ class Client(_Base[Generator[list[ClientJob], None, None], Generator[ClientJob, 
     def _run(self, steps: Plan[T], /) -> T:
         return run(self._call(steps))
 
-    def _iterate(self, source: Source) -> Generator[Any, None, None]:
-        stream = _Stream(self)
+    def _iterate(self, source: Source, stream: EventStream | None = None) -> Generator[Any, None, None]:
         try:
-            yield from iterate(through(source, stream.perform))
+            yield from iterate(through(source, self._perform))
         finally:
-            stream.response.close()
+            if stream is not None:
+                stream.response.close()
 
     def close(self) -> None:
         """Close the connections."""
@@ -204,15 +202,15 @@ class AsyncClient(_Base[AsyncGenerator[list[ClientJob], None], AsyncGenerator[Cl
     async def _arun(self, steps: Plan[T], /) -> T:
         return await arun(self._call(steps))
 
-    async def _iterate(self, source: Source) -> AsyncGenerator[Any, None]:
-        stream = _Stream(self)
+    async def _iterate(self, source: Source, stream: EventStream | None = None) -> AsyncGenerator[Any, None]:
         try:
-            async with aclosing(aiterate(through(source, stream.perform))) as items:
+            async with aclosing(aiterate(through(source, self._perform))) as items:
                 async for item in items:
                     yield item
         finally:
-            with suppress(httpx.RequestError):
-                await stream.response.aclose()
+            if stream is not None:
+                with suppress(httpx.RequestError):
+                    await stream.response.aclose()
 
     put_topic = twin(Calls.put_topic, "put_topic")
     get_topic = twin(Calls.get_topic, "get_topic")

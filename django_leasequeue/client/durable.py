@@ -18,7 +18,6 @@ from .messages import ClientJob, LeaseLost, Suspension
 if TYPE_CHECKING:
     from .client import AsyncClient, Client
 
-#: Characters of a step's name.
 MAX_NAME = 200
 
 

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from .client import AsyncClient
 from .messages import ClientJob
+from .plans import logger
 
-logger = logging.getLogger("django_leasequeue.client")
-
-#: Jobs of one request.
 MAX_BATCH = 1_000
 #: Heartbeats in one length of a lease: two may fail before it is over.
 BEATS = 3
@@ -117,59 +113,49 @@ class Leases:
         return True
 
 
-class Ending(NamedTuple):
-    """The end of a job: ``delay_ms`` of a nack, ``None`` for an ack."""
-
-    job: ClientJob
-    delay_ms: int | None
-    done: asyncio.Future[bool]
-
-
 class Batcher:
     """Sends acks and nacks in batches. A job that ends alone goes at once: nothing waits for company."""
 
     def __init__(self, client: AsyncClient, topic: str, node: str) -> None:
         self._client, self._place = client, (topic, node)
-        self._waiting: list[Ending] = []
+        #: By ``delay_ms`` of a nack, ``None`` for acks: jobs that have ended, and what is done when that was sent.
+        self._waiting: dict[int | None, list[tuple[ClientJob, asyncio.Future[None]]]] = {}
         self._task: asyncio.Task[None] | None = None
 
-    async def settle(self, job: ClientJob, delay_ms: int | None) -> bool:
-        """End a job; return whether the server took it: the lease may be over, or the server away."""
-        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._waiting.append(Ending(job, delay_ms, done))
+    async def settle(self, job: ClientJob, delay_ms: int | None) -> None:
+        """End a job, if the server takes it: its lease may be over, or the server away."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(delay_ms, []).append((job, done))
         if self._task is None or self._task.done():
             self._task = asyncio.ensure_future(self._run())
-        return await done
+        await done
 
     async def finish(self) -> None:
-        """Wait until everything is sent."""
         while self._task is not None and not self._task.done():
             await asyncio.wait({self._task})
 
     async def _run(self) -> None:
         while self._waiting:
-            # Those of the first one's kind; the others keep their order.
-            delay_ms = self._waiting[0].delay_ms
-            batch = [item for item in self._waiting if item.delay_ms == delay_ms][:MAX_BATCH]
-            chosen = {id(item) for item in batch}
-            self._waiting = [item for item in self._waiting if id(item) not in chosen]
-            await self._send(batch, delay_ms)
+            # Those whose first one has waited for longest.
+            delay_ms = next(iter(self._waiting))
+            ended = self._waiting.pop(delay_ms)
+            for start in range(0, len(ended), MAX_BATCH):
+                batch = ended[start : start + MAX_BATCH]
+                await self._send([job for job, _ in batch], delay_ms)
+                for _, done in batch:
+                    if not done.done():
+                        done.set_result(None)
 
-    async def _send(self, batch: list[Ending], delay_ms: int | None) -> None:
-        jobs = [item.job for item in batch]
-        skipped: set[int] | None = None
+    async def _send(self, jobs: list[ClientJob], delay_ms: int | None) -> None:
         try:
             if delay_ms is None:
                 settled = await self._client.ack(*self._place, jobs)
             else:
                 settled = await self._client.nack(*self._place, jobs, delay_ms=delay_ms)
-            skipped = set(settled.skipped)
             # After a lost answer this is open: the first request may have done it.
-            if skipped and not settled.repeated:
-                logger.warning("The leases of jobs %s were over: they are delivered again", sorted(skipped))
+            if settled.skipped and not settled.repeated:
+                logger.warning(
+                    "The leases of jobs %s were over: they are delivered again", sorted(set(settled.skipped))
+                )
         except Exception as error:  # noqa: BLE001  (whatever it is: those behind them have their turn)
             logger.warning("Cannot settle %d jobs, which come again when their leases end: %s", len(jobs), error)
-        finally:
-            for item in batch:
-                if not item.done.done():
-                    item.done.set_result(skipped is not None and item.job.seq not in skipped)

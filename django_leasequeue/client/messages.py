@@ -26,7 +26,6 @@ class Record:
     tags: Mapping[str, str | int] | None = None
 
     def body(self) -> dict[str, Any]:
-        """Return it as the API takes it."""
         more = {name: getattr(self, name) for name in ("tag", "meta", "node", "tags")}
         return {"data": self.data, **{name: value for name, value in more.items() if value is not None}}
 

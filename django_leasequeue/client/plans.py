@@ -11,12 +11,12 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
 import httpx
 
-from ..twins import Give, through
+from ..twins import Either, Give, sleep, through
 from .messages import (
     ApiError,
     BadAnswer,
@@ -27,6 +27,9 @@ from .messages import (
     Throttled,
     refusal,
 )
+
+if TYPE_CHECKING:
+    from .client import EventStream
 
 logger = logging.getLogger("django_leasequeue.client")
 
@@ -45,36 +48,11 @@ class Request:
     wait: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Pause:
-    """Do nothing for some seconds."""
-
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Open:
-    """Open an event stream. Sent back: the answer, whose body is read unless it is a stream."""
-
-    request: Request
-
-
-@dataclass(frozen=True, slots=True)
-class Read:
-    """Read from the open stream. Sent back: bytes; none at its end."""
-
-
-@dataclass(frozen=True, slots=True)
-class Close:
-    """Close the open stream, if one is open."""
-
-
 #: A call: asks by requests and pauses, returns its value. A failed connection is thrown in as ``ConnectionFailed``.
-Call = Generator[Request | Pause, Any, T]
+Call = Generator[Request | Either, Any, T]
 #: A call before retries are added to it: it gets the JSON of a good answer and how often it was sent.
 Plan = Generator[Request, tuple[dict[str, Any], int], T]
-#: An endless source of items.
-Source = Generator[Request | Pause | Open | Read | Close | Give[Any], Any, None]
+Source = Generator[Request | Either | Give[Any], Any, None]
 
 
 #: Statuses that pass: too many requests; not ready, or a proxy that cannot reach the server.
@@ -162,7 +140,7 @@ def _send(request: Request, retry: Retry, clock: Callable[[], float]) -> Call[tu
             wait = retry.wait(tries, refused.retry_after if refused else None)
             if (refused and refused.status not in PASSING) or tries >= retry.tries or clock() + wait > ends:
                 raise
-        yield Pause(wait)
+        yield sleep(wait)
 
 
 def address(topic: str, end: str = "") -> str:
@@ -217,7 +195,7 @@ def claims(
             # Said when it begins and when it is over, not with every try.
             level = logging.WARNING if failed == 1 else logging.DEBUG
             logger.log(level, "Cannot claim from %r, trying again: %s", topic, error)
-            yield Pause(_pause_after(failed, error))
+            yield sleep(_pause_after(failed, error))
             continue
         if failed:
             logger.info("Claiming from %r again", topic)
@@ -226,11 +204,11 @@ def claims(
             wait = FIRST_POLL
             yield Give(jobs)
         else:
-            yield Pause(wait * random.uniform(0.75, 1.25))
+            yield sleep(wait * random.uniform(0.75, 1.25))
             wait = min(wait * 2, poll_seconds)
 
 
-def work(topic: str, node: str, *, max: int = 1, lease_ms: int | None = None) -> Source:
+def work(stream: EventStream, topic: str, node: str, *, max: int = 1, lease_ms: int | None = None) -> Source:
     """Give jobs as the server pushes them, for ever; each ack or nack makes room for the next of ``max``.
 
     When the connection drops, the server takes back what it pushed through it: those jobs become ``lost``, and the
@@ -245,13 +223,13 @@ def work(topic: str, node: str, *, max: int = 1, lease_ms: int | None = None) ->
         reader = EventReader()
         error: ClientError | None = None
         try:
-            answer: httpx.Response = yield Open(request)
+            answer = yield from stream.open(request)
             if answer.status_code != 200:
                 read(answer)
             if failed:
                 logger.info("The stream of %r is open again", topic)
             failed = 0
-            while piece := (yield Read()):
+            while piece := (yield stream.read()):
                 for event in reader.feed(piece):
                     data = _data(event)
                     if event.name == "job":
@@ -269,21 +247,20 @@ def work(topic: str, node: str, *, max: int = 1, lease_ms: int | None = None) ->
             # Also when the iterator is closed: the connection is closed then, and the leases are over.
             for job in held:
                 job.lose()
-        yield Close()
+        yield stream.close()
         failed += 1
         pause = _pause_after(failed, error, (reader.retry or 0) / 1000)
         # Said when it begins and when it is over, not with every try.
         level = logging.DEBUG if failed > 1 else logging.WARNING if error else logging.INFO
         logger.log(level, "The stream of %r ended, connecting again: %s", topic, error or "in order")
-        yield Pause(pause)
+        yield sleep(pause)
 
 
 #: Characters of one event: a job's data and meta are 1 MiB at most.
 MAX_EVENT = 4_194_304
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(NamedTuple):
     """One event of a stream."""
 
     name: str

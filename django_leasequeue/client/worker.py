@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 import os
 import random
 import secrets
@@ -20,9 +19,7 @@ from .client import AsyncClient, Client
 from .durable import AsyncJobSteps, JobSteps, Suspended
 from .leases import MAX_BATCH, Batcher, Leases
 from .messages import ClientJob
-from .plans import NEVER
-
-logger = logging.getLogger("django_leasequeue.client")
+from .plans import NEVER, logger
 
 #: Seconds that a stop waits for a claim under way, so that its jobs are given back.
 LAST_CLAIM = 2.0

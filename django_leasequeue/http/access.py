@@ -64,7 +64,6 @@ class Access:
         return not self.prefixes or topic.startswith(self.prefixes)
 
 
-#: Everybody, where the API is open.
 OPEN = Access("everybody", ALL_SCOPES)
 CHALLENGE = {"WWW-Authenticate": 'Bearer realm="leasequeue"'}
 
@@ -160,11 +159,15 @@ class KnownKey(NamedTuple):
     read_at: float
 
 
+_known: process.Memory[str, KnownKey] = process.Memory()
+
+
 @operation
 def find(prefix: str) -> Steps[KnownKey | None]:
-    """Read a key by its prefix, and note its use once a minute while the server takes writes."""
+    """Read a key by its prefix, trust it for a moment, and note its use once a minute while the server takes writes."""
     rows = yield "apikey_find", {"prefix": prefix, "every": USED_EVERY}
     if not rows:
+        _known.pop(prefix, None)
         return None
     number, name, digest, scopes, topics, project, rate, expires_at, revoked, unnoted = rows[0]
     if unnoted:
@@ -175,42 +178,30 @@ def find(prefix: str) -> Steps[KnownKey | None]:
             if not passes(error):
                 raise
     access = Access(f"key:{number}:{name}", frozenset(scopes), tuple(topics), project, rate)
-    return KnownKey(access, digest, expires_at, revoked, time.monotonic())
+    _known[prefix] = found = KnownKey(access, digest, expires_at, revoked, time.monotonic())
+    return found
 
 
-class KeyRing:
-    """The keys that this process has seen, each trusted for a moment: ``recall`` one, or ``find`` and ``learn``."""
-
-    def __init__(self) -> None:
-        self._known: process.Memory[str, KnownKey] = process.Memory()
-
-    def recall(self, prefix: str) -> KnownKey | None:
-        known = self._known.get(prefix)
-        fresh = known is not None and time.monotonic() - known.read_at <= conf.settings.API.KEY_CACHE_SECONDS
-        return known if fresh else None
-
-    def knows(self, prefix: str, secret: str) -> bool:
-        """Return whether a key was seen with this secret, however long ago."""
-        known = self._known.get(prefix)
-        return known is not None and hmac.compare_digest(_digest(secret), known.digest)
-
-    def learn(self, prefix: str, found: KnownKey | None) -> KnownKey | None:
-        if found is None:
-            self._known.pop(prefix, None)
-        else:
-            self._known[prefix] = found
-        return found
-
-    def check(self, known: KnownKey | None, secret: str) -> Access:
-        """Return the rights of a key, or refuse it; a wrong secret and an unknown key take the same time."""
-        fits = hmac.compare_digest(_digest(secret), known.digest if known else _digest(""))
-        if known is None or not fits:
-            raise unauthorized("This key is unknown.")
-        if known.revoked:
-            raise unauthorized("This key was revoked.")
-        if known.expires_at is not None and known.expires_at <= clock.now().astimezone(UTC):
-            raise unauthorized("This key has expired.")
-        return known.access
+def recall(prefix: str) -> KnownKey | None:
+    """Return a key that this process has read a moment ago."""
+    known = _known.get(prefix)
+    fresh = known is not None and time.monotonic() - known.read_at <= conf.settings.API.KEY_CACHE_SECONDS
+    return known if fresh else None
 
 
-ring = KeyRing()
+def knows(prefix: str, secret: str) -> bool:
+    """Return whether a key was seen with this secret, however long ago."""
+    known = _known.get(prefix)
+    return known is not None and hmac.compare_digest(_digest(secret), known.digest)
+
+
+def rights(known: KnownKey | None, secret: str) -> Access:
+    """Return the rights of a key, or refuse it; a wrong secret and an unknown key take the same time."""
+    fits = hmac.compare_digest(_digest(secret), known.digest if known else _digest(""))
+    if known is None or not fits:
+        raise unauthorized("This key is unknown.")
+    if known.revoked:
+        raise unauthorized("This key was revoked.")
+    if known.expires_at is not None and known.expires_at <= clock.now().astimezone(UTC):
+        raise unauthorized("This key has expired.")
+    return known.access

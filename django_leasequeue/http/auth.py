@@ -23,7 +23,7 @@ from rest_framework.request import Request
 
 from .. import conf, engine
 from ..conf import process
-from .access import ALL_SCOPES, CHALLENGE, MARK, OPEN, PERMISSIONS, Access, find, ring, unauthorized
+from .access import ALL_SCOPES, CHALLENGE, MARK, OPEN, PERMISSIONS, Access, find, knows, recall, rights, unauthorized
 from .errors import ApiError
 from .streaming import advise_pace
 
@@ -55,11 +55,11 @@ class ApiKeyAuthentication(BaseAuthentication):
         if parts is None:
             return None
         prefix, secret = parts
-        known = ring.recall(prefix)
+        known = recall(prefix)
         if known is None:
             with looking_up(request, prefix, secret):
-                known = ring.learn(prefix, engine.run(find(prefix)))
-        return AnonymousUser(), ring.check(known, secret)
+                known = engine.run(find(prefix))
+        return AnonymousUser(), rights(known, secret)
 
     def authenticate_header(self, request: Request) -> str:
         return CHALLENGE["WWW-Authenticate"]
@@ -79,12 +79,12 @@ async def authenticate(request: Request, runner: RequestRunner, *, in_query: boo
     parts = split_token(token or "")
     if parts is not None:
         prefix, secret = parts
-        known = ring.recall(prefix)
+        known = recall(prefix)
         if known is None:
             with looking_up(request, prefix, secret):
                 # The keys are in the default database, wherever the queues are.
-                known = ring.learn(prefix, await runner.on(conf.settings.DATABASE).run(find(prefix)))
-        access = ring.check(known, secret)
+                known = await runner.on(conf.settings.DATABASE).run(find(prefix))
+        access = rights(known, secret)
         request.user, request.auth = AnonymousUser(), access
         return access
     for path in conf.settings.API.AUTHENTICATION_CLASSES:
@@ -171,32 +171,26 @@ _REMEMBERED = 10_000
 _IPV6_BITS = 64
 
 
-class Guesses:
-    """What is left to each address: ``UNKNOWN_KEYS_PER_MINUTE`` at once, refilled over a minute."""
+_left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+_lock = Lock()
+process.when_forgetting(_left.clear)
 
-    def __init__(self) -> None:
-        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
-        self._lock = Lock()
-        process.when_forgetting(self._left.clear)
 
-    def spend(self, address: str, count: int = 1) -> float:
-        """Take one (-1 gives it back); return 0, or the seconds until there is one again."""
-        limit, now = conf.settings.API.UNKNOWN_KEYS_PER_MINUTE, monotonic()
-        if limit is None:
-            return 0.0
-        with self._lock:
-            left, at = self._left.get(address, (float(limit), 0.0))
-            left = min(float(limit), left + (now - at) * limit / 60)
-            if left < count:
-                return (1 - left) * 60 / limit
-            self._left[address] = (min(float(limit), left - count), now)
-            self._left.move_to_end(address)
-            if len(self._left) > _REMEMBERED:
-                self._left.popitem(last=False)
+def spend_guess(address: str, count: int = 1) -> float:
+    """Take one of an address's guesses of a minute (-1: give it back); return 0, or the seconds until there is one."""
+    limit, now = conf.settings.API.UNKNOWN_KEYS_PER_MINUTE, monotonic()
+    if limit is None:
         return 0.0
-
-
-guesses = Guesses()
+    with _lock:
+        left, at = _left.get(address, (float(limit), 0.0))
+        left = min(float(limit), left + (now - at) * limit / 60)
+        if left < count:
+            return (1 - left) * 60 / limit
+        _left[address] = (min(float(limit), left - count), now)
+        _left.move_to_end(address)
+        if len(_left) > _REMEMBERED:
+            _left.popitem(last=False)
+    return 0.0
 
 
 def client_address(request: Request) -> str:
@@ -216,17 +210,17 @@ def client_address(request: Request) -> str:
 @contextmanager
 def looking_up(request: Request, prefix: str, secret: str) -> Iterator[None]:
     """Count the look-up of a key as a guess of the client, unless it is or proves to be a key; 429 if too many."""
-    if ring.knows(prefix, secret):
+    if knows(prefix, secret):
         yield
         return
     address = client_address(request)
-    wait = guesses.spend(address)
+    wait = spend_guess(address)
     if wait:
         raise _throttled("Too many unknown keys came from this address. Try again later, with a key that is one.", wait)
     good = True  # or not looked up
     try:
         yield
-        good = ring.knows(prefix, secret)
+        good = knows(prefix, secret)
     finally:
         if good:
-            guesses.spend(address, -1)
+            spend_guess(address, -1)

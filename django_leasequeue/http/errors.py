@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import psycopg
@@ -49,7 +49,6 @@ _KNOWN: list[tuple[type[Exception], int, str, str]] = [
     (SuspiciousOperation, 400, "invalid_request", "The request is malformed."),
 ]
 
-#: Of an answer 503.
 RETRY = {"Retry-After": "1"}
 #: One line when requests begin to fail because of the database, one when they succeed again.
 outage = Outage(logger, "The database is away: requests are answered 503", "The database is back")
@@ -68,7 +67,7 @@ def describe(error: Exception, topic: str | None = None) -> ApiError:
     if isinstance(error, drf.APIException):
         status, wait = int(error.status_code), getattr(error, "wait", None)
         headers = {"Retry-After": str(max(1, round(wait)))} if wait else {}
-        code = _STATUS_CODES.get(status, "internal" if status >= 500 else "invalid_request")
+        code = CODES.get(status, "internal" if status >= 500 else "invalid_request")
         return ApiError(status, code, _sentence(str(error.detail)), headers=headers)
     for kind, status, code, message in _KNOWN:
         if isinstance(error, kind):
@@ -94,9 +93,9 @@ def _sentence(text: str) -> str:
     return text if "_" in text.split(" ", 1)[0] else text[:1].upper() + text[1:]
 
 
-_STATUS_CODES = {
+CODES = {
     400: "invalid_request", 401: "unauthorized", 403: "forbidden", 404: "not_found", 405: "method_not_allowed",
-    406: "not_acceptable", 413: "payload_too_large", 415: "unsupported_media_type", 429: "throttled",
+    406: "not_acceptable", 413: "payload_too_large", 415: "unsupported_media_type", 429: "throttled", 500: "internal",
 }  # fmt: skip
 
 
@@ -111,13 +110,13 @@ def _from_validation(error: drf.ValidationError) -> ApiError:
     return ApiError(400, code, " ".join(sentences))
 
 
-def _flatten(detail: Any, path: str = "") -> list[tuple[str, drf.ErrorDetail]]:
+def _flatten(detail: Any, path: str = "") -> Iterator[tuple[str, drf.ErrorDetail]]:
     if isinstance(detail, dict):
-        found = []
         for key, value in detail.items():
             names = (path, "" if key == "non_field_errors" else str(key))
-            found += _flatten(value, ".".join(filter(None, names)))
-        return found
-    if isinstance(detail, list):
-        return [item for value in detail for item in _flatten(value, path)]
-    return [(path, detail)]
+            yield from _flatten(value, ".".join(filter(None, names)))
+    elif isinstance(detail, list):
+        for value in detail:
+            yield from _flatten(value, path)
+    else:
+        yield path, detail

@@ -12,7 +12,6 @@ from rest_framework import serializers
 from ..engine.limits import MAX_NODE_BYTES, MAX_SEQ
 
 Json = dict[str, Any]
-#: Of a field that may be left out or null.
 OPTIONAL: dict[str, Any] = {"required": False, "allow_null": True}
 
 
@@ -112,19 +111,18 @@ class Boolean(Field):
 
 
 class Text(Field):
-    """Text of ``low`` to ``high`` bytes."""
+    """Text of 1 to ``high`` bytes."""
 
-    default_error_messages = {"text": "it must be {low} to {high} bytes of text without NUL."}
+    default_error_messages = {"text": "it must be 1 to {high} bytes of text without NUL."}
 
-    def __init__(self, *, high: int, low: int = 1, **said: Any) -> None:
-        self.low, self.high = low, high
-        size = {"minLength": 1 if low else 0, "maxLength": high}
+    def __init__(self, *, high: int, **said: Any) -> None:
+        self.high, size = high, {"minLength": 1, "maxLength": high}
         self.schema = {"type": "string", **size, "description": f"At most {high} bytes of UTF-8."}
         super().__init__(**said)
 
     def to_internal_value(self, data: Any) -> str:
-        if not isinstance(data, str) or not self.low <= storable(data) <= self.high:
-            self.fail("text", low=self.low, high=self.high)
+        if not isinstance(data, str) or not 1 <= storable(data) <= self.high:
+            self.fail("text", high=self.high)
         return data
 
 
@@ -159,5 +157,4 @@ class Parsed(Field):
         return self.parse(data)
 
 
-#: Any JSON value, null as well.
 Anything = partial(Parsed, {}, lambda data: data, allow_null=True)

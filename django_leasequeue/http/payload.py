@@ -201,9 +201,6 @@ def dumps(value: Any) -> bytes:
     return dumps_raw(value, _text).encode()
 
 
-#: Parses a text from the character after its first quote on; returns it and where it ends.
-scanstring: Callable[[str, int, bool], tuple[str, int]] = json.decoder.scanstring  # type: ignore[attr-defined]  # not in typeshed
-
 #: Characters that the C parser reads at once: some tenths of a millisecond.
 WINDOW = 131_072
 #: Seconds of rest after each window: a thread that waits for the interpreter gets it.
@@ -216,10 +213,7 @@ _ENDS = {"{": "},", "[": "],"}
 
 
 class PieceParser:
-    """Parses one large text in UTF-8 in short pieces: a C parser keeps the interpreter until it has read all of a text.
-
-    Here it gets a window of the text at a time; a longer container is read item by item, or many items at once.
-    """
+    """Parses one large text in UTF-8 in short pieces: a C parser keeps the interpreter until it has read a text."""
 
     def __init__(self, body: bytes, decoder: json.JSONDecoder, max_depth: int) -> None:
         utf8 = codecs.getincrementaldecoder("utf-8")()
@@ -257,8 +251,6 @@ class PieceParser:
         if depth > self._max_depth:
             raise RecursionError
         match self._text[at : at + 1]:
-            case '"':
-                return scanstring(self._text, at + 1, True)
             case "[":
                 return self._array(self._skip(at + 1), depth)
             case "{":
@@ -302,7 +294,7 @@ class PieceParser:
         while True:
             if self._text[at : at + 1] != '"':
                 self._fail("Expecting property name enclosed in double quotes", at)
-            key, at = scanstring(self._text, at + 1, True)
+            key, at = self._scan(self._text, at)
             colon = _COLON.match(self._text, at)
             if colon is None:
                 self._fail("Expecting ':' delimiter", at)

@@ -13,10 +13,10 @@ from rest_framework.schemas.inspectors import ViewInspector
 
 from .. import conf
 from ..engine.limits import MAX_SEQ
+from .errors import CODES
 from .fields import Field, Json
 
 F = TypeVar("F", bound=Callable[..., Any])
-#: A text, or a function that returns it.
 Words = str | Callable[[], str]
 
 
@@ -36,10 +36,7 @@ _PLAIN: dict[Any, Json] = {
 
 
 def schema_of(kind: Any, envelope: Any = None) -> Json:
-    """Return the JSON schema of a type, with the fields that every answer has (``envelope``).
-
-    ``Annotated`` has descriptions (texts) and more of the schema (dicts).
-    """
+    """Return the JSON schema of a type (texts of ``Annotated`` describe it, dicts add to it), in an ``envelope``."""
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if origin is Annotated:
         found = schema_of(args[0])
@@ -110,10 +107,7 @@ STATUS: dict[int, Words] = {
     500: "An error of the server.",
     503: "The database is not reachable, or this server cannot stream; `Retry-After` says when to come again.",
 }
-_ALWAYS = {
-    400: "invalid_request", 401: "unauthorized", 403: "forbidden", 429: "throttled", 500: "internal", 503: "not_ready",
-}  # fmt: skip
-_WITH_BODY = {413: "payload_too_large", 415: "unsupported_media_type"}
+_ALWAYS, _WITH_BODY = (400, 401, 403, 429, 500), (413, 415)
 
 try:
     from drf_spectacular.extensions import (
@@ -186,7 +180,6 @@ def switch(name: str, default: bool, description: str) -> Parameter:
     return Parameter(name, {"type": "boolean", "default": default}, description)
 
 
-#: Where the next page of a list begins.
 CURSOR = Parameter("cursor", {"type": "string"}, "`next_cursor` of the page before.")
 
 
@@ -209,6 +202,7 @@ def describe_operation(
     answers: Mapping[int, Answer],
     scopes: Iterable[str] = (),
     adds: bool = False,
+    client: bool = False,
     description: Words = "",
     body: type[serializers.BaseSerializer[Any]] | Json | None = None,
     parameters: Sequence[Parameter] = (),
@@ -237,7 +231,8 @@ def describe_operation(
                 examples=[OpenApiExample(title, value=value, request_only=True) for title, value in examples.items()],
             )(method)
         # Read by ``ApiView``.
-        method.scopes, method.adds, method.body = frozenset(scopes), adds, body  # type: ignore[attr-defined]
+        noted: Any = method
+        noted.scopes, noted.adds, noted.body, noted.client = frozenset(scopes), adds, body, client
         return method
 
     return apply
@@ -266,8 +261,8 @@ def endpoint(
             continue
         shown = {title: answer for title, (_, answer) in examples.items()}
         found[status] = Answer(shape_of(kind, envelope), (kind.__doc__ or "").strip(), shown)
-    usual = _ALWAYS if body is None else _ALWAYS | _WITH_BODY
-    codes: dict[int, tuple[str, ...]] = {status: (word,) for status, word in usual.items()}
+    usual = _ALWAYS if body is None else (*_ALWAYS, *_WITH_BODY)
+    codes: dict[int, tuple[str, ...]] = {**{status: (CODES[status],) for status in usual}, 503: ("not_ready",)}
     for status, words in errors.items():
         codes[status] = tuple(dict.fromkeys((*codes.get(status, ()), *words)))
     found |= {status: _failure(status, words) for status, words in sorted(codes.items())}

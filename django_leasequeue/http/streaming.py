@@ -246,7 +246,6 @@ class Stream:
 
 # Tokens stay out of access logs: ``?token=`` is for browsers' event streams, and servers log the whole address.
 
-#: Loggers of servers that write a line for each request.
 ACCESS_LOGGERS = (
     "uvicorn.access", "hypercorn.access", "gunicorn.access", "daphne.access", "django.server", "django.channels.server",
 )  # fmt: skip

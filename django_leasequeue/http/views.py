@@ -35,7 +35,6 @@ from .errors import ApiError, describe, outage
 from .fields import Body
 from .schema import SCHEMA, Parameter, filled
 
-#: Warnings of one answer.
 MAX_WARNINGS = 20
 #: Bytes of a body that holds neither records nor results.
 SMALL_BODY = 1_048_576
@@ -282,7 +281,6 @@ class ApiView(APIView):
         return await payload.in_thread(work)
 
     def flag(self, parameter: Parameter) -> bool:
-        """Return a switch of the query: ``true``, ``false``, ``1`` or ``0``."""
         value = self.request.GET.get(parameter.name, str(parameter.schema["default"]))
         if value.lower() not in ("true", "false", "1", "0"):
             raise ApiError(400, "invalid_request", f"{parameter.name} must be true or false; it is {value[:80]!r}.")

@@ -13,16 +13,11 @@ from django_leasequeue.client import ApiError, ConnectionFailed, InvalidRequest,
 from django_leasequeue.client.calls import Calls
 from django_leasequeue.client.plans import (
     MAX_EVENT,
-    Call,
-    Close,
+    Either,
     Event,
     EventReader,
     Give,
-    Open,
-    Pause,
-    Read,
     Request,
-    Source,
     call,
     claims,
     seconds_of,
@@ -43,13 +38,13 @@ class Network(Calls):
         self.now = 0.0
 
     def _run(self, steps: Any, /) -> Any:
-        made: Call[Any] = call(steps, self.retry, lambda: self.now)
+        made = call(steps, self.retry, lambda: self.now)
         try:
             step = next(made)
             while True:
-                if isinstance(step, Pause):
-                    self.pauses.append(step.seconds)
-                    self.now += step.seconds
+                if isinstance(step, Either):
+                    self.pauses += step.args
+                    self.now += step.args[0]
                     step = made.send(None)
                     continue
                 self.requests.append(step)
@@ -191,8 +186,15 @@ def test_an_event_without_end_is_refused() -> None:
             list(reader.feed(b"data: " + b"x" * (MAX_EVENT // 20) + b"\n"))
 
 
+class Stream:
+    read, close = bytes, str
+
+    def open(self, request: Request) -> Any:
+        return (yield request)
+
+
 class Server:
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Any) -> None:
         self.source = source
         self.step: Any = next(source)
 
@@ -204,22 +206,22 @@ class Server:
 
 
 def test_work_opens_again_and_the_jobs_of_the_old_connection_are_lost() -> None:
-    server = Server(work("t", "w1", max=3, lease_ms=500))
-    request = server.answer(Open, OPEN).request
+    server = Server(work(Stream(), "t", "w1", max=3, lease_ms=500))
+    request = server.answer(Request, OPEN)
     assert (request.path, request.query) == ("topics/t/work", {"node": "w1", "max": "3", "lease_ms": "500"})
     assert request.headers == {"accept": "text/event-stream"}
-    server.answer(Read, OPENING + job_frame(1))
+    server.answer(bytes, OPENING + job_frame(1))
     first: client.ClientJob = server.answer(Give).item
     assert (first.seq, first.data, first.deliveries, first.lost) == (1, {"n": 1}, 1, False)
     called: list[int] = []
     first.when_stopped(lambda: called.append(1))
-    server.answer(Read, ConnectionFailed("cut"))
+    server.answer(bytes, ConnectionFailed("cut"))
     assert first.lost
     assert called == [1]
-    server.answer(Close)
-    assert 0 <= server.answer(Pause).seconds <= 2
-    server.answer(Open, OPEN)
-    server.answer(Read, job_frame(1))
+    server.answer(str)
+    assert 0 <= server.answer(Either).args[0] <= 2
+    server.answer(Request, OPEN)
+    server.answer(bytes, job_frame(1))
     again: client.ClientJob = server.answer(Give).item
     assert not again.lost
     server.source.close()  # nobody iterates any more
@@ -228,29 +230,29 @@ def test_work_opens_again_and_the_jobs_of_the_old_connection_are_lost() -> None:
 
 def test_work_waits_longer_each_time_and_as_the_server_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("random.random", lambda: 1.0)
-    server = Server(work("t", "w1"))
+    server = Server(work(Stream(), "t", "w1"))
     pauses = []
     for _ in range(9):
-        server.answer(Open, ConnectionFailed("refused"))
-        server.answer(Close)
-        pauses.append(server.answer(Pause).seconds)
+        server.answer(Request, ConnectionFailed("refused"))
+        server.answer(str)
+        pauses.append(server.answer(Either).args[0])
     assert pauses == [0.5, 1, 2, 2, 2, 2, 2, 2, 2]
     body = json.dumps({"error": {"code": "not_ready", "message": "No."}}).encode()
-    server.answer(Open, Response(503, headers={"retry-after": "60"}, content=body))
-    server.answer(Close)
-    assert server.answer(Pause).seconds == 62
+    server.answer(Request, Response(503, headers={"retry-after": "60"}, content=body))
+    server.answer(str)
+    assert server.answer(Either).args[0] == 62
 
 
 def test_what_fails_again_and_again_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "django_leasequeue.client")
-    stream, polling = Server(work("t", "w1")), Server(claims("t", "w1", Retry(tries=1)))
+    stream, polling = Server(work(Stream(), "t", "w1")), Server(claims("t", "w1", Retry(tries=1)))
     for _ in range(5):
-        stream.answer(Open, ConnectionFailed("refused"))
-        stream.answer(Close)
-        stream.answer(Pause)
+        stream.answer(Request, ConnectionFailed("refused"))
+        stream.answer(str)
+        stream.answer(Either)
         polling.answer(Request, ConnectionFailed("refused"))
-        polling.answer(Pause)
-    stream.answer(Open, OPEN)
+        polling.answer(Either)
+    stream.answer(Request, OPEN)
     polling.answer(Request, Response(200, content=b'{"claimed": []}'))
     assert [record.getMessage() for record in caplog.records] == [
         "The stream of 't' ended, connecting again: refused", "Cannot claim from 't', trying again: refused",
@@ -259,16 +261,16 @@ def test_what_fails_again_and_again_is_said_once(caplog: pytest.LogCaptureFixtur
 
 
 def test_work_survives_a_stream_that_it_cannot_read_and_raises_what_the_server_refuses_for_good() -> None:
-    server = Server(work("t", "w1"))
+    server = Server(work(Stream(), "t", "w1"))
     revoked = b'event: error\ndata: {"code": 401, "message": "This key was revoked."}\n\n'
     for unreadable in (b"event: job\ndata: {no json\n\n", OPENING + revoked):
-        server.answer(Open, OPEN)
-        server.answer(Read, unreadable)
-        server.answer(Close)
-        server.answer(Pause)
-        assert isinstance(server.step, Open)
+        server.answer(Request, OPEN)
+        server.answer(bytes, unreadable)
+        server.answer(str)
+        server.answer(Either)
+        assert isinstance(server.step, Request)
     with pytest.raises(client.Forbidden):
-        server.answer(Open, Response(403, json={"error": {"code": "forbidden", "message": "No."}}))
+        server.answer(Request, Response(403, json={"error": {"code": "forbidden", "message": "No."}}))
 
 
 def test_claims_look_less_often_at_an_empty_queue() -> None:
@@ -280,11 +282,11 @@ def test_claims_look_less_often_at_an_empty_queue() -> None:
     pauses = []
     for _ in range(5):
         assert server.answer(Request, answered()).body == {"node": "w1", "max": 4}
-        pauses.append(server.answer(Pause).seconds)
+        pauses.append(server.answer(Either).args[0])
     for pause, about in zip(pauses, [0.05, 0.1, 0.2, 0.3, 0.3], strict=True):
         assert 0.75 * about <= pause <= 1.25 * about
     server.answer(Request, answered(1, 2))
     assert [job.seq for job in server.answer(Give).item] == [1, 2]
     server.answer(Request, ConnectionFailed("cut"))  # no pause after jobs; one after a failure
-    server.answer(Pause)
+    server.answer(Either)
     assert isinstance(server.step, Request)

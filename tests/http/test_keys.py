@@ -22,7 +22,7 @@ from django_leasequeue import engine
 from django_leasequeue.conf import process
 from django_leasequeue.engine.clock import Clock
 from django_leasequeue.http.access import MARK, USED_EVERY, Access, create_key, find, make_token
-from django_leasequeue.http.auth import Guesses, split_token, throttle
+from django_leasequeue.http.auth import _left, spend_guess, split_token, throttle
 from django_leasequeue.http.errors import ApiError
 from django_leasequeue.http.fields import Text
 from django_leasequeue.http.topics.base import NAMES_TOPIC
@@ -281,10 +281,9 @@ def test_unknown_keys_are_counted_by_address(key: KeyMaker, settings: Any) -> No
 
 def test_what_is_remembered_of_unknown_keys_is_bounded(monkeypatch: Any, settings: Any) -> None:
     monkeypatch.setattr("django_leasequeue.http.auth._REMEMBERED", 100)
-    found = Guesses()
     for number in range(1_000):
-        assert found.spend(f"client-{number}") == 0
-    assert len(found._left) == 100
+        assert spend_guess(f"client-{number}") == 0
+    assert len(_left) == 100
 
 
 def test_a_database_that_is_away_uses_up_no_guesses(key: KeyMaker, settings: Any, monkeypatch: Any) -> None:

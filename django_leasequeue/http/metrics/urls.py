@@ -51,7 +51,6 @@ class MetricsView(ApiView):
         return HttpResponse(body, content_type=content_type, headers={"Content-Length": str(len(body))})
 
     get.scopes = frozenset({READ})  # type: ignore[attr-defined]  # as ``endpoint`` does
-    head = get
 
     async def _look(self, alias: str) -> DatabaseLook:
         memory, most = last_look(alias), conf.settings.METRICS.MAX_QUEUES

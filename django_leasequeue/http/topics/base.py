@@ -55,8 +55,6 @@ _NAME = re.compile(NAME_PATTERN.removesuffix("$") + r"\Z")
 
 #: The fields of a configuration that are queue options of the same name.
 _SAME = tuple(name for name, option in OPTIONS.items() if option.http)
-#: Defaults that are others than those of a queue.
-HTTP_DEFAULTS = {"type": "log"}
 #: Fields that the protocol does not have: shown where they are not as the protocol is without them.
 _EXTENSIONS = {"priority_order": "none"}
 #: Every field of a configuration, in the order in which the documents show them.
@@ -183,6 +181,10 @@ Count = Annotated[int, {"minimum": 0}]
 Time = Annotated[int, "Milliseconds since the epoch."]
 Seqs = list[Count]
 Duration = Annotated[float, {"minimum": 0}]
+
+
+class OfTopic(TypedDict):
+    topic: str
 
 
 class Performance(TypedDict):

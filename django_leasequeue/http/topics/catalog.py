@@ -22,7 +22,7 @@ from ..errors import ApiError
 from ..fields import OPTIONAL, Body, Boolean, Field, Integer, Parsed, Text, Word
 from ..schema import CURSOR, Parameter, page_size, switch
 from ..views import ApiView
-from .base import CONFIG_FIELDS, HTTP_DEFAULTS, Config, Count, TopicView, check_name, endpoint, milliseconds, to_config
+from .base import CONFIG_FIELDS, Config, Count, OfTopic, TopicView, check_name, endpoint, milliseconds, to_config
 from .fields import invalid
 
 _PREFIX = Parameter("prefix", {"type": "string", "maxLength": MAX_QUEUE_BYTES}, "Only names that begin so.")
@@ -32,8 +32,7 @@ _IF_EMPTY = switch("if_empty", False, "Refuse while it has records.")
 TopicType = Annotated[str, {"enum": ["log", "queue"]}]
 
 
-class TopicLine(TypedDict):
-    topic: str
+class TopicLine(OfTopic):
     type: TopicType
 
 
@@ -104,7 +103,8 @@ class ConfigBody(Body):
 
 
 def _option_field(name: str, option: QueueOption) -> Field:
-    said = {"default": HTTP_DEFAULTS.get(name, option.default), "help_text": option.help}
+    # The type is the one option whose default is another here than that of a queue.
+    said: dict[str, Any] = {"default": "log" if name == "type" else option.default, "help_text": option.help}
     if option.choices is not None:
         return Word(tuple(option.choices.values), **said)
     if option.kind == "boolean":
@@ -136,10 +136,9 @@ class QueueFigures(TypedDict):
 _OfQueue = Annotated[QueueFigures, "Only of a queue; `waiting` only while jobs wait for a limit or a workflow."]
 
 
-class TopicState(TypedDict):
+class TopicState(OfTopic):
     """Where the topic stands."""
 
-    topic: str
     type: TopicType
     head_seq: Annotated[Count, "The highest number it ever gave; 0: none."]
     earliest_seq: Annotated[Count, "The lowest live number; next_seq when it is empty."]
@@ -151,18 +150,16 @@ class TopicState(TypedDict):
     queue: NotRequired[_OfQueue]
 
 
-class TopicCreated(TypedDict):
+class TopicCreated(OfTopic):
     """The topic's configuration, every field of it."""
 
-    topic: str
     created: bool
     config: Config
 
 
-class TopicDeleted(TypedDict):
+class TopicDeleted(OfTopic):
     """Whether it was there."""
 
-    topic: str
     deleted: bool
 
 

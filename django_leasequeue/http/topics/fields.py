@@ -26,11 +26,9 @@ MAX_META_KEYS = 64
 MAX_PRIORITY = 32_767
 
 _LEASE_ID = re.compile(r"lease_[0-9a-f]{1,64}\Z")
-#: JSON schemas of what stands in lists, and in addresses.
 SEQ: Json = {"type": "integer", "minimum": 0, "maximum": MAX_SEQ}
 LEASE_ID: Json = {"type": "string", "pattern": "^lease_[0-9a-f]{1,64}$"}
 NODE: Json = {"type": "string", "minLength": 1, "maxLength": MAX_NODE_BYTES}
-#: The token of no claim.
 NO_TOKEN = 0
 
 
@@ -201,12 +199,10 @@ _WATCHED: Json = {
     "type": "object", "minProperties": 1, "maxProperties": lambda: conf.settings.API.MAX_WATCHED,
     "propertyNames": {"pattern": NAME_PATTERN}, "additionalProperties": SEQ,
 }  # fmt: skip
-#: The records of a write, as jobs of the engine.
 Records = partial(Parsed, _list_of(RECORD, lambda: conf.settings.MAX_ENQUEUE), _records)
 JobSeqs = partial(Parsed, _list_of(SEQ), _seqs)
 #: A lease id, as a claim gave it, as (token, seq); and a list of them.
 LeaseId, LeaseIds = partial(Parsed, LEASE_ID, parse_lease), partial(Parsed, _list_of(LEASE_ID), _lease_ids)
 Results = partial(Parsed, _list_of(_RESULT), _results)
 Nodes = partial(Parsed, {"oneOf": [NODE, {"type": "array", "maxItems": MAX_NODES, "items": NODE}]}, _nodes)
-#: Topics to watch, and where to begin.
 Starts = partial(Parsed, _WATCHED, _starts)

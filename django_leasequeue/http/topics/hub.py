@@ -11,6 +11,7 @@ import itertools
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from ... import engine
@@ -128,12 +129,12 @@ class WorkHub:
         self._watch: Watch | None = None
         self._idle_since = 0.0
         self._look_at = 0.0
-        self._due_at: float | None = None
+        self._due_at = inf
         self._dealt_at = 0.0
         #: Streams whose leases are to be looked at.
         self._doubtful: set[int] = set()
         #: When to look at all leases once more (monotonic), after the notice of a cancel.
-        self._look_again_at: float | None = None
+        self._look_again_at = inf
         #: Whether there may be jobs: not after a deal that could not fill everybody, until something happens.
         self._more = True
         #: Counts what happened, so that a deal can tell whether its end is still the truth.
@@ -208,11 +209,10 @@ class WorkHub:
                 self._event.clear()
                 try:
                     pause = await self._round()
-                except QueueNotFound:
-                    self.end(f"The topic {self._topic!r} was deleted.")
-                    pause = POLL
-                except NotAQueue:
-                    self.end(f"The topic {self._topic!r} is a log now: it has no jobs to lease.")
+                except (QueueNotFound, NotAQueue) as error:
+                    gone = isinstance(error, QueueNotFound)
+                    why = "was deleted." if gone else "is a log now: it has no jobs to lease."
+                    self.end(f"The topic {self._topic!r} {why}")
                     pause = POLL
                 except Exception as error:  # noqa: BLE001  (whatever it is, it may pass)
                     self._failed(error)
@@ -231,8 +231,8 @@ class WorkHub:
         """Look at leases, deal jobs; return the seconds to sleep unless something happens."""
         now = time.monotonic()
         await self._check_leases(now)
-        if self._due_at is not None and now >= self._due_at:
-            self._due_at, self._more = None, True
+        if now >= self._due_at:
+            self._due_at, self._more = inf, True
         streams = self._streams.values()
         takers = [stream for stream in streams if stream.hungry and stream.free > 0 and not stream.joining]
         if takers:
@@ -254,13 +254,9 @@ class WorkHub:
 
     def _pause(self, now: float, takers: bool) -> float:
         ends = [min(stream.ends.values()) for stream in self._streams.values() if stream.ends]
-        waits = [self._backstop(), *(end - now + 0.01 for end in ends)]
-        if self._look_again_at is not None:
-            waits.append(self._look_again_at - now)
+        waits = [self._backstop(), self._look_again_at - now, *(end - now + 0.01 for end in ends)]
         if takers:
-            if self._due_at is not None:
-                waits.append(self._due_at - now)
-            waits.append(LOOK if self._watch is None or self._watch.live else POLL)
+            waits += [self._due_at - now, LOOK if self._watch is None or self._watch.live else POLL]
         elif self._watch is not None:
             waits.append(self._idle_since + LINGER - now)
         return max(0.0, min(waits))
@@ -271,12 +267,11 @@ class WorkHub:
         return BACKSTOP if hears or not any(stream.members for stream in self._streams.values()) else POLL
 
     async def _check_leases(self, now: float) -> None:
-        again = self._look_again_at is not None and now >= self._look_again_at
-        every = again or now - self._look_at >= self._backstop()
+        every = now >= min(self._look_again_at, self._look_at + self._backstop())
         if every:
             self._look_at = now
-        if again:
-            self._look_again_at = None
+        if now >= self._look_again_at:
+            self._look_again_at = inf
         checked = [
             stream
             for stream in self._streams.values()
@@ -338,7 +333,7 @@ class WorkHub:
             # Drained, until something happens.
             self._more = False
             due = await self._runner.run(next_due(self.queue_id))
-            self._due_at = None if due is None else time.monotonic() + max(due, DUE_STEP)
+            self._due_at = inf if due is None else time.monotonic() + max(due, DUE_STEP)
 
     def _stop_watching(self) -> None:
         if self._watch is not None:

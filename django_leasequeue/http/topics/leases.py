@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, NotRequired, TypedDict
+from typing import Annotated, Any, NotRequired
 
 from django.http import HttpResponse
 from rest_framework.request import Request
@@ -25,7 +25,7 @@ from ..fields import OPTIONAL, Body, Integer, NodeName, Text
 from ..schema import schema_of
 from ..streaming import in_background
 from ..views import RequestRunner
-from .base import Count, LeasedRecord, Seqs, Time, TopicView, endpoint, leased, milliseconds
+from .base import Count, LeasedRecord, OfTopic, Seqs, Time, TopicView, endpoint, leased, milliseconds
 from .fields import NO_TOKEN, JobSeqs, LeaseIds, Results, one_each
 
 _ERRORS: dict[int, list[str]] = {404: ["topic_not_found"], 409: ["not_a_queue"]}
@@ -41,10 +41,9 @@ class ClaimBody(Body):
     tag = Text(high=MAX_TAG_BYTES, help_text="Only jobs with this tag.", **OPTIONAL)
 
 
-class Claimed(TypedDict):
+class Claimed(OfTopic):
     """The leased jobs, in claim order."""
 
-    topic: str
     claimed: Annotated[list[LeasedRecord], {"maxItems": 1000}]
     count: Annotated[Count, "Fewer than asked: the queue is (nearly) empty."]
     ready: Count
@@ -153,6 +152,7 @@ class SettleBody(Body):
     lease_ids = LeaseIds(help_text="The claim's tokens, one for each of the seqs, in their order.", **OPTIONAL)
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        one_each(attrs, "results")  # (an ack's)
         leases = one_each(attrs, "lease_ids")
         if leases is not None:
             # The lease id of another job counts as a stale one: no lease of this job has it.
@@ -164,30 +164,27 @@ class SettleBody(Body):
 Skipped = Annotated[Seqs, "What is not held by the node, in the order asked."]
 
 
-class Acked(TypedDict):
+class Acked(OfTopic):
     """How many jobs are done and gone."""
 
-    topic: str
     acked: Count
     skipped: Skipped
     ready: Count
     in_flight: Count
 
 
-class Nacked(TypedDict):
+class Nacked(OfTopic):
     """How many jobs were given back."""
 
-    topic: str
     nacked: Count
     skipped: Skipped
     ready: Count
     in_flight: Count
 
 
-class Extended(TypedDict):
+class Extended(OfTopic):
     """The new deadlines."""
 
-    topic: str
     extended: Count
     skipped: Skipped
     deadlines: Annotated[dict[str, Any], {"additionalProperties": schema_of(Time)}, "By seq."]
@@ -217,10 +214,6 @@ class AckBody(SettleBody):
         limit = result_limit()
         if any(payload.surely_longer(result, limit) for result in fields.get("results") or ()):
             raise result_too_large(limit)
-
-    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        one_each(attrs, "results")
-        return super().validate(attrs)
 
 
 _NOT_KEPT = (

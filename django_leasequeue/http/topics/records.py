@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any, NotRequired, TypedDict
+from typing import Annotated, Any, NotRequired
 
 from django.http import HttpResponse
 from rest_framework.request import Request
@@ -21,7 +21,7 @@ from ..access import DELETE, READ, WRITE
 from ..errors import ApiError
 from ..fields import OPTIONAL, Body, Boolean, Integer, Text, storable
 from ..schema import Parameter, switch
-from .base import Count, Record, Seqs, Tombstone, TopicView, endpoint, record, tombstone
+from .base import Count, OfTopic, Record, Seqs, Tombstone, TopicView, endpoint, record, tombstone
 from .catalog import ConfigBody, ConfigField, TopicItemView
 from .fields import RECORD_FIELDS, Nodes, Records, invalid
 from .watching import read_page
@@ -65,10 +65,9 @@ class WriteBody(Body):
         ]
 
 
-class Written(TypedDict):
+class Written(OfTopic):
     """The numbers that the records got, in their order."""
 
-    topic: str
     first_seq: Count
     last_seq: Count
     head_seq: Count
@@ -160,10 +159,9 @@ class DiffBody(Body):
     reset = Boolean(default=False, help_text="Instead of 409 log_truncated read from what is kept for sure.")
 
 
-class Diff(TypedDict):
+class Diff(OfTopic):
     """Records in order of their numbers."""
 
-    topic: str
     records: list[Record]
     next_from_seq: Annotated[Count, "Read on from here."]
     head_seq: Count
@@ -220,10 +218,9 @@ class DropBody(Body):
         return attrs
 
 
-class Dropped(TypedDict):
+class Dropped(OfTopic):
     """How many records were deleted."""
 
-    topic: str
     deleted: Count
     count: Count
 

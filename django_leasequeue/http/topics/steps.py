@@ -17,7 +17,7 @@ from ..access import EMIT, READ, WRITE
 from ..fields import OPTIONAL, Anything, Body, Integer, NodeName, Text
 from ..schema import Parameter
 from ..views import ApiView, T
-from .base import NODE, Count, TopicView, endpoint
+from .base import NODE, Count, OfTopic, TopicView, endpoint
 from .fields import LEASE_ID, NO_TOKEN, SEQ, LeaseId, invalid, parse_lease
 
 #: The year 9999.
@@ -59,10 +59,9 @@ class StepValue(TypedDict):
     value: _Value
 
 
-class JobSteps(TypedDict):
+class JobSteps(OfTopic):
     """What the steps of a job have returned, in their order."""
 
-    topic: str
     seq: Count
     steps: Annotated[list[StepValue], {"maxItems": 1000}]
     next: NotRequired[Annotated[Count, "There may be more: ask again with `after`."]]
@@ -101,10 +100,9 @@ class StepBody(LeaseBody):
     value = Anything(help_text="Any JSON, as large as a result may be; null is a value.")
 
 
-class StepRecorded(TypedDict):
+class StepRecorded(OfTopic):
     """What is kept of the step: the value of the first one who did it."""
 
-    topic: str
     seq: Count
     name: _Name
     value: _Value
@@ -153,10 +151,9 @@ class SuspendBody(LeaseBody):
         return attrs
 
 
-class JobSuspended(TypedDict):
+class JobSuspended(OfTopic):
     """Whether the job was given back, or goes on."""
 
-    topic: str
     seq: Count
     name: _Name
     suspended: Annotated[bool, "It was given back. Else what it waited for is over: go on."]

@@ -82,11 +82,7 @@ _watchers: process.PerLoop[dict[tuple[str, bool], SealWatcher]] = process.PerLoo
 
 def seal_watcher(runner: RequestRunner) -> SealWatcher:
     """Return this loop's watcher of the runner's database."""
-    found = _watchers.get()
-    place = (runner.using, runner.threaded)
-    if place not in found:
-        found[place] = SealWatcher(runner)
-    return found[place]
+    return _watchers.get().setdefault((runner.using, runner.threaded), SealWatcher(runner))
 
 
 #: Seconds that a read which does not wait gives other transactions to end: most are over in a moment.
@@ -136,7 +132,6 @@ async def _wait_for_seal(runner: RequestRunner, number: int, timeout: float) -> 
         future.cancel()
 
 
-#: Records that are read at once.
 PAGE = 256
 #: Seconds between reads of a topic without a notification: usually, and while there is no LISTEN connection.
 BACKSTOP, POLL = 10.0, 0.5
@@ -149,9 +144,8 @@ _reads: process.PerLoop[dict[tuple[Any, ...], asyncio.Task[LogPage]]] = process.
 
 
 class Position(NamedTuple):
-    """Where a reader stands in a topic: the last number it read, and the server's timeline then, if it is known."""
+    """The last number read in a topic (``None``: that is gone), and the server's timeline then, if it is known."""
 
-    #: ``None``: the topic is known to be gone.
     seq: int | None
     timeline: int | None = None
 

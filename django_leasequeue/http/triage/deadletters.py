@@ -46,7 +46,6 @@ class Envelope(TypedDict):
     performance: Annotated[dict[str, Any], "What the answer took, in milliseconds."]
 
 
-#: Says all of one operation of this door.
 endpoint = partial(schema.endpoint, envelope=Envelope, tag="dead letters")
 
 
@@ -75,8 +74,7 @@ class TriageView(ReadView):
     def wanted(self) -> DeadFilter:
         """Return the filter of the query: of the key's project, and of the topics that it may see."""
         found = from_values(dict(self.request.GET.lists()))
-        if found.queue is not None:
-            require(self.access, frozenset(), found.queue)
+        require(self.access, frozenset(), found.queue)
         return replace(found, project=self.project, prefixes=self.access.prefixes)
 
     async def letter(self, seq: str, *, payload: bool) -> DeadRow:

@@ -78,8 +78,7 @@ class JobsView(TriageView):
     )
     async def get(self, request: Request) -> HttpResponse:
         queue = request.GET.get("queue") or None
-        if queue is not None:
-            require(self.access, frozenset(), queue)
+        require(self.access, frozenset(), queue)
         (below,) = decode_cursor(self.cursor, (int,)) or [None]
         tags, state = parse_tags(request.GET.getlist("tags")), request.GET.get("state") or None
         prefixes, size = tuple(self.access.prefixes), self.number(_PAGE)

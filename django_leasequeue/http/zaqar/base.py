@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 from django.http import HttpRequest, HttpResponse
 from rest_framework.request import Request
@@ -80,7 +80,6 @@ _STATUS = {
 }
 _ALWAYS = (400, 401, 403, 406, 429, 503)
 
-#: Schemas of what stands in addresses.
 BOOLEAN: Json = {"type": "string", "enum": ["true", "false", "True", "False"]}
 MARKER: tuple[Json, Words] = {"type": "string"}, "From the next link of the page before."
 _LINK: Json = {"rel": {"type": "string", "enum": ["next"]}, "href": {"type": "string"}}
@@ -116,7 +115,8 @@ def endpoint(
         Parameter("Client-ID", {"type": "string", "format": "uuid"}, where="header", required=client),
         *(Parameter(key, shape, text) for key, (shape, text) in query.items()),
     ]
-    return describe_operation(f"zaqar_{name}", summary, tag="Zaqar v1", answers=found, parameters=parameters, **said)
+    more = {"answers": found, "parameters": parameters, "client": client, **said}
+    return describe_operation(f"zaqar_{name}", summary, tag="Zaqar v1", **more)
 
 
 #: The default content type of HTTP clients: never JSON on purpose.
@@ -128,9 +128,6 @@ class ZaqarView(ApiView):
 
     http_method_names = ["get", "post", "put", "patch", "delete", "head"]
     subject = "queue"
-    #: Whether the Client-ID header must be there (all message operations).
-    client_required: ClassVar[bool] = False
-
     client: str | None
 
     @property
@@ -153,7 +150,7 @@ class ZaqarView(ApiView):
                 raise forbidden("Forbidden", f"This key acts for its own project only: {how}")
             self.project = given
         client: str | None = request.headers.get("Client-ID")
-        if client is None and self.client_required:
+        if client is None and self.handler.client:
             raise bad("The header Client-ID is missing: send a UUID that stays the same for your client.")
         try:
             self.client = None if client is None else str(uuid.UUID(client))

@@ -19,9 +19,6 @@ class HomeRenderer(BaseRenderer):
     media_type = "application/json-home"
     format = "json-home"
 
-    def render(self, data: Any, accepted_media_type: str | None = None, renderer_context: Any = None) -> bytes:
-        return payload.dumps(data)
-
 
 #: Link relation -> its template behind ``queues``, its methods, the full name of its ``limit``, whose bounds differ.
 _RESOURCES = {
@@ -80,5 +77,3 @@ class HealthView(ZaqarView):
             message = "The storage could not be reached."
             raise Refused(503, "Service temporarily unavailable", message, headers=RETRY) from error
         return self.empty()
-
-    head = get

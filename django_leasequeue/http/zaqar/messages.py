@@ -30,7 +30,6 @@ IDS: tuple[Json, Words] = (
     {"type": "string"},
     lambda: f"Comma-separated or repeated, at most {limit_of('MAX_MESSAGES_PER_PAGE')():,}.",
 )
-#: Title of the errors of a delete.
 UNDELETED = "Unable to delete"
 #: Who claims when the request names no client: the claim's id alone tells holders apart at this door.
 NO_CLIENT = "zaqar"
@@ -78,8 +77,6 @@ for_client = partial(endpoint, client=True)
 
 
 class MessagesView(ZaqarView):
-    client_required = True
-
     def _ids(self, request: Request, queue: QueueInfo | None) -> list[int]:
         """Return the numbers behind ``ids`` (comma-separated or repeated), malformed ones left out."""
         if queue is None:
@@ -173,8 +170,6 @@ class MessagesView(ZaqarView):
 
 
 class MessageView(ZaqarView):
-    client_required = True
-
     @for_client("get_message", "Read one message.", scopes=[READ], answers={200: ListedMessage}, errors=(404,))
     async def get(self, request: Request, queue: str, message: str) -> HttpResponse:
         """Return one message, also a claimed one and the client's own."""

@@ -96,8 +96,6 @@ class QueueView(ZaqarView):
         await self.queue(queue)
         return self.empty(headers={"Content-Location": queue_path(queue)})
 
-    head = get
-
     @endpoint("delete_queue", "Delete a queue with its messages.", scopes=[DELETE], answers={204: None})
     async def delete(self, request: Request, queue: str) -> HttpResponse:
         """Delete a queue with its messages."""
