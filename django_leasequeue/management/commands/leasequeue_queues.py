@@ -72,10 +72,9 @@ class Command(LeaseQueueCommand):
             # While a queue moves both of its databases are meant.
             both = {routing.alias_of(project, name, adding=adding): None for adding in (True, False)}
             aliases = list(both) if options["action"] != "show" else list(both)[:1]
-        self._several = len(aliases) > 1
         failed = []
         for alias in aliases:
-            if self._several:
+            if len(aliases) > 1:
                 self.stdout.write(f"Database {alias}")
             try:
                 act(alias, options)
