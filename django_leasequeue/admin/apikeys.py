@@ -10,7 +10,6 @@ from django.contrib.postgres.forms import SimpleArrayField
 from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
-from django.template.response import TemplateResponse
 from django.utils import timezone
 
 from ..http.access import make_token, note, revoke_key, rotate_key
@@ -81,10 +80,7 @@ class ApiKeyAdmin(FramedAdmin[ApiKey]):
 
     def _show(self, request: HttpRequest, key: ApiKey, token: str) -> HttpResponse:
         """Show a secret, once: it goes into this page and nowhere else."""
-        context = {**self.admin_site.each_context(request), "title": f"Key {key.name}", "key": key, "token": token}
-        response = TemplateResponse(request, "admin/leasequeue/apikey/shown_once.html", context)
-        response["Cache-Control"] = "no-store"
-        return response
+        return self.page(request, "apikey/shown_once.html", {"token": token}, title=f"Key {key.name}")
 
     @admin.action(description="Revoke the selected keys for good", permissions=["change"])
     def revoke(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> None:

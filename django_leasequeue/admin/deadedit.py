@@ -121,7 +121,8 @@ def edit(admin: pages.ModelAdmin[Any], request: HttpRequest, seq: int) -> HttpRe
         real = None if stored is None else codec.loads(stored)
     shown = redact(plain, kind="data", queue=dead_letter.queue, task=dead_letter.name)
     text = pretty(shown)
-    error, line, at, lines = "", "", None, []
+    error: LeaseQueueError | None = None
+    lines: list[dict[str, str]] = []
     reason = request.POST.get("reason", "").strip()[:MAX_REASON]
     if request.method == "POST":
         text = request.POST.get("data", "").replace("\r\n", "\n")
@@ -131,21 +132,16 @@ def edit(admin: pages.ModelAdmin[Any], request: HttpRequest, seq: int) -> HttpRe
             if request.POST.get("confirmed"):
                 return _retry(admin, request, dead_letter, made, lines, reason)
         except LeaseQueueError as problem:
-            error = str(problem)
-            if isinstance(problem, _NotJson):
-                line, at = problem.line, problem.at
+            error = problem
     context = {
         "dead_letter": dead_letter,
         "job_url": admin.job_url(seq),
         "text": text,
         "error": error,
-        "error_line": line,
-        "error_at": at,
         "lines": lines,
         "checked": request.method == "POST" and not error,
         "dead_at": dead_letter.dead_at.isoformat(),
         "reason": reason,
-        "has_body": stored is None,
         "next": admin.back(request),
     }
     frame: dict[str, Any] = {"crumbs": [("Dead letters", "leasequeue_deadletters")], "status": 400 if error else 200}

@@ -20,7 +20,6 @@ from django.http import HttpRequest, HttpResponse
 
 from .. import engine
 from ..engine import arrays, codec
-from ..engine.codec import decode_cursor, encode_cursor
 from ..engine.dead.filter import DeadFilter, from_values
 from ..engine.dead.redaction import readable, redact
 from ..engine.dead.search import from_micros, micros
@@ -32,8 +31,8 @@ from ..exceptions import InvalidOption, LeaseQueueError
 from ..models import Job, Queue, StoredJob
 from ..models.base import AsWritten
 from ..tasks.arguments import shown
+from ..templatetags.leasequeue_admin import capped
 from . import pages, rates, reading
-from .reading import capped
 
 #: Jobs of one page.
 PAGE = 50
@@ -61,14 +60,14 @@ _COLUMNS = ("seq", "since", "step", "event", "of", "until", "suspended", "queue_
 @operation
 def read_suspended(waits: bool, after: str | None) -> Steps[tuple[list[dict[str, Any]], str | None]]:
     """Read a page of the jobs that sleep, the longest first, or that wait, by their events; and its cursor."""
-    at, event, project, seq = decode_cursor(after, (int, str, str, int)) or (0, "", "", 0)
+    at, event, project, seq = codec.decode_cursor(after, (int, str, str, int)) or (0, "", "", 0)
     place = {"at": from_micros(at), "event": event, "project": project, "seq": seq}
     rows = yield "admin/suspended", {**place, "waits": waits, "size": LOOK}
     found = [dict(zip(_COLUMNS, row, strict=True)) for row in rows]
     more = None
     if len(found) == LOOK:
         last = found[-1]
-        more = encode_cursor(micros(last["since"]), last["event"] or "", last["of"] or "", last["seq"])
+        more = codec.encode_cursor(micros(last["since"]), last["event"] or "", last["of"] or "", last["seq"])
     return [job for job in found if job["suspended"]], more
 
 
@@ -287,8 +286,6 @@ def _form(request: HttpRequest, wanted: JobFilter, queue: Queue | None) -> dict[
         "states": [*STATES, *SUSPENDED],
         "state": request.GET.get("state", ""),
         "given": given,
-        "rare": bool(given["until"] or given["payload"]),
-        "may_search": pages.allowed(request, "view_payload"),
         "ranges": [
             (name, f"?{urlencode({**kept, 'since': since})}", given["since"] == since)
             for name, since in rates.SINCE.items()
@@ -337,5 +334,5 @@ def _jump(admin: pages.PageAdmin[Job], request: HttpRequest, query: str) -> Http
         return None
     named = [(job.seq, job.queue.name, job.task) for job in found]
     form = _form(request, JobFilter(DeadFilter()), None)
-    lines = arguments(named, values=form["may_search"])
+    lines = arguments(named, values=pages.allowed(request, "view_payload"))
     return admin.page(request, "jobs.html", {**form, "found": found, "arguments": lines}, title="Jobs")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, wraps
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 from urllib.parse import urlencode
 
 import django
@@ -39,14 +39,6 @@ CRUMBS_ARE_A_LIST = django.VERSION >= (6, 1)
 
 _logger = logging.getLogger("django_leasequeue.admin")
 _outage = Outage(_logger, "The database is away: pages are answered 503", "The database is back")
-
-
-class Item(NamedTuple):
-    """An entry of the navigation."""
-
-    label: str
-    url: str
-    current: bool
 
 
 #: The pages by name, the permission that shows each.
@@ -125,16 +117,8 @@ MAX_ROWS = 10_000
 
 M = TypeVar("M", bound=Model)
 
-if TYPE_CHECKING:
-    _ModelAdmin = admin.ModelAdmin[M]
-else:
 
-    class _ModelAdmin(admin.ModelAdmin):
-        def __class_getitem__(cls, _: Any) -> Any:
-            return cls
-
-
-class ModelAdmin(_ModelAdmin[M]):
+class ModelAdmin(admin.ModelAdmin, Generic[M]):
     """Its pages show the chosen database, and answer 503 while it is away."""
 
     @property
@@ -168,7 +152,6 @@ class ModelAdmin(_ModelAdmin[M]):
         return self.url_or_none("leasequeue_job_change", seq)
 
     def job_link(self, seq: object) -> SafeString | str:
-        """Return the number of a job with the way to its page."""
         return link(seq, self.job_url(seq))
 
     def back(self, request: HttpRequest) -> str:
@@ -181,18 +164,19 @@ class ModelAdmin(_ModelAdmin[M]):
     def redirect(self, name: str, *args: Any, **query: Any) -> HttpResponseRedirect:
         return HttpResponseRedirect(self.url(name, *args, **query))
 
-    def navigation(self, request: HttpRequest) -> list[Item]:
-        """Return the pages that this user may see."""
+    def navigation(self, request: HttpRequest) -> list[tuple[str, str, bool]]:
+        """Return the pages that this user may see: label, address, and whether it is shown."""
         here = getattr(request.resolver_match, "url_name", "")
         items = [
-            Item(label, address, name == here)
+            (label, address, name == here)
             for label, name, permission in _NAVIGATION
             if request.user.has_perm(permission) and (address := self.url_or_none(name)) is not None
         ]
         if items and len(aliases := routing.aliases()) > 1:
+            _, first, _ = items[0]
             for each in aliases:
-                address = f"{items[0].url}?{urlencode({reading.SWITCH: each})}"
-                items.append(Item(f"Database {each}", address, each == reading.alias()))
+                address = f"{first}?{urlencode({reading.SWITCH: each})}"
+                items.append((f"Database {each}", address, each == reading.alias()))
         return items
 
     def page(
@@ -253,8 +237,7 @@ class ReadOnly:
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
 
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
+    has_delete_permission = has_change_permission
 
 
 def column(label: str, value: Callable[[Any], Any], ordering: str | None = None) -> Callable[[Any], Any]:

@@ -16,8 +16,7 @@ from ..engine.clock import span
 from ..models import Worker
 from ..reaper.concerns import seen
 from ..templatetags.leasequeue_admin import ago
-from . import pages, reading
-from .audit import record
+from . import audit, pages, reading
 from .pages import ListAdmin, column, count_of, moment_of
 
 #: Jobs of a worker that the list names.
@@ -83,9 +82,8 @@ class WorkerAdmin(ListAdmin[Worker]):
         asked = 0
         for worker in queryset:
             with transaction.atomic(using=reading.alias()):
-                found = reading.run(reading.ask_worker_to_stop(worker.pk))
-                if found is not None and not found[1]:
-                    record(request, "stop_worker", obj=worker, detail={"node": worker.node})
+                if reading.run(reading.ask_worker_to_stop(worker.pk)):
+                    audit.record(request, "stop_worker", obj=worker, detail={"node": worker.node})
                     asked += 1
         text = f"{asked} asked to stop with the next sign of life: they claim nothing more and end their jobs."
         others = "The others had been asked before, or are gone."
