@@ -31,10 +31,10 @@ def pretty(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False)
 
 
-def difference(before: Any, after: Any) -> list[dict[str, str]]:
+def difference(before: Any, after: Any) -> list[str]:
     """Return the lines that differ between two JSON values and three around each, with ``+``, ``-`` or a space."""
     found = difflib.unified_diff(pretty(before).splitlines(), pretty(after).splitlines(), lineterm="", n=3)
-    return [{"sign": line[0], "text": line[1:]} for line in found if not line.startswith(("---", "+++", "@@"))]
+    return [line for line in found if not line.startswith(("---", "+++", "@@"))]
 
 
 def restore(edited: Any, shown: Any, real: Any) -> Any:
@@ -122,7 +122,7 @@ def edit(admin: pages.ModelAdmin[Any], request: HttpRequest, seq: int) -> HttpRe
     shown = redact(plain, kind="data", queue=dead_letter.queue, task=dead_letter.name)
     text = pretty(shown)
     error: LeaseQueueError | None = None
-    lines: list[dict[str, str]] = []
+    lines: list[str] = []
     reason = request.POST.get("reason", "").strip()[:MAX_REASON]
     if request.method == "POST":
         text = request.POST.get("data", "").replace("\r\n", "\n")
@@ -149,18 +149,12 @@ def edit(admin: pages.ModelAdmin[Any], request: HttpRequest, seq: int) -> HttpRe
 
 
 def _retry(
-    admin: pages.ModelAdmin[Any],
-    request: HttpRequest,
-    dead_letter: DeadRow,
-    made: Any,
-    lines: list[dict[str, str]],
-    reason: str,
+    admin: pages.ModelAdmin[Any], request: HttpRequest, dead_letter: DeadRow, made: Any, lines: list[str], reason: str
 ) -> HttpResponse:
     seen = moment(request.POST.get("dead_at", ""), "dead_at")
     edited = edit_and_retry(
         dead_letter.queue, dead_letter.seq, data=made, dead_at=seen or dead_letter.dead_at, project=dead_letter.project
     )
-    told = [f"{line['sign']}{line['text']}" for line in lines[:200]]
     with transaction.atomic(using=reading.alias()):
         done = reading.run(edited)
         if done.seq is None:
@@ -173,7 +167,7 @@ def _retry(
             seqs=[dead_letter.seq, done.seq],
             counts={"done": 1},
             reason=reason,
-            detail={"from": dead_letter.seq, "to": done.seq, "difference": told},
+            detail={"from": dead_letter.seq, "to": done.seq, "difference": lines[:200]},
         )
     messages.success(request, f"Job {dead_letter.seq} goes on as job {done.seq} with other data.")
     address = admin.job_url(done.seq)

@@ -27,7 +27,6 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.safestring import SafeString
 from django.views.decorators.http import require_POST
 
-from ..engine import codec
 from ..engine.outage import Outage, passes
 from ..engine.queues import routing
 from ..exceptions import LargeStorageError
@@ -267,11 +266,8 @@ class JsonField(forms.JSONField):
         try:
             return super().to_python(value)
         except forms.ValidationError as error:
-            try:
-                codec.loads(value)
-            except ValueError as why:
-                raise forms.ValidationError(f"This is not JSON: {why}.") from error
-            raise
+            # Django raises it while it handles the error that says where.
+            raise forms.ValidationError(f"This is not JSON: {error.__context__}.") from error
 
 
 class BoundedPaginator(Paginator):

@@ -1,4 +1,4 @@
-"""API keys in the admin: make, look at, revoke, give a new secret. A secret is shown once, on the page that made it."""
+"""Workers and what each runs now, and API keys, whose secrets are shown once: what operators look after."""
 
 from __future__ import annotations
 
@@ -11,11 +11,87 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+from django.utils.text import Truncator
 
+from ..engine.clock import span
 from ..http.access import make_token, note, revoke_key, rotate_key
-from ..models import ApiKey, ApiScope
-from .audit import actor
-from .pages import FramedAdmin
+from ..models import ApiKey, ApiScope, Worker
+from ..reaper.concerns import seen
+from ..templatetags.leasequeue_admin import ago
+from . import audit, pages, reading
+from .pages import FramedAdmin, ListAdmin, column, count_of, moment_of
+
+#: Jobs of a worker that the list names.
+_RUNNING = 3
+
+
+def _condition(worker: Worker) -> SafeString:
+    """Return its state, as far as it can be believed."""
+    if worker.gone:
+        return pages.badge("gone", f"not seen for {span(worker.silent)}")
+    if worker.stop_requested_at is None:
+        return pages.badge(worker.state)
+    asked = pages.badge("draining", f"asked to stop {ago(worker.stop_requested_at)}")
+    return format_html("{} {}", pages.badge(worker.state), asked)
+
+
+@admin.register(Worker)
+class WorkerAdmin(ListAdmin[Worker]):
+    """Workers say of themselves that they are there."""
+
+    list_display = [
+        "node",
+        "condition",
+        column("queues", lambda worker: Truncator(", ".join(worker.queues) or "all").chars(80)),
+        "now",
+        *map(count_of, ("completed", "failed", "retried", "lost")),
+        "last_seen",
+    ]  # fmt: skip
+    search_fields = ["node", "host"]
+    actions = ["stop"]
+    every = 5
+    fields = [
+        "node", "condition", "host", "pid", "project", "queues", "concurrency", "since", "last_seen",
+        "completed", "failed", "retried", "lost", "runs",
+    ]  # fmt: skip
+    readonly_fields = ["condition", "since", "last_seen", "runs"]
+    condition = staticmethod(column("state", _condition, "state"))
+    last_seen = staticmethod(column("seen", lambda worker: f"{span(worker.silent)} ago", "seen_at"))
+    since = staticmethod(moment_of("started_at", "since"))
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Worker]:
+        return seen(super().get_queryset(request))
+
+    def has_stop_permission(self, request: HttpRequest) -> bool:
+        return pages.allowed(request, "stop_worker")
+
+    @admin.display(description="running")
+    def now(self, worker: Worker) -> SafeString:
+        jobs = [] if worker.gone else worker.running
+        rest = f" and {len(jobs) - _RUNNING} more" if len(jobs) > _RUNNING else ""
+        return format_html("{} of {}{}{}", len(jobs), worker.concurrency, self._lines(jobs[:_RUNNING]), rest)
+
+    @admin.display(description="runs now")
+    def runs(self, worker: Worker) -> SafeString:
+        return self._lines([] if worker.gone else worker.running) or SafeString("nothing")
+
+    def _lines(self, jobs: list[dict[str, Any]]) -> SafeString:
+        rows = ((self.job_link(job["seq"]), job.get("name") or "", job["queue"], span(job["seconds"])) for job in jobs)
+        return format_html_join("", "<div>{} {} <small>{}, for {}</small></div>", rows)
+
+    @admin.action(description="Ask the selected workers to stop", permissions=["stop"])
+    def stop(self, request: HttpRequest, queryset: QuerySet[Worker]) -> None:
+        asked = 0
+        for worker in queryset:
+            with transaction.atomic(using=reading.alias()):
+                if reading.run(reading.ask_worker_to_stop(worker.pk)):
+                    audit.record(request, "stop_worker", obj=worker, detail={"node": worker.node})
+                    asked += 1
+        text = f"{asked} asked to stop with the next sign of life: they claim nothing more and end their jobs."
+        others = "The others had been asked before, or are gone."
+        self.message_user(request, f"{text} {others}", messages.SUCCESS if asked else messages.WARNING)
 
 
 class ApiKeyForm(forms.ModelForm):
@@ -62,17 +138,17 @@ class ApiKeyAdmin(FramedAdmin[ApiKey]):
             request._leasequeue_token = token  # type: ignore[attr-defined]  # for response_add, in this request only
         # Django saves in a transaction, and writes its own log in it.
         super().save_model(request, obj, form, change)
-        note("change_key" if change else "create_key", obj, actor(request))
+        note("change_key" if change else "create_key", obj, audit.actor(request))
 
     def delete_model(self, request: HttpRequest, obj: ApiKey) -> None:
         with transaction.atomic(using=obj._state.db):
-            note("delete_key", obj, actor(request))
+            note("delete_key", obj, audit.actor(request))
             super().delete_model(request, obj)
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> None:
         with transaction.atomic(using=queryset.db):
             for key in queryset:
-                note("delete_key", key, actor(request))
+                note("delete_key", key, audit.actor(request))
             super().delete_queryset(request, queryset)
 
     def response_add(self, request: HttpRequest, obj: ApiKey, post_url_continue: str | None = None) -> HttpResponse:
@@ -87,7 +163,7 @@ class ApiKeyAdmin(FramedAdmin[ApiKey]):
         count = 0
         with transaction.atomic(using=queryset.db):
             for key in queryset.order_by("pk"):
-                if revoke_key(key, by=actor(request)):
+                if revoke_key(key, by=audit.actor(request)):
                     count += 1
                     self.log_change(request, key, "revoked")
         self.message_user(request, f"Revoked {count}.", messages.SUCCESS)
@@ -99,6 +175,6 @@ class ApiKeyAdmin(FramedAdmin[ApiKey]):
             self.message_user(request, "Select one key that is not revoked.", messages.ERROR)
             return None
         with transaction.atomic(using=keys[0]._state.db):
-            token = rotate_key(keys[0], by=actor(request))
+            token = rotate_key(keys[0], by=audit.actor(request))
             self.log_change(request, keys[0], "given a new secret")
         return self._show(request, keys[0], token)
