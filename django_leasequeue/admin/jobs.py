@@ -29,7 +29,6 @@ from ..tasks.results import new_end
 from . import audit, history, pages, reading
 from .job_list import job_list
 
-#: What is done to a job, and the permission that it needs.
 _ACTIONS = {
     "cancel": "cancel_job",
     "release": "release_job",

@@ -26,7 +26,6 @@ from ..templatetags.leasequeue_admin import count
 from . import audit, pages, reading
 from .pages import ListAdmin, column, count_of, moment_of
 
-#: Conflicts that the page of an operation shows one by one.
 SHOWN_CONFLICTS = 100
 _BUTTONS = {
     **dict.fromkeys((OperationState.PENDING, OperationState.RUNNING), (("pause", "Pause"), ("cancel", "Cancel"))),

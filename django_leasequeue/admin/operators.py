@@ -10,7 +10,6 @@ from django.contrib.postgres.forms import SimpleArrayField
 from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
-from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.text import Truncator
@@ -122,12 +121,6 @@ class ApiKeyAdmin(FramedAdmin[ApiKey]):
     readonly_fields = ["prefix", "created_at", "last_used_at", "revoked_at"]
     actions = ["revoke", "rotate"]
     ordering = ["-id"]
-
-    @admin.display(description="state")
-    def state(self, key: ApiKey) -> str:
-        if key.revoked_at is not None:
-            return "revoked"
-        return "expired" if key.expires_at is not None and key.expires_at <= timezone.now() else "active"
 
     def get_fields(self, request: HttpRequest, obj: ApiKey | None = None) -> Any:
         return [*ApiKeyForm.Meta.fields, *(self.readonly_fields if obj is not None else ())]

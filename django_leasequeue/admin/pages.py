@@ -14,7 +14,6 @@ from urllib.parse import urlencode
 import django
 from django import forms
 from django.contrib import admin
-from django.contrib.admin import AdminSite
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
 from django.db.models import Model, QuerySet
@@ -220,12 +219,13 @@ class PageAdmin(ModelAdmin[M]):
 
 
 class ReadOnly:
-    """Permissions where no form of Django's changes anything; ``permission`` is the one to look."""
+    """Permissions where no form of Django's changes anything; ``permission`` is the one to look, else the model's."""
 
-    permission: str
+    opts: Any
+    permission = ""
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return allowed(request, self.permission)
+        return allowed(request, self.permission or f"view_{self.opts.model_name}")
 
     def has_module_permission(self, request: HttpRequest) -> bool:
         return self.has_view_permission(request)
@@ -314,10 +314,6 @@ class FramedAdmin(ModelAdmin[M]):
 
 class ListAdmin(ReadOnly, FramedAdmin[M]):
     """The list and the page of rows that the engine writes: actions change them, no form does."""
-
-    def __init__(self, model: type[M], admin_site: AdminSite) -> None:
-        super().__init__(model, admin_site)
-        self.permission = f"view_{self.opts.model_name}"
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[M]:
         return super().get_queryset(request).using(reading.alias())

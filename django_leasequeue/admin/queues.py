@@ -150,7 +150,6 @@ PURGEABLE = ("ready", "delayed", "dead")
 _BATCH = 5_000
 _SECONDS = 8.0
 
-#: What is done to a queue, and the permission that it needs.
 _ACTIONS = {"pause": "pause_queue", "resume": "pause_queue", "purge": "purge_queue"}
 
 

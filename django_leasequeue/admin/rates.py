@@ -27,7 +27,6 @@ MAX_ROWS = 250_000
 MAX_NUMBERS = 40_000_000
 #: Jobs whose waits (and runs) a look takes to make percentiles of: evenly chosen where there are more.
 SAMPLED = 50_000
-#: Tasks of one page.
 MAX_TASKS = 300
 #: Shares of the time that is asked for, tried one after the other until few enough rows are behind its beginning.
 _SHARES = (1, 0.75, 0.5, 0.33, 0.25, 0.16, 0.1, 0.06, 0.03, 0)

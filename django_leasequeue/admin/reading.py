@@ -37,7 +37,6 @@ MAX_JSON = 262_144
 MAX_STEPS, MAX_STEP_BYTES = 200, 4_096
 #: Events of a job that its page shows: the newest.
 MAX_EVENTS = 1_000
-#: Workers of the page.
 MAX_WORKERS = 200
 #: JSON columns of what was enqueued.
 _JSON = ("data", "meta", "progress")

@@ -37,7 +37,6 @@ STATES = {str(label): int(value) for value, label in WorkflowState.choices}
 #: Jobs of one page of the list, and parents of a job that it names.
 PAGE, MAX_PARENTS = 25, 5
 _LIST = "leasequeue_workflow_changelist"
-#: What is done to a workflow, and the permission that it needs.
 _ACTIONS = {"cancel": "cancel_job", "retry": "retry_job"}
 #: Jobs of a graph, and of one column of it, that have boxes of their own.
 MAX_BOXES, MAX_ROWS = 200, 30

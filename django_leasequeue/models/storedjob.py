@@ -297,7 +297,6 @@ class Claim(ReadOnlyModel):
 
     class Meta:
         indexes = [
-            # Expired claims of a queue, oldest deadline first.
             models.Index(fields=["queue", "deadline"], name="leasequeue_claim_deadline"),
             # What a node holds: settle calls without a token.
             models.Index(fields=["node"], name="leasequeue_claim_node"),
