@@ -230,7 +230,7 @@ def job_list(admin: pages.PageAdmin[Job], request: HttpRequest) -> HttpResponse:
         except LeaseQueueError as error:
             messages.error(request, str(error))
         nothing = from_request({"task": request.GET.getlist("task")}, None, payloads=False)
-        return admin.page(request, "jobs.html", {**_form(request, nothing, queue), **context}, title="Jobs")
+        return admin.page(request, "jobs.html", {**_form(request, nothing), **context}, title="Jobs")
     try:
         if unknown:
             raise InvalidOption(f"There is no queue {unknown}.")
@@ -257,7 +257,7 @@ def job_list(admin: pages.PageAdmin[Job], request: HttpRequest) -> HttpResponse:
         context["next"] = None if looked.next is None else f"?{wanted.query(below=looked.next)}"
         listed = [(job.seq, job.queue, job.task) for job in looked.jobs]
     context["arguments"] = arguments(listed, values=may_search)
-    return admin.page(request, "jobs.html", {**_form(request, wanted, queue), **context}, title="Jobs")
+    return admin.page(request, "jobs.html", {**_form(request, wanted), **context}, title="Jobs")
 
 
 def _queue(text: str) -> tuple[Queue | None, str]:
@@ -273,14 +273,13 @@ def _queue(text: str) -> tuple[Queue | None, str]:
     return found, "" if found else text
 
 
-def _form(request: HttpRequest, wanted: JobFilter, queue: Queue | None) -> dict[str, Any]:
+def _form(request: HttpRequest, wanted: JobFilter) -> dict[str, Any]:
     given = {name: request.GET.get(name, "") for name in ("since", "until", "payload")}
     kept = {"state": "any", **request.GET.dict()}
     kept.pop("below", None)  # a changed search begins anew
     return {
         "q": request.GET.get("q", "") or wanted.rest.text or "",
         "queues": reading.read_queues(_QUEUES),
-        "queue_label": "" if queue is None else str(queue),
         "tasks": rates.task_names(),
         "task": wanted.rest.task or "",
         "states": [*STATES, *SUSPENDED],
@@ -333,6 +332,6 @@ def _jump(admin: pages.PageAdmin[Job], request: HttpRequest, query: str) -> Http
     if not found:
         return None
     named = [(job.seq, job.queue.name, job.task) for job in found]
-    form = _form(request, JobFilter(DeadFilter()), None)
+    form = _form(request, JobFilter(DeadFilter()))
     lines = arguments(named, values=pages.allowed(request, "view_payload"))
     return admin.page(request, "jobs.html", {**form, "found": found, "arguments": lines}, title="Jobs")

@@ -159,7 +159,6 @@ class TaskAdmin(pages.ReadOnly, pages.PageAdmin[Task]):
             "tasks": sorted(tasks, key=COLUMNS[sort][1], reverse=True),
             "columns": [(label, address(chosen, name), name == sort) for name, (label, _) in COLUMNS.items()],
             "ranges": [(name, address(name, sort), name == chosen) for name in rates.RANGES],
-            "chosen": chosen,
             "reach": reach,
             "sampled": f"Of many jobs a part, evenly chosen: at least one in {one_of:,}." if one_of > 1 else "",
             "most": rates.MAX_TASKS if len(tasks) == rates.MAX_TASKS else None,

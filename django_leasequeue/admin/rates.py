@@ -242,7 +242,6 @@ def show(found: Rates, span: Span) -> dict[str, Any]:
         "counts": whole,
         "words": reach.words,
         "wait": _wait(whole),
-        "note": reach.note,
     }
 
 

@@ -98,7 +98,6 @@ class WorkflowAdmin(pages.PageAdmin[Workflow]):
         known = {node.seq: node for node in nodes}
         context = {
             "workflow": workflow,
-            "state": workflow.get_state_display(),
             "counts": counts,
             "chosen": state,
             # The page of a large one is a screen: its jobs are folded until one asks for some.
