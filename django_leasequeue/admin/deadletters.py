@@ -181,7 +181,6 @@ class DeadLetterAdmin(pages.ReadOnly, pages.PageAdmin[DeadLetter]):
         return {
             "filter": filters.form(request, wanted, error),
             "saved": filters.saved(request),
-            "here": request.get_full_path(),
             "may": may,
             "may_any": any(may.values()),
             "groups_url": filters.with_query(self.url("leasequeue_deadletters"), query),

@@ -68,16 +68,14 @@ class JobAdmin(pages.PageAdmin[Job]):
         running = job is not None and job.live
         dead = job is not None and job.live and job.dead_letter is not None
         hosts = {worker.node: worker.host for worker in workers}
-        workflow = member.workflow if member is not None and pages.allowed(request, "view_workflow") else None
         context = {
             "seen": job,
             "job": job and job.job,
             "seq": seq,
             "state": job.state if job else events[-1].get_kind_display(),
             "task": job.job.task if job else events[-1].name,
-            "running": running,
             "member": member,
-            "workflow_url": self.url_or_none("leasequeue_workflow", workflow) if workflow else None,
+            "workflow_url": self.url_or_none("leasequeue_workflow", member.workflow) if member else None,
             "attempts": history.attempts_of(events, job.errors if job else [], hosts)[::-1],
             "drawing": history.draw(events, clock.now(), open_end=running),
             "lines": history.table_of(events)[::-1],
