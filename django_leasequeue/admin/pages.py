@@ -194,6 +194,7 @@ class ModelAdmin(admin.ModelAdmin, Generic[M]):
         request.current_app = self.admin_site.name
         frame = {
             **self.admin_site.each_context(request),
+            "request": request,  # the admin runs without the context processor for it, too
             "title": title,
             "crumbs": [{"label": label, "url": self.url(*name)} for label, *name in crumbs],
             "crumbs_are_a_list": CRUMBS_ARE_A_LIST,
