@@ -32,12 +32,10 @@ from ..models import Job, Queue, StoredJob
 from ..models.base import AsWritten
 from ..tasks.arguments import shown
 from ..templatetags.leasequeue_admin import capped
-from . import pages, rates, reading
+from . import filters, pages, rates, reading
 
 #: Jobs of one page.
 PAGE = 50
-#: Queues that the form offers.
-_QUEUES = 1_000
 #: States whose figures the list shows, and the names of those.
 _FIGURES = {"ready": "ready", "delayed": "delayed", "leased": "in_flight", "dead": "dead", "record": "records"}
 #: The list's words for states of suspended jobs.
@@ -279,7 +277,7 @@ def _form(request: HttpRequest, wanted: JobFilter) -> dict[str, Any]:
     kept.pop("below", None)  # a changed search begins anew
     return {
         "q": request.GET.get("q", "") or wanted.rest.text or "",
-        "queues": reading.read_queues(_QUEUES),
+        "queues": reading.read_queues(filters.MAX_NAMES),
         "tasks": rates.task_names(),
         "task": wanted.rest.task or "",
         "states": [*STATES, *SUSPENDED],

@@ -144,7 +144,6 @@ def _depths(queue: Queue, now: datetime, seconds: int) -> SafeString | str:
     return charts.lines("depths", "Depth as sampled, jobs", times, series, unit="jobs")
 
 
-#: What can be purged, in words.
 PURGEABLE = ("ready", "delayed", "dead")
 #: Jobs of one batch of a purge, and seconds after which it stops and says how far it came.
 _BATCH = 5_000
