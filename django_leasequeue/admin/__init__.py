@@ -5,15 +5,14 @@ at `jobs.py`, the page of a job; its list is in `job_list.py`, and what all page
 """
 
 from . import (  # noqa: F401  (they register their pages)
-    apikeys,
     audit,
     deadletters,
     jobs,
     limits,
     operations,
+    operators,
     overview,
     queues,
     recurring,
-    workers,
     workflows,
 )

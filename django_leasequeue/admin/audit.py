@@ -29,6 +29,8 @@ from .pages import ListAdmin, column, moment_of
 LOOKED_AT, SHOWN = 1_000, 50
 #: Lines of an export that are read at once, and jobs of a line that are named.
 EXPORTED_AT_ONCE, _NAMED = 500, 5
+#: Kinds of exports in words.
+EXPORTS = {"CSV": "csv", "JSON Lines": "jsonl"}
 COLUMNS = (
     "id", "at", "user_id", "username", "source", "action", "project", "queue", "seqs", "filters", "counts", "reason",
     "operation_id", "detail",
@@ -115,11 +117,8 @@ class OperatorActionAdmin(ListAdmin[OperatorAction]):
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         pages.require(request, "view_operatoraction")
-        address, query = self.url("leasequeue_operatoraction_export"), request.GET.urlencode()
-        links = [
-            (f"Export {words}", f"{address}?{query}{'&' if query else ''}format={kind}")
-            for words, kind in (("CSV", "csv"), ("JSON Lines", "jsonl"))
-        ]
+        url, query = self.url("leasequeue_operatoraction_export"), request.GET.urlencode()
+        links = [(f"Export {words}", filters.with_query(url, query, format=kind)) for words, kind in EXPORTS.items()]
         return super().changelist_view(request, {"links": links, "others": _django_log(), **(extra_context or {})})
 
     @admin.display(ordering="action")

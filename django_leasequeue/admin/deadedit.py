@@ -31,10 +31,10 @@ def pretty(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False)
 
 
-def difference(before: Any, after: Any) -> list[dict[str, str]]:
+def difference(before: Any, after: Any) -> list[str]:
     """Return the lines that differ between two JSON values and three around each, with ``+``, ``-`` or a space."""
     found = difflib.unified_diff(pretty(before).splitlines(), pretty(after).splitlines(), lineterm="", n=3)
-    return [{"sign": line[0], "text": line[1:]} for line in found if not line.startswith(("---", "+++", "@@"))]
+    return [line for line in found if not line.startswith(("---", "+++", "@@"))]
 
 
 def restore(edited: Any, shown: Any, real: Any) -> Any:
@@ -121,7 +121,8 @@ def edit(admin: pages.ModelAdmin[Any], request: HttpRequest, seq: int) -> HttpRe
         real = None if stored is None else codec.loads(stored)
     shown = redact(plain, kind="data", queue=dead_letter.queue, task=dead_letter.name)
     text = pretty(shown)
-    error, line, at, lines = "", "", None, []
+    error: LeaseQueueError | None = None
+    lines: list[str] = []
     reason = request.POST.get("reason", "").strip()[:MAX_REASON]
     if request.method == "POST":
         text = request.POST.get("data", "").replace("\r\n", "\n")
@@ -131,21 +132,16 @@ def edit(admin: pages.ModelAdmin[Any], request: HttpRequest, seq: int) -> HttpRe
             if request.POST.get("confirmed"):
                 return _retry(admin, request, dead_letter, made, lines, reason)
         except LeaseQueueError as problem:
-            error = str(problem)
-            if isinstance(problem, _NotJson):
-                line, at = problem.line, problem.at
+            error = problem
     context = {
         "dead_letter": dead_letter,
         "job_url": admin.job_url(seq),
         "text": text,
         "error": error,
-        "error_line": line,
-        "error_at": at,
         "lines": lines,
         "checked": request.method == "POST" and not error,
         "dead_at": dead_letter.dead_at.isoformat(),
         "reason": reason,
-        "has_body": stored is None,
         "next": admin.back(request),
     }
     frame: dict[str, Any] = {"crumbs": [("Dead letters", "leasequeue_deadletters")], "status": 400 if error else 200}
@@ -153,18 +149,12 @@ def edit(admin: pages.ModelAdmin[Any], request: HttpRequest, seq: int) -> HttpRe
 
 
 def _retry(
-    admin: pages.ModelAdmin[Any],
-    request: HttpRequest,
-    dead_letter: DeadRow,
-    made: Any,
-    lines: list[dict[str, str]],
-    reason: str,
+    admin: pages.ModelAdmin[Any], request: HttpRequest, dead_letter: DeadRow, made: Any, lines: list[str], reason: str
 ) -> HttpResponse:
     seen = moment(request.POST.get("dead_at", ""), "dead_at")
     edited = edit_and_retry(
         dead_letter.queue, dead_letter.seq, data=made, dead_at=seen or dead_letter.dead_at, project=dead_letter.project
     )
-    told = [f"{line['sign']}{line['text']}" for line in lines[:200]]
     with transaction.atomic(using=reading.alias()):
         done = reading.run(edited)
         if done.seq is None:
@@ -177,7 +167,7 @@ def _retry(
             seqs=[dead_letter.seq, done.seq],
             counts={"done": 1},
             reason=reason,
-            detail={"from": dead_letter.seq, "to": done.seq, "difference": told},
+            detail={"from": dead_letter.seq, "to": done.seq, "difference": lines[:200]},
         )
     messages.success(request, f"Job {dead_letter.seq} goes on as job {done.seq} with other data.")
     address = admin.job_url(done.seq)

@@ -14,18 +14,16 @@ from django.urls import URLPattern, path
 
 from .. import engine
 from ..engine.dead import redaction as exporting
-from ..engine.dead.action import CONFLICTS, DISCARD, KINDS, REDRIVE, check_action
+from ..engine.dead.action import CONFLICTS, KINDS, REDRIVE, check_action
 from ..engine.dead.action import act as act_at_once
 from ..engine.dead.bulkoperation import MAX_SELECTION, start_operation
-from ..engine.dead.filter import EMPTY, DeadFilter, moment
-from ..engine.dead.search import DeadRow
+from ..engine.dead.filter import DeadFilter, moment
 from ..engine.dead.triage import BUCKET_CAP, MAX_COUNTED, DeadGroup, Preview, dead_groups, dead_page, preview
 from ..engine.queues import routing
 from ..exceptions import InvalidOption, LeaseQueueError, OperationActive
 from ..metrics import charts
 from ..models import DeadLetter
 from . import audit, deadedit, filters, pages, reading
-from .pages import PageAdmin, ReadOnly
 
 GROUPS_PAGE, LIST_PAGE = 20, 50
 _CRUMBS = [("Dead letters", "leasequeue_deadletters")]
@@ -99,7 +97,7 @@ def phrase(kind: str, found: Preview) -> str | None:
 
 
 @admin.register(DeadLetter)
-class DeadLetterAdmin(ReadOnly, PageAdmin[DeadLetter]):
+class DeadLetterAdmin(pages.ReadOnly, pages.PageAdmin[DeadLetter]):
     """Its pages are its own: nothing here goes through the model."""
 
     permission = "view_job"
@@ -164,18 +162,13 @@ class DeadLetterAdmin(ReadOnly, PageAdmin[DeadLetter]):
             return HttpResponseRedirect(filters.with_query(request.path, wanted.query()))
         context = {
             **self._shared(request, wanted, error),
-            "dead_letters": [self._dead_letter(row) for row in found.rows],
+            "dead_letters": [{**row._asdict(), "state": row.state, "url": self.job_url(row.seq)} for row in found.rows],
             "found": found,
             "next_url": self._after(request, wanted, found.next),
             "search": not wanted.indexed,
-            "may_edit": pages.allowed(request, "edit_job", "view_payload"),
         }
         title = "List of dead letters"
         return self.page(request, "deadletters/list.html", context, title=title, crumbs=_CRUMBS)
-
-    def _dead_letter(self, row: DeadRow) -> dict[str, Any]:
-        edit = self.url("leasequeue_deadletters_edit", row.seq)
-        return {**row._asdict(), "state": row.state, "url": self.job_url(row.seq), "edit_url": edit}
 
     def _after(self, request: HttpRequest, wanted: DeadFilter, after: str | None, **more: str) -> str | None:
         return None if after is None else filters.with_query(request.path, wanted.query(), after=after, **more)
@@ -184,21 +177,15 @@ class DeadLetterAdmin(ReadOnly, PageAdmin[DeadLetter]):
         query = "" if error else wanted.query()
         may = {kind: pages.allowed(request, f"{kind}_job") and not error for kind in KINDS}
         export = self.url("leasequeue_deadletters_export")
-        kinds = {} if error else {"CSV": "csv", "JSON Lines": "jsonl"}
+        kinds = {} if error else audit.EXPORTS
         return {
             "filter": filters.form(request, wanted, error),
             "saved": filters.saved(request),
-            "here": request.get_full_path(),
-            "empty_word": EMPTY,
             "may": may,
             "may_any": any(may.values()),
             "groups_url": filters.with_query(self.url("leasequeue_deadletters"), query),
             "list_url": filters.with_query(self.url("leasequeue_deadletters_list"), query),
-            "act_url": self.url("leasequeue_deadletters_act"),
-            "save_url": self.url("leasequeue_deadletters_filters"),
-            "reset_url": request.path,
             "exports": [(words, filters.with_query(export, query, format=kind)) for words, kind in kinds.items()],
-            "operations_url": self.url("leasequeue_bulkoperation_changelist"),
         }
 
     def export(self, request: HttpRequest) -> HttpResponseBase:
@@ -256,17 +243,14 @@ class DeadLetterAdmin(ReadOnly, PageAdmin[DeadLetter]):
             "asked": asked,
             "found": found,
             "count": f"{found.matches:,}{' or more' if found.capped else ''}",
-            "one": asked.seqs is not None and len(asked.seqs) == 1,
             "words": frozen.words() if asked.seqs is None else [],
             "filter_query": asked.wanted.query(),
             "at": found.at.isoformat(),
             "phrase": phrase(asked.kind, found),
             "targets": [line.name for line in lines if line.type == "queue"],
             "values": {name: request.POST.get(name, "") for name in typed},
-            "needs_reason": asked.kind == DISCARD,
             "errors": errors,
             "next": self.back(request),
-            "act_url": self.url("leasequeue_deadletters_act"),
             "samples": [{**row._asdict(), "url": self.job_url(row.seq)} for row in found.samples],
         }
         title, status = f"{asked.kind.capitalize()} dead letters", 400 if errors else 200

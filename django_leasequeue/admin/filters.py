@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import parse_qs, parse_qsl, urlencode
 
 from django.contrib import messages
@@ -22,16 +21,6 @@ from . import pages, rates, reading
 MAX_SAVED = 100
 #: Names of queues that a form offers.
 MAX_NAMES = 1_000
-
-
-class FormField(NamedTuple):
-    """A field of the form: name, label, value, an example, and what can be chosen."""
-
-    name: str
-    label: str
-    value: str
-    example: str
-    options: Sequence[str] = ()
 
 
 def shown(query: str, *, values: bool) -> str:
@@ -71,18 +60,19 @@ def form(request: HttpRequest, wanted: DeadFilter, error: str) -> dict[str, Any]
         return value(name, "" if own is None else own.isoformat().replace("+00:00", "Z")) if error or own else ""
 
     listed = reading.run(engine.list_queues(project=wanted.project or "", size=MAX_NAMES))
-    fields = [
-        FormField("queue", "Queue", value("queue", wanted.queue), "any", [line.name for line in listed]),
-        FormField("task", "Task", value("task", wanted.task), "any", rates.task_names()),
-        FormField("text", "Text", value("text", wanted.text), "part of the error or key"),
+    # Name, label, value, an example, and what can be chosen.
+    fields: list[tuple[str, str, str, str, list[str]]] = [
+        ("queue", "Queue", value("queue", wanted.queue), "any", [line.name for line in listed]),
+        ("task", "Task", value("task", wanted.task), "any", rates.task_names()),
+        ("text", "Text", value("text", wanted.text), "part of the error or key", []),
     ]
     rare = [
-        FormField("since", "Died since", at("since"), "2h, 7d, 2026-11-20T18:30"),
-        FormField("until", "Died until", at("until"), "30min"),
-        FormField("deliveries", "Deliveries", value("deliveries", wanted.deliveries or None), "3, >=3"),
-        FormField("tag", "Tag", value("tag", wanted.tag), ""),
-        FormField("fingerprint", "Fingerprint", value("fingerprint", wanted.fingerprint), ""),
-        FormField("project", "Project", value("project", wanted.project), "- for none"),
+        ("since", "Died since", at("since"), "2h, 7d, 2026-11-20T18:30"),
+        ("until", "Died until", at("until"), "30min"),
+        ("deliveries", "Deliveries", value("deliveries", wanted.deliveries or None), "3, >=3"),
+        ("tag", "Tag", value("tag", wanted.tag), ""),
+        ("fingerprint", "Fingerprint", value("fingerprint", wanted.fingerprint), ""),
+        ("project", "Project", value("project", wanted.project), "- for none"),
     ]
     tests = given.get("payload", []) if error else [str(test) for test in wanted.payload]
     more = tests if len(tests) >= MAX_TESTS else [*tests, ""]
@@ -93,7 +83,7 @@ def form(request: HttpRequest, wanted: DeadFilter, error: str) -> dict[str, Any]
     return {
         "fields": fields,
         "rare": rare,
-        "rare_used": any(field.value for field in rare if field.name != "since") or bool(tests),
+        "rare_used": any(typed for name, _, typed, _ in rare if name != "since") or bool(tests),
         "ranges": ranges,
         "payload": more if pages.allowed(request, "view_payload") else [],
         "error": error,

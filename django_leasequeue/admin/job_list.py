@@ -20,7 +20,6 @@ from django.http import HttpRequest, HttpResponse
 
 from .. import engine
 from ..engine import arrays, codec
-from ..engine.codec import decode_cursor, encode_cursor
 from ..engine.dead.filter import DeadFilter, from_values
 from ..engine.dead.redaction import readable, redact
 from ..engine.dead.search import from_micros, micros
@@ -32,13 +31,11 @@ from ..exceptions import InvalidOption, LeaseQueueError
 from ..models import Job, Queue, StoredJob
 from ..models.base import AsWritten
 from ..tasks.arguments import shown
-from . import pages, rates, reading
-from .reading import capped
+from ..templatetags.leasequeue_admin import capped
+from . import filters, pages, rates, reading
 
 #: Jobs of one page.
 PAGE = 50
-#: Queues that the form offers.
-_QUEUES = 1_000
 #: States whose figures the list shows, and the names of those.
 _FIGURES = {"ready": "ready", "delayed": "delayed", "leased": "in_flight", "dead": "dead", "record": "records"}
 #: The list's words for states of suspended jobs.
@@ -61,14 +58,14 @@ _COLUMNS = ("seq", "since", "step", "event", "of", "until", "suspended", "queue_
 @operation
 def read_suspended(waits: bool, after: str | None) -> Steps[tuple[list[dict[str, Any]], str | None]]:
     """Read a page of the jobs that sleep, the longest first, or that wait, by their events; and its cursor."""
-    at, event, project, seq = decode_cursor(after, (int, str, str, int)) or (0, "", "", 0)
+    at, event, project, seq = codec.decode_cursor(after, (int, str, str, int)) or (0, "", "", 0)
     place = {"at": from_micros(at), "event": event, "project": project, "seq": seq}
     rows = yield "admin/suspended", {**place, "waits": waits, "size": LOOK}
     found = [dict(zip(_COLUMNS, row, strict=True)) for row in rows]
     more = None
     if len(found) == LOOK:
         last = found[-1]
-        more = encode_cursor(micros(last["since"]), last["event"] or "", last["of"] or "", last["seq"])
+        more = codec.encode_cursor(micros(last["since"]), last["event"] or "", last["of"] or "", last["seq"])
     return [job for job in found if job["suspended"]], more
 
 
@@ -231,7 +228,7 @@ def job_list(admin: pages.PageAdmin[Job], request: HttpRequest) -> HttpResponse:
         except LeaseQueueError as error:
             messages.error(request, str(error))
         nothing = from_request({"task": request.GET.getlist("task")}, None, payloads=False)
-        return admin.page(request, "jobs.html", {**_form(request, nothing, queue), **context}, title="Jobs")
+        return admin.page(request, "jobs.html", {**_form(request, nothing), **context}, title="Jobs")
     try:
         if unknown:
             raise InvalidOption(f"There is no queue {unknown}.")
@@ -258,7 +255,7 @@ def job_list(admin: pages.PageAdmin[Job], request: HttpRequest) -> HttpResponse:
         context["next"] = None if looked.next is None else f"?{wanted.query(below=looked.next)}"
         listed = [(job.seq, job.queue, job.task) for job in looked.jobs]
     context["arguments"] = arguments(listed, values=may_search)
-    return admin.page(request, "jobs.html", {**_form(request, wanted, queue), **context}, title="Jobs")
+    return admin.page(request, "jobs.html", {**_form(request, wanted), **context}, title="Jobs")
 
 
 def _queue(text: str) -> tuple[Queue | None, str]:
@@ -274,21 +271,18 @@ def _queue(text: str) -> tuple[Queue | None, str]:
     return found, "" if found else text
 
 
-def _form(request: HttpRequest, wanted: JobFilter, queue: Queue | None) -> dict[str, Any]:
+def _form(request: HttpRequest, wanted: JobFilter) -> dict[str, Any]:
     given = {name: request.GET.get(name, "") for name in ("since", "until", "payload")}
     kept = {"state": "any", **request.GET.dict()}
     kept.pop("below", None)  # a changed search begins anew
     return {
         "q": request.GET.get("q", "") or wanted.rest.text or "",
-        "queues": reading.read_queues(_QUEUES),
-        "queue_label": "" if queue is None else str(queue),
+        "queues": reading.read_queues(filters.MAX_NAMES),
         "tasks": rates.task_names(),
         "task": wanted.rest.task or "",
         "states": [*STATES, *SUSPENDED],
         "state": request.GET.get("state", ""),
         "given": given,
-        "rare": bool(given["until"] or given["payload"]),
-        "may_search": pages.allowed(request, "view_payload"),
         "ranges": [
             (name, f"?{urlencode({**kept, 'since': since})}", given["since"] == since)
             for name, since in rates.SINCE.items()
@@ -336,6 +330,6 @@ def _jump(admin: pages.PageAdmin[Job], request: HttpRequest, query: str) -> Http
     if not found:
         return None
     named = [(job.seq, job.queue.name, job.task) for job in found]
-    form = _form(request, JobFilter(DeadFilter()), None)
-    lines = arguments(named, values=form["may_search"])
+    form = _form(request, JobFilter(DeadFilter()))
+    lines = arguments(named, values=pages.allowed(request, "view_payload"))
     return admin.page(request, "jobs.html", {**form, "found": found, "arguments": lines}, title="Jobs")

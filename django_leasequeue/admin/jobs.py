@@ -26,13 +26,9 @@ from ..enums import EventKind
 from ..exceptions import LeaseQueueError
 from ..models import Job, JobEvent, Worker
 from ..tasks.results import new_end
-from . import pages, reading
-from .audit import record
-from .history import attempts_of, draw, table_of
+from . import audit, history, pages, reading
 from .job_list import job_list
-from .pages import PageAdmin
 
-#: What is done to a job, and the permission that it needs.
 _ACTIONS = {
     "cancel": "cancel_job",
     "release": "release_job",
@@ -48,7 +44,7 @@ _OPEN, _DEEPEST = 3, 40
 
 
 @admin.register(Job)
-class JobAdmin(PageAdmin[Job]):
+class JobAdmin(pages.PageAdmin[Job]):
     """Jobs are looked at, not edited: what changes them is the engine, by the buttons of the page."""
 
     def get_urls(self) -> list[URLPattern]:
@@ -68,29 +64,31 @@ class JobAdmin(PageAdmin[Job]):
         member = reading.read(engine.member(seq)) if job is not None else None
         values = pages.allowed(request, "view_payload")
         steps = reading.read_steps(seq) if job is not None else []
+        suspended = [step for step in steps if step.part.size is None] if job and job.state == "delayed" else []
         running = job is not None and job.live
+        dead = job is not None and job.live and job.dead_letter is not None
         hosts = {worker.node: worker.host for worker in workers}
-        workflow = member.workflow if member is not None and pages.allowed(request, "view_workflow") else None
         context = {
             "seen": job,
             "job": job and job.job,
             "seq": seq,
             "state": job.state if job else events[-1].get_kind_display(),
             "task": job.job.task if job else events[-1].name,
-            "running": running,
             "member": member,
-            "workflow_url": self.url_or_none("leasequeue_workflow", workflow) if workflow else None,
-            "attempts": attempts_of(events, job.errors if job else [], hosts)[::-1],
-            "drawing": draw(events, clock.now(), open_end=running),
-            "lines": table_of(events)[::-1],
+            "workflow_url": self.url_or_none("leasequeue_workflow", member.workflow) if member else None,
+            "attempts": history.attempts_of(events, job.errors if job else [], hosts)[::-1],
+            "drawing": history.draw(events, clock.now(), open_end=running),
+            "lines": history.table_of(events)[::-1],
             "capped": len(events) == reading.MAX_EVENTS,
             "parts": _parts(job, values) if job else [],
-            "values": values,
-            "steps": [_step(job, step, values) for step in steps] if job else [],
+            "steps": [(step, _shown(job, step.part, "result", values)) for step in steps] if job else [],
             "most_steps": reading.MAX_STEPS,
-            **_suspension(request, job, steps),
+            "suspended": suspended,
+            "sleeps": all(step.event is None for step in suspended),
+            "events": [each.event for each in suspended if each.event and not each.event.startswith(RESERVED)],
             "links": self._links(request, job, events, workers),
-            **self._buttons(request, job),
+            "act_url": self.url_or_none("leasequeue_deadletters_act") if dead else None,
+            "edit_url": self.url_or_none("leasequeue_deadletters_edit", seq) if dead else None,
             "every": 5 if running else 0,
         }
         crumbs = [("Jobs", "leasequeue_job_changelist")]
@@ -98,50 +96,27 @@ class JobAdmin(PageAdmin[Job]):
 
     def _links(
         self, request: HttpRequest, job: reading.SeenJob | None, events: Sequence[JobEvent], workers: list[Worker]
-    ) -> list[dict[str, str]]:
+    ) -> list[tuple[str, str, str]]:
         links = []
         if job is not None and job.failure.fingerprint:
             print_ = job.failure.fingerprint
             query = {"fingerprint": print_, "queue": job.queue.name, "project": job.queue.project}
             if group := self.url_or_none("leasequeue_deadletters_list", **query):
-                links.append(_link("Group", f"dead letters like this ({print_})", group))
+                links.append(("Group", f"dead letters like this ({print_})", group))
         if job is not None and (node := job.job.worker) and pages.allowed(request, "view_worker"):
             known = any(worker.node == node for worker in workers)
             address = self.url("leasequeue_worker_changelist", node=node)
-            links.append(_link("Worker", node if known else f"{node} (gone)", address))
+            links.append(("Worker", node if known else f"{node} (gone)", address))
         if job is not None and (source := job.stored.source_seq) is not None:
             where = f"job {source} of {job.source.name if job.source else 'a queue that is gone'}"
-            links.append(_link("Came from", where, self.url("leasequeue_job_change", source)))
+            links.append(("Came from", where, self.url("leasequeue_job_change", source)))
         for event in events:
             detail = event.detail or {}
             if detail.get("to_seq") is not None:
                 what = "Redriven to" if event.kind == EventKind.REDRIVEN else "Dead letter"
                 text = f"job {detail['to_seq']} of {detail.get('to')}"
-                links.append(_link(what, text, self.url("leasequeue_job_change", detail["to_seq"])))
+                links.append((what, text, self.url("leasequeue_job_change", detail["to_seq"])))
         return links
-
-    def _buttons(self, request: HttpRequest, job: reading.SeenJob | None) -> dict[str, Any]:
-        """Return the actions on a job that this user may take now, with the addresses of those on dead letters."""
-        if job is None:
-            return {}
-        can_copy = job.state != "record" and pages.allowed(request, "add_job")
-        if not job.live:
-            return {"can_copy": can_copy}
-        dead_letters = edit = None
-        if job.dead_letter is not None:
-            dead_letters = self.url_or_none("leasequeue_deadletters_act")
-            edit = self.url_or_none("leasequeue_deadletters_edit", job.seq)
-        return {
-            "can_copy": can_copy,
-            "can_run": job.state == "delayed" and pages.allowed(request, "change_job"),
-            "can_cancel": job.state in ("ready", "delayed") and pages.allowed(request, "cancel_job"),
-            "can_release": job.state == "leased" and pages.allowed(request, "release_job"),
-            "dead_letters_url": dead_letters,
-            "can_retry": dead_letters and pages.allowed(request, "retry_job"),
-            "can_redrive": dead_letters and pages.allowed(request, "redrive_job"),
-            "can_discard": dead_letters and pages.allowed(request, "discard_job"),
-            "edit_url": edit if pages.allowed(request, "edit_job", "view_payload") else None,
-        }
 
     def act(self, request: HttpRequest, seq: int) -> HttpResponse:
         """Do something with one job: a POST with ``action``, for a release also ``claim``, the lease that is meant."""
@@ -161,7 +136,7 @@ class JobAdmin(PageAdmin[Job]):
                         more = {"event": request.POST.get("event", "")} if action == "emit" else {}
                         detail = {"state": job.state, "node": job.job.worker, "claim": job.job.claim, **more}
                         place = {"project": job.queue.project, "queue": job.queue.name}
-                        record(
+                        audit.record(
                             request, action, obj=Job(seq=seq), **place, seqs=[seq], counts={"done": 1}, detail=detail
                         )
             except LeaseQueueError as error:
@@ -214,10 +189,6 @@ class JobAdmin(PageAdmin[Job]):
         return False, f"{describe(job)} was not released: {settled.outcomes[job.seq].value.replace('_', ' ')}."
 
 
-def _link(label: str, text: str, url: str) -> dict[str, str]:
-    return {"label": label, "text": text, "url": url}
-
-
 def describe(job: reading.SeenJob) -> str:
     """Return a job in a few words for messages."""
     return f"Job {job.seq}{f' ({job.job.task})' if job.job.task else ''}"
@@ -239,27 +210,6 @@ def _shown(job: reading.SeenJob, part: reading.Part, kind: str, values: bool) ->
         return format_html("<p>{}</p>", words)
     value = redact(readable(part.text), kind=kind, queue=job.queue.name, task=job.job.task, values=values)
     return format_html('<ul class="lq-tree"><li>{}</li></ul>', _value(value, "", 0, iter(range(MAX_VALUES))))
-
-
-def _suspension(request: HttpRequest, job: reading.SeenJob | None, steps: Sequence[Any]) -> dict[str, Any]:
-    """Return the actions on a suspended job that this user may take."""
-    open_steps = [step for step in steps if step.part.size is None]
-    if job is None or job.state != "delayed" or not open_steps:
-        return {}
-    events = [step.event for step in open_steps if step.event is not None and not step.event.startswith(RESERVED)]
-    return {
-        "can_wake": pages.allowed(request, "change_job"),
-        "sleeps": all(step.event is None for step in open_steps),
-        "events": events if pages.allowed(request, "emit_event") else [],
-    }
-
-
-def _step(job: reading.SeenJob, step: Any, values: bool) -> tuple[Any, str, SafeString]:
-    """Return a step, what it waits for, and its value as far as it is shown."""
-    what = "" if step.until is None else ("sleeps" if step.event is None else f"waits for {step.event}")
-    if step.part.size is not None and step.until is not None:
-        what = "is over"
-    return step, what, _shown(job, step.part, "result", values)
 
 
 def _value(value: Any, label: SafeString | str, depth: int, budget: Iterator[int]) -> SafeString:

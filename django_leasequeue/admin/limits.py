@@ -15,11 +15,10 @@ from django.http import HttpRequest, HttpResponse
 from .. import engine
 from ..engine import LimitValues
 from ..engine.flow import figures
-from ..engine.flow.figures import LimitFigures, allows, busy_keys, changed, list_limits
 from ..exceptions import InvalidOption
 from ..models import Limit
-from . import pages, reading
-from .audit import record
+from ..templatetags.leasequeue_admin import capped
+from . import audit, pages, reading
 from .pages import ListAdmin, column, moment_of
 
 #: Keys of a limit that its page shows.
@@ -84,7 +83,7 @@ class LimitList(ChangeList):
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
         shown = list(self.result_list)
-        found = reading.read(list_limits(ids=[limit.pk for limit in shown])) if shown else []
+        found = reading.read(figures.list_limits(ids=[limit.pk for limit in shown])) if shown else []
         known = {each.id: each for each in found}
         for limit in shown:
             limit.figures = known.get(limit.pk)
@@ -92,10 +91,10 @@ class LimitList(ChangeList):
 
 
 def _figure(limit: Any, name: str, bound: str) -> str:
-    found: LimitFigures | None = limit.figures
+    found: figures.LimitFigures | None = limit.figures
     if found is None or (name == "taken" and limit.concurrency is None):
         return "–"  # noqa: RUF001  (a dash, not a minus)
-    return reading.capped(getattr(found, name), getattr(figures, bound))
+    return capped(getattr(found, name), getattr(figures, bound))
 
 
 @admin.register(Limit)
@@ -118,7 +117,7 @@ class LimitAdmin(ListAdmin[Limit]):
     actions = ["reset"]
     fields = ["allows", "set_by", "concurrency", "rate", "per", "burst", "fair"]
     readonly_fields = ["allows", "set_by"]
-    allows = staticmethod(column("allows each key", lambda limit: allows(LimitValues.of(limit))))
+    allows = staticmethod(column("allows each key", lambda limit: figures.allows(LimitValues.of(limit))))
     set_by = staticmethod(column("set by", lambda limit: "an operator" if limit.pinned else "the code", "pinned"))
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
@@ -131,13 +130,12 @@ class LimitAdmin(ListAdmin[Limit]):
         self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
     ) -> HttpResponse:
         after = request.GET.get("after", "").replace("\x00", "")[:512]
-        busy = reading.read(busy_keys(kwargs["obj"].pk, after=after, most=MAX_BUSY))
-        capped, top = reading.capped, figures.KEY_CAP
+        busy = reading.read(figures.busy_keys(kwargs["obj"].pk, after=after, most=MAX_BUSY))
         context |= {
             "show_save_and_continue": False,
             "show_save_and_add_another": False,
             "busy": busy,
-            "keys": [(key.key, capped(key.waiting, top), capped(key.taken, top)) for key in busy.keys],
+            "most": figures.KEY_CAP,
             "first": "?" if after else None,
             "next": f"?{urlencode({'after': busy.last})}" if busy.more else None,
         }
@@ -158,12 +156,13 @@ class LimitAdmin(ListAdmin[Limit]):
         with transaction.atomic(using=reading.alias()):
             done = reading.run(engine.set_limits([after], project=limit.project, pin=pin))
             if done:
-                detail = {"limit": limit.name, "changed": changed(before, after)}
-                record(request, "set_limit" if pin else "reset_limit", obj=limit, project=limit.project, detail=detail)
+                detail = {"limit": limit.name, "changed": figures.changed(before, after)}
+                action = "set_limit" if pin else "reset_limit"
+                audit.record(request, action, obj=limit, project=limit.project, detail=detail)
         if not done:
             messages.info(request, f"Nothing was changed: {limit}.")
         elif pin:
-            words = f"The limit {limit} is set: {allows(after)}. The code's values wait until it is given back."
+            words = f"The limit {limit} is set: {figures.allows(after)}. The code's values wait until it is given back."
             messages.success(request, words)
         else:
             messages.success(request, f"The limit {limit} is given back: the next call that names it sets it.")

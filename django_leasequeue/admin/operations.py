@@ -13,8 +13,6 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from .. import engine
-from ..engine import DjangoExecutor
-from ..engine.clock import span
 from ..engine.dead.action import CONFLICTS
 from ..engine.dead.bulkoperation import change_operation
 from ..engine.dead.filter import from_query
@@ -28,7 +26,6 @@ from ..templatetags.leasequeue_admin import count
 from . import audit, pages, reading
 from .pages import ListAdmin, column, count_of, moment_of
 
-#: Conflicts that the page of an operation shows one by one.
 SHOWN_CONFLICTS = 100
 _BUTTONS = {
     **dict.fromkeys((OperationState.PENDING, OperationState.RUNNING), (("pause", "Pause"), ("cancel", "Cancel"))),
@@ -55,7 +52,7 @@ def _bar(made: BulkOperation) -> SafeString | str:
     found = _progress(made)
     if found["percent"] is None:
         return "unknown"
-    left = "" if found["left"] is None else f", about {span(found['left'])} left"
+    left = "" if found["left"] is None else f", about {engine.clock.span(found['left'])} left"
     bar = '<progress value="{}" max="100" aria-label="Progress of operation {}"></progress> {} %{}'
     return format_html(bar, found["percent"], made.pk, found["percent"], left)
 
@@ -100,7 +97,7 @@ class BulkOperationAdmin(ListAdmin[BulkOperation]):
         words = from_query(made.filters).words() if made.filters else []
         if not pages.allowed(request, "view_payload"):
             words = [f"payload {HIDDEN}" if word.startswith("payload ") else word for word in words]
-        leaders = DjangoExecutor(reading.alias()).fetch("reaper_leader", LOCK) if made.is_active else [()]
+        leaders = engine.DjangoExecutor(reading.alias()).fetch("reaper_leader", LOCK) if made.is_active else [()]
         context: dict[str, Any] = {
             "made": made,
             "buttons": _BUTTONS.get(OperationState(made.state), ()) if may else (),
@@ -113,7 +110,6 @@ class BulkOperationAdmin(ListAdmin[BulkOperation]):
                 (seq, CONFLICTS.get(why, why), self.job_url(seq)) for seq, why in made.conflict_sample[:SHOWN_CONFLICTS]
             ],
             "back": self.back(request),
-            "here": request.get_full_path(),
         }
         title = f"Operation {made.pk}: {made.get_kind_display()}"
         crumbs = [("Bulk operations", "leasequeue_bulkoperation_changelist")]

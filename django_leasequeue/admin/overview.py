@@ -17,11 +17,9 @@ from django.urls import URLPattern, path
 
 from .. import engine
 from ..engine import clock
-from ..engine.clock import span
 from ..engine.queues.stats import Counts, Totals, counts_by_id
 from ..reaper import concerns
 from . import pages, rates, reading
-from .pages import PageAdmin, ReadOnly
 from .queues import COUNTED, PAGE, errors_first
 from .rates import TaskRate
 
@@ -43,7 +41,7 @@ def _depths(totals: list[Totals], counts: list[Counts]) -> list[tuple[str, str, 
     elif sampled is None or any(total.sampled_at is None for total in totals):
         return found + [(label, "unknown", "not sampled yet: is a reaper running?") for label in _PLACES]
     else:
-        note = f"jobs, sampled {span(clock.now() - sampled)} ago"
+        note = f"jobs, sampled {clock.span(clock.now() - sampled)} ago"
     sums = {label: sum(getattr(each, name) for each in of) for label, name in _PLACES.items()}
     return found + [(label, f"{figure:,}", note) for label, figure in sums.items()]
 
@@ -74,15 +72,6 @@ COLUMNS: dict[str, tuple[str, Callable[[TaskRate], float]]] = {
 }
 
 
-def _line(task: TaskRate) -> dict[str, Any]:
-    share = f"{100 * task.failed / task.runs:.3g} %" if task.failed else ""
-    return {"task": task, "share": share, "waits": _words(task.waits), "ran": _words(task.ran)}
-
-
-def _words(times: tuple[float, float, float] | None) -> list[str]:
-    return ["unknown"] if times is None else [span(each) for each in times]
-
-
 #: Apart from the models of the project: migrations, permissions and content types know nothing of these two.
 _APART = Apps()
 
@@ -108,7 +97,7 @@ class Task(models.Model):  # noqa: DJ008  (there are no instances)
 
 
 @admin.register(Overview)
-class OverviewAdmin(ReadOnly, PageAdmin[Overview]):
+class OverviewAdmin(pages.ReadOnly, pages.PageAdmin[Overview]):
     """All queues and workers on one page."""
 
     permission = "view_queue"
@@ -140,7 +129,6 @@ class OverviewAdmin(ReadOnly, PageAdmin[Overview]):
             "lines": lines[:_LINES],
             "workers": alive[:_LINES],
             "worker_count": len(alive),
-            "show_workers": pages.allowed(request, "view_worker"),
             "running": sum(len(worker.running) for worker in alive),
             "server": {"version": version},
             "concerns": errors_first(warnings),
@@ -149,7 +137,7 @@ class OverviewAdmin(ReadOnly, PageAdmin[Overview]):
 
 
 @admin.register(Task)
-class TaskAdmin(ReadOnly, PageAdmin[Task]):
+class TaskAdmin(pages.ReadOnly, pages.PageAdmin[Task]):
     """The runs of each task."""
 
     permission = "view_job"
@@ -168,12 +156,9 @@ class TaskAdmin(ReadOnly, PageAdmin[Task]):
         reach, tasks = reading.read_log(rates.read_tasks(seconds=rates.RANGES[chosen]))
         one_of = max((task.one_of for task in tasks), default=1)
         context: dict[str, Any] = {
-            "lines": [_line(task) for task in sorted(tasks, key=COLUMNS[sort][1], reverse=True)],
-            "columns": [
-                ({"label": label}, address(chosen, name), name == sort) for name, (label, _) in COLUMNS.items()
-            ],
+            "tasks": sorted(tasks, key=COLUMNS[sort][1], reverse=True),
+            "columns": [(label, address(chosen, name), name == sort) for name, (label, _) in COLUMNS.items()],
             "ranges": [(name, address(name, sort), name == chosen) for name in rates.RANGES],
-            "chosen": chosen,
             "reach": reach,
             "sampled": f"Of many jobs a part, evenly chosen: at least one in {one_of:,}." if one_of > 1 else "",
             "most": rates.MAX_TASKS if len(tasks) == rates.MAX_TASKS else None,

@@ -8,13 +8,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, wraps
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 from urllib.parse import urlencode
 
 import django
 from django import forms
 from django.contrib import admin
-from django.contrib.admin import AdminSite
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
 from django.db.models import Model, QuerySet
@@ -27,7 +26,6 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.safestring import SafeString
 from django.views.decorators.http import require_POST
 
-from ..engine import codec
 from ..engine.outage import Outage, passes
 from ..engine.queues import routing
 from ..exceptions import LargeStorageError
@@ -39,14 +37,6 @@ CRUMBS_ARE_A_LIST = django.VERSION >= (6, 1)
 
 _logger = logging.getLogger("django_leasequeue.admin")
 _outage = Outage(_logger, "The database is away: pages are answered 503", "The database is back")
-
-
-class Item(NamedTuple):
-    """An entry of the navigation."""
-
-    label: str
-    url: str
-    current: bool
 
 
 #: The pages by name, the permission that shows each.
@@ -125,16 +115,8 @@ MAX_ROWS = 10_000
 
 M = TypeVar("M", bound=Model)
 
-if TYPE_CHECKING:
-    _ModelAdmin = admin.ModelAdmin[M]
-else:
 
-    class _ModelAdmin(admin.ModelAdmin):
-        def __class_getitem__(cls, _: Any) -> Any:
-            return cls
-
-
-class ModelAdmin(_ModelAdmin[M]):
+class ModelAdmin(admin.ModelAdmin, Generic[M]):
     """Its pages show the chosen database, and answer 503 while it is away."""
 
     @property
@@ -168,7 +150,6 @@ class ModelAdmin(_ModelAdmin[M]):
         return self.url_or_none("leasequeue_job_change", seq)
 
     def job_link(self, seq: object) -> SafeString | str:
-        """Return the number of a job with the way to its page."""
         return link(seq, self.job_url(seq))
 
     def back(self, request: HttpRequest) -> str:
@@ -181,18 +162,19 @@ class ModelAdmin(_ModelAdmin[M]):
     def redirect(self, name: str, *args: Any, **query: Any) -> HttpResponseRedirect:
         return HttpResponseRedirect(self.url(name, *args, **query))
 
-    def navigation(self, request: HttpRequest) -> list[Item]:
-        """Return the pages that this user may see."""
+    def navigation(self, request: HttpRequest) -> list[tuple[str, str, bool]]:
+        """Return the pages that this user may see: label, address, and whether it is shown."""
         here = getattr(request.resolver_match, "url_name", "")
         items = [
-            Item(label, address, name == here)
+            (label, address, name == here)
             for label, name, permission in _NAVIGATION
             if request.user.has_perm(permission) and (address := self.url_or_none(name)) is not None
         ]
         if items and len(aliases := routing.aliases()) > 1:
+            _, first, _ = items[0]
             for each in aliases:
-                address = f"{items[0].url}?{urlencode({reading.SWITCH: each})}"
-                items.append(Item(f"Database {each}", address, each == reading.alias()))
+                address = f"{first}?{urlencode({reading.SWITCH: each})}"
+                items.append((f"Database {each}", address, each == reading.alias()))
         return items
 
     def page(
@@ -212,6 +194,7 @@ class ModelAdmin(_ModelAdmin[M]):
         request.current_app = self.admin_site.name
         frame = {
             **self.admin_site.each_context(request),
+            "request": request,  # the admin runs without the context processor for it, too
             "title": title,
             "crumbs": [{"label": label, "url": self.url(*name)} for label, *name in crumbs],
             "crumbs_are_a_list": CRUMBS_ARE_A_LIST,
@@ -237,12 +220,13 @@ class PageAdmin(ModelAdmin[M]):
 
 
 class ReadOnly:
-    """Permissions where no form of Django's changes anything; ``permission`` is the one to look."""
+    """Permissions where no form of Django's changes anything; ``permission`` is the one to look, else the model's."""
 
-    permission: str
+    opts: Any
+    permission = ""
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return allowed(request, self.permission)
+        return allowed(request, self.permission or f"view_{self.opts.model_name}")
 
     def has_module_permission(self, request: HttpRequest) -> bool:
         return self.has_view_permission(request)
@@ -253,8 +237,7 @@ class ReadOnly:
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
 
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
+    has_delete_permission = has_change_permission
 
 
 def column(label: str, value: Callable[[Any], Any], ordering: str | None = None) -> Callable[[Any], Any]:
@@ -284,11 +267,8 @@ class JsonField(forms.JSONField):
         try:
             return super().to_python(value)
         except forms.ValidationError as error:
-            try:
-                codec.loads(value)
-            except ValueError as why:
-                raise forms.ValidationError(f"This is not JSON: {why}.") from error
-            raise
+            # Django raises it while it handles the error that says where.
+            raise forms.ValidationError(f"This is not JSON: {error.__context__}.") from error
 
 
 class BoundedPaginator(Paginator):
@@ -335,10 +315,6 @@ class FramedAdmin(ModelAdmin[M]):
 
 class ListAdmin(ReadOnly, FramedAdmin[M]):
     """The list and the page of rows that the engine writes: actions change them, no form does."""
-
-    def __init__(self, model: type[M], admin_site: AdminSite) -> None:
-        super().__init__(model, admin_site)
-        self.permission = f"view_{self.opts.model_name}"
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[M]:
         return super().get_queryset(request).using(reading.alias())

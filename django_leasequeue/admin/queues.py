@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+from bisect import bisect
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from itertools import groupby
@@ -21,17 +22,13 @@ from django.utils.safestring import SafeString
 from .. import engine
 from ..conf.queue_options import OPTIONS, QueueOption
 from ..engine import clock
-from ..engine.clock import span
 from ..engine.queues import presets
 from ..engine.queues.stats import counts_by_id
 from ..exceptions import InvalidOption, LeaseQueueError
 from ..metrics import charts
-from ..models import Queue, QueueStat
+from ..models import Queue
 from ..reaper import concerns
-from . import pages, rates, reading
-from .audit import record
-from .pages import JsonField, PageAdmin
-from .reading import capped
+from . import audit, pages, rates, reading
 
 #: Queues of one page, and entries that are counted of those with many jobs, all together.
 PAGE, COUNTED = 25, 200_000
@@ -60,7 +57,7 @@ class QueueForm(forms.Form):
             if option.group:
                 self.fields[name] = _field(name, option)
                 if name.endswith("_ms") and config[name] >= 1_000:
-                    self.fields[name].help_text = f"{option.help.rstrip('.')}. Now {span(config[name] / 1_000)}."
+                    self.fields[name].help_text = f"{option.help.rstrip('.')}. Now {clock.span(config[name] / 1_000)}."
 
     def groups(self) -> Iterator[dict[str, Any]]:
         """Yield the heading of each group of fields, and the fields."""
@@ -106,7 +103,7 @@ def in_words(name: str, value: Any) -> str:
     choices = OPTIONS[name].choices
     if choices is not None:
         return str(choices(value).label)
-    return f"{value} ({span(value / 1_000)})" if name.endswith("_ms") and value >= 1_000 else str(value)
+    return f"{value} ({clock.span(value / 1_000)})" if name.endswith("_ms") and value >= 1_000 else str(value)
 
 
 def _field(name: str, option: QueueOption) -> forms.Field:
@@ -118,7 +115,7 @@ def _field(name: str, option: QueueOption) -> forms.Field:
             return forms.BooleanField(required=False, **common)
         case "object":
             widget = forms.Textarea(attrs={"rows": 4, "spellcheck": "false"})
-            return JsonField(required=False, empty_value={}, initial=dict, widget=widget, **common)
+            return pages.JsonField(required=False, empty_value={}, initial=dict, widget=widget, **common)
         case "topic":
             return forms.CharField(required=False, max_length=255, **common)
         case "name":
@@ -140,30 +137,23 @@ def _depths(queue: Queue, now: datetime, seconds: int) -> SafeString | str:
     if not left:
         return ""
     times = [now - timedelta(seconds=seconds * (1 - (n + 1) / _PLACES)) for n in range(_PLACES)]
-    rows: list[QueueStat | None] = []
-    last: QueueStat | None = None
-    for at in times:
-        while left and left[0].sampled_at <= at:
-            last = left.pop(0)
-        rows.append(last)
+    sampled = [row.sampled_at for row in left]
+    rows = [left[place - 1] if (place := bisect(sampled, at)) else None for at in times]
     kinds = {"ready": "ready", "delayed": "delayed", "in flight": "leased", "dead": "dead"}
     series = [charts.Series(label, [getattr(row, name, None) for row in rows]) for label, name in kinds.items()]
     return charts.lines("depths", "Depth as sampled, jobs", times, series, unit="jobs")
 
 
-_COUNTED = ("ready", "delayed", "in_flight", "dead", "records")
-#: What can be purged, in words.
 PURGEABLE = ("ready", "delayed", "dead")
 #: Jobs of one batch of a purge, and seconds after which it stops and says how far it came.
 _BATCH = 5_000
 _SECONDS = 8.0
 
-#: What is done to a queue, and the permission that it needs.
 _ACTIONS = {"pause": "pause_queue", "resume": "pause_queue", "purge": "purge_queue"}
 
 
 @admin.register(Queue)
-class QueueAdmin(PageAdmin[Queue]):
+class QueueAdmin(pages.PageAdmin[Queue]):
     """Queues are made by their first job, the settings or the API; here they are looked at and steered."""
 
     def get_urls(self) -> list[URLPattern]:
@@ -210,8 +200,6 @@ class QueueAdmin(PageAdmin[Queue]):
         context: dict[str, Any] = {
             "queue": queue,
             "counts": counts,
-            **{name: capped(getattr(counts, name), counts.cap) for name in _COUNTED},
-            "waiting": capped(counts.waiting, counts.cap) if counts.waiting else "",
             "concerns": errors_first([*concerns.of_queue(counts, health, now), *of_server]),
             "health": health,
             "rates": rates.show(found, chosen),
@@ -225,9 +213,6 @@ class QueueAdmin(PageAdmin[Queue]):
                 if option.group and info.config[name] != option.default
             ],
             "dead_letters_url": self.url_or_none("leasequeue_deadletters"),
-            "can_pause": pages.allowed(request, "pause_queue"),
-            "can_change": pages.allowed(request, "change_queue"),
-            "can_purge": pages.allowed(request, "purge_queue"),
         }
         crumbs = [("Queues", "leasequeue_queue_changelist")]
         return self.page(request, "queue.html", context, title=f"Queue {queue}", crumbs=crumbs)
@@ -300,4 +285,4 @@ def _find(pk: int) -> Queue:
 
 
 def _record(request: HttpRequest, action: str, queue: Queue, **facts: dict[str, Any]) -> None:
-    record(request, action, obj=queue, project=queue.project, queue=queue.name, **facts)
+    audit.record(request, action, obj=queue, project=queue.project, queue=queue.name, **facts)

@@ -11,13 +11,11 @@ from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
 from ..engine import clock
-from ..engine.clock import span as in_words
 from ..engine.operation import Steps, operation
 from ..engine.queues.stats import Counts
 from ..metrics import charts
 from ..reaper import concerns
 from . import reading
-from .reading import capped
 
 #: Times that can be chosen: their names and seconds.
 RANGES = {"15 min": 900, "1 h": 3_600, "24 h": 86_400, "7 d": 604_800}
@@ -29,7 +27,6 @@ MAX_ROWS = 250_000
 MAX_NUMBERS = 40_000_000
 #: Jobs whose waits (and runs) a look takes to make percentiles of: evenly chosen where there are more.
 SAMPLED = 50_000
-#: Tasks of one page.
 MAX_TASKS = 300
 #: Shares of the time that is asked for, tried one after the other until few enough rows are behind its beginning.
 _SHARES = (1, 0.75, 0.5, 0.33, 0.25, 0.16, 0.1, 0.06, 0.03, 0)
@@ -49,7 +46,7 @@ class Reach(NamedTuple):
     @property
     def words(self) -> str:
         """The time that was counted: ``last 1 h``, ``last 4 min``."""
-        return f"last {in_words(self.now - self.since)}"
+        return f"last {clock.span(self.now - self.since)}"
 
     def buckets(self, span: Span) -> tuple[list[datetime], list[float]]:
         """Return when each bucket begins, and how many seconds of it were counted."""
@@ -112,6 +109,11 @@ class TaskRate(NamedTuple):
     slowest_seq: int | None
     failed_at: datetime | None
     failed_seq: int | None
+
+    @property
+    def share(self) -> str:
+        """How many of its runs failed."""
+        return f"{100 * self.failed / self.runs:.3g} %" if self.failed else ""
 
 
 def _reach_steps(seconds: int, bucket: int, size: int) -> Steps[Reach]:
@@ -240,12 +242,10 @@ def show(found: Rates, span: Span) -> dict[str, Any]:
         "counts": whole,
         "words": reach.words,
         "wait": _wait(whole),
-        "note": reach.note,
     }
 
 
 def _spark(found: Rates, queue_id: int, span: Span) -> SafeString:
-    """Draw the completed jobs of one queue as a small line."""
     _, counted = found.reach.buckets(span)
     values = [found.of(queue_id, n).completed * 60 / each if each else None for n, each in enumerate(counted)]
     most = max(value for value in values if value is not None)
@@ -254,10 +254,9 @@ def _spark(found: Rates, queue_id: int, span: Span) -> SafeString:
 
 
 def _wait(rate: Rate) -> str:
-    """Return p50 and p99 of the waits in words."""
     if rate.waits is None:
         return "unknown" if rate.claimed else "no claims"
-    return f"{in_words(rate.waits[0])} / {in_words(rate.waits[2])}"
+    return f"{clock.span(rate.waits[0])} / {clock.span(rate.waits[2])}"
 
 
 def lines_of(counts: Sequence[Counts], found: Rates, span: Span) -> list[dict[str, Any]]:
@@ -266,12 +265,8 @@ def lines_of(counts: Sequence[Counts], found: Rates, span: Span) -> list[dict[st
     now = clock.now()
     return [
         {
-            "id": each.queue_id,
+            "counts": each,
             "label": f"{each.project}/{each.queue}" if each.project else each.queue,
-            "type": each.type,
-            "paused": each.paused_at is not None,
-            **{name: capped(getattr(each, name), each.cap) for name in ("ready", "delayed", "in_flight", "dead")},
-            "oldest_at": each.oldest_at,
             "spark": _spark(found, each.queue_id, span),
             "wait": _wait(found.of(each.queue_id)),
             "concerns": concerns.of_queue(each, health.get(each.queue_id), now),

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import wraps
 from typing import Any, NamedTuple, TypeVar
 
@@ -21,13 +21,11 @@ from ..engine import DjangoExecutor, store
 from ..engine.limits import MAX_SEQ
 from ..engine.operation import Operation, Steps, operation, steady
 from ..engine.queues import routing
-from ..engine.store import is_reference, parse
 from ..enums import EventKind, QueueType
 from ..models import Attempt, DeadLetter, Job, JobEvent, JobResult, JobStep, Queue, StoredJob, Worker
 from ..models.base import AsWritten
 from ..models.job import FINISHED
-from ..reaper.concerns import Concern, seen
-from ..reaper.concerns import of_server as concerns_of_server
+from ..reaper import concerns
 from ..reaper.leader import LOCK
 
 M = TypeVar("M", bound=Model)
@@ -39,7 +37,6 @@ MAX_JSON = 262_144
 MAX_STEPS, MAX_STEP_BYTES = 200, 4_096
 #: Events of a job that its page shows: the newest.
 MAX_EVENTS = 1_000
-#: Workers of the page.
 MAX_WORKERS = 200
 #: JSON columns of what was enqueued.
 _JSON = ("data", "meta", "progress")
@@ -83,14 +80,6 @@ class SeenJob(NamedTuple):
         return self.stored.queue
 
     @property
-    def max_deliveries(self) -> int:
-        return self.stored.max_deliveries or self.queue.max_deliveries
-
-    @property
-    def first_claimed_at(self) -> datetime | None:
-        return self.stored.first_claimed_at or self.job.started_at
-
-    @property
     def live(self) -> bool:
         return self.state not in FINISHED or self.job.finished_at is None
 
@@ -98,13 +87,6 @@ class SeenJob(NamedTuple):
     def failure(self) -> DeadLetter | Job:
         """The row with its last error: a moved dead letter has an error of its own."""
         return self.dead_letter or self.job
-
-
-def capped(count: int, cap: int) -> str:
-    """Return a count that is exact up to ``cap``: ``12``, ``10,000+``; above it a sample's: ``about 123,000``."""
-    if count <= cap:
-        return f"{count:,}"
-    return f"{cap:,}+" if count <= cap + 1 else f"about {count:,}"
 
 
 #: The parameter of an address that chooses a database, and the cookie that keeps the choice.
@@ -210,9 +192,9 @@ def _value(row: Any, name: str) -> tuple[str | None, int | None]:
 
 def with_storage(part: Part) -> Part:
     """Return a value with what stands in a storage; what cannot be had is shown as ``{"$lost": why}``."""
-    if part.text is None or not is_reference(part.text):
+    if part.text is None or not store.is_reference(part.text):
         return part
-    kept = parse(part.text)
+    kept = store.parse(part.text)
     size = len(kept.inline) if kept.inline else None
     part = Part(part.label, kept.inline, size, part.body if kept.body is None else kept.body.size)
     if kept.data is None:
@@ -255,7 +237,7 @@ def read_queues(size: int, prefix: str = "", after: tuple[str, str] | None = Non
 
 def read_workers(nodes: Sequence[str] | None = None) -> list[Worker]:
     """Read workers, the last seen first: at most ``MAX_WORKERS``, or those with these names."""
-    found = seen(Worker.objects.using(alias()))
+    found = concerns.seen(Worker.objects.using(alias()))
     return list((found if nodes is None else found.filter(node__in=nodes))[:MAX_WORKERS])
 
 
@@ -278,15 +260,15 @@ def find_jobs(key: str, size: int = 50) -> list[Job]:
 
 
 @operation
-def read_server() -> Steps[tuple[str, list[Concern]]]:
+def read_server() -> Steps[tuple[str, list[concerns.Concern]]]:
     """Read the server's version, and what to say of its oldest transaction and of a reaper that does not lead."""
     ((version, age, pid, application, *_),) = yield "server_status", {}
     leaders = yield "reaper_leader", LOCK
-    return version, concerns_of_server(bool(leaders), age, pid, application or None)
+    return version, concerns.of_server(bool(leaders), age, pid, application or None)
 
 
 @operation
-def ask_worker_to_stop(worker_id: int) -> Steps[tuple[str, bool] | None]:
-    """Ask a worker to stop; return its name and whether it had been asked before, ``None`` if it is not there."""
+def ask_worker_to_stop(worker_id: int) -> Steps[bool]:
+    """Ask a worker to stop; return whether it is there and had not been asked before."""
     rows = yield "admin/worker_stop", {"id": worker_id}
-    return next(((name, asked) for name, asked in rows), None)
+    return any(not asked for _, asked in rows)

@@ -17,7 +17,6 @@ from django.utils.safestring import SafeString
 
 from .. import conf
 from ..engine import clock, codec
-from ..engine.clock import span
 from ..exceptions import InvalidOption
 from ..models import Job, RecurringTask
 from ..reaper.concerns import BOUNDS, recurring
@@ -25,8 +24,7 @@ from ..reaper.recurring import DueTask, check, enqueue_task, home_of, task_of
 from ..reaper.schedule import parse
 from ..tasks.arguments import check_arguments
 from ..templatetags.leasequeue_admin import ago, moment
-from . import pages, reading
-from .audit import record
+from . import audit, pages, reading
 from .pages import JsonField, ListAdmin, column
 
 #: Next times that a page shows.
@@ -195,7 +193,7 @@ class RecurringTaskAdmin(ListAdmin[RecurringTask]):
             obj.save(using=form.home)
             action, changed = ("edit_recurring", form.changed()) if change else ("add_recurring", {})
             detail = {"name": obj.name, "changed": changed}
-            record(request, action, obj=obj, queue=obj.queue_name, detail=detail, using=form.home)
+            audit.record(request, action, obj=obj, queue=obj.queue_name, detail=detail, using=form.home)
 
     def response_add(
         self, request: HttpRequest, obj: RecurringTask, post_url_continue: str | None = None
@@ -213,7 +211,7 @@ class RecurringTaskAdmin(ListAdmin[RecurringTask]):
         return self.redirect("leasequeue_recurringtask_changelist", **{reading.SWITCH: home})
 
     def delete_model(self, request: HttpRequest, obj: RecurringTask) -> None:
-        record(request, "delete_recurring", obj=obj, queue=obj.queue_name, detail={"name": obj.name})
+        audit.record(request, "delete_recurring", obj=obj, queue=obj.queue_name, detail={"name": obj.name})
         super().delete_model(request, obj)
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[RecurringTask]) -> None:
@@ -232,7 +230,7 @@ class RecurringTaskAdmin(ListAdmin[RecurringTask]):
         pages.require(request, "view_recurringtask")
         late = recurring(reading.alias()).filter(Q(enabled=True, late__gt=BOUNDS.late))[:10]
         why = "is a reaper running, and can its schedule and task be read?"
-        notes = [("error", f"{task.name} is overdue since {span(task.late)}: {why}") for task in late]
+        notes = [("error", f"{task.name} is overdue since {clock.span(task.late)}: {why}") for task in late]
         return super().changelist_view(request, {"notes": notes, **(extra_context or {})})
 
     @admin.display(description="state", ordering="enabled")
@@ -275,7 +273,8 @@ class RecurringTaskAdmin(ListAdmin[RecurringTask]):
             try:
                 with transaction.atomic(using=reading.alias()):
                     text = _run(task) if action == "run" else _pause(task, paused=action == "pause")
-                    record(request, f"{action}_recurring", obj=task, queue=task.queue_name, detail={"name": task.name})
+                    detail = {"name": task.name}
+                    audit.record(request, f"{action}_recurring", obj=task, queue=task.queue_name, detail=detail)
             except Exception as error:  # noqa: BLE001  (whatever a task's backend raises is to be read on the page)
                 messages.error(request, f"{task.name} was not enqueued: {type(error).__name__}: {error}")
             else:

@@ -22,7 +22,6 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from .. import engine
-from ..engine import NodeRow
 from ..engine.dead.action import RETRY
 from ..engine.dead.action import act as act_on_dead
 from ..engine.flow.figures import every_node
@@ -30,9 +29,7 @@ from ..engine.limits import MAX_BATCH, MAX_SEQ, seq_of
 from ..enums import MemberState, WorkflowState
 from ..metrics import charts
 from ..models import Workflow
-from . import pages, reading
-from .audit import record
-from .pages import PageAdmin
+from . import audit, pages, reading
 
 #: Workflows of a page, and those that are looked at for it.
 LIST_PAGE, MAX_LOOKED_AT = 50, 5_000
@@ -40,7 +37,6 @@ STATES = {str(label): int(value) for value, label in WorkflowState.choices}
 #: Jobs of one page of the list, and parents of a job that it names.
 PAGE, MAX_PARENTS = 25, 5
 _LIST = "leasequeue_workflow_changelist"
-#: What is done to a workflow, and the permission that it needs.
 _ACTIONS = {"cancel": "cancel_job", "retry": "retry_job"}
 #: Jobs of a graph, and of one column of it, that have boxes of their own.
 MAX_BOXES, MAX_ROWS = 200, 30
@@ -53,7 +49,7 @@ _SIDE, _BETWEEN_COLUMNS, _BETWEEN_ROWS = 4, 64, 12
 
 
 @admin.register(Workflow)
-class WorkflowAdmin(PageAdmin[Workflow]):
+class WorkflowAdmin(pages.PageAdmin[Workflow]):
     """Workflows are made by code; here they are looked at, cancelled, and gone on with."""
 
     def get_urls(self) -> list[URLPattern]:
@@ -100,10 +96,8 @@ class WorkflowAdmin(PageAdmin[Workflow]):
             return f"?{urlencode({**query, 'from': at})}"
 
         known = {node.seq: node for node in nodes}
-        running = workflow.ended_at is None
         context = {
             "workflow": workflow,
-            "state": workflow.get_state_display(),
             "counts": counts,
             "chosen": state,
             # The page of a large one is a screen: its jobs are folded until one asks for some.
@@ -115,9 +109,7 @@ class WorkflowAdmin(PageAdmin[Workflow]):
             "to": min(start + PAGE, len(listed)),
             "before": page(max(start - PAGE, 0)) if start else None,
             "next": page(start + PAGE) if start + PAGE < len(listed) else None,
-            "every": 0 if not running else 5 if len(nodes) <= MAX_BOXES else 30,
-            "can_cancel": running and pages.allowed(request, "cancel_job"),
-            "can_retry": workflow.failed and pages.allowed(request, "retry_job"),
+            "every": 0 if workflow.ended_at is not None else 5 if len(nodes) <= MAX_BOXES else 30,
         }
         crumbs, title = [("Workflows", _LIST)], f"Workflow {workflow}"
         return self.page(request, "workflow.html", context, title=title, crumbs=crumbs)
@@ -183,7 +175,7 @@ def _record(
     request: HttpRequest, action: str, workflow: Workflow, counts: dict[str, int], seqs: list[int] | None = None
 ) -> None:
     detail = {"workflow": str(workflow.uid), "name": workflow.name}
-    record(request, action, obj=workflow, project=workflow.project, seqs=seqs or (), counts=counts, detail=detail)
+    audit.record(request, action, obj=workflow, project=workflow.project, seqs=seqs or (), counts=counts, detail=detail)
 
 
 def _read(state: int | None, name: str, below: int) -> dict[str, Any]:
@@ -205,7 +197,7 @@ def _read(state: int | None, name: str, below: int) -> dict[str, Any]:
     return {"workflows": found[:LIST_PAGE], "looked_at": looked["count"], "next": last}
 
 
-def _line(node: NodeRow, known: Mapping[int, NodeRow]) -> dict[str, Any]:
+def _line(node: engine.NodeRow, known: Mapping[int, engine.NodeRow]) -> dict[str, Any]:
     """Return a job as the list shows it; ``more`` is how many parents are not named."""
     parents = node.parents or []
     named = [(seq, _name(known[seq]) if seq in known else "job") for seq in parents[:MAX_PARENTS]]
@@ -240,17 +232,17 @@ Columns = list[list[Box]]
 Lines = list[tuple[Box, Box]]
 
 
-def _name(node: NodeRow) -> str:
+def _name(node: engine.NodeRow) -> str:
     """Return what a job is called in its workflow: its label, else the last part of its task's path."""
     return node.label or (node.task or "").rpartition(".")[2] or "job"
 
 
-def _counts(nodes: Iterable[NodeRow]) -> list[tuple[str, int]]:
+def _counts(nodes: Iterable[engine.NodeRow]) -> list[tuple[str, int]]:
     counts = Counter(node.state for node in nodes)
     return [(state, counts[state]) for state in TONES if counts[state]]
 
 
-def _draw(nodes: Sequence[NodeRow]) -> SafeString:
+def _draw(nodes: Sequence[engine.NodeRow]) -> SafeString:
     if not nodes:
         return SafeString("")
     # How many jobs come before each on its longest way: parents stand before their children.
@@ -271,17 +263,21 @@ def _draw(nodes: Sequence[NodeRow]) -> SafeString:
     return charts.drawing("graph", "Graph of the workflow", described, width, height, paths + boxes, natural=True)
 
 
-def _boxes(nodes: Sequence[NodeRow], depths: Mapping[int, int], layers: int) -> tuple[Columns, Lines]:
+def _boxes(nodes: Sequence[engine.NodeRow], depths: Mapping[int, int], layers: int) -> tuple[Columns, Lines]:
     """Return the boxes, column by column, and which of them are connected."""
     step = math.ceil(layers / MAX_COLUMNS)
-    groups: list[list[NodeRow]] = [[] for _ in range(math.ceil(layers / step))]
+    groups: list[list[engine.NodeRow]] = [[] for _ in range(math.ceil(layers / step))]
     for node in nodes:
         groups[depths[node.seq] // step].append(node)
     where: dict[int, Box] = {}
     columns = []
     for group in groups:
-        single = len(nodes) <= MAX_BOXES and len(group) <= MAX_ROWS and step == 1
-        columns.append(_singles(group, where) if single else _sums(group, where))
+        if len(nodes) <= MAX_BOXES and len(group) <= MAX_ROWS and step == 1:
+            made = {node.seq: Box(_name(node), Counter([node.state])) for node in group}
+            where.update(made)
+            columns.append(list(made.values()))
+        else:
+            columns.append(_sums(group, where))
     place = {box: number for number, column in enumerate(columns) for box in column}
     lines = dict.fromkeys(
         (where[parent], where[node.seq]) for node in nodes for parent in node.parents or () if parent in where
@@ -289,13 +285,7 @@ def _boxes(nodes: Sequence[NodeRow], depths: Mapping[int, int], layers: int) -> 
     return columns, [(one, other) for one, other in lines if place[one] < place[other]]
 
 
-def _singles(group: Iterable[NodeRow], where: dict[int, Box]) -> list[Box]:
-    made = {node.seq: Box(_name(node), Counter([node.state])) for node in group}
-    where.update(made)
-    return list(made.values())
-
-
-def _sums(group: Sequence[NodeRow], where: dict[int, Box]) -> list[Box]:
+def _sums(group: Sequence[engine.NodeRow], where: dict[int, Box]) -> list[Box]:
     """Return a box for each of the most frequent names, and one for the others."""
     sizes = Counter(map(_name, group))
     shown = sizes.most_common(MAX_NAMES if len(sizes) <= MAX_NAMES else MAX_NAMES - 1)

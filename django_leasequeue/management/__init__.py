@@ -28,13 +28,11 @@ class LeaseQueueCommand(BaseCommand):
     def execute(self, *args: Any, **options: Any) -> str | None:
         try:
             return super().execute(*args, **options)
-        except (LeaseQueueError, ImproperlyConfigured) as error:
-            raise CommandError(advice(error) or str(error)) from error
-        except (DjangoError, psycopg.Error) as error:
+        except (LeaseQueueError, ImproperlyConfigured, DjangoError, psycopg.Error) as error:
             told = advice(error)
-            if told is None:
+            if told is None and isinstance(error, DjangoError | psycopg.Error):
                 raise
-            raise CommandError(told) from error
+            raise CommandError(told or str(error)) from error
 
     def note(self, action: str, using: str, **facts: Any) -> None:
         """Write a line of the audit: the user of the shell did this."""

@@ -263,13 +263,7 @@ class _IsNull(RelatedIsNull):
 
 
 class SameNumber(models.ForeignObject):
-    """The row of another model whose columns have the same values; ``None`` if there is none.
-
-    Args:
-        to: the other model.
-        here, there: the fields that are compared.
-        related_name: of the way back; none by default.
-    """
+    """The row of another model whose field ``there`` has the value of the field ``here``; ``None`` if there is none."""
 
     forward_related_accessor_class = _OrNone
     empty_strings_allowed = False  # which the admin's EmptyFieldListFilter asks

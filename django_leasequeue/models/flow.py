@@ -153,9 +153,7 @@ class Member(ReadOnlyModel):
         indexes = [
             # The next jobs of a key, in the order of their ranks and numbers.
             models.Index(fields=["key", "rank", "seq"], name="leasequeue_member_waits", condition=Q(waits=True)),
-            # The slots of a key.
             models.Index(fields=["key"], name="leasequeue_member_taken", condition=Q(taken=True)),
-            # A workflow's jobs.
             models.Index(
                 fields=["workflow", "seq"], name="leasequeue_member_workflow", condition=Q(workflow__isnull=False)
             ),
@@ -183,7 +181,6 @@ class FlowTurn(ReadOnlyModel):
             models.Index(fields=["key"], name="leasequeue_flowturn_extend", condition=Q(kind=TurnKind.EXTEND)),
             # The new numbers of jobs whose nodes do not have them yet.
             models.Index(fields=["key"], name="leasequeue_flowturn_follow", condition=Q(kind=TurnKind.FOLLOW)),
-            # The turns of a key.
             models.Index(fields=["key"], name="leasequeue_flowturn_key", condition=Q(kind=TurnKind.ADMIT)),
         ]
 

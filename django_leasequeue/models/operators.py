@@ -7,6 +7,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models import Q
+from django.utils import timezone
 
 from .base import Guard, ReadOnlyModel, SameNumber
 
@@ -127,6 +128,13 @@ class ApiKey(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name} ({self.prefix})"
+
+    @property
+    def state(self) -> str:
+        """``active``, ``expired`` or ``revoked``."""
+        if self.revoked_at is not None:
+            return "revoked"
+        return "expired" if self.expires_at is not None and self.expires_at <= timezone.now() else "active"
 
     def clean(self) -> None:
         """Refuse a key for every project that is limited to some topics: prefixes say nothing of others' topics."""

@@ -296,7 +296,6 @@ class QueueStat(ReadOnlyModel):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["queue", "sampled_at"], name="leasequeue_stat_sample")]
-        # Retention of samples.
         indexes = [models.Index(fields=["sampled_at"], name="leasequeue_stat_age")]
 
 

@@ -37,33 +37,22 @@ _INSTEAD = {
 }
 
 
-class StoredJob(ReadOnlyModel):
-    """A job of a queue, or a record of a log, as it was enqueued.
-
-    Its number stands in exactly one place: Ready, Delayed, Claim (leased), DeadLetter (dead in place), Record (of a
-    log) or JobResult (finished and remembered). The row is not updated while all goes well. There is no foreign key in
-    the database: its check would cost one extra query per row on every enqueue.
-    """
+class _Enqueued(ReadOnlyModel):
+    """Columns that a job and its view have."""
 
     instead = _INSTEAD
     says = "job {0.seq}"
 
-    seq = models.BigAutoField(primary_key=True)
-    queue = models.ForeignKey(Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
     created_at = models.DateTimeField()
     #: End of the message's TTL, as enqueued; a claim may protect the job for longer.
     expires_at = models.DateTimeField(null=True)
     result_ttl_ms = models.BigIntegerField(null=True)
     source_queue = models.BigIntegerField(null=True)
     source_seq = models.BigIntegerField(null=True)
-    #: Set where the job was moved to another place of its order (the back); else its place is its number.
-    position = models.BigIntegerField(null=True)
     #: Set when a job is given back: the first of its claims.
     first_claimed_at = models.DateTimeField(null=True)
     max_deliveries = models.IntegerField(null=True)
     rank = models.SmallIntegerField(default=0)
-    #: ``key`` was made of ``seq`` and a random end: it leads to its job without an index.
-    generated = models.BooleanField(default=False, db_default=False)
     key = models.TextField(null=True, db_collation="C")
     name = models.TextField(null=True)
     tag = models.TextField(null=True, db_collation="C")
@@ -73,6 +62,25 @@ class StoredJob(ReadOnlyModel):
     meta = PlainJSONField(null=True)
     body = models.BinaryField(null=True)
     progress = PlainJSONField(null=True)
+
+    class Meta:
+        abstract = True
+
+
+class StoredJob(_Enqueued):
+    """A job of a queue, or a record of a log, as it was enqueued.
+
+    Its number stands in exactly one place: Ready, Delayed, Claim (leased), DeadLetter (dead in place), Record (of a
+    log) or JobResult (finished and remembered). The row is not updated while all goes well. There is no foreign key in
+    the database: its check would cost one extra query per row on every enqueue.
+    """
+
+    seq = models.BigAutoField(primary_key=True)
+    queue = models.ForeignKey(Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
+    #: Set where the job was moved to another place of its order (the back); else its place is its number.
+    position = models.BigIntegerField(null=True)
+    #: ``key`` was made of ``seq`` and a random end: it leads to its job without an index.
+    generated = models.BooleanField(default=False, db_default=False)
 
     class Meta:
         db_table = "leasequeue_job"
@@ -105,11 +113,8 @@ class StoredJob(ReadOnlyModel):
         ]
 
 
-class LiveJob(ReadOnlyModel):
+class LiveJob(_Enqueued):
     """A job with its place beside it: a view for pages and checks, one row a job that has not ended."""
-
-    instead = _INSTEAD
-    says = "job {0.seq}"
 
     seq = models.BigIntegerField(primary_key=True)
     queue = models.ForeignKey(Queue, on_delete=models.DO_NOTHING, db_constraint=False, related_name="+")
@@ -118,32 +123,15 @@ class LiveJob(ReadOnlyModel):
     position = models.BigIntegerField()
     ready_at = models.DateTimeField(null=True)
     available_at = models.DateTimeField(null=True)
-    expires_at = models.DateTimeField(null=True)
     deliveries = models.IntegerField()
     claim = models.BigIntegerField(null=True)
     node = models.TextField(null=True)
     deadline = models.DateTimeField(null=True)
     claimed_at = models.DateTimeField(null=True)
-    first_claimed_at = models.DateTimeField(null=True)
     dead_at = models.DateTimeField(null=True)
     error_type = models.TextField(null=True)
     error = models.TextField(null=True)
     fingerprint = models.TextField(null=True)
-    created_at = models.DateTimeField()
-    result_ttl_ms = models.BigIntegerField(null=True)
-    source_queue = models.BigIntegerField(null=True)
-    source_seq = models.BigIntegerField(null=True)
-    max_deliveries = models.IntegerField(null=True)
-    rank = models.SmallIntegerField()
-    key = models.TextField(null=True)
-    name = models.TextField(null=True)
-    tag = models.TextField(null=True)
-    origin = models.TextField(null=True)
-    reply_to = models.TextField(null=True)
-    data = PlainJSONField(null=True)
-    meta = PlainJSONField(null=True)
-    body = models.BinaryField(null=True)
-    progress = PlainJSONField(null=True)
 
     class Meta:
         managed = False
@@ -309,7 +297,6 @@ class Claim(ReadOnlyModel):
 
     class Meta:
         indexes = [
-            # Expired claims of a queue, oldest deadline first.
             models.Index(fields=["queue", "deadline"], name="leasequeue_claim_deadline"),
             # What a node holds: settle calls without a token.
             models.Index(fields=["node"], name="leasequeue_claim_node"),

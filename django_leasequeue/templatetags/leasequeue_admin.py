@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from django import template
 from django.utils import timezone
@@ -11,15 +11,9 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from ..engine import clock
-from ..engine.clock import span as in_words
 
 register = template.Library()
-
-
-@register.filter
-def span(value: timedelta | float | None) -> str:
-    """A span of time in one or two units."""
-    return in_words(value)
+register.filter("span", clock.span)
 
 
 @register.filter
@@ -29,12 +23,20 @@ def count(value: int | None) -> str:
 
 
 @register.filter
+def capped(value: int, cap: int) -> str:
+    """A count that is exact up to ``cap``: ``12``, ``10,000+``; above it a sample's: ``about 123,000``."""
+    if value <= cap:
+        return f"{value:,}"
+    return f"{cap:,}+" if value <= cap + 1 else f"about {value:,}"
+
+
+@register.filter
 def ago(value: datetime | None) -> str:
     """Return how long ago something was, or in how long it will be."""
     if value is None:
         return "–"  # noqa: RUF001  (a dash, not a minus)
     seconds = (clock.now() - value).total_seconds()
-    return f"{in_words(seconds)} ago" if seconds >= 0 else f"in {in_words(-seconds)}"
+    return f"{clock.span(seconds)} ago" if seconds >= 0 else f"in {clock.span(-seconds)}"
 
 
 @register.filter

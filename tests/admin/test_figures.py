@@ -120,7 +120,7 @@ class TestRates:
         assert found.of(None).enqueued == counted / 60
         assert 0 < counted <= 20 * 60
         shown = rates.show(found, rates.HOUR)
-        assert ("what was before is unknown" in shown["note"], shown["words"]) == (True, f"last {counted / 60:.0f} min")
+        assert ("was before is unknown" in found.reach.note, shown["words"]) == (True, f"last {counted / 60:.0f} min")
         assert lately(queue, size=1_000).reach.whole is True
 
     def test_of_the_newest_bucket_a_part_is_counted_where_it_alone_has_too_many_rows(self, clock: Clock) -> None:
@@ -134,7 +134,7 @@ class TestRates:
         assert seconds == 7.5
         assert found.of(None).enqueued == found.of(None, 29).enqueued == 7
         shown = rates.show(found, rates.HOUR)
-        assert "last 7.5 s" in shown["note"]
+        assert shown["words"] == "last 7.5 s"
         for share, expected in ((900, 7), (86_400, 5), (604_800, 4)):
             reach, _ = reading.read_log(rates.read_tasks(seconds=share, size=8))
             assert (reach.now - reach.since).total_seconds() <= expected + 3

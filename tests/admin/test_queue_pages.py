@@ -9,12 +9,12 @@ from django.test import Client
 
 from django_leasequeue import engine
 from django_leasequeue.admin import reading
-from django_leasequeue.admin.reading import capped
 from django_leasequeue.engine.clock import Clock, now, span
 from django_leasequeue.engine.limits import WORKER_LEASE
 from django_leasequeue.engine.queues.stats import counts_by_id
 from django_leasequeue.models import LiveJob, OperatorAction, Queue, QueueFloor, StoredJob, Worker
 from django_leasequeue.reaper import concerns
+from django_leasequeue.templatetags.leasequeue_admin import capped
 from django_leasequeue.worker.link import write_presence
 from tests.admin.letters import end, worker
 from tests.admin.pages import Page, admin_url, look, signed_in, told, walk

@@ -195,7 +195,7 @@ class TestEdit:
         data["args"][0] = 3
         form = {"data": json.dumps(data)}
         shown = boss.post(url("deadletters_edit", seq), form)
-        lines = [(line["sign"], line["text"].strip()) for line in shown.context_data["lines"] if line["sign"] in "+-"]
+        lines = [(line[0], line[1:].strip()) for line in shown.context_data["lines"] if line[0] in "+-"]
         assert (lines, states([seq])) == ([("-", "1,"), ("+", "3,")], ["dead"])
         form |= {"confirmed": "1", "dead_at": shown.context_data["dead_at"], "reason": "typo"}
         assert boss.post(url("deadletters_edit", seq), form).status_code == 302

@@ -73,17 +73,13 @@ class Command(LeaseQueueCommand):
         self.stdout.write(token)
 
     def _list(self, options: dict[str, Any]) -> None:
-        now = timezone.now()
         for key in ApiKey.objects.using(conf.settings.DATABASE).order_by("id"):
-            over = key.revoked_at is not None or (key.expires_at is not None and key.expires_at <= now)
-            if over and not options["all"]:
+            if key.state != "active" and not options["all"]:
                 continue
-            state = "revoked" if key.revoked_at else "expired" if over else "active"
             used = f"{key.last_used_at:%Y-%m-%d %H:%M}" if key.last_used_at else "never used"
-            self.stdout.write(
-                f"{key.pk}\t{key.prefix}\t{state}\t{','.join(key.scopes)}\t{' '.join(key.topics) or '(all topics)'}\t"
-                f"{key.project or '-'}\t{used}\t{key.name}"
-            )
+            topics = " ".join(key.topics) or "(all topics)"
+            values = (key.pk, key.prefix, key.state, ",".join(key.scopes), topics, key.project or "-", used, key.name)
+            self.stdout.write("\t".join(map(str, values)))
 
     def _find(self, word: str) -> ApiKey:
         keys = ApiKey.objects.using(conf.settings.DATABASE)

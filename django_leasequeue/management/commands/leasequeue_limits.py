@@ -66,14 +66,14 @@ class Command(LeaseQueueCommand):
             raise CommandError("Say what to limit: --concurrency, or --rate and --per. Or --unlimited: no limit.")
         before = self._before(using, options)
         differs = changed(before, values)
-        done = self._change(using, options, "set_limit", values, differs)
+        done = self._change(using, options, values, differs)
         for name, (was, value) in differs.items():
             self.stdout.write(f"{name}: {json.dumps(was)} -> {json.dumps(value)}")
         if not differs:
             self.stdout.write(f"{values.name} stays as it is{', an operator has set it now' if done else ''}.")
 
     def _reset(self, using: str, options: dict[str, Any]) -> None:
-        if self._change(using, options, "reset_limit", self._before(using, options), {}):
+        if self._change(using, options, self._before(using, options), {}):
             self.stdout.write(f"{options['name']} is given back to the code.")
         else:
             self.stdout.write(f"{options['name']} is the code's already.")
@@ -88,13 +88,11 @@ class Command(LeaseQueueCommand):
             )
         return LimitValues.of(found)
 
-    def _change(
-        self, using: str, options: dict[str, Any], action: str, values: LimitValues, differs: dict[str, list[Any]]
-    ) -> bool:
+    def _change(self, using: str, options: dict[str, Any], values: LimitValues, differs: dict[str, list[Any]]) -> bool:
         with transaction.atomic(using=using):
-            pin = action == "set_limit"
+            pin = options["action"] == "set"
             done = engine.run(engine.set_limits([values], project=options["project"], pin=pin), using)
             if done:
                 detail = {"limit": values.name, "changed": differs}
-                self.note(action, using, project=options["project"], detail=detail)
+                self.note(f"{options['action']}_limit", using, project=options["project"], detail=detail)
         return bool(done)

@@ -72,10 +72,9 @@ class Command(LeaseQueueCommand):
             # While a queue moves both of its databases are meant.
             both = {routing.alias_of(project, name, adding=adding): None for adding in (True, False)}
             aliases = list(both) if options["action"] != "show" else list(both)[:1]
-        self._several = len(aliases) > 1
         failed = []
         for alias in aliases:
-            if self._several:
+            if len(aliases) > 1:
                 self.stdout.write(f"Database {alias}")
             try:
                 act(alias, options)
@@ -174,14 +173,14 @@ class Command(LeaseQueueCommand):
         for name, (was, value) in changed.items():
             self.stdout.write(f"{name}: {json.dumps(was)} -> {json.dumps(value)}")
 
-    def _pause(self, using: str, options: dict[str, Any], *, paused: bool = True) -> None:
+    def _pause(self, using: str, options: dict[str, Any]) -> None:
+        paused = options["action"] == "pause"
         with transaction.atomic(using=using):
             engine.run(engine.pause(options["name"], project=options["project"], paused=paused), using)
             self.note(options["action"], using, project=options["project"], queue=options["name"])
         self.stdout.write(f"{options['name']} {'is paused' if paused else 'goes on'}")
 
-    def _resume(self, using: str, options: dict[str, Any]) -> None:
-        self._pause(using, options, paused=False)
+    _resume = _pause
 
 
 def _notes(row: engine.Counts) -> str:

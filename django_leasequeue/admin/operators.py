@@ -1,0 +1,173 @@
+"""Workers and what each runs now, and API keys, whose secrets are shown once: what operators look after."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.contrib.postgres.forms import SimpleArrayField
+from django.db import transaction
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+from django.utils.text import Truncator
+
+from ..engine.clock import span
+from ..http.access import make_token, note, revoke_key, rotate_key
+from ..models import ApiKey, ApiScope, Worker
+from ..reaper.concerns import seen
+from ..templatetags.leasequeue_admin import ago
+from . import audit, pages, reading
+from .pages import FramedAdmin, ListAdmin, column, count_of, moment_of
+
+#: Jobs of a worker that the list names.
+_RUNNING = 3
+
+
+def _condition(worker: Worker) -> SafeString:
+    """Return its state, as far as it can be believed."""
+    if worker.gone:
+        return pages.badge("gone", f"not seen for {span(worker.silent)}")
+    if worker.stop_requested_at is None:
+        return pages.badge(worker.state)
+    asked = pages.badge("draining", f"asked to stop {ago(worker.stop_requested_at)}")
+    return format_html("{} {}", pages.badge(worker.state), asked)
+
+
+@admin.register(Worker)
+class WorkerAdmin(ListAdmin[Worker]):
+    """Workers say of themselves that they are there."""
+
+    list_display = [
+        "node",
+        "condition",
+        column("queues", lambda worker: Truncator(", ".join(worker.queues) or "all").chars(80)),
+        "now",
+        *map(count_of, ("completed", "failed", "retried", "lost")),
+        "last_seen",
+    ]  # fmt: skip
+    search_fields = ["node", "host"]
+    actions = ["stop"]
+    every = 5
+    fields = [
+        "node", "condition", "host", "pid", "project", "queues", "concurrency", "since", "last_seen",
+        "completed", "failed", "retried", "lost", "runs",
+    ]  # fmt: skip
+    readonly_fields = ["condition", "since", "last_seen", "runs"]
+    condition = staticmethod(column("state", _condition, "state"))
+    last_seen = staticmethod(column("seen", lambda worker: f"{span(worker.silent)} ago", "seen_at"))
+    since = staticmethod(moment_of("started_at", "since"))
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Worker]:
+        return seen(super().get_queryset(request))
+
+    def has_stop_permission(self, request: HttpRequest) -> bool:
+        return pages.allowed(request, "stop_worker")
+
+    @admin.display(description="running")
+    def now(self, worker: Worker) -> SafeString:
+        jobs = [] if worker.gone else worker.running
+        rest = f" and {len(jobs) - _RUNNING} more" if len(jobs) > _RUNNING else ""
+        return format_html("{} of {}{}{}", len(jobs), worker.concurrency, self._lines(jobs[:_RUNNING]), rest)
+
+    @admin.display(description="runs now")
+    def runs(self, worker: Worker) -> SafeString:
+        return self._lines([] if worker.gone else worker.running) or SafeString("nothing")
+
+    def _lines(self, jobs: list[dict[str, Any]]) -> SafeString:
+        rows = ((self.job_link(job["seq"]), job.get("name") or "", job["queue"], span(job["seconds"])) for job in jobs)
+        return format_html_join("", "<div>{} {} <small>{}, for {}</small></div>", rows)
+
+    @admin.action(description="Ask the selected workers to stop", permissions=["stop"])
+    def stop(self, request: HttpRequest, queryset: QuerySet[Worker]) -> None:
+        asked = 0
+        for worker in queryset:
+            with transaction.atomic(using=reading.alias()):
+                if reading.run(reading.ask_worker_to_stop(worker.pk)):
+                    audit.record(request, "stop_worker", obj=worker, detail={"node": worker.node})
+                    asked += 1
+        text = f"{asked} asked to stop with the next sign of life: they claim nothing more and end their jobs."
+        others = "The others had been asked before, or are gone."
+        self.message_user(request, f"{text} {others}", messages.SUCCESS if asked else messages.WARNING)
+
+
+class ApiKeyForm(forms.ModelForm):
+    """What a person may say about a key."""
+
+    scopes = forms.MultipleChoiceField(
+        choices=ApiScope.choices, widget=forms.CheckboxSelectMultiple, initial=[ApiScope.READ, ApiScope.WRITE]
+    )
+    topics = SimpleArrayField(
+        forms.CharField(max_length=255),
+        required=False,
+        help_text="Only topics whose names begin so, separated by commas; empty for all.",
+    )
+
+    class Meta:
+        model = ApiKey
+        fields = ["name", "scopes", "topics", "project", "rate_per_second", "expires_at"]
+
+
+@admin.register(ApiKey)
+class ApiKeyAdmin(FramedAdmin[ApiKey]):
+    """The page of keys. Nothing here can show a secret that was made before."""
+
+    form = ApiKeyForm
+    list_display = ["name", "prefix", "state", "scopes", "topics", "project", "expires_at", "last_used_at"]
+    list_filter = [("revoked_at", admin.EmptyFieldListFilter)]
+    search_fields = ["name", "prefix", "project"]
+    readonly_fields = ["prefix", "created_at", "last_used_at", "revoked_at"]
+    actions = ["revoke", "rotate"]
+    ordering = ["-id"]
+
+    def get_fields(self, request: HttpRequest, obj: ApiKey | None = None) -> Any:
+        return [*ApiKeyForm.Meta.fields, *(self.readonly_fields if obj is not None else ())]
+
+    def save_model(self, request: HttpRequest, obj: ApiKey, form: Any, change: bool) -> None:
+        if not change:
+            token, obj.prefix, obj.digest = make_token()
+            request._leasequeue_token = token  # type: ignore[attr-defined]  # for response_add, in this request only
+        # Django saves in a transaction, and writes its own log in it.
+        super().save_model(request, obj, form, change)
+        note("change_key" if change else "create_key", obj, audit.actor(request))
+
+    def delete_model(self, request: HttpRequest, obj: ApiKey) -> None:
+        with transaction.atomic(using=obj._state.db):
+            note("delete_key", obj, audit.actor(request))
+            super().delete_model(request, obj)
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> None:
+        with transaction.atomic(using=queryset.db):
+            for key in queryset:
+                note("delete_key", key, audit.actor(request))
+            super().delete_queryset(request, queryset)
+
+    def response_add(self, request: HttpRequest, obj: ApiKey, post_url_continue: str | None = None) -> HttpResponse:
+        return self._show(request, obj, request._leasequeue_token)  # type: ignore[attr-defined]
+
+    def _show(self, request: HttpRequest, key: ApiKey, token: str) -> HttpResponse:
+        """Show a secret, once: it goes into this page and nowhere else."""
+        return self.page(request, "apikey/shown_once.html", {"token": token}, title=f"Key {key.name}")
+
+    @admin.action(description="Revoke the selected keys for good", permissions=["change"])
+    def revoke(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> None:
+        count = 0
+        with transaction.atomic(using=queryset.db):
+            for key in queryset.order_by("pk"):
+                if revoke_key(key, by=audit.actor(request)):
+                    count += 1
+                    self.log_change(request, key, "revoked")
+        self.message_user(request, f"Revoked {count}.", messages.SUCCESS)
+
+    @admin.action(description="Give the selected key a new secret", permissions=["change"])
+    def rotate(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> HttpResponse | None:
+        keys = list(queryset[:2])
+        if len(keys) != 1 or keys[0].revoked_at is not None:
+            self.message_user(request, "Select one key that is not revoked.", messages.ERROR)
+            return None
+        with transaction.atomic(using=keys[0]._state.db):
+            token = rotate_key(keys[0], by=audit.actor(request))
+            self.log_change(request, keys[0], "given a new secret")
+        return self._show(request, keys[0], token)
