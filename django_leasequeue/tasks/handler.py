@@ -52,8 +52,6 @@ class TaskHandler:
 
     def __init__(self, project: str = "", *, inside: bool = False) -> None:
         self._entries: dict[tuple[str | None, str], TaskEntry] = {}
-        #: Those of jobs without metadata, by their name alone.
-        self._plain: dict[str | None, TaskEntry] = {}
         self._announcer = Announcer(project)
         self._project = project
         self._inside = inside
@@ -199,12 +197,9 @@ class TaskHandler:
         self._announcer.settled(entry, job, ending, result_json, failure, available_at)
 
     def _entry(self, job: LeasedJob) -> TaskEntry:
-        if job.meta_json is None:
-            found = self._plain.get(job.name)
-            if found is None:
-                found = self._plain[job.name] = find_entry(job.name)
-            return found
-        alias: Any = self._meta(job).get("backend", DEFAULT_TASK_BACKEND_ALIAS)
+        alias: Any = DEFAULT_TASK_BACKEND_ALIAS
+        if job.meta_json is not None:
+            alias = self._meta(job).get("backend", alias)
         if not isinstance(alias, str):
             raise TaskNotFound(f"The job's meta names {alias!r} as its backend, which is no alias.")
         found = self._entries.get((job.name, alias))

@@ -107,7 +107,7 @@ class Announcer:
     def _tell_started(self, entry: TaskEntry, job: LeasedJob, control: JobControl) -> Steps[None]:
         if job_signals.started.receivers:
             send = partial(job_signals.started.asend_robust, sender=None)
-            about = {**self._about(job), "job": job, "node": control.node}
+            about = {**job_signals.about(job, self._project), "job": job, "node": control.node}
             yield either(partial(job_signals.send, job_signals.started, **about), partial(send, **about))
         if started.has_receivers():
             yield started.sending(entry.sender, self.result(entry, job, TaskResultStatus.RUNNING))
@@ -143,7 +143,7 @@ class Announcer:
                 more = {"result": None if result_json is None else codec.loads(result_json)}
             elif ending == "failing":
                 more["available_at"] = available_at
-            job_signals.send(_OURS[ending], **self._about(job), job=job, **more)
+            job_signals.send(_OURS[ending], **job_signals.about(job, self._project), job=job, **more)
         if ending == "failing" or entry is None:
             return
         level, status = _FINISHED[ending]
@@ -185,9 +185,6 @@ class Announcer:
             last_attempted_at=job.claimed_at,
             **ended,
         )
-
-    def _about(self, job: LeasedJob) -> dict[str, Any]:
-        return {"queue": job.queue, "project": self._project, "seq": job.seq, "key": job.key, "name": job.name}
 
 
 def _within(error: BaseException | None, call: Any) -> None:
