@@ -10,7 +10,7 @@ class AsCalled(griffe.Extension):
 
     def on_attribute(self, *, attr: griffe.Attribute, **_: Any) -> None:
         made = attr.value.function if isinstance(attr.value, griffe.ExprCall) else None
-        if isinstance(made, griffe.ExprSubscript) and str(made.left) == "OfRow":
+        if isinstance(made, griffe.ExprSubscript) and str(made.left) == "Delegated":
             attr.annotation, attr.value, attr.labels = made.slice, None, {"property"}
 
     def on_function(self, *, func: griffe.Function, **_: Any) -> None:

@@ -20,8 +20,8 @@ T_co = TypeVar("T_co", covariant=True)
 _UNREAD = object()
 
 
-class OfRow(property, Generic[T_co]):
-    """An attribute that is read from the engine's row, which the object has."""
+class Delegated(property, Generic[T_co]):
+    """An attribute that is one of another attribute, such as that of the engine's row."""
 
     def __init__(self, path: str) -> None:
         super().__init__(attrgetter(path))
@@ -47,9 +47,9 @@ class ClaimedJob:
     asked: float = field(default_factory=time.monotonic, repr=False, compare=False)
     _payload: Any = field(default=_UNREAD, init=False, repr=False, compare=False)
 
-    seq = OfRow[int]("lease.seq")
+    seq = Delegated[int]("lease.seq")
     """The job's number."""
-    key = OfRow[str | None]("lease.key")
+    key = Delegated[str | None]("lease.key")
     """The id that the producer gave it, ``None`` if none."""
 
     @property
@@ -57,11 +57,11 @@ class ClaimedJob:
         """The key, or else the number as text, for messages and pages."""
         return self.lease.key or str(self.lease.seq)
 
-    queue = OfRow[str]("lease.queue")
+    queue = Delegated[str]("lease.queue")
     """The name of its queue."""
-    name = OfRow[str | None]("lease.name")
+    name = Delegated[str | None]("lease.name")
     """The kind of job: what the producer gave as ``name``."""
-    tag = OfRow[str | None]("lease.tag")
+    tag = Delegated[str | None]("lease.tag")
     """The producer's tag."""
 
     @property
@@ -77,21 +77,21 @@ class ClaimedJob:
             object.__setattr__(self, "_payload", value)
         return self._payload
 
-    meta = OfRow[Any]("lease.meta")
+    meta = Delegated[Any]("lease.meta")
     """The producer's metadata."""
-    token = OfRow[int]("lease.token")
+    token = Delegated[int]("lease.token")
     """The token of the claim that this lease belongs to: the proof that it is held."""
-    lease_id = OfRow[str]("lease.lease_id")
+    lease_id = Delegated[str]("lease.lease_id")
     """The lease as text, as the HTTP API names it: the token and the job's number."""
-    deliveries = OfRow[int]("lease.deliveries")
+    deliveries = Delegated[int]("lease.deliveries")
     """The number of claims of the job, this one included."""
-    max_deliveries = OfRow[int]("lease.max_deliveries")
+    max_deliveries = Delegated[int]("lease.max_deliveries")
     """The number of claims that it may have; 0 for no limit."""
-    created_at = OfRow[datetime]("lease.created_at")
+    created_at = Delegated[datetime]("lease.created_at")
     """The time of its enqueue (aware, UTC)."""
-    claimed_at = OfRow[datetime]("lease.claimed_at")
+    claimed_at = Delegated[datetime]("lease.claimed_at")
     """The time at which this lease began (aware, UTC)."""
-    deadline = OfRow[datetime]("lease.deadline")
+    deadline = Delegated[datetime]("lease.deadline")
     """The time at which this lease ends unless it is extended (aware, UTC)."""
 
     @property
@@ -104,9 +104,9 @@ class ClaimedJob:
         lease = self.lease._replace(deadline_epoch=deadline.timestamp())
         return ClaimedJob(lease, self.node, self.serializer, self.asked)
 
-    progress = OfRow[Any]("lease.progress")
+    progress = Delegated[Any]("lease.progress")
     """The last progress report of an earlier attempt."""
-    errors = OfRow[list[dict[str, Any]]]("lease.errors")
+    errors = Delegated[list[dict[str, Any]]]("lease.errors")
     """The failed attempts before this one, oldest first, at most 20."""
 
     def __str__(self) -> str:
@@ -158,9 +158,9 @@ class JobStatus:
     #: The engine's row: everything else is read from it.
     row: Status
 
-    seq = OfRow[int]("row.seq")
+    seq = Delegated[int]("row.seq")
     """The job's number."""
-    key = OfRow[str | None]("row.key")
+    key = Delegated[str | None]("row.key")
     """The id that the producer gave it."""
 
     @property
@@ -168,15 +168,15 @@ class JobStatus:
         """The key, or the number as text."""
         return self.row.key or str(self.row.seq)
 
-    name = OfRow[str | None]("row.name")
+    name = Delegated[str | None]("row.name")
     """The kind of job: what the producer gave as ``name``."""
-    state = OfRow[str]("row.state")
+    state = Delegated[str]("row.state")
     """The job's state."""
-    ended = OfRow[bool]("row.ended")
+    ended = Delegated[bool]("row.ended")
     """Whether it is done, failed or dead."""
-    deliveries = OfRow[int]("row.deliveries")
+    deliveries = Delegated[int]("row.deliveries")
     """The number of claims so far."""
-    node = OfRow[str | None]("row.node")
+    node = Delegated[str | None]("row.node")
     """The node that holds it, or held it last."""
 
     @property
@@ -204,13 +204,13 @@ class JobStatus:
         """The time until which this is remembered (aware, UTC); ``None`` for a live job, or without end."""
         return utc(self.row.expires_at)
 
-    error_type = OfRow[str | None]("row.error_type")
+    error_type = Delegated[str | None]("row.error_type")
     """The class of the last error, or a word such as ``LEASE_EXPIRED``."""
-    error = OfRow[str | None]("row.error")
+    error = Delegated[str | None]("row.error")
     """The last error's message."""
-    errors = OfRow[list[dict[str, Any]]]("row.errors")
+    errors = Delegated[list[dict[str, Any]]]("row.errors")
     """The failed attempts, oldest first, at most 20."""
-    progress = OfRow[Any]("row.progress")
+    progress = Delegated[Any]("row.progress")
     """The last progress report."""
 
     @property

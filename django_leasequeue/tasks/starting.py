@@ -56,11 +56,11 @@ class Plan(NamedTuple):
     """A workflow that is to be enqueued, or calls that are to be added to an existing one."""
 
     graph: Graph
-    on_failure: Signature[Any] | None
-    name: str
     shape: WorkflowShape = WorkflowShape.MAPPING
-    existing: Existing | None = None
+    on_failure: Signature[Any] | None = None
+    name: str = ""
     tags: dict[str, Any] | None = None
+    existing: Existing | None = None
 
 
 class Plannable(ABC, Generic[T_co]):

@@ -105,12 +105,10 @@ class Workflow(Adding, Plannable[dict[str, Any]]):
         self, *, name: str = "", on_failure: Signature[Any] | None = None, tags: dict[str, str | int] | None = None
     ) -> None:
         super().__init__()
-        self._tags = tags
-        self._name = name
-        self._on_failure = on_failure
+        self._whole: dict[str, Any] = {"name": name, "on_failure": on_failure, "tags": tags}
 
     def _plan(self) -> Plan:
-        return Plan(self._graph, self._on_failure, self._name, tags=self._tags)
+        return Plan(self._graph, **self._whole)
 
 
 class CurrentWorkflow(Adding, Plannable[Any]):
@@ -170,7 +168,7 @@ class CurrentWorkflow(Adding, Plannable[Any]):
     def _plan(self) -> Plan:
         if self._enqueued:
             raise InvalidOption("what was added is enqueued already. Call current_workflow() again to add more.")
-        return Plan(self._graph, None, self.name, existing=self._existing)
+        return Plan(self._graph, name=self.name, existing=self._existing)
 
 
 def current_workflow() -> CurrentWorkflow:
