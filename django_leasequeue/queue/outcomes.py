@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from operator import attrgetter
@@ -21,10 +22,11 @@ _UNREAD = object()
 
 
 class Delegated(property, Generic[T_co]):
-    """An attribute that is one of another attribute, such as that of the engine's row."""
+    """An attribute that is one of another attribute, such as of the engine's row, as it is or converted."""
 
-    def __init__(self, path: str) -> None:
-        super().__init__(attrgetter(path))
+    def __init__(self, path: str, convert: Callable[[Any], T_co] | None = None) -> None:
+        read = attrgetter(path)
+        super().__init__(read if convert is None else lambda instance: convert(read(instance)))
 
     if TYPE_CHECKING:
 
@@ -142,8 +144,8 @@ class Finished(NamedTuple):
     repeated: bool = False
 
 
-def utc(value: datetime | None) -> datetime | None:
-    """Return a time in UTC."""
+def utc(value: Any) -> Any:
+    """Return a time in UTC; ``None`` as it is."""
     return None if value is None else value.astimezone(UTC)
 
 
@@ -179,31 +181,16 @@ class JobStatus:
     node = Delegated[str | None]("row.node")
     """The node that holds it, or held it last."""
 
-    @property
-    def created_at(self) -> datetime:
-        """The time of its enqueue (aware, UTC)."""
-        return self.row.created_at.astimezone(UTC)
-
-    @property
-    def claimed_at(self) -> datetime | None:
-        """The time of the last claim (aware, UTC)."""
-        return utc(self.row.claimed_at)
-
-    @property
-    def finished_at(self) -> datetime | None:
-        """The time of its end (aware, UTC)."""
-        return utc(self.row.finished_at)
-
-    @property
-    def available_at(self) -> datetime | None:
-        """The time at which a delayed job is due (aware, UTC)."""
-        return utc(self.row.available_at)
-
-    @property
-    def expires_at(self) -> datetime | None:
-        """The time until which this is remembered (aware, UTC); ``None`` for a live job, or without end."""
-        return utc(self.row.expires_at)
-
+    created_at = Delegated[datetime]("row.created_at", utc)
+    """The time of its enqueue (aware, UTC)."""
+    claimed_at = Delegated[datetime | None]("row.claimed_at", utc)
+    """The time of the last claim (aware, UTC)."""
+    finished_at = Delegated[datetime | None]("row.finished_at", utc)
+    """The time of its end (aware, UTC)."""
+    available_at = Delegated[datetime | None]("row.available_at", utc)
+    """The time at which a delayed job is due (aware, UTC)."""
+    expires_at = Delegated[datetime | None]("row.expires_at", utc)
+    """The time until which this is remembered (aware, UTC); ``None`` for a live job, or without end."""
     error_type = Delegated[str | None]("row.error_type")
     """The class of the last error, or a word such as ``LEASE_EXPIRED``."""
     error = Delegated[str | None]("row.error")

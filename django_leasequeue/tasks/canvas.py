@@ -1,4 +1,4 @@
-"""Chains, groups and chords: the usual forms of workflows."""
+"""Workflows: chains, groups and chords, which are the usual forms, and graphs of any form."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, TypedDict, TypeVar, Unpack, overload
 from ..enums import WorkflowShape
 from ..exceptions import InvalidOption
 from .api import T
-from .signature import Ends, Graph, Signature, Step, T_co, check_step, check_steps
+from .signature import Adding, Ends, Graph, Signature, Step, T_co, check_step, check_steps
 from .starting import Plan, Plannable
 
 R = TypeVar("R")
@@ -191,3 +191,30 @@ def chord(
     """
     side_by_side = members if isinstance(members, Group) else Group(members)
     return Chord(side_by_side, callback, allow_failures, on_failure=on_failure, name=name, tags=tags)
+
+
+class Workflow(Adding, Plannable[dict[str, Any]]):
+    """A graph of calls of tasks, in which each starts after others.
+
+    ::
+
+        workflow = Workflow(name="report")
+        sales, costs = workflow.add(load.s("sales")), workflow.add(load.s("costs"))
+        workflow.add(compare.s(), after=[sales, costs])
+        result = workflow.enqueue()
+
+    It has at most 10,000 jobs. What a step comes after must be there before it, so there are no cycles. ``wait()`` of
+    its result returns a mapping: what the jobs at its end returned, by their names.
+
+    Args:
+        name: to find it by, at most 255 bytes.
+        on_failure: starts once if a job has failed for good; ``s()`` gets the workflow's id as its first argument.
+        tags: names and values to find its jobs by; steps that are added later, and what its jobs enqueue, inherit them.
+    """
+
+    def __init__(self, *, name: str = "", on_failure: OnFailure = None, tags: Tags = None) -> None:
+        super().__init__()
+        self._whole: dict[str, Any] = {"name": name, "on_failure": on_failure, "tags": tags}
+
+    def _plan(self) -> Plan:
+        return Plan(self._graph, **self._whole)

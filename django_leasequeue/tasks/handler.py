@@ -25,14 +25,13 @@ from ..worker.steps import atomic_run, database_of
 from . import backoff as backoffs
 from .api import DEFAULT_TASK_BACKEND_ALIAS, TaskResultStatus, normalize_json, task_backends
 from .arguments import decoded
-from .context import LeaseQueueContext, running
+from .context import LeaseQueueContext, ReplacementFailed, queue_database, replaced, replacement_of, running
 from .decorator import LeaseQueueTask
 from .exceptions import FailForGood, ResultNotSerializable, RetryLater, TaskNotFound
 from .isolation import IsolatedTaskFailed, run_isolated
 from .lookup import TaskEntry, find_entry
 from .signals import Announcer
-from .signature import first_argument, queue_database, read_inputs
-from .starting import ReplacementFailed, replaced, replacement_of
+from .signature import first_argument, read_inputs
 
 logger = logging.getLogger("django_leasequeue.tasks")
 
@@ -227,7 +226,7 @@ class TaskHandler:
     def _arguments(self, entry: TaskEntry, job: LeasedJob, control: JobControl) -> tuple[Any, Any, Any]:
         args, kwargs, marked = _arguments(job.data_json)
         control.keeps_slot = entry.keeps_slot
-        if entry.takes_context:
+        if entry.task.takes_context:
             result = self._announcer.result(entry, job, TaskResultStatus.RUNNING)
             args = [LeaseQueueContext(task_result=result, control=control), *args]
         return args, kwargs, marked
@@ -268,7 +267,7 @@ def _with_inputs(entry: TaskEntry, job: LeasedJob, args: Any, marked: Any) -> tw
     """Return arguments with what the job takes from those before it."""
     database = queue_database(task_backends[entry.alias], job.queue)
     parents = yield twins.either(engine.run, engine.arun, read_inputs(job.seq), database)
-    context = int(entry.takes_context)
+    context = int(entry.task.takes_context)
     return [*args[:context], first_argument(parents, marked), *args[context:]]
 
 

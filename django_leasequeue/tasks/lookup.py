@@ -90,7 +90,6 @@ class TaskEntry(NamedTuple):
     path: str
     func: Any
     is_async: bool
-    takes_context: bool
     timeout: float | None
     isolate: bool
     atomic: bool
@@ -114,7 +113,7 @@ def find_entry(path: str | None, alias: str = api.DEFAULT_TASK_BACKEND_ALIAS) ->
     own = {name: getattr(task, name, False) for name in ("isolate", "atomic", "ignore_result")}
     return TaskEntry(
         task, alias, type(backend), task.module_path, task.func, iscoroutinefunction(task.func),
-        task.takes_context, getattr(task, "timeout", None), **own,
+        getattr(task, "timeout", None), **own,
         keeps_slot=getattr(getattr(task, "limit", None), "while_suspended", False),
     )  # fmt: skip
 
