@@ -164,12 +164,17 @@ class ResultRow(NamedTuple):
 
 
 def make_result(
-    task: Task[..., Any],
+    declared: Task[..., Any],
     key: str,
     status: TaskResultStatus,
     *,
+    meta: Mapping[str, Any],
     data: Mapping[str, Any] | None,
     backend: str,
+    queue: str,
+    priority: int,
+    run_after: datetime | None = None,
+    max_attempts: int | None,
     records: Sequence[Mapping[str, Any]],
     failure: Failure | None = None,
     node: str | None,
@@ -179,6 +184,8 @@ def make_result(
     **times: datetime | None,
 ) -> TaskResult[Any]:
     """Return a ``TaskResult``: ``data`` is the job's payload, ``node`` the worker of an attempt without a record."""
+    changes: dict[str, Any] = {"priority": priority, "queue_name": queue, "backend": backend}
+    changes["run_after"] = local(_time(meta.get("run_after")) or run_after)
     errors = []
     for record in records if failure is None else [*records, asdict(failure)]:
         path, shown = str(record.get("type") or ""), str(record.get("traceback") or record.get("message") or "")
@@ -187,7 +194,7 @@ def make_result(
     if node is not None:
         workers.append(node)
     result: TaskResult[Any] = LeaseQueueTaskResult(
-        task=task,
+        task=_as_enqueued(declared, meta, max_attempts, changes),
         id=key,
         status=status,
         finished_at=local(finished_at),
@@ -213,23 +220,19 @@ def result_of_row(key: str, row: ResultRow, alias: str) -> TaskResult[Any]:
         declared = find_task(row.name)
     except TaskNotFound as error:
         raise TaskNotFound(f"The result {key} is there, but its task is not: {error}") from error
-    task = task_as_enqueued(
+    running = row.state == JobState.LEASED or status is TaskResultStatus.SUCCESSFUL
+    return make_result(
         declared,
-        _read(row.meta, dict),
-        priority=row.priority,
-        queue_name=row.queue,
+        key,
+        status,
+        meta=_read(row.meta, dict),
+        data=_read(row.data, dict),
         backend=alias,
+        queue=row.queue,
+        priority=row.priority,
         # A delay after an attempt is a backoff, and one without end a limit's or a workflow's: no caller asked for it.
         run_after=None if row.deliveries or row.available_at is None or row.available_at >= HELD else row.available_at,
         max_attempts=row.max_deliveries,
-    )
-    running = row.state == JobState.LEASED or status is TaskResultStatus.SUCCESSFUL
-    return make_result(
-        task,
-        key,
-        status,
-        data=_read(row.data, dict),
-        backend=alias,
         records=records,
         node=row.node if running else None,
         attempts=row.deliveries,
@@ -241,23 +244,10 @@ def result_of_row(key: str, row: ResultRow, alias: str) -> TaskResult[Any]:
     )
 
 
-def task_as_enqueued(
-    declared: Task[..., Any],
-    meta: Mapping[str, Any],
-    *,
-    priority: int,
-    queue_name: str,
-    backend: str,
-    run_after: datetime | None = None,
-    max_attempts: int | None = None,
+def _as_enqueued(
+    declared: Task[..., Any], meta: Mapping[str, Any], max_attempts: int | None, changes: dict[str, Any]
 ) -> Task[..., Any]:
     """Return a task as it was when it was enqueued: as declared, with what ``using()`` had changed."""
-    changes: dict[str, Any] = {
-        "priority": priority,
-        "queue_name": queue_name,
-        "backend": backend,
-        "run_after": local(_time(meta.get("run_after")) or run_after),
-    }
     if isinstance(declared, LeaseQueueTask):
         own: dict[str, Any] = {}
         if max_attempts is not None and max_attempts != declared.max_attempts:

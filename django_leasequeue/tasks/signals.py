@@ -21,7 +21,7 @@ from .. import signals as job_signals
 from ..engine import Failure, LeasedJob, clock, codec
 from ..twins import Either, Steps, either
 from .api import TASKS_LOGGER, TaskResult, TaskResultStatus, task_signals
-from .lookup import TaskEntry, make_result, task_as_enqueued
+from .lookup import TaskEntry, make_result
 
 if TYPE_CHECKING:
     from ..worker.control import EndingName, JobControl
@@ -161,21 +161,17 @@ class Announcer:
         """Return the result of a task that runs, or whose attempt has just ended."""
         data, meta = job.data, job.meta if job.meta_json is not None else None
         declared = getattr(entry.task, "max_attempts", None)
-        task = task_as_enqueued(
-            entry.task,
-            meta if isinstance(meta, dict) else {},
-            priority=-job.rank,
-            queue_name=job.queue,
-            backend=entry.alias,
-            # A job has its queue's limit where neither its task nor using() names one.
-            max_attempts=None if declared is None else job.max_deliveries,
-        )
         return make_result(
-            task,
+            entry.task,
             job.key or "",
             status,
+            meta=meta if isinstance(meta, dict) else {},
             data=data if isinstance(data, dict) else None,
             backend=entry.alias,
+            queue=job.queue,
+            priority=-job.rank,
+            # A job has its queue's limit where neither its task nor using() names one.
+            max_attempts=None if declared is None else job.max_deliveries,
             records=job.errors,
             failure=failure,
             node=self._node,
