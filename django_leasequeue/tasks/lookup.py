@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, fields
 from datetime import datetime
+from functools import cache
 from importlib import import_module
 from inspect import iscoroutinefunction
 from typing import Any, NamedTuple, TypeVar
@@ -70,9 +71,9 @@ def _import(path: str) -> tuple[Any, list[str]]:
     )
 
 
-def check_findable(task: Task[..., Any]) -> None:
-    """Refuse a task that no worker could find by its name."""
-    path = task.module_path
+@cache
+def check_findable(path: str) -> None:
+    """Refuse the path of a task that no worker could find by its name; once found it stays so in this process."""
     if path.startswith("__main__."):
         raise TaskNotFound(
             f"The task {path!r} is declared in a script or shell: move it into a module, for workers to find."
