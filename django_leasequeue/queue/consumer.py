@@ -309,8 +309,7 @@ class FunctionHandler:
             more = {"failure": failure}
             if failure.type == STALLED:
                 state = "ready" if ending == "failing" else "dead"
-                told = {"node": self._node, "deliveries": job.deliveries, "state": state}
-                signals.send(signals.stalled, **told, **about)
+                signals.send(signals.stalled, node=self._node, deliveries=job.deliveries, state=state, **about)
                 if ending == "failing":
                     return
         if ending == "failing":
