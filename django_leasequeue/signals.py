@@ -7,10 +7,13 @@ a transaction they are sent when it commits.
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.db import transaction
 from django.dispatch import Signal
+
+if TYPE_CHECKING:
+    from .engine.rows import LeasedJob
 
 logger = logging.getLogger("django_leasequeue")
 
@@ -32,6 +35,11 @@ cancelled = Signal()
 dead_lettered = Signal()
 
 ENGINE_SIGNALS = {"enqueued": enqueued, "stalled": stalled, "cancelled": cancelled, "dead_lettered": dead_lettered}
+
+
+def about(job: LeasedJob, project: str) -> dict[str, Any]:
+    """Return what each signal says of a job."""
+    return {"queue": job.queue, "project": project, "seq": job.seq, "key": job.key, "name": job.name}
 
 
 def send(signal: Signal, **info: Any) -> None:

@@ -34,13 +34,9 @@ def either(blocking: Callable[P, Any], awaitable: Callable[P, Awaitable[Any]], *
     return Either(blocking, awaitable, args)
 
 
-async def _asleep(seconds: float) -> None:
-    await asyncio.sleep(seconds)
-
-
 def sleep(seconds: float) -> Either:
     """Return the step that does nothing for some seconds."""
-    return either(time.sleep, _asleep, seconds)
+    return Either(time.sleep, asyncio.sleep, (seconds,))
 
 
 @dataclass(frozen=True, slots=True)

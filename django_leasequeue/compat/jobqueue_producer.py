@@ -14,7 +14,7 @@ from ..engine.operation import Steps, announce
 from ..queue import queue as queues
 from ..queue.base import OnDatabase, serializer_of, status_of
 from ..queue.enqueue import CancelStatus, add_jobs
-from ..queue.outcomes import result_of
+from ..queue.outcomes import Delegated, result_of
 from ..twins import steps_of, sync, twin
 from .jobqueue_execution import TTL
 
@@ -117,10 +117,8 @@ class Producer(OnDatabase):
         self._payload_serde, self._result_serde = payload_serde, result_serde
         self._runs, self._result_ttl = runs(max_retries, "max_retries"), result_ttl
 
-    @property
-    def using(self) -> str:
-        """Alias of the database that holds the queue."""
-        return self.queue.using
+    using = Delegated[str]("queue.using")
+    """Alias of the database that holds the queue."""
 
     @sync
     def enqueue(
@@ -218,8 +216,10 @@ class Producer(OnDatabase):
         row = yield from status_of(self.queue, id, INLINE_BYTES)
         if row is None:
             return None
-        result = (yield from self._result_steps(row)) if row.state == "completed" else None
-        error = None
+        result = error = None
+        if row.state == "completed":
+            serializer = yield from serializer_of(self.queue)
+            result = self._result(result_of((yield from complete_steps(row)), serializer))
         if row.state in ("failing", "failed"):
             traceback = row.errors[-1].get("traceback") if row.errors else None
             error = SerializedError(row.error or "", row.error_type, traceback or None)
@@ -230,8 +230,7 @@ class Producer(OnDatabase):
     @sync
     def get_result(self, id: str) -> Steps[Any]:
         """Return the result of a completed job, ``None`` if there is none (yet, or any more)."""
-        row = yield from status_of(self.queue, id, INLINE_BYTES)
-        return (yield from self._result_steps(row)) if row is not None and row.state == "completed" else None
+        return self._result((yield from steps_of(queues.Queue.get_result)(self.queue, id)))
 
     aget_result = twin(get_result)
 
@@ -271,7 +270,3 @@ class Producer(OnDatabase):
     def _result(self, value: Any) -> Any:
         """Return a result as its serde reads it; ``None`` where there is none."""
         return value if self._result_serde is None or value is None else self._result_serde.deserialize(value)
-
-    def _result_steps(self, row: Status) -> Steps[Any]:
-        serializer = yield from serializer_of(self.queue)
-        return self._result(result_of((yield from complete_steps(row)), serializer))

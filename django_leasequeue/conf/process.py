@@ -68,7 +68,7 @@ def forget() -> None:
 
 
 class Memory(dict[K, V]):
-    """A memory of what the process saw in its databases: a dict that is emptied when it is full, and by ``forget``."""
+    """A memory of what the process found out: a dict that is emptied when it is full, and by ``forget``."""
 
     def __init__(self, size: int = 10_000) -> None:
         super().__init__()

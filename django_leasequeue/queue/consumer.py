@@ -263,7 +263,7 @@ class FunctionHandler:
         self._node = control.node
         job = ClaimedJob(leased, control.node, self.serializer)
         if signals.started.receivers:
-            signals.send(signals.started, job=job, node=control.node, **self._about(leased))
+            signals.send(signals.started, job=job, node=control.node, **signals.about(leased, self._queue.project))
         return job, (job, control) if self._takes_control else (job,)
 
     def _end(self, execution: Execution, control: JobControl) -> str | None:
@@ -303,23 +303,19 @@ class FunctionHandler:
         available_at: datetime | None = None,
     ) -> None:
         more: dict[str, Any] = {"result": self._results.pop((job.seq, job.token), None)}
-        about = self._about(job)
+        about = signals.about(job, self._queue.project)
         signal = {"completed": signals.completed, "failing": signals.failing}.get(ending, signals.failed)
         if failure is not None:
             more = {"failure": failure}
             if failure.type == STALLED:
                 state = "ready" if ending == "failing" else "dead"
-                told = {"node": self._node, "deliveries": job.deliveries, "state": state}
-                signals.send(signals.stalled, **told, **about)
+                signals.send(signals.stalled, node=self._node, deliveries=job.deliveries, state=state, **about)
                 if ending == "failing":
                     return
         if ending == "failing":
             more["available_at"] = available_at
         if signal.receivers:
             signals.send(signal, job=ClaimedJob(job, "", self.serializer), **more, **about)
-
-    def _about(self, job: LeasedJob) -> dict[str, Any]:
-        return {"queue": job.queue, "project": self._queue.project, "seq": job.seq, "key": job.key, "name": job.name}
 
 
 def is_async(function: Callable[..., Any]) -> bool:

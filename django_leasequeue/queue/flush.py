@@ -36,8 +36,6 @@ TRIES = 3
 ENQUEUE, CLAIM, END, RELEASE, EXTEND, PROGRESS, LOOK = range(7)
 #: The lane of each call: what commits durably does not hold up what need not.
 LANES = {ENQUEUE: 0, END: 1, RELEASE: 1, EXTEND: 1, PROGRESS: 1, CLAIM: 2, LOOK: 3}
-#: Calls that name a leased job: one of a job in one flush, so that the second gets the answer to what the first left.
-_SETTLING = frozenset({END, RELEASE, EXTEND, PROGRESS})
 
 
 class Claiming(NamedTuple):
@@ -55,7 +53,7 @@ class Call(Generic[T]):
     kind: int
     #: ``NewJob``, ``Claiming``, ``Ending``, ``Release``, a lease in ms, a progress, or a job's number.
     what: Any
-    #: The leased job that it is about.
+    #: The leased job that it is about: one call of a job in one flush, so that the second is told what the first left.
     job: ClaimedJob | None = None
     #: Of an ``Ending``: the result as the caller gave it.
     result: Any = None
@@ -89,7 +87,7 @@ def take(pending: list[Call[Any]]) -> list[Call[Any]]:
     for call in pending:
         if len(batch) >= MAX_BATCH:
             left.append(call)
-        elif call.kind in _SETTLING and call.job is not None:
+        elif call.job is not None:
             (left if call.job.seq in seqs else batch).append(call)
             seqs.add(call.job.seq)
         else:
@@ -332,15 +330,15 @@ class AsyncLane:
                 for using, part in by_database(self._queue, batch):
                     steps = flushing(self._queue, self._serializer, part)
                     await twins.arun(steps, partial(arun, using=using))
-            self._draining -= 1
         except BaseException as error:
-            self._draining -= 1
             # The loop ends, or the task was cancelled: no caller may wait for ever.
             left, self._pending = self._pending, []
             for call in batch + left:
                 call.answer = QueueClosed(f"The buffer broke off: {error!r}")
                 call.deliver()
             raise
+        finally:
+            self._draining -= 1
 
 
 _shared: process.PerLoop[dict[Any, AsyncLane]] = process.PerLoop(dict)

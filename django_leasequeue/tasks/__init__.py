@@ -2,7 +2,7 @@
 
 Start in ``backend.py`` (a call is enqueued) and ``handler.py`` (the worker runs it); ``decorator.py`` declares a task,
 ``calls.py`` makes jobs of calls, ``results.py`` is what callers get back, ``lookup.py`` finds it again. Workflows:
-``signature.py``, ``canvas.py`` and ``workflow.py`` draw the graph, ``starting.py`` enqueues it. `queue`, doors,
+``signature.py`` and ``canvas.py`` draw the graph, ``starting.py`` enqueues it. `queue`, doors,
 `testing` and the admin may import `tasks`; it imports `worker`, `notify`, the engine and `conf`.
 Safe to import at any time: no model is loaded before a task is enqueued or a result read.
 """
@@ -10,12 +10,12 @@ Safe to import at any time: no model is loaded before a task is enqueued or a re
 from ..engine.flow.declared import Limit
 from .backend import LeaseQueueBackend
 from .backoff import Backoff
-from .canvas import chain, chord, group
+from .canvas import Workflow, chain, chord, group
 from .context import LeaseQueueContext, aemit, current, emit, step
 from .decorator import LeaseQueueTask, task
 from .exceptions import FailForGood, ResultNotSerializable, RetryLater, TaskNotFound
 from .signature import Outcome, Signature
-from .workflow import CurrentWorkflow, Workflow, acurrent_workflow, current_workflow
+from .starting import CurrentWorkflow, acurrent_workflow, current_workflow
 from .workflow_result import WorkflowResult, aget_workflow_result, get_workflow_result
 
 __all__ = [

@@ -16,79 +16,49 @@ T = TypeVar("T")
 
 # A type checker does not know Django's version. Django 6 needs Python 3.12: there it takes ``django.tasks``.
 if (TYPE_CHECKING and sys.version_info < (3, 12)) or (not TYPE_CHECKING and django.VERSION < (6, 0)):
-    from django_tasks import signals as task_signals
-    from django_tasks import task_backends
-    from django_tasks.backends.base import BaseTaskBackend
-    from django_tasks.base import (
-        DEFAULT_TASK_BACKEND_ALIAS,
-        DEFAULT_TASK_PRIORITY,
-        DEFAULT_TASK_QUEUE_NAME,
-        TASK_MAX_PRIORITY,
-        TASK_MIN_PRIORITY,
-        Task,
-        TaskContext,
-        TaskError,
-        TaskResult,
-        TaskResultStatus,
-    )
-    from django_tasks.base import Task as GenericTask
-    from django_tasks.base import TaskResult as GenericTaskResult
-    from django_tasks.exceptions import InvalidTaskError as InvalidTask
-    from django_tasks.exceptions import TaskResultDoesNotExist
-    from django_tasks.utils import normalize_json
+    import django_tasks as tasks
+    from django_tasks import base, exceptions, signals, utils
+    from django_tasks.backends import base as backends
+    from django_tasks.base import Task
 
+    GenericTask = Task
+    GenericTaskResult = base.TaskResult
+    InvalidTask = exceptions.InvalidTaskError
     TASKS_LOGGER = "django_tasks"
 else:
-    from django.tasks import signals as task_signals
-    from django.tasks import task_backends
-    from django.tasks.backends.base import BaseTaskBackend
-    from django.tasks.base import (
-        DEFAULT_TASK_BACKEND_ALIAS,
-        DEFAULT_TASK_PRIORITY,
-        DEFAULT_TASK_QUEUE_NAME,
-        TASK_MAX_PRIORITY,
-        TASK_MIN_PRIORITY,
-        Task,
-        TaskContext,
-        TaskError,
-        TaskResult,
-        TaskResultStatus,
-    )
-    from django.tasks.exceptions import InvalidTask, TaskResultDoesNotExist
-    from django.utils.json import normalize_json
+    from django import tasks
+    from django.tasks import base, exceptions, signals
+    from django.tasks.backends import base as backends
+    from django.tasks.base import Task
+    from django.utils import json as utils
 
     class GenericTask(Task, Generic[P, T]):
         """Django's ``Task`` with the type parameters of the backport; Django's own has none at run time."""
 
         __slots__ = ()
 
-    class GenericTaskResult(TaskResult, Generic[T]):
+    class GenericTaskResult(base.TaskResult, Generic[T]):
         """Django's ``TaskResult`` with the type parameter of the backport."""
 
         __slots__ = ()
 
+    InvalidTask = exceptions.InvalidTask
     TASKS_LOGGER = "django.tasks"
 
-__all__ = [
-    "DEFAULT_TASK_BACKEND_ALIAS",
-    "DEFAULT_TASK_PRIORITY",
-    "DEFAULT_TASK_QUEUE_NAME",
-    "TASKS_LOGGER",
-    "TASK_MAX_PRIORITY",
-    "TASK_MIN_PRIORITY",
-    "BaseTaskBackend",
-    "GenericTask",
-    "GenericTaskResult",
-    "InvalidTask",
-    "P",
-    "T",
-    "Task",
-    "TaskContext",
-    "TaskError",
-    "TaskResult",
-    "TaskResultDoesNotExist",
-    "TaskResultStatus",
-    "normalize_json",
-    "task_backends",
-    "task_signals",
-]
+#: A variable would lose its type parameters.
+__all__ = ["Task"]
+
+DEFAULT_TASK_BACKEND_ALIAS = base.DEFAULT_TASK_BACKEND_ALIAS
+DEFAULT_TASK_PRIORITY = base.DEFAULT_TASK_PRIORITY
+DEFAULT_TASK_QUEUE_NAME = base.DEFAULT_TASK_QUEUE_NAME
+TASK_MAX_PRIORITY = base.TASK_MAX_PRIORITY
+TASK_MIN_PRIORITY = base.TASK_MIN_PRIORITY
+TaskContext = base.TaskContext
+TaskError = base.TaskError
+TaskResult = base.TaskResult
+TaskResultDoesNotExist = exceptions.TaskResultDoesNotExist
+TaskResultStatus = base.TaskResultStatus
+BaseTaskBackend = backends.BaseTaskBackend
+normalize_json = utils.normalize_json
+task_backends = tasks.task_backends
+task_signals = signals

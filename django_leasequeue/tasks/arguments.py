@@ -81,14 +81,18 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
 
 
 @lru_cache(maxsize=1_024)
-def _template_fields(function: Callable[..., Any], takes_context: bool, template: str, what: str) -> int:
-    """Return how many fields a template has; raise ``InvalidTask`` for one that is no argument of the function."""
+def _check_template(
+    function: Callable[..., Any], takes_context: bool, template: str, what: str, check: Callable[[str], str]
+) -> None:
+    """Raise ``InvalidTask`` for a field that is no argument, and for a template without fields that is no key."""
     with invalid_task():
         fields = fields_of(template, what)
+        if not fields:
+            check(template.replace("{{", "{").replace("}}", "}"))
     signature = _signature(function)
     parameters = [] if signature is None else list(signature.parameters.values())[int(takes_context) :]
     if signature is None or any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters):
-        return len(fields)
+        return
     known = [each.name for each in parameters if each.kind is not inspect.Parameter.VAR_POSITIONAL]
     for field in fields:
         name = field.partition(".")[0].partition("[")[0]
@@ -96,12 +100,6 @@ def _template_fields(function: Callable[..., Any], takes_context: bool, template
             raise InvalidTask(
                 f"{what} {template!r} names {name!r}, which is no argument; there are {', '.join(known)}."
             )
-    return len(fields)
-
-
-def _unescaped(template: str) -> str:
-    """Return the key that a template without fields is."""
-    return template.replace("{{", "{").replace("}}", "}")
 
 
 def _fill(task: Task[..., Any], template: str, args: Sequence[Any], kwargs: Mapping[str, Any], what: str) -> str:
@@ -134,8 +132,7 @@ def checked_unique_for(task: LeaseQueueTask[..., Any]) -> float | None:
     if isinstance(key, Key):
         _unique_key(key)
     elif isinstance(key, str):
-        if not _template_fields(task.func, task.takes_context, key, "key"):
-            _unique_key(_unescaped(key))
+        _check_template(task.func, task.takes_context, key, "key", _unique_key)
     elif key is not None and not callable(key):
         raise InvalidTask(
             "key must be a text, in which {name} stands for an argument of that name, or a function of the arguments;"
@@ -219,10 +216,8 @@ def check_limit(task: LeaseQueueTask[..., Any]) -> None:
         return
     if not isinstance(limit, Limit):
         raise InvalidTask(f"limit must be a Limit, such as Limit('customer:{{id}}', concurrency=1); it is {limit!r}.")
-    if limit.key is None and not _template_fields(
-        task.func, task.takes_context, limit.template, "the template of a limit"
-    ):
-        _limit_key(_unescaped(limit.template))
+    if limit.key is None:
+        _check_template(task.func, task.takes_context, limit.template, "the template of a limit", _limit_key)
 
 
 def limit_of_call(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Limited | None:

@@ -38,13 +38,9 @@ AT_ONCE, FEW = 1_000, 100
 TRIES = 5
 #: Most characters of a result's id that is looked for; ids of tasks have 36.
 MAX_ID = 256
-#: Tasks that a process remembers as valid.
-MAX_KNOWN = 1_024
 
-#: Paths of tasks that were found by their name in this process.
-_findable: set[str] = set()
 #: Valid tasks by identity, the entry in ``TASKS`` that they were checked with, and what makes jobs of their calls.
-_known: dict[int, tuple[Task[..., Any], dict[str, Any], TaskCalls]] = {}
+_known: process.Memory[int, tuple[Task[..., Any], dict[str, Any], TaskCalls]] = process.Memory(1_024)
 
 
 class LeaseQueueBackend(BaseTaskBackend):
@@ -222,18 +218,13 @@ class LeaseQueueBackend(BaseTaskBackend):
         if known is not None and known[0] is task and known[1] is self.params:
             return known[2]
         self.validate_task(task)
-        path = task.module_path
-        if path not in _findable:
-            try:
-                check_findable(task)
-            except TaskNotFound as error:
-                raise InvalidTask(f"No worker could run this task. {error}") from error
-            _findable.add(path)
+        try:
+            check_findable(task.module_path)
+        except TaskNotFound as error:
+            raise InvalidTask(f"No worker could run this task. {error}") from error
         made = TaskCalls(task, self.alias, common_tags)
         # Whether a time is allowed, and what it means, is up to settings that tests change; a host may check more.
         if not tagged and task.run_after is None and type(self).validate_task is LeaseQueueBackend.validate_task:
-            if len(_known) >= MAX_KNOWN:
-                _known.clear()
             _known[id(task)] = task, self.params, made
         return made
 

@@ -106,7 +106,7 @@ def load(value: Any) -> Any:
 def fixed_delay(value: Any, attempt: int) -> float:
     """Return the seconds that a parsed backoff, not a function, gives after attempt number ``attempt`` (from 1)."""
     if isinstance(value, Backoff):
-        return min(value.delay(attempt), MAX_SECONDS)
-    if isinstance(value, tuple):
-        return float(min(value[min(attempt, len(value)) - 1], MAX_SECONDS))
+        value = value.delay(attempt)
+    elif isinstance(value, tuple):
+        value = value[min(attempt, len(value)) - 1]
     return min(float(value), MAX_SECONDS)

@@ -1,4 +1,4 @@
-"""Chains, groups and chords: the usual forms of workflows."""
+"""Workflows: chains, groups and chords, which are the usual forms, and graphs of any form."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, TypedDict, TypeVar, Unpack, overload
 from ..enums import WorkflowShape
 from ..exceptions import InvalidOption
 from .api import T
-from .signature import Ends, Graph, Signature, Step, T_co, check_step, check_steps
+from .signature import Adding, Ends, Graph, Signature, Step, T_co, check_step, check_steps
 from .starting import Plan, Plannable
 
 R = TypeVar("R")
@@ -30,15 +30,13 @@ class WholeOptions(TypedDict, total=False):
 class Canvas(Plannable[T_co], Step[T_co]):
     """A part of a workflow that can also be enqueued by itself."""
 
-    __slots__ = ("_name", "_on_failure", "_tags")
+    __slots__ = ("_whole",)
 
-    def __init__(self, on_failure: OnFailure = None, name: str = "", tags: Tags = None) -> None:
-        self._on_failure = on_failure
-        self._name = name
-        self._tags = tags
+    def __init__(self, whole: WholeOptions) -> None:
+        self._whole = whole
 
     def place(self, graph: Graph, after: Ends) -> Ends:
-        if self._on_failure is not None or self._name or self._tags:
+        if self._whole.get("on_failure") is not None or any(self._whole.values()):
             raise InvalidOption("on_failure, name and tags are of the whole workflow: give them to its outermost part.")
         return self._place(graph, after)
 
@@ -46,7 +44,7 @@ class Canvas(Plannable[T_co], Step[T_co]):
         graph = Graph()
         ends = self._place(graph, Ends())
         shape = WorkflowShape.LIST if ends.many else WorkflowShape.VALUE
-        return Plan(graph, self._on_failure, self._name, shape, tags=self._tags)
+        return Plan(graph, shape, **self._whole)
 
     @abstractmethod
     def _place(self, graph: Graph, after: Ends) -> Ends: ...
@@ -58,7 +56,7 @@ class Chain(Canvas[T_co]):
     __slots__ = ("_steps",)
 
     def __init__(self, steps: Iterable[Step[Any]], **whole: Unpack[WholeOptions]) -> None:
-        super().__init__(**whole)
+        super().__init__(whole)
         self._steps = check_steps(steps, "chain")
         if not self._steps:
             raise InvalidOption("a chain has at least one step.")
@@ -78,7 +76,7 @@ class Group(Canvas[list[T]]):
     __slots__ = ("_members",)
 
     def __init__(self, members: Iterable[Step[Any]], **whole: Unpack[WholeOptions]) -> None:
-        super().__init__(**whole)
+        super().__init__(whole)
         self._members = check_steps(members, "group")
 
     def _place(self, graph: Graph, after: Ends) -> Ends:
@@ -95,7 +93,7 @@ class Chord(Canvas[T_co]):
     def __init__(
         self, members: Step[Any], callback: Step[Any], allow_failures: bool, **whole: Unpack[WholeOptions]
     ) -> None:
-        super().__init__(**whole)
+        super().__init__(whole)
         self._members = members
         self._callback = check_step(callback, "chord")
         self._allow_failures = allow_failures
@@ -193,3 +191,30 @@ def chord(
     """
     side_by_side = members if isinstance(members, Group) else Group(members)
     return Chord(side_by_side, callback, allow_failures, on_failure=on_failure, name=name, tags=tags)
+
+
+class Workflow(Adding, Plannable[dict[str, Any]]):
+    """A graph of calls of tasks, in which each starts after others.
+
+    ::
+
+        workflow = Workflow(name="report")
+        sales, costs = workflow.add(load.s("sales")), workflow.add(load.s("costs"))
+        workflow.add(compare.s(), after=[sales, costs])
+        result = workflow.enqueue()
+
+    It has at most 10,000 jobs. What a step comes after must be there before it, so there are no cycles. ``wait()`` of
+    its result returns a mapping: what the jobs at its end returned, by their names.
+
+    Args:
+        name: to find it by, at most 255 bytes.
+        on_failure: starts once if a job has failed for good; ``s()`` gets the workflow's id as its first argument.
+        tags: names and values to find its jobs by; steps that are added later, and what its jobs enqueue, inherit them.
+    """
+
+    def __init__(self, *, name: str = "", on_failure: OnFailure = None, tags: Tags = None) -> None:
+        super().__init__()
+        self._whole: dict[str, Any] = {"name": name, "on_failure": on_failure, "tags": tags}
+
+    def _plan(self) -> Plan:
+        return Plan(self._graph, **self._whole)

@@ -1,4 +1,4 @@
-"""What a running task may use: its context and ``current()``, the decorator ``step``, and ``emit``."""
+"""What a running task may use: its context, ``current()``, ``step``, ``emit``; and the call that takes its place."""
 
 from __future__ import annotations
 
@@ -6,16 +6,28 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import wraps
+from functools import partial, wraps
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, overload
 
 from .. import conf, engine
 from ..engine.jobs import steps
-from .api import P, T, TaskContext
+from ..engine.queues import routing
+from ..enums import JobFlag
+from ..exceptions import InvalidOption, JobCancelled, JobFailed
+from .api import DEFAULT_TASK_BACKEND_ALIAS, P, T, TaskContext, TaskResultDoesNotExist, task_backends
+from .exceptions import FailForGood
+from .results import number_of
+from .signature import Signature, Step
+from .workflow_result import WorkflowResult, get_workflow_result
 
 if TYPE_CHECKING:
     from ..worker.control import JobControl
+
+#: Calls that may replace one another.
+MAX_REPLACEMENTS = 100
+#: The step in which a job keeps what has replaced it; ``step_replacements.sql`` looks for it.
+STEP = "$replaced"
 
 #: The control of the job that runs here: in this thread, or in this asyncio task.
 running: ContextVar[JobControl | None] = ContextVar("leasequeue_running", default=None)
@@ -141,3 +153,73 @@ async def aemit(
 def _database(using: str | None) -> str:
     control = running.get()
     return using or (control.using if control is not None else None) or conf.settings.DATABASE
+
+
+def queue_database(backend: Any, queue: str) -> str:
+    """Return the alias of the database of the running job of a queue."""
+    control = running.get()
+    if control is not None and control.using:
+        return control.using
+    return str(backend.config.database or routing.alias_of(backend.config.project, queue))
+
+
+# A running task that replaces itself: another call is enqueued in its place, whose end is its own
+
+
+class ReplacementFailed(FailForGood):
+    """What has replaced a task has failed, or was cancelled."""
+
+    def __init__(self, error: JobFailed | JobCancelled) -> None:
+        self.error_type = getattr(error, "error_type", None) or f"{type(error).__module__}.{type(error).__qualname__}"
+        super().__init__(getattr(error, "error", None) or str(error))
+
+
+def replacement_of(control: JobControl) -> Any:
+    """Return what an earlier delivery has put in the job's place, ``None`` if it has not."""
+    job = control.job
+    if job.deliveries <= 1 and not job.flags & JobFlag.FAILED:
+        return None
+    return control.find_step(STEP)
+
+
+def replaced(control: JobControl, call: Any = None) -> Any:
+    """Return the value of what replaces the job: it is started if it is not, and waited for without a thread."""
+    # What replaces it may be under the same limit.
+    control.keeps_slot = False
+    started = control.step(STEP, partial(_start_instead, control, call), atomic=True)
+    alias = started.get("backend", DEFAULT_TASK_BACKEND_ALIAS)
+    try:
+        result: Any
+        if "workflow" in started:
+            result = get_workflow_result(started["workflow"], alias)
+        else:
+            result = task_backends[alias].get_result(started["task"])
+        return control.wait_for_result(result)
+    except TaskResultDoesNotExist as error:
+        raise ReplacementFailed(JobCancelled(started.get("task") or started.get("workflow"))) from error
+    except (JobFailed, JobCancelled) as error:
+        raise ReplacementFailed(error) from error
+
+
+def _start_instead(control: JobControl, call: Any) -> dict[str, Any]:
+    if not isinstance(call, Step):
+        raise InvalidOption(
+            f"replace() takes a signature, such as task.s(1), a chain, a group or a chord; it is {call!r:.200}."
+        )
+    depth = (control.job.meta or {}).get("replaces", 0) + 1
+    if depth > MAX_REPLACEMENTS:
+        raise InvalidOption(f"{MAX_REPLACEMENTS} calls have replaced one another; that is the most.")
+    token = replacing.set({"replaces": depth, **({"awaited": True} if isinstance(call, Signature) else {})})
+    try:
+        result: Any = call.enqueue()
+    finally:
+        replacing.reset(token)
+    backend: Any = task_backends[result.backend]
+    kept = {"backend": result.backend}
+    if isinstance(result, WorkflowResult):
+        return {**kept, "workflow": result.id, "project": backend.config.project}
+    if not hasattr(backend, "config"):
+        raise InvalidOption(f"the backend {result.backend!r} of {call!r:.200} keeps no jobs: it cannot replace one.")
+    # Another job that has its key stays when this one is cancelled.
+    own = {"seq": number_of(result.id), "queue": result.task.queue_name, "project": backend.config.project}
+    return {**kept, "task": result.id, **(own if result.created else {})}

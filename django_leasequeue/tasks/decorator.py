@@ -140,20 +140,18 @@ class LeaseQueueTask(Twins, GenericTask[P, T], Generic[P, T]):
         keeps = getattr(self.limit, "while_suspended", False)
         if limit is not None and getattr(limit, "while_suspended", keeps) is not keeps:
             raise InvalidTask("while_suspended of a limit is said by the task itself: @task(limit=...).")
-        if isinstance(run_after, (int, float)) and not isinstance(run_after, bool):
-            with invalid_task():
-                run_after = timedelta(seconds=seconds_of(run_after, "run_after"))
         changes = with_key_changes(given)
+        with invalid_task():
+            if isinstance(run_after, (int, float)) and not isinstance(run_after, bool):
+                run_after = timedelta(seconds=seconds_of(run_after, "run_after"))
+            if tags is not None:
+                check_tags(tags)
+                changes["tags"] = {**(self.tags or {}), **tags}
+            if "backoff" in changes:
+                backoffs.dump(backoffs.parse(changes["backoff"]))
         if run_after is not None:
             changes |= {"run_after": run_after, "step_delay": None}
-        if tags is not None:
-            with invalid_task():
-                check_tags(tags)
-            changes["tags"] = {**(self.tags or {}), **tags}
         changed = tuple(name for name in (*OWN_FIELDS, "queue_name") if name in self.changed or name in changes)
-        if "backoff" in changes:
-            with invalid_task():
-                backoffs.dump(backoffs.parse(changes["backoff"]))
         return replace(self, **changes, changed=changed)
 
     def s(self, *args: Any, **kwargs: Any) -> Signature[T]:

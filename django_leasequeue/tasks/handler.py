@@ -25,14 +25,13 @@ from ..worker.steps import atomic_run, database_of
 from . import backoff as backoffs
 from .api import DEFAULT_TASK_BACKEND_ALIAS, TaskResultStatus, normalize_json, task_backends
 from .arguments import decoded
-from .context import LeaseQueueContext, running
+from .context import LeaseQueueContext, ReplacementFailed, queue_database, replaced, replacement_of, running
 from .decorator import LeaseQueueTask
 from .exceptions import FailForGood, ResultNotSerializable, RetryLater, TaskNotFound
 from .isolation import IsolatedTaskFailed, run_isolated
 from .lookup import TaskEntry, find_entry
 from .signals import Announcer
-from .signature import first_argument, queue_database, read_inputs
-from .starting import ReplacementFailed, replaced, replacement_of
+from .signature import first_argument, read_inputs
 
 logger = logging.getLogger("django_leasequeue.tasks")
 
@@ -52,8 +51,6 @@ class TaskHandler:
 
     def __init__(self, project: str = "", *, inside: bool = False) -> None:
         self._entries: dict[tuple[str | None, str], TaskEntry] = {}
-        #: Those of jobs without metadata, by their name alone.
-        self._plain: dict[str | None, TaskEntry] = {}
         self._announcer = Announcer(project)
         self._project = project
         self._inside = inside
@@ -199,12 +196,9 @@ class TaskHandler:
         self._announcer.settled(entry, job, ending, result_json, failure, available_at)
 
     def _entry(self, job: LeasedJob) -> TaskEntry:
-        if job.meta_json is None:
-            found = self._plain.get(job.name)
-            if found is None:
-                found = self._plain[job.name] = find_entry(job.name)
-            return found
-        alias: Any = self._meta(job).get("backend", DEFAULT_TASK_BACKEND_ALIAS)
+        alias: Any = DEFAULT_TASK_BACKEND_ALIAS
+        if job.meta_json is not None:
+            alias = self._meta(job).get("backend", alias)
         if not isinstance(alias, str):
             raise TaskNotFound(f"The job's meta names {alias!r} as its backend, which is no alias.")
         found = self._entries.get((job.name, alias))
@@ -232,7 +226,7 @@ class TaskHandler:
     def _arguments(self, entry: TaskEntry, job: LeasedJob, control: JobControl) -> tuple[Any, Any, Any]:
         args, kwargs, marked = _arguments(job.data_json)
         control.keeps_slot = entry.keeps_slot
-        if entry.takes_context:
+        if entry.task.takes_context:
             result = self._announcer.result(entry, job, TaskResultStatus.RUNNING)
             args = [LeaseQueueContext(task_result=result, control=control), *args]
         return args, kwargs, marked
@@ -273,7 +267,7 @@ def _with_inputs(entry: TaskEntry, job: LeasedJob, args: Any, marked: Any) -> tw
     """Return arguments with what the job takes from those before it."""
     database = queue_database(task_backends[entry.alias], job.queue)
     parents = yield twins.either(engine.run, engine.arun, read_inputs(job.seq), database)
-    context = int(entry.takes_context)
+    context = int(entry.task.takes_context)
     return [*args[:context], first_argument(parents, marked), *args[context:]]
 
 

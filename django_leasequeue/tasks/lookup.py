@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, fields
 from datetime import datetime
+from functools import cache
 from importlib import import_module
 from inspect import iscoroutinefunction
 from typing import Any, NamedTuple, TypeVar
@@ -70,9 +71,9 @@ def _import(path: str) -> tuple[Any, list[str]]:
     )
 
 
-def check_findable(task: Task[..., Any]) -> None:
-    """Refuse a task that no worker could find by its name."""
-    path = task.module_path
+@cache
+def check_findable(path: str) -> None:
+    """Refuse the path of a task that no worker could find by its name; once found it stays so in this process."""
     if path.startswith("__main__."):
         raise TaskNotFound(
             f"The task {path!r} is declared in a script or shell: move it into a module, for workers to find."
@@ -90,7 +91,6 @@ class TaskEntry(NamedTuple):
     path: str
     func: Any
     is_async: bool
-    takes_context: bool
     timeout: float | None
     isolate: bool
     atomic: bool
@@ -114,7 +114,7 @@ def find_entry(path: str | None, alias: str = api.DEFAULT_TASK_BACKEND_ALIAS) ->
     own = {name: getattr(task, name, False) for name in ("isolate", "atomic", "ignore_result")}
     return TaskEntry(
         task, alias, type(backend), task.module_path, task.func, iscoroutinefunction(task.func),
-        task.takes_context, getattr(task, "timeout", None), **own,
+        getattr(task, "timeout", None), **own,
         keeps_slot=getattr(getattr(task, "limit", None), "while_suspended", False),
     )  # fmt: skip
 
@@ -165,12 +165,17 @@ class ResultRow(NamedTuple):
 
 
 def make_result(
-    task: Task[..., Any],
+    declared: Task[..., Any],
     key: str,
     status: TaskResultStatus,
     *,
+    meta: Mapping[str, Any],
     data: Mapping[str, Any] | None,
     backend: str,
+    queue: str,
+    priority: int,
+    run_after: datetime | None = None,
+    max_attempts: int | None,
     records: Sequence[Mapping[str, Any]],
     failure: Failure | None = None,
     node: str | None,
@@ -180,6 +185,8 @@ def make_result(
     **times: datetime | None,
 ) -> TaskResult[Any]:
     """Return a ``TaskResult``: ``data`` is the job's payload, ``node`` the worker of an attempt without a record."""
+    changes: dict[str, Any] = {"priority": priority, "queue_name": queue, "backend": backend}
+    changes["run_after"] = local(_time(meta.get("run_after")) or run_after)
     errors = []
     for record in records if failure is None else [*records, asdict(failure)]:
         path, shown = str(record.get("type") or ""), str(record.get("traceback") or record.get("message") or "")
@@ -188,7 +195,7 @@ def make_result(
     if node is not None:
         workers.append(node)
     result: TaskResult[Any] = LeaseQueueTaskResult(
-        task=task,
+        task=_as_enqueued(declared, meta, max_attempts, changes),
         id=key,
         status=status,
         finished_at=local(finished_at),
@@ -214,23 +221,19 @@ def result_of_row(key: str, row: ResultRow, alias: str) -> TaskResult[Any]:
         declared = find_task(row.name)
     except TaskNotFound as error:
         raise TaskNotFound(f"The result {key} is there, but its task is not: {error}") from error
-    task = task_as_enqueued(
+    running = row.state == JobState.LEASED or status is TaskResultStatus.SUCCESSFUL
+    return make_result(
         declared,
-        _read(row.meta, dict),
-        priority=row.priority,
-        queue_name=row.queue,
+        key,
+        status,
+        meta=_read(row.meta, dict),
+        data=_read(row.data, dict),
         backend=alias,
+        queue=row.queue,
+        priority=row.priority,
         # A delay after an attempt is a backoff, and one without end a limit's or a workflow's: no caller asked for it.
         run_after=None if row.deliveries or row.available_at is None or row.available_at >= HELD else row.available_at,
         max_attempts=row.max_deliveries,
-    )
-    running = row.state == JobState.LEASED or status is TaskResultStatus.SUCCESSFUL
-    return make_result(
-        task,
-        key,
-        status,
-        data=_read(row.data, dict),
-        backend=alias,
         records=records,
         node=row.node if running else None,
         attempts=row.deliveries,
@@ -242,23 +245,10 @@ def result_of_row(key: str, row: ResultRow, alias: str) -> TaskResult[Any]:
     )
 
 
-def task_as_enqueued(
-    declared: Task[..., Any],
-    meta: Mapping[str, Any],
-    *,
-    priority: int,
-    queue_name: str,
-    backend: str,
-    run_after: datetime | None = None,
-    max_attempts: int | None = None,
+def _as_enqueued(
+    declared: Task[..., Any], meta: Mapping[str, Any], max_attempts: int | None, changes: dict[str, Any]
 ) -> Task[..., Any]:
     """Return a task as it was when it was enqueued: as declared, with what ``using()`` had changed."""
-    changes: dict[str, Any] = {
-        "priority": priority,
-        "queue_name": queue_name,
-        "backend": backend,
-        "run_after": local(_time(meta.get("run_after")) or run_after),
-    }
     if isinstance(declared, LeaseQueueTask):
         own: dict[str, Any] = {}
         if max_attempts is not None and max_attempts != declared.max_attempts:

@@ -21,7 +21,7 @@ from .. import signals as job_signals
 from ..engine import Failure, LeasedJob, clock, codec
 from ..twins import Either, Steps, either
 from .api import TASKS_LOGGER, TaskResult, TaskResultStatus, task_signals
-from .lookup import TaskEntry, make_result, task_as_enqueued
+from .lookup import TaskEntry, make_result
 
 if TYPE_CHECKING:
     from ..worker.control import EndingName, JobControl
@@ -107,7 +107,7 @@ class Announcer:
     def _tell_started(self, entry: TaskEntry, job: LeasedJob, control: JobControl) -> Steps[None]:
         if job_signals.started.receivers:
             send = partial(job_signals.started.asend_robust, sender=None)
-            about = {**self._about(job), "job": job, "node": control.node}
+            about = {**job_signals.about(job, self._project), "job": job, "node": control.node}
             yield either(partial(job_signals.send, job_signals.started, **about), partial(send, **about))
         if started.has_receivers():
             yield started.sending(entry.sender, self.result(entry, job, TaskResultStatus.RUNNING))
@@ -143,7 +143,7 @@ class Announcer:
                 more = {"result": None if result_json is None else codec.loads(result_json)}
             elif ending == "failing":
                 more["available_at"] = available_at
-            job_signals.send(_OURS[ending], **self._about(job), job=job, **more)
+            job_signals.send(_OURS[ending], **job_signals.about(job, self._project), job=job, **more)
         if ending == "failing" or entry is None:
             return
         level, status = _FINISHED[ending]
@@ -161,21 +161,17 @@ class Announcer:
         """Return the result of a task that runs, or whose attempt has just ended."""
         data, meta = job.data, job.meta if job.meta_json is not None else None
         declared = getattr(entry.task, "max_attempts", None)
-        task = task_as_enqueued(
-            entry.task,
-            meta if isinstance(meta, dict) else {},
-            priority=-job.rank,
-            queue_name=job.queue,
-            backend=entry.alias,
-            # A job has its queue's limit where neither its task nor using() names one.
-            max_attempts=None if declared is None else job.max_deliveries,
-        )
         return make_result(
-            task,
+            entry.task,
             job.key or "",
             status,
+            meta=meta if isinstance(meta, dict) else {},
             data=data if isinstance(data, dict) else None,
             backend=entry.alias,
+            queue=job.queue,
+            priority=-job.rank,
+            # A job has its queue's limit where neither its task nor using() names one.
+            max_attempts=None if declared is None else job.max_deliveries,
             records=job.errors,
             failure=failure,
             node=self._node,
@@ -185,9 +181,6 @@ class Announcer:
             last_attempted_at=job.claimed_at,
             **ended,
         )
-
-    def _about(self, job: LeasedJob) -> dict[str, Any]:
-        return {"queue": job.queue, "project": self._project, "seq": job.seq, "key": job.key, "name": job.name}
 
 
 def _within(error: BaseException | None, call: Any) -> None:

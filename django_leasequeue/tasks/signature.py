@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from .. import engine
 from ..engine import Input, codec, payloads
-from ..engine.flow.workflows import MAX_EDGES, MAX_NODES
+from ..engine.flow.workflows import MAX_EDGES, MAX_LABEL_BYTES, MAX_NODES
+from ..engine.limits import check_text
 from ..engine.operation import Steps, operation
-from ..engine.queues import routing
 from ..enums import MemberState
 from ..exceptions import InvalidOption, LargeStorageError, PayloadAway
 from .api import InvalidTask, T, Task, TaskResult
-from .context import running
 from .exceptions import FailForGood
 
 if TYPE_CHECKING:
@@ -185,6 +184,68 @@ def check_steps(steps: Any, where: str) -> list[Step[Any]]:
     return [check_step(step, where) for step in steps]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class AddedStep:
+    """A step that was added to a workflow, for ``after`` of those that come after it."""
+
+    workflow: Adding
+    ends: Ends
+
+
+class Adding:
+    """Base of what takes steps, one after the other."""
+
+    def __init__(self) -> None:
+        self._graph = Graph()
+        self._names: set[str] = set()
+
+    def add(
+        self,
+        step: Step[Any],
+        *,
+        after: AddedStep | Sequence[AddedStep] = (),
+        allow_failures: bool = False,
+        name: str = "",
+    ) -> AddedStep:
+        """Add a step.
+
+        Args:
+            step: a signature, a chain, a group or a chord.
+            after: what it comes after. Of one step it gets the return value as its first argument, of a list of steps
+                or of a group the list of values; nothing if its signature is immutable (``si``).
+            allow_failures: whether it starts however those ended, with an ``Outcome`` in place of each value; else it
+                starts only if all succeeded, and is cancelled if not.
+            name: what the result calls it, at most 249 bytes: ``result["resize"]``. Where several jobs are at the end
+                of the step, as with a group, the second one is ``resize#2``. Without one: the name of its function.
+
+        Returns:
+            What ``after`` of other steps takes.
+
+        Raises:
+            InvalidOption: ``after`` is not of this workflow, the name is taken, or the workflow is too large.
+        """
+        parents = [after] if isinstance(after, AddedStep) else list(after)
+        for parent in parents:
+            if not isinstance(parent, AddedStep) or parent.workflow is not self:
+                raise InvalidOption(f"after takes what add() of the same workflow returned; it is {parent!r}.")
+        ends = Ends(
+            tuple(dict.fromkeys(place for parent in parents for place in parent.ends.places)),
+            many=any(parent.ends.many for parent in parents) if isinstance(after, AddedStep) else bool(parents),
+            tolerant=allow_failures,
+            empty=bool(parents) and all(parent.ends.empty for parent in parents),
+        )
+        check_text(name, "the name of a step", MAX_LABEL_BYTES - 6, 0)
+        ends = check_step(step, "Workflow.add").place(self._graph, ends)
+        if name and not ends.empty:
+            names = [name, *(f"{name}#{number}" for number in range(2, len(ends.places) + 1))]
+            if taken := self._names.intersection(names):
+                raise InvalidOption(f"the workflow has a step named {min(taken)!r} already.")
+            self._names.update(names)
+            for place, each in zip(ends.places, names, strict=True):
+                self._graph.calls[place] = self._graph.calls[place]._replace(name=each)
+        return AddedStep(self, ends)
+
+
 _RESULT = payloads.Columns("result_json", None)
 
 
@@ -201,14 +262,6 @@ class Outcome(NamedTuple):
     error_type: str | None
     error: str | None
     task_id: str | None
-
-
-def queue_database(backend: Any, queue: str) -> str:
-    """Return the alias of the database of the running job of a queue."""
-    control = running.get()
-    if control is not None and control.using:
-        return control.using
-    return str(backend.config.database or routing.alias_of(backend.config.project, queue))
 
 
 @operation

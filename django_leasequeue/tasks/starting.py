@@ -1,11 +1,10 @@
-"""The start of a workflow: its calls become jobs in one transaction; and of what takes the place of a running task."""
+"""The start of a workflow: its calls become jobs in one transaction; and of what a running task adds to its own."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import replace
 from datetime import timedelta
-from functools import partial
 from typing import Any, Generic, NamedTuple, cast
 from uuid import UUID, uuid4
 
@@ -13,6 +12,7 @@ from django.db import transaction
 
 from .. import conf, engine
 from ..engine import Enqueued, Limited, Node
+from ..engine.flow.figures import MemberOf
 from ..engine.flow.workflows import MAX_LABEL_BYTES, check_nodes
 from ..engine.limits import check_text
 from ..engine.operation import BEGIN, operation
@@ -21,26 +21,19 @@ from ..engine.queues import routing
 from ..engine.queues.presets import Definition
 from ..engine.queues.queues import find, make_declared
 from ..engine.tags import check_tags
-from ..enums import JobFlag, WorkflowShape
-from ..exceptions import InvalidOption, JobCancelled, JobFailed
+from ..enums import WorkflowShape
+from ..exceptions import InvalidOption
 from ..twins import Steps, arun, either, run
-from ..worker.control import JobControl
 from . import api
-from .api import InvalidTask, T, Task, TaskResult, TaskResultDoesNotExist, task_backends
+from .api import InvalidTask, T, Task, TaskResult, task_backends
 from .backend import LeaseQueueBackend, awaits
 from .calls import TaskCalls, check_jobs
-from .context import replacing
+from .context import queue_database, running
 from .decorator import LeaseQueueTask
-from .exceptions import FailForGood
 from .options import BackendOptions
 from .results import local, new_ends, note_stored, number_of
-from .signature import Ends, Graph, Placed, Signature, Step, T_co
-from .workflow_result import WorkflowResult, get_workflow_result
-
-#: Calls that may replace one another.
-MAX_REPLACEMENTS = 100
-#: The step in which a job keeps what has replaced it; ``step_replacements.sql`` looks for it.
-STEP = "$replaced"
+from .signature import AddedStep, Adding, Ends, Graph, Placed, Signature, T_co
+from .workflow_result import WorkflowResult
 
 
 class Existing(NamedTuple):
@@ -56,11 +49,11 @@ class Plan(NamedTuple):
     """A workflow that is to be enqueued, or calls that are to be added to an existing one."""
 
     graph: Graph
-    on_failure: Signature[Any] | None
-    name: str
     shape: WorkflowShape = WorkflowShape.MAPPING
-    existing: Existing | None = None
+    on_failure: Signature[Any] | None = None
+    name: str = ""
     tags: dict[str, Any] | None = None
+    existing: Existing | None = None
 
 
 class Plannable(ABC, Generic[T_co]):
@@ -91,13 +84,10 @@ class _Ready(NamedTuple):
 
     nodes: list[Node]
     on_failure: Node | None
+    #: All that is enqueued, in the order of the results.
+    every: list[Node]
     results: list[TaskResult[Any]]
     database: str
-
-    @property
-    def every(self) -> list[Node]:
-        """All that is enqueued, in the order of the results."""
-        return self.nodes if self.on_failure is None else [*self.nodes, self.on_failure]
 
 
 def start(plan: Plan, *, waits: bool) -> Steps[WorkflowResult[T]]:
@@ -229,67 +219,95 @@ def _prepare(plan: Plan, backend: LeaseQueueBackend, uid: UUID) -> _Ready:
         raise InvalidTask(
             f"The jobs of a workflow are in one database; the queues of these are in {', '.join(sorted(databases))}."
         )
+    every = [*nodes]
     on_failure = nodes.pop() if len(nodes) > len(plan.graph.calls) else None
-    return _Ready(nodes, on_failure, results, next(iter(databases)))
+    return _Ready(nodes, on_failure, every, results, next(iter(databases)))
 
 
-# A running task that replaces itself: another call is enqueued in its place, whose end is its own
+class CurrentWorkflow(Adding, Plannable[Any]):
+    """The workflow of a running task, made by ``current_workflow()``.
+
+    ::
+
+        @task
+        def find(folder: str) -> int:
+            workflow = current_workflow()
+            files = list_files(folder)
+            read = [workflow.add(scan.s(file)) for file in files]
+            workflow.add(tell.s(folder), after=read)
+            workflow.enqueue()
+            return len(files)
+
+    ``id``: of the workflow. ``name``: as it was enqueued. ``current``: the task that runs, for ``after``: such a step
+    starts when it has succeeded. A step without ``after`` starts at once.
+    """
+
+    def __init__(self, existing: Existing, name: str, seq: int) -> None:
+        super().__init__()
+        self.id = str(existing.uid)
+        self.name = name
+        self._existing = existing
+        self._enqueued = False
+        self.current = AddedStep(self, self._graph.reference_existing(seq))
+
+    def member(self, id: str) -> AddedStep:
+        """Return a job that is in the workflow already, for ``after``.
+
+        Args:
+            id: that of its task's result, as ``result.members()`` has it.
+
+        Raises:
+            InvalidOption: it is no such id. One of another workflow is refused by ``enqueue``.
+        """
+        return AddedStep(self, self._graph.reference_existing(number_of(id)))
+
+    @property
+    def result(self) -> WorkflowResult[Any]:
+        """The whole workflow: its status, its members."""
+        return WorkflowResult(self.id, self._existing.backend, self._existing.database)
+
+    def enqueue(self) -> WorkflowResult[Any]:
+        """Enqueue what was added, once, in the caller's transaction if there is one; see ``Workflow.enqueue``."""
+        result = super().enqueue()
+        self._enqueued = True
+        return result
+
+    async def aenqueue(self) -> WorkflowResult[Any]:
+        """Async twin of ``enqueue``: on an async connection of its own, not in a transaction of the caller."""
+        result = await super().aenqueue()
+        self._enqueued = True
+        return result
+
+    def _plan(self) -> Plan:
+        if self._enqueued:
+            raise InvalidOption("what was added is enqueued already. Call current_workflow() again to add more.")
+        return Plan(self._graph, name=self.name, existing=self._existing)
 
 
-class ReplacementFailed(FailForGood):
-    """What has replaced a task has failed, or was cancelled."""
+def current_workflow() -> CurrentWorkflow:
+    """Return the workflow of the task that runs here, to add steps to it.
 
-    def __init__(self, error: JobFailed | JobCancelled) -> None:
-        self.error_type = getattr(error, "error_type", None) or f"{type(error).__module__}.{type(error).__qualname__}"
-        super().__init__(getattr(error, "error", None) or str(error))
-
-
-def replacement_of(control: JobControl) -> Any:
-    """Return what an earlier delivery has put in the job's place, ``None`` if it has not."""
-    job = control.job
-    if job.deliveries <= 1 and not job.flags & JobFlag.FAILED:
-        return None
-    return control.find_step(STEP)
+    Raises:
+        InvalidOption: no task runs in this thread or asyncio task, or it is in no workflow.
+    """
+    return run(_current())
 
 
-def replaced(control: JobControl, call: Any = None) -> Any:
-    """Return the value of what replaces the job: it is started if it is not, and waited for without a thread."""
-    # What replaces it may be under the same limit.
-    control.keeps_slot = False
-    started = control.step(STEP, partial(_start_instead, control, call), atomic=True)
-    alias = started.get("backend", api.DEFAULT_TASK_BACKEND_ALIAS)
-    try:
-        result: Any
-        if "workflow" in started:
-            result = get_workflow_result(started["workflow"], alias)
-        else:
-            result = task_backends[alias].get_result(started["task"])
-        return control.wait_for_result(result)
-    except TaskResultDoesNotExist as error:
-        raise ReplacementFailed(JobCancelled(started.get("task") or started.get("workflow"))) from error
-    except (JobFailed, JobCancelled) as error:
-        raise ReplacementFailed(error) from error
+async def acurrent_workflow() -> CurrentWorkflow:
+    """Async twin of ``current_workflow``."""
+    return await arun(_current())
 
 
-def _start_instead(control: JobControl, call: Any) -> dict[str, Any]:
-    if not isinstance(call, Step):
+def _current() -> Steps[CurrentWorkflow]:
+    control = running.get()
+    if control is None:
         raise InvalidOption(
-            f"replace() takes a signature, such as task.s(1), a chain, a group or a chord; it is {call!r:.200}."
+            "No task runs here: current_workflow() is for tasks, and not for threads that they start by themselves."
         )
-    depth = (control.job.meta or {}).get("replaces", 0) + 1
-    if depth > MAX_REPLACEMENTS:
-        raise InvalidOption(f"{MAX_REPLACEMENTS} calls have replaced one another; that is the most.")
-    token = replacing.set({"replaces": depth, **({"awaited": True} if isinstance(call, Signature) else {})})
-    try:
-        result: Any = call.enqueue()
-    finally:
-        replacing.reset(token)
-    backend: Any = task_backends[result.backend]
-    kept = {"backend": result.backend}
-    if isinstance(result, WorkflowResult):
-        return {**kept, "workflow": result.id, "project": backend.config.project}
-    if not hasattr(backend, "config"):
-        raise InvalidOption(f"the backend {result.backend!r} of {call!r:.200} keeps no jobs: it cannot replace one.")
-    # Another job that has its key stays when this one is cancelled.
-    own = {"seq": number_of(result.id), "queue": result.task.queue_name, "project": backend.config.project}
-    return {**kept, "task": result.id, **(own if result.created else {})}
+    job = control.job
+    alias = (job.meta or {}).get("backend", api.DEFAULT_TASK_BACKEND_ALIAS)
+    database = queue_database(task_backends[alias], job.queue)
+    found: MemberOf | None = yield either(engine.run, engine.arun, engine.workflow_of(job.seq), database)
+    if found is None:
+        raise InvalidOption(f"{job.name} runs in no workflow: enqueue it with chain, group, chord or Workflow.")
+    return CurrentWorkflow(Existing(found.uid, alias, database, job.queue), found.name, job.seq)
