@@ -8,11 +8,6 @@ import griffe
 class AsCalled(griffe.Extension):
     """What a method written as steps returns; options that are explained one by one in place of ``**options``."""
 
-    def on_attribute(self, *, attr: griffe.Attribute, **_: Any) -> None:
-        made = attr.value.function if isinstance(attr.value, griffe.ExprCall) else None
-        if isinstance(made, griffe.ExprSubscript) and str(made.left) == "Delegated":
-            attr.annotation, attr.value, attr.labels = made.slice, None, {"property"}
-
     def on_function(self, *, func: griffe.Function, **_: Any) -> None:
         returns = func.returns
         if isinstance(returns, griffe.ExprSubscript) and str(returns.left) in ("Steps", "Statements"):

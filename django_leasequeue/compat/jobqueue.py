@@ -32,7 +32,6 @@ from ..exceptions import WaitTimeout as TimeoutError
 from ..queue import consumer as consumers
 from ..queue import queue as queues
 from ..queue.base import arun, find_serializer, run
-from ..queue.outcomes import Delegated
 from ..queue.serializers import Serializer
 from ..twins import AsyncStartStop, StartStop, either
 from ..worker.control import JobAborted as AbortError
@@ -258,8 +257,10 @@ class Reaper(StartStop):
         self._reaper = reapers.Reaper(self.queue.using)
         self._events = Events(self.queue)
 
-    leading = Delegated[bool]("_reaper.leading")
-    """Whether this one leads."""
+    @property
+    def leading(self) -> bool:
+        """Whether this one leads."""
+        return self._reaper.leading
 
     def on(self, event: str, handler: Callable[..., Any]) -> None:
         """Hear ``stalled`` (``handler(id)``), once for each lease that ran out, and ``error``."""

@@ -18,7 +18,7 @@ from django.dispatch import Signal
 from .. import signals
 from ..exceptions import InvalidOption, JobFailed, LeaseQueueError, MaxRetries
 from ..queue.consumer import Execution, is_async
-from ..queue.outcomes import ClaimedJob, Delegated
+from ..queue.outcomes import ClaimedJob
 from ..queue.queue import Queue
 from ..tasks.exceptions import FailForGood
 from ..worker.control import JobAborted, JobControl
@@ -157,10 +157,15 @@ class AbortSignal:
     def __init__(self, control: JobControl) -> None:
         self._control = control
 
-    aborted = Delegated[bool]("_control.lost")
-    """Whether to stop."""
-    reason = Delegated[str]("_control.reason")
-    """The reason to stop: ``lease_lost`` or ``stopping``; empty while there is none."""
+    @property
+    def aborted(self) -> bool:
+        """Whether to stop."""
+        return self._control.lost
+
+    @property
+    def reason(self) -> str:
+        """The reason to stop: ``lease_lost`` or ``stopping``; empty while there is none."""
+        return self._control.reason
 
     def throw_if_aborted(self) -> None:
         """Raise ``AbortError`` if the handler is to stop."""

@@ -14,7 +14,7 @@ from ..engine.operation import Steps, announce
 from ..queue import queue as queues
 from ..queue.base import OnDatabase, serializer_of, status_of
 from ..queue.enqueue import CancelStatus, add_jobs
-from ..queue.outcomes import Delegated, result_of
+from ..queue.outcomes import result_of
 from ..twins import steps_of, sync, twin
 from .jobqueue_execution import TTL
 
@@ -117,8 +117,10 @@ class Producer(OnDatabase):
         self._payload_serde, self._result_serde = payload_serde, result_serde
         self._runs, self._result_ttl = runs(max_retries, "max_retries"), result_ttl
 
-    using = Delegated[str]("queue.using")
-    """Alias of the database that holds the queue."""
+    @property
+    def using(self) -> str:
+        """Alias of the database that holds the queue."""
+        return self.queue.using
 
     @sync
     def enqueue(

@@ -21,7 +21,7 @@ from .base import Handle, arun, find_serializer, leased, run, storage_errors
 from .enqueue import JobOptions, tagged, written_job
 from .flush import AsyncLane, Call, Claiming
 from .lease import Error, failure_from
-from .outcomes import ClaimedJob, Delegated, Finished, Receipt
+from .outcomes import ClaimedJob, Finished, Receipt
 from .queue import Queue
 from .serializers import JSON, Serializer
 
@@ -52,12 +52,20 @@ class BufferedQueue:
         self._thread_lane: ThreadLane | None = None
         self._lanes: tuple[AsyncLane, ...] = ()
 
-    node = Delegated[str]("queue.node")
-    """The name under which leases are held."""
-    project = Delegated[str]("queue.project")
-    """The tenant."""
-    using = Delegated[str]("queue.using")
-    """Alias of the database."""
+    @property
+    def node(self) -> str:
+        """The name under which leases are held."""
+        return self.queue.node
+
+    @property
+    def project(self) -> str:
+        """The tenant."""
+        return self.queue.project
+
+    @property
+    def using(self) -> str:
+        """Alias of the database."""
+        return self.queue.using
 
     def __enter__(self) -> Self:
         self._serializer = run(find_serializer(self.queue), self.using)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from ..engine import codec
 from ..engine.jobs.results import Reply, Status
@@ -16,21 +14,7 @@ from ..engine.rows import LeasedJob
 from ..exceptions import JobFailed, MaxRetries
 from .serializers import JSON, Serializer
 
-T_co = TypeVar("T_co", covariant=True)
-
 _UNREAD = object()
-
-
-class Delegated(property, Generic[T_co]):
-    """An attribute that is one of another attribute, such as of the engine's row, as it is or converted."""
-
-    def __init__(self, path: str, convert: Callable[[Any], T_co] | None = None) -> None:
-        read = attrgetter(path)
-        super().__init__(read if convert is None else lambda instance: convert(read(instance)))
-
-    if TYPE_CHECKING:
-
-        def __get__(self, instance: object, owner: type | None = None, /) -> T_co: ...  # type: ignore[override]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,22 +33,35 @@ class ClaimedJob:
     asked: float = field(default_factory=time.monotonic, repr=False, compare=False)
     _payload: Any = field(default=_UNREAD, init=False, repr=False, compare=False)
 
-    seq = Delegated[int]("lease.seq")
-    """The job's number."""
-    key = Delegated[str | None]("lease.key")
-    """The id that the producer gave it, ``None`` if none."""
+    @property
+    def seq(self) -> int:
+        """The job's number."""
+        return self.lease.seq
+
+    @property
+    def key(self) -> str | None:
+        """The id that the producer gave it, ``None`` if none."""
+        return self.lease.key
 
     @property
     def id(self) -> str:
         """The key, or else the number as text, for messages and pages."""
         return self.lease.key or str(self.lease.seq)
 
-    queue = Delegated[str]("lease.queue")
-    """The name of its queue."""
-    name = Delegated[str | None]("lease.name")
-    """The kind of job: what the producer gave as ``name``."""
-    tag = Delegated[str | None]("lease.tag")
-    """The producer's tag."""
+    @property
+    def queue(self) -> str:
+        """The name of its queue."""
+        return self.lease.queue
+
+    @property
+    def name(self) -> str | None:
+        """The kind of job: what the producer gave as ``name``."""
+        return self.lease.name
+
+    @property
+    def tag(self) -> str | None:
+        """The producer's tag."""
+        return self.lease.tag
 
     @property
     def payload(self) -> Any:
@@ -79,22 +76,45 @@ class ClaimedJob:
             object.__setattr__(self, "_payload", value)
         return self._payload
 
-    meta = Delegated[Any]("lease.meta")
-    """The producer's metadata."""
-    token = Delegated[int]("lease.token")
-    """The token of the claim that this lease belongs to: the proof that it is held."""
-    lease_id = Delegated[str]("lease.lease_id")
-    """The lease as text, as the HTTP API names it: the token and the job's number."""
-    deliveries = Delegated[int]("lease.deliveries")
-    """The number of claims of the job, this one included."""
-    max_deliveries = Delegated[int]("lease.max_deliveries")
-    """The number of claims that it may have; 0 for no limit."""
-    created_at = Delegated[datetime]("lease.created_at")
-    """The time of its enqueue (aware, UTC)."""
-    claimed_at = Delegated[datetime]("lease.claimed_at")
-    """The time at which this lease began (aware, UTC)."""
-    deadline = Delegated[datetime]("lease.deadline")
-    """The time at which this lease ends unless it is extended (aware, UTC)."""
+    @property
+    def meta(self) -> Any:
+        """The producer's metadata."""
+        return self.lease.meta
+
+    @property
+    def token(self) -> int:
+        """The token of the claim that this lease belongs to: the proof that it is held."""
+        return self.lease.token
+
+    @property
+    def lease_id(self) -> str:
+        """The lease as text, as the HTTP API names it: the token and the job's number."""
+        return self.lease.lease_id
+
+    @property
+    def deliveries(self) -> int:
+        """The number of claims of the job, this one included."""
+        return self.lease.deliveries
+
+    @property
+    def max_deliveries(self) -> int:
+        """The number of claims that it may have; 0 for no limit."""
+        return self.lease.max_deliveries
+
+    @property
+    def created_at(self) -> datetime:
+        """The time of its enqueue (aware, UTC)."""
+        return self.lease.created_at
+
+    @property
+    def claimed_at(self) -> datetime:
+        """The time at which this lease began (aware, UTC)."""
+        return self.lease.claimed_at
+
+    @property
+    def deadline(self) -> datetime:
+        """The time at which this lease ends unless it is extended (aware, UTC)."""
+        return self.lease.deadline
 
     @property
     def good_until(self) -> float:
@@ -106,10 +126,15 @@ class ClaimedJob:
         lease = self.lease._replace(deadline_epoch=deadline.timestamp())
         return ClaimedJob(lease, self.node, self.serializer, self.asked)
 
-    progress = Delegated[Any]("lease.progress")
-    """The last progress report of an earlier attempt."""
-    errors = Delegated[list[dict[str, Any]]]("lease.errors")
-    """The failed attempts before this one, oldest first, at most 20."""
+    @property
+    def progress(self) -> Any:
+        """The last progress report of an earlier attempt."""
+        return self.lease.progress
+
+    @property
+    def errors(self) -> list[dict[str, Any]]:
+        """The failed attempts before this one, oldest first, at most 20."""
+        return self.lease.errors
 
     def __str__(self) -> str:
         return f"job {self.id} of {self.queue}"
@@ -144,8 +169,8 @@ class Finished(NamedTuple):
     repeated: bool = False
 
 
-def utc(value: Any) -> Any:
-    """Return a time in UTC; ``None`` as it is."""
+def utc(value: datetime | None) -> datetime | None:
+    """Return a time in UTC."""
     return None if value is None else value.astimezone(UTC)
 
 
@@ -160,45 +185,90 @@ class JobStatus:
     #: The engine's row: everything else is read from it.
     row: Status
 
-    seq = Delegated[int]("row.seq")
-    """The job's number."""
-    key = Delegated[str | None]("row.key")
-    """The id that the producer gave it."""
+    @property
+    def seq(self) -> int:
+        """The job's number."""
+        return self.row.seq
+
+    @property
+    def key(self) -> str | None:
+        """The id that the producer gave it."""
+        return self.row.key
 
     @property
     def id(self) -> str:
         """The key, or the number as text."""
         return self.row.key or str(self.row.seq)
 
-    name = Delegated[str | None]("row.name")
-    """The kind of job: what the producer gave as ``name``."""
-    state = Delegated[str]("row.state")
-    """The job's state."""
-    ended = Delegated[bool]("row.ended")
-    """Whether it is done, failed or dead."""
-    deliveries = Delegated[int]("row.deliveries")
-    """The number of claims so far."""
-    node = Delegated[str | None]("row.node")
-    """The node that holds it, or held it last."""
+    @property
+    def name(self) -> str | None:
+        """The kind of job: what the producer gave as ``name``."""
+        return self.row.name
 
-    created_at = Delegated[datetime]("row.created_at", utc)
-    """The time of its enqueue (aware, UTC)."""
-    claimed_at = Delegated[datetime | None]("row.claimed_at", utc)
-    """The time of the last claim (aware, UTC)."""
-    finished_at = Delegated[datetime | None]("row.finished_at", utc)
-    """The time of its end (aware, UTC)."""
-    available_at = Delegated[datetime | None]("row.available_at", utc)
-    """The time at which a delayed job is due (aware, UTC)."""
-    expires_at = Delegated[datetime | None]("row.expires_at", utc)
-    """The time until which this is remembered (aware, UTC); ``None`` for a live job, or without end."""
-    error_type = Delegated[str | None]("row.error_type")
-    """The class of the last error, or a word such as ``LEASE_EXPIRED``."""
-    error = Delegated[str | None]("row.error")
-    """The last error's message."""
-    errors = Delegated[list[dict[str, Any]]]("row.errors")
-    """The failed attempts, oldest first, at most 20."""
-    progress = Delegated[Any]("row.progress")
-    """The last progress report."""
+    @property
+    def state(self) -> str:
+        """The job's state."""
+        return self.row.state
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is done, failed or dead."""
+        return self.row.ended
+
+    @property
+    def deliveries(self) -> int:
+        """The number of claims so far."""
+        return self.row.deliveries
+
+    @property
+    def node(self) -> str | None:
+        """The node that holds it, or held it last."""
+        return self.row.node
+
+    @property
+    def created_at(self) -> datetime:
+        """The time of its enqueue (aware, UTC)."""
+        return self.row.created_at.astimezone(UTC)
+
+    @property
+    def claimed_at(self) -> datetime | None:
+        """The time of the last claim (aware, UTC)."""
+        return utc(self.row.claimed_at)
+
+    @property
+    def finished_at(self) -> datetime | None:
+        """The time of its end (aware, UTC)."""
+        return utc(self.row.finished_at)
+
+    @property
+    def available_at(self) -> datetime | None:
+        """The time at which a delayed job is due (aware, UTC)."""
+        return utc(self.row.available_at)
+
+    @property
+    def expires_at(self) -> datetime | None:
+        """The time until which this is remembered (aware, UTC); ``None`` for a live job, or without end."""
+        return utc(self.row.expires_at)
+
+    @property
+    def error_type(self) -> str | None:
+        """The class of the last error, or a word such as ``LEASE_EXPIRED``."""
+        return self.row.error_type
+
+    @property
+    def error(self) -> str | None:
+        """The last error's message."""
+        return self.row.error
+
+    @property
+    def errors(self) -> list[dict[str, Any]]:
+        """The failed attempts, oldest first, at most 20."""
+        return self.row.errors
+
+    @property
+    def progress(self) -> Any:
+        """The last progress report."""
+        return self.row.progress
 
     @property
     def failure(self) -> JobFailed | None:
