@@ -16,7 +16,8 @@ from ..engine.jobs.results import Progress, progress
 from ..engine.jobs.steps import wake_waiting
 from ..enums import JobFlag
 from ..exceptions import LeaseQueueError
-from .buffer import WakeUp, take_from
+from ..notify.alarms import Alarm
+from .buffer import take_from
 from .control import EndingName, JobControl
 from .link import DatabaseLink
 from .logs import JOBS, about
@@ -42,7 +43,7 @@ class Acknowledger:
         self._buffer = state.buffer
         # When there is much a helper settles, too: while one waits for the disk, the other is computing.
         self._links = [DatabaseLink(state.options.database, "ack", state.node, state.outage) for _ in range(2)]
-        self._helper = WakeUp()
+        self._helper = Alarm()
         self._closing = False
 
     def close(self) -> None:

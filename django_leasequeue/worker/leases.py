@@ -14,7 +14,7 @@ from collections.abc import Callable
 from ..engine import LeasedJob
 from ..engine.leases.sweep import surely_until
 from ..enums import JobFlag
-from .buffer import WakeUp
+from ..notify.alarms import Alarm
 from .control import JobControl
 
 logger = logging.getLogger("django_leasequeue.worker")
@@ -61,7 +61,7 @@ class Leases:
         self._many = MANY
         #: Jobs that could not begin when they were claimed last.
         self._late: set[int] = set()
-        self._wakeup = WakeUp()
+        self._wakeup = Alarm()
         self._next_at = math.inf
         self._closing = False
 

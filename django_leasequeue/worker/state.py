@@ -17,7 +17,8 @@ from ..conf.options import WorkerOptions
 from ..engine import LeasedJob
 from ..engine.limits import MAX_BATCH
 from ..engine.outage import Outage, advice
-from .buffer import JobBuffer, WakeUp
+from ..notify.alarms import Alarm
+from .buffer import JobBuffer
 from .control import Handler, JobControl
 from .journal import Journal
 from .leases import Leases
@@ -47,7 +48,7 @@ class WorkerState:
         self.buffer = JobBuffer()
         #: Ends of runs that the database does not know yet, and what wakes the thread that settles them.
         self.ended: deque[Entry] = deque()
-        self.acknowledger = WakeUp()
+        self.acknowledger = Alarm()
         #: What runs: in threads, and in coroutines with the time of the start (monotonic; changed by their loop only).
         self.slots: list[Slot] = []
         self.coroutines: dict[asyncio.Task[None], tuple[JobControl, float]] = {}
@@ -63,14 +64,14 @@ class WorkerState:
         self.drained: dict[int, float] = {}
         #: The shortest lease seen, in seconds; ringing the keeper makes it keep pace.
         self.shortest_lease = math.inf
-        self.keeper = WakeUp()
+        self.keeper = Alarm()
         #: A retry was given a time: a thread that sleeps until something is due has to look again.
         self.due_changed = False
         #: How often the listener heard that leases of a queue were taken from their workers, by queue id.
         self.taken: Counter[int] = Counter()
         #: Whether the listener hears at all.
         self.hears: Callable[[], bool] = bool
-        self.main = WakeUp()
+        self.main = Alarm()
         self.draining = threading.Event()
         #: Burst or ``max_jobs``: all is done.
         self.finished = False
