@@ -66,10 +66,7 @@ def open_lock(path: Path) -> int:
 
 
 def check_directory(path: Path, owners: Collection[int]) -> bool:
-    """Check that a directory belongs to one of these accounts and is closed to all others; return whether it is there.
-
-    DevDBError: it is a symbolic link or no directory, belongs to another account, or is open to others.
-    """
+    """Check that a directory belongs to one of these accounts and is closed to others; return whether it is there."""
     try:
         status = path.lstat()
     except FileNotFoundError:
@@ -113,10 +110,7 @@ class Account:
 
 
 def account_for(data_dir: Path) -> Account | None:
-    """Return the account that a server on this data runs as; ``None``: as the caller, who is not root.
-
-    DevDBError: the data belongs to another account, or root has no account to run PostgreSQL as.
-    """
+    """Return the account that a server on this data runs as; ``None``: as the caller, who is not root."""
     try:
         owner = data_dir.lstat().st_uid
     except FileNotFoundError:
@@ -220,11 +214,7 @@ def open_programs(account: Account | None, bin_dir: Path) -> None:
 def run(
     command: Sequence[str | Path], account: Account | None, timeout: float = 60
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program as the account (``None``: as the caller) and wait for it, at most ``timeout`` seconds.
-
-    Its output and its errors are both in ``stdout``. A program that may not be started counts as finished with code
-    126, and one that was ended for taking too long with code 124.
-    """
+    """Run a program as the account; its output and errors are in ``stdout``, its code is 126 or 124 as of a shell."""
     # PG* variables (PGPORT, PGDATA) change what the programs do; messages are read by people and searched by us.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
     environment["LC_MESSAGES"] = "C"

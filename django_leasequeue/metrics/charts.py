@@ -95,27 +95,48 @@ def sparkline(values: Sequence[float | None], title: str) -> SafeString:
     )
 
 
-def lines(
-    name: str, title: str, times: Sequence[datetime], series: Sequence[Series], *, unit: str = "", note: str = ""
+def chart(
+    name: str,
+    title: str,
+    times: Sequence[datetime],
+    series: Sequence[Series],
+    *,
+    unit: str = "",
+    note: str = "",
+    stacked: bool = False,
 ) -> SafeString:
-    """Draw at most ``TONES`` lines over evenly spaced times, with axes, a legend and a table of the figures.
+    """Draw at most ``TONES`` lines, or ``stacked`` bars, over evenly spaced times, with axes, a legend and a table.
 
     ``name`` begins its element ids, unique in the page; ``title`` is the caption, ``note`` a sentence below it.
     """
+    scale, drawn = (_bars if stacked else _lines)(times, series)
+    said = format_html('<p class="lq-quiet">{}</p>', note) if note else SafeString()
+    legend = SafeString()
+    if len(series) > 1:
+        items = format_html_join(
+            "",
+            '<li><svg class="lq-svg" viewBox="0 0 26 10" aria-hidden="true"><g class="lq-tone-{}">'
+            '<path class="lq-line lq-line-{}" d="M1,5H25"/></g></svg>{}</li>',
+            ((tone, tone, each.label) for tone, each in _toned(series)),
+        )
+        legend = format_html('<ul class="lq-legend">{}</ul>', items)
+    table = _table(title, times, series, unit)
+    return _framed(name, title, describe(series, unit), _axes(times, scale) + drawn, before=said + legend, after=table)
+
+
+def _lines(times: Sequence[datetime], series: Sequence[Series]) -> tuple[list[float], SafeString]:
+    """Return the scale and the drawing of lines."""
     scale = ticks(max((v for each in series for v in each.values if v is not None), default=0))
     place = _place(len(times), scale[-1])
-    drawn = format_html_join(
+    return scale, format_html_join(
         "",
         '<g class="lq-tone-{}"><path class="lq-line lq-line-{}" d="{}"/></g>',
         ((tone, tone, _path(_points(each.values, place))) for tone, each in _toned(series)),
     )
-    return _chart(name, title, times, series, scale, drawn, unit, note)
 
 
-def bars(
-    name: str, title: str, times: Sequence[datetime], series: Sequence[Series], *, unit: str = "", note: str = ""
-) -> SafeString:
-    """Draw stacked bars over time, with axes, a legend and a table of the figures; arguments as of ``lines``."""
+def _bars(times: Sequence[datetime], series: Sequence[Series]) -> tuple[list[float], SafeString]:
+    """Return the scale and the drawing of stacked bars."""
     sums = [sum(each.values[n] or 0 for each in series) for n in range(len(times))]
     scale = ticks(max(sums, default=0))
     width = _WIDE / max(len(times), 1)
@@ -129,8 +150,7 @@ def bars(
                 path += f"M{x:.1f},{y:.1f}h{width * 0.8:.1f}v{_HIGH * value / scale[-1]:.1f}h-{width * 0.8:.1f}z"
                 below[index] += value
         groups.append((tone, path))
-    drawn = format_html_join("", '<g class="lq-tone-{}"><path class="lq-fill" d="{}"/></g>', groups)
-    return _chart(name, title, times, series, scale, drawn, unit, note)
+    return scale, format_html_join("", '<g class="lq-tone-{}"><path class="lq-fill" d="{}"/></g>', groups)
 
 
 def week(name: str, title: str, values: Mapping[int, float]) -> SafeString:
@@ -171,10 +191,7 @@ def week(name: str, title: str, values: Mapping[int, float]) -> SafeString:
 def drawing(
     name: str, title: str, description: str, width: int, height: int, drawn: SafeString, *, natural: bool = False
 ) -> SafeString:
-    """Frame a drawing: it can be scrolled, and tells what it shows to who cannot see it.
-
-    ``natural``: as large as its coordinates say, rather than as wide as the page.
-    """
+    """Frame a drawing that can be scrolled; a ``natural`` one is as large as its coordinates say, not as the page."""
     return format_html(
         '<figure class="lq-{}" id="{name}-drawn"><div class="lq-scroll" tabindex="0" role="region"'
         ' aria-label="{title}, drawn"><svg class="lq-svg" viewBox="0 0 {width} {height}"{} role="img" focusable="false"'
@@ -204,30 +221,6 @@ def _toned(series: Sequence[Series]) -> list[tuple[int, Series]]:
 def _place(count: int, top: float) -> Callable[[int, float], tuple[float, float]]:
     step = _WIDE / max(count - 1, 1)
     return lambda index, value: (_LEFT + index * step, _TOP + _HIGH * (1 - value / top))
-
-
-def _chart(
-    name: str,
-    title: str,
-    times: Sequence[datetime],
-    series: Sequence[Series],
-    scale: Sequence[float],
-    drawn: SafeString,
-    unit: str,
-    note: str,
-) -> SafeString:
-    said = format_html('<p class="lq-quiet">{}</p>', note) if note else SafeString()
-    legend = SafeString()
-    if len(series) > 1:
-        items = format_html_join(
-            "",
-            '<li><svg class="lq-svg" viewBox="0 0 26 10" aria-hidden="true"><g class="lq-tone-{}">'
-            '<path class="lq-line lq-line-{}" d="M1,5H25"/></g></svg>{}</li>',
-            ((tone, tone, each.label) for tone, each in _toned(series)),
-        )
-        legend = format_html('<ul class="lq-legend">{}</ul>', items)
-    table = _table(title, times, series, unit)
-    return _framed(name, title, describe(series, unit), _axes(times, scale) + drawn, before=said + legend, after=table)
 
 
 def _framed(

@@ -120,10 +120,7 @@ class DatabaseLook(NamedTuple):
 
 @operation
 def look(before: LogCounts | None, most_queues: int) -> Steps[DatabaseLook]:
-    """Read the figures of a database: of the oldest ``most_queues`` queues, and of the others together.
-
-    ``before``: the ``log`` of this process's last look, so that only what came since is read (``None``: the full hour).
-    """
+    """Read the figures of the oldest ``most_queues`` queues, of the others together, of the log since ``before``."""
     found = yield "queue_page", {"after": 0, "size": most_queues}
     ids = [queue_id for queue_id, *_ in found]
     counts = (yield from counts_by_id(ids, cap=COUNTED).steps()) if ids else {}
@@ -183,12 +180,9 @@ class LastLook:
         return self._look if fresh else None
 
     def keep(self, found: DatabaseLook) -> DatabaseLook:
-        """Keep a look, and return it.
-
-        Of two that were taken at once the one that counted less of an hour keeps the other's counts: a counter never
-        goes down within an hour.
-        """
+        """Keep a look, and return it."""
         last, now = self.log, found.log
+        # Of two that were taken at once one counted less: a counter never goes down within an hour.
         if last is not None and last.since == now.since and sum(last.events.values()) > sum(now.events.values()):
             found = found._replace(log=last)
         self._look, self.log, self._at = found, found.log, time.monotonic()

@@ -242,11 +242,12 @@ def worker_families(well: bool, reports: Sequence[Mapping[str, Any]], ended: Map
     yield from pools()
 
 
-def worker_page(report: Callable[[], tuple[bool, Sequence[Mapping[str, Any]], Mapping[str, int]]]) -> Page:
-    """Return the page with a worker's own figures; ``report`` gives the arguments of ``worker_families``."""
+def worker_page(report: Callable[[], tuple[bool, Mapping[str, Any]]], ended: Mapping[str, int]) -> Page:
+    """Return the page with a worker's own figures: what it reports, or its processes, and counts of ended ones."""
 
     def answer(accept: str) -> Answer:
-        body, content_type = exposition(worker_families(*report()), accept)
+        well, found = report()
+        body, content_type = exposition(worker_families(well, found.get("workers", [found]), ended), accept)
         return 200, content_type, body
 
     return _told(answer)

@@ -82,10 +82,7 @@ class AsyncAlarm(Alarm):
 
 @asynccontextmanager
 async def waking(listener: Listener, queue_ids: Sequence[int]) -> AsyncIterator[Callable[[float], Awaitable[bool]]]:
-    """Yield the call with which a coroutine sleeps until jobs of some queues may be ready, or for so many seconds.
-
-    It returns whether a wake-up came; look first, and after each sleep.
-    """
+    """Yield the call by which a coroutine sleeps until queues may have jobs, or so long; look first, and after it."""
     alarm, patience = AsyncAlarm(), Patience()
     watch = listener.watch(queue_ids, alarm.wake)
     try:

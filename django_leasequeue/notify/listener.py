@@ -110,9 +110,8 @@ class Watch(_Entry):
 class Listener:
     """One LISTEN connection for all callers in this process that wait on one database.
 
-    It connects when a caller waits, comes back by itself when the connection is lost (callers are then woken to look
-    again), and closes when none has waited for a while. ``LEASEQUEUE["LISTEN_DSN"]`` names the connection
-    where the alias goes through a pooler in transaction mode; ``""`` means that all of them poll.
+    It connects when a caller waits, comes back by itself when it is lost (callers are then woken to look again), and
+    closes when none has waited for a while. Behind a pooler in transaction mode, or with no ``LISTEN_DSN``, all poll.
     """
 
     def __init__(self, using: str) -> None:
@@ -139,7 +138,7 @@ class Listener:
         return dsn == "" or (dsn is None and not pool.prepares(self.using))
 
     def subscribe(self, channel: str, callback: Callable[[str | None], None]) -> Subscription:
-        """Hear a channel. Wait for ``ready`` before you cause what you want to hear of.
+        """Hear a channel, from ``ready`` on.
 
         ``callback`` gets each payload, and ``None`` when the connection came back after a loss: something may have been
         missed, look yourself. It runs in the listener's thread: it must be quick and must not block.
@@ -154,10 +153,7 @@ class Listener:
         return entry
 
     def watch(self, queue_ids: Sequence[int], callback: Callable[[], None]) -> Watch:
-        """Wait for jobs: ``callback``, as of ``subscribe``, is called whenever looking may be worth it.
-
-        Wait for ``ready``, then look once; after that look whenever the callback comes, and now and then as a backstop.
-        """
+        """Have ``callback``, as of ``subscribe``, called when jobs may be ready. Wait for ``ready``, then look once."""
         entry = Watch(self, tuple(dict.fromkeys(queue_ids)), callback)
         with self._lock:
             for queue_id in entry.queue_ids:
@@ -234,8 +230,11 @@ class Listener:
                 look = now + step
             if not self._quiet():
                 quiet_since = now
-            elif now - quiet_since >= IDLE_CLOSE and self._retire():
-                return
+            elif now - quiet_since >= IDLE_CLOSE:
+                with self._lock:
+                    if self._quiet():
+                        self._listening.clear()  # what is subscribed from now on is not in effect on this connection
+                        return
             if now - heard >= HEARTBEAT:
                 session.oldest()
                 heard = now
@@ -255,14 +254,6 @@ class Listener:
 
     def _quiet(self) -> bool:
         return not (self._subscriptions or self._watches or self._held)
-
-    def _retire(self) -> bool:
-        """Take no more entries as in effect on this connection, if there are still none."""
-        with self._lock:
-            if self._quiet():
-                self._listening.clear()
-                return True
-            return False
 
     def _unsettled(self) -> bool:
         with self._lock:

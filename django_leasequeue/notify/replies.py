@@ -116,10 +116,9 @@ class Ticket:
         return either(self.alarm.wait, self.alarm.wait, seconds)
 
     def until_ended(self, deadline: float) -> Steps[bool]:
-        """Wait until the job has ended; return False if it has not by ``deadline``, by the monotonic clock.
+        """Wait until the job has ended; return False if it has not by ``deadline`` (monotonic), after a last look.
 
-        A caller that is not told (the connection is lost, or there is none) looks by itself, and one caller's look
-        serves all of the process. Everyone looks once more when the time is over.
+        A caller that is not told (the connection is lost, or there is none) looks by itself, for all of the process.
         """
         while not self.ended:
             left = deadline - time.monotonic()
@@ -270,10 +269,7 @@ def get_hub(using: str) -> ReplyHub:
 
 
 def answer(ticket: Ticket, deadline: float, read: Callable[[], Steps[tuple[T] | None]], late: Exception) -> Steps[T]:
-    """Wait for a job's end until ``deadline`` (monotonic), and return what ``read`` finds then; else raise ``late``.
-
-    ``read`` returns the job's outcome in a tuple, ``None`` if the job goes on: it was brought back after its end.
-    """
+    """Wait for a job's end until ``deadline`` (monotonic), and return what ``read`` finds then; else raise ``late``."""
     while (yield from ticket.until_ended(deadline)):
         ticket.again()  # before it reads: the job may be brought back and end again meanwhile
         try:
@@ -286,16 +282,13 @@ def answer(ticket: Ticket, deadline: float, read: Callable[[], Steps[tuple[T] | 
             ticket.ended = True
             yield ticket.sleep(min(left, LAST_POLL))
             continue
-        if found is not None:
+        if found is not None:  # else it was brought back after its end, and goes on
             return found[0]
     raise late
 
 
 def work_in_place(using: str) -> Steps[Either | None]:
-    """Return the step that runs jobs in place of a worker, in tests; elsewhere ``None``.
-
-    InvalidOption: a transaction is open in which no worker can see the job.
-    """
+    """Return the step that runs jobs in place of a worker, in tests; elsewhere ``None``."""
     hidden = yield either(pool.in_transaction, pool.ain_transaction, using)
     inline = process.switches.inline
     if inline is not None and (hidden or inline.always):

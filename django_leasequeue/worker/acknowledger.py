@@ -14,20 +14,17 @@ from django.db import close_old_connections
 from ..engine import Ending, Failure, LeasedJob, Outcome, Release, Settled, finish, release
 from ..engine.jobs.results import Progress, progress
 from ..engine.jobs.steps import wake_waiting
-from ..enums import JobFlag
 from ..exceptions import LeaseQueueError
 from ..notify.alarms import Alarm
 from .buffer import take_from
 from .control import EndingName, JobControl
+from .leases import FLOW
 from .link import DatabaseLink
 from .logs import JOBS, about
 from .run import COMPLETED, FAILED, RETRY, STOPPED, SUSPENDED, UNSTARTED, Entry, plain_failure, trace_of
 from .state import WorkerState
 
 logger = logging.getLogger("django_leasequeue.worker")
-
-#: As a plain number: see the fetcher.
-_FLOW = int(JobFlag.FLOW)
 
 
 class Acknowledger:
@@ -108,7 +105,7 @@ class Acknowledger:
             close_old_connections()
         fetcher = self._buffer.fetcher
         # The end of a job under a limit makes the next one ready: this worker knows first, and fills its slot soonest.
-        limited = any(entry[1].flags & _FLOW for entry in entries)
+        limited = any(entry[1].flags & FLOW for entry in entries)
         ending = options.burst or options.max_jobs > 0 or self._state.draining.is_set()
         if limited or fetcher.sleeping or (ending and self._state.empty):
             fetcher.wake()

@@ -26,7 +26,8 @@ MANY = 1_000
 
 #: Seconds after its admission in which a job under a rate must start; its window has as many more (flow_admit.sql).
 START = 0.04
-RATED = int(JobFlag.RATED)
+#: As plain numbers: the operators of an enum cost more than the rest of a look.
+FLOW, RATED, SUSPECT = int(JobFlag.FLOW), int(JobFlag.RATED), int(JobFlag.SUSPECT)
 
 Running = Callable[[], list[tuple[JobControl, float]]]
 
@@ -91,10 +92,7 @@ class Leases:
         return lease is None or lease.forbids(job, time.monotonic())
 
     def begins_by(self, job: LeasedJob) -> float:
-        """Return until when the function of a job under a rate must begin (monotonic).
-
-        Of one that was late the last time there is no such time: its preparation may always take longer.
-        """
+        """Return until when the function of a job under a rate must begin (monotonic); whenever, if it was late."""
         if not job.flags & RATED or job.seq in self._late or (lease := self.of.get(job.token)) is None:
             self._late.discard(job.seq)
             return math.inf

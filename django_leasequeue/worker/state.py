@@ -10,6 +10,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from django.db import connections
 
@@ -26,6 +27,9 @@ from .link import LinkClosed
 from .run import STOPPED, UNSTARTED, Entry, Slot
 
 logger = logging.getLogger("django_leasequeue.worker")
+
+#: (whether a worker is well, figures)
+Report = tuple[bool, dict[str, Any]]
 
 
 class WorkerState:
@@ -157,30 +161,24 @@ _lock = threading.Lock()
 
 @dataclass(slots=True)
 class WorkerFigures:
-    """Counts since the start."""
+    """Counts of jobs since the start: what became of them, as the database has accepted it.
+
+    Failed for good or dead; retried: failed, to be tried again; returned: not started, or stopped with the worker;
+    suspended: sleeping, or waiting for an event; lost: the lease was gone before the job was settled.
+    """
 
     claimed: int = 0
-    #: Done, the database said ok.
     completed: int = 0
-    #: Failed for good, or dead after the last try.
     failed: int = 0
-    #: Failed, to be tried again.
     retried: int = 0
-    #: Given back: not started, or stopped with the worker.
     returned: int = 0
-    #: Sleeping, or waiting for an event.
     suspended: int = 0
-    #: Leases that were gone before the job was settled.
     lost: int = 0
 
     def add(self, **counts: int) -> None:
         with _lock:
             for name, count in counts.items():
                 setattr(self, name, getattr(self, name) + count)
-
-    @property
-    def settled(self) -> int:
-        return self.completed + self.failed + self.retried
 
     def as_dict(self) -> dict[str, int]:
         return asdict(self)

@@ -27,17 +27,15 @@ from ..engine.queues import routing
 from .acknowledger import Acknowledger
 from .buffer import SuspectIsolation
 from .control import Handler
-from .coroutines import CoroutinePool
 from .fetcher import Fetcher
 from .keeper import Keeper
 from .logs import about
-from .run import failed
-from .state import WorkerState
-from .threads import ThreadPool, Timekeeper
+from .pools import CoroutinePool, ThreadPool
+from .run import Timekeeper, failed
+from .state import Report, WorkerState
 
 if TYPE_CHECKING:
     from ..reaper import Reaper
-    from .health import Report
 
 logger = logging.getLogger("django_leasequeue.worker")
 
@@ -100,11 +98,7 @@ def node_name() -> str:
 class Worker:
     """A worker process: claims jobs, runs them, settles them, until it is asked to stop.
 
-    Args:
-        options: what to do.
-        node: its name; by default host, process id and a random part.
-        handler: what runs the jobs; by default the one that the options name.
-        recycles: whether a run that outlives its hard timeout ends the worker (a new process follows), or is given up.
+    ``recycles``: whether a run that outlives its hard timeout ends the worker (a new process follows), or is given up.
     """
 
     def __init__(
@@ -140,11 +134,8 @@ class Worker:
 
     @property
     def healthy(self) -> bool:
-        """Whether the worker's own threads live and none hangs.
-
-        A database that is not reached is no illness of the worker: a new process would not reach it either, and would
-        lose what runs. The report says it.
-        """
+        """Whether the worker's own threads live and none hangs."""
+        # A database that is not reached is no illness: a new process would not reach it either, and lose what runs.
         hangs = time.monotonic() - self._keeper.well_at > HANGS and not self._keeper.link.retrying
         return (
             self.state.broken is None
