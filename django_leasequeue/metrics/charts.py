@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
@@ -22,6 +23,8 @@ _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 640, 180, 52, 8, 8, 22
 _WIDE, _HIGH = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
 #: Lines of the table beside a chart.
 _TABLE_ROWS = 120
+#: A form, filled with each of some rows.
+_each = partial(format_html_join, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +116,7 @@ def chart(
     said = format_html('<p class="lq-quiet">{}</p>', note) if note else SafeString()
     legend = SafeString()
     if len(series) > 1:
-        items = format_html_join(
-            "",
+        items = _each(
             '<li><svg class="lq-svg" viewBox="0 0 26 10" aria-hidden="true"><g class="lq-tone-{}">'
             '<path class="lq-line lq-line-{}" d="M1,5H25"/></g></svg>{}</li>',
             ((tone, tone, each.label) for tone, each in _toned(series)),
@@ -128,8 +130,7 @@ def _lines(times: Sequence[datetime], series: Sequence[Series]) -> tuple[list[fl
     """Return the scale and the drawing of lines."""
     scale = ticks(max((v for each in series for v in each.values if v is not None), default=0))
     place = _place(len(times), scale[-1])
-    return scale, format_html_join(
-        "",
+    return scale, _each(
         '<g class="lq-tone-{}"><path class="lq-line lq-line-{}" d="{}"/></g>',
         ((tone, tone, _path(_points(each.values, place))) for tone, each in _toned(series)),
     )
@@ -150,15 +151,14 @@ def _bars(times: Sequence[datetime], series: Sequence[Series]) -> tuple[list[flo
                 path += f"M{x:.1f},{y:.1f}h{width * 0.8:.1f}v{_HIGH * value / scale[-1]:.1f}h-{width * 0.8:.1f}z"
                 below[index] += value
         groups.append((tone, path))
-    return scale, format_html_join("", '<g class="lq-tone-{}"><path class="lq-fill" d="{}"/></g>', groups)
+    return scale, _each('<g class="lq-tone-{}"><path class="lq-fill" d="{}"/></g>', groups)
 
 
 def week(name: str, title: str, values: Mapping[int, float]) -> SafeString:
     """Draw the hours of a week (0 is Monday from 00:00 to 01:00) as squares, the darker the more."""
     highest = max(values.values(), default=0) or 1
     width, high = _WIDE / 24, _HIGH / 7
-    squares = format_html_join(
-        "",
+    squares = _each(
         '<rect class="lq-fill" x="{}" y="{}" width="{}" height="{}" fill-opacity="{}"><title>{}: {}</title></rect>',
         (
             (
@@ -173,13 +173,11 @@ def week(name: str, title: str, values: Mapping[int, float]) -> SafeString:
             for hour, value in sorted(values.items())
         ),
     )
-    days = format_html_join(
-        "",
+    days = _each(
         '<text x="{}" y="{}" text-anchor="end">{}</text>',
         ((_LEFT - 6, f"{_TOP + (n + 0.7) * high:.1f}", day[:3]) for n, day in enumerate(DAYS)),
     )
-    clock = format_html_join(
-        "",
+    clock = _each(
         '<text class="lq-time" x="{}" y="{}">{}</text>',
         ((f"{_LEFT + hour * width:.1f}", _HEIGHT - 6, f"{hour:02}:00") for hour in range(0, 24, 3)),
     )
@@ -254,8 +252,7 @@ def describe(series: Sequence[Series], unit: str) -> str:
 
 
 def _axes(times: Sequence[datetime], scale: Sequence[float]) -> SafeString:
-    rows = format_html_join(
-        "",
+    rows = _each(
         '<path class="lq-grid" d="M{},{}H{}"/><text x="{}" y="{}" text-anchor="end">{}</text>',
         (
             (_LEFT, f"{y:.1f}", _WIDTH - _RIGHT, _LEFT - 6, f"{y + 4:.1f}", short(value))
@@ -264,8 +261,7 @@ def _axes(times: Sequence[datetime], scale: Sequence[float]) -> SafeString:
         ),
     )
     place = _place(len(times), 1)
-    columns = format_html_join(
-        "",
+    columns = _each(
         '<text class="lq-time{}" x="{}" y="{}" text-anchor="middle">{}</text>',
         (
             (" lq-rare-time" if index % 2 else "", f"{place(n, 0)[0]:.1f}", _HEIGHT - 6, text)
@@ -291,14 +287,13 @@ def _marks(times: Sequence[datetime]) -> list[tuple[int, str]]:
 
 def _table(title: str, times: Sequence[datetime], series: Sequence[Series], unit: str) -> SafeString:
     first = max(len(times) - _TABLE_ROWS, 0)
-    head = format_html_join("", '<th scope="col" class="lq-number">{}</th>', ((each.label,) for each in series))
-    rows = format_html_join(
-        "",
+    head = _each('<th scope="col" class="lq-number">{}</th>', ((each.label,) for each in series))
+    rows = _each(
         '<tr><th scope="row">{}</th>{}</tr>',
         (
             (
                 timezone.localtime(times[n]).strftime("%d %b %H:%M"),
-                format_html_join("", '<td class="lq-number">{}</td>', ((figure(each.values[n]),) for each in series)),
+                _each('<td class="lq-number">{}</td>', ((figure(each.values[n]),) for each in series)),
             )
             for n in range(first, len(times))
         ),

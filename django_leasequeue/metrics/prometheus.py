@@ -26,14 +26,11 @@ if TYPE_CHECKING:
 OUTCOMES = ("claimed", "completed", "failed", "retried", "returned", "suspended", "lost")
 #: The label of the queues that are summed up: no queue can be named so.
 OTHER = ("", "(other)")
-#: Events of the lease log that are counted.
 EVENTS = (
     *("enqueued", "claimed", "completed", "failed", "retried", "returned", "suspended"),
     *("expired", "dead_lettered", "redriven", "cancelled"),
 )
-#: States of the rows of workers.
 STATES = ("running", "draining", "gone")
-#: The labels of a queue's figures.
 QUEUE = ("project", "queue")
 
 #: (project, queue) -> whether it is shown.

@@ -74,7 +74,6 @@ class Ticket:
     opened: int
     #: The job it waits for; ``None`` until ``bind``.
     seq: int | None = None
-    #: Whether that job has ended.
     ended: bool = False
     #: The end of the job, as its notification carried it.
     end: End = UNTOLD
@@ -171,7 +170,6 @@ class ReplyHub:
         self._unbound: dict[Ticket, None] = {}
         self._heard: dict[int, tuple[int, End]] = {}
         self._count = 0
-        #: The number of callers who wait.
         self.waiting = 0
         self._looked_at = 0.0
         self._stale = False

@@ -32,7 +32,6 @@ logger = logging.getLogger("django_leasequeue.reaper.recurring")
 TABLE = "leasequeue_recurringtask"
 #: What the settings may say of a task.
 _KEYS = ("task", "schedule", "timezone", "args", "kwargs", "backend", "queue_name", "priority", "enabled")
-#: Recurring tasks that are looked at.
 MAX_TASKS = 10_000
 #: Seconds between two looks at the databases that all tasks belong to, and before an absent one is tried again.
 HOMES = 30.0

@@ -325,7 +325,7 @@ class Fetcher:
             self.wakeup.wait(state.options.poll)
             return
         watched = self._queues.ids[:MAX_WATCHED]
-        if self._watch is None or self._watch.queue_ids != tuple(watched):
+        if self._watch is None or self._watch.keys != tuple(watched):
             # Producers tell us from now on; the next claim sees what came before.
             before = self._watch
             self._watch = get_listener(state.options.database).watch(watched, self.wakeup.wake)

@@ -73,7 +73,6 @@ class WorkerState:
         self.due_changed = False
         #: How often the listener heard that leases of a queue were taken from their workers, by queue id.
         self.taken: Counter[int] = Counter()
-        #: Whether the listener hears at all.
         self.hears: Callable[[], bool] = bool
         self.main = Alarm()
         self.draining = threading.Event()
@@ -87,7 +86,6 @@ class WorkerState:
         self.recycle = ""
         self.broken: BaseException | None = None
         self.status = "running"  # or draining: for its row
-        #: Names of the queues taken now.
         self.queues: list[str] = []
 
     @property

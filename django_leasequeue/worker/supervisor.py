@@ -15,6 +15,7 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from socketserver import TCPServer
 from types import FrameType
 from typing import Any
@@ -99,11 +100,11 @@ class Supervisor:
 
             pages = {"/metrics": worker_page(self._report, self._counted), "/metrics/queues": no_queue_page}
             self._page = health_page(options, self._report, pages, threads=False)
-            self._selector.register(self._page, selectors.EVENT_READ)
+            self._selector.register(self._page, selectors.EVENT_READ, self._page.handle_request)
         if options.health_file:
             self._file = HealthFile(options.health_file)
         wakeup = WakeUpPipe()
-        self._selector.register(wakeup.reading, selectors.EVENT_READ)
+        self._selector.register(wakeup.reading, selectors.EVENT_READ, wakeup.clear)
         before = {number: signal.signal(number, self._signalled) for number in (signal.SIGTERM, signal.SIGINT)}
         before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wakeup.writing, warn_on_full_buffer=False)
@@ -139,12 +140,7 @@ class Supervisor:
             self._file.write(self._report())
         waits = [child.restart_at - now for child in self._children if not child.pid and not child.over]
         for key, _ in self._selector.select(max(0.0, min([1.0, *waits]))):
-            if key.fileobj is self._page and self._page is not None:
-                self._page.handle_request()
-            elif key.data is None:
-                _read(key.fd)
-            else:
-                self._hear(key.data)
+            key.data()
         self._reap()
         return None
 
@@ -192,7 +188,7 @@ class Supervisor:
         os.close(reports_writing)
         os.set_blocking(reports_reading, False)
         child.pid, child.orders, child.reports = pid, orders_writing, reports_reading
-        self._selector.register(reports_reading, selectors.EVENT_READ, child)
+        self._selector.register(reports_reading, selectors.EVENT_READ, partial(self._hear, child))
         return None
 
     def _forget_parent(self) -> None:
@@ -208,7 +204,9 @@ class Supervisor:
             self._page.server_close()
 
     def _hear(self, child: Child) -> None:
-        data = _read(child.reports)
+        data = b""
+        with suppress(BlockingIOError):
+            data = os.read(child.reports, 65_536)
         if not data:  # it is ending: its pipe would be ready for ever
             self._selector.unregister(child.reports)
             return
@@ -268,13 +266,6 @@ class Supervisor:
             for child in self._children
         )
         return well, {"node": self._name, "workers": [child.report for child in self._children]}
-
-
-def _read(descriptor: int) -> bytes:
-    try:
-        return os.read(descriptor, 65_536)
-    except BlockingIOError:
-        return b""
 
 
 def run_child(options: WorkerOptions, node: str, orders: int, reports: int) -> ExitCode:
