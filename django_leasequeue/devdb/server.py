@@ -117,16 +117,13 @@ class Server:
         return {**entry, "PASSWORD": ""}  # nosec  # B105: none: who may enter the socket's directory is let in
 
     def conninfo(self, name: str = DATABASE) -> str:
-        """A libpq connection string for a database on this server. Needs no running server."""
         host = str(socket_dir(self.data_dir))
         return make_conninfo(host=host, port=PORT, user=SUPERUSER, dbname=name)
 
     def url(self, name: str = DATABASE) -> str:
-        """A ``DATABASE_URL`` for a database on this server. Needs no running server."""
         return url_from_database(self.django_database(name))
 
     def connect(self, name: str = DATABASE, *, timeout: int = 5) -> psycopg.Connection:
-        """Open an autocommit connection. ``timeout`` in seconds. Raises psycopg.OperationalError."""
         return psycopg.connect(self.conninfo(name), connect_timeout=timeout, autocommit=True)
 
     def is_ready(self, name: str = "postgres") -> bool:

@@ -127,7 +127,6 @@ def chart(
 
 
 def _lines(times: Sequence[datetime], series: Sequence[Series]) -> tuple[list[float], SafeString]:
-    """Return the scale and the drawing of lines."""
     scale = ticks(max((v for each in series for v in each.values if v is not None), default=0))
     place = _place(len(times), scale[-1])
     return scale, _each(
@@ -137,7 +136,6 @@ def _lines(times: Sequence[datetime], series: Sequence[Series]) -> tuple[list[fl
 
 
 def _bars(times: Sequence[datetime], series: Sequence[Series]) -> tuple[list[float], SafeString]:
-    """Return the scale and the drawing of stacked bars."""
     sums = [sum(each.values[n] or 0 for each in series) for n in range(len(times))]
     scale = ticks(max(sums, default=0))
     width = _WIDE / max(len(times), 1)
@@ -212,7 +210,6 @@ def hour_of_week(hour: int) -> str:
 
 
 def _toned(series: Sequence[Series]) -> list[tuple[int, Series]]:
-    """Return each line with the number of its colour."""
     return [(n % TONES if each.tone is None else each.tone, each) for n, each in enumerate(series)]
 
 

@@ -180,7 +180,6 @@ class LastLook:
         return self._look if fresh else None
 
     def keep(self, found: DatabaseLook) -> DatabaseLook:
-        """Keep a look, and return it."""
         last, now = self.log, found.log
         # Of two that were taken at once one counted less: a counter never goes down within an hour.
         if last is not None and last.since == now.since and sum(last.events.values()) > sum(now.events.values()):

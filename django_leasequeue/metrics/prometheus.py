@@ -85,7 +85,6 @@ class QueueCollector:
 
 
 def _family(name: str, text: str, labels: Sequence[str], figures: Figures, *, counter: bool = False) -> Metric:
-    """Return a family of gauges, or of counters."""
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
     family = (CounterMetricFamily if counter else GaugeMetricFamily)(f"leasequeue_{name}", text, labels=labels)

@@ -215,7 +215,6 @@ class ReaperStatus:
     problems: list[str]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain values, for JSON."""
         return {
             **asdict(self),
             "totals": [each._asdict() for each in self.totals],

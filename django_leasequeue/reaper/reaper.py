@@ -60,7 +60,6 @@ class Turn(ConnectionExecutor):
 
     @property
     def over(self) -> bool:
-        """Whether the time is over."""
         return time.monotonic() >= self._end
 
     def fetch(self, name: str, params: Mapping[str, Any] | None = None) -> Rows:
@@ -183,7 +182,6 @@ class Reaper:
 
     @staticmethod
     def check_options() -> None:
-        """Check ``LEASEQUEUE["REAPER"]``."""
         _intervals([*standard_duties(), *registered()])
 
     @property
@@ -191,7 +189,6 @@ class Reaper:
         return self._election.leading
 
     def start(self) -> None:
-        """Run in a thread of its own."""
         if self._thread is not None:
             raise RuntimeError("the reaper runs already.")
         self._stopping.clear()
@@ -259,7 +256,6 @@ class Reaper:
 
     @property
     def failing(self) -> list[str]:
-        """The duties whose last turn failed."""
         return [duty.name for duty in self._duties if duty.failures]
 
     def round(self) -> list[str]:

@@ -294,7 +294,6 @@ def _log_failure(level: int, message: str, job: LeasedJob, failure: Failure, con
 
 
 def _run_facts(control: JobControl | None) -> tuple[int | None, int | None]:
-    """Return how long the handler ran, and how long the end is to be kept."""
     return (None, None) if control is None else (control.ran_ms, control.result_ttl_ms)
 
 

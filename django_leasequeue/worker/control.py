@@ -215,13 +215,7 @@ class Handler(Protocol):
         """Hear what the database has accepted: here signals are sent.
 
         Called once a run, from the worker's acknowledging thread, for every job: it must cost nothing when no receiver
-        listens.
-
-        Args:
-            job: the job.
-            ending: ``completed``; ``failed`` (for good, by ``GiveUp``); ``failing`` (it will be tried again);
-                ``dead`` (it was, for the last time).
-            result_json: what ``run`` returned.
-            failure: what ``failed`` made of the error.
-            available_at: of a job that is failing: when it is due again, ``None`` for at once.
+        listens. ``ending``: ``completed``, with what ``run`` returned; or, with what ``failed`` made of the error,
+        ``failed`` (for good, by ``GiveUp``), ``failing`` (to be tried again at ``available_at``, ``None``: at once), or
+        ``dead`` (it was tried for the last time).
         """

@@ -29,8 +29,6 @@ START = 0.04
 #: As plain numbers: the operators of an enum cost more than the rest of a look.
 FLOW, RATED, SUSPECT = int(JobFlag.FLOW), int(JobFlag.RATED), int(JobFlag.SUSPECT)
 
-Running = Callable[[], list[tuple[JobControl, float]]]
-
 
 class Lease:
     """The lease of the jobs of one claim: its length in seconds, from when its statement was sent (monotonic)."""
@@ -48,7 +46,6 @@ class Lease:
         self.until = surely_until(since, seconds)
 
     def forbids(self, job: LeasedJob, now: float) -> bool:
-        """Return whether a job must not be started any more."""
         return now >= self.until or (job.flags & RATED > 0 and now >= self.claimed + START)
 
 
@@ -112,7 +109,7 @@ class Leases:
             lease.renew(since, seconds)
         self.expect(lease.until)
 
-    def watch(self, running: Running) -> None:
+    def watch(self, running: Callable[[], list[tuple[JobControl, float]]]) -> None:
         """Tell jobs until ``close``. A job is ``running`` before it is asked whether its lease is over."""
         while not self._closing:
             self._next_at = math.inf

@@ -204,7 +204,6 @@ class CoroutinePool:
             self._loop.call_soon_threadsafe(self._pump)
 
     def stop(self, timeout: float) -> bool:
-        """End the loop; return whether it ended within ``timeout`` seconds."""
         if self._loop is None or self._thread is None:
             return True
         self._loop.call_soon_threadsafe(self._loop.stop)
