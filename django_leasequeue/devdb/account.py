@@ -258,29 +258,25 @@ def _create_account() -> bool:
 
 
 def is_alive(pid: int) -> bool:
-    """Say whether the process exists and is no zombie, as a killed server stays whose parent does not collect it."""
-    return exists(pid) and _state(pid) != "Z"
-
-
-def exists(pid: int) -> bool:
-    """Say whether there is a process of that number, a zombie or not."""
+    """Say whether the process exists and is no zombie."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
         pass
-    return True
+    return not is_zombie(pid)
 
 
-def _state(pid: int) -> str:
+def is_zombie(pid: int) -> bool:
+    """Say whether a process has ended, as a killed server whose parent does not collect it."""
     with suppress(OSError):
         # "pid (name) state ...": the name may hold anything, so look behind its last bracket.
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     try:
         command = ["ps", "-o", "stat=", "-p", str(pid)]
         # No shell; where ps is differs between systems, and PATH is the caller's own.
         answer = subprocess.run(command, capture_output=True, text=True, check=False)  # nosec B603
     except OSError:
-        return ""
-    return answer.stdout.strip()[:1]
+        return False
+    return answer.stdout.strip().startswith("Z")

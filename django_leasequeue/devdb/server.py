@@ -21,9 +21,9 @@ from django_leasequeue.devdb.account import (
     account_for,
     check_directory,
     exclusive,
-    exists,
     find_binaries,
     is_alive,
+    is_zombie,
     open_path,
     open_programs,
     program_version,
@@ -238,7 +238,7 @@ class Server:
         while True:
             # By its pid file PostgreSQL would take a zombie for a running server.
             pid = _first_number(pid_file)
-            if pid is not None and exists(pid) and not is_alive(pid):
+            if pid is not None and is_zombie(pid):
                 pid_file.unlink(missing_ok=True)
             result = self._pg_ctl(account, "start", "-l", str(self.log_file), "-t", "60", timeout=90)
             if result.returncode == 0 and self.is_ready():

@@ -146,15 +146,11 @@ class Ticket:
                 tickets.discard(self)
                 if not tickets:
                     del hub._tickets[self.seq]
-            over = heir = None
             if not hub.waiting:
-                over, hub._subscription = hub._subscription, None
+                self._subscription.close()
+                hub._subscription = None
             elif hub._stale:  # it may have been the one that tries again
-                heir = hub._any()
-        if over is not None:
-            over.close()
-        if heir is not None:
-            heir.alarm.wake()
+                hub._wake_one()
 
 
 class ReplyHub:
@@ -188,9 +184,7 @@ class ReplyHub:
         if payload is None:  # ends may have been missed: one caller looks for all
             with self._lock:
                 self._stale = True
-                one = self._any()
-            if one is not None:
-                one.alarm.wake()
+                self._wake_one()
             return
         number, _, told = payload.partition(":")
         if number.isdigit():
@@ -210,8 +204,10 @@ class ReplyHub:
         for ticket in found:
             ticket.alarm.wake()
 
-    def _any(self) -> Ticket | None:
-        return next((ticket for tickets in self._tickets.values() for ticket in tickets), None)
+    def _wake_one(self) -> None:
+        for ticket in next(iter(self._tickets.values()), ()):
+            ticket.alarm.wake()
+            return
 
     def _leave_unbound(self, ticket: Ticket) -> None:
         self._unbound.pop(ticket, None)

@@ -93,6 +93,7 @@ class JobControl(DurableControl):
                 self._event = threading.Event()
                 if self.reason:
                     self._event.set()
+                self._calls += (self._event.set,)
             return self._event
 
     async def wait_aborted(self) -> Reason:
@@ -159,9 +160,7 @@ class JobControl(DurableControl):
             if self.reason:
                 return
             self.reason = reason
-            event, calls = self._event, self._calls
-        if event is not None:
-            event.set()
+            calls = self._calls
         if reason in ("lease_lost", "cancelled") and self.on_lost is not None:
             calls += (self.on_lost,)
         for call in calls:

@@ -20,7 +20,7 @@ from ..engine.jobs.results import STALLED
 from ..engine.pool import close_pools
 from .control import JobControl, JobTimeout
 from .leases import RATED
-from .run import COMPLETED, RETRY, UNSTARTED, Entry, RunAlarm, Slot, ThreadAlarm, Timekeeper, failed
+from .run import COMPLETED, RETRY, UNSTARTED, Entry, RunAlarm, Slot, ThreadAlarm, failed
 from .state import WorkerState
 
 #: What is kept of a run that was given up.
@@ -48,9 +48,8 @@ def tidy_connections() -> None:
 class ThreadPool:
     """Runs sync jobs from a buffer, one at a time in each thread."""
 
-    def __init__(self, state: WorkerState, timekeeper: Timekeeper) -> None:
+    def __init__(self, state: WorkerState) -> None:
         self._state = state
-        self._timekeeper = timekeeper
         state.slots.extend(Slot(state.journal.slot()) for _ in range(state.options.concurrency))
         self._threads: list[threading.Thread] = []
 
@@ -153,7 +152,7 @@ class ThreadPool:
 
     def _run_timed(self, slot: Slot, control: JobControl, soft: float | None, hard: float | None) -> Entry:
         alarm = ThreadAlarm(slot, control, soft, hard, self._state.options.timeout_grace)
-        self._timekeeper.expect(alarm)
+        self._state.timekeeper.expect(alarm)
         try:
             result = contextvars.Context().run(self._state.handler.run, control.job, control)
             return (COMPLETED, control.job, control, result, None)
@@ -162,15 +161,14 @@ class ThreadPool:
                 alarm.end()
             finally:  # it may raise the timeout that came last
                 slot.left = not alarm.leave()
-                self._timekeeper.forget(alarm)
+                self._state.timekeeper.forget(alarm)
 
 
 class CoroutinePool:
     """Runs async jobs, each as a task of its own, a bounded number at once. The loop starts with the first of them."""
 
-    def __init__(self, state: WorkerState, timekeeper: Timekeeper) -> None:
+    def __init__(self, state: WorkerState) -> None:
         self._state = state
-        self._timekeeper = timekeeper
         #: Whether a job is on its way from ``jobs`` to ``running``.
         self.starting = False
         self.jobs: deque[LeasedJob] = deque()
@@ -284,7 +282,7 @@ class CoroutinePool:
         alarm = None
         if soft is not None or hard is not None:
             alarm = RunAlarm(control, since, soft, hard, self._state.options.timeout_grace)
-            self._timekeeper.expect(alarm)
+            self._state.timekeeper.expect(alarm)
         try:
             entry: Entry = (COMPLETED, job, control, await handler.arun(job, control), None)
             control.ran_ms = int((time.monotonic() - since) * 1_000)
@@ -297,7 +295,7 @@ class CoroutinePool:
         finally:
             control.on_lost = None
             if alarm is not None:
-                self._timekeeper.forget(alarm)
+                self._state.timekeeper.forget(alarm)
         self._state.journal.ended(job)
         self._state.journal.free(slot)
         self._state.ended.append(entry)

@@ -12,16 +12,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..engine import Failure, LeasedJob
 from ..engine.dead.fingerprint import text_of
 from ..exceptions import NotBegun
+from ..notify.alarms import Alarm
 from .control import GiveUp, Handler, JobAborted, JobControl, JobTimeout, Retry
 from .logs import about
-
-if TYPE_CHECKING:
-    from .state import WorkerState
 
 _set_async_exc = ctypes.pythonapi.PyThreadState_SetAsyncExc
 _set_async_exc.argtypes = (ctypes.c_ulong, ctypes.py_object)
@@ -111,8 +109,8 @@ class ThreadAlarm(RunAlarm):
 class Timekeeper:
     """Knows the runs that have a timeout. ``check`` is called by the main thread, the rest by those who run jobs."""
 
-    def __init__(self, state: WorkerState) -> None:
-        self._state = state
+    def __init__(self, main: Alarm, recycle: Callable[[str], None]) -> None:
+        self._main, self._recycle = main, recycle
         #: Gives up a run that outlives its hard timeout; ``None``: the process is replaced.
         self.abandon_run: Callable[[RunAlarm], None] | None = None
         self._alarms: dict[int, RunAlarm] = {}
@@ -126,7 +124,7 @@ class Timekeeper:
         at = min(alarm.soft_at, alarm.hard_at)
         if at < self.next_at:
             self.next_at = at
-            self._state.main.wake()
+            self._main.wake()
 
     def forget(self, alarm: RunAlarm) -> None:
         self._alarms.pop(id(alarm), None)
@@ -147,7 +145,7 @@ class Timekeeper:
                     self.abandon_run(alarm)
                     continue
                 self.overdue.append(job)
-                self._state.ask_recycle(f"job {job.seq} ({job.name}) outlived its hard timeout")
+                self._recycle(f"job {job.seq} ({job.name}) outlived its hard timeout")
         # What `expect` says meanwhile stays: it only ever lowers the time.
         for alarm in list(self._alarms.values()):
             self.next_at = min(self.next_at, alarm.soft_at, alarm.hard_at)

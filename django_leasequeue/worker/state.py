@@ -24,7 +24,7 @@ from .control import Handler, JobControl
 from .journal import Journal
 from .leases import Leases
 from .link import LinkClosed
-from .run import STOPPED, UNSTARTED, Entry, Slot
+from .run import STOPPED, UNSTARTED, Entry, Slot, Timekeeper
 
 logger = logging.getLogger("django_leasequeue.worker")
 
@@ -75,6 +75,7 @@ class WorkerState:
         self.taken: Counter[int] = Counter()
         self.hears: Callable[[], bool] = bool
         self.main = Alarm()
+        self.timekeeper = Timekeeper(self.main, self.ask_recycle)
         self.draining = threading.Event()
         #: Burst or ``max_jobs``: all is done.
         self.finished = False

@@ -31,7 +31,7 @@ from .fetcher import Fetcher
 from .keeper import Keeper
 from .logs import about
 from .pools import CoroutinePool, ThreadPool
-from .run import Timekeeper, failed
+from .run import failed
 from .state import Report, WorkerState
 
 if TYPE_CHECKING:
@@ -113,11 +113,10 @@ class Worker:
         if tracing.wrap is not None:
             handler = tracing.wrap(handler, options.project)
         self.state = state = WorkerState(options, node or options.node or node_name(), handler)
-        self._timekeeper = Timekeeper(state)
         self._acknowledger = Acknowledger(state)
-        self._threads = ThreadPool(state, self._timekeeper)
-        self._timekeeper.abandon_run = None if recycles else self._threads.abandon_run
-        self._coroutines = CoroutinePool(state, self._timekeeper)
+        self._threads = ThreadPool(state)
+        state.timekeeper.abandon_run = None if recycles else self._threads.abandon_run
+        self._coroutines = CoroutinePool(state)
         self._isolation = SuspectIsolation(state, self._coroutines)
         self._fetcher = Fetcher(state, self._coroutines, self._isolation)
         self._keeper = Keeper(state, self._fetcher.shrink)
@@ -168,8 +167,8 @@ class Worker:
         return self._stop()
 
     def _wait(self, seconds: float) -> None:
-        self.state.main.wait(min(seconds, self._timekeeper.next_at - time.monotonic()))
-        self._timekeeper.check()
+        self.state.main.wait(min(seconds, self.state.timekeeper.next_at - time.monotonic()))
+        self.state.timekeeper.check()
         if self._tick is not None and time.monotonic() - self._ticked_at >= 1:
             self._ticked_at = time.monotonic()
             self._tick(self.report())
@@ -241,7 +240,7 @@ class Worker:
             self.state.give_back(unstarted, unstarted=True)
 
     def _drain(self, deadline: float) -> bool:
-        state, overdue = self.state, self._timekeeper.overdue
+        state, overdue = self.state, self.state.timekeeper.overdue
         while True:
             self._return_unstarted()
             waited_for = len(state.held) - sum(job.seq in state.held for job in overdue)
@@ -254,7 +253,7 @@ class Worker:
 
     def _abandon(self) -> None:
         """Give the jobs back that did not end: first they are told, and get a moment."""
-        state, overdue = self.state, self._timekeeper.overdue
+        state, overdue = self.state, self.state.timekeeper.overdue
         for control, _ in state.running():
             control.abort("stopping")
         deadline = time.monotonic() + ABORT_GRACE
