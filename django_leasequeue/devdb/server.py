@@ -117,8 +117,7 @@ class Server:
         return {**entry, "PASSWORD": ""}  # nosec  # B105: none: who may enter the socket's directory is let in
 
     def conninfo(self, name: str = DATABASE) -> str:
-        host = str(socket_dir(self.data_dir))
-        return make_conninfo(host=host, port=PORT, user=SUPERUSER, dbname=name)
+        return make_conninfo(host=str(socket_dir(self.data_dir)), port=PORT, user=SUPERUSER, dbname=name)
 
     def url(self, name: str = DATABASE) -> str:
         return url_from_database(self.django_database(name))

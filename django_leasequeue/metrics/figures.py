@@ -58,15 +58,11 @@ class LogCounts(NamedTuple):
 
 
 class Ages(NamedTuple):
-    """The lags of one queue, in seconds; ``None`` where there is nothing that lags."""
+    """Seconds of the oldest ready job, of the oldest overdue lease, since floors were raised; how many were mended."""
 
-    #: Of the oldest ready job, since it became ready.
     ready: float | None = None
-    #: Of the oldest lease that is over and that no reaper has ended yet.
     overdue: float | None = None
-    #: Since the floors were raised last.
     floor: float | None = None
-    #: Floors that hid a job and were lowered.
     mended: int = 0
 
 
@@ -86,9 +82,8 @@ class Lag(NamedTuple):
     """How far a registered consumer of the lease log, a lake, is behind."""
 
     consumer: str
-    #: Those of the whole cluster that have ended since what it has read.
+    #: Of the whole cluster.
     transactions: int
-    #: The age of the first row that it has not read, 0 if it has read all.
     seconds: float
     #: Whether retention waits for it no longer.
     given_up: bool
@@ -112,7 +107,6 @@ class DatabaseLook(NamedTuple):
     #: By state; ``gone``: the lease of its row is over.
     workers: Mapping[str, int]
     leader: bool
-    #: Seconds of the oldest transaction that keeps PostgreSQL from cleaning up, 0 if there is none.
     horizon: float
     lags: Sequence[Lag]
     suspended: Sequence[SuspendedJobs]

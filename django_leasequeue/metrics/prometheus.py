@@ -68,9 +68,8 @@ class QueueCollector:
         return []
 
     def collect(self) -> Iterator[Metric]:
-        if self._using is not None:
-            yield from families(look_at(self._using))
-        elif len(aliases := routing.aliases()) == 1:
+        aliases = routing.aliases() if self._using is None else [self._using]
+        if len(aliases) == 1:
             yield from families(look_at(aliases[0]))
         else:
             looks: dict[str, DatabaseLook | None] = {}

@@ -28,15 +28,11 @@ PAGE = 500
 
 
 class Bounds(NamedTuple):
-    """Seconds after which something deserves a word."""
+    """Seconds after which a ready job, a lease, a late recurring task or an open transaction deserves a word."""
 
-    #: That the oldest ready job of a queue has been ready.
     waiting: int = 1_800
-    #: That a lease has been held.
     lease: int = 6 * 3_600
-    #: That a recurring task is overdue.
     late: int = 60
-    #: That a transaction has been open, which keeps PostgreSQL from cleaning up.
     transaction: int = 900
 
 

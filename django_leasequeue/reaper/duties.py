@@ -295,9 +295,7 @@ class Census:
             queue_id = min(self._orphans)
             while turn.run(queues.remove_orphans(queue_id)):
                 pass
-            searched, after = self._searched
-            if searched != queue_id:
-                after = 0
+            after = self._searched[1] if self._searched[0] == queue_id else 0
             while after is not None:
                 after = turn.run(queues.remove_orphan_jobs(queue_id, after))
                 self._searched = (queue_id, after)

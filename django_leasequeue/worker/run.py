@@ -153,13 +153,11 @@ class Timekeeper:
 
 @dataclass(slots=True, eq=False)
 class Slot:
-    """The job that one thread runs now. Others read it; only its thread changes it."""
+    """The job that one thread runs now, and since when (monotonic). Others read it; only its thread changes it."""
 
     #: Of the journal.
     number: int
-    #: Of the running job; ``None`` between jobs.
     control: JobControl | None = None
-    #: When it started (monotonic).
     since: float = 0.0
     #: The run outlived its time, and another thread has the place: this one ends.
     left: bool = False
