@@ -96,7 +96,7 @@ class Listener:
     """One LISTEN connection for all callers in this process that wait on one database.
 
     It connects when a caller waits, comes back by itself when it is lost (callers are then woken to look again), and
-    closes when none has waited for a while. Behind a pooler in transaction mode, or with no ``LISTEN_DSN``, all poll.
+    closes when none has waited for a while. All poll with ``LISTEN_DSN = ""``, or behind a pooler without one.
     """
 
     def __init__(self, using: str) -> None:

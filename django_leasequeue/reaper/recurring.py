@@ -163,7 +163,7 @@ def on_migrate(using: str, **_: Any) -> None:
 
 @operation
 def sync(using: str) -> Steps[Synced]:
-    """Make the table say what the settings declare; other rows are left alone. A new or changed schedule begins now."""
+    """Make the table in ``using`` say what the settings declare of its queues; what was made there is left alone."""
     everywhere: list[Declared] = []
     invalid: dict[str, str] = {}
     for name, given in conf.settings.RECURRING.items():
