@@ -263,7 +263,6 @@ def _run_watched(options: WorkerOptions) -> None:
         close_listeners()
 
     atexit.register(stop)
-    code = ExitCode.BROKEN
     try:
         with attended(options, worker) as tick:
             code = worker.run(tick)

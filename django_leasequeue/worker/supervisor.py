@@ -110,8 +110,7 @@ class Supervisor:
         signal.set_wakeup_fd(wakeup.writing, warn_on_full_buffer=False)
         logger.info("Supervisor started", extra={"node": self._name, "processes": len(self._children)})
         while not all(child.over for child in self._children):
-            code = self._turn()
-            if code is not None:
+            if (code := self._turn()) is not None:
                 return code
         logger.info("Supervisor stopped", extra={"node": self._name, "exit_code": int(self._worst)})
         signal.set_wakeup_fd(-1)
