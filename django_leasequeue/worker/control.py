@@ -45,10 +45,6 @@ class JobTimeout(JobAborted):
 _guard = threading.Lock()
 
 
-class _TooLate(NotBegun):
-    back_after_ms = 0
-
-
 class JobControl(DurableControl):
     """The means by which a running job asks and tells its worker. One per run, made by the worker."""
 
@@ -115,9 +111,10 @@ class JobControl(DurableControl):
         """Raise if the job is to stop, or must not begin so late; for handlers, right before they call the function."""
         self.raise_if_aborted()
         if time.monotonic() > self.begins_by:
-            raise _TooLate(
-                "it was prepared for longer than its rate allows; the next time it begins however long it takes"
-            )
+            late = "it was prepared for longer than its rate allows; the next time it begins however long it takes"
+            error = NotBegun(late)
+            error.back_after_ms = 0
+            raise error
 
     @property
     def _done(self) -> JobSteps:
