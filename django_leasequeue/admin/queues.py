@@ -141,7 +141,7 @@ def _depths(queue: Queue, now: datetime, seconds: int) -> SafeString | str:
     rows = [left[place - 1] if (place := bisect(sampled, at)) else None for at in times]
     kinds = {"ready": "ready", "delayed": "delayed", "in flight": "leased", "dead": "dead"}
     series = [charts.Series(label, [getattr(row, name, None) for row in rows]) for label, name in kinds.items()]
-    return charts.lines("depths", "Depth as sampled, jobs", times, series, unit="jobs")
+    return charts.chart("depths", "Depth as sampled, jobs", times, series, unit="jobs")
 
 
 PURGEABLE = ("ready", "delayed", "dead")

@@ -233,9 +233,11 @@ def show(found: Rates, span: Span) -> dict[str, Any]:
         series("failed for good", lambda rate: rate.ended),
     ]
     unit, waited = "jobs a minute", [waits("p50", 0), waits("p95", 1), waits("p99", 2)]
-    throughput = charts.bars("throughput", f"Throughput, {unit}", times, ended, unit=unit, note=reach.note)
+    throughput = charts.chart(
+        "throughput", f"Throughput, {unit}", times, ended, unit=unit, note=reach.note, stacked=True
+    )
     title = "Wait from ready to claimed, seconds"
-    drawn = charts.lines("waits", title, times, waited, unit="seconds", note=sampled)
+    drawn = charts.chart("waits", title, times, waited, unit="seconds", note=sampled)
     return {
         "throughput": throughput,
         "waits": drawn,

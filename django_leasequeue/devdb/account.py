@@ -66,10 +66,7 @@ def open_lock(path: Path) -> int:
 
 
 def check_directory(path: Path, owners: Collection[int]) -> bool:
-    """Check that a directory belongs to one of these accounts and is closed to all others; return whether it is there.
-
-    DevDBError: it is a symbolic link or no directory, belongs to another account, or is open to others.
-    """
+    """Check that a directory belongs to one of these accounts and is closed to others; return whether it is there."""
     try:
         status = path.lstat()
     except FileNotFoundError:
@@ -113,10 +110,7 @@ class Account:
 
 
 def account_for(data_dir: Path) -> Account | None:
-    """Return the account that a server on this data runs as; ``None``: as the caller, who is not root.
-
-    DevDBError: the data belongs to another account, or root has no account to run PostgreSQL as.
-    """
+    """Return the account that a server on this data runs as; ``None``: as the caller, who is not root."""
     try:
         owner = data_dir.lstat().st_uid
     except FileNotFoundError:
@@ -220,11 +214,7 @@ def open_programs(account: Account | None, bin_dir: Path) -> None:
 def run(
     command: Sequence[str | Path], account: Account | None, timeout: float = 60
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program as the account (``None``: as the caller) and wait for it, at most ``timeout`` seconds.
-
-    Its output and its errors are both in ``stdout``. A program that may not be started counts as finished with code
-    126, and one that was ended for taking too long with code 124.
-    """
+    """Run a program as the account; its output and errors are in ``stdout``, its code is 126 or 124 as of a shell."""
     # PG* variables (PGPORT, PGDATA) change what the programs do; messages are read by people and searched by us.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
     environment["LC_MESSAGES"] = "C"
@@ -268,29 +258,25 @@ def _create_account() -> bool:
 
 
 def is_alive(pid: int) -> bool:
-    """Say whether the process exists and is no zombie, as a killed server stays whose parent does not collect it."""
-    return exists(pid) and _state(pid) != "Z"
-
-
-def exists(pid: int) -> bool:
-    """Say whether there is a process of that number, a zombie or not."""
+    """Say whether the process exists and is no zombie."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
         pass
-    return True
+    return not is_zombie(pid)
 
 
-def _state(pid: int) -> str:
+def is_zombie(pid: int) -> bool:
+    """Say whether a process has ended, as a killed server whose parent does not collect it."""
     with suppress(OSError):
         # "pid (name) state ...": the name may hold anything, so look behind its last bracket.
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     try:
         command = ["ps", "-o", "stat=", "-p", str(pid)]
         # No shell; where ps is differs between systems, and PATH is the caller's own.
         answer = subprocess.run(command, capture_output=True, text=True, check=False)  # nosec B603
     except OSError:
-        return ""
-    return answer.stdout.strip()[:1]
+        return False
+    return answer.stdout.strip().startswith("Z")

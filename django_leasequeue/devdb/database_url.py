@@ -21,18 +21,11 @@ class InvalidDatabaseURL(ImproperlyConfigured):
 
 
 def database_from_url(url: str) -> dict[str, Any]:
-    """Turn a PostgreSQL URL into an entry of Django's ``DATABASES``.
+    """Turn a PostgreSQL URL into an entry of Django's ``DATABASES``, with ``OPTIONS`` where it has further parameters.
 
     libpq itself reads the URL, so everything that ``psql`` takes is taken here: ``postgres://`` and ``postgresql://``,
     percent-encoding, several hosts, a socket directory as ``?host=/run/postgresql``, options such as
-    ``?sslmode=require``, and the ``key=value`` form.
-
-    Returns:
-        A new dictionary; ``OPTIONS`` where the URL has further parameters.
-
-    Raises:
-        InvalidDatabaseURL: it is empty, of another database, unreadable, or names no database. The message never
-            repeats the URL, which may hold a password.
+    ``?sslmode=require``, and the ``key=value`` form. The error never repeats it: it may hold a password.
     """
     text = url.strip()
     scheme, separator, _ = text.partition("://")
@@ -64,11 +57,7 @@ def database_from_url(url: str) -> dict[str, Any]:
 
 
 def url_from_database(database: Mapping[str, Any]) -> str:
-    """Turn an entry of Django's ``DATABASES`` into a URL that libpq and :func:`database_from_url` read.
-
-    It is ``postgresql://user:password@/name?host=...&port=...``. Texts and numbers of ``OPTIONS`` are taken, without
-    those that are not libpq's (``pool``, ``isolation_level``).
-    """
+    """Turn an entry of Django's ``DATABASES``, with what of ``OPTIONS`` is libpq's, into a URL for the way back."""
     login = quote(str(database.get("USER") or ""), safe="")
     if password := database.get("PASSWORD"):
         login += ":" + quote(str(password), safe="")

@@ -21,9 +21,9 @@ from django_leasequeue.devdb.account import (
     account_for,
     check_directory,
     exclusive,
-    exists,
     find_binaries,
     is_alive,
+    is_zombie,
     open_path,
     open_programs,
     program_version,
@@ -77,12 +77,9 @@ class ServerStatus:
 class Server:
     """A PostgreSQL server on a data directory of its own, reached through a Unix socket.
 
-    Args:
-        data_dir: the data directory; made on first start. Started by root, it has to be root's own (see
-            :mod:`~django_leasequeue.devdb.account`), and every directory above it is opened for passing through.
-        durable: False turns fsync off: faster, and the data is lost when the machine (not PostgreSQL) fails.
-        bin_dir: where PostgreSQL's programs are; by default :func:`~django_leasequeue.devdb.account.find_binaries`
-            looks for them when they are needed.
+    The directory is made on first start. Started by root, it has to be root's own (see ``account.py``), and every
+    directory above it is opened for passing through. Not ``durable``: without fsync, faster, and the data is lost when
+    the machine (not PostgreSQL) fails. ``bin_dir``: where PostgreSQL's programs are; by default they are looked for.
     """
 
     def __init__(self, data_dir: Path | str, *, durable: bool = True, bin_dir: Path | None = None) -> None:
@@ -120,16 +117,12 @@ class Server:
         return {**entry, "PASSWORD": ""}  # nosec  # B105: none: who may enter the socket's directory is let in
 
     def conninfo(self, name: str = DATABASE) -> str:
-        """A libpq connection string for a database on this server. Needs no running server."""
-        host = str(socket_dir(self.data_dir))
-        return make_conninfo(host=host, port=PORT, user=SUPERUSER, dbname=name)
+        return make_conninfo(host=str(socket_dir(self.data_dir)), port=PORT, user=SUPERUSER, dbname=name)
 
     def url(self, name: str = DATABASE) -> str:
-        """A ``DATABASE_URL`` for a database on this server. Needs no running server."""
         return url_from_database(self.django_database(name))
 
     def connect(self, name: str = DATABASE, *, timeout: int = 5) -> psycopg.Connection:
-        """Open an autocommit connection. ``timeout`` in seconds. Raises psycopg.OperationalError."""
         return psycopg.connect(self.conninfo(name), connect_timeout=timeout, autocommit=True)
 
     def is_ready(self, name: str = "postgres") -> bool:
@@ -144,9 +137,9 @@ class Server:
         return True
 
     def start(self) -> bool:
-        """Start the server, on first use with a new cluster and the database ``leasequeue``, and wait until it answers.
+        """Start the server, with a new cluster on first use, and wait until it answers; return whether this call did.
 
-        Any number of processes may call this at once; returns whether this call started it.
+        Any number of processes may call this at once.
         """
         account = self._account()
         if self.is_ready(DATABASE):
@@ -165,11 +158,7 @@ class Server:
         return True
 
     def stop(self, mode: StopMode = "fast", *, timeout: int = 30) -> bool:
-        """Stop the server and wait for its end; return whether it was running.
-
-        ``smart`` waits for clients to leave, ``fast`` disconnects them, ``immediate`` ends without a checkpoint (the
-        next start recovers). One that takes longer than the timeout (seconds) is ended by ``immediate``.
-        """
+        """Stop the server and wait for its end, after the timeout by ``immediate``; return whether it was running."""
         account = self._account()
         if self.pid is None:
             return False
@@ -248,7 +237,7 @@ class Server:
         while True:
             # By its pid file PostgreSQL would take a zombie for a running server.
             pid = _first_number(pid_file)
-            if pid is not None and exists(pid) and not is_alive(pid):
+            if pid is not None and is_zombie(pid):
                 pid_file.unlink(missing_ok=True)
             result = self._pg_ctl(account, "start", "-l", str(self.log_file), "-t", "60", timeout=90)
             if result.returncode == 0 and self.is_ready():
@@ -319,10 +308,7 @@ def database(project_dir: Path | str) -> dict[str, Any]:
 
 
 def socket_dir(data_dir: Path) -> Path:
-    """Say where the socket of the server on this data is: in the data, or in ``/tmp`` where that path is too long.
-
-    The answer depends on the path alone, so settings can name the socket before the server was ever started.
-    """
+    """Say, by the path alone, where the socket of a server is: in the data, or in ``/tmp`` where that is too long."""
     path = str(data_dir)
     if len(f"{path}/.s.PGSQL.{PORT}".encode()) <= _LONGEST_SOCKET and _PLAIN_PATH.fullmatch(path):
         return data_dir

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
@@ -22,6 +23,8 @@ _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 640, 180, 52, 8, 8, 22
 _WIDE, _HIGH = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
 #: Lines of the table beside a chart.
 _TABLE_ROWS = 120
+#: A form, filled with each of some rows.
+_each = partial(format_html_join, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,27 +98,44 @@ def sparkline(values: Sequence[float | None], title: str) -> SafeString:
     )
 
 
-def lines(
-    name: str, title: str, times: Sequence[datetime], series: Sequence[Series], *, unit: str = "", note: str = ""
+def chart(
+    name: str,
+    title: str,
+    times: Sequence[datetime],
+    series: Sequence[Series],
+    *,
+    unit: str = "",
+    note: str = "",
+    stacked: bool = False,
 ) -> SafeString:
-    """Draw at most ``TONES`` lines over evenly spaced times, with axes, a legend and a table of the figures.
+    """Draw at most ``TONES`` lines, or ``stacked`` bars, over evenly spaced times, with axes, a legend and a table.
 
     ``name`` begins its element ids, unique in the page; ``title`` is the caption, ``note`` a sentence below it.
     """
+    scale, drawn = (_bars if stacked else _lines)(times, series)
+    said = format_html('<p class="lq-quiet">{}</p>', note) if note else SafeString()
+    legend = SafeString()
+    if len(series) > 1:
+        items = _each(
+            '<li><svg class="lq-svg" viewBox="0 0 26 10" aria-hidden="true"><g class="lq-tone-{}">'
+            '<path class="lq-line lq-line-{}" d="M1,5H25"/></g></svg>{}</li>',
+            ((tone, tone, each.label) for tone, each in _toned(series)),
+        )
+        legend = format_html('<ul class="lq-legend">{}</ul>', items)
+    table = _table(title, times, series, unit)
+    return _framed(name, title, describe(series, unit), _axes(times, scale) + drawn, before=said + legend, after=table)
+
+
+def _lines(times: Sequence[datetime], series: Sequence[Series]) -> tuple[list[float], SafeString]:
     scale = ticks(max((v for each in series for v in each.values if v is not None), default=0))
     place = _place(len(times), scale[-1])
-    drawn = format_html_join(
-        "",
+    return scale, _each(
         '<g class="lq-tone-{}"><path class="lq-line lq-line-{}" d="{}"/></g>',
         ((tone, tone, _path(_points(each.values, place))) for tone, each in _toned(series)),
     )
-    return _chart(name, title, times, series, scale, drawn, unit, note)
 
 
-def bars(
-    name: str, title: str, times: Sequence[datetime], series: Sequence[Series], *, unit: str = "", note: str = ""
-) -> SafeString:
-    """Draw stacked bars over time, with axes, a legend and a table of the figures; arguments as of ``lines``."""
+def _bars(times: Sequence[datetime], series: Sequence[Series]) -> tuple[list[float], SafeString]:
     sums = [sum(each.values[n] or 0 for each in series) for n in range(len(times))]
     scale = ticks(max(sums, default=0))
     width = _WIDE / max(len(times), 1)
@@ -129,16 +149,14 @@ def bars(
                 path += f"M{x:.1f},{y:.1f}h{width * 0.8:.1f}v{_HIGH * value / scale[-1]:.1f}h-{width * 0.8:.1f}z"
                 below[index] += value
         groups.append((tone, path))
-    drawn = format_html_join("", '<g class="lq-tone-{}"><path class="lq-fill" d="{}"/></g>', groups)
-    return _chart(name, title, times, series, scale, drawn, unit, note)
+    return scale, _each('<g class="lq-tone-{}"><path class="lq-fill" d="{}"/></g>', groups)
 
 
 def week(name: str, title: str, values: Mapping[int, float]) -> SafeString:
     """Draw the hours of a week (0 is Monday from 00:00 to 01:00) as squares, the darker the more."""
     highest = max(values.values(), default=0) or 1
     width, high = _WIDE / 24, _HIGH / 7
-    squares = format_html_join(
-        "",
+    squares = _each(
         '<rect class="lq-fill" x="{}" y="{}" width="{}" height="{}" fill-opacity="{}"><title>{}: {}</title></rect>',
         (
             (
@@ -153,13 +171,11 @@ def week(name: str, title: str, values: Mapping[int, float]) -> SafeString:
             for hour, value in sorted(values.items())
         ),
     )
-    days = format_html_join(
-        "",
+    days = _each(
         '<text x="{}" y="{}" text-anchor="end">{}</text>',
         ((_LEFT - 6, f"{_TOP + (n + 0.7) * high:.1f}", day[:3]) for n, day in enumerate(DAYS)),
     )
-    clock = format_html_join(
-        "",
+    clock = _each(
         '<text class="lq-time" x="{}" y="{}">{}</text>',
         ((f"{_LEFT + hour * width:.1f}", _HEIGHT - 6, f"{hour:02}:00") for hour in range(0, 24, 3)),
     )
@@ -171,10 +187,7 @@ def week(name: str, title: str, values: Mapping[int, float]) -> SafeString:
 def drawing(
     name: str, title: str, description: str, width: int, height: int, drawn: SafeString, *, natural: bool = False
 ) -> SafeString:
-    """Frame a drawing: it can be scrolled, and tells what it shows to who cannot see it.
-
-    ``natural``: as large as its coordinates say, rather than as wide as the page.
-    """
+    """Frame a drawing that can be scrolled; a ``natural`` one is as large as its coordinates say, not as the page."""
     return format_html(
         '<figure class="lq-{}" id="{name}-drawn"><div class="lq-scroll" tabindex="0" role="region"'
         ' aria-label="{title}, drawn"><svg class="lq-svg" viewBox="0 0 {width} {height}"{} role="img" focusable="false"'
@@ -197,37 +210,12 @@ def hour_of_week(hour: int) -> str:
 
 
 def _toned(series: Sequence[Series]) -> list[tuple[int, Series]]:
-    """Return each line with the number of its colour."""
     return [(n % TONES if each.tone is None else each.tone, each) for n, each in enumerate(series)]
 
 
 def _place(count: int, top: float) -> Callable[[int, float], tuple[float, float]]:
     step = _WIDE / max(count - 1, 1)
     return lambda index, value: (_LEFT + index * step, _TOP + _HIGH * (1 - value / top))
-
-
-def _chart(
-    name: str,
-    title: str,
-    times: Sequence[datetime],
-    series: Sequence[Series],
-    scale: Sequence[float],
-    drawn: SafeString,
-    unit: str,
-    note: str,
-) -> SafeString:
-    said = format_html('<p class="lq-quiet">{}</p>', note) if note else SafeString()
-    legend = SafeString()
-    if len(series) > 1:
-        items = format_html_join(
-            "",
-            '<li><svg class="lq-svg" viewBox="0 0 26 10" aria-hidden="true"><g class="lq-tone-{}">'
-            '<path class="lq-line lq-line-{}" d="M1,5H25"/></g></svg>{}</li>',
-            ((tone, tone, each.label) for tone, each in _toned(series)),
-        )
-        legend = format_html('<ul class="lq-legend">{}</ul>', items)
-    table = _table(title, times, series, unit)
-    return _framed(name, title, describe(series, unit), _axes(times, scale) + drawn, before=said + legend, after=table)
 
 
 def _framed(
@@ -261,8 +249,7 @@ def describe(series: Sequence[Series], unit: str) -> str:
 
 
 def _axes(times: Sequence[datetime], scale: Sequence[float]) -> SafeString:
-    rows = format_html_join(
-        "",
+    rows = _each(
         '<path class="lq-grid" d="M{},{}H{}"/><text x="{}" y="{}" text-anchor="end">{}</text>',
         (
             (_LEFT, f"{y:.1f}", _WIDTH - _RIGHT, _LEFT - 6, f"{y + 4:.1f}", short(value))
@@ -271,8 +258,7 @@ def _axes(times: Sequence[datetime], scale: Sequence[float]) -> SafeString:
         ),
     )
     place = _place(len(times), 1)
-    columns = format_html_join(
-        "",
+    columns = _each(
         '<text class="lq-time{}" x="{}" y="{}" text-anchor="middle">{}</text>',
         (
             (" lq-rare-time" if index % 2 else "", f"{place(n, 0)[0]:.1f}", _HEIGHT - 6, text)
@@ -298,14 +284,13 @@ def _marks(times: Sequence[datetime]) -> list[tuple[int, str]]:
 
 def _table(title: str, times: Sequence[datetime], series: Sequence[Series], unit: str) -> SafeString:
     first = max(len(times) - _TABLE_ROWS, 0)
-    head = format_html_join("", '<th scope="col" class="lq-number">{}</th>', ((each.label,) for each in series))
-    rows = format_html_join(
-        "",
+    head = _each('<th scope="col" class="lq-number">{}</th>', ((each.label,) for each in series))
+    rows = _each(
         '<tr><th scope="row">{}</th>{}</tr>',
         (
             (
                 timezone.localtime(times[n]).strftime("%d %b %H:%M"),
-                format_html_join("", '<td class="lq-number">{}</td>', ((figure(each.values[n]),) for each in series)),
+                _each('<td class="lq-number">{}</td>', ((figure(each.values[n]),) for each in series)),
             )
             for n in range(first, len(times))
         ),

@@ -58,15 +58,11 @@ class LogCounts(NamedTuple):
 
 
 class Ages(NamedTuple):
-    """The lags of one queue, in seconds; ``None`` where there is nothing that lags."""
+    """Seconds of the oldest ready job, of the oldest overdue lease, since floors were raised; how many were mended."""
 
-    #: Of the oldest ready job, since it became ready.
     ready: float | None = None
-    #: Of the oldest lease that is over and that no reaper has ended yet.
     overdue: float | None = None
-    #: Since the floors were raised last.
     floor: float | None = None
-    #: Floors that hid a job and were lowered.
     mended: int = 0
 
 
@@ -86,9 +82,8 @@ class Lag(NamedTuple):
     """How far a registered consumer of the lease log, a lake, is behind."""
 
     consumer: str
-    #: Those of the whole cluster that have ended since what it has read.
+    #: Of the whole cluster.
     transactions: int
-    #: The age of the first row that it has not read, 0 if it has read all.
     seconds: float
     #: Whether retention waits for it no longer.
     given_up: bool
@@ -112,7 +107,6 @@ class DatabaseLook(NamedTuple):
     #: By state; ``gone``: the lease of its row is over.
     workers: Mapping[str, int]
     leader: bool
-    #: Seconds of the oldest transaction that keeps PostgreSQL from cleaning up, 0 if there is none.
     horizon: float
     lags: Sequence[Lag]
     suspended: Sequence[SuspendedJobs]
@@ -120,10 +114,7 @@ class DatabaseLook(NamedTuple):
 
 @operation
 def look(before: LogCounts | None, most_queues: int) -> Steps[DatabaseLook]:
-    """Read the figures of a database: of the oldest ``most_queues`` queues, and of the others together.
-
-    ``before``: the ``log`` of this process's last look, so that only what came since is read (``None``: the full hour).
-    """
+    """Read the figures of the oldest ``most_queues`` queues, of the others together, of the log since ``before``."""
     found = yield "queue_page", {"after": 0, "size": most_queues}
     ids = [queue_id for queue_id, *_ in found]
     counts = (yield from counts_by_id(ids, cap=COUNTED).steps()) if ids else {}
@@ -183,12 +174,8 @@ class LastLook:
         return self._look if fresh else None
 
     def keep(self, found: DatabaseLook) -> DatabaseLook:
-        """Keep a look, and return it.
-
-        Of two that were taken at once the one that counted less of an hour keeps the other's counts: a counter never
-        goes down within an hour.
-        """
         last, now = self.log, found.log
+        # Of two that were taken at once one counted less: a counter never goes down within an hour.
         if last is not None and last.since == now.since and sum(last.events.values()) > sum(now.events.values()):
             found = found._replace(log=last)
         self._look, self.log, self._at = found, found.log, time.monotonic()

@@ -21,11 +21,7 @@ _Attributes = dict[str, str | int]
 
 
 def instrument() -> None:
-    """Trace and measure what this process enqueues and runs from now on.
-
-    Raises:
-        ImproperlyConfigured: opentelemetry-api is not installed.
-    """
+    """Trace and measure what this process enqueues and runs from now on."""
     load_extra("opentelemetry.trace", "otel")
     load_extra("opentelemetry.metrics", "otel")
     telemetry = Telemetry()

@@ -26,14 +26,11 @@ if TYPE_CHECKING:
 OUTCOMES = ("claimed", "completed", "failed", "retried", "returned", "suspended", "lost")
 #: The label of the queues that are summed up: no queue can be named so.
 OTHER = ("", "(other)")
-#: Events of the lease log that are counted.
 EVENTS = (
     *("enqueued", "claimed", "completed", "failed", "retried", "returned", "suspended"),
     *("expired", "dead_lettered", "redriven", "cancelled"),
 )
-#: States of the rows of workers.
 STATES = ("running", "draining", "gone")
-#: The labels of a queue's figures.
 QUEUE = ("project", "queue")
 
 #: (project, queue) -> whether it is shown.
@@ -71,9 +68,8 @@ class QueueCollector:
         return []
 
     def collect(self) -> Iterator[Metric]:
-        if self._using is not None:
-            yield from families(look_at(self._using))
-        elif len(aliases := routing.aliases()) == 1:
+        aliases = routing.aliases() if self._using is None else [self._using]
+        if len(aliases) == 1:
             yield from families(look_at(aliases[0]))
         else:
             looks: dict[str, DatabaseLook | None] = {}
@@ -88,7 +84,6 @@ class QueueCollector:
 
 
 def _family(name: str, text: str, labels: Sequence[str], figures: Figures, *, counter: bool = False) -> Metric:
-    """Return a family of gauges, or of counters."""
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
     family = (CounterMetricFamily if counter else GaugeMetricFamily)(f"leasequeue_{name}", text, labels=labels)
@@ -242,11 +237,12 @@ def worker_families(well: bool, reports: Sequence[Mapping[str, Any]], ended: Map
     yield from pools()
 
 
-def worker_page(report: Callable[[], tuple[bool, Sequence[Mapping[str, Any]], Mapping[str, int]]]) -> Page:
-    """Return the page with a worker's own figures; ``report`` gives the arguments of ``worker_families``."""
+def worker_page(report: Callable[[], tuple[bool, Mapping[str, Any]]], ended: Mapping[str, int]) -> Page:
+    """Return the page with a worker's own figures: what it reports, or its processes, and counts of ended ones."""
 
     def answer(accept: str) -> Answer:
-        body, content_type = exposition(worker_families(*report()), accept)
+        well, found = report()
+        body, content_type = exposition(worker_families(well, found.get("workers", [found]), ended), accept)
         return 200, content_type, body
 
     return _told(answer)

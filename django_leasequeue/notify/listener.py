@@ -7,10 +7,11 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import psycopg
 
@@ -38,12 +39,21 @@ READY_TIMEOUT = 5.0
 
 
 @dataclass(eq=False)
-class _Entry:
-    """Something that is to be in effect on the connection, and who is told what it brings."""
+class Subscription:
+    """Who is told what comes by a channel, until ``close``: that is to be in effect on the connection."""
 
     _listener: Listener
+    #: Names of channels, or (of a ``Watch``) ids of queues.
+    keys: tuple[str | int, ...]
+    callback: Callable[..., None]
     #: Done when this is in effect (True), or when it is not and one has to poll for now (False).
     ready: Future[bool] = field(default_factory=Future, init=False)
+
+    @property
+    def live(self) -> bool:
+        """Whether notifications reach us now, or producers see that this caller waits; else the caller has to poll."""
+        listening, held = self._listener._listening, self._listener._held
+        return all(key in held or key in listening for key in self.keys)
 
     def wait_ready(self, timeout: float = READY_TIMEOUT) -> bool:
         """Wait until this is in effect; return False if one has to poll: no connection now, or none is wanted."""
@@ -60,59 +70,33 @@ class _Entry:
         except TimeoutError:
             return False
 
-
-@dataclass(eq=False)
-class Subscription(_Entry):
-    """A subscriber of a channel, until ``close``."""
-
-    channel: str
-    callback: Callable[[str | None], None]
-
-    @property
-    def live(self) -> bool:
-        """Whether notifications of this channel reach us now."""
-        return self.channel in self._listener._listening
-
     def close(self) -> None:
+        # The thread sees it with its next sign of life: a wake-up for each request would cost more.
         listener = self._listener
         with listener._lock:
-            found = listener._subscriptions.get(self.channel, set())
-            found.discard(self)
-            if not found and listener._subscriptions.pop(self.channel, None) is not None:
-                # The thread sees it with its next sign of life: a wake-up for each request would cost more.
-                listener._silent[self.channel] = time.monotonic()
+            for key in self.keys:
+                callers = listener._callers.get(key, set())
+                callers.discard(self)
+                if not callers and listener._callers.pop(key, None) is not None:
+                    listener._left[key] = time.monotonic()
 
 
-@dataclass(eq=False)
-class Watch(_Entry):
-    """A caller that waits for jobs of queues, until ``close``."""
-
-    queue_ids: tuple[int, ...]
-    callback: Callable[[], None]
-
-    @property
-    def live(self) -> bool:
-        """Whether producers see that this caller waits; while it is False the caller has to poll."""
-        held = self._listener._held
-        return all(queue_id in held for queue_id in self.queue_ids)
+class Watch(Subscription):
+    """A caller that waits for jobs of queues, until ``close``; each is a lock that producers see."""
 
     def close(self) -> None:
-        listener = self._listener
-        with listener._lock:
-            for queue_id in self.queue_ids:
-                found = listener._watches.get(queue_id, set())
-                found.discard(self)
-                if not found and listener._watches.pop(queue_id, None) is not None:
-                    listener._left[queue_id] = time.monotonic()
-            listener._wakeup.wake()
+        super().close()
+        self._listener._wakeup.wake()
+
+
+S = TypeVar("S", bound=Subscription)
 
 
 class Listener:
     """One LISTEN connection for all callers in this process that wait on one database.
 
-    It connects when a caller waits, comes back by itself when the connection is lost (callers are then woken to look
-    again), and closes when none has waited for a while. ``LEASEQUEUE["LISTEN_DSN"]`` names the connection
-    where the alias goes through a pooler in transaction mode; ``""`` means that all of them poll.
+    It connects when a caller waits, comes back by itself when it is lost (callers are then woken to look again), and
+    closes when none has waited for a while. All poll with ``LISTEN_DSN = ""``, or behind a pooler without one.
     """
 
     def __init__(self, using: str) -> None:
@@ -121,16 +105,15 @@ class Listener:
         self._wakeup = WakeUpPipe()
         self._thread: threading.Thread | None = None
         self._closing = threading.Event()
-        self._subscriptions: dict[str, set[Subscription]] = {}
-        self._watches: dict[int, set[Watch]] = {}
-        self._waiting_ready: list[Subscription | Watch] = []
+        #: By channel and by queue id.
+        self._callers: dict[str | int, set[Subscription]] = {}
+        self._waiting_ready: list[Subscription] = []
         # What is in effect on the connection; changed by the thread only, under the lock.
         self._listening: set[str] = set()
         #: Locks: queue id -> mark, None when every transaction that does not know of the lock has ended.
         self._held: dict[int, int | None] = {}
-        self._left: dict[int, float] = {}
-        #: Channels without subscribers -> when the last one left (monotonic).
-        self._silent: dict[str, float] = {}
+        #: What has no caller any more -> when the last one left (monotonic).
+        self._left: dict[str | int, float] = {}
         self._outage = Outage(logger, "LISTEN connection lost", "LISTEN connection is back", database=using)
 
     @property
@@ -139,42 +122,33 @@ class Listener:
         return dsn == "" or (dsn is None and not pool.prepares(self.using))
 
     def subscribe(self, channel: str, callback: Callable[[str | None], None]) -> Subscription:
-        """Hear a channel. Wait for ``ready`` before you cause what you want to hear of.
+        """Hear a channel, from ``ready`` on.
 
         ``callback`` gets each payload, and ``None`` when the connection came back after a loss: something may have been
         missed, look yourself. It runs in the listener's thread: it must be quick and must not block.
         """
         if not channel or len(channel.encode()) > 63:
             raise ValueError(f"a channel is a name of 1 to 63 bytes; it is {channel!r}.")
-        entry = Subscription(self, channel, callback)
-        with self._lock:
-            self._subscriptions.setdefault(channel, set()).add(entry)
-            self._silent.pop(channel, None)
-            self._admit(entry)
-        return entry
+        return self._add(Subscription(self, (channel,), callback))
 
     def watch(self, queue_ids: Sequence[int], callback: Callable[[], None]) -> Watch:
-        """Wait for jobs: ``callback``, as of ``subscribe``, is called whenever looking may be worth it.
+        """Have ``callback``, as of ``subscribe``, called when jobs may be ready. Wait for ``ready``, then look once."""
+        return self._add(Watch(self, tuple(dict.fromkeys(queue_ids)), callback))
 
-        Wait for ``ready``, then look once; after that look whenever the callback comes, and now and then as a backstop.
-        """
-        entry = Watch(self, tuple(dict.fromkeys(queue_ids)), callback)
+    def _add(self, entry: S) -> S:
         with self._lock:
-            for queue_id in entry.queue_ids:
-                self._watches.setdefault(queue_id, set()).add(entry)
-                self._left.pop(queue_id, None)
-            self._admit(entry)
+            for key in entry.keys:
+                self._callers.setdefault(key, set()).add(entry)
+                self._left.pop(key, None)
+            if (live := entry.live) or self.polls or self._closing.is_set():
+                entry.ready.set_result(live)
+                return entry
+            self._waiting_ready.append(entry)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name=f"leasequeue-listen-{self.using}", daemon=True)
+                self._thread.start()
+            self._wakeup.wake()
         return entry
-
-    def _admit(self, entry: Subscription | Watch) -> None:
-        if (live := entry.live) or self.polls or self._closing.is_set():
-            entry.ready.set_result(live)
-            return
-        self._waiting_ready.append(entry)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name=f"leasequeue-listen-{self.using}", daemon=True)
-            self._thread.start()
-        self._wakeup.wake()
 
     def close(self) -> None:
         """Close the connection and wait for the thread; who still waits has to poll."""
@@ -206,13 +180,13 @@ class Listener:
                 lost = True
                 self._outage.begins(self, error)
             with self._lock:
-                for in_effect in (self._listening, self._held, self._left, self._silent):
+                for in_effect in (self._listening, self._held, self._left):
                     in_effect.clear()
                 waiting, self._waiting_ready = self._waiting_ready, []
             for entry in waiting:
                 entry.ready.set_result(False)
             with self._lock:
-                if self._closing.is_set() or not (self._subscriptions or self._watches):
+                if self._closing.is_set() or not self._callers:
                     self._thread = None
                     return
             if lost:
@@ -234,13 +208,18 @@ class Listener:
                 look = now + step
             if not self._quiet():
                 quiet_since = now
-            elif now - quiet_since >= IDLE_CLOSE and self._retire():
-                return
+            elif now - quiet_since >= IDLE_CLOSE:
+                with self._lock:
+                    if self._quiet():
+                        self._listening.clear()  # what is subscribed from now on is not in effect on this connection
+                        return
             if now - heard >= HEARTBEAT:
                 session.oldest()
                 heard = now
             for channel, payload in session.read(self._pause(now, look, heard, quiet_since)):
-                self._deliver(channel, payload)
+                if channel == JOBS and payload[:1] == "q" and payload[1:].isdigit():
+                    self._tell(int(payload[1:]))
+                self._tell(channel, payload)
 
     def _pause(self, now: float, look: float, heard: float, quiet_since: float) -> float:
         ends = [heard + HEARTBEAT]
@@ -249,43 +228,37 @@ class Listener:
         if self._quiet():
             ends.append(quiet_since + IDLE_CLOSE)
         with self._lock:
-            ends.extend(left + LINGER for left in self._left.values())
-            ends.extend(left + CHANNEL_LINGER for left in self._silent.values())
+            ends.extend(left + _linger(key) for key, left in self._left.items())
         return max(0.0, min(ends) - now)
 
     def _quiet(self) -> bool:
-        return not (self._subscriptions or self._watches or self._held)
-
-    def _retire(self) -> bool:
-        """Take no more entries as in effect on this connection, if there are still none."""
-        with self._lock:
-            if self._quiet():
-                self._listening.clear()
-                return True
-            return False
+        return not (self._callers or self._held)
 
     def _unsettled(self) -> bool:
         with self._lock:
-            return (
-                any(mark is not None for mark in self._held.values()) or not self._watches.keys() <= self._held.keys()
-            )
+            return any(mark is not None for mark in self._held.values()) or not self._watched() <= self._held.keys()
+
+    def _watched(self) -> set[int]:
+        return {key for key in self._callers if isinstance(key, int)}
 
     def _reconcile(self, session: Session) -> bool:
         """Make channels and locks what they are to be; return whether there are new locks that have not settled yet."""
         now = time.monotonic()
         with self._lock:
-            self._silent = {name: left for name, left in self._silent.items() if now - left < CHANNEL_LINGER}
-            wanted = {*self._subscriptions, *(self._silent.keys() & self._listening)}
-            if self._watches or self._held:
+            over = [key for key, left in self._left.items() if now - left >= _linger(key)]
+            for key in over:
+                del self._left[key]
+            watched = self._watched()
+            kept = {key for key in self._left if key in self._listening}
+            wanted = {key for key in {*self._callers, *kept} if isinstance(key, str)}
+            if watched or self._held:
                 wanted.add(JOBS)
             listen, unlisten = wanted - self._listening, self._listening - wanted
             self._listening -= unlisten
-            hold = [queue_id for queue_id in self._watches if queue_id not in self._held]
-            over = [queue_id for queue_id, left in self._left.items() if now - left >= LINGER]
-            release = [queue_id for queue_id in over if queue_id in self._held]
-            for queue_id in over:
-                del self._left[queue_id]
-                self._held.pop(queue_id, None)
+            hold = watched - self._held.keys()
+            release = [key for key in over if isinstance(key, int) and key in self._held]
+            for queue_id in release:
+                del self._held[queue_id]
         session.listen(listen, over=unlisten)
         if release:
             session.release(release)
@@ -294,7 +267,7 @@ class Listener:
             self._listening |= listen
             self._held.update(dict.fromkeys(held, mark))
             for queue_id in held:
-                if queue_id not in self._watches:
+                if queue_id not in self._callers:
                     self._left.setdefault(queue_id, now)
             done = self._waiting_ready
             self._waiting_ready = [entry for entry in done if not entry.live]
@@ -313,37 +286,33 @@ class Listener:
                 if mark is not None and oldest >= mark:
                     self._held[queue_id] = None
         for queue_id in unsettled:
-            self._wake(queue_id)
+            self._tell(queue_id)
 
-    def _deliver(self, channel: str, payload: str) -> None:
-        if channel == JOBS and payload[:1] == "q" and payload[1:].isdigit():
-            self._wake(int(payload[1:]))
+    def _tell(self, key: str | int, *payload: str) -> None:
         with self._lock:
-            hearers = list(self._subscriptions.get(channel, ()))
-        _call([hearer.callback for hearer in hearers], payload)
-
-    def _wake(self, queue_id: int) -> None:
-        with self._lock:
-            watches = list(self._watches.get(queue_id, ()))
-        _call([watch.callback for watch in watches])
+            callers = self._callers.get(key, set()).copy()
+        _call(callers, *payload)
 
     def _wake_all(self) -> None:
         with self._lock:
-            hearers = [hearer for found in self._subscriptions.values() for hearer in found]
-            watches = {watch for found in self._watches.values() for watch in found}
-        _call([hearer.callback for hearer in hearers], None)
-        _call([watch.callback for watch in watches])
+            callers = {caller for found in self._callers.values() for caller in found}
+        watches = {caller for caller in callers if isinstance(caller, Watch)}
+        _call(callers - watches, None)
+        _call(watches)
 
 
-def _call(callbacks: Sequence[Callable[..., None]], *args: str | None) -> None:
-    for callback in callbacks:
+def _linger(key: str | int) -> float:
+    return LINGER if isinstance(key, int) else CHANNEL_LINGER
+
+
+def _call(callers: Collection[Subscription], *payload: str | None) -> None:
+    for caller in callers:
         try:
-            callback(*args)
+            caller.callback(*payload)
         except Exception:  # one bad callback must not silence the others
             logger.exception("A callback of the listener raised")
 
 
-#: The process's listeners, one per database alias.
 _listeners: process.Shared[str, Listener] = process.Shared()
 
 

@@ -74,7 +74,6 @@ class Ticket:
     opened: int
     #: The job it waits for; ``None`` until ``bind``.
     seq: int | None = None
-    #: Whether that job has ended.
     ended: bool = False
     #: The end of the job, as its notification carried it.
     end: End = UNTOLD
@@ -116,10 +115,9 @@ class Ticket:
         return either(self.alarm.wait, self.alarm.wait, seconds)
 
     def until_ended(self, deadline: float) -> Steps[bool]:
-        """Wait until the job has ended; return False if it has not by ``deadline``, by the monotonic clock.
+        """Wait until the job has ended; return False if it has not by ``deadline`` (monotonic), after a last look.
 
-        A caller that is not told (the connection is lost, or there is none) looks by itself, and one caller's look
-        serves all of the process. Everyone looks once more when the time is over.
+        A caller that is not told (the connection is lost, or there is none) looks by itself, for all of the process.
         """
         while not self.ended:
             left = deadline - time.monotonic()
@@ -148,15 +146,11 @@ class Ticket:
                 tickets.discard(self)
                 if not tickets:
                     del hub._tickets[self.seq]
-            over = heir = None
             if not hub.waiting:
-                over, hub._subscription = hub._subscription, None
+                self._subscription.close()
+                hub._subscription = None
             elif hub._stale:  # it may have been the one that tries again
-                heir = hub._any()
-        if over is not None:
-            over.close()
-        if heir is not None:
-            heir.alarm.wake()
+                hub._wake_one()
 
 
 class ReplyHub:
@@ -172,7 +166,6 @@ class ReplyHub:
         self._unbound: dict[Ticket, None] = {}
         self._heard: dict[int, tuple[int, End]] = {}
         self._count = 0
-        #: The number of callers who wait.
         self.waiting = 0
         self._looked_at = 0.0
         self._stale = False
@@ -191,9 +184,7 @@ class ReplyHub:
         if payload is None:  # ends may have been missed: one caller looks for all
             with self._lock:
                 self._stale = True
-                one = self._any()
-            if one is not None:
-                one.alarm.wake()
+                self._wake_one()
             return
         number, _, told = payload.partition(":")
         if number.isdigit():
@@ -213,8 +204,10 @@ class ReplyHub:
         for ticket in found:
             ticket.alarm.wake()
 
-    def _any(self) -> Ticket | None:
-        return next((ticket for tickets in self._tickets.values() for ticket in tickets), None)
+    def _wake_one(self) -> None:
+        for ticket in next(iter(self._tickets.values()), ()):
+            ticket.alarm.wake()
+            return
 
     def _leave_unbound(self, ticket: Ticket) -> None:
         self._unbound.pop(ticket, None)
@@ -270,10 +263,7 @@ def get_hub(using: str) -> ReplyHub:
 
 
 def answer(ticket: Ticket, deadline: float, read: Callable[[], Steps[tuple[T] | None]], late: Exception) -> Steps[T]:
-    """Wait for a job's end until ``deadline`` (monotonic), and return what ``read`` finds then; else raise ``late``.
-
-    ``read`` returns the job's outcome in a tuple, ``None`` if the job goes on: it was brought back after its end.
-    """
+    """Wait for a job's end until ``deadline`` (monotonic), and return what ``read`` finds then; else raise ``late``."""
     while (yield from ticket.until_ended(deadline)):
         ticket.again()  # before it reads: the job may be brought back and end again meanwhile
         try:
@@ -286,16 +276,13 @@ def answer(ticket: Ticket, deadline: float, read: Callable[[], Steps[tuple[T] | 
             ticket.ended = True
             yield ticket.sleep(min(left, LAST_POLL))
             continue
-        if found is not None:
+        if found is not None:  # else it was brought back after its end, and goes on
             return found[0]
     raise late
 
 
 def work_in_place(using: str) -> Steps[Either | None]:
-    """Return the step that runs jobs in place of a worker, in tests; elsewhere ``None``.
-
-    InvalidOption: a transaction is open in which no worker can see the job.
-    """
+    """Return the step that runs jobs in place of a worker, in tests; elsewhere ``None``."""
     hidden = yield either(pool.in_transaction, pool.ain_transaction, using)
     inline = process.switches.inline
     if inline is not None and (hidden or inline.always):

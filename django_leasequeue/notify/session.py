@@ -22,13 +22,13 @@ class WakeUpPipe:
     """Ends a ``select`` of another thread."""
 
     def __init__(self) -> None:
-        self.reading, self._writing = os.pipe()
+        self.reading, self.writing = os.pipe()
         os.set_blocking(self.reading, False)
-        os.set_blocking(self._writing, False)
+        os.set_blocking(self.writing, False)
 
     def wake(self) -> None:
         with suppress(BlockingIOError):  # the pipe is full of earlier ones
-            os.write(self._writing, b"x")
+            os.write(self.writing, b"x")
 
     def clear(self) -> None:
         with suppress(BlockingIOError):
@@ -37,7 +37,7 @@ class WakeUpPipe:
 
     def __del__(self) -> None:
         os.close(self.reading)
-        os.close(self._writing)
+        os.close(self.writing)
 
 
 class Session:
@@ -69,10 +69,9 @@ class Session:
                 self._connection.execute(statement.format(sql.Identifier(name)))
 
     def hold(self, queue_ids: Collection[int]) -> tuple[list[int], int | None]:
-        """Take the locks of queues, without waiting for any; return those that are held now, and a mark.
+        """Take the locks of queues that are free (a producer may just test one); return those, and a mark.
 
-        Another queue's lock is just being tested by a producer, or stuck. Silence means that nothing came when the
-        oldest transaction has reached the mark; ``None`` if it has.
+        Silence means that nothing came when the oldest transaction has reached the mark; ``None`` if it has.
         """
         held = [queue_id for (queue_id,) in self._fetch("notify_hold", queues=arrays.integers(queue_ids))]
         oldest, mark = self._fetch("notify_mark")[0]

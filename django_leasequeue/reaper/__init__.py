@@ -6,7 +6,6 @@ list of duties, and the loop that does them under a leader's lock).
 
 from __future__ import annotations
 
-from .duty import BUDGET, Duty, OutOfTime, Turn, register, registered
-from .reaper import Reaper, standard_duties
+from .reaper import BUDGET, Duty, OutOfTime, Reaper, Turn, register, registered, standard_duties
 
 __all__ = ["BUDGET", "Duty", "OutOfTime", "Reaper", "Turn", "register", "registered", "standard_duties"]

@@ -28,15 +28,11 @@ PAGE = 500
 
 
 class Bounds(NamedTuple):
-    """Seconds after which something deserves a word."""
+    """Seconds after which a ready job, a lease, a late recurring task or an open transaction deserves a word."""
 
-    #: That the oldest ready job of a queue has been ready.
     waiting: int = 1_800
-    #: That a lease has been held.
     lease: int = 6 * 3_600
-    #: That a recurring task is overdue.
     late: int = 60
-    #: That a transaction has been open, which keeps PostgreSQL from cleaning up.
     transaction: int = 900
 
 
@@ -136,18 +132,6 @@ def of_workers(silent: Iterable[tuple[str, float]]) -> list[Concern]:
     return [Concern("warning", f"Worker {node} was not seen for {span(seconds)}.") for node, seconds in gone[:20]]
 
 
-def of_recurring(late: Iterable[tuple[str, float | None]], bounds: Bounds = BOUNDS) -> list[Concern]:
-    """Return the recurring tasks that are late, of those with how many seconds each is."""
-    names = [name for name, seconds in late if (seconds or 0) > bounds.late]
-    return [Concern("error", f"Recurring tasks are late: {', '.join(names)}.")] if names else []
-
-
-def of_log(in_default: int) -> list[Concern]:
-    """Return what is wrong with the lease log, of which so many events are in the default partition."""
-    text = f"{in_default} events of the lease log are in its default partition (system check W017)."
-    return [Concern("warning", text)] if in_default else []
-
-
 @dataclass(frozen=True, slots=True)
 class Leader:
     """The reaper that leads: its server process, its address, since when it is connected."""
@@ -227,7 +211,6 @@ class ReaperStatus:
     problems: list[str]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain values, for JSON."""
         return {
             **asdict(self),
             "totals": [each._asdict() for each in self.totals],
@@ -286,10 +269,13 @@ def look(using: str, *, project: str = "", size: int = 50, bounds: Bounds = BOUN
         problems = [
             *of_server(bool(leaders), oldest, pid, application or None, bounds),
             *of_workers((worker.node, worker.seen) for worker in workers),
-            *of_recurring(((line.name, line.late) for line in tasks if line.enabled), bounds),
-            *of_log(log.in_default),
-            *_of_queues(executor, bounds),
         ]
+        if late := [line.name for line in tasks if line.enabled and (line.late or 0) > bounds.late]:
+            problems.append(Concern("error", f"Recurring tasks are late: {', '.join(late)}."))
+        if log.in_default:
+            text = f"{log.in_default} events of the lease log are in its default partition (system check W017)."
+            problems.append(Concern("warning", text))
+        problems += _of_queues(executor, bounds)
     return ReaperStatus(
         using,
         version,

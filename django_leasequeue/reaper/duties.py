@@ -6,7 +6,7 @@ import logging
 import random
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 
@@ -18,7 +18,9 @@ from ..engine.leases.floor import Proposals
 from ..engine.queues import moving, queues, routing, stats
 from ..engine.topics import log
 from ..enums import FloorKind
-from .duty import Turn
+
+if TYPE_CHECKING:
+    from .reaper import Turn
 
 logger = logging.getLogger("django_leasequeue.reaper")
 
@@ -83,10 +85,9 @@ def advance(turn: Turn) -> None:
 
 
 class Expiry:
-    """Removes messages, records and dead jobs past their time.
+    """Removes messages, records and dead jobs past their time; remembers up to when it has removed everything.
 
-    It remembers up to when it has removed everything: else it would walk over what is dead in the index again and again
-    while a long transaction keeps vacuum from cleaning it.
+    Else it would walk over what is dead in the index again and again while a long transaction holds vacuum back.
     """
 
     def __init__(self) -> None:
@@ -275,7 +276,6 @@ class Census:
         self._after: int | None = 0
 
     def sample(self, turn: Turn) -> bool:
-        """Write the samples."""
         if self._estimates is None:
             self._estimates = turn.run(stats.estimate())
             self._orphans.update(self._estimates.orphans)
@@ -288,7 +288,6 @@ class Census:
         return False
 
     def clear_up(self, turn: Turn) -> None:
-        """Remove what is left of queues that are gone."""
         if not self._orphans:
             turn.fetch("orphan_rows")
             self._orphans.update(queue_id for (queue_id,) in turn.fetch("orphan_queues", {"size": 100}))
@@ -296,9 +295,7 @@ class Census:
             queue_id = min(self._orphans)
             while turn.run(queues.remove_orphans(queue_id)):
                 pass
-            searched, after = self._searched
-            if searched != queue_id:
-                after = 0
+            after = self._searched[1] if self._searched[0] == queue_id else 0
             while after is not None:
                 after = turn.run(queues.remove_orphan_jobs(queue_id, after))
                 self._searched = (queue_id, after)
@@ -311,27 +308,23 @@ class UniqueKeys:
     """Walks the table of unique keys from its beginning to its end, in several turns if it is large."""
 
     def __init__(self) -> None:
-        self._after: tuple[int, str] = (0, "")
+        self._queue, self._key = 0, ""
 
     def __call__(self, turn: Turn) -> None:
-        queue, key = self._after
-        while rows := turn.fetch("unique_expire", {"queue": queue, "key": key, "size": WALK}):
-            queue, key, _ = rows[0]
-            self._after = (queue, key)
-        self._after = (0, "")
+        while rows := turn.fetch("unique_expire", {"queue": self._queue, "key": self._key, "size": WALK}):
+            self._queue, self._key, _ = rows[0]
+        self._queue, self._key = 0, ""
 
 
 class JobSteps:
-    """Walks the table of steps from its beginning to its end, in several turns if it is large."""
+    """Walks the table of steps in the same way."""
 
     def __init__(self) -> None:
-        self._after = 0
+        self._after: int | None = 0
 
     def __call__(self, turn: Turn) -> None:
-        after: int | None = self._after
-        while after is not None:
-            self._after = after
-            after = turn.run(forget_steps(after, WALK))
+        while self._after is not None:
+            self._after = turn.run(forget_steps(self._after, WALK))
         self._after = 0
 
 
@@ -347,7 +340,6 @@ class LargeObjects:
         self._after = self._behind = 0
 
     def __call__(self, turn: Turn) -> bool:
-        """Do one turn; return whether there is more to remove at once."""
         for _ in range(PAGES):
             ((looked_at, last),) = turn.fetch("large_left", {"after": self._after, "size": WALK})
             self._after = last if looked_at == WALK else 0

@@ -1,4 +1,4 @@
-"""The reaper: leads or waits to lead, and does the duties while it leads."""
+"""The reaper: what a duty is, and the loop that leads or waits to lead, and does the duties while it leads."""
 
 from __future__ import annotations
 
@@ -6,24 +6,27 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import psycopg
 from django.core.exceptions import ImproperlyConfigured
 from django.db import close_old_connections, connections
 
 from .. import conf
-from ..engine import clock
+from ..engine import ConnectionExecutor, clock
+from ..engine.operation import Rows
 from ..engine.outage import FIRST_RETRY, LAST_RETRY, Outage, passes, psycopg_error, read_only
 from ..notify.session import WakeUpPipe
 from . import duties
-from .duty import Duty, OutOfTime, Turn, registered
 from .leader import Election
 from .recurring import RecurringDuty
 
 logger = logging.getLogger("django_leasequeue.reaper")
 
+#: Seconds that one duty may take at a time; what is left is done when the others have had their turn.
+BUDGET = 2.0
 #: Seconds before a duty that failed has another turn, at most.
 LONGEST_PENALTY = 60.0
 #: A duty that takes long has longer pauses: this many times what it took.
@@ -33,6 +36,80 @@ REST = 1.0
 UNHURRIED = 5.0
 #: Seconds until that first turn, at most.
 SPREAD = 10.0
+
+
+class OutOfTime(Exception):
+    """A duty has used up its turn; what it did so far is done."""
+
+
+class Turn(ConnectionExecutor):
+    """One turn of a duty: runs operations on the reaper's connection until the time is over.
+
+    Every statement of an operation leaves the tables right by itself, so an operation can end between two statements:
+    it goes on at the next turn. Attributes: ``connection`` (psycopg, autocommit) and ``alias`` (of the database).
+    """
+
+    def __init__(self, connection: psycopg.Connection[Any], alias: str, budget: float = BUDGET) -> None:
+        super().__init__(connection)
+        self.alias = alias
+        self._end = time.monotonic() + budget
+
+    def end(self) -> None:
+        """End the turn before its next statement; may be called from another thread."""
+        self._end = 0.0
+
+    @property
+    def over(self) -> bool:
+        return time.monotonic() >= self._end
+
+    def fetch(self, name: str, params: Mapping[str, Any] | None = None) -> Rows:
+        """Run one statement and return its rows; raise ``OutOfTime`` if the turn is over."""
+        if self.over:
+            raise OutOfTime
+        return super().fetch(name, params or {})
+
+
+#: Does a duty's work for one turn. Returns whether there is more to do at once.
+Work = Callable[[Turn], "bool | None"]
+
+
+@dataclass(slots=True)
+class Duty:
+    """What a leading reaper does again and again: its name (in logs and settings), its work, seconds between turns."""
+
+    name: str
+    work: Work
+    interval: float
+    #: When a reaper gives it the next turn, and how many turns have failed since the last good one.
+    next_at: float = float("-inf")
+    failures: int = 0
+
+
+_registered: dict[str, Duty] = {}
+
+
+def register(name: str, work: Work, interval: float) -> None:
+    """Give every reaper of this process one more duty; call it in ``AppConfig.ready``.
+
+    Args:
+        name: unique; ``LEASEQUEUE["REAPER"]["INTERVALS"]`` may name it.
+        work: called with a ``Turn``; returns ``True`` when there is more to do at once. What it raises is logged, and
+            stops no other duty. It must bear being broken off between two statements.
+        interval: seconds between two turns.
+
+    Raises:
+        ValueError: the name is taken by another duty, or the interval is not above 0.
+    """
+    if not interval > 0:
+        raise ValueError(f"the interval of duty {name!r} must be above 0; it is {interval!r}.")
+    if name in _registered and _registered[name].work is not work:
+        raise ValueError(f"there is a duty {name!r} already.")
+    _registered[name] = Duty(name, work, interval)
+
+
+def registered() -> list[Duty]:
+    """Return the duties that were added to the standard ones."""
+    return list(_registered.values())
 
 
 def standard_duties() -> list[Duty]:
@@ -68,15 +145,6 @@ def standard_duties() -> list[Duty]:
     ]
 
 
-@dataclass(slots=True)
-class _Schedule:
-    """The time of a duty's next turn."""
-
-    duty: Duty
-    next_at: float = float("-inf")
-    failures: int = 0
-
-
 def _intervals(duties: Iterable[Duty]) -> dict[str, float | None]:
     names = {duty.name for duty in duties}
     for name in conf.settings.REAPER.INTERVALS:
@@ -91,22 +159,16 @@ def _intervals(duties: Iterable[Duty]) -> dict[str, float | None]:
 class Reaper:
     """Does the duties that no worker does: any number may run, one leads, a crash is taken over.
 
-    ``start`` and ``stop`` run it in a thread; ``run`` runs it here until ``stop`` is called from elsewhere.
-
-    Args:
-        using: alias of the database; ``LEASEQUEUE["DATABASE"]`` by default.
-        duties: the duties instead of the standard and the registered ones.
-
-    Raises:
-        ImproperlyConfigured: ``LEASEQUEUE["REAPER"]`` is not right.
+    ``start`` and ``stop`` run it in a thread; ``run`` runs it here until ``stop`` is called from elsewhere. ``duties``:
+    instead of the standard and the registered ones. ImproperlyConfigured: ``LEASEQUEUE["REAPER"]`` is not right.
     """
 
     def __init__(self, using: str | None = None, *, duties: Iterable[Duty] | None = None) -> None:
         self.using = using or conf.settings.DATABASE
         known = [*standard_duties(), *registered()] if duties is None else list(duties)
         intervals = _intervals(known)
-        self._schedules = [
-            _Schedule(Duty(duty.name, duty.work, interval))
+        self._duties = [
+            Duty(duty.name, duty.work, interval)
             for duty in known
             if (interval := intervals.get(duty.name, duty.interval)) is not None
         ]
@@ -120,7 +182,6 @@ class Reaper:
 
     @staticmethod
     def check_options() -> None:
-        """Check ``LEASEQUEUE["REAPER"]``."""
         _intervals([*standard_duties(), *registered()])
 
     @property
@@ -128,7 +189,6 @@ class Reaper:
         return self._election.leading
 
     def start(self) -> None:
-        """Run in a thread of its own."""
         if self._thread is not None:
             raise RuntimeError("the reaper runs already.")
         self._stopping.clear()
@@ -136,14 +196,7 @@ class Reaper:
         self._thread.start()
 
     def stop(self, timeout: float = 10.0) -> bool:
-        """Stop after the statement that runs now, and hand over at once; may be called from a signal handler's thread.
-
-        Args:
-            timeout: seconds to wait for the thread; after a fifth of them its statement is broken off.
-
-        Returns:
-            Whether it has stopped.
-        """
+        """Stop after the statement that runs now; return whether it has stopped. Safe in a signal handler's thread."""
         self._stopping.set()
         if (turn := self._turn) is not None:
             turn.end()
@@ -152,7 +205,7 @@ class Reaper:
         if thread is None or thread is threading.current_thread():
             return True
         thread.join(timeout / 5)
-        if thread.is_alive():
+        if thread.is_alive():  # its statement takes too long
             self._election.cancel()
             thread.join(timeout * 4 / 5)
         return not thread.is_alive()
@@ -166,9 +219,9 @@ class Reaper:
     def run(self) -> None:
         """Run until ``stop`` is called. Nothing that happens to the database or to a duty ends it."""
         retry, now = FIRST_RETRY, self._now()
-        for schedule in self._schedules:
-            if schedule.duty.interval >= UNHURRIED:
-                schedule.next_at = max(schedule.next_at, now + random.uniform(0.2, 1) * SPREAD)
+        for duty in self._duties:
+            if duty.interval >= UNHURRIED:
+                duty.next_at = max(duty.next_at, now + random.uniform(0.2, 1) * SPREAD)
         try:
             while not self._stopping.is_set():
                 try:
@@ -176,7 +229,7 @@ class Reaper:
                         self.tick()
                         close_old_connections()
                         now = self._now()
-                        pause = max(0.0, min((each.next_at for each in self._schedules), default=now + 1) - now)
+                        pause = max(0.0, min((duty.next_at for duty in self._duties), default=now + 1) - now)
                     else:
                         pause = conf.settings.REAPER.RETRY
                     retry = FIRST_RETRY
@@ -203,8 +256,7 @@ class Reaper:
 
     @property
     def failing(self) -> list[str]:
-        """The duties whose last turn failed."""
-        return [schedule.duty.name for schedule in self._schedules if schedule.failures]
+        return [duty.name for duty in self._duties if duty.failures]
 
     def round(self) -> list[str]:
         """Give every duty turns until none has more to do (at most a thousand), while leading; return what was done."""
@@ -218,22 +270,18 @@ class Reaper:
         return list(done)
 
     def tick(self, now: float | None = None) -> list[str]:
-        """Give every duty that is due one turn, the one that has waited longest first. Only while leading.
-
-        ``now``: seconds on any clock that goes forward; by default the held clock's, else this machine's. Returns the
-        names of the duties that were done without an error.
-        """
+        """Give every duty that is due one turn, the longest waiting first; return the names of those done."""
         now = self._now() if now is None else now
         done = []
-        for schedule in sorted(self._schedules, key=lambda item: item.next_at):
-            if schedule.next_at > now or self._stopping.is_set():
+        for duty in sorted(self._duties, key=lambda duty: duty.next_at):
+            if duty.next_at > now or self._stopping.is_set():
                 break
-            if self._give_turn(schedule, now):
-                done.append(schedule.duty.name)
+            if self._give_turn(duty, now):
+                done.append(duty.name)
         return done
 
-    def _give_turn(self, schedule: _Schedule, now: float) -> bool:
-        duty, began = schedule.duty, time.monotonic()
+    def _give_turn(self, duty: Duty, now: float) -> bool:
+        began = time.monotonic()
         connection = self._election.connection
         more: bool | None = False
         try:
@@ -249,22 +297,22 @@ class Reaper:
                 connection.rollback()
             if self._stopping.is_set() and isinstance(error, psycopg.errors.QueryCanceled):
                 return False
-            schedule.failures += 1
+            duty.failures += 1
             if passes(error):
-                schedule.next_at = now + max(duty.interval, LAST_RETRY)
+                duty.next_at = now + max(duty.interval, LAST_RETRY)
                 self._outage.begins(duty.name, error)
                 if not isinstance(error, psycopg.Error) and not connections[self.using].in_atomic_block:
                     connections[self.using].close()  # the same for the one of Django that a duty used
                 return False
-            penalty = min(duty.interval * 2**schedule.failures, max(LONGEST_PENALTY, duty.interval))
-            schedule.next_at = now + penalty
+            penalty = min(duty.interval * 2**duty.failures, max(LONGEST_PENALTY, duty.interval))
+            duty.next_at = now + penalty
             what = "Duty %s of the reaper failed; its next turn is in %.1f s"
             logger.exception(what, duty.name, penalty, extra={"duty": duty.name})
             return False
         took = time.monotonic() - began
-        schedule.failures = 0
+        duty.failures = 0
         self._outage.ends(duty.name)
-        schedule.next_at = now if more else now + max(duty.interval, REST * took)
+        duty.next_at = now if more else now + max(duty.interval, REST * took)
         return True
 
     @staticmethod

@@ -25,14 +25,13 @@ from ..models import RecurringTask
 from .schedule import Schedule, is_tick, newest, parse
 
 if TYPE_CHECKING:
-    from .duty import Turn
+    from .reaper import Turn
 
 logger = logging.getLogger("django_leasequeue.reaper.recurring")
 
 TABLE = "leasequeue_recurringtask"
 #: What the settings may say of a task.
 _KEYS = ("task", "schedule", "timezone", "args", "kwargs", "backend", "queue_name", "priority", "enabled")
-#: Recurring tasks that are looked at.
 MAX_TASKS = 10_000
 #: Seconds between two looks at the databases that all tasks belong to, and before an absent one is tried again.
 HOMES = 30.0
@@ -133,11 +132,7 @@ def task_of(path: str, backend: str = "", queue_name: str = "", priority: int | 
 
 
 def home_of(path: str, backend: str, queue_name: str, *, otherwise: str) -> str:
-    """Return the alias of the database for a recurring task: its queue's, so that a tick commits together with its job.
-
-    ``otherwise``: the answer for a task that cannot be found. A task whose backend writes to no database of queues is
-    kept in ``LEASEQUEUE["DATABASE"]``.
-    """
+    """Return the alias of a recurring task's queue, so that a tick commits with its job; ``otherwise``: not found."""
     known = routing.aliases()
     if len(known) == 1:
         return known[0]
@@ -147,7 +142,7 @@ def home_of(path: str, backend: str, queue_name: str, *, otherwise: str) -> str:
         home = database_of(task) if database_of else ""
     except Exception:  # noqa: BLE001  (a host's modules raise what they like; the tick logs it)
         return otherwise
-    return home if home in known else known[0]
+    return home if home in known else known[0]  # the backend may write to no database of queues
 
 
 def on_migrate(using: str, **_: Any) -> None:
@@ -168,10 +163,7 @@ def on_migrate(using: str, **_: Any) -> None:
 
 @operation
 def sync(using: str) -> Steps[Synced]:
-    """Make the table in ``using`` say what the settings declare of its queues; what they declare no longer is disabled.
-
-    Rows that were made in the database are left alone. A new or changed schedule begins now; nothing is made up.
-    """
+    """Make the table in ``using`` say what the settings declare of its queues; what was made there is left alone."""
     everywhere: list[Declared] = []
     invalid: dict[str, str] = {}
     for name, given in conf.settings.RECURRING.items():
@@ -219,14 +211,10 @@ class _Line(NamedTuple):
 
 
 class RecurringDuty:
-    """Enqueues every tick once, whatever the number of reapers and however long none ran.
+    """Enqueues every tick once, whatever the number of reapers; those that were missed become one run, of the newest.
 
     The reaper of each database that holds queues has those of its queues. One that belongs to another database (it was
     made here, or its queue has moved) is carried over to it, with its last and next tick.
-
-    Ticks that were missed (no reaper ran) become one run, of the newest of them: a report that was due at three in the
-    morning is made when the workers are back at nine, once. A task that is new, enabled again, or has a new schedule
-    begins with its next tick.
     """
 
     def __init__(self) -> None:
@@ -244,7 +232,6 @@ class RecurringDuty:
         )
 
     def __call__(self, turn: Turn) -> bool:
-        """Do what is due; return whether there is more."""
         if turn.alias not in routing.aliases():
             return False
         if not self._synced:
@@ -309,8 +296,7 @@ class RecurringDuty:
                 turn.fetch("recurring_plan", {"id": line.id, "before": due, "next_tick_at": following})
             self._planned.add(line._replace(next_tick_at=following).plan)
             return
-        tick = newest(schedule, due, now)
-        following = schedule.next(now)
+        tick, following = newest(schedule, due, now), schedule.next(now)
         try:
             if enqueue_tick(turn.alias, line.id, tick, following):
                 logger.info("Recurring task %s: enqueued the tick of %s", line.name, tick.isoformat())
@@ -347,10 +333,9 @@ def enqueue_task(wanted: DueTask) -> Any:
 
 
 def enqueue_tick(alias: str, task_id: int, tick: datetime, following: datetime) -> bool:
-    """Enqueue a tick unless another reaper has; return whether it was enqueued here.
+    """Enqueue a tick unless another reaper has; return whether it was. It is taken if and only if the job is there.
 
-    The tick is taken if and only if the job is there: not when the task's backend raises. (A task of a backend that
-    does not write to this database is enqueued in between, so at most once.) ``following``: when the next one is due.
+    (A task of a backend that does not write to this database is enqueued in between, so at most once.)
     """
     with transaction.atomic(using=alias):
         taken = _take(alias, task_id, tick, following)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Protocol
 from zoneinfo import ZoneInfo
 
 from ..exceptions import InvalidOption
@@ -37,13 +36,6 @@ class CronsimMissing(InvalidSchedule):
     """The schedule is a cron line, and the library that reads them is not installed."""
 
 
-class Schedule(Protocol):
-    """The times at which something is due."""
-
-    def next(self, after: datetime) -> datetime:
-        """Return the first tick after ``after`` (aware), in UTC."""
-
-
 class Interval:
     """Ticks at every multiple of its seconds since 1970-01-01 UTC: equal for all who ask, whenever they began."""
 
@@ -57,6 +49,7 @@ class Interval:
             )
 
     def next(self, after: datetime) -> datetime:
+        """Return the first tick after ``after`` (aware), in UTC."""
         number = int(after.timestamp() // self._seconds) + 1
         return datetime.fromtimestamp(number * self._seconds, UTC)
 
@@ -85,7 +78,7 @@ class Cron:
             ) from error
 
     def next(self, after: datetime) -> datetime:
-        """Return the first tick after ``after``, in UTC; raise ``InvalidSchedule`` if there is none in fifty years."""
+        """See ``Interval.next``; ``InvalidSchedule``: there is none in fifty years."""
         for tick in self._ticks(self._line, after.astimezone(self._zone)):
             # Counted by the wall clock, a tick can come out before ``after`` in the hour that comes twice.
             moment: datetime = tick.astimezone(UTC)
@@ -94,13 +87,12 @@ class Cron:
         raise InvalidSchedule(f"the schedule {self._line!r} has no tick in the next fifty years.")
 
 
+Schedule = Interval | Cron
+
+
 @lru_cache(maxsize=1_000)
 def parse(text: str, timezone: str = "UTC") -> Schedule:
-    """Return the schedule that a text means; raise ``InvalidSchedule`` (``CronsimMissing``) with the reason if none.
-
-    ``text`` is a cron line of five fields (or six, with seconds in front), ``@hourly``, ``@daily``, ``@weekly``,
-    ``@monthly``, ``@yearly``, or ``every 30 seconds`` (minutes, hours, days). Intervals know no zone.
-    """
+    """Return the schedule that a text means: a cron line of five fields (or six, seconds first), or an interval."""
     if not isinstance(text, str) or not 0 < len(text) <= MAX_LENGTH:
         raise InvalidSchedule(f"a schedule is a text of at most {MAX_LENGTH} characters; it is {text!r}.")
     try:

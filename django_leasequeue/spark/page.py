@@ -250,7 +250,7 @@ def _curves(rows: Rows) -> list[SafeString]:
             if row["hour"] is not None and row[column] is not None and queue_name(row) in values:
                 values[queue_name(row)][row["hour"]] += float(row[column])
         series = [charts.Series(name, _filled(values[name], times, between), colours[name]) for name in shown]
-        return charts.lines(key, title, [utc(time) for time in times], series, unit=unit)
+        return charts.chart(key, title, [utc(time) for time in times], series, unit=unit)
 
     def measured(name: str) -> list[Row]:
         return [row for row in rows["queue_latency"] if row["measure"] == name]

@@ -14,19 +14,17 @@ from django.db import close_old_connections
 from ..engine import Ending, Failure, LeasedJob, Outcome, Release, Settled, finish, release
 from ..engine.jobs.results import Progress, progress
 from ..engine.jobs.steps import wake_waiting
-from ..enums import JobFlag
 from ..exceptions import LeaseQueueError
-from .buffer import WakeUp, take_from
+from ..notify.alarms import Alarm
+from .buffer import take_from
 from .control import EndingName, JobControl
+from .leases import FLOW
 from .link import DatabaseLink
 from .logs import JOBS, about
 from .run import COMPLETED, FAILED, RETRY, STOPPED, SUSPENDED, UNSTARTED, Entry, plain_failure, trace_of
 from .state import WorkerState
 
 logger = logging.getLogger("django_leasequeue.worker")
-
-#: As a plain number: see the fetcher.
-_FLOW = int(JobFlag.FLOW)
 
 
 class Acknowledger:
@@ -42,7 +40,7 @@ class Acknowledger:
         self._buffer = state.buffer
         # When there is much a helper settles, too: while one waits for the disk, the other is computing.
         self._links = [DatabaseLink(state.options.database, "ack", state.node, state.outage) for _ in range(2)]
-        self._helper = WakeUp()
+        self._helper = Alarm()
         self._closing = False
 
     def close(self) -> None:
@@ -107,7 +105,7 @@ class Acknowledger:
             close_old_connections()
         fetcher = self._buffer.fetcher
         # The end of a job under a limit makes the next one ready: this worker knows first, and fills its slot soonest.
-        limited = any(entry[1].flags & _FLOW for entry in entries)
+        limited = any(entry[1].flags & FLOW for entry in entries)
         ending = options.burst or options.max_jobs > 0 or self._state.draining.is_set()
         if limited or fetcher.sleeping or (ending and self._state.empty):
             fetcher.wake()
@@ -296,7 +294,6 @@ def _log_failure(level: int, message: str, job: LeasedJob, failure: Failure, con
 
 
 def _run_facts(control: JobControl | None) -> tuple[int | None, int | None]:
-    """Return how long the handler ran, and how long the end is to be kept."""
     return (None, None) if control is None else (control.ran_ms, control.result_ttl_ms)
 
 

@@ -6,15 +6,16 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ..engine import LeasedJob
+from ..notify.alarms import Alarm
 from .logs import about
 
 if TYPE_CHECKING:
-    from .coroutines import CoroutinePool
+    from .pools import CoroutinePool
     from .state import WorkerState
 
 logger = logging.getLogger("django_leasequeue.worker")
@@ -38,7 +39,7 @@ class JobBuffer:
         self.jobs: deque[LeasedJob] = deque()
         #: At this length and below, a thread that takes a job wakes the fetcher if it sleeps.
         self.low = 0
-        self.fetcher = WakeUp()
+        self.fetcher = Alarm()
         self.closed = False
         self._parked: list[threading.Lock] = []
         #: While paused the jobs are here, and threads find none.
@@ -136,36 +137,6 @@ def take_from(job: LeasedJob, held: dict[int, LeasedJob]) -> bool:
     if found is not None:
         held[job.seq] = found
     return False
-
-
-class WakeUp:
-    """A binary semaphore for one waiting thread, lighter than ``threading.Event``: one lock, not three objects."""
-
-    __slots__ = ("_lock", "sleeping")
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._lock.acquire()
-        #: Set by the owner while a ``wake`` is worth its cost; the first one takes it back.
-        self.sleeping = False
-
-    def wake(self) -> None:
-        self.sleeping = False
-        try:  # noqa: SIM105  (suppress takes four times as long, and jobs wait for it)
-            self._lock.release()
-        except RuntimeError:  # it was woken already
-            pass
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Sleep until a ``wake``, at most ``timeout`` seconds; return whether one came."""
-        return self._lock.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
-
-    def doze(self, timeout: float | None, unless: Callable[[], object]) -> None:
-        """Sleep until a ``wake``, while one is worth its cost, ``unless`` there is something to do by now."""
-        self.sleeping = True
-        if not unless():
-            self.wait(timeout)
-        self.sleeping = False
 
 
 class SuspectIsolation:

@@ -18,7 +18,6 @@ from ..exceptions import LeaseQueueError, NotBegun, PayloadTooLarge
 from .durable import DurableControl
 from .steps import JobSteps
 
-#: Why a running job is to stop; "" while it is not.
 Reason = Literal["", "lease_lost", "cancelled", "timeout", "stopping"]
 #: What became of a job: done, failed for good, failed and to be tried again, dead after its last try.
 EndingName = Literal["completed", "failed", "failing", "dead"]
@@ -46,15 +45,12 @@ class JobTimeout(JobAborted):
 _guard = threading.Lock()
 
 
-class _TooLate(NotBegun):
-    back_after_ms = 0
-
-
 class JobControl(DurableControl):
     """The means by which a running job asks and tells its worker. One per run, made by the worker."""
 
     # Values of the class until a run has its own: most runs never do, and setting ten for each is a good part of a run.
-    _reason: Reason = ""
+    #: The reason to stop: ``lease_lost``, ``cancelled``, ``timeout``, ``stopping``; empty while there is none.
+    reason: Reason = ""
     _event: threading.Event | None = None
     _calls: tuple[Callable[[], object], ...] = ()
     _progress: list[Any] | None = None
@@ -65,7 +61,7 @@ class JobControl(DurableControl):
     ran_ms: int | None = None
     #: The exception that ended the run, for its log line.
     error: BaseException | None = None
-    #: Breaks the run off when its lease is lost; for the worker.
+    #: Breaks the run off when its lease is lost or its time is over; for the worker.
     on_lost: Callable[[], object] | None = None
     #: The alias of the job's database, where it is not that of the settings.
     using: str | None = None
@@ -84,44 +80,41 @@ class JobControl(DurableControl):
     @property
     def lost(self) -> bool:
         """Whether to stop: the lease is gone (expired, taken), or a timeout or the stop of the worker came."""
-        return bool(self._reason)
-
-    @property
-    def reason(self) -> Reason:
-        """The reason to stop: ``lease_lost``, ``cancelled``, ``timeout``, ``stopping``; empty while there is none."""
-        return self._reason
+        return bool(self.reason)
 
     @property
     def event(self) -> threading.Event:
         with _guard:
             if self._event is None:
                 self._event = threading.Event()
-                if self._reason:
+                if self.reason:
                     self._event.set()
+                self._calls += (self._event.set,)
             return self._event
 
     async def wait_aborted(self) -> Reason:
         """Wait until the job is to stop, in a coroutine; return the reason."""
         loop, stopping = asyncio.get_running_loop(), asyncio.Event()
         with _guard:
-            if self._reason:
-                return self._reason
+            if self.reason:
+                return self.reason
             self._calls += (partial(loop.call_soon_threadsafe, stopping.set),)
         await stopping.wait()
-        return self._reason
+        return self.reason
 
     def raise_if_aborted(self) -> None:
         """Raise ``JobAborted`` (``JobTimeout`` after a soft timeout) if the job is to stop."""
-        if self._reason:
-            raise JobTimeout if self._reason == "timeout" else JobAborted(self._reason)
+        if self.reason:
+            raise JobTimeout if self.reason == "timeout" else JobAborted(self.reason)
 
     def begin(self) -> None:
         """Raise if the job is to stop, or must not begin so late; for handlers, right before they call the function."""
         self.raise_if_aborted()
         if time.monotonic() > self.begins_by:
-            raise _TooLate(
-                "it was prepared for longer than its rate allows; the next time it begins however long it takes"
-            )
+            late = "it was prepared for longer than its rate allows; the next time it begins however long it takes"
+            error = NotBegun(late)
+            error.back_after_ms = 0
+            raise error
 
     @property
     def _done(self) -> JobSteps:
@@ -161,12 +154,10 @@ class JobControl(DurableControl):
     def abort(self, reason: Reason) -> None:
         """Tell the job to stop; the first reason stays. For the worker."""
         with _guard:
-            if self._reason:
+            if self.reason:
                 return
-            self._reason = reason
-            event, calls = self._event, self._calls
-        if event is not None:
-            event.set()
+            self.reason = reason
+            calls = self._calls
         if reason in ("lease_lost", "cancelled") and self.on_lost is not None:
             calls += (self.on_lost,)
         for call in calls:
@@ -220,13 +211,7 @@ class Handler(Protocol):
         """Hear what the database has accepted: here signals are sent.
 
         Called once a run, from the worker's acknowledging thread, for every job: it must cost nothing when no receiver
-        listens.
-
-        Args:
-            job: the job.
-            ending: ``completed``; ``failed`` (for good, by ``GiveUp``); ``failing`` (it will be tried again);
-                ``dead`` (it was, for the last time).
-            result_json: what ``run`` returned.
-            failure: what ``failed`` made of the error.
-            available_at: of a job that is failing: when it is due again, ``None`` for at once.
+        listens. ``ending``: ``completed``, with what ``run`` returned; or, with what ``failed`` made of the error,
+        ``failed`` (for good, by ``GiveUp``), ``failing`` (to be tried again at ``available_at``, ``None``: at once), or
+        ``dead`` (it was tried for the last time).
         """

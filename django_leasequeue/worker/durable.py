@@ -42,7 +42,6 @@ class Suspension(NamedTuple):
 
     delay_ms: int
     waits: bool
-    #: Whether it keeps the slot of its limit.
     keeps_slot: bool
 
 

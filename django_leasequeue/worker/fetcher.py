@@ -12,13 +12,12 @@ from ..engine.leases.claim import MAX_QUEUES as MAX_CLAIM_QUEUES
 from ..engine.leases.floor import ClaimCursor
 from ..engine.limits import MAX_BATCH
 from ..engine.queues import routing
-from ..enums import JobFlag
 from ..notify import JOBS, Subscription, Watch, get_listener
 from ..notify.alarms import Patience
 from .buffer import SuspectIsolation
-from .coroutines import CoroutinePool
-from .leases import START
+from .leases import FLOW, RATED, START, SUSPECT
 from .link import DatabaseLink, make_queues, read_queues, read_strays, until_due
+from .pools import CoroutinePool
 from .state import WorkerState
 
 logger = logging.getLogger("django_leasequeue.worker")
@@ -49,8 +48,6 @@ BREATH = 0.00001
 #: Seconds of that pause while producers announce jobs, which ends it: the next look does not compete with the start and
 #: the ack of these few for the processors.
 LULL = 0.005
-#: As a plain number: the operators of an enum cost more than the rest of the look.
-_SUSPECT, _RATED, _FLOW = int(JobFlag.SUSPECT), int(JobFlag.RATED), int(JobFlag.FLOW)
 #: Seconds until a burst looks again that saw others set jobs free.
 TURNS = 0.01
 
@@ -61,7 +58,7 @@ class QueueNames:
     def __init__(self, state: WorkerState, link: DatabaseLink) -> None:
         self._state = state
         self._link = link
-        self._read_at = -math.inf
+        self.read_at = -math.inf
         #: Whether new queues were announced to us when the list was read.
         self._heard = False
         self._turn = 0
@@ -71,10 +68,10 @@ class QueueNames:
     def refresh(self) -> None:
         """Read the list anew, if the last reading is some seconds old or a queue may have been made unheard since."""
         now = time.monotonic()
-        if now - self._read_at < REREAD and not self.unheard:
+        if now - self.read_at < REREAD and not self.unheard:
             return
         # Before the list is read: what is announced meanwhile lets the next call read again.
-        self._read_at, self._heard = now, self._state.hears()
+        self.read_at, self._heard = now, self._state.hears()
         options = self._state.options
         wanted = None if options.all_queues else list(dict.fromkeys(options.queues))
         found = self._link.run(read_queues(options.project, wanted))
@@ -95,9 +92,6 @@ class QueueNames:
     def unheard(self) -> bool:
         """Whether the list was read before announcements came: those of queues made in between never will."""
         return not self._heard and self._state.hears()
-
-    def outdated(self) -> None:
-        self._read_at = -math.inf
 
     def chunks(self) -> list[list[str]]:
         """Return the names for claims, at most 100 each; all queues of a project take turns at being first."""
@@ -156,7 +150,7 @@ class Fetcher:
                 self._state.taken.update({job.queue_id for job in list(self._state.held.values())})
                 self._state.keeper.wake()
             if payload == "n" or payload is None:
-                self._queues.outdated()
+                self._queues.read_at = -math.inf
                 self.wakeup.wake()
             elif payload[:1] == "l" and payload[1:].isdigit():
                 self._state.taken[int(payload[1:])] += 1
@@ -186,7 +180,7 @@ class Fetcher:
             self._state.main.wake()
         if 0 < len(jobs) < want:
             # The end of a job under a limit is no producer: a look sees what else it has set free.
-            if self._watch is not None and self._watch.live and not jobs[-1].flags & _FLOW:
+            if self._watch is not None and self._watch.live and not jobs[-1].flags & FLOW:
                 if self.wakeup.wait(LULL):
                     self._cursor.announced()
                     return
@@ -292,17 +286,17 @@ class Fetcher:
         if state.draining.is_set():
             state.give_back(jobs, unstarted=True)
             return
-        suspects = [job for job in jobs if job.flags & _SUSPECT]
+        suspects = [job for job in jobs if job.flags & SUSPECT]
         if suspects:
             self._isolation.add(suspects)
-            jobs = [job for job in jobs if not job.flags & _SUSPECT]
+            jobs = [job for job in jobs if not job.flags & SUSPECT]
         is_async = state.handler.is_async
         threads = [job for job in jobs if not is_async(job)]
-        rated = [job for job in threads if job.flags & _RATED]
+        rated = [job for job in threads if job.flags & RATED]
         if rated:
             self._buffer.put(rated, first=True)
         if len(rated) < len(threads):
-            self._buffer.put([job for job in threads if not job.flags & _RATED])
+            self._buffer.put([job for job in threads if not job.flags & RATED])
         if len(threads) < len(jobs):
             self._coroutines.put([job for job in jobs if is_async(job)])
 
@@ -331,7 +325,7 @@ class Fetcher:
             self.wakeup.wait(state.options.poll)
             return
         watched = self._queues.ids[:MAX_WATCHED]
-        if self._watch is None or self._watch.queue_ids != tuple(watched):
+        if self._watch is None or self._watch.keys != tuple(watched):
             # Producers tell us from now on; the next claim sees what came before.
             before = self._watch
             self._watch = get_listener(state.options.database).watch(watched, self.wakeup.wake)

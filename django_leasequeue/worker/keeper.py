@@ -20,10 +20,10 @@ from ..engine.jobs.results import Progress, progress
 from ..engine.leases.floor import Proposals
 from ..engine.limits import MAX_BATCH
 from ..engine.outage import FIRST_RETRY, LAST_RETRY
-from ..enums import JobFlag
 from ..exceptions import LeaseQueueError
 from .buffer import take_from
 from .journal import OrphanRecovery
+from .leases import FLOW
 from .link import DatabaseLink, Unreached, remove_presence, write_presence
 from .logs import about
 from .state import WorkerState
@@ -47,7 +47,6 @@ LEAST_PATIENCE = 1.0
 INHERIT = 1.0
 #: Seconds from a notification of a cancel to another look; and between looks for cancels without a listener.
 LOOK = 0.4
-_FLOW = int(JobFlag.FLOW)
 
 
 class Keeper:
@@ -166,10 +165,7 @@ class Keeper:
         self.well_at = time.monotonic()
 
     def _due(self, doubtful: Collection[int]) -> Iterator[list[LeasedJob]]:
-        """The held jobs of whose leases a third has passed, those of a claim together, as many as a statement takes.
-
-        Of ``doubtful`` queues, of which leases were taken from workers, all jobs are due.
-        """
+        """Yield held jobs a third of whose lease has passed, or of ``doubtful`` queues, in parts for a statement."""
         claims: dict[int, list[LeasedJob]] = {}
         for job in list(self._state.held.values()):
             claims.setdefault(job.token, []).append(job)
@@ -194,7 +190,7 @@ class Keeper:
         changed = {queue_id for queue_id, times in heard.items() if self._taken.get(queue_id) != times}
         again = {queue_id for queue_id, at in self._looks.items() if at <= now}
         if not state.hears():
-            again.update(job.queue_id for job in list(state.held.values()) if job.flags & _FLOW)
+            again.update(job.queue_id for job in list(state.held.values()) if job.flags & FLOW)
         for jobs in self._due(changed | again):
             tokens = [job.token for job in jobs]
             renewal = extend([job.seq for job in jobs], state.node, tokens=tokens, project=state.options.project)
@@ -267,12 +263,13 @@ class Keeper:
     def _give_back_surplus(self) -> None:
         """Jobs claimed when jobs were short may wait long when they are not: others can have them."""
         now, figures = time.monotonic(), self._state.figures
+        settled = figures.completed + figures.failed + figures.retried
         then, settled_then = self._settled_then
-        self._settled_then = (now, figures.settled)
+        self._settled_then = (now, settled)
         if now - then < PRESENCE / 2:
             return
         options = self._state.options
-        rate = (figures.settled - settled_then) / (now - then)
+        rate = (settled - settled_then) / (now - then)
         allowed = int(rate * PATIENCE) + options.concurrency + options.coroutines
         buffer = self._state.buffer
         if surplus := buffer.take_back(len(buffer.jobs) - allowed):

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from ..engine import LeasedJob
 from ..engine.leases.sweep import surely_until
 from ..enums import JobFlag
-from .buffer import WakeUp
+from ..notify.alarms import Alarm
 from .control import JobControl
 
 logger = logging.getLogger("django_leasequeue.worker")
@@ -26,9 +26,8 @@ MANY = 1_000
 
 #: Seconds after its admission in which a job under a rate must start; its window has as many more (flow_admit.sql).
 START = 0.04
-RATED = int(JobFlag.RATED)
-
-Running = Callable[[], list[tuple[JobControl, float]]]
+#: As plain numbers: the operators of an enum cost more than the rest of a look.
+FLOW, RATED, SUSPECT = int(JobFlag.FLOW), int(JobFlag.RATED), int(JobFlag.SUSPECT)
 
 
 class Lease:
@@ -47,7 +46,6 @@ class Lease:
         self.until = surely_until(since, seconds)
 
     def forbids(self, job: LeasedJob, now: float) -> bool:
-        """Return whether a job must not be started any more."""
         return now >= self.until or (job.flags & RATED > 0 and now >= self.claimed + START)
 
 
@@ -61,7 +59,7 @@ class Leases:
         self._many = MANY
         #: Jobs that could not begin when they were claimed last.
         self._late: set[int] = set()
-        self._wakeup = WakeUp()
+        self._wakeup = Alarm()
         self._next_at = math.inf
         self._closing = False
 
@@ -91,10 +89,7 @@ class Leases:
         return lease is None or lease.forbids(job, time.monotonic())
 
     def begins_by(self, job: LeasedJob) -> float:
-        """Return until when the function of a job under a rate must begin (monotonic).
-
-        Of one that was late the last time there is no such time: its preparation may always take longer.
-        """
+        """Return until when the function of a job under a rate must begin (monotonic); whenever, if it was late."""
         if not job.flags & RATED or job.seq in self._late or (lease := self.of.get(job.token)) is None:
             self._late.discard(job.seq)
             return math.inf
@@ -114,7 +109,7 @@ class Leases:
             lease.renew(since, seconds)
         self.expect(lease.until)
 
-    def watch(self, running: Running) -> None:
+    def watch(self, running: Callable[[], list[tuple[JobControl, float]]]) -> None:
         """Tell jobs until ``close``. A job is ``running`` before it is asked whether its lease is over."""
         while not self._closing:
             self._next_at = math.inf

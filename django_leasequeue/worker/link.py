@@ -50,9 +50,7 @@ class DatabaseLink:
         self._node = node
         self._outage = outage
         self._waits = waits
-        #: Times that the connection was lost.
         self.losses = 0
-        #: Whether it is trying to reach the database again.
         self.retrying = False
         #: Seconds that a statement may take.
         self.patience: float | None = conf.settings.STATEMENT_TIMEOUT or None

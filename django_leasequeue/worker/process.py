@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import atexit
 import gc
+import json
 import logging
+import math
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -22,10 +26,11 @@ from django.utils import autoreload
 from ..conf import process
 from ..conf.options import WorkerOptions
 from ..notify import close_listeners
+from .state import Report
 from .worker import ABORT_GRACE, FLUSH, ExitCode, Worker
 
 if TYPE_CHECKING:
-    from .health import Report
+    from socketserver import TCPServer
 
 logger = logging.getLogger("django_leasequeue.worker")
 
@@ -33,6 +38,8 @@ logger = logging.getLogger("django_leasequeue.worker")
 YOUNG = 5_000
 #: Seconds that running jobs get to end before the worker starts anew.
 RELOAD_PATIENCE = 5.0
+#: Seconds between two writings of the health file.
+EVERY = 5.0
 #: The exit code by which Django's autoreloader asks for a new process.
 CHANGED = 3
 #: Seconds between two looks at the files after a start that failed.
@@ -66,36 +73,99 @@ def run_alone(options: WorkerOptions) -> ExitCode:
     return code
 
 
+def health_page(
+    options: WorkerOptions,
+    report: Callable[[], Report],
+    pages: Mapping[str, Callable[[str], tuple[int, str, bytes]]],
+    *,
+    threads: bool = True,
+) -> TCPServer:
+    """Return the server of a page: any ``GET`` gets 200 while the worker is well, else 503, and its figures as JSON.
+
+    ``pages`` answer at their addresses, for the header ``Accept``. No ``threads`` in a process that forks.
+    """
+    from http.server import BaseHTTPRequestHandler  # few workers need the modules of an HTTP server
+    from socketserver import TCPServer, ThreadingMixIn
+
+    class Handler(BaseHTTPRequestHandler):
+        timeout = 2
+
+        def do_GET(self) -> None:
+            page = pages.get(self.path.partition("?")[0])
+            if page is not None:
+                status, content_type, body = page(self.headers.get("Accept", ""))
+            else:
+                well, figures = report()
+                status, content_type = 200 if well else 503, "application/json"
+                body = json.dumps({"healthy": well, **figures}).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", content_type)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_HEAD = do_GET  # noqa: N815
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Say nothing: probes come every few seconds."""
+
+    class Server(TCPServer):  # an HTTPServer asks the name service for the host's full name
+        address_family = socket.AF_INET6 if ":" in options.health_host else socket.AF_INET
+        allow_reuse_address = True
+        timeout = 0
+
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            """Say nothing: the client went away."""
+
+    class Threaded(ThreadingMixIn, Server):
+        # A page that waits for the database keeps no probe waiting.
+        daemon_threads = True
+        block_on_close = False
+
+    return (Threaded if threads else Server)((options.health_host, options.health_port), Handler)
+
+
+class HealthFile:
+    """A file whose age and content say how the worker is: written while it is well, removed when it stops."""
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path)
+        self._tried_at = -math.inf
+
+    def write(self, report: Report) -> None:
+        """Write the file anew, if the worker is well and the last time is some seconds ago."""
+        if time.monotonic() - self._tried_at < EVERY:
+            return
+        self._tried_at = time.monotonic()
+        well, figures = report
+        if well:
+            fresh = self._path.with_name(f"{self._path.name}.{os.getpid()}")
+            fresh.write_text(json.dumps(figures) + "\n")
+            fresh.replace(self._path)
+
+    def remove(self) -> None:
+        self._path.unlink(missing_ok=True)
+
+
 @contextmanager
 def attended(options: WorkerOptions, worker: Worker) -> Iterator[Callable[[Report], None] | None]:
-    """Serve a worker's health page and write its health file for the length of the block, where the options say so.
+    """Serve a worker's health page for the length of the block; yield what writes its health file, once in a while."""
+    with ExitStack() as stack:
+        if options.health_port:
+            from ..metrics.prometheus import queue_page, worker_page
 
-    Yields what the worker calls about once a second. OSError: the page's address or the file cannot be used.
-    """
-    page = file = None
-    if options.health_port:
-        from ..metrics.prometheus import queue_page, worker_page
-        from .health import HealthPage  # and the modules of an HTTP server, which few workers need
-
-        def figures() -> tuple[bool, list[dict[str, Any]], dict[str, int]]:
-            well, found = worker.report()
-            return well, [found], {}
-
-        pages = {"/metrics": worker_page(figures), "/metrics/queues": queue_page(options.database)}
-        page = HealthPage(options.health_host, options.health_port, worker.report, pages)
-    if options.health_file:
-        from .health import HealthFile
-
-        file = HealthFile(options.health_file)
-    if page is not None:
-        page.start()
-    try:
-        yield None if file is None else file.write
-    finally:
-        if page is not None:
-            page.close()
-        if file is not None:
-            file.remove()
+            pages = {"/metrics": worker_page(worker.report, {}), "/metrics/queues": queue_page(options.database)}
+            page = stack.enter_context(health_page(options, worker.report, pages))
+            thread = threading.Thread(target=page.serve_forever, name="leasequeue-health", daemon=True)
+            thread.start()
+            stack.callback(thread.join, 5)
+            stack.callback(page.shutdown)
+        if options.health_file:
+            file = HealthFile(options.health_file)
+            stack.callback(file.remove)
+            yield file.write
+        else:
+            yield None
 
 
 def handle_signals(worker: Worker) -> None:
@@ -135,8 +205,7 @@ def _flush() -> None:
 def run_reloading(options: WorkerOptions) -> int:
     """Run one worker, and another one each time that the code has changed, until a signal ends it.
 
-    This process only starts others, and returns its exit code. In those Django's autoreloader has the main thread and
-    the worker another one.
+    This process only starts others. In those Django's autoreloader has the main thread and the worker another one.
     """
     if options.processes > 1:
         raise ImproperlyConfigured(
@@ -194,7 +263,6 @@ def _run_watched(options: WorkerOptions) -> None:
         close_listeners()
 
     atexit.register(stop)
-    code = ExitCode.BROKEN
     try:
         with attended(options, worker) as tick:
             code = worker.run(tick)

@@ -1,4 +1,4 @@
-"""One run of a job: what is watched from outside while it runs."""
+"""One run of a job: what is watched from outside while it runs, its timeouts, what its end means."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import logging
 import math
 import threading
 import time
-from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
@@ -17,7 +17,9 @@ from typing import Any
 from ..engine import Failure, LeasedJob
 from ..engine.dead.fingerprint import text_of
 from ..exceptions import NotBegun
+from ..notify.alarms import Alarm
 from .control import GiveUp, Handler, JobAborted, JobControl, JobTimeout, Retry
+from .logs import about
 
 _set_async_exc = ctypes.pythonapi.PyThreadState_SetAsyncExc
 _set_async_exc.argtypes = (ctypes.c_ulong, ctypes.py_object)
@@ -36,8 +38,8 @@ COMPLETED, FAILED, RETRY, UNSTARTED, STOPPED, SUSPENDED = range(6)
 Entry = tuple[int, LeasedJob, JobControl | None, Any, int | None]
 
 
-class RunAlarm(ABC):
-    """The end of one run's time: its soft and its hard timeout, in seconds after ``since`` (monotonic)."""
+class RunAlarm:
+    """The end of one run's time: its soft and its hard timeout, in seconds after ``since``; here of one in the loop."""
 
     __slots__ = ("control", "hard_at", "soft_at")
 
@@ -49,13 +51,16 @@ class RunAlarm(ABC):
         self.soft_at = math.inf if soft is None else since + soft
         self.hard_at = math.inf if hard is None else since + hard
 
-    @abstractmethod
     def fire(self) -> None:
         """Break the run off, from any thread; nothing happens if it has ended."""
+        self.control.abort("timeout")
+        if (break_off := self.control.on_lost) is not None:
+            with suppress(RuntimeError):  # its loop is closed
+                break_off()
 
-    @abstractmethod
     def leave(self) -> bool:
         """Give the run up, from any thread; return False if it has ended first."""
+        return True  # a task has no thread to lose; if it ends at this very moment its job runs again
 
 
 class ThreadAlarm(RunAlarm):
@@ -101,34 +106,58 @@ class ThreadAlarm(RunAlarm):
         return False
 
 
-class TaskAlarm(RunAlarm):
-    """The timeouts of one run in the event loop: cancels its task."""
+class Timekeeper:
+    """Knows the runs that have a timeout. ``check`` is called by the main thread, the rest by those who run jobs."""
 
-    __slots__ = ("_loop", "_task")
+    def __init__(self, main: Alarm, recycle: Callable[[str], None]) -> None:
+        self._main, self._recycle = main, recycle
+        #: Gives up a run that outlives its hard timeout; ``None``: the process is replaced.
+        self.abandon_run: Callable[[RunAlarm], None] | None = None
+        self._alarms: dict[int, RunAlarm] = {}
+        #: When ``check`` is to be called next (monotonic).
+        self.next_at = math.inf
+        #: Jobs that outlived their hard timeout: only the end of the process ends them.
+        self.overdue: list[LeasedJob] = []
 
-    def __init__(self, control: JobControl, since: float, soft: float | None, hard: float | None, grace: float) -> None:
-        super().__init__(control, since, soft, hard, grace)
-        self._loop = asyncio.get_running_loop()
-        self._task = asyncio.current_task()
+    def expect(self, alarm: RunAlarm) -> None:
+        self._alarms[id(alarm)] = alarm
+        at = min(alarm.soft_at, alarm.hard_at)
+        if at < self.next_at:
+            self.next_at = at
+            self._main.wake()
 
-    def fire(self) -> None:
-        self.control.abort("timeout")
-        if self._task is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._task.cancel)
+    def forget(self, alarm: RunAlarm) -> None:
+        self._alarms.pop(id(alarm), None)
 
-    def leave(self) -> bool:
-        return True  # a task has no thread to lose; if it ends at this very moment its job runs again
+    def check(self) -> None:
+        """Do what is due: break runs off at their soft timeout; at the hard one end the process, or give the run up."""
+        now = time.monotonic()
+        self.next_at = math.inf
+        for alarm in list(self._alarms.values()):
+            job = alarm.control.job
+            if alarm.soft_at <= now:
+                alarm.soft_at = math.inf
+                logger.warning("Job timed out", extra=about(job))
+                alarm.fire()
+            if alarm.hard_at <= now:
+                alarm.hard_at = math.inf
+                if self.abandon_run is not None:
+                    self.abandon_run(alarm)
+                    continue
+                self.overdue.append(job)
+                self._recycle(f"job {job.seq} ({job.name}) outlived its hard timeout")
+        # What `expect` says meanwhile stays: it only ever lowers the time.
+        for alarm in list(self._alarms.values()):
+            self.next_at = min(self.next_at, alarm.soft_at, alarm.hard_at)
 
 
 @dataclass(slots=True, eq=False)
 class Slot:
-    """The job that one thread runs now. Others read it; only its thread changes it."""
+    """The job that one thread runs now, and since when (monotonic). Others read it; only its thread changes it."""
 
     #: Of the journal.
     number: int
-    #: Of the running job; ``None`` between jobs.
     control: JobControl | None = None
-    #: When it started (monotonic).
     since: float = 0.0
     #: The run outlived its time, and another thread has the place: this one ends.
     left: bool = False

@@ -10,6 +10,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from django.db import connections
 
@@ -17,14 +18,18 @@ from ..conf.options import WorkerOptions
 from ..engine import LeasedJob
 from ..engine.limits import MAX_BATCH
 from ..engine.outage import Outage, advice
-from .buffer import JobBuffer, WakeUp
+from ..notify.alarms import Alarm
+from .buffer import JobBuffer
 from .control import Handler, JobControl
 from .journal import Journal
 from .leases import Leases
 from .link import LinkClosed
-from .run import STOPPED, UNSTARTED, Entry, Slot
+from .run import STOPPED, UNSTARTED, Entry, Slot, Timekeeper
 
 logger = logging.getLogger("django_leasequeue.worker")
+
+#: (whether a worker is well, figures)
+Report = tuple[bool, dict[str, Any]]
 
 
 class WorkerState:
@@ -47,7 +52,7 @@ class WorkerState:
         self.buffer = JobBuffer()
         #: Ends of runs that the database does not know yet, and what wakes the thread that settles them.
         self.ended: deque[Entry] = deque()
-        self.acknowledger = WakeUp()
+        self.acknowledger = Alarm()
         #: What runs: in threads, and in coroutines with the time of the start (monotonic; changed by their loop only).
         self.slots: list[Slot] = []
         self.coroutines: dict[asyncio.Task[None], tuple[JobControl, float]] = {}
@@ -63,14 +68,14 @@ class WorkerState:
         self.drained: dict[int, float] = {}
         #: The shortest lease seen, in seconds; ringing the keeper makes it keep pace.
         self.shortest_lease = math.inf
-        self.keeper = WakeUp()
+        self.keeper = Alarm()
         #: A retry was given a time: a thread that sleeps until something is due has to look again.
         self.due_changed = False
         #: How often the listener heard that leases of a queue were taken from their workers, by queue id.
         self.taken: Counter[int] = Counter()
-        #: Whether the listener hears at all.
         self.hears: Callable[[], bool] = bool
-        self.main = WakeUp()
+        self.main = Alarm()
+        self.timekeeper = Timekeeper(self.main, self.ask_recycle)
         self.draining = threading.Event()
         #: Burst or ``max_jobs``: all is done.
         self.finished = False
@@ -82,7 +87,6 @@ class WorkerState:
         self.recycle = ""
         self.broken: BaseException | None = None
         self.status = "running"  # or draining: for its row
-        #: Names of the queues taken now.
         self.queues: list[str] = []
 
     @property
@@ -156,30 +160,24 @@ _lock = threading.Lock()
 
 @dataclass(slots=True)
 class WorkerFigures:
-    """Counts since the start."""
+    """Counts of jobs since the start: what became of them, as the database has accepted it.
+
+    Failed for good or dead; retried: failed, to be tried again; returned: not started, or stopped with the worker;
+    suspended: sleeping, or waiting for an event; lost: the lease was gone before the job was settled.
+    """
 
     claimed: int = 0
-    #: Done, the database said ok.
     completed: int = 0
-    #: Failed for good, or dead after the last try.
     failed: int = 0
-    #: Failed, to be tried again.
     retried: int = 0
-    #: Given back: not started, or stopped with the worker.
     returned: int = 0
-    #: Sleeping, or waiting for an event.
     suspended: int = 0
-    #: Leases that were gone before the job was settled.
     lost: int = 0
 
     def add(self, **counts: int) -> None:
         with _lock:
             for name, count in counts.items():
                 setattr(self, name, getattr(self, name) + count)
-
-    @property
-    def settled(self) -> int:
-        return self.completed + self.failed + self.retried
 
     def as_dict(self) -> dict[str, int]:
         return asdict(self)

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("django_leasequeue.worker")
 
-#: Times that a step may be tried in place.
 MAX_RETRIES = 100
 _READS = ("select", "with", "show", "savepoint", "release", "rollback", "set")
 

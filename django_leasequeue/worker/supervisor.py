@@ -15,6 +15,8 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
+from socketserver import TCPServer
 from types import FrameType
 from typing import Any
 
@@ -24,9 +26,9 @@ from django.utils.module_loading import import_string
 
 from ..conf.options import WorkerOptions
 from ..notify import close_listeners
-from .health import HealthFile, HealthPage, Report
-from .process import leave, spare_collector
-from .state import WorkerFigures
+from ..notify.session import WakeUpPipe
+from .process import HealthFile, health_page, leave, spare_collector
+from .state import Report, WorkerFigures
 from .worker import ABORT_GRACE, FLUSH, ExitCode, Worker, node_name
 
 logger = logging.getLogger("django_leasequeue.worker")
@@ -63,10 +65,7 @@ class Child:
 
 
 class Supervisor:
-    """Runs ``processes`` workers for each database; starts those again that die or ask for it.
-
-    It is made with the options once for each database, which differ in that alone.
-    """
+    """Runs ``processes`` workers for each database, by its options; starts those again that die or ask for it."""
 
     def __init__(self, *each: WorkerOptions) -> None:
         if not hasattr(os, "fork"):
@@ -80,7 +79,7 @@ class Supervisor:
         places = [replace(one, reaper=one.reaper and not number) for one in each for number in range(one.processes)]
         self._children = [Child(number, one) for number, one in enumerate(places)]
         self._selector = selectors.DefaultSelector()
-        self._page: HealthPage | None = None
+        self._page: TCPServer | None = None
         self._file: HealthFile | None = None
         self._signals = 0
         self._stopping_at = 0.0
@@ -90,10 +89,7 @@ class Supervisor:
         self._counted = WorkerFigures().as_dict()
 
     def run(self) -> ExitCode:
-        """Supervise until every worker has ended for good; return the exit code of this process.
-
-        It returns in the children as well, each with its own code.
-        """
+        """Supervise until every worker has ended for good; return this process's exit code, in the children as well."""
         connections.close_all()
         close_listeners()
         options = self._options
@@ -102,32 +98,26 @@ class Supervisor:
         if options.health_port:
             from ..metrics.prometheus import no_queue_page, worker_page  # supervisors without a page need not load it
 
-            def figures() -> tuple[bool, list[dict[str, Any]], dict[str, int]]:
-                return self._report()[0], [child.report for child in self._children], self._counted
-
-            pages = {"/metrics": worker_page(figures), "/metrics/queues": no_queue_page}
-            self._page = HealthPage(options.health_host, options.health_port, self._report, pages, threads=False)
-            self._selector.register(self._page, selectors.EVENT_READ)
+            pages = {"/metrics": worker_page(self._report, self._counted), "/metrics/queues": no_queue_page}
+            self._page = health_page(options, self._report, pages, threads=False)
+            self._selector.register(self._page, selectors.EVENT_READ, self._page.handle_request)
         if options.health_file:
             self._file = HealthFile(options.health_file)
-        wake_reading, wake_writing = os.pipe()
-        os.set_blocking(wake_reading, False)
-        os.set_blocking(wake_writing, False)
-        self._selector.register(wake_reading, selectors.EVENT_READ)
+        wakeup = WakeUpPipe()
+        self._selector.register(wakeup.reading, selectors.EVENT_READ, wakeup.clear)
         before = {number: signal.signal(number, self._signalled) for number in (signal.SIGTERM, signal.SIGINT)}
         before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(wake_writing, warn_on_full_buffer=False)
+        signal.set_wakeup_fd(wakeup.writing, warn_on_full_buffer=False)
         logger.info("Supervisor started", extra={"node": self._name, "processes": len(self._children)})
         while not all(child.over for child in self._children):
-            code = self._turn()
-            if code is not None:
+            if (code := self._turn()) is not None:
                 return code
         logger.info("Supervisor stopped", extra={"node": self._name, "exit_code": int(self._worst)})
         signal.set_wakeup_fd(-1)
         for number, handler in before.items():
             signal.signal(number, handler)
         if self._page is not None:
-            self._page.close()
+            self._page.server_close()
         if self._file is not None:
             self._file.remove()
         return self._worst
@@ -149,12 +139,7 @@ class Supervisor:
             self._file.write(self._report())
         waits = [child.restart_at - now for child in self._children if not child.pid and not child.over]
         for key, _ in self._selector.select(max(0.0, min([1.0, *waits]))):
-            if key.fileobj is self._page and self._page is not None:
-                self._page.answer()
-            elif key.data is None:
-                _read(key.fd)
-            else:
-                self._hear(key.data)
+            key.data()
         self._reap()
         return None
 
@@ -202,7 +187,7 @@ class Supervisor:
         os.close(reports_writing)
         os.set_blocking(reports_reading, False)
         child.pid, child.orders, child.reports = pid, orders_writing, reports_reading
-        self._selector.register(reports_reading, selectors.EVENT_READ, child)
+        self._selector.register(reports_reading, selectors.EVENT_READ, partial(self._hear, child))
         return None
 
     def _forget_parent(self) -> None:
@@ -215,10 +200,12 @@ class Supervisor:
                 os.close(other.reports)
         self._selector.close()
         if self._page is not None:
-            self._page.close()
+            self._page.server_close()
 
     def _hear(self, child: Child) -> None:
-        data = _read(child.reports)
+        data = b""
+        with suppress(BlockingIOError):
+            data = os.read(child.reports, 65_536)
         if not data:  # it is ending: its pipe would be ready for ever
             self._selector.unregister(child.reports)
             return
@@ -278,13 +265,6 @@ class Supervisor:
             for child in self._children
         )
         return well, {"node": self._name, "workers": [child.report for child in self._children]}
-
-
-def _read(descriptor: int) -> bytes:
-    try:
-        return os.read(descriptor, 65_536)
-    except BlockingIOError:
-        return b""
 
 
 def run_child(options: WorkerOptions, node: str, orders: int, reports: int) -> ExitCode:

@@ -27,17 +27,15 @@ from ..engine.queues import routing
 from .acknowledger import Acknowledger
 from .buffer import SuspectIsolation
 from .control import Handler
-from .coroutines import CoroutinePool
 from .fetcher import Fetcher
 from .keeper import Keeper
 from .logs import about
+from .pools import CoroutinePool, ThreadPool
 from .run import failed
-from .state import WorkerState
-from .threads import ThreadPool, Timekeeper
+from .state import Report, WorkerState
 
 if TYPE_CHECKING:
     from ..reaper import Reaper
-    from .health import Report
 
 logger = logging.getLogger("django_leasequeue.worker")
 
@@ -100,11 +98,7 @@ def node_name() -> str:
 class Worker:
     """A worker process: claims jobs, runs them, settles them, until it is asked to stop.
 
-    Args:
-        options: what to do.
-        node: its name; by default host, process id and a random part.
-        handler: what runs the jobs; by default the one that the options name.
-        recycles: whether a run that outlives its hard timeout ends the worker (a new process follows), or is given up.
+    ``recycles``: whether a run that outlives its hard timeout ends the worker (a new process follows), or is given up.
     """
 
     def __init__(
@@ -119,11 +113,10 @@ class Worker:
         if tracing.wrap is not None:
             handler = tracing.wrap(handler, options.project)
         self.state = state = WorkerState(options, node or options.node or node_name(), handler)
-        self._timekeeper = Timekeeper(state)
         self._acknowledger = Acknowledger(state)
-        self._threads = ThreadPool(state, self._timekeeper)
-        self._timekeeper.abandon_run = None if recycles else self._threads.abandon_run
-        self._coroutines = CoroutinePool(state, self._timekeeper)
+        self._threads = ThreadPool(state)
+        state.timekeeper.abandon_run = None if recycles else self._threads.abandon_run
+        self._coroutines = CoroutinePool(state)
         self._isolation = SuspectIsolation(state, self._coroutines)
         self._fetcher = Fetcher(state, self._coroutines, self._isolation)
         self._keeper = Keeper(state, self._fetcher.shrink)
@@ -140,11 +133,8 @@ class Worker:
 
     @property
     def healthy(self) -> bool:
-        """Whether the worker's own threads live and none hangs.
-
-        A database that is not reached is no illness of the worker: a new process would not reach it either, and would
-        lose what runs. The report says it.
-        """
+        """Whether the worker's own threads live and none hangs."""
+        # A database that is not reached is no illness: a new process would not reach it either, and lose what runs.
         hangs = time.monotonic() - self._keeper.well_at > HANGS and not self._keeper.link.retrying
         return (
             self.state.broken is None
@@ -177,8 +167,8 @@ class Worker:
         return self._stop()
 
     def _wait(self, seconds: float) -> None:
-        self.state.main.wait(min(seconds, self._timekeeper.next_at - time.monotonic()))
-        self._timekeeper.check()
+        self.state.main.wait(min(seconds, self.state.timekeeper.next_at - time.monotonic()))
+        self.state.timekeeper.check()
         if self._tick is not None and time.monotonic() - self._ticked_at >= 1:
             self._ticked_at = time.monotonic()
             self._tick(self.report())
@@ -250,7 +240,7 @@ class Worker:
             self.state.give_back(unstarted, unstarted=True)
 
     def _drain(self, deadline: float) -> bool:
-        state, overdue = self.state, self._timekeeper.overdue
+        state, overdue = self.state, self.state.timekeeper.overdue
         while True:
             self._return_unstarted()
             waited_for = len(state.held) - sum(job.seq in state.held for job in overdue)
@@ -263,7 +253,7 @@ class Worker:
 
     def _abandon(self) -> None:
         """Give the jobs back that did not end: first they are told, and get a moment."""
-        state, overdue = self.state, self._timekeeper.overdue
+        state, overdue = self.state, self.state.timekeeper.overdue
         for control, _ in state.running():
             control.abort("stopping")
         deadline = time.monotonic() + ABORT_GRACE

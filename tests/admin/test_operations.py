@@ -18,7 +18,7 @@ from django_leasequeue.engine.dead.filter import DeadFilter, from_query
 from django_leasequeue.exceptions import InvalidOption, OperationActive, QueueNotFound
 from django_leasequeue.reaper import Reaper
 from django_leasequeue.reaper.duties import operations
-from django_leasequeue.reaper.duty import Duty
+from django_leasequeue.reaper.reaper import Duty
 from tests.admin.letters import bury, die, failure, graves, start, states
 from tests.engine.helpers import claim, enqueue, kinds, last_event, make, seqs
 from tests.support.rows import rows

@@ -9,7 +9,7 @@ from django_leasequeue.engine import NewJob
 from django_leasequeue.engine.leases.floor import ConnectionFloors, Proposals, QueueLook
 from django_leasequeue.models import FloorKind, Lane, LiveJob, Queue, QueueFloor
 from django_leasequeue.reaper.duties import mend_floors
-from django_leasequeue.reaper.duty import Turn
+from django_leasequeue.reaper.reaper import Turn
 from tests.support.rows import rows
 
 from . import helpers

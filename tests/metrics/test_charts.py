@@ -13,7 +13,7 @@ TIMES = [datetime(2030, 1, 1, 12, tzinfo=UTC) + timedelta(minutes=n) for n in ra
 
 
 def test_a_chart_is_well_formed_and_has_neither_script_nor_style() -> None:
-    html = charts.lines("c", "Jobs <b>", TIMES, [charts.Series("a & b", [1, 2, None, 4, 5])], unit="jobs")
+    html = charts.chart("c", "Jobs <b>", TIMES, [charts.Series("a & b", [1, 2, None, 4, 5])], unit="jobs")
     ET.fromstring(html)
     page = Page(html)
     assert not {"script", "style", "b"} & {tag for tag, _ in page.tags}
@@ -23,8 +23,8 @@ def test_a_chart_is_well_formed_and_has_neither_script_nor_style() -> None:
 def test_a_chart_says_its_figures_and_unknown_ones_leave_a_gap() -> None:
     path = next(each for each in ET.fromstring(charts.sparkline([1, 1, None, 1, 1], "x")).iter("path"))
     assert path.get("d", "").count("M") == 2
-    html = charts.bars("c", "Jobs", TIMES, [charts.Series("done", [1, 2, None, 4000, 5])], unit="a minute")
-    root = ET.fromstring(html)
+    series = [charts.Series("done", [1, 2, None, 4000, 5])]
+    root = ET.fromstring(charts.chart("c", "Jobs", TIMES, series, unit="a minute", stacked=True))
     (svg,) = [each for each in root.iter("svg") if each.get("role") == "img"]
     names = svg.get("aria-labelledby", "").split()
     said = {each.get("id"): each.text for each in root.iter() if each.get("id") in names}
@@ -42,8 +42,8 @@ def test_ticks_are_round_and_reach_the_top(top: float, expected: list[float]) ->
 @pytest.mark.parametrize("values", [[], [None], [None, None], [0], [7]])
 def test_few_values_still_draw(values: list[float | None]) -> None:
     ET.fromstring(charts.sparkline(values, "x"))
-    for draw in (charts.lines, charts.bars):
-        ET.fromstring(draw("c", "x", TIMES[: len(values)], [charts.Series("a", values)]))
+    for stacked in (False, True):
+        ET.fromstring(charts.chart("c", "x", TIMES[: len(values)], [charts.Series("a", values)], stacked=stacked))
 
 
 def test_a_week_names_its_busiest_hour() -> None:
@@ -61,7 +61,7 @@ def test_a_week_names_its_busiest_hour() -> None:
 ])  # fmt: skip
 def test_days_stand_at_their_midnights_and_no_times_overlap(hours: int, expected: list[str]) -> None:
     times = [TIMES[0] + timedelta(hours=n) for n in range(hours)]
-    html = charts.lines("c", "x", times, [charts.Series("a", [1.0] * hours)])
+    html = charts.chart("c", "x", times, [charts.Series("a", [1.0] * hours)])
     marks = [each for each in ET.fromstring(html).iter("text") if each.get("class", "").startswith("lq-time")]
     assert [mark.text for mark in marks] == expected
     places = [float(mark.get("x", "")) for mark in marks]

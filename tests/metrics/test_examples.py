@@ -155,7 +155,7 @@ def test_counts_of_processes_that_ended_stay(work: str, start: Start, port: int)
 
 def test_without_the_library_it_says_so(work: str, monkeypatch: pytest.MonkeyPatch, client: Client) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    status, _, body = worker_page(lambda: (True, [], {}))("")
+    status, _, body = worker_page(lambda: (True, {}), {})("")
     assert (status, body) == (501, b"prometheus_client is not installed: pip install 'django-leasequeue[prometheus]'.")
     answer = client.get("/metrics")
     assert answer.status_code == 501

@@ -4,7 +4,7 @@ from contextlib import contextmanager
 import pytest
 
 from django_leasequeue.engine import clock as engine_clock
-from django_leasequeue.reaper import Duty, Reaper, duty
+from django_leasequeue.reaper.reaper import Duty, Reaper, _registered
 
 
 @contextmanager
@@ -27,7 +27,7 @@ def reaper(transactional_db: None, clock: engine_clock.Clock) -> Iterator[Reaper
 
 @pytest.fixture(autouse=True)
 def _no_duty_stays() -> Iterator[None]:
-    before = dict(duty._registered)
+    before = dict(_registered)
     yield
-    duty._registered.clear()
-    duty._registered.update(before)
+    _registered.clear()
+    _registered.update(before)

@@ -13,7 +13,7 @@ from django_leasequeue.engine import Ending, Failure, NewJob, Release
 from django_leasequeue.engine.queues import stats
 from django_leasequeue.engine.topics import topics
 from django_leasequeue.models import Attempt, JobResult, LiveJob, QueueFloor, QueueRank, QueueStat, StoredJob, Worker
-from django_leasequeue.reaper import duty
+from django_leasequeue.reaper import Turn
 from tests.engine.helpers import NODE, claim, enqueue, kinds, make, one, open_transaction, put, seqs, state
 from tests.reaper.conftest import leading
 from tests.support.heard import connected
@@ -29,20 +29,20 @@ def worker(node: str, **fields: Any) -> Worker:
 def short_turns(monkeypatch: pytest.MonkeyPatch, statements: int) -> None:
     """A turn is over after so many statements."""
     counts: dict[int, int] = {}
-    fetch = duty.Turn.fetch
+    fetch = Turn.fetch
 
-    def counted(turn: duty.Turn, name: str, params: Any = None) -> Any:
+    def counted(turn: Turn, name: str, params: Any = None) -> Any:
         counts[id(turn)] = counts.get(id(turn), 0) + 1
         return fetch(turn, name, params)
 
-    def new(turn: duty.Turn, *given: Any) -> None:
+    def new(turn: Turn, *given: Any) -> None:
         counts.pop(id(turn), None)
         init(turn, *given)
 
-    init = duty.Turn.__init__
-    monkeypatch.setattr(duty.Turn, "__init__", new)
-    monkeypatch.setattr(duty.Turn, "over", property(lambda turn: counts.get(id(turn), 0) > statements))
-    monkeypatch.setattr(duty.Turn, "fetch", counted)
+    init = Turn.__init__
+    monkeypatch.setattr(Turn, "__init__", new)
+    monkeypatch.setattr(Turn, "over", property(lambda turn: counts.get(id(turn), 0) > statements))
+    monkeypatch.setattr(Turn, "fetch", counted)
 
 
 def test_expired_leases_and_due_jobs_come_back_in_every_queue(reaper, clock) -> None:

@@ -18,7 +18,7 @@ from django_leasequeue.engine.pool import connect
 from django_leasequeue.exceptions import EventTimeout, InvalidOption, JobFailed, PayloadTooLarge
 from django_leasequeue.models import Attempt, EmittedEvent, Job, JobStep, Member
 from django_leasequeue.reaper.duties import Expiry, JobSteps, MissedEvents, forget_events
-from django_leasequeue.reaper.duty import Turn
+from django_leasequeue.reaper.reaper import Turn
 from django_leasequeue.tasks import Limit, aemit, chain, emit, task
 from django_leasequeue.tasks.api import InvalidTask, TaskResultStatus
 from django_leasequeue.tasks.handler import TaskHandler

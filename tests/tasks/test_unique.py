@@ -20,7 +20,7 @@ from django_leasequeue.engine.runner import DjangoExecutor
 from django_leasequeue.exceptions import JobCancelled
 from django_leasequeue.models import LiveJob, StoredJob, UniqueKey
 from django_leasequeue.reaper.duties import UniqueKeys
-from django_leasequeue.reaper.duty import Turn
+from django_leasequeue.reaper.reaper import Turn
 from django_leasequeue.tasks import Limit, task
 from django_leasequeue.tasks.api import InvalidTask, TaskResultDoesNotExist, TaskResultStatus, task_backends
 from django_leasequeue.testing import Harness

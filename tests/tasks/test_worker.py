@@ -130,7 +130,7 @@ def test_what_ends_a_run_kills_its_process(tmp_path: Path, how: str) -> None:
             (control,) = [slot.control for slot in worker.state.slots if slot.control is not None]
             control.abort("lease_lost")
         if how == "timeout":
-            timekeeper = worker.worker._timekeeper
+            timekeeper = worker.state.timekeeper
             (alarm,) = timekeeper._alarms.values()
             alarm.soft_at = 0
             timekeeper.expect(alarm)

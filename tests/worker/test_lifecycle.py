@@ -13,7 +13,7 @@ from django_leasequeue.models import JobResult, LiveJob, Worker
 from django_leasequeue.notify import close_listeners, listener
 from django_leasequeue.notify.session import Session
 from django_leasequeue.reaper import Reaper
-from django_leasequeue.worker import ExitCode, JobControl, fetcher, threads
+from django_leasequeue.worker import ExitCode, JobControl, fetcher, pools
 from tests.support.rows import rows
 from tests.support.waiting import eventually
 from tests.worker.handlers import ScriptHandler
@@ -107,7 +107,7 @@ def test_a_queue_announced_while_the_list_is_read_makes_the_worker_read_again() 
         def run(self, reading: Any) -> dict[str, int]:
             self.reads += 1
             if self.reads == 1:
-                names.outdated()
+                names.read_at = float("-inf")
             return {}
 
     link: Any = Link()
@@ -211,13 +211,13 @@ def test_a_part_that_breaks_stops_the_worker_and_gives_its_jobs_back(monkeypatch
 @pytest.mark.slow
 def test_a_thread_that_takes_its_time_to_end_is_no_job_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a busy machine: whoever stops the worker is told that all that had started has ended."""
-    usual = threads.ThreadPool._work
+    usual = pools.ThreadPool._work
 
-    def slowly(self: threads.ThreadPool, slot: threads.Slot) -> None:
+    def slowly(self: pools.ThreadPool, slot: pools.Slot) -> None:
         usual(self, slot)
         time.sleep(2.5)
 
-    monkeypatch.setattr(threads.ThreadPool, "_work", slowly)
+    monkeypatch.setattr(pools.ThreadPool, "_work", slowly)
     enqueue({})
     done = burst(concurrency=1)
     assert (done.code, done.worker.clean) == (ExitCode.OK, True)
