@@ -15,7 +15,7 @@ from ..notify.alarms import Alarm
 from .logs import about
 
 if TYPE_CHECKING:
-    from .pools import CoroutinePool
+    from .coroutines import CoroutinePool
     from .state import WorkerState
 
 logger = logging.getLogger("django_leasequeue.worker")

@@ -15,9 +15,9 @@ from ..engine.queues import routing
 from ..notify import JOBS, Subscription, Watch, get_listener
 from ..notify.alarms import Patience
 from .buffer import SuspectIsolation
+from .coroutines import CoroutinePool
 from .leases import FLOW, RATED, START, SUSPECT
 from .link import DatabaseLink, make_queues, read_queues, read_strays, until_due
-from .pools import CoroutinePool
 from .state import WorkerState
 
 logger = logging.getLogger("django_leasequeue.worker")

@@ -27,12 +27,13 @@ from ..engine.queues import routing
 from .acknowledger import Acknowledger
 from .buffer import SuspectIsolation
 from .control import Handler
+from .coroutines import CoroutinePool
 from .fetcher import Fetcher
 from .keeper import Keeper
 from .logs import about
-from .pools import CoroutinePool, ThreadPool
 from .run import failed
 from .state import Report, WorkerState
+from .threads import ThreadPool
 
 if TYPE_CHECKING:
     from ..reaper import Reaper

@@ -74,7 +74,7 @@ SABOTAGES = (
     _sabotage("a running job is not told that its lease ends", SILENCE,
         ("worker/leases.py", 'control.abort("lease_lost")', "pass")),
     _sabotage("a job is started though its lease is over", ("worker stopped",),
-        ("worker/pools.py", "if lease is None or lease.forbids(job, since):", "if False:")),
+        ("worker/threads.py", "if lease is None or lease.forbids(job, since):", "if False:")),
     _sabotage("a limit has room for two more", QUIET,
         (_ADMIT, "NOT NULL THEN l.concurrency -", "NOT NULL THEN l.concurrency + 2 -")),
     _sabotage("a rate gives three times as many starts", ("queue paused",),

@@ -37,7 +37,7 @@ def test_a_try_that_failed_is_a_warning_and_the_last_one_an_error(work: str, cap
         assert text.endswith("ValueError: no route")
         # The job's own frames, without those of the worker.
         assert "tests/worker/handlers.py" in text
-        assert "worker/pools.py" not in text
+        assert "worker/threads.py" not in text
     assert last.__dict__["error"] == "builtins.ValueError: no route"
 
 
