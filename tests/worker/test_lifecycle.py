@@ -13,7 +13,7 @@ from django_leasequeue.models import JobResult, LiveJob, Worker
 from django_leasequeue.notify import close_listeners, listener
 from django_leasequeue.notify.session import Session
 from django_leasequeue.reaper import Reaper
-from django_leasequeue.worker import ExitCode, JobControl, fetcher, pools
+from django_leasequeue.worker import ExitCode, JobControl, fetcher, threads
 from tests.support.rows import rows
 from tests.support.waiting import eventually
 from tests.worker.handlers import ScriptHandler
@@ -211,13 +211,13 @@ def test_a_part_that_breaks_stops_the_worker_and_gives_its_jobs_back(monkeypatch
 @pytest.mark.slow
 def test_a_thread_that_takes_its_time_to_end_is_no_job_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a busy machine: whoever stops the worker is told that all that had started has ended."""
-    usual = pools.ThreadPool._work
+    usual = threads.ThreadPool._work
 
-    def slowly(self: pools.ThreadPool, slot: pools.Slot) -> None:
+    def slowly(self: threads.ThreadPool, slot: pools.Slot) -> None:
         usual(self, slot)
         time.sleep(2.5)
 
-    monkeypatch.setattr(pools.ThreadPool, "_work", slowly)
+    monkeypatch.setattr(threads.ThreadPool, "_work", slowly)
     enqueue({})
     done = burst(concurrency=1)
     assert (done.code, done.worker.clean) == (ExitCode.OK, True)
