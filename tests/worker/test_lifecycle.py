@@ -213,7 +213,7 @@ def test_a_thread_that_takes_its_time_to_end_is_no_job_that_hangs(monkeypatch: p
     """As on a busy machine: whoever stops the worker is told that all that had started has ended."""
     usual = threads.ThreadPool._work
 
-    def slowly(self: threads.ThreadPool, slot: pools.Slot) -> None:
+    def slowly(self: threads.ThreadPool, slot: threads.Slot) -> None:
         usual(self, slot)
         time.sleep(2.5)
 
