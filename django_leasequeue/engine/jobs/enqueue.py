@@ -52,9 +52,11 @@ def enqueue_steps(
     if len(jobs) > conf.settings.MAX_ENQUEUE:
         raise BatchTooLarge(f"One call enqueues at most {conf.settings.MAX_ENQUEUE} jobs; there are {len(jobs)}.")
     unique = sum(map(check_job, jobs))  # of all: none is left unchecked
-    if tracing.begin is not None and not tracing.carried(jobs):
-        again = partial(enqueue_steps, queue, project=project, origin=origin, create=create, fresh=fresh)
-        return (yield from tracing.steps(project, queue, jobs, again))
+    if tracing.begin is not None and type(jobs[0].meta) is not tracing.Meta:
+        how: dict[str, Any] = {"project": project, "origin": origin, "create": create, "fresh": fresh}
+        with tracing.begin(project, queue, len(jobs)) as context:
+            traced = [job._replace(meta=tracing.Meta({**(job.meta or {}), tracing.META: context})) for job in jobs]
+            return (yield from enqueue_steps(queue, traced, **how))
     limits: list[Limited | None] = []
     if any(map(_LIMIT, jobs)):  # the quickest way to know it of many
         jobs, limits = split(jobs)
