@@ -29,7 +29,7 @@ def statement(name: str) -> str:
 
     ``/*options*/`` stands for the columns of a queue's options, ``/*typed options*/`` for them with their types.
     """
-    text = _PART.sub(_part, _COMMENT.sub("", path(name).read_text(encoding="utf-8")).strip())
+    text = _PART.sub(_part, _COMMENT.sub("", paths()[name].read_text(encoding="utf-8")).strip())
     if "options*/" in text:
         # Not at the top: Spark's workers read statements, and have no Django.
         from ..conf.queue_options import OPTIONS
@@ -62,7 +62,7 @@ def header(name: str) -> dict[str, str]:
     """Return what the comment at the top of ``<name>.sql`` says, by its words (``Purpose``, ``Index``, ``Pages``)."""
     found: dict[str, str] = {}
     word = ""
-    for line in path(name).read_text(encoding="utf-8").splitlines():
+    for line in paths()[name].read_text(encoding="utf-8").splitlines():
         if not line.startswith("--"):
             break
         begins = _HEADING.match(line)
@@ -78,19 +78,10 @@ def bears_any_plan(name: str) -> bool:
 
 
 @cache
-def _paths() -> dict[str, Path]:
+def paths() -> dict[str, Path]:
+    """Return the files of all statements, by name."""
     return {
         f"{path.parent.name}/{path.stem}" if path.parent.name in _NAMED else path.stem: path
         for path in sorted(_HERE.rglob("*.sql"))
         if path.parent.name != "parts"
     }
-
-
-def path(name: str) -> Path:
-    """Return the file of a statement."""
-    return _paths()[name]
-
-
-def names() -> list[str]:
-    """Return the names of all statements, sorted."""
-    return sorted(_paths())

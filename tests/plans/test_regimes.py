@@ -12,7 +12,7 @@ import pytest
 from django.db import connection as django_connection
 from pytest_django.plugin import DjangoDbBlocker
 
-from django_leasequeue.sql import header, names, statement
+from django_leasequeue.sql import header, paths, statement
 
 from . import cases_core, cases_queues, cases_upkeep
 from .filling import empty_database
@@ -72,7 +72,7 @@ def test_pages(measures: dict[str, list[Measure]], name: str) -> None:
 
 
 def test_every_statement_says_what_it_reads() -> None:
-    said = {name: header(name).get("Pages", "") for name in names() if not name.startswith(APART)}
+    said = {name: header(name).get("Pages", "") for name in paths() if not name.startswith(APART)}
     held = {name for name, pages in said.items() if FORMULA.match(pages)}
     assert {name for name in said if not said[name]} == set(), "a header without the word Pages"
     assert {name for name in said.keys() - held if not said[name].startswith(("none", "whole tables"))} == set()

@@ -18,7 +18,6 @@ from ..limits import MAX_KEY_BYTES, MAX_PROJECT_BYTES, MAX_QUEUE_BYTES, MAX_TAG_
 
 #: Stands in a query string for the empty project and the empty fingerprint: an empty value there means "any".
 EMPTY = "-"
-#: Tests of the payload in one filter.
 MAX_TESTS = 5
 _MAX_QUERY = 8_000
 _MAX_TEXT = 500

@@ -24,7 +24,6 @@ KEEP_MS = 86_400_000
 #: The word for its state.
 WAITING = "waiting"
 
-#: Bytes of the name of a limit, and of a key.
 MAX_NAME_BYTES, MAX_KEY_BYTES = 255, 512
 MAX_CONCURRENCY = 10_000
 MAX_RATE = 1_000_000

@@ -82,7 +82,6 @@ class JobRow(NamedTuple):
 
     @property
     def meta(self) -> Any:
-        """The producer's metadata."""
         return None if self.meta_json is None else codec.loads(self.meta_json)
 
     @property

@@ -23,13 +23,14 @@ from ..limits import (
     MAX_BATCH,
     MAX_CHANNEL_BYTES,
     MAX_KEY_BYTES,
+    MAX_LEASE_MS,
     MAX_TAG_BYTES,
     check_count,
     check_list,
     check_node,
     check_place,
     check_text,
-    clamp_grace,
+    clamp,
     clamp_lease,
 )
 from ..operation import BEGIN, Steps, only, operation
@@ -40,7 +41,6 @@ from .settle import release
 
 logger = logging.getLogger("django_leasequeue")
 
-#: Queues of one claim call.
 MAX_QUEUES = 100
 #: Tags of one claim call: as many jobs as the claim takes are looked at of each.
 MAX_TAGS = 20
@@ -122,7 +122,7 @@ def claim_steps(
         "tags": None if tag is None and tags is None else _check_tags(tag, tags),
         "node": check_node(node),
         "lease_ms": clamp_lease(lease_ms),
-        "grace_ms": 0 if grace_ms is None else clamp_grace(grace_ms),
+        "grace_ms": 0 if grace_ms is None else clamp(grace_ms, "grace_ms", 0, MAX_LEASE_MS),
         "connection": connection,
         "alone": alone,
         "bytes": MAX_CLAIM_BYTES,

@@ -12,6 +12,7 @@ from .. import arrays, codec
 from ..dead.deadletter import announce_dead, retire_home_steps
 from ..limits import (
     MAX_BATCH,
+    MAX_DELAY_MS,
     MAX_SEQ,
     MAX_SPAN_MS,
     check_integer,
@@ -22,7 +23,6 @@ from ..limits import (
     check_token,
     clamp_delay,
     clamp_lease,
-    clamp_span,
 )
 from ..operation import Steps, operation
 from ..payloads import link_steps, result_limit, store_results_steps
@@ -265,8 +265,8 @@ def release(
     if not unique:
         return Settled({})
     asked = {seq: item.token for seq, item in unique.items()}
-    bound = clamp_span if suspended else clamp_delay
-    delays = {seq: bound(item.delay_ms) for seq, item in unique.items()}
+    longest = MAX_SPAN_MS if suspended else MAX_DELAY_MS
+    delays = {seq: clamp_delay(item.delay_ms, longest) for seq, item in unique.items()}
     rans = {seq: _ran(item.ran_ms) for seq, item in unique.items()}
     ttls = {seq: None if item.dead_ttl_ms is None else _ttl(item.dead_ttl_ms) for seq, item in unique.items()}
     tokens = yield from token_steps(asked, scope)

@@ -68,14 +68,6 @@ class Totals(NamedTuple):
     sampled_at: datetime | None
 
 
-class Sampled(NamedTuple):
-    """What sampling did: queues looked at, samples written, and where the next page begins (``None``: the end)."""
-
-    queues: int
-    written: int
-    next: int | None
-
-
 class Estimate(NamedTuple):
     """Estimated figures of one queue."""
 
@@ -241,10 +233,10 @@ def estimate() -> Steps[Estimates]:
 
 
 @operation
-def sample_page(estimates: Estimates, after: int = 0) -> Steps[Sampled]:
+def sample_page(estimates: Estimates, after: int = 0) -> Steps[int | None]:
     """Write a ``QueueStat`` of the next 200 queues: of those whose figures changed, of others every ten minutes.
 
-    A figure that lies behind what ``_read`` counts is as estimated.
+    A figure that lies behind what ``_read`` counts is as estimated. Return where the next page begins.
     """
     found = yield "queue_page", {"after": after, "size": PAGE}
     ids = [queue_id for (queue_id,) in found]
@@ -259,8 +251,8 @@ def sample_page(estimates: Estimates, after: int = 0) -> Steps[Sampled]:
         "records": arrays.integers(counts.records for counts in taken),
         "oldest": arrays.times(counts.oldest_at for counts in taken),
     }
-    answer = yield "stat_insert", params
-    return Sampled(len(taken), len(answer), ids[-1] if len(ids) == PAGE else None)
+    yield "stat_insert", params
+    return ids[-1] if len(ids) == PAGE else None
 
 
 class Waiting(NamedTuple):
