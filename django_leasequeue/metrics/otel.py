@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ..engine import LeasedJob, tracing
+from ..engine import LeasedJob, metadata
 from . import load_extra
 
 SYSTEM = "django_leasequeue"
@@ -28,8 +28,8 @@ def instrument() -> None:
     load_extra("opentelemetry.trace", "otel")
     load_extra("opentelemetry.metrics", "otel")
     telemetry = Telemetry()
-    tracing.begin = telemetry.enqueueing
-    tracing.wrap = lambda handler, project: TracedHandler(handler, project, telemetry)
+    metadata.begin_trace = telemetry.enqueueing
+    metadata.wrap_handler = lambda handler, project: TracedHandler(handler, project, telemetry)
 
 
 def _about(project: str, queue: str, operation: str, kind: str) -> _Attributes:
@@ -132,11 +132,11 @@ class Telemetry:
 
 def _context_of(job: LeasedJob) -> Any:
     """Return the context that a job carries; ``None`` if it carries none."""
-    if job.meta_json is None or tracing.META not in job.meta_json:
+    if job.meta_json is None or metadata.TRACE not in job.meta_json:
         return None
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-    carrier = job.meta.get(tracing.META) if isinstance(job.meta, dict) else None
+    carrier = job.meta.get(metadata.TRACE) if isinstance(job.meta, dict) else None
     return TraceContextTextMapPropagator().extract(carrier) if isinstance(carrier, dict) else None
 
 
