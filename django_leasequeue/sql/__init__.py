@@ -20,7 +20,6 @@ _COMMENT = re.compile(r"^\s*--.*\n", re.MULTILINE)
 #: ``{name(arguments)}`` in a statement; the last argument may hold commas.
 _PART = re.compile(r"\{(\w+)\((.*?)\)\}", re.DOTALL)
 _PARAMETER = re.compile(r"%\((\w+)\)s")
-_HEADING = re.compile(r"-- ([A-Z]\w*)(?:, [^:]*)?: (.*)")
 
 
 @cache
@@ -58,23 +57,9 @@ def numbered(name: str) -> tuple[bytes, tuple[str, ...]]:
 
 
 @cache
-def header(name: str) -> dict[str, str]:
-    """Return what the comment at the top of ``<name>.sql`` says, by its words (``Purpose``, ``Index``, ``Pages``)."""
-    found: dict[str, str] = {}
-    word = ""
-    for line in paths()[name].read_text(encoding="utf-8").splitlines():
-        if not line.startswith("--"):
-            break
-        begins = _HEADING.match(line)
-        word = begins[1] if begins else word
-        found[word] = f"{found[word]} {line[2:].strip()}" if not begins else begins[2]
-    return found
-
-
-@cache
 def bears_any_plan(name: str) -> bool:
     """Whether a statement is run under whatever plan a host's planner makes (the word ``Host`` in its header)."""
-    return "Host" in header(name)
+    return "\n-- Host: " in paths()[name].read_text(encoding="utf-8")
 
 
 @cache
