@@ -44,7 +44,7 @@ def actor(request: HttpRequest) -> Actor:
 
 def record(request: HttpRequest, action: str, *, obj: models.Model | None = None, **facts: Any) -> OperatorAction:
     """Write what the user of a request did: a line of the audit, and one of Django's own log."""
-    line = write(action, **actor(request)._asdict(), **{"using": reading.alias(), **facts})
+    line = write(action, actor(request), **{"using": reading.alias(), **facts})
     assert request.user.pk is not None, "pages of the admin are for users who are signed in"
     about = obj if obj is not None else line
     words = [action]

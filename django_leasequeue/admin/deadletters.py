@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from django.contrib import admin, messages
 from django.db import transaction
@@ -16,7 +15,7 @@ from .. import engine
 from ..engine.dead import redaction as exporting
 from ..engine.dead.action import CONFLICTS, KINDS, REDRIVE, check_action
 from ..engine.dead.action import act as act_at_once
-from ..engine.dead.bulkoperation import MAX_SELECTION, start_operation
+from ..engine.dead.bulkoperation import MAX_SELECTION, Asked, start
 from ..engine.dead.filter import DeadFilter, moment
 from ..engine.dead.triage import BUCKET_CAP, MAX_COUNTED, DeadGroup, Preview, dead_groups, dead_page, preview
 from ..engine.queues import routing
@@ -29,30 +28,6 @@ GROUPS_PAGE, LIST_PAGE = 20, 50
 _CRUMBS = [("Dead letters", "leasequeue_deadletters")]
 #: Above so many jobs a person types what they do.
 TYPED = 1_000
-
-
-class Asked(NamedTuple):
-    """The action on dead letters that a form asks for."""
-
-    kind: str
-    wanted: DeadFilter
-    seqs: list[int] | None
-    to: str | None
-    rate: float | None
-    jitter_ms: int
-    reason: str
-    at: datetime | None
-    from_step: str | None
-
-    @property
-    def how(self) -> dict[str, Any]:
-        return {"to": self.to, "reason": self.reason, "jitter_ms": self.jitter_ms, "from_step": self.from_step}
-
-    def record(self, request: HttpRequest, detail: dict[str, Any], **facts: Any) -> None:
-        """Write the line of the audit."""
-        project, queue = self.wanted.project or "", self.wanted.queue or ""
-        detail = detail | ({"from_step": self.from_step} if self.from_step else {})
-        audit.record(request, self.kind, project=project, queue=queue, reason=self.reason, detail=detail, **facts)
 
 
 def _read(request: HttpRequest, kind: str) -> Asked:
@@ -260,9 +235,11 @@ class DeadLetterAdmin(pages.ReadOnly, pages.PageAdmin[DeadLetter]):
         assert asked.seqs is not None
         (seq,) = asked.seqs
         with transaction.atomic(using=reading.alias()):
-            done = reading.run(act_at_once(asked.kind, [seq], until=asked.at, **asked.how))
+            how: Any = {"until": asked.at, "to": asked.to, "reason": asked.reason, "from_step": asked.from_step}
+            done = reading.run(act_at_once(asked.kind, [seq], jitter_ms=asked.jitter_ms, **how))
             if not done.conflicts:
-                asked.record(request, {"to": asked.to} if asked.to else {}, seqs=[seq], counts={"done": done.done})
+                facts = asked.facts({"to": asked.to} if asked.to else {})
+                audit.record(request, asked.kind, seqs=[seq], counts={"done": done.done}, **facts)
         if done.conflicts:
             messages.error(request, f"Job {seq} was left alone: {CONFLICTS[done.conflicts[0][1]]}.")
         else:
@@ -283,27 +260,8 @@ class DeadLetterAdmin(pages.ReadOnly, pages.PageAdmin[DeadLetter]):
             shown = request.POST.get("phrase", "")
             if not shown.startswith(asked.kind) or typed != shown:
                 raise InvalidOption("Type the words exactly as they are shown: this is for many jobs.")
-        start = start_operation(
-            asked.kind,
-            asked.wanted.frozen(asked.at),
-            frozen_at=asked.at,
-            seqs=asked.seqs,
-            rate=asked.rate,
-            **asked.how,
-            user_id=str(request.user.pk),
-            username=request.user.get_username(),
-            expected=found.matches,
-            expected_capped=found.capped,
-        )
-        with transaction.atomic(using=reading.alias()):
-            number = reading.run(start)
-            asked.record(
-                request,
-                {"to": asked.to, "rate": asked.rate, "jitter_ms": asked.jitter_ms},
-                seqs=asked.seqs or (),
-                filters="" if asked.seqs is not None else asked.wanted.frozen(asked.at).query(),
-                counts={"expected": found.matches, **({"capped": True} if found.capped else {})},
-                operation=number,
-            )
+        detail = {"to": asked.to, "rate": asked.rate, "jitter_ms": asked.jitter_ms}
+        record = partial(audit.record, request)
+        number = start(asked, found, audit.actor(request), record, reading.alias(), detail)
         messages.success(request, f"Operation {number} is started.")
         return self.redirect("leasequeue_bulkoperation_change", number, next=self.back(request))

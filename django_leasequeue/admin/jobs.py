@@ -16,7 +16,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from .. import engine
-from ..engine import clock, codec, tags
+from ..engine import clock, codec, metadata
 from ..engine import payloads as large
 from ..engine.dead.redaction import HIDDEN, readable, redact
 from ..engine.jobs.steps import RESERVED, emit, rouse_job
@@ -280,7 +280,7 @@ def copy_job(seq: int, origin: str) -> Steps[int | None]:
         priority=source.priority,
         # Names with $ are the queue's, about the old job.
         meta={name: value for name, value in meta.items() if not name.startswith("$")} or None,
-        tags=tags.of_meta(source.meta_json),
+        tags=metadata.tags_of(source.meta_json),
         result_ttl_ms=source.result_ttl_ms,
         max_deliveries=source.max_deliveries,
         origin=origin,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import Any
 
 from django.contrib import admin, messages
-from django.db import transaction
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.html import format_html
@@ -14,7 +14,7 @@ from django.utils.safestring import SafeString
 
 from .. import engine
 from ..engine.dead.action import CONFLICTS
-from ..engine.dead.bulkoperation import change_operation
+from ..engine.dead.bulkoperation import change
 from ..engine.dead.filter import from_query
 from ..engine.dead.redaction import HIDDEN
 from ..engine.limits import seq_of
@@ -117,14 +117,9 @@ class BulkOperationAdmin(ListAdmin[BulkOperation]):
 
     def _change(self, request: HttpRequest, made: BulkOperation) -> HttpResponse:
         pages.require(request, f"{made.kind}_job")
-        change = request.POST.get("change", "")
+        told = request.POST.get("change", "")
         try:
-            with transaction.atomic(using=reading.alias()):
-                done = reading.run(change_operation(made.pk, change))
-                if done is not None:
-                    facts: Any = {"project": made.project or "", "queue": made.queue or "", "operation": made}
-                    counts = {"done": done.done, "conflicts": done.conflicts}
-                    audit.record(request, f"{made.kind}.{change}", obj=made, counts=counts, **facts)
+            done = change(made.pk, told, partial(audit.record, request, obj=made), reading.alias())
         except InvalidOption as error:
             messages.error(request, str(error))
             return HttpResponseRedirect(request.get_full_path())
@@ -132,5 +127,5 @@ class BulkOperationAdmin(ListAdmin[BulkOperation]):
             messages.error(request, "Its state does not allow that any more.")
         else:
             words = {"pause": "paused", "resume": "resumed", "cancel": "cancelled"}
-            messages.success(request, f"Operation {made.pk} is {words[change]}.")
+            messages.success(request, f"Operation {made.pk} is {words[told]}.")
         return HttpResponseRedirect(request.get_full_path())

@@ -111,8 +111,8 @@ def _add(jobs: Sequence[Job], queue: Queue, mark: Mark) -> tuple[int, int]:
             )
         added = [receipt.seq for receipt in receipts if receipt.status == "queued"]
         counts = {"added": len(added), "known": len(jobs) - len(added)}
-        about: dict[str, Any] = {**audit.shell()._asdict(), "project": queue.project, "queue": queue.name}
-        audit.write(ACTION, **about, seqs=added, counts=counts, detail={"hand_over": mark.id}, using=queue.using)
+        about: dict[str, Any] = {"project": queue.project, "queue": queue.name, "detail": {"hand_over": mark.id}}
+        audit.write(ACTION, audit.shell(), **about, seqs=added, counts=counts, using=queue.using)
         return counts["added"], counts["known"]
 
 

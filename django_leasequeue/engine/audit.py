@@ -23,7 +23,6 @@ class Actor(NamedTuple):
     username: str = ""
 
 
-#: The host's own code.
 CODE = Actor()
 
 
@@ -38,10 +37,8 @@ def shell() -> Actor:
 
 def write(
     action: str,
+    by: Actor,
     *,
-    user_id: str = "",
-    username: str = "",
-    source: str = "admin",
     project: str = "",
     queue: str = "",
     seqs: Sequence[int] = (),
@@ -55,9 +52,9 @@ def write(
     """Write one line of the audit, of any door: in the transaction of what was done."""
     return OperatorAction.objects.using(using or conf.settings.DATABASE).create(
         at=clock.now(),
-        user_id=user_id[:64],
-        username=username[:255],
-        source=source,
+        user_id=by.user_id[:64],
+        username=by.username[:255],
+        source=by.source,
         action=action[:32],
         project=project or "",
         queue=queue or "",

@@ -66,10 +66,8 @@ def _refuse(value: object) -> Any:
     raise TypeError(f"an object of type {type(value).__name__} is not JSON")
 
 
-def _raw_text(value: Any) -> str:
-    if isinstance(value, Raw):
-        return value.text
-    raise TypeError(f"an object of type {type(value).__name__} is not JSON")
+def _raw_text(value: Any) -> Any:
+    return value.text if isinstance(value, Raw) else _refuse(value)
 
 
 def dumps_raw(value: Any, text_of: Callable[[Any], str] = _raw_text) -> str:

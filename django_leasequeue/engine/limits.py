@@ -12,7 +12,6 @@ from ..sql import job_ranges
 
 #: Jobs of one claim or settle call.
 MAX_BATCH = 1_000
-#: Bytes of a node's name.
 MAX_NODE_BYTES = 128
 MIN_LEASE_MS, MAX_LEASE_MS = OPTIONS["lease_ms"].low, OPTIONS["lease_ms"].high
 MAX_DELAY_MS = 86_400_000
@@ -28,7 +27,6 @@ MAX_SEQ = 2**63 - 1
 MAX_SPAN_MS = job_ranges.MAX_SPAN_MS
 #: Seconds for which a worker's row says that it runs: it is written every five seconds, and a killed one writes none.
 WORKER_LEASE = 30
-#: Seconds that a caller waits for a job at most.
 MAX_TIMEOUT = 86_400.0
 #: Steps of one job, characters of a step's name.
 MAX_STEPS, MAX_STEP_NAME = 10_000, 200
@@ -133,7 +131,8 @@ class LongLease(int):
     """The length of a lease in ms that may be more than a day: for callers that bound it themselves."""
 
 
-def _clamp(value: int | None, what: str, low: int, high: int) -> int | None:
+def clamp(value: int | None, what: str, low: int, high: int) -> int | None:
+    """Return a length of time in ms within these bounds; ``None`` for what that means to the caller."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int):
@@ -145,19 +144,9 @@ def clamp_lease(lease_ms: int | None) -> int | None:
     """Return a lease length within 100..86,400,000 ms (a ``LongLease`` as it is), ``None`` for the queue's own."""
     if lease_ms is None or isinstance(lease_ms, LongLease):
         return lease_ms
-    return _clamp(lease_ms, "lease_ms", MIN_LEASE_MS, MAX_LEASE_MS)
+    return clamp(lease_ms, "lease_ms", MIN_LEASE_MS, MAX_LEASE_MS)
 
 
-def clamp_grace(grace_ms: int | None) -> int | None:
-    """Return how long a message outlives its claim, within 0..86,400,000 ms; ``None`` for not at all."""
-    return _clamp(grace_ms, "grace_ms", 0, MAX_LEASE_MS)
-
-
-def clamp_delay(delay_ms: int | None) -> int | None:
-    """Return a delay within 0..86,400,000 ms, ``None`` for the queue's backoff."""
-    return _clamp(delay_ms, "delay_ms", 0, MAX_DELAY_MS)
-
-
-def clamp_span(delay_ms: int | None) -> int | None:
-    """Return a delay within 0 and 100 years."""
-    return _clamp(delay_ms, "delay_ms", 0, MAX_SPAN_MS)
+def clamp_delay(delay_ms: int | None, longest: int = MAX_DELAY_MS) -> int | None:
+    """Return a delay of a day or of ``longest`` at most, ``None`` for the queue's backoff."""
+    return clamp(delay_ms, "delay_ms", 0, longest)

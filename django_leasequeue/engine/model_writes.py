@@ -18,7 +18,7 @@ from ..conf.queue_options import OPTIONS
 from ..exceptions import InvalidOption
 from ..models import Claim, JobQuerySet, Queue
 from . import run
-from .dead.action import DISCARD, REDRIVE, RETRY, act
+from .dead import action
 from .jobs.remove import cancel as cancel_jobs
 from .leases.settle import release as release_jobs
 from .leases.sweep import promote
@@ -120,23 +120,9 @@ def cancel(jobs: JobQuerySet, running: bool) -> int:
     )
 
 
-def _act(jobs: JobQuerySet, kind: str, **how: Any) -> int:
-    return sum(run(act(kind, seqs, **how), jobs.db).done for batch in _batches(jobs) for seqs in batch.values())
-
-
-def retry(jobs: JobQuerySet, from_step: str | None) -> int:
-    """Bring dead letters back to the queue that they came from."""
-    return _act(jobs, RETRY, from_step=from_step)
-
-
-def redrive(jobs: JobQuerySet, queue: str, from_step: str | None) -> int:
-    """Bring dead letters to another queue of their project."""
-    return _act(jobs, REDRIVE, to=queue, from_step=from_step)
-
-
-def discard(jobs: JobQuerySet, reason: str) -> int:
-    """Remove dead letters for good."""
-    return _act(jobs, DISCARD, reason=reason)
+def act(jobs: JobQuerySet, kind: str, **how: Any) -> int:
+    """Retry, redrive or discard dead letters."""
+    return sum(run(action.act(kind, seqs, **how), jobs.db).done for batch in _batches(jobs) for seqs in batch.values())
 
 
 @operation

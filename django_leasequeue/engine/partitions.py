@@ -180,21 +180,25 @@ def _drop_old(connection: Connection, layout: Layout, busy: list[str]) -> tuple[
     days = conf.settings.EVENT_RETENTION_DAYS
     if days <= 0:
         return dropped, held
-    needs = _needs(connection)
+    needs = sorted(_needs(connection).items())
+
+    def goes(partition: Partition | None) -> bool:
+        name = "default" if partition is None else partition.name
+        if _needed(connection, days, partition, None)[0]:
+            return False
+        reader = next((reads for reads, txid in needs if _needed(connection, 0, partition, txid)[1]), None)
+        if reader is not None:
+            held[name] = reader
+            return False
+        if gone := _drop(connection, days, partition, busy):
+            dropped.append(name)
+        return gone
+
     for partition in layout.partitions:
-        if partition.high > layout.head + 1 or _is_young(connection, days, partition):
+        if partition.high > layout.head + 1 or not goes(partition):
             break
-        if (reader := _reader(connection, needs, partition)) is not None:
-            held[partition.name] = reader
-            break
-        if not _drop(connection, days, partition, busy):
-            break
-        dropped.append(partition.name)
-    if layout.default_used and not _is_young(connection, days, None):
-        if (reader := _reader(connection, needs, None)) is not None:
-            held["default"] = reader
-        elif _empty_default(connection, days, busy):
-            dropped.append("default")
+    if layout.default_used:
+        goes(None)
     return dropped, held
 
 
@@ -214,15 +218,6 @@ def _needs(connection: Connection) -> dict[str, int]:
     return needs
 
 
-def _reader(connection: Connection, needs: dict[str, int], partition: Partition | None) -> str | None:
-    """Return the first reader that needs events of the partition."""
-    return next((name for name, txid in sorted(needs.items()) if _needed(connection, 0, partition, txid)[1]), None)
-
-
-def _is_young(connection: Connection, days: float, partition: Partition | None) -> bool:
-    return _needed(connection, days, partition, None)[0]
-
-
 def _needed(connection: Connection, days: float, partition: Partition | None, txid: int | None) -> tuple[bool, bool]:
     """Return whether retention keeps events of a partition (``None``: the default one), and whether a reader does."""
     low, high = (partition.low, partition.high) if partition else (None, None)
@@ -231,47 +226,41 @@ def _needed(connection: Connection, days: float, partition: Partition | None, tx
     return young, needed
 
 
-def _drop(connection: Connection, days: float, partition: Partition, busy: list[str]) -> bool:
-    table = sql.Identifier(partition.schema, partition.name)
+def _drop(connection: Connection, days: float, partition: Partition | None, busy: list[str]) -> bool:
+    """Drop a partition, or empty the default one, unless somebody is in the way."""
+    if partition is None:
+        name, lock, told = "default", "event_default_lock", "The default partition of the lease log is emptied later"
+        table = sql.Identifier("leasequeue_leaseevent_default")
+    else:
+        name, lock = partition.name, "event_partition_lock"
+        told = f"Partition {name} of the lease log is dropped later"
+        table = sql.Identifier(partition.schema, name)
     try:
         with connection.transaction():
             if not _lock(connection):
                 return False
-            _ddl(connection, "event_partition_lock", partition=table)
+            _ddl(connection, lock, partition=table)
             # A transaction that drew its number long ago may have written meanwhile: look again when nobody can.
-            if _is_young(connection, days, partition):
+            if _needed(connection, days, partition, None)[0]:
                 return False
-            _note_dropped(connection, table, partition.high)
-            _ddl(connection, "event_partition_detach", partition=table)
-            _ddl(connection, "event_partition_mark", partition=table, mark=sql.Literal(MARK))
+            _note_dropped(connection, table, 0 if partition is None else partition.high)
+            if partition is None:
+                _ddl(connection, "event_default_truncate")
+            else:
+                _ddl(connection, "event_partition_detach", partition=table)
+                _ddl(connection, "event_partition_mark", partition=table, mark=sql.Literal(MARK))
     except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected) as error:
-        logger.info("Partition %s of the lease log is dropped later: %s", partition.name, error)
-        busy.append(partition.name)
+        logger.info("%s: %s", told, error)
+        busy.append(name)
         return False
-    _ddl(connection, "event_partition_drop", partition=table)
+    if partition is not None:
+        _ddl(connection, "event_partition_drop", partition=table)
     return True
 
 
-def _note_dropped(connection: Connection, table: sql.Identifier, below: int | None) -> None:
+def _note_dropped(connection: Connection, table: sql.Identifier, below: int) -> None:
     """Note the last event of a partition that goes: readers that had not read up to it have lost events."""
     last = connection.execute(sql.SQL(statement("ddl/event_partition_last")).format(partition=table)).fetchone()
     ((note, _begin, system),) = ConnectionExecutor(connection).fetch("lake/dropped", {})
-    told = DroppedEvents.read(note).and_also(None if last is None else (last[0], last[1]), below or 0, system)
+    told = DroppedEvents.read(note).and_also(None if last is None else (last[0], last[1]), below, system)
     _ddl(connection, "event_log_note", note=sql.Literal(told.note()))
-
-
-def _empty_default(connection: Connection, days: float, busy: list[str]) -> bool:
-    try:
-        with connection.transaction():
-            if not _lock(connection):
-                return False
-            _ddl(connection, "event_default_lock")
-            if _is_young(connection, days, None):
-                return False
-            _note_dropped(connection, sql.Identifier("leasequeue_leaseevent_default"), None)
-            _ddl(connection, "event_default_truncate")
-    except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected) as error:
-        logger.info("The default partition of the lease log is emptied later: %s", error)
-        busy.append("default")
-        return False
-    return True

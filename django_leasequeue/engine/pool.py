@@ -45,9 +45,9 @@ TCP_DEFAULTS: dict[str, Any] = {
 }
 
 
-def connection_parameters(using: str) -> dict[str, Any]:
-    """Return libpq parameters of an alias, with ``TCP_DEFAULTS`` unless it names a service, whose file decides."""
-    params = dict(connections[using].get_connection_params())
+def connection_parameters(using: str, dsn: str | None = None) -> dict[str, Any]:
+    """Return libpq parameters of an alias, or of ``dsn``; with ``TCP_DEFAULTS`` unless they name a service's file."""
+    params = dict(conninfo_to_dict(dsn) if dsn else connections[using].get_connection_params())
     for ours in ("cursor_factory", "context", "prepare_threshold"):
         params.pop(ours, None)
     return params if "service" in params else {**TCP_DEFAULTS, **params}
@@ -147,9 +147,7 @@ def connect(
     ``timeout`` (seconds, at least 2) is its ``connect_timeout``, ``name`` what ``pg_stat_activity`` shows.
     """
     ours = bool(dsn) or prepares(using)  # not a pooler's, which others use next
-    params = dict(conninfo_to_dict(dsn)) if dsn else connection_parameters(using)
-    if "service" not in params:
-        params = {**TCP_DEFAULTS, **params}
+    params = connection_parameters(using, dsn)
     if timeout is not None:
         params["connect_timeout"] = timeout
     if name and ours:

@@ -199,7 +199,6 @@ class LeasedJob(NamedTuple):
 
     @property
     def meta(self) -> Any:
-        """The producer's metadata."""
         return None if self.meta_json is None else codec.loads(self.meta_json)
 
     @property
@@ -247,7 +246,6 @@ class Ending(NamedTuple):
     body: bytes | None = None
     failure: Failure | None = None
     result_ttl_ms: int | None = None
-    #: How long its handler ran.
     ran_ms: int | None = None
 
 
@@ -259,7 +257,6 @@ class Release(NamedTuple):
     #: ``None``: the queue's backoff.
     delay_ms: int | None = None
     failure: Failure | None = None
-    #: How long its handler ran.
     ran_ms: int | None = None
     #: How long it is kept if it is dead now, in place of the job's and the queue's.
     dead_ttl_ms: int | None = None

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 import psycopg
 from asgiref.sync import sync_to_async
-from django.db import DEFAULT_DB_ALIAS, DatabaseError, InterfaceError, connections, transaction
+from django.db import DatabaseError, InterfaceError, connections, transaction
 from psycopg import sql
 from psycopg.abc import Buffer
 from psycopg.adapt import Loader
@@ -56,24 +56,35 @@ def _apart(connection: psycopg.BaseConnection[Any], params: Mapping[str, Any], r
 class Executor(ABC):
     """Carries out operations in sync code."""
 
-    #: The Django alias whose transaction the steps may be part of.
-    using: str | None
+    #: The Django alias whose transaction the steps may be part of; ``None`` on a connection of its own.
+    using: str | None = None
+    #: Whether the transaction that is open was begun for the operation.
+    _ours = False
 
     @abstractmethod
     def fetch(self, name: str, params: Mapping[str, Any]) -> Rows:
         """Run one statement and return its rows."""
 
     @abstractmethod
-    def copy(self, name: str, parts: Iterable[str]) -> None:
-        """Send a text in parts through the COPY statement ``name``."""
-
-    @abstractmethod
-    def apart(self, params: Mapping[str, Any]) -> Rows:
-        """Run one statement outside of any transaction that is open."""
+    def _lend(self) -> AbstractContextManager[tuple[psycopg.Connection[Any], bool]]:
+        """Lend the connection; whether a statement on it is a transaction of its own, or of the operation."""
 
     @abstractmethod
     def transaction(self) -> AbstractContextManager[None]:
         """Return a transaction around the rest of the operation."""
+
+    def copy(self, name: str, parts: Iterable[str]) -> None:
+        """Send a text in parts through the COPY statement ``name``."""
+        with self._lend() as (raw, _), psycopg.Cursor(raw) as cursor, cursor.copy(statement(name)) as stream:
+            for part in parts:
+                stream.write(part)
+
+    def apart(self, params: Mapping[str, Any]) -> Rows:
+        """Run one statement outside of any transaction that is open."""
+        with self._lend() as (raw, autocommit):
+            if not autocommit or self._ours or raw.pgconn.transaction_status != _IDLE:
+                return _apart(raw, params, role_of(self.using) if self.using else getattr(raw, "role", None))
+        return self.fetch(params["name"], params["params"])
 
     def run(self, work: Work[T]) -> T:
         """Run an operation to its end and return its value, then send the signals that it announced.
@@ -180,12 +191,10 @@ class DjangoExecutor(Executor):
     """Runs operations on Django's own connection: in the caller's transaction, if there is one."""
 
     def __init__(self, using: str) -> None:
-        self.using: str | None = using
-        self.alias = using
-        self._ours = False
+        self.using = self.alias = using
 
     @contextmanager
-    def _raw(self) -> Iterator[tuple[psycopg.Connection[tuple[Any, ...]], bool]]:
+    def _lend(self) -> Iterator[tuple[psycopg.Connection[tuple[Any, ...]], bool]]:
         connection = connections[self.alias]
         connection.ensure_connection()
         connection.validate_no_broken_transaction()
@@ -213,21 +222,10 @@ class DjangoExecutor(Executor):
             connection.close()
 
     def fetch(self, name: str, params: Mapping[str, Any]) -> Rows:
-        with self._raw() as (raw, autocommit):
+        with self._lend() as (raw, autocommit):
             # Without autocommit the first statement begins the transaction, and settings would hold until its end.
             inside = not raw.autocommit or raw.pgconn.transaction_status != _IDLE
             return fetch_steadily(raw, name, params, inside=inside, autocommit=autocommit)
-
-    def copy(self, name: str, parts: Iterable[str]) -> None:
-        with self._raw() as (raw, _), psycopg.Cursor(raw) as cursor, cursor.copy(statement(name)) as stream:
-            for part in parts:
-                stream.write(part)
-
-    def apart(self, params: Mapping[str, Any]) -> Rows:
-        with self._raw() as (raw, autocommit):
-            if not autocommit or self._ours or raw.pgconn.transaction_status != _IDLE:
-                return _apart(raw, params, role_of(self.using or DEFAULT_DB_ALIAS))
-        return self.fetch(params["name"], params["params"])
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -253,12 +251,10 @@ def run(work: Work[T], using: str | None = None) -> T:
 class _OnConnection(Generic[C]):
     """Base of executors on a psycopg connection."""
 
-    #: Not Django's connection: its transactions are none of ours.
-    using: str | None = None
+    _ours = False
 
     def __init__(self, connection: C) -> None:
         self.connection: C = connection
-        self._ours = False
 
     def _autocommit(self) -> bool:
         connection: psycopg.BaseConnection[Any] = self.connection
@@ -273,15 +269,9 @@ class ConnectionExecutor(_OnConnection[psycopg.Connection[Any]], Executor):
         with psycopg.RawCursor(self.connection) as cursor:
             return _rows(cursor.execute(*_raw(name, params, autocommit), binary=True))
 
-    def copy(self, name: str, parts: Iterable[str]) -> None:
-        with psycopg.Cursor(self.connection) as cursor, cursor.copy(statement(name)) as stream:
-            for part in parts:
-                stream.write(part)
-
-    def apart(self, params: Mapping[str, Any]) -> Rows:
-        if self._ours or not self._autocommit():
-            return _apart(self.connection, params, getattr(self.connection, "role", None))
-        return self.fetch(params["name"], params["params"])
+    @contextmanager
+    def _lend(self) -> Iterator[tuple[psycopg.Connection[Any], bool]]:
+        yield self.connection, self._autocommit()
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

@@ -19,7 +19,6 @@ from .operation import Steps, operation
 from .pool import connect
 from .runner import ConnectionExecutor
 
-#: What each difference means.
 MEANINGS: dict[str, str] = {
     "lease_without_event": "the job is leased, and the log says nothing of it",
     "lease_without_job": "the log says that the job is leased, and it stands nowhere",

@@ -146,7 +146,7 @@ def note(action: str, key: ApiKey, by: audit.Actor) -> None:
     fields = {name: getattr(key, name) for name in ("name", "prefix", "scopes", "topics", "rate_per_second")}
     ends = None if key.expires_at is None else key.expires_at.isoformat()
     detail = {"key": key.pk, **fields, "expires_at": ends}
-    audit.write(action, **by._asdict(), project=key.project, detail=detail, using=key._state.db)
+    audit.write(action, by, project=key.project, detail=detail, using=key._state.db)
 
 
 class KnownKey(NamedTuple):

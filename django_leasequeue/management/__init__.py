@@ -36,7 +36,7 @@ class LeaseQueueCommand(BaseCommand):
 
     def note(self, action: str, using: str, **facts: Any) -> None:
         """Write a line of the audit: the user of the shell did this."""
-        audit.write(action, **audit.shell()._asdict(), **facts, using=using)
+        audit.write(action, audit.shell(), **facts, using=using)
 
 
 def add_database(parser: CommandParser) -> None:

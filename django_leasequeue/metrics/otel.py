@@ -9,10 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
-from ..engine import LeasedJob, tracing
+from ..engine import LeasedJob, metadata
 from . import load_extra
 
 SYSTEM = "django_leasequeue"
@@ -25,8 +24,8 @@ def instrument() -> None:
     load_extra("opentelemetry.trace", "otel")
     load_extra("opentelemetry.metrics", "otel")
     telemetry = Telemetry()
-    tracing.begin = partial(_Sending, telemetry)
-    tracing.wrap = lambda handler, project: TracedHandler(handler, project, telemetry)
+    metadata.begin_trace = telemetry.enqueueing
+    metadata.wrap_handler = lambda handler, project: TracedHandler(handler, project, telemetry)
 
 
 def _about(project: str, queue: str, operation: str, kind: str) -> _Attributes:
@@ -65,6 +64,33 @@ class Telemetry:
         self.processing = meter.create_histogram("messaging.process.duration", "s", "Time that handlers ran.")
 
     @contextmanager
+    def enqueueing(self, project: str, queue: str, count: int) -> Iterator[dict[str, str]]:
+        """Trace a call that enqueues, whose jobs carry the context that the block is given."""
+        from opentelemetry import trace
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        about = _about(project, queue, "enqueue", "send")
+        batch: _Attributes = {"messaging.batch.message_count": count} if count > 1 else {}
+        span = self.tracer.start_span(f"enqueue {queue}", kind=trace.SpanKind.PRODUCER, attributes={**about, **batch})
+        began = time.monotonic()
+        context: dict[str, str] = {}
+        TraceContextTextMapPropagator().inject(context, trace.set_span_in_context(span))
+        error: BaseException | None = None
+        try:
+            yield context
+        except BaseException as raised:
+            error = raised
+            span.set_attribute("error.type", _type(raised))
+            span.record_exception(raised)
+            span.set_status(trace.Status(trace.StatusCode.ERROR, str(raised)))
+            raise
+        else:
+            self.sent.add(count, _labels(about, None))
+        finally:
+            self.sending.record(time.monotonic() - began, _labels(about, error))
+            span.end()
+
+    @contextmanager
     def running(self, job: LeasedJob, project: str) -> Iterator[None]:
         """Make the span of a run the current one for the length of the block; it is linked to what enqueued the job."""
         from opentelemetry import trace
@@ -100,45 +126,13 @@ class Telemetry:
             self.processing.record(time.monotonic() - began, labels)
 
 
-class _Sending:
-    """The span of a call that enqueues."""
-
-    def __init__(self, telemetry: Telemetry, project: str, queue: str, count: int) -> None:
-        from opentelemetry import trace
-        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-
-        self._telemetry = telemetry
-        self._count = count
-        self._about = _about(project, queue, "enqueue", "send")
-        batch: _Attributes = {"messaging.batch.message_count": count} if count > 1 else {}
-        self._span = telemetry.tracer.start_span(
-            f"enqueue {queue}", kind=trace.SpanKind.PRODUCER, attributes={**self._about, **batch}
-        )
-        self._began = time.monotonic()
-        self.context: dict[str, str] = {}
-        TraceContextTextMapPropagator().inject(self.context, trace.set_span_in_context(self._span))
-
-    def end(self, error: BaseException | None) -> None:
-        from opentelemetry.trace import Status, StatusCode
-
-        labels = _labels(self._about, error)
-        if error is None:
-            self._telemetry.sent.add(self._count, labels)
-        else:
-            self._span.set_attribute("error.type", _type(error))
-            self._span.record_exception(error)
-            self._span.set_status(Status(StatusCode.ERROR, str(error)))
-        self._telemetry.sending.record(time.monotonic() - self._began, labels)
-        self._span.end()
-
-
 def _context_of(job: LeasedJob) -> Any:
     """Return the context that a job carries; ``None`` if it carries none."""
-    if job.meta_json is None or tracing.META not in job.meta_json:
+    if job.meta_json is None or metadata.TRACE not in job.meta_json:
         return None
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-    carrier = job.meta.get(tracing.META) if isinstance(job.meta, dict) else None
+    carrier = job.meta.get(metadata.TRACE) if isinstance(job.meta, dict) else None
     return TraceContextTextMapPropagator().extract(carrier) if isinstance(carrier, dict) else None
 
 

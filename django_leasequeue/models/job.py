@@ -224,15 +224,15 @@ class JobQuerySet(ReadOnlyQuerySet["Job"]):
 
         With ``from_step`` this step and those that were kept after it run again; jobs without it are left alone.
         """
-        return int(self.engine.retry(self, from_step))
+        return int(self.engine.act(self, "retry", from_step=from_step))
 
     def redrive(self, queue: str, *, from_step: str | None = None) -> int:
         """Bring the dead letters to another queue of their project; return how many. See ``retry``."""
-        return int(self.engine.redrive(self, queue, from_step))
+        return int(self.engine.act(self, "redrive", to=queue, from_step=from_step))
 
     def discard(self, reason: str) -> int:
         """Remove the dead letters for good; return how many. The reason is kept in the lease log."""
-        return int(self.engine.discard(self, reason))
+        return int(self.engine.act(self, "discard", reason=reason))
 
     def run_now(self) -> int:
         """Make the delayed jobs ready; return how many."""

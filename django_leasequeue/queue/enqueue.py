@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any, Literal, TypedDict, Unpack
 
 from .. import conf, engine
-from ..engine import tags
+from ..engine import metadata
 from ..engine.flow.declared import Limit, with_key
 from ..engine.jobs.results import INLINE_BYTES, complete_steps, status
 from ..engine.jobs.unique import hold_steps
@@ -82,7 +82,7 @@ def _taken(
 
 def tagged(job: engine.NewJob) -> engine.NewJob:
     """Return a job with the tags of the task that runs here, if there is one that has some."""
-    return job if tags.inherited.get() is None else job._replace(tags=tags.with_inherited(job.tags))
+    return job if metadata.inherited.get() is None else job._replace(tags=metadata.with_inherited(job.tags))
 
 
 def written_job(job: engine.NewJob, serializer: Serializer) -> engine.NewJob:

@@ -283,7 +283,7 @@ class Census:
         while self._after is not None:
             if turn.over:
                 return True
-            self._after = turn.run(stats.sample_page(self._estimates, self._after)).next
+            self._after = turn.run(stats.sample_page(self._estimates, self._after))
         self._estimates = None
         return False
 

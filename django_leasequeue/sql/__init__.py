@@ -20,7 +20,6 @@ _COMMENT = re.compile(r"^\s*--.*\n", re.MULTILINE)
 #: ``{name(arguments)}`` in a statement; the last argument may hold commas.
 _PART = re.compile(r"\{(\w+)\((.*?)\)\}", re.DOTALL)
 _PARAMETER = re.compile(r"%\((\w+)\)s")
-_HEADING = re.compile(r"-- ([A-Z]\w*)(?:, [^:]*)?: (.*)")
 
 
 @cache
@@ -29,7 +28,7 @@ def statement(name: str) -> str:
 
     ``/*options*/`` stands for the columns of a queue's options, ``/*typed options*/`` for them with their types.
     """
-    text = _PART.sub(_part, _COMMENT.sub("", path(name).read_text(encoding="utf-8")).strip())
+    text = _PART.sub(_part, _COMMENT.sub("", paths()[name].read_text(encoding="utf-8")).strip())
     if "options*/" in text:
         # Not at the top: Spark's workers read statements, and have no Django.
         from ..conf.queue_options import OPTIONS
@@ -58,39 +57,16 @@ def numbered(name: str) -> tuple[bytes, tuple[str, ...]]:
 
 
 @cache
-def header(name: str) -> dict[str, str]:
-    """Return what the comment at the top of ``<name>.sql`` says, by its words (``Purpose``, ``Index``, ``Pages``)."""
-    found: dict[str, str] = {}
-    word = ""
-    for line in path(name).read_text(encoding="utf-8").splitlines():
-        if not line.startswith("--"):
-            break
-        begins = _HEADING.match(line)
-        word = begins[1] if begins else word
-        found[word] = f"{found[word]} {line[2:].strip()}" if not begins else begins[2]
-    return found
-
-
-@cache
 def bears_any_plan(name: str) -> bool:
     """Whether a statement is run under whatever plan a host's planner makes (the word ``Host`` in its header)."""
-    return "Host" in header(name)
+    return "\n-- Host: " in paths()[name].read_text(encoding="utf-8")
 
 
 @cache
-def _paths() -> dict[str, Path]:
+def paths() -> dict[str, Path]:
+    """Return the files of all statements, by name."""
     return {
         f"{path.parent.name}/{path.stem}" if path.parent.name in _NAMED else path.stem: path
         for path in sorted(_HERE.rglob("*.sql"))
         if path.parent.name != "parts"
     }
-
-
-def path(name: str) -> Path:
-    """Return the file of a statement."""
-    return _paths()[name]
-
-
-def names() -> list[str]:
-    """Return the names of all statements, sorted."""
-    return sorted(_paths())

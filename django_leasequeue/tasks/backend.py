@@ -15,7 +15,7 @@ from django.db import connections, transaction
 
 from .. import conf, engine
 from ..conf import process
-from ..engine import tags
+from ..engine import metadata
 from ..engine.queues import presets, routing
 from ..exceptions import BatchTooLarge, LeaseQueueError
 from ..twins import Either, Steps, arun, either, run
@@ -213,7 +213,7 @@ class LeaseQueueBackend(BaseTaskBackend):
 
     def calls_of(self, task: Task[..., Any], common_tags: dict[str, Any] | None = None) -> TaskCalls:
         """Return what makes jobs of a task's calls, with the tags of the workflow that they are in."""
-        tagged = common_tags or tags.inherited.get() or replacing.get()
+        tagged = common_tags or metadata.inherited.get() or replacing.get()
         known = None if tagged else _known.get(id(task))
         if known is not None and known[0] is task and known[1] is self.params:
             return known[2]

@@ -13,7 +13,7 @@ from uuid import uuid4
 from django.utils import timezone
 
 from .. import conf, engine
-from ..engine import codec, tags
+from ..engine import codec, metadata
 from ..engine.jobs.enqueue import enqueue_steps
 from ..engine.jobs.results import status
 from ..engine.jobs.unique import hold_steps
@@ -65,7 +65,7 @@ class TaskCalls:
             run_at=run_at,
             max_deliveries=task.max_attempts if isinstance(task, LeaseQueueTask) else None,
             ttl_ms=None if expires is None else round(expires * 1000),
-            tags=tags.with_inherited({**(common_tags or {}), **(getattr(task, "tags", None) or {})} or None),
+            tags=metadata.with_inherited({**(common_tags or {}), **(getattr(task, "tags", None) or {})} or None),
         )
         # Of a tuple's parts another one is made faster than by names.
         self._before, self._after = common[1:_ID_END], common[_ID_END + 1 :]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, Protocol, 
 from ..engine import clock
 from ..engine.flow.declared import Limit
 from ..engine.limits import MAX_SPAN_MS, seconds_of
-from ..engine.tags import check_tags
+from ..engine.metadata import check_tags
 from ..twins import Steps, Twins, either, sync, twin
 from . import api
 from . import backoff as backoffs

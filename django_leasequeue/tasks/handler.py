@@ -13,7 +13,7 @@ from asgiref.sync import sync_to_async
 from django.db import InterfaceError, OperationalError, connections
 
 from .. import engine, twins
-from ..engine import Failure, LeasedJob, codec, tags
+from ..engine import Failure, LeasedJob, codec, metadata
 from ..engine.dead.fingerprint import fingerprint, text_of
 from ..engine.jobs.steps import emit_end, result_event
 from ..engine.limits import seconds_of
@@ -107,7 +107,7 @@ class TaskHandler:
         finally:
             running.reset(token)
             if tagging is not None:
-                tags.inherited.reset(tagging)
+                metadata.inherited.reset(tagging)
         return self._kept(entry, job, value)
 
     def _in_transaction(
@@ -158,7 +158,7 @@ class TaskHandler:
         finally:
             running.reset(token)
             if tagging is not None:
-                tags.inherited.reset(tagging)
+                metadata.inherited.reset(tagging)
         return self._kept(entry, job, value)
 
     def failed(self, job: LeasedJob, error: BaseException) -> tuple[Failure, Retry | GiveUp]:
@@ -220,8 +220,8 @@ class TaskHandler:
     @staticmethod
     def _tagging(job: LeasedJob) -> Token[dict[str, Any] | None] | None:
         """Have what the job enqueues inherit its tags; return what ends that, ``None`` if it has none."""
-        own = tags.of_meta(job.meta_json)
-        return None if own is None else tags.inherited.set(own)
+        own = metadata.tags_of(job.meta_json)
+        return None if own is None else metadata.inherited.set(own)
 
     def _arguments(self, entry: TaskEntry, job: LeasedJob, control: JobControl) -> tuple[Any, Any, Any]:
         args, kwargs, marked = _arguments(job.data_json)

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple, TypeVar
 from django.utils import timezone
 
 from ..engine import HELD, Failure, codec, payloads
+from ..engine.metadata import TAGS
 from ..engine.operation import Steps, operation
-from ..engine.tags import META
 from ..enums import JobState, ResultState
 from . import api
 from . import backoff as backoffs
@@ -263,7 +263,7 @@ def _as_enqueued(
             own["ignore_result"] = meta["ignore_result"]
         changed = tuple(name for name in (*OWN_FIELDS, "queue_name") if name in own or name in declared.changed)
         changes |= {**own, "changed": changed}
-        if found := meta.get(META):
+        if found := meta.get(TAGS):
             changes["tags"] = found
     # Unchecked: what was enqueued may not be allowed any more.
     task = object.__new__(type(declared))

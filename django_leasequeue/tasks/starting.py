@@ -15,12 +15,12 @@ from ..engine import Enqueued, Limited, Node
 from ..engine.flow.figures import MemberOf
 from ..engine.flow.workflows import MAX_LABEL_BYTES, check_nodes
 from ..engine.limits import check_text
+from ..engine.metadata import check_tags
 from ..engine.operation import BEGIN, operation
 from ..engine.operation import Steps as Statements
 from ..engine.queues import routing
 from ..engine.queues.presets import Definition
 from ..engine.queues.queues import find, make_declared
-from ..engine.tags import check_tags
 from ..enums import WorkflowShape
 from ..exceptions import InvalidOption
 from ..twins import Steps, arun, either, run

@@ -21,7 +21,7 @@ from django.utils.module_loading import import_string
 
 from .. import conf
 from ..conf.options import WorkerOptions
-from ..engine import tracing
+from ..engine import metadata
 from ..engine.limits import MAX_NODE_BYTES
 from ..engine.queues import routing
 from .acknowledger import Acknowledger
@@ -111,8 +111,8 @@ class Worker:
                 handler = kind(project=options.project)
             except TypeError as error:
                 raise ImproperlyConfigured(f"The handler {options.handler!r} cannot be made: {error}") from error
-        if tracing.wrap is not None:
-            handler = tracing.wrap(handler, options.project)
+        if metadata.wrap_handler is not None:
+            handler = metadata.wrap_handler(handler, options.project)
         self.state = state = WorkerState(options, node or options.node or node_name(), handler)
         self._acknowledger = Acknowledger(state)
         self._threads = ThreadPool(state)

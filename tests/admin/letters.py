@@ -7,7 +7,7 @@ from django.db import connection
 
 from django_leasequeue import engine
 from django_leasequeue.engine import Ending, Failure, NewJob, Release, clock
-from django_leasequeue.engine.dead.bulkoperation import start_operation
+from django_leasequeue.engine.dead.bulkoperation import Asked, start_operation
 from django_leasequeue.engine.dead.filter import DeadFilter, from_query
 from django_leasequeue.engine.dead.triage import preview
 from django_leasequeue.models import BulkOperation, JobState, LiveJob, Queue, Worker
@@ -73,10 +73,10 @@ def failure(print_: str, message: str = "it failed", kind: str = "shop.Error") -
     return Failure(kind, message, "Traceback (most recent call last): ...", print_)
 
 
-def start(kind: str, query: str = "", **options: Any) -> BulkOperation:
+def start(kind: str, query: str = "", by=engine.audit.CODE, expected: int | None = None, **options) -> BulkOperation:
     wanted = from_query(query) if isinstance(query, str) else query
-    at = engine.run(preview(DeadFilter())).at
-    number = engine.run(start_operation(kind, wanted, frozen_at=at, **options))
+    asked = Asked(kind, wanted, at=engine.run(preview(DeadFilter())).at, **options)
+    number = engine.run(start_operation(asked, by, expected))
     return BulkOperation.objects.get(pk=number)
 
 

@@ -13,7 +13,7 @@ from django_leasequeue.engine import NewJob
 from django_leasequeue.engine.clock import Clock
 from django_leasequeue.engine.dead import action, bulkoperation
 from django_leasequeue.engine.dead.action import act, edit_and_retry
-from django_leasequeue.engine.dead.bulkoperation import change_operation, run_batch, start_operation
+from django_leasequeue.engine.dead.bulkoperation import Asked, change_operation, run_batch, start_operation
 from django_leasequeue.engine.dead.filter import DeadFilter, from_query
 from django_leasequeue.exceptions import InvalidOption, OperationActive, QueueNotFound
 from django_leasequeue.reaper import Reaper
@@ -44,7 +44,7 @@ class TestCarriedOut:
     def test_a_retry_of_everything_that_the_filter_matches(self, reaper: Reaper, clock: Clock) -> None:
         mine = bury(5, failure=failure("a"))
         others = bury(3, failure=failure("b"))
-        made = start("retry", "queue=work&fingerprint=a", username="ann", user_id="7", expected=5)
+        made = start("retry", "queue=work&fingerprint=a", engine.audit.Actor("admin", "7", "ann"), expected=5)
         assert made.state == "pending"
         tick(reaper, clock, made=made)
         assert (made.state, made.done, made.conflicts, made.looked_at) == ("done", 5, 0, 5)
@@ -282,7 +282,7 @@ class TestStart:
         assert from_query(made.filters) == from_query("since=2030-01-01T11:00Z&payload=data.a = 1&queue=a")
         assert (made.queue, made.project) == ("a", None)
         later = datetime(2040, 1, 1, tzinfo=UTC)
-        number = engine.run(start_operation("discard", DeadFilter(), reason="x", frozen_at=later))
+        number = engine.run(start_operation(Asked("discard", DeadFilter(), reason="x", at=later)))
         assert models.BulkOperation.objects.get(pk=number).frozen_at == clock.now
 
 

@@ -24,7 +24,7 @@ from django_leasequeue.engine.runner import DjangoExecutor
 from django_leasequeue.exceptions import InvalidOption, QueueNotFound
 from django_leasequeue.models import JobEvent, JobResult, LiveJob
 from django_leasequeue.spark.database import resolve
-from django_leasequeue.sql import names, statement
+from django_leasequeue.sql import paths, statement
 from tests.engine.helpers import NODE, claim, make, outcomes, own_connection, put, run
 from tests.support.databases import database_alias
 from tests.support.temporary_server import TemporaryServer
@@ -168,9 +168,9 @@ def test_nothing_reaches_the_database_before_the_arguments_are_checked(django_as
             engine.run(operation)
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", sorted(paths()))
 def test_every_statement_says_what_it_is_for(name: str) -> None:
-    text = sql.path(name).read_text(encoding="utf-8")
+    text = paths()[name].read_text(encoding="utf-8")
     assert text.startswith("-- Purpose: ")
     if not name.startswith("ddl/") and re.search(r"\b(FROM|JOIN|INTO|UPDATE) leasequeue_", text):
         assert "\n-- Index: " in text

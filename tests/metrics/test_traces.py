@@ -20,7 +20,7 @@ from sentry_sdk.envelope import Envelope
 from sentry_sdk.transport import Transport
 
 from django_leasequeue import engine
-from django_leasequeue.engine import tracing
+from django_leasequeue.engine import metadata
 from django_leasequeue.exceptions import LeaseQueueError
 from django_leasequeue.metrics import otel
 from django_leasequeue.models import LiveJob
@@ -48,7 +48,7 @@ def spans() -> Iterator[InMemorySpanExporter]:
     SPANS.clear()
     otel.instrument()
     yield SPANS
-    tracing.begin = tracing.wrap = None
+    metadata.begin_trace = metadata.wrap_handler = None
 
 
 def one(spans: InMemorySpanExporter, kind: SpanKind) -> ReadableSpan:
@@ -119,7 +119,7 @@ def test_a_retry_and_a_job_of_others_without_context(work: str, spans: InMemoryS
     engine.run(engine.enqueue("work", [engine.NewJob({"do": "raise"})]))
     burst()
     burst()
-    tracing.begin = tracing.wrap = None
+    metadata.begin_trace = metadata.wrap_handler = None
     engine.run(engine.enqueue("work", [engine.NewJob({"do": "end"})]))
     assert LiveJob.objects.latest("seq").meta is None, "what is switched off leaves nothing on jobs"
     otel.instrument()
@@ -138,8 +138,8 @@ from django.conf import settings
 settings.LEASEQUEUE = {asked}
 django.setup()
 import django_leasequeue.worker
-from django_leasequeue.engine import tracing
-print('opentelemetry' in sys.modules, 'prometheus_client' in sys.modules, tracing.begin is not None)
+from django_leasequeue.engine import metadata
+print('opentelemetry' in sys.modules, 'prometheus_client' in sys.modules, metadata.begin_trace is not None)
 """
     assert python("-c", program, env=subprocess_env).stdout.split() == [str(imported), "False", str(imported)]
 

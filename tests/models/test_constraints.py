@@ -198,7 +198,7 @@ class TestTheLog:
 
 
 def test_nothing_changes_or_removes_a_line_of_the_audit(db: None) -> None:
-    line = audit.write("retry", username="ann", seqs=range(1, 300), counts={"done": 1}, reason="why")
+    line = audit.write("retry", audit.Actor(username="ann"), seqs=range(1, 300), counts={"done": 1}, reason="why")
     assert line.seqs == list(range(1, 101))
     line.reason = "another"
     every = OperatorAction.objects.all()

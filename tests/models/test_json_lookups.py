@@ -9,7 +9,7 @@ from django.db.models.fields.json import KT, KeyTextTransform, KeyTransform
 from django.db.models.functions import Cast, Coalesce
 
 from django_leasequeue import Queue, engine
-from django_leasequeue.engine import Failure, NewJob, Release, tags
+from django_leasequeue.engine import Failure, NewJob, Release, metadata
 from django_leasequeue.exceptions import InvalidOption
 from django_leasequeue.models import EventKind, Job, JobEvent, JobResult
 from tests.engine.helpers import NODE, claim, make, put
@@ -144,10 +144,10 @@ def test_what_is_no_tag_is_refused(wrong: Any, words: str) -> None:
 
 def test_what_runs_gives_its_tags_to_what_it_enqueues() -> None:
     queue = Queue("work")
-    token = tags.inherited.set({"customer": 7, "region": "eu"})
+    token = metadata.inherited.set({"customer": 7, "region": "eu"})
     queue.enqueue(1)
     queue.enqueue_many([2, NewJob(3, tags={"region": "us"})])
-    tags.inherited.reset(token)
+    metadata.inherited.reset(token)
     queue.enqueue(4)
     assert (found(tags__contains={"customer": 7, "region": "eu"}), found(tags__customer=7)) == ([1, 2], [1, 2, 3])
 

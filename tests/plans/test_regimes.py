@@ -12,7 +12,7 @@ import pytest
 from django.db import connection as django_connection
 from pytest_django.plugin import DjangoDbBlocker
 
-from django_leasequeue.sql import header, names, statement
+from django_leasequeue.sql import paths, statement
 
 from . import cases_core, cases_queues, cases_upkeep
 from .filling import empty_database
@@ -23,6 +23,7 @@ pytestmark = [pytest.mark.plans, pytest.mark.slow, pytest.mark.django_db]
 #: Every statement that a bound can hold, with standard parameters.
 CASES = [*cases_core.CASES, *cases_queues.CASES, *cases_upkeep.CASES]
 FORMULA = re.compile(r"(\d+)(?: \+ ([\d.]+) a row)?(, and the live claims)?\Z")
+SAID = {name: (re.findall(r"(?m)^-- Pages: (.*)", path.read_text()) or [""])[0] for name, path in paths().items()}
 #: Statements of other makings: templates, run now and then by the reaper.
 APART = "ddl/"
 #: PostgreSQL before 17 goes down an index anew for each key of an array: pages on top, for each row and each array.
@@ -35,7 +36,7 @@ LIVE_CLAIMS = 1_000
 
 def bound(measure: Measure) -> float:
     """The pages that a run may touch: of the rows that it returned or was asked for."""
-    found = FORMULA.match(header(measure.case.name)["Pages"])
+    found = FORMULA.match(SAID[measure.case.name])
     rows = max(measure.rows, measure.case.asked)
     sought = sum(1 if array[1] is None else 2 for array in ARRAYS.finditer(statement(measure.case.name)))
     more = 0 if django_connection.pg_version >= 170_000 else DESCENT * sought * rows
@@ -68,11 +69,11 @@ def test_pages(measures: dict[str, list[Measure]], name: str) -> None:
         for each in measures[name]
         if each.pages > bound(each)
     ]
-    assert over == [], f"{name} -- Pages: {header(name)['Pages']}"
+    assert over == [], f"{name} -- Pages: {SAID[name]}"
 
 
 def test_every_statement_says_what_it_reads() -> None:
-    said = {name: header(name).get("Pages", "") for name in names() if not name.startswith(APART)}
+    said = {name: pages for name, pages in SAID.items() if not name.startswith(APART)}
     held = {name for name, pages in said.items() if FORMULA.match(pages)}
     assert {name for name in said if not said[name]} == set(), "a header without the word Pages"
     assert {name for name in said.keys() - held if not said[name].startswith(("none", "whole tables"))} == set()

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from django_leasequeue.engine.dead import search, triage
-from django_leasequeue.engine.dead.bulkoperation import active_operations, change_operation, run_batch, start_operation
+from django_leasequeue.engine.dead import bulkoperation, search, triage
+from django_leasequeue.engine.dead.bulkoperation import Asked, change_operation, run_batch, start_operation
 from django_leasequeue.engine.dead.filter import from_query
 
 from .filling import NOW
@@ -50,8 +50,8 @@ def test_a_search_looks_at_one_chunk_after_the_other(explaining: Explaining, que
 @pytest.mark.parametrize("query", ["queue=morgue", "queue=morgue&fingerprint=print-7"])
 def test_a_batch_far_behind(explaining: Explaining, kind: str, query: str) -> None:
     to = "other" if kind == "redrive" else None
-    number = explaining.run(start_operation(kind, from_query(query), frozen_at=NOW, to=to, reason="plans"))
-    assert number in explaining.run(active_operations())
+    number = explaining.run(start_operation(Asked(kind, from_query(query), at=NOW, to=to, reason="plans")))
+    assert number in explaining.run(bulkoperation.active_operations())
     explaining.connection.execute(
         "UPDATE leasequeue_bulkoperation SET cursor = jsonb_build_array(%s::bigint, 5) WHERE id = %s",
         [triage.micros(NOW - timedelta(seconds=12_000)), number],
@@ -67,7 +67,7 @@ def test_a_batch_far_behind(explaining: Explaining, kind: str, query: str) -> No
 
 def test_discarded_letters_do_not_slow_the_next_ones(explaining: Explaining) -> None:
     """What was discarded is dead in the index until vacuum: the cursor starts behind it."""
-    number = explaining.run(start_operation("discard", from_query("queue=morgue"), frozen_at=NOW, reason="plans"))
+    number = explaining.run(start_operation(Asked("discard", from_query("queue=morgue"), at=NOW, reason="plans")))
     for _ in range(6):
         explaining.run(run_batch(number))
     blocks = [plan.blocks for plan in explaining.plans if plan.name == "dead_oldest"]

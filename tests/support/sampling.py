@@ -2,14 +2,13 @@
 
 from django_leasequeue import engine
 from django_leasequeue.engine.queues import stats
+from django_leasequeue.models import QueueStat
 
 
-def sample() -> stats.Sampled:
-    """Write samples of all queues, page by page; return how many queues there are and how many samples were written."""
+def sample() -> int:
+    """Write samples of all queues, page by page; return how many were written."""
     estimates = engine.run(stats.estimate())
-    queues = written = 0
-    after: int | None = 0
+    before, after = QueueStat.objects.count(), 0
     while after is not None:
-        done = engine.run(stats.sample_page(estimates, after))
-        queues, written, after = queues + done.queues, written + done.written, done.next
-    return stats.Sampled(queues, written, None)
+        after = engine.run(stats.sample_page(estimates, after))
+    return QueueStat.objects.count() - before

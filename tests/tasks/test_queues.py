@@ -17,7 +17,7 @@ from django_leasequeue.engine import NewJob, Release
 from django_leasequeue.engine.queues import declared, routing
 from django_leasequeue.engine.queues.declared import change, make_queues, on_migrate
 from django_leasequeue.engine.queues.presets import PRESETS
-from django_leasequeue.engine.queues.queues import ensure
+from django_leasequeue.engine.queues.queues import Definition, make_defined
 from django_leasequeue.engine.topics.topics import write
 from django_leasequeue.exceptions import InvalidOption, QueueNotFound
 from django_leasequeue.models import Queue as QueueRow
@@ -56,7 +56,7 @@ CALLERS: dict[str, Callable[[], object]] = {
     "handle's claim": lambda: Queue("mail", preset="jqueue").claim(),
     "handle's create": lambda: Queue("mail", preset="jqueue").create(),
     "topic": lambda: engine.run(write("mail", [NewJob()], create={"type": "log", "lease_ms": 6_000})),
-    "zaqar": lambda: engine.run(ensure("mail", preset="zaqar")),
+    "zaqar": lambda: engine.run(make_defined("", "mail", Definition("zaqar"))),
     "dead letter": dead_letter,
     "recurring": recurring,
     "migrate": lambda: make_queues("default"),
@@ -232,9 +232,8 @@ def by_name(project: str, queue: str) -> str:
 
 @pytest.mark.usefixtures("two_databases")
 def test_a_dead_letter_topic_in_another_database_than_its_queue_is_refused() -> None:
-    for make in (engine.create("near", dead_letter="far.dlq"), ensure("near", dead_letter="far.dlq")):
-        with pytest.raises(InvalidOption, match=r"'far\.dlq' of 'near' .* sends it to 'far', the queue to 'default'"):
-            engine.run(make)
+    with pytest.raises(InvalidOption, match=r"'far\.dlq' of 'near' .* sends it to 'far', the queue to 'default'"):
+        engine.run(engine.create("near", dead_letter="far.dlq"))
     for name, dead_letter in (("near", "near.dlq"), ("other", "self"), ("none", None), ("far", "far.dlq")):
         engine.run(engine.create(name, dead_letter=dead_letter))
     refused: list[Callable[[], object]] = [

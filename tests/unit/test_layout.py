@@ -25,8 +25,8 @@ def test_few_things_stand_at_the_root() -> None:
 
 def test_every_statement_has_a_name_and_a_header_of_its_own() -> None:
     files = sorted(path for path in Path(sql.__file__).parent.rglob("*.sql") if path.parent.name != "parts")
-    assert sorted(sql.path(name) for name in sql.names()) == files
-    headers = {name: sql.header(name).keys() for name in sql.names()}
+    assert sorted(sql.paths().values()) == files
+    headers = {name: re.findall(r"(?m)^-- (\w+).*?: ", path.read_text()) for name, path in sql.paths().items()}
     assert [name for name, said in headers.items() if "Purpose" not in said] == []
     assert [name for name, said in headers.items() if "Parameters" not in said and "%(" in sql.statement(name)] == []
 
@@ -39,7 +39,7 @@ def test_every_part_of_statements_says_what_it_is_and_is_shared() -> None:
     parts = {path.stem: path.read_text(encoding="utf-8") for path in (folder / "parts").iterdir()}
     assert [name for name, text in parts.items() if not re.match(rf"-- {name}\((\w+(, \w+)*)?\): \w", text)] == []
     assert [name for name in parts if used[name] < 2] == []
-    assert [name for name in sql.names() if re.search(r"\{\w+\(", sql.statement(name))] == []
+    assert [name for name in sql.paths() if re.search(r"\{\w+\(", sql.statement(name))] == []
 
 
 def test_the_walks_that_contributing_shows_name_what_is_there() -> None:
@@ -65,7 +65,7 @@ WRITES = re.compile(
 
 
 def statements_run() -> Iterator[tuple[str, str]]:
-    names = set(sql.names())
+    names = set(sql.paths())
     for path, text in sources().items():
         for node in ast.walk(ast.parse(text)):
             asked: list[ast.expr] = []
@@ -83,15 +83,15 @@ def test_a_folder_runs_the_statements_of_its_own_area() -> None:
     run = list(statements_run())
     assert len({name for _, name in run}) > 150, "the statements are found"
     for folder, name in run:
-        area = sql.path(name).parent.name
+        area = sql.paths()[name].parent.name
         own = ENGINE if folder == "engine" else {folder}
         assert area in own | ALSO.get(folder, set()), f"{folder} runs {name}"
 
 
 def test_only_the_engine_writes_jobs_claims_results_and_events() -> None:
-    writing = {name for name in sql.names() if WRITES.search(sql.statement(name))}
+    writing = {name for name in sql.paths() if WRITES.search(sql.statement(name))}
     assert {"claim", "enqueue", "finish", "release"} <= writing
-    assert {name for name in writing if sql.path(name).parent.name not in ENGINE} == set()
+    assert {name for name in writing if sql.paths()[name].parent.name not in ENGINE} == set()
     assert {name for folder, name in statements_run() if folder != "engine"} & writing == set()
     in_code = {path.partition("/")[0] for path, text in sources().items() if WRITES.search(text)}
     assert in_code <= {"engine", "migrations"}

@@ -108,7 +108,7 @@ def proxy(test_dsn: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
         host, port = connection.info.host, connection.info.port
     with Proxy(host, port) as proxy:
         through = {**parameters, "host": proxy.host, "port": proxy.port}
-        monkeypatch.setattr(pool, "connection_parameters", lambda using: dict(through))
+        monkeypatch.setattr(pool, "connection_parameters", lambda using, dsn=None: dict(through))
         yield proxy
 
 

@@ -6,22 +6,26 @@ A batch and the note of it are one transaction: an operation goes on exactly whe
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from django.db import transaction
 
 from ...exceptions import BatchTooLarge, InvalidOption, LeaseQueueError, OperationActive
 from .. import arrays, codec
+from ..audit import CODE, Actor
 from ..limits import check_integer
 from ..operation import BEGIN, Steps, operation
 from ..queues.queues import require
+from ..runner import run
 from .action import Acted, act_steps, check_action
 from .filter import DeadFilter, from_query
 from .search import DeathPlace, match_steps, queue_steps, window_steps
+from .triage import Preview
 
 #: Dead letters of one batch, and those that are looked at for it where the filter needs a search.
 BATCH, LOOK = 500, 2_000
-#: Numbers of a selection.
 MAX_SELECTION = 10_000
 #: Conflicts that are remembered one by one; all of them are counted.
 MAX_CONFLICTS = 1_000
@@ -102,57 +106,59 @@ class Batch(NamedTuple):
     looked_at: int
 
 
+class Asked(NamedTuple):
+    """An action on dead letters that a person asks for; ``at``: when they looked at what it is for."""
+
+    kind: str
+    wanted: DeadFilter
+    seqs: Sequence[int] | None = None
+    to: str | None = None
+    rate: float | None = None
+    jitter_ms: int = 0
+    reason: str = ""
+    at: datetime | None = None
+    from_step: str | None = None
+
+    def facts(self, detail: dict[str, Any]) -> dict[str, Any]:
+        """Return what the audit says of it."""
+        place = {"project": self.wanted.project or "", "queue": self.wanted.queue or ""}
+        detail = detail | ({"from_step": self.from_step} if self.from_step else {})
+        return {**place, "reason": self.reason, "detail": detail}
+
+
 @operation
-def start_operation(
-    kind: str,
-    wanted: DeadFilter,
-    *,
-    frozen_at: datetime,
-    seqs: Sequence[int] | None = None,
-    to: str | None = None,
-    rate: float | None = None,
-    jitter_ms: int = 0,
-    reason: str = "",
-    from_step: str | None = None,
-    user_id: str = "",
-    username: str = "",
-    expected: int | None = None,
-    expected_capped: bool = False,
-) -> Steps[int]:
+def start_operation(asked: Asked, by: Actor = CODE, expected: int | None = None, *, capped: bool = False) -> Steps[int]:
     """Ask for a bulk operation; the reaper begins with it at its next turn."""
-    check_action(kind, to, reason, from_step)
-    check_integer(jitter_ms, "jitter_ms", 0, MAX_JITTER_MS)
-    if rate is not None and not 0 < rate <= MAX_RATE:
-        raise InvalidOption(f"A rate is more than 0 and at most {MAX_RATE:,.0f} jobs a second; it is {rate}.")
+    wanted, seqs = asked.wanted, asked.seqs
+    check_action(asked.kind, asked.to, asked.reason, asked.from_step)
+    check_integer(asked.jitter_ms, "jitter_ms", 0, MAX_JITTER_MS)
+    if asked.rate is not None and not 0 < asked.rate <= MAX_RATE:
+        raise InvalidOption(f"A rate is more than 0 and at most {MAX_RATE:,.0f} jobs a second; it is {asked.rate}.")
     if wanted.prefixes:
         raise InvalidOption("An operation is over a queue or over all of them, not over those that begin so.")
     numbers = None if seqs is None else sorted(set(seqs))
     if numbers is not None and len(numbers) > MAX_SELECTION:
         raise BatchTooLarge(f"A selection has at most {MAX_SELECTION:,} jobs; there are {len(numbers):,}.")
-    if to is not None:
-        yield from require(wanted.project or "", to)
+    if asked.to is not None:
+        yield from require(wanted.project or "", asked.to)
     yield BEGIN, {}
     yield "operation_lock", {}
-    asked = {
-        "kind": kind,
+    params = {
+        **asked._asdict(),
+        **by._asdict(),
         "project": wanted.project,
         "queue": wanted.queue,
         "filters": wanted.query(),
         "seqs": None if numbers is None else arrays.integers(numbers),
-        "frozen_at": frozen_at,
-        "target": to,
-        "rate": rate,
-        "jitter_ms": jitter_ms,
-        "reason": reason.strip(),
-        "from_step": from_step,
-        "user_id": user_id,
-        "username": username,
+        "frozen_at": asked.at,
+        "target": asked.to,
+        "reason": asked.reason.strip(),
         "expected": expected,
-        "expected_capped": expected_capped,
+        "expected_capped": capped,
     }
-    ((new, there),) = yield "operation_start", asked
+    ((new, there),) = yield "operation_start", params
     if new is None:
-        raise OperationActive(kind, there)
+        raise OperationActive(asked.kind, there)
     return int(new)
 
 
@@ -164,6 +170,36 @@ def change_operation(operation_id: int, change: str) -> Steps[Changed | None]:
     sources, state = _MOVES[change]
     rows = yield "operation_change", {"id": operation_id, "sources": arrays.texts(sources), "state": state}
     return Changed._make(rows[0]) if rows else None
+
+
+def start(
+    asked: Asked, found: Preview, by: Actor, record: Callable[..., Any], using: str, detail: dict[str, Any]
+) -> int:
+    """Start an operation over what a preview has counted, with its line of the audit, which ``record`` writes."""
+    at = asked.at or found.at
+    frozen = asked._replace(wanted=asked.wanted.frozen(at), at=at)
+    with transaction.atomic(using=using):
+        number = run(start_operation(frozen, by, found.matches, capped=found.capped), using)
+        record(
+            asked.kind,
+            seqs=asked.seqs or (),
+            filters="" if asked.seqs is not None else frozen.wanted.query(),
+            counts={"expected": found.matches, **({"capped": True} if found.capped else {})},
+            operation=number,
+            **asked.facts(detail),
+        )
+    return number
+
+
+def change(number: int, told: str, record: Callable[..., Any], using: str) -> Changed | None:
+    """Pause, resume or cancel an operation, with the line of the audit, which ``record`` writes."""
+    with transaction.atomic(using=using):
+        done = run(change_operation(number, told), using)
+        if done is not None:
+            place = {"project": done.project or "", "queue": done.queue or ""}
+            counts = {"done": done.done, "conflicts": done.conflicts}
+            record(f"{done.kind}.{told}", **place, operation=number, counts=counts)
+    return done
 
 
 @operation

@@ -13,12 +13,11 @@ from typing import Any
 from urllib.parse import parse_qs, urlencode
 
 from ...exceptions import InvalidOption
-from .. import arrays, clock, codec, tags
+from .. import arrays, clock, codec, metadata
 from ..limits import MAX_KEY_BYTES, MAX_PROJECT_BYTES, MAX_QUEUE_BYTES, MAX_TAG_BYTES, check_text
 
 #: Stands in a query string for the empty project and the empty fingerprint: an empty value there means "any".
 EMPTY = "-"
-#: Tests of the payload in one filter.
 MAX_TESTS = 5
 _MAX_QUERY = 8_000
 _MAX_TEXT = 500
@@ -66,7 +65,7 @@ class PayloadTest:
     @property
     def place(self) -> tuple[str, ...]:
         """The path in data or meta."""
-        return (tags.META, *self.path) if self.root == "tags" else self.path
+        return (metadata.TAGS, *self.path) if self.root == "tags" else self.path
 
     @property
     def as_json(self) -> str:

@@ -130,7 +130,6 @@ COLUMNS = (
     "seq", "project", "queue", "state", "task", "key", "tag", "deliveries", "error_type", "error", "fingerprint",
     "dead_at", "created_at", "home", "source_seq", "data", "meta", "errors",
 )  # fmt: skip
-#: Kinds of an export and their media types.
 KINDS = {"csv": "text/csv; charset=utf-8", "jsonl": "application/x-ndjson"}
 
 

@@ -37,7 +37,6 @@ from .search import (
 
 #: Groups that one call looks at.
 MAX_GROUPS = 1_000
-#: Groups of one page.
 MAX_GROUP_PAGE = 100
 #: Dead letters that a breakdown is made of, and those that a preview shows.
 SAMPLE, SAMPLES = 2_000, 5
@@ -90,7 +89,6 @@ class Groups(NamedTuple):
     left: int
     #: False when there are more groups (for a search: more dead letters) than one call looks at.
     complete: bool
-    #: The ends of the sparklines.
     bars_from: datetime
     bars_to: datetime
     #: Whether all groups were counted: not where they have more than ``MAX_COUNTED`` dead letters together (of a group

@@ -24,7 +24,6 @@ KEEP_MS = 86_400_000
 #: The word for its state.
 WAITING = "waiting"
 
-#: Bytes of the name of a limit, and of a key.
 MAX_NAME_BYTES, MAX_KEY_BYTES = 255, 512
 MAX_CONCURRENCY = 10_000
 MAX_RATE = 1_000_000
@@ -145,6 +144,7 @@ class Limited(NamedTuple):
     values: LimitValues
 
 
+@dataclass(init=False, repr=False, unsafe_hash=True, slots=True)
 class Limit:
     """A limit counted over all workers: ``Limit("customer:{customer_id}", concurrency=1)``.
 
@@ -169,7 +169,10 @@ class Limit:
         InvalidOption: a value is not allowed.
     """
 
-    __slots__ = ("key", "template", "values", "while_suspended")
+    template: str
+    key: Callable[..., str | None] | None
+    values: LimitValues
+    while_suspended: bool
 
     def __init__(
         self,
@@ -186,12 +189,12 @@ class Limit:
     ) -> None:
         if key is not None and not callable(key):
             raise InvalidOption(f"key must be a function that returns the key; it is {key!r}.")
-        self.template: str = check_text(template, "the template of a limit", MAX_KEY_BYTES)
-        self.key: Callable[..., str | None] | None = key
+        self.template = check_text(template, "the template of a limit", MAX_KEY_BYTES)
+        self.key = key
         name = template if name is None else name
         per_ms = None if per is None else round(seconds_of(per, "per") * 1000)
-        self.while_suspended: bool = while_suspended
-        self.values: LimitValues = LimitValues(name, concurrency, rate, per_ms, burst, fair)
+        self.while_suspended = while_suspended
+        self.values = LimitValues(name, concurrency, rate, per_ms, burst, fair)
         if concurrency is None and rate is None:
             raise InvalidOption(f"the limit {name!r} limits nothing: give it concurrency=, or rate= and per=.")
 
@@ -203,15 +206,6 @@ class Limit:
         given = {name: getattr(self.values, name) for name in ("concurrency", "rate", "per_ms", "burst", "fair")}
         said = "".join(f", {name}={value}" for name, value in given.items() if value)
         return f"Limit({self.template!r}{said}{', while_suspended=True' if self.while_suspended else ''})"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Limit) and self._all() == other._all()
-
-    def __hash__(self) -> int:
-        return hash(self._all())
-
-    def _all(self) -> tuple[Any, ...]:
-        return self.template, self.key, self.values, self.while_suspended
 
     def of_payload(self, payload: Any) -> Limited | None:
         """Return the limit of a job with this payload, if it is under it.

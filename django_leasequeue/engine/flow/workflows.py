@@ -20,7 +20,6 @@ from .declared import HELD, KEEP_MS, LimitValues, check_key, limit_steps
 
 #: Nodes of one workflow, and parents that all of them have together.
 MAX_NODES, MAX_EDGES = 10_000, 100_000
-#: Bytes of a label or a name.
 MAX_LABEL_BYTES = 255
 
 

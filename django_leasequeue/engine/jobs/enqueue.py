@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from ... import conf, signals
 from ...enums import JobState
 from ...exceptions import BatchTooLarge, LeaseQueueError, QueueNotFound
-from .. import arrays, tags, tracing
+from .. import arrays, metadata
 from ..flow.declared import Limited, apply_limits, split
 from ..limits import MAX_NODE_BYTES, check_integer, check_list, check_place, check_text
 from ..operation import BEGIN, Rows, Steps, announce, operation
@@ -52,9 +52,11 @@ def enqueue_steps(
     if len(jobs) > conf.settings.MAX_ENQUEUE:
         raise BatchTooLarge(f"One call enqueues at most {conf.settings.MAX_ENQUEUE} jobs; there are {len(jobs)}.")
     unique = sum(map(check_job, jobs))  # of all: none is left unchecked
-    if tracing.begin is not None and not tracing.carried(jobs):
-        again = partial(enqueue_steps, queue, project=project, origin=origin, create=create, fresh=fresh)
-        return (yield from tracing.steps(project, queue, jobs, again))
+    if metadata.begin_trace is not None and type(jobs[0].meta) is not metadata.Traced:
+        how: dict[str, Any] = {"project": project, "origin": origin, "create": create, "fresh": fresh}
+        with metadata.begin_trace(project, queue, len(jobs)) as context:
+            traced = [job._replace(meta=metadata.Traced({**(job.meta or {}), metadata.TRACE: context})) for job in jobs]
+            return (yield from enqueue_steps(queue, traced, **how))
     limits: list[Limited | None] = []
     if any(map(_LIMIT, jobs)):  # the quickest way to know it of many
         jobs, limits = split(jobs)
@@ -137,7 +139,7 @@ def _one_parameters(job: NewJob, project: str, queue: str, origin: str | None) -
         "priority": None if job.priority is None else narrow([job.priority])[0],
         "data": data,
         "meta": meta,
-        "tagged": None if job.tags is None else tags.tags_json(job.tags),
+        "tagged": None if job.tags is None else metadata.tags_json(job.tags),
         "body": job.body,
         "ttl": job.ttl_ms,
         "reply_to": job.reply_to,

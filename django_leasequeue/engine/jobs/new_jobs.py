@@ -13,7 +13,7 @@ from ... import conf
 from ...enums import JobFlag, JobState
 from ...exceptions import InvalidOption, PayloadTooLarge
 from ...sql.job_ranges import MAX_YEAR, NUMBERS
-from .. import arrays, codec, tags, tracing
+from .. import arrays, codec, metadata
 from ..limits import (
     MAX_CHANNEL_BYTES,
     MAX_KEY_BYTES,
@@ -51,18 +51,6 @@ _is_id_end = re.compile(r"[89ab][0-9a-f]{3}-[0-9a-f]{12}").fullmatch
 @lru_cache(maxsize=1_024)
 def _check_name(name: str) -> None:
     check_text(name, "name", MAX_KEY_BYTES)
-
-
-def check_meta(meta: Any, what: str = "meta") -> None:
-    """Check the metadata of a job."""
-    if not isinstance(meta, dict):
-        raise InvalidOption(f"{what} must be a dict; it is a {type(meta).__name__}.")
-    for name in meta:
-        if isinstance(name, str) and name.startswith("$") and type(meta) is not tracing.Meta:
-            raise InvalidOption(
-                f"{what} must not have names that begin with '$': they are reserved for what the queues note; there is"
-                f" {name[:80]!r}."
-            )
 
 
 def is_unique(job: NewJob) -> bool:
@@ -112,9 +100,9 @@ def _check_rest(job: NewJob) -> bool:
         if " " in job.reply_to:  # several callers' channels stand on the job with a space between
             raise InvalidOption(f"reply_to must be the name of a channel without spaces; it is {job.reply_to!r}.")
     if job.meta is not None:
-        check_meta(job.meta)
+        metadata.check_meta(job.meta)
     if job.tags is not None:
-        tags.check_tags(job.tags)
+        metadata.check_tags(job.tags)
     if job.origin is not None:
         check_text(job.origin, "origin", MAX_NODE_BYTES)
     if job.priority is not None and (isinstance(job.priority, bool) or not isinstance(job.priority, int)):
@@ -143,7 +131,7 @@ def payloads(jobs: Sequence[NewJob]) -> tuple[list[str | None], list[str | None]
     for job in jobs:
         limit = usual if job.max_bytes is None else check_integer(job.max_bytes, "max_bytes", 1, MAX_BYTES)
         data = None if job.data is None else codec.dumps(job.data)
-        noted = {**(job.meta or {}), tags.META: job.tags} if job.tags else job.meta
+        noted = {**(job.meta or {}), metadata.TAGS: job.tags} if job.tags else job.meta
         meta = None if noted is None else codec.dumps(noted, "meta")
         # A character is at most four bytes: only a text near the limit has to be encoded to be measured.
         size = len(data or "") + len(meta or "") + len(job.body or b"")
@@ -203,7 +191,7 @@ def parameters(
         "priorities": _column(jobs, "priority", lambda values: arrays.integers(narrow(values))),
         "datas": arrays.optional(datas, arrays.texts),
         "metas": arrays.optional(metas, arrays.texts),
-        "tagged": _column(jobs, "tags", lambda values: arrays.texts(map(tags.tags_json, values))),
+        "tagged": _column(jobs, "tags", lambda values: arrays.texts(map(metadata.tags_json, values))),
         "bodies": _column(jobs, "body", arrays.binaries),
         "run_at": _column(jobs, "run_at", arrays.times),
         "delays": _column(jobs, "delay_ms", arrays.integers),
@@ -349,7 +337,7 @@ def _columns(
         "limits": arrays.optional([place.max_deliveries for place in places]),
         "expires": arrays.optional([place.expires_at for place in places], arrays.times),
         "tags": arrays.optional([place.tag for place in places], arrays.texts),
-        "tagged": arrays.optional([tags.tags_json(job.tags) for job in jobs] if places else [], arrays.texts),
+        "tagged": arrays.optional([metadata.tags_json(job.tags) for job in jobs] if places else [], arrays.texts),
         "names": arrays.EMPTY if len(names) == 1 else arrays.texts([job.name for job in jobs]),
         "wake": is_log or not places or any(place.due is None for place in places),
     }

@@ -13,9 +13,9 @@ from ...exceptions import BatchTooLarge, InvalidOption
 from .. import arrays, codec, limits, payloads
 from ..codec import decode_cursor, encode_cursor
 from ..flow.declared import HELD, WAITING
+from ..metadata import check_tags, tags_json
 from ..operation import Steps, operation
 from ..queues.queues import require
-from ..tags import check_tags, tags_json
 
 #: Bytes of the payloads of one page; the first job of a page always fits.
 MAX_PAGE_BYTES = 16_777_216
@@ -82,7 +82,6 @@ class JobRow(NamedTuple):
 
     @property
     def meta(self) -> Any:
-        """The producer's metadata."""
         return None if self.meta_json is None else codec.loads(self.meta_json)
 
     @property

@@ -189,7 +189,6 @@ def _keep_for(
     raise LeaseQueueError("The job went elsewhere five times in a row; try the call again.")
 
 
-#: Bytes of one job's progress.
 MAX_PROGRESS_BYTES = 65_536
 
 

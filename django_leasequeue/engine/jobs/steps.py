@@ -145,7 +145,6 @@ def wake_waiting(seqs: Sequence[int]) -> Steps[None]:
         yield from promote(sorted(queues), 1)
 
 
-#: Bytes of an event's name.
 MAX_EVENT_NAME = 512
 #: Jobs that one event wakes at once; the reaper wakes the others.
 MAX_WOKEN = 10_000
@@ -210,7 +209,6 @@ def emit_ended(after: tuple[str, str], size: int) -> Steps[tuple[str, str] | Non
     return (rows[-1][0], rows[-1][1]) if len(rows) == size else None
 
 
-#: Steps of one page.
 MAX_STEP_PAGE = 1_000
 _NAME = re.compile(rf"[^#]{{1,{MAX_STEP_NAME}}}(#[1-9][0-9]{{0,4}})?\Z", re.DOTALL)
 

@@ -16,22 +16,9 @@ from ...exceptions import (
     PayloadAway,
     QueueNotFound,
 )
-from .. import arrays, payloads
+from .. import arrays, limits, payloads
 from ..dead import deadletter
 from ..flow.advance import NOTHING, Advanced, advance_steps, return_steps
-from ..limits import (
-    MAX_BATCH,
-    MAX_CHANNEL_BYTES,
-    MAX_KEY_BYTES,
-    MAX_TAG_BYTES,
-    check_count,
-    check_list,
-    check_node,
-    check_place,
-    check_text,
-    clamp_grace,
-    clamp_lease,
-)
 from ..operation import BEGIN, Steps, only, operation
 from ..rows import Failure, LeasedJob, Release
 from . import sweep
@@ -40,7 +27,6 @@ from .settle import release
 
 logger = logging.getLogger("django_leasequeue")
 
-#: Queues of one claim call.
 MAX_QUEUES = 100
 #: Tags of one claim call: as many jobs as the claim takes are looked at of each.
 MAX_TAGS = 20
@@ -108,21 +94,23 @@ def claim_steps(
     comes with no other, for it may kill its process. ``strict``: whether a missing queue is an error. ``load``: whether
     payloads that stand in a storage come along (``load_steps``); else ``LeasedJob.loaded`` gets them.
     """
-    wanted = [queues] if isinstance(queues, str) else check_list(queues, "what to claim from, the names of queues,")
-    check_place(project, *wanted)
+    wanted = (
+        [queues] if isinstance(queues, str) else limits.check_list(queues, "what to claim from, the names of queues,")
+    )
+    limits.check_place(project, *wanted)
     names = list(dict.fromkeys(wanted))
     if not names or len(names) > MAX_QUEUES:
         raise InvalidOption(f"a claim names 1 to {MAX_QUEUES} queues; there are {len(names)}.")
-    size = check_count(size, "the number of jobs to claim", MAX_BATCH)
+    size = limits.check_count(size, "the number of jobs to claim", limits.MAX_BATCH)
     if connection is not None:
-        check_text(connection, "connection", MAX_KEY_BYTES)
+        limits.check_text(connection, "connection", limits.MAX_KEY_BYTES)
         # Settling such a job notifies this channel: a name that PostgreSQL refuses would refuse the ack.
-        check_text(connection.partition(":")[0], "the channel of connection", MAX_CHANNEL_BYTES)
+        limits.check_text(connection.partition(":")[0], "the channel of connection", limits.MAX_CHANNEL_BYTES)
     params = {
         "tags": None if tag is None and tags is None else _check_tags(tag, tags),
-        "node": check_node(node),
-        "lease_ms": clamp_lease(lease_ms),
-        "grace_ms": 0 if grace_ms is None else clamp_grace(grace_ms),
+        "node": limits.check_node(node),
+        "lease_ms": limits.clamp_lease(lease_ms),
+        "grace_ms": 0 if grace_ms is None else limits.clamp(grace_ms, "grace_ms", 0, limits.MAX_LEASE_MS),
         "connection": connection,
         "alone": alone,
         "bytes": MAX_CLAIM_BYTES,
@@ -191,8 +179,9 @@ def _check_tags(tag: str | None, tags: Sequence[str] | None) -> str:
     if tag is not None and tags is not None:
         raise InvalidOption("a claim names one tag or several tags, not both.")
     if tags is None:
-        return arrays.texts([check_text(tag, "tag", MAX_TAG_BYTES)])
-    wanted = list(dict.fromkeys(check_text(one, "each of tags", MAX_TAG_BYTES) for one in check_list(tags, "tags")))
+        return arrays.texts([limits.check_text(tag, "tag", limits.MAX_TAG_BYTES)])
+    checked = (limits.check_text(one, "each of tags", limits.MAX_TAG_BYTES) for one in limits.check_list(tags, "tags"))
+    wanted = list(dict.fromkeys(checked))
     if not 1 <= len(wanted) <= MAX_TAGS:
         raise InvalidOption(f"a claim names 1 to {MAX_TAGS} tags, or leaves tags out; there are {len(wanted)}.")
     return arrays.texts(wanted)

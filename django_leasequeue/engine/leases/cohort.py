@@ -28,7 +28,6 @@ from .sweep import expire, promote, sweep
 MOST = 10_000
 #: Bytes of the payloads of one claimer's jobs, and of a whole deal; the first job always fits.
 BYTES, ALL_BYTES = 16_777_216, 67_108_864
-#: Claimers of one deal.
 MAX_CLAIMERS = 5_000
 
 #: The column of ``deal`` with a claimer's place; its job comes behind.

@@ -8,22 +8,8 @@ from typing import Any, NamedTuple
 from ... import conf
 from ...enums import JobState, ResultState
 from ...exceptions import BatchTooLarge, InvalidOption, PayloadTooLarge
-from .. import arrays, codec
+from .. import arrays, codec, limits
 from ..dead.deadletter import announce_dead, retire_home_steps
-from ..limits import (
-    MAX_BATCH,
-    MAX_SEQ,
-    MAX_SPAN_MS,
-    check_integer,
-    check_list,
-    check_node,
-    check_place,
-    check_seqs,
-    check_token,
-    clamp_delay,
-    clamp_lease,
-    clamp_span,
-)
 from ..operation import Steps, operation
 from ..payloads import link_steps, result_limit, store_results_steps
 from ..rows import Ending, Failure, Outcome, Release, Released, Settled
@@ -43,8 +29,8 @@ class Scope(NamedTuple):
 
 def check_scope(node: str, project: str, queue: str | None) -> Scope:
     """Return the scope of a settle call."""
-    check_place(project, *(() if queue is None else (queue,)))
-    return Scope(check_node(node), project, queue)
+    limits.check_place(project, *(() if queue is None else (queue,)))
+    return Scope(limits.check_node(node), project, queue)
 
 
 def token_steps(tokens: dict[int, int | None], scope: Scope) -> Steps[dict[int, int | None]]:
@@ -90,16 +76,17 @@ def _clean(text: str) -> str:
 
 
 def _check_batch(items: Sequence[Ending] | Sequence[Release], kind: type[Ending] | type[Release]) -> None:
-    if len(check_list(items, f"what to settle, {kind.__name__} values,")) > MAX_BATCH:
-        raise BatchTooLarge(f"one call settles at most {MAX_BATCH} jobs; there are {len(items)}. Split them.")
+    if len(limits.check_list(items, f"what to settle, {kind.__name__} values,")) > limits.MAX_BATCH:
+        raise BatchTooLarge(f"one call settles at most {limits.MAX_BATCH} jobs; there are {len(items)}. Split them.")
+    highest = limits.MAX_SEQ
     for item in items:
         if not isinstance(item, kind):
             raise InvalidOption(f"this call takes {kind.__name__} values; there is a {type(item).__name__}.")
         seq, token = item.seq, item.token
-        if type(seq) is not int or not 0 <= seq <= MAX_SEQ:
-            check_seqs([seq])
-        if token is not None and (type(token) is not int or not 0 <= token <= MAX_SEQ):
-            check_token(token)
+        if type(seq) is not int or not 0 <= seq <= highest:
+            limits.check_seqs([seq])
+        if token is not None and (type(token) is not int or not 0 <= token <= highest):
+            limits.check_token(token)
         if item.failure is not None and not isinstance(item.failure, Failure):
             raise InvalidOption(f"a failure is a Failure; it is a {type(item.failure).__name__}.")
 
@@ -116,7 +103,7 @@ def _failure_columns(failures: Sequence[Failure | None]) -> dict[str, str]:
 
 
 def _ran(ran_ms: int | None) -> int | None:
-    return None if ran_ms is None else check_integer(ran_ms, "ran_ms", 0, 2**31 - 1)
+    return None if ran_ms is None else limits.check_integer(ran_ms, "ran_ms", 0, 2**31 - 1)
 
 
 def _result(ending: Ending) -> str:
@@ -138,7 +125,7 @@ def result_too_large(limit: int) -> PayloadTooLarge:
 
 
 def _ttl(result_ttl_ms: int) -> int:
-    return check_integer(result_ttl_ms, "result_ttl_ms", 0, MAX_SPAN_MS)
+    return limits.check_integer(result_ttl_ms, "result_ttl_ms", 0, limits.MAX_SPAN_MS)
 
 
 def finish_steps(
@@ -265,8 +252,8 @@ def release(
     if not unique:
         return Settled({})
     asked = {seq: item.token for seq, item in unique.items()}
-    bound = clamp_span if suspended else clamp_delay
-    delays = {seq: bound(item.delay_ms) for seq, item in unique.items()}
+    longest = limits.MAX_SPAN_MS if suspended else limits.MAX_DELAY_MS
+    delays = {seq: limits.clamp_delay(item.delay_ms, longest) for seq, item in unique.items()}
     rans = {seq: _ran(item.ran_ms) for seq, item in unique.items()}
     ttls = {seq: None if item.dead_ttl_ms is None else _ttl(item.dead_ttl_ms) for seq, item in unique.items()}
     tokens = yield from token_steps(asked, scope)
@@ -326,7 +313,7 @@ def extend(
     """Set the deadline of held leases to now + ``lease_ms`` (clamped; ``None``: each queue's own lease)."""
     scope = check_scope(node, project, queue)
     asked = _tokens(seqs, tokens)
-    length = clamp_lease(lease_ms)
+    length = limits.clamp_lease(lease_ms)
     held = yield from token_steps(asked, scope)
     wanted = sorted(seq for seq, token in held.items() if token is not None)
     rows = (yield "extend", {**scope_parameters(held, scope, wanted), "lease_ms": length}) if wanted else []
@@ -338,9 +325,9 @@ def extend(
 
 def _tokens(seqs: Sequence[int], tokens: Sequence[int] | None) -> dict[int, int | None]:
     """Return each seq once, in the order asked, with its token if there is one."""
-    wanted = check_seqs(seqs)
+    wanted = limits.check_seqs(seqs)
     if tokens is None:
         return dict.fromkeys(wanted)
-    if len(check_list(tokens, "the tokens")) != len(seqs):
+    if len(limits.check_list(tokens, "the tokens")) != len(seqs):
         raise InvalidOption(f"there must be one token per seq in tokens; there are {len(tokens)} for {len(seqs)}.")
-    return dict(zip(seqs, map(check_token, tokens), strict=True))
+    return dict(zip(seqs, map(limits.check_token, tokens), strict=True))

@@ -20,7 +20,6 @@ BATCH = 1_000
 CLAIMS = 200
 #: Jobs of expired claims in one statement: a claim may hold 1,000.
 CLAIMED_JOBS = 5_000
-#: Results removed by one call.
 MAX_RESULTS = 10_000
 
 _MOVE = -1

@@ -9,7 +9,6 @@ from typing import Any
 from django.db import ProgrammingError, connections, transaction
 
 from ... import conf, engine
-from ...exceptions import InvalidOption
 from ...models import Queue
 from . import presets, routing
 from .presets import Declaration, of_backends, of_settings
@@ -36,25 +35,15 @@ class Drift:
         return f"{where}{self.declaration.name}: {changes}" + (f" ({self.blocked})" if self.blocked else "")
 
 
-def named_options(declaration: Declaration) -> dict[str, Any]:
-    """Return the options that the settings name for a queue: its own, over those of a preset that is named for it.
-
-    What the settings do not name is the database's business, and never differs.
-    """
-    preset = declaration.preset if declaration.named else None
-    if preset is not None and preset not in presets.PRESETS:
-        raise InvalidOption(f"{preset!r} is not a preset; the presets are {', '.join(presets.PRESETS)}.")
-    named = {**presets.PRESETS[preset]} if preset is not None else {}
-    return {**named, **presets.check_options(declaration.options)}
-
-
 def drift(using: str) -> list[Drift]:
     """Return the declared queues of one database that are missing there or have other options."""
     found = []
     for declaration in declarations():
         if declaration.database != using:
             continue
-        named = named_options(declaration)
+        # What the settings do not name is the database's business, and never differs.
+        preset = presets.options_of(declaration.preset if declaration.named else None)
+        named = {**preset, **presets.check_options(declaration.options)}
         info = engine.run(engine.get(declaration.name, project=declaration.project), using)
         if info is None:
             found.append(Drift(declaration, True, {}))

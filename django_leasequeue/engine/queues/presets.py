@@ -29,7 +29,6 @@ _WORD = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 #: Text that PostgreSQL can store: neither NUL nor lone surrogates.
 _STORABLE = re.compile(r"[^\x00\ud800-\udfff]*\Z")
 
-#: The options of a queue without configuration.
 DEFAULTS: dict[str, Any] = {name: option.default for name, option in OPTIONS.items()}
 
 #: Deliveries end when a job is given back; dead jobs stay in their queue.
@@ -130,11 +129,16 @@ def check_options(given: Mapping[str, Any]) -> dict[str, Any]:
     return {option: _check(option, value) for option, value in given.items()}
 
 
-def complete(preset: str | None = None, name: str | None = None, **options: Any) -> dict[str, Any]:
-    """Return a full set of queue options: the defaults, the preset's over them, the given ones over both."""
+def options_of(preset: str | None) -> dict[str, Any]:
+    """Return the options that a preset names."""
     if preset is not None and (not isinstance(preset, str) or preset not in PRESETS):
         raise InvalidOption(f"{preset!r} is not a preset; the presets are {', '.join(PRESETS)}.")
-    full = {**DEFAULTS, **(PRESETS[preset] if preset else {}), **check_options(options)}
+    return {} if preset is None else PRESETS[preset]
+
+
+def complete(preset: str | None = None, name: str | None = None, **options: Any) -> dict[str, Any]:
+    """Return a full set of queue options: the defaults, the preset's over them, the given ones over both."""
+    full = {**DEFAULTS, **options_of(preset), **check_options(options)}
     if full["priority_min"] > full["priority_max"]:
         raise InvalidOption("priority_min must not be above priority_max.")
     if full["concurrency"] and full["claim_jitter_ms"]:

@@ -70,8 +70,9 @@ def make(project: str, name: str, preset: str | None, options: Mapping[str, Any]
     return bool(rows)
 
 
+@operation
 def make_defined(project: str, name: str, asked: Definition | None = None, using: str | None = None) -> Steps[bool]:
-    """Steps that make a queue unless it is there, as ``define`` says; return whether it is new."""
+    """Make a queue unless it is there, as ``define`` says; return whether it is new."""
     found = define(project, name, asked, using)
     return (yield from make(project, name, found.preset, found.options))
 
@@ -152,15 +153,6 @@ def list_queues(
     names = {"after": after, "prefix": prefix, "prefixes": arrays.texts(prefixes)}
     rows = yield "queue_list", {"project": project, **names, "type": type, "size": size}
     return [QueueLine._make(row) for row in rows]
-
-
-@operation
-def ensure(
-    name: str, *, project: str = "", preset: str | None = None, using: str | None = None, **options: Any
-) -> Steps[bool]:
-    """Make a queue unless it is there: as the settings declare it, else with this preset and these options."""
-    asked = Definition(preset, options) if preset is not None or options else None
-    return (yield from make_defined(project, name, asked, using))
 
 
 @operation

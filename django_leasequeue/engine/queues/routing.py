@@ -22,7 +22,6 @@ from ..outage import Outage
 
 #: Seconds for which a process knows the moved queues, and after which it asks again while they cannot be read.
 KNOWN, RETRY = 2.0, 10.0
-#: Moved queues of a site at most.
 MAX_ROUTES = 1_000
 
 

@@ -68,14 +68,6 @@ class Totals(NamedTuple):
     sampled_at: datetime | None
 
 
-class Sampled(NamedTuple):
-    """What sampling did: queues looked at, samples written, and where the next page begins (``None``: the end)."""
-
-    queues: int
-    written: int
-    next: int | None
-
-
 class Estimate(NamedTuple):
     """Estimated figures of one queue."""
 
@@ -163,9 +155,14 @@ def _merge(row: _Counted, cap: int, known: Estimate, sampled_at: datetime | None
 
 
 def _read(
-    project: str, names: Sequence[str], ids: Sequence[int], cap: int | None = None, budget: int = MANY
-) -> Steps[list[tuple[_Counted, int]]]:
-    """Steps that count in queues; return each with the cap that it was counted up to.
+    project: str,
+    names: Sequence[str],
+    ids: Sequence[int],
+    cap: int | None = None,
+    budget: int = MANY,
+    estimates: dict[int, Estimate] | None = None,
+) -> Steps[list[Counts]]:
+    """Steps that count in queues; what lies behind a cap is as estimated, or as in the newest sample.
 
     Without a ``cap`` those of several queues that have many jobs share a ``budget`` of entries to be counted.
     """
@@ -178,15 +175,9 @@ def _read(
     if cap is None and large and again > first:
         params = {"project": "", "names": "{}", "ids": arrays.integers(large), "cap": again}
         found |= {row[0]: (_Counted.of(row), again) for row in (yield "queue_counts", params)}
-    return list(found.values())
-
-
-def _sampled(
-    project: str, names: Sequence[str], ids: Sequence[int], cap: int | None = None, budget: int = MANY
-) -> Steps[list[Counts]]:
-    """Count in queues; what lies behind a cap is as in the newest sample."""
-    rows = yield from _read(project, names, ids, cap, budget)
-    return [_merge(row, cap, row.sampled if row.sampled_at else NOTHING, row.sampled_at) for row, cap in rows]
+    if estimates is not None:
+        return [_merge(row, cap, estimates.get(row.queue_id, NOTHING), None) for row, cap in found.values()]
+    return [_merge(row, cap, row.sampled if row.sampled_at else NOTHING, row.sampled_at) for row, cap in found.values()]
 
 
 @operation
@@ -196,7 +187,7 @@ def counts(queue: str, *, project: str = "") -> Steps[Counts]:
     Reads as many index entries of a state at most, whatever the backlog.
     """
     check_place(project, queue)
-    found = yield from _sampled(project, [queue], [])
+    found = yield from _read(project, [queue], [])
     if not found:
         raise QueueNotFound(queue, project)
     return found[0]
@@ -206,14 +197,14 @@ def counts(queue: str, *, project: str = "") -> Steps[Counts]:
 def counts_of(queues: Sequence[str], *, project: str = "") -> Steps[dict[str, Counts]]:
     """Count the jobs of the first ``MAX_PAGE`` of these queues of one project; names not there are left out."""
     check_place(project, *check_list(queues, "the names of queues"))
-    found = yield from _sampled(project, list(dict.fromkeys(queues))[: conf.settings.MAX_PAGE], [])
+    found = yield from _read(project, list(dict.fromkeys(queues))[: conf.settings.MAX_PAGE], [])
     return {counts.queue: counts for counts in found}
 
 
 @operation
 def counts_by_id(queue_ids: Sequence[int], *, cap: int | None = None, budget: int = MANY) -> Steps[dict[int, Counts]]:
     """Count the jobs of several queues of any project, by id, as ``_read`` does; those not there are left out."""
-    found = yield from _sampled("", [], queue_ids[: conf.settings.MAX_PAGE], cap, budget)
+    found = yield from _read("", [], queue_ids[: conf.settings.MAX_PAGE], cap, budget)
     return {counts.queue_id: counts for counts in found}
 
 
@@ -241,15 +232,14 @@ def estimate() -> Steps[Estimates]:
 
 
 @operation
-def sample_page(estimates: Estimates, after: int = 0) -> Steps[Sampled]:
+def sample_page(estimates: Estimates, after: int = 0) -> Steps[int | None]:
     """Write a ``QueueStat`` of the next 200 queues: of those whose figures changed, of others every ten minutes.
 
-    A figure that lies behind what ``_read`` counts is as estimated.
+    A figure that lies behind what ``_read`` counts is as estimated. Return where the next page begins.
     """
     found = yield "queue_page", {"after": after, "size": PAGE}
     ids = [queue_id for (queue_id,) in found]
-    rows = (yield from _read("", [], ids)) if ids else []
-    taken = [_merge(row, cap, estimates.queues.get(row.queue_id, NOTHING), None) for row, cap in rows]
+    taken = (yield from _read("", [], ids, estimates=estimates.queues)) if ids else []
     params = {
         "queues": arrays.integers(counts.queue_id for counts in taken),
         "ready": arrays.integers(counts.ready for counts in taken),
@@ -259,8 +249,8 @@ def sample_page(estimates: Estimates, after: int = 0) -> Steps[Sampled]:
         "records": arrays.integers(counts.records for counts in taken),
         "oldest": arrays.times(counts.oldest_at for counts in taken),
     }
-    answer = yield "stat_insert", params
-    return Sampled(len(taken), len(answer), ids[-1] if len(ids) == PAGE else None)
+    yield "stat_insert", params
+    return ids[-1] if len(ids) == PAGE else None
 
 
 class Waiting(NamedTuple):

@@ -12,15 +12,13 @@ from ... import conf
 from ...conf import process
 from ...exceptions import BatchTooLarge, LogTruncated, QueueNotFound
 from .. import arrays, codec, payloads
+from ..jobs.read import MAX_PAGE_BYTES
 from ..leases.sweep import expire
 from ..limits import MAX_SEQ, check_count, check_integer, check_list, check_node, check_place
 from ..operation import Rows, Steps, operation
 
 #: Numbers that one read looks at where records of some nodes are left out, or others' delayed jobs lie between.
 LOOK = 20_000
-#: Bytes of the payloads of one page; the first record always fits.
-MAX_PAGE_BYTES = 16_777_216
-#: Nodes whose records one read leaves out.
 MAX_NODES = 100
 #: The highest number that PostgreSQL gives a timeline.
 MAX_TIMELINE = 0xFFFFFFFF
@@ -138,21 +136,17 @@ class Sealer:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._server = ""
-        self._sealed = 0
+        #: The highest number known to be sealed and on disk.
+        self.sealed = 0
         self._pending: deque[_Noted] = deque()
-
-    @property
-    def sealed(self) -> int:
-        """The highest number known to be sealed and on disk."""
-        return self._sealed
 
     def parameters(self) -> dict[str, Any]:
         with self._lock:
             pending = list(self._pending)
             return {
                 "server": self._server,
-                "sealed": self._sealed,
-                "known": pending[-1].head if pending else self._sealed,
+                "sealed": self.sealed,
+                "known": pending[-1].head if pending else self.sealed,
                 "heads": arrays.integers(noted.head for noted in pending),
                 "marks": arrays.integers(noted.mark for noted in pending),
                 "ends": arrays.integers(noted.ended for noted in pending),
@@ -160,18 +154,18 @@ class Sealer:
 
     def note(self, seen: SealedView) -> None:
         with self._lock:
-            if seen.server != self._server or seen.last < self._sealed:
-                self._server, self._sealed = seen.server, 0
+            if seen.server != self._server or seen.last < self.sealed:
+                self._server, self.sealed = seen.server, 0
                 self._pending.clear()
-            self._sealed = max(self._sealed, seen.visible_seq)
-            head = self._pending[-1].head if self._pending else self._sealed
-            if seen.mark is not None and seen.last > max(head, self._sealed):
+            self.sealed = max(self.sealed, seen.visible_seq)
+            head = self._pending[-1].head if self._pending else self.sealed
+            if seen.mark is not None and seen.last > max(head, self.sealed):
                 self._pending.append(_Noted(seen.last, seen.mark))
             if seen.place is not None:
                 for number, noted in enumerate(self._pending):
                     if noted.ended is None and noted.mark <= seen.oldest:
                         self._pending[number] = noted._replace(ended=seen.place)
-            while self._pending and self._pending[0].head <= self._sealed:
+            while self._pending and self._pending[0].head <= self.sealed:
                 self._pending.popleft()
             while len(self._pending) > _PENDING:
                 # The one behind it seals both.

@@ -37,7 +37,6 @@ class Message(NamedTuple):
 
     @property
     def data(self) -> Any:
-        """The payload."""
         return None if self.data_json is None else codec.loads(self.data_json)
 
 

@@ -11,10 +11,8 @@ from rest_framework.exceptions import ErrorDetail, ValidationError
 
 from ... import conf
 from ...engine import NewJob, parse_lease_id
-from ...engine.jobs.new_jobs import check_meta
 from ...engine.limits import MAX_BATCH, MAX_NODE_BYTES, MAX_SEQ, MAX_SPAN_MS, MAX_TAG_BYTES
-from ...engine.tags import MAX_TAGS, check_tags
-from ...engine.tags import NAME_PATTERN as TAG_NAME
+from ...engine.metadata import MAX_TAGS, TAG_NAME, check_meta, check_tags
 from ...engine.topics.log import MAX_NODES
 from ...exceptions import InvalidOption
 from .. import payload

@@ -264,8 +264,7 @@ class RedriveView(TriageView):
             if acted.done:
                 audit.write(
                     kind,
-                    source="http",
-                    username=self.access.who,
+                    audit.Actor("http", username=self.access.who),
                     project=self.project,
                     queue=letter.queue,
                     seqs=[letter.seq],

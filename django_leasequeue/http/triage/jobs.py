@@ -13,8 +13,8 @@ from ...engine import WorkflowStatus
 from ...engine.codec import decode_cursor, encode_cursor
 from ...engine.flow.figures import CAP, MAX_KEYS, MAX_LIMITS, MAX_PAGE, list_limits, workflow_queues
 from ...engine.jobs.read import MAX_TAGGED, parse_tags, tagged_jobs
+from ...engine.metadata import MAX_TAGS
 from ...engine.operation import steady
-from ...engine.tags import MAX_TAGS
 from ...models.job import JobStatus
 from ..access import READ
 from ..auth import require

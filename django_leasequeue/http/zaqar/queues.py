@@ -8,7 +8,8 @@ from django.http import HttpResponse
 from rest_framework.request import Request
 
 from ... import engine
-from ...engine.queues.queues import ensure, set_metadata
+from ...engine.queues.presets import Definition
+from ...engine.queues.queues import make_defined, set_metadata
 from ...engine.topics import messages
 from ..access import ADMIN, DELETE, READ
 from ..errors import RETRY
@@ -85,7 +86,7 @@ class QueueView(ZaqarView):
         answers={201: None, 204: None},
     )
     async def put(self, request: Request, queue: str) -> HttpResponse:
-        created = await self.run(ensure(queue, project=self.project, preset="zaqar"))
+        created = await self.run(make_defined(self.project, queue, Definition("zaqar")))
         if not created:
             await self.queue(queue)
         return self.empty(status=201 if created else 204, headers={"Location": queue_path(queue)})

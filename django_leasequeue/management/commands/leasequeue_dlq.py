@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 import sys
 import time
-from functools import cached_property
+from functools import cached_property, partial
 from operator import attrgetter
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
-from django.db import transaction
 
 from django_leasequeue import conf, engine
 from django_leasequeue.engine import audit
 from django_leasequeue.engine.dead import redaction as exporting
 from django_leasequeue.engine.dead.action import CONFLICTS, DISCARD, KINDS, REDRIVE, check_action
-from django_leasequeue.engine.dead.bulkoperation import MAX_SELECTION, change_operation, run_batch, start_operation
+from django_leasequeue.engine.dead.bulkoperation import MAX_SELECTION, Asked, change, run_batch, start
 from django_leasequeue.engine.dead.filter import DeadFilter, from_values
 from django_leasequeue.engine.dead.triage import Preview, dead_groups, dead_page, preview
 from django_leasequeue.engine.queues import routing
@@ -176,36 +175,10 @@ class Command(LeaseQueueCommand):
         if not options["yes"]:
             self._tell(found, {**options, "json": False})
             self._ask(kind, found)
-        with transaction.atomic(using=self._using):
-            number = engine.run(
-                start_operation(
-                    kind,
-                    wanted.frozen(found.at),
-                    frozen_at=found.at,
-                    seqs=seqs,
-                    to=to,
-                    rate=options["rate"],
-                    jitter_ms=0 if kind == DISCARD else round(options["jitter"] * 1_000),
-                    reason=options["reason"],
-                    from_step=from_step,
-                    username=audit.shell().username,
-                    expected=found.matches,
-                    expected_capped=found.capped,
-                ),
-                self._using,
-            )
-            self.note(
-                kind,
-                self._using,
-                project=wanted.project or "",
-                queue=wanted.queue or "",
-                seqs=seqs or (),
-                filters="" if seqs else wanted.frozen(found.at).query(),
-                counts={"expected": found.matches, **({"capped": True} if found.capped else {})},
-                reason=options["reason"],
-                detail={"to": to, "rate": options["rate"], **({"from_step": from_step} if from_step else {})},
-                operation=number,
-            )
+        jitter_ms = 0 if kind == DISCARD else round(options["jitter"] * 1_000)
+        asked = Asked(kind, wanted, seqs, to, options["rate"], jitter_ms, options["reason"], None, from_step)
+        record = partial(self.note, using=self._using)
+        number = start(asked, found, audit.shell(), record, self._using, {"to": to, "rate": asked.rate})
         self._follow(number, options)
 
     def _tell(self, found: Preview, options: dict[str, Any]) -> None:
@@ -252,9 +225,4 @@ class Command(LeaseQueueCommand):
             raise CommandError(made.error)
 
     def _pause(self, number: int) -> None:
-        with transaction.atomic(using=self._using):
-            changed = engine.run(change_operation(number, "pause"), self._using)
-            if changed is not None:
-                place = {"project": changed.project or "", "queue": changed.queue or ""}
-                counts = {"done": changed.done, "conflicts": changed.conflicts}
-                self.note(f"{changed.kind}.pause", self._using, **place, operation=number, counts=counts)
+        change(number, "pause", partial(self.note, using=self._using), self._using)

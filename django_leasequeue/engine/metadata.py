@@ -1,8 +1,14 @@
-"""Tags of jobs: names and values to find jobs by, which what a job enqueues while it runs inherits."""
+"""Metadata of jobs: what stands there beside the producer's own, the tags of a job and the context of its trace.
+
+Jobs are found by their tags, and what a job enqueues while it runs inherits them. Traces are off until ``metrics.otel``
+switches them on here.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any
 
@@ -10,16 +16,39 @@ from ..exceptions import InvalidOption
 from . import codec
 from .limits import MAX_TAG_BYTES, check_text
 
-#: Name in a job's metadata under which its tags are stored.
-META = "$tags"
+#: Names in the metadata: of the tags, and of the context of a trace (W3C: ``traceparent``, ``tracestate``).
+TAGS, TRACE = "$tags", "$trace"
 MAX_TAGS = 16
 
 #: The tags of the job that runs in this thread or asyncio task, if it has any.
 inherited: ContextVar[dict[str, Any] | None] = ContextVar("leasequeue_tags", default=None)
 
 #: A letter, and at most 63 letters, digits, "-" and single "_" after it.
-NAME_PATTERN = "^(?!.*__)[A-Za-z][A-Za-z0-9_-]{0,63}$"
-_is_name = re.compile(NAME_PATTERN.removesuffix("$") + r"\Z").match
+TAG_NAME = "^(?!.*__)[A-Za-z][A-Za-z0-9_-]{0,63}$"
+_is_name = re.compile(TAG_NAME.removesuffix("$") + r"\Z").match
+
+
+class Traced(dict[str, Any]):
+    """Metadata of a job that carry the context of a trace, the only ones that may have a name of our own."""
+
+
+#: Called with project, queue and number of jobs by each call that enqueues, which is its block: it gives the context
+#: that the jobs carry. ``None`` while tracing is off.
+begin_trace: Callable[[str, str, int], AbstractContextManager[dict[str, str]]] | None = None
+#: Called with each worker's handler and project, returns the handler that is used; ``None`` while tracing is off.
+wrap_handler: Callable[[Any, str], Any] | None = None
+
+
+def check_meta(meta: Any, what: str = "meta") -> None:
+    """Check the metadata of a job."""
+    if not isinstance(meta, dict):
+        raise InvalidOption(f"{what} must be a dict; it is a {type(meta).__name__}.")
+    for name in meta:
+        if isinstance(name, str) and name.startswith("$") and type(meta) is not Traced:
+            raise InvalidOption(
+                f"{what} must not have names that begin with '$': they are reserved for what the queues note; there is"
+                f" {name[:80]!r}."
+            )
 
 
 def check_tags(tags: Any) -> None:
@@ -49,10 +78,10 @@ def tags_json(tags: dict[str, Any] | None) -> str | None:
     return codec.dumps(tags) if tags else None
 
 
-def of_meta(meta_json: str | None) -> dict[str, Any] | None:
+def tags_of(meta_json: str | None) -> dict[str, Any] | None:
     """Return the tags in a job's metadata (JSON text), ``None`` if there are none."""
-    if meta_json is None or f'"{META}"' not in meta_json:
+    if meta_json is None or f'"{TAGS}"' not in meta_json:
         return None
     meta = codec.loads(meta_json)
-    found = meta.get(META) if isinstance(meta, dict) else None
+    found = meta.get(TAGS) if isinstance(meta, dict) else None
     return found if found and isinstance(found, dict) else None
