@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 MAX_REPLACEMENTS = 100
 #: The step in which a job keeps what has replaced it; ``step_replacements.sql`` looks for it.
 STEP = "$replaced"
+#: As a plain number: every task is asked, and the operators of an enum cost more than the rest of the look.
+_FAILED = int(JobFlag.FAILED)
 
 #: The control of the job that runs here: in this thread, or in this asyncio task.
 running: ContextVar[JobControl | None] = ContextVar("leasequeue_running", default=None)
@@ -177,7 +179,7 @@ class ReplacementFailed(FailForGood):
 def replacement_of(control: JobControl) -> Any:
     """Return what an earlier delivery has put in the job's place, ``None`` if it has not."""
     job = control.job
-    if job.deliveries <= 1 and not job.flags & JobFlag.FAILED:
+    if job.deliveries <= 1 and not job.flags & _FAILED:
         return None
     return control.find_step(STEP)
 

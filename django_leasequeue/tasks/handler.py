@@ -39,6 +39,7 @@ logger = logging.getLogger("django_leasequeue.tasks")
 UNREACHED = (OperationalError, InterfaceError)
 #: Types of return values that are JSON without being normalised.
 _ATOMS = {str, int, float, bool}
+_NO_TIMEOUT = (None, None)
 
 
 class TaskHandler:
@@ -51,6 +52,8 @@ class TaskHandler:
 
     def __init__(self, project: str = "", *, inside: bool = False) -> None:
         self._entries: dict[tuple[str | None, str], TaskEntry] = {}
+        #: Those of jobs without metadata, by their name alone.
+        self._plain: dict[str | None, TaskEntry] = {}
         self._announcer = Announcer(project)
         self._project = project
         self._inside = inside
@@ -68,6 +71,8 @@ class TaskHandler:
         except TaskNotFound:
             return None, None
         seconds: Any = entry.timeout
+        if seconds is None and job.meta_json is None:
+            return _NO_TIMEOUT
         if job.meta_json is not None and isinstance(entry.task, LeaseQueueTask):
             seconds = self._meta(job).get("timeout", seconds)
         # A job's metadata come from using(), or from another program that writes to the queue.
@@ -76,7 +81,8 @@ class TaskHandler:
 
     def run(self, job: LeasedJob, control: JobControl) -> str | None:
         entry, job = self._entry(job), job.loaded()
-        token, tagging = running.set(control), self._tagging(job)
+        token = running.set(control)
+        tagging = None if job.meta_json is None else self._tagging(job)
         try:
             telling = self._announcer.started(entry, job, control)
             if entry.isolate and not self._inside:
@@ -135,7 +141,8 @@ class TaskHandler:
 
     async def arun(self, job: LeasedJob, control: JobControl) -> str | None:
         entry, job = self._entry(job), await job.aloaded()
-        token, tagging = running.set(control), self._tagging(job)
+        token = running.set(control)
+        tagging = None if job.meta_json is None else self._tagging(job)
         try:
             if (telling := self._announcer.started(entry, job, control)) is not None:
                 await twins.arun(telling)
@@ -196,9 +203,12 @@ class TaskHandler:
         self._announcer.settled(entry, job, ending, result_json, failure, available_at)
 
     def _entry(self, job: LeasedJob) -> TaskEntry:
-        alias: Any = DEFAULT_TASK_BACKEND_ALIAS
-        if job.meta_json is not None:
-            alias = self._meta(job).get("backend", alias)
+        if job.meta_json is None:
+            found = self._plain.get(job.name)
+            if found is None:
+                found = self._plain[job.name] = find_entry(job.name)
+            return found
+        alias: Any = self._meta(job).get("backend", DEFAULT_TASK_BACKEND_ALIAS)
         if not isinstance(alias, str):
             raise TaskNotFound(f"The job's meta names {alias!r} as its backend, which is no alias.")
         found = self._entries.get((job.name, alias))

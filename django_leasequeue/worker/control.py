@@ -109,8 +109,9 @@ class JobControl(DurableControl):
 
     def begin(self) -> None:
         """Raise if the job is to stop, or must not begin so late; for handlers, right before they call the function."""
-        self.raise_if_aborted()
-        if time.monotonic() > self.begins_by:
+        if self.reason:
+            self.raise_if_aborted()
+        if self.begins_by < math.inf and time.monotonic() > self.begins_by:
             late = "it was prepared for longer than its rate allows; the next time it begins however long it takes"
             error = NotBegun(late)
             error.back_after_ms = 0
@@ -124,7 +125,8 @@ class JobControl(DurableControl):
 
     def returned(self) -> None:
         """Note that the task has returned: it may have caught ``Suspended``, or not know some of its steps any more."""
-        self.raise_if_suspended()
+        if self.suspension is not None:
+            self.raise_if_suspended()
         if self._steps is not None:
             self._steps.warn_of_unknown()
 
