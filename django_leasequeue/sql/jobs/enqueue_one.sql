@@ -35,7 +35,8 @@ WITH q AS MATERIALIZED (
         %(tag)s::text
     FROM new n
 ), ranks AS (
-    INSERT INTO leasequeue_queuerank (queue_id, rank) SELECT q.id, q.rank FROM q WHERE NOT EXISTS (
+    -- A queue is made with rank 0.
+    INSERT INTO leasequeue_queuerank (queue_id, rank) SELECT q.id, q.rank FROM q WHERE q.rank <> 0 AND NOT EXISTS (
         SELECT FROM leasequeue_queuerank k WHERE k.queue_id = q.id AND k.rank = q.rank)
 ), events AS (
     INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, low, high, kind, name, seqs, detail)
