@@ -320,9 +320,10 @@ class HeartbeatThread:
                 heart.beaten(heart.job.extended(deadline), sent)
 
     def _failed(self, groups: list[list[Heartbeat]], error: Exception) -> None:
+        now = time.monotonic()
         with self._lock:
             for heart in [heart for group in groups for heart in group if heart in self._due]:
-                self._due[heart] = time.monotonic() + min(heart.interval, RETRY)
+                self._due[heart] = now + min(heart.interval, RETRY)
                 self.failed(heart, error)
 
     def failed(self, heart: Heartbeat, error: Exception) -> None:

@@ -69,7 +69,7 @@ class TaskHandler:
         try:
             entry = self._entry(job)
         except TaskNotFound:
-            return None, None
+            return _NO_TIMEOUT
         seconds: Any = entry.timeout
         if seconds is None and job.meta_json is None:
             return _NO_TIMEOUT

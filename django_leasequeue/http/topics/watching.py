@@ -82,7 +82,11 @@ _watchers: process.PerLoop[dict[tuple[str, bool], SealWatcher]] = process.PerLoo
 
 def seal_watcher(runner: RequestRunner) -> SealWatcher:
     """Return this loop's watcher of the runner's database."""
-    return _watchers.get().setdefault((runner.using, runner.threaded), SealWatcher(runner))
+    found = _watchers.get()
+    place = (runner.using, runner.threaded)
+    if place not in found:
+        found[place] = SealWatcher(runner)
+    return found[place]
 
 
 #: Seconds that a read which does not wait gives other transactions to end: most are over in a moment.
