@@ -94,7 +94,7 @@ class WorkerAdmin(ListAdmin[Worker]):
 
 
 class ApiKeyForm(forms.ModelForm):
-    """What a person may say about a key."""
+    """The form of a key: its name, rights, project, rate and expiry."""
 
     scopes = forms.MultipleChoiceField(
         choices=ApiScope.choices, widget=forms.CheckboxSelectMultiple, initial=[ApiScope.READ, ApiScope.WRITE]

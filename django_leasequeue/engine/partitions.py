@@ -227,7 +227,7 @@ def _needed(connection: Connection, days: float, partition: Partition | None, tx
 
 
 def _drop(connection: Connection, days: float, partition: Partition | None, busy: list[str]) -> bool:
-    """Drop a partition, or empty the default one, unless somebody is in the way."""
+    """Drop a partition, or truncate the default one (``None``); return False if its lock is not free yet."""
     if partition is None:
         name, lock, told = "default", "event_default_lock", "The default partition of the lease log is emptied later"
         table = sql.Identifier("leasequeue_leaseevent_default")

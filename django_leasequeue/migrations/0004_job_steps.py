@@ -20,8 +20,8 @@ END $$;
 """
 
 # Who emits and who goes to wait may not pass each other: the one waits for this lock, the other looks whether it is free.
-# Declared values are simple expressions: each statement of a function has a snapshot of its own, and costs a start of the
-# executor. An event is new but for once, and a plain conflict costs less than an update that is hardly ever made.
+# The lock is taken in an expression, which costs less than a statement; the statements behind it see what was committed
+# before. Nearly every event is new: a plain conflict clause costs less than one with an update, which runs when it is not.
 EMIT = """
 CREATE FUNCTION leasequeue_emit(in_project text, in_name text, in_payload json, in_keep bigint, in_size int, in_now timestamptz)
     RETURNS bigint[] LANGUAGE plpgsql

@@ -40,7 +40,7 @@ READY_TIMEOUT = 5.0
 
 @dataclass(eq=False)
 class Subscription:
-    """Who is told what comes by a channel, until ``close``: that is to be in effect on the connection."""
+    """A callback for the notifications of a channel, until ``close``; the connection has to listen to it first."""
 
     _listener: Listener
     #: Names of channels, or (of a ``Watch``) ids of queues.

@@ -53,7 +53,7 @@ class Call(Generic[T]):
     kind: int
     #: ``NewJob``, ``Claiming``, ``Ending``, ``Release``, a lease in ms, a progress, or a job's number.
     what: Any
-    #: The leased job that it is about: one call of a job in one flush, so that the second is told what the first left.
+    #: The leased job of a settling call. A flush has one call for a job: the next one gets the answer to what is left.
     job: ClaimedJob | None = None
     #: Of an ``Ending``: the result as the caller gave it.
     result: Any = None

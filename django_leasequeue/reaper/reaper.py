@@ -75,7 +75,7 @@ Work = Callable[[Turn], "bool | None"]
 
 @dataclass(slots=True)
 class Duty:
-    """What a leading reaper does again and again: its name (in logs and settings), its work, seconds between turns."""
+    """A recurring piece of the reaper's work: its name (in logs and settings), its function, seconds between turns."""
 
     name: str
     work: Work

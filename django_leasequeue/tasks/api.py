@@ -45,7 +45,7 @@ else:
     InvalidTask = exceptions.InvalidTask
     TASKS_LOGGER = "django.tasks"
 
-#: A variable would lose its type parameters.
+#: ``Task`` is imported by name: an assigned alias would lose its type parameters.
 __all__ = ["Task"]
 
 DEFAULT_TASK_BACKEND_ALIAS = base.DEFAULT_TASK_BACKEND_ALIAS

@@ -1,4 +1,4 @@
-"""What a running task may use: its context, ``current()``, ``step``, ``emit``; and the call that takes its place."""
+"""Context of a running task: ``current()``, ``step``, ``emit``, and the call that replaces the task."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def queue_database(backend: Any, queue: str) -> str:
 
 
 class ReplacementFailed(FailForGood):
-    """What has replaced a task has failed, or was cancelled."""
+    """The call that replaced a task has failed, or was cancelled."""
 
     def __init__(self, error: JobFailed | JobCancelled) -> None:
         self.error_type = getattr(error, "error_type", None) or f"{type(error).__module__}.{type(error).__qualname__}"

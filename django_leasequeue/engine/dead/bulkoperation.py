@@ -107,7 +107,7 @@ class Batch(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """An action on dead letters that a person asks for; ``at``: when they looked at what it is for."""
+    """An operator's action on dead letters; ``at``: when they looked at those that it is for."""
 
     kind: str
     wanted: DeadFilter
