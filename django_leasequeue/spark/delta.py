@@ -27,7 +27,7 @@ PLAIN = {
     f"parquet.enable.dictionary#{column}": "false"
     for column in (
         *("id", "seq", "claim", "occurred_at", "enqueued_at", "deadline"),
-        *("ready_at", "claimed_at", "first_claimed_at", "ended_at", "waited", "ran", "total"),
+        *("ready_at", "claimed_at", "first_claimed_at", "ended_at", "waited", "ran", "held", "delay", "total"),
         *(f"{name}.list.element" for name in ("seqs", "waited", "ran")),
     )
 }

@@ -29,6 +29,8 @@ _WAITING = (
 )
 #: Partitions of a shuffle up to which gold is planned once.
 FEW = 16
+#: Events go to Python by 10,000. Spark would add up the bytes after each one as well: a quarter of the work.
+COUNTED = {"spark.sql.execution.arrow.maxBytesPerBatch": "2147483647"}
 
 
 class Ran(NamedTuple):
@@ -116,7 +118,8 @@ def refine(lake: Lake) -> int:
     # One pass gives both tables.
     folded = metrics.fold(named(events)).persist()
     try:
-        lake.write(lake.silver("attempts"), metrics.attempts_of(folded), touched)
+        with _settings(lake, COUNTED):
+            lake.write(lake.silver("attempts"), metrics.attempts_of(folded), touched)
         lake.write(lake.silver("jobs"), metrics.jobs_of(folded).drop("job_day"), touched)
         days = folded.select(f.col("enqueued_at").cast("date")).distinct().count()
     finally:
@@ -192,10 +195,15 @@ def tables(
     if waiting is not None:
         recent = waiting if since is None else waiting.where(f.col("enqueued_at") >= f.lit(since))
         jobs = jobs.unionByName(recent, allowMissingColumns=True)
-    # Each is two tables, or the ground of another: computed once.
-    twice = (metrics.latencies, metrics.hour_of_week, metrics.daily, metrics.workflow_paths)
-    latencies, weekly, days, paths = kept = [of(attempts, jobs).persist() for of in twice]
-    levels = metrics.backlog(jobs).persist()
+    # What several tables are made of is computed once: Spark finds it by its plan.
+    ground = [of(attempts) for of in (metrics.attempts_by_hour, metrics.attempts_by_minute)]
+    ground += [metrics.jobs_by_hour(jobs), metrics.latency_sketches(attempts, jobs)]
+    weekly, days, paths, levels = made = [
+        *(of(attempts, jobs) for of in (metrics.hour_of_week, metrics.daily, metrics.workflow_paths)),
+        metrics.backlog(jobs),
+    ]
+    latencies = metrics.latencies(attempts, jobs)
+    kept = [frame.persist() for frame in (*ground, *made)]
     try:
         yield {
             "latency": latencies.where("of = 'task'").drop("of"),
@@ -211,8 +219,8 @@ def tables(
             "weeks": metrics.weeks(days),
             "objectives": metrics.objectives(attempts, wanted_wait),
             "retry_cost": metrics.retry_cost(attempts),
-            "tenants": metrics.tenants(attempts, jobs, tenant_tag),
-            "time_split": metrics.time_split(attempts, jobs),
+            "tenants": metrics.tenants(jobs, tenant_tag),
+            "time_split": metrics.time_split(jobs),
             "recoveries": metrics.recoveries(levels),
             "changes": metrics.changes(days),
             "span": metrics.span(attempts, jobs),
@@ -223,21 +231,33 @@ def tables(
             "forecast": metrics.workers_needed(metrics.forecast(weekly), wanted_wait),
         }
     finally:
-        for frame in (*kept, levels):
+        for frame in reversed(kept):
             frame.unpersist()
 
 
 def figure(lake: Lake, wanted_wait: float = 5.0, tenant_tag: str | None = None) -> list[str]:
     """Write the gold tables from silver. Returns their names."""
-    settings, adaptive = lake.spark.conf, "spark.sql.adaptive.enabled"
-    before = settings.get(adaptive)
     # With few partitions there is nothing to coalesce: planning anew after every shuffle doubles the jobs.
-    if int(settings.get("spark.sql.shuffle.partitions") or 200) <= FEW:
-        settings.set(adaptive, "false")
-    try:
+    few = int(lake.spark.conf.get("spark.sql.shuffle.partitions") or 200) <= FEW
+    with (
+        _settings(lake, {"spark.sql.adaptive.enabled": "false"} if few else {}),
+        tables(lake, wanted_wait, tenant_tag) as made,
         # Planning one takes as long as computing another: two at a time.
-        with tables(lake, wanted_wait, tenant_tag) as made, ThreadPoolExecutor(2, "gold") as threads:
-            list(threads.map(lake.put, map(lake.gold, made), made.values()))
-            return list(made)
+        ThreadPoolExecutor(2, "gold") as threads,
+    ):
+        list(threads.map(lake.put, map(lake.gold, made), made.values()))
+        return list(made)
+
+
+@contextmanager
+def _settings(lake: Lake, values: Mapping[str, str]) -> Iterator[None]:
+    """Let the session have other settings meanwhile."""
+    conf = lake.spark.conf
+    before = {name: conf.get(name) or "" for name in values}
+    try:
+        for name, value in values.items():
+            conf.set(name, value)
+        yield
     finally:
-        settings.set(adaptive, before or "true")
+        for name, value in before.items():
+            conf.set(name, value)

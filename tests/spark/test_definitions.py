@@ -100,9 +100,7 @@ def test_how_well_queues_serve(both: Both) -> None:
         GROUP BY ALL""",
     )
     both.equal(
-        metrics.time_split(both.attempts, both.jobs).withColumns(
-            {name: f.round(name, 3) for name in ("delay", "retry_wait")}
-        ),
+        metrics.time_split(both.jobs).withColumns({name: f.round(name, 3) for name in ("delay", "retry_wait")}),
         """
         WITH j AS (SELECT *, epoch_us(ended_at - enqueued_at) / 1e6 AS total FROM jobs WHERE deliveries > 0),
         w AS (SELECT * FROM j WHERE ended_at > (SELECT max(ended_at) FROM j) - INTERVAL 7 DAY),

@@ -62,16 +62,16 @@ def test_sums_by_tenant(spark: SparkSession) -> None:
     history.job(0, ("a", 10, 14, "released"), ("a", 15, 17, "failed"))
     history.job(0)
     history.job(-8 * 86_400, ("a", -8 * 86_400, -7.9 * 86_400, "acked"))
-    attempts, jobs = metrics.attempts(history.frame(spark)), metrics.jobs(history.frame(spark))
+    jobs = metrics.jobs(history.frame(spark))
     named, other = '{"ten.ant": "x"}', '{"ten.ant": 7, "b": "x"}'
     tag = f.expr(f"case when seq <= 3 then '{named}' when seq > 4 then '{other}' end")
-    found = metrics.tenants(attempts, jobs.withColumn("tags", tag), "ten.ant").collect()
+    found = metrics.tenants(jobs.withColumn("tags", tag), "ten.ant").collect()
     assert [tuple(row)[:2] + tuple(row)[4:] for row in found] == [
         ("ten.ant", "7", 2, 0, 1, 6.0, 5.5, 6 / 14),
         ("ten.ant", "x", 3, 3, 0, 6.0, 1.0, 6 / 14),
         ("ten.ant", None, 1, 1, 0, 2.0, 1.0, 2 / 14),
     ]
-    assert metrics.tenants(attempts, jobs, None).count() == 0
+    assert metrics.tenants(jobs, None).count() == 0
 
 
 def test_a_backlog_and_its_recovery(spark: SparkSession) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from .spans import hour_of
+from .hours import hour_of
 
 PERCENTILES = (0.5, 0.95, 0.99)
 #: Size of a day's sketch (``k`` of a KLL sketch): a percentile of it is off by less than half a percent of the rank.
@@ -39,12 +37,18 @@ def latencies(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
     Returns:
         of (``task`` or ``queue``), project, queue, task (null for a queue), and the figures.
     """
+    return latency_sketches(attempts, jobs).drop("sketch")
+
+
+def latency_sketches(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
+    """Return :func:`latencies` with a sketch of the values of each row, which :func:`percentiles` adds up."""
     by = ("project", "queue", "task")
     keys = (*by, "hour", "measure")
     sets = [[f.col(name) for name in names] for names in (keys, ("project", "queue", "hour", "measure"))]
-    grouped = _values(attempts, jobs, by).groupingSets(sets, *keys)
-    found = grouped.agg(f.when(f.grouping("task") == 1, "queue").otherwise("task").alias("of"), *_aggregates())
-    return found.select("of", *by, *map(f.expr, _FIGURES))
+    of = f.when(f.grouping("task") == 1, "queue").otherwise("task").alias("of")
+    sketch = f.kll_sketch_agg_double("value", SKETCH).alias("sketch")
+    grouped = _values(attempts, jobs, by).groupingSets(sets, *keys).agg(of, *_aggregates(), sketch)
+    return grouped.select("of", *by, *map(f.expr, _FIGURES), "sketch")
 
 
 def daily(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
@@ -54,15 +58,14 @@ def daily(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
     :func:`percentiles` does, and what it gives for a week is what all values of the week would give, within half a
     percent of the rank.
 
-    SQL: ``kll_sketch_agg_double(value, 800)`` grouped by project, queue, day, measure.
+    SQL: ``kll_sketch_agg_double(value, 800)`` grouped by project, queue, hour, measure, and of the hours of a day
+    ``kll_merge_agg_double(sketch, 800)``.
 
     Returns:
         project, queue, measure (wait, run, total), day, n, p50, p95, p99, highest (seconds), sketch.
     """
-    keys = ("project", "queue", "measure", "day")
-    days = _values(attempts, jobs, keys[:2]).withColumn("day", f.col("hour").cast("date"))
-    sketch = f.kll_sketch_agg_double("value", SKETCH).alias("sketch")
-    return _read_sketches(days.groupBy(*keys).agg(sketch, f.max("value").alias("highest")), keys)
+    hours = latency_sketches(attempts, jobs).where("of = 'queue'").withColumn("day", f.col("hour").cast("date"))
+    return percentiles(hours, "project", "queue", "measure", "day")
 
 
 def percentiles(sketches: DataFrame, *by: str) -> DataFrame:
@@ -74,8 +77,11 @@ def percentiles(sketches: DataFrame, *by: str) -> DataFrame:
     Returns:
         the columns of ``by``, n, p50, p95, p99, highest (seconds), sketch.
     """
+    points = f.kll_sketch_get_quantile_double("sketch", f.array(*map(f.lit, PERCENTILES)))
     sketch = f.kll_merge_agg_double("sketch", SKETCH).alias("sketch")
-    return _read_sketches(sketches.groupBy(*by).agg(sketch, f.max("highest").alias("highest")), by)
+    merged = sketches.groupBy(*by).agg(sketch, f.max("highest").alias("highest")).withColumn("points", points)
+    n = f.kll_sketch_get_n_double("sketch").alias("n")
+    return merged.select(*by, n, *map(f.expr, _POINTS), "highest", "sketch")
 
 
 def weeks(days: DataFrame) -> DataFrame:
@@ -94,12 +100,6 @@ def weeks(days: DataFrame) -> DataFrame:
         for name in ("n", "p50", "p99")
     ]
     return figures.groupBy("project", "queue", "measure").agg(*told)
-
-
-def _read_sketches(sketched: DataFrame, by: Sequence[str]) -> DataFrame:
-    points = f.kll_sketch_get_quantile_double("sketch", f.array(*map(f.lit, PERCENTILES)))
-    read = sketched.withColumn("points", points).withColumn("n", f.kll_sketch_get_n_double("sketch"))
-    return read.select(*by, "n", *map(f.expr, _POINTS), "highest", "sketch")
 
 
 def _values(attempts: DataFrame, jobs: DataFrame, by: tuple[str, ...]) -> DataFrame:

@@ -7,7 +7,7 @@ from math import log
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
-from .spans import hour_of
+from .hours import UNSUCCESSFUL, attempts_by_hour
 
 #: Standard deviations above the others' rate (of a proportion) from which a node is sick, and the least distance.
 SIGMAS, MARGIN = 4.0, 0.05
@@ -15,7 +15,6 @@ SIGMAS, MARGIN = 4.0, 0.05
 SLOW = 2.0
 #: Attempts below which nothing is said about a node.
 FEWEST = 20
-_BAD = ("failed", "released", "expired")
 _COUNTS = ("n", "unsuccessful", "expired", "compared", "failed_there", "to_expect", "timed", "logs", "usual_logs")
 
 
@@ -78,17 +77,19 @@ def node_health(attempts: DataFrame) -> DataFrame:
 
 def _by_hour(attempts: DataFrame) -> DataFrame:
     """Return the sums of every node by hour, and what the others would have had in its place."""
-    ended = attempts.where((f.col("outcome") != "running") & ~f.col("unstarted") & f.col("node").isNotNull())
-    bad, begun = f.col("outcome").isin(*_BAD), f.col("claimed_at")
-    tasks = ended.groupBy("node", "project", "queue", "task", hour_of(begun)).agg(
-        f.count("seq").alias("n"),
-        f.count_if(bad).alias("unsuccessful"),
-        f.count_if(f.col("outcome") == "expired").alias("expired"),
-        f.count("ran").alias("timed"),
-        # Times are told in milliseconds.
-        f.coalesce(f.sum(f.ln(f.when(f.col("ran") < 1e-3, 1e-3).otherwise(f.col("ran")))), f.lit(0.0)).alias("logs"),
-        *(f.min(begun).alias("first_at"), f.max(begun).alias("last_at")),
-        *(f.min(f.when(bad, begun)).alias("first_bad"), f.max(f.when(bad, begun)).alias("last_bad")),
+    ended = attempts_by_hour(attempts).where(
+        (f.col("outcome") != "running") & ~f.col("unstarted") & f.col("node").isNotNull()
+    )
+    bad = f.col("outcome").isin(*UNSUCCESSFUL)
+    tasks = ended.groupBy("node", "project", "queue", "task", "hour").agg(
+        *[f.sum(name).alias(name) for name in ("n", "timed", "logs")],
+        f.coalesce(f.sum(f.when(bad, f.col("n"))), f.lit(0)).alias("unsuccessful"),
+        f.coalesce(f.sum(f.when(f.col("outcome") == "expired", f.col("n"))), f.lit(0)).alias("expired"),
+        *(f.min("first_at").alias("first_at"), f.max("last_at").alias("last_at")),
+        *(
+            f.min(f.when(bad, f.col("first_at"))).alias("first_bad"),
+            f.max(f.when(bad, f.col("last_at"))).alias("last_bad"),
+        ),
     )
 
     def others(name: str, *place: str) -> Column:
@@ -151,7 +152,7 @@ def poison(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
     )
     lost = jobs.where(f.col("state").isin("dead", "failed") & f.col("fingerprint").isNotNull())
     dead = lost.groupBy(*keys).agg(f.count("seq").alias("dead"))
-    workers = attempts.groupBy("project", "queue").agg(f.size(f.collect_set("node")).alias("workers"))
+    workers = attempts_by_hour(attempts).groupBy("project", "queue").agg(f.size(f.collect_set("node")).alias("workers"))
 
     def same(other: str, *names: str) -> list[Column]:
         return [f.col(f"c.{name}").eqNullSafe(f.col(f"{other}.{name}")) for name in names]

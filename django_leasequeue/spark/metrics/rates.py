@@ -8,10 +8,11 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 from pyspark.sql.types import IntegerType
 
-from .spans import hour_of
+from .hours import UNSUCCESSFUL, attempts_by_hour, attempts_by_minute, hour_of, jobs_by_hour
 
 #: Workers that :func:`workers_needed` considers at most.
 MOST_WORKERS = 10_000
+_HOUR = ("project", "queue", "hour")
 
 
 def throughput(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
@@ -25,23 +26,25 @@ def throughput(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
         project, queue, task, hour, enqueued, claimed, completed, failed (jobs that ended in any other way),
         redelivered, failure_rate, redelivery_rate.
     """
-    keys = ("project", "queue", "task", "hour")
-
-    def happened(rows: DataFrame, at: str, **counts: Column) -> DataFrame:
-        return rows.select(*keys[:3], hour_of(at), *[column.alias(name) for name, column in counts.items()])
-
-    completed, ended = f.col("state") == "completed", f.col("outcome") != "running"
-    unsuccessful = f.col("outcome").isin("failed", "released", "expired") & ~f.col("unstarted")
-    tried = {"redelivered": f.col("attempt") > 1, "unsuccessful": unsuccessful, "ended": ended}
-    came = happened(jobs, "enqueued_at", enqueued=f.lit(True))
-    ran = happened(attempts, "claimed_at", claimed=f.lit(True), **tried)
-    went = happened(jobs.where(f.col("ended_at").isNotNull()), "ended_at", completed=completed, failed=~completed)
-    # A union, not joins: project and task may be null, and nulls join nothing.
-    every = came.unionByName(ran, allowMissingColumns=True).unionByName(went, allowMissingColumns=True)
+    keys, n = ("project", "queue", "task", "hour"), f.col("n")
+    unsuccessful = f.col("outcome").isin(*UNSUCCESSFUL) & ~f.col("unstarted")
+    tried = attempts_by_hour(attempts).select(
+        *keys,
+        n.alias("claimed"),
+        f.when(~f.col("first"), n).alias("redelivered"),
+        f.when(unsuccessful, n).alias("unsuccessful"),
+        f.when(f.col("outcome") != "running", n).alias("tried"),
+    )
+    # A union, not a join: project and task may be null, and nulls join nothing.
+    every = jobs_by_hour(jobs).drop("first_at", "last_at").unionByName(tried, allowMissingColumns=True)
     told = ("enqueued", "claimed", "completed", "failed", "redelivered")
-    summed = every.groupBy(*keys).agg(*[f.count_if(name).alias(name) for name in (*told, "unsuccessful", "ended")])
-    rates = (("failure_rate", "unsuccessful", "ended"), ("redelivery_rate", "redelivered", "claimed"))
-    return summed.select(*keys, *told, *[f.try_divide(part, whole).alias(name) for name, part, whole in rates])
+    sums = [f.coalesce(f.sum(name), f.lit(0)).alias(name) for name in (*told, "unsuccessful", "tried")]
+    rates = (("failure_rate", "unsuccessful", "tried"), ("redelivery_rate", "redelivered", "claimed"))
+    return (
+        every.groupBy(*keys)
+        .agg(*sums)
+        .select(*keys, *told, *[f.try_divide(part, whole).alias(name) for name, part, whole in rates])
+    )
 
 
 def span(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
@@ -50,12 +53,13 @@ def span(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
     Returns:
         first_at, newest_at (the oldest and the newest thing that is known to have happened), jobs, attempts.
     """
-    times = ("enqueued_at", "ended_at")
-    newest = [f.max(name).alias(name) for name in times]
-    came = jobs.agg(f.min("enqueued_at").alias("first_at"), *newest, f.count("seq").alias("jobs"))
-    worked = attempts.agg(f.max("claimed_at").alias("claimed_at"), f.count("seq").alias("attempts"))
-    newest_at = f.greatest(*times, "claimed_at").alias("newest_at")
-    return came.crossJoin(worked).select("first_at", newest_at, "jobs", "attempts")
+    came = jobs_by_hour(jobs).agg(
+        *(f.min("first_at").alias("first_at"), f.max("last_at").alias("newest_at"), f.sum("enqueued").alias("jobs"))
+    )
+    worked = attempts_by_hour(attempts).agg(f.max("last_at").alias("claimed_at"), f.sum("n").alias("attempts"))
+    newest_at = f.greatest("newest_at", "claimed_at").alias("newest_at")
+    counts = [f.coalesce(name, f.lit(0)).alias(name) for name in ("jobs", "attempts")]
+    return came.crossJoin(worked).select("first_at", newest_at, *counts)
 
 
 def backlog(jobs: DataFrame) -> DataFrame:
@@ -66,7 +70,8 @@ def backlog(jobs: DataFrame) -> DataFrame:
     Returns:
         project, queue, hour, came, went, level.
     """
-    return _level(jobs, "enqueued_at")
+    went = (f.col("completed") + f.col("failed")).alias("went")
+    return _level(jobs_by_hour(jobs).select(*_HOUR, f.col("enqueued").alias("came"), went), "hour")
 
 
 def in_flight(attempts: DataFrame) -> DataFrame:
@@ -75,7 +80,7 @@ def in_flight(attempts: DataFrame) -> DataFrame:
     Returns:
         project, queue, hour, came, went, level.
     """
-    return _level(attempts, "claimed_at")
+    return _level(attempts_by_minute(attempts).select("project", "queue", hour_of("minute"), "came", "went"), "hour")
 
 
 def use(attempts: DataFrame) -> DataFrame:
@@ -87,28 +92,24 @@ def use(attempts: DataFrame) -> DataFrame:
         project, queue, hour, nodes (that claimed in the hour), busy (seconds held a second: the mean number of busy
         slots), most (attempts under way at the end of the minute that had the most: so many slots were there at least).
     """
-    keys = ("project", "queue", "hour")
-    minutes = _level(attempts, "claimed_at", "minute")
-    most = minutes.groupBy(*keys[:2], hour_of("minute")).agg(f.max("level").alias("most"))
+    minutes = _level(attempts_by_minute(attempts), "minute")
+    most = minutes.groupBy("project", "queue", hour_of("minute")).agg(f.max("level").alias("most"))
     # Nodes are few: a set of them takes one shuffle, where a distinct count takes two.
     nodes = f.size(f.collect_set("node")).cast("bigint").alias("nodes")
-    worked = attempts.groupBy(*keys[:2], hour_of("claimed_at")).agg(nodes, (f.sum("held") / 3600).alias("busy"))
-    every = worked.unionByName(most, allowMissingColumns=True).groupBy(*keys)
+    worked = attempts_by_hour(attempts).groupBy(*_HOUR).agg(nodes, (f.sum("held") / 3600).alias("busy"))
+    every = worked.unionByName(most, allowMissingColumns=True).groupBy(*_HOUR)
     return every.agg(*[f.coalesce(f.max(name), f.lit(0)).alias(name) for name in ("nodes", "busy", "most")])
 
 
-def _level(rows: DataFrame, begin: str, unit: str = "hour") -> DataFrame:
-    # One pass over the rows gives both ends of each.
-    pairs = [f.struct(f.col(name).alias("at"), f.lit(n).alias("went")) for n, name in enumerate((begin, "ended_at"))]
-    ends = f.inline(f.array(*pairs))
-    hourly = (
-        rows.select("project", "queue", ends)
-        .where("at is not null")
-        .groupBy("project", "queue", f.date_trunc(unit, "at").alias(unit))
-        .agg(f.sum(f.lit(1) - f.col("went")).alias("came"), f.sum("went").alias("went"))
-    )
+def _level(changes: DataFrame, unit: str) -> DataFrame:
+    """Return project, queue, the unit of time, came, went and level, of the changes in each."""
+    sums = [f.sum(name).alias(name) for name in ("came", "went")]
     so_far = Window.partitionBy("project", "queue").orderBy(unit).rowsBetween(Window.unboundedPreceding, 0)
-    return hourly.withColumn("level", f.sum(f.col("came") - f.col("went")).over(so_far))
+    return (
+        changes.groupBy("project", "queue", unit)
+        .agg(*sums)
+        .withColumn("level", f.sum(f.col("came") - f.col("went")).over(so_far))
+    )
 
 
 def quality(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
@@ -119,25 +120,38 @@ def quality(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
     """
     ended, claimed, enqueued = f.col("ended_at"), f.col("claimed_at"), f.col("enqueued_at")
     of_jobs = {
-        "a job has one row": f.count("seq") - f.count_distinct("seq"),
-        "a job ends after it was enqueued": f.count_if(ended < enqueued),
-        "a job that is over has an end": f.count_if((f.col("state") == "open") != ended.isNull()),
-        "a completed job was claimed": f.count_if((f.col("state") == "completed") & (f.col("deliveries") == 0)),
+        "a job ends after it was enqueued": ended < enqueued,
+        "a job that is over has an end": (f.col("state") == "open") != ended.isNull(),
+        "a completed job was claimed": (f.col("state") == "completed") & (f.col("deliveries") == 0),
     }
     of_attempts = {
-        "an attempt has one row": f.count("seq") - f.count_distinct("seq", "attempt"),
-        "an attempt ends after its claim": f.count_if(ended < claimed),
-        "an attempt is claimed after its job was enqueued": f.count_if(claimed < enqueued),
-        "an attempt has a node": f.count_if(f.col("node").isNull()),
-        "a handler runs no longer than its lease is held": f.count_if(f.col("ran") > f.col("held") + 1),
+        "an attempt ends after its claim": ended < claimed,
+        "an attempt is claimed after its job was enqueued": claimed < enqueued,
+        "an attempt has a node": f.col("node").isNull(),
+        "a handler runs no longer than its lease is held": f.col("ran") > f.col("held") + 1,
     }
-    return _counted(jobs, of_jobs).unionByName(_counted(attempts, of_attempts))
+    told = _counted(jobs, "a job has one row", of_jobs)
+    return told.unionByName(_counted(attempts, "an attempt has one row", of_attempts, "attempt"))
 
 
-def _counted(rows: DataFrame, checks: dict[str, Column]) -> DataFrame:
-    """Return a row for each check, of one pass over the rows."""
-    counts = rows.agg(f.count("seq").alias("rows"), *[count.alias(name) for name, count in checks.items()])
-    each = [f.struct(f.lit(name).alias("check"), "rows", f.col(name).alias("violations")) for name in checks]
+def _counted(rows: DataFrame, unique: str, violated: dict[str, Column], *also: str) -> DataFrame:
+    """Return a row for each check, and one for that no job (with what is ``also`` its key) is there twice."""
+    # The numbers of 64 jobs are the bits of one: to count them apart would move each.
+    bits = f.expr("bit_or(shiftleft(1L, int(seq & 63)))")
+    blocks = rows.groupBy(f.shiftright("seq", 6), *also).agg(
+        *(f.count("seq").alias("rows"), bits.alias("bits")),
+        *[f.count_if(violation).alias(name) for name, violation in violated.items()],
+    )
+    twice = (f.sum("rows") - f.sum(f.bit_count("bits"))).alias(unique)
+    counts = blocks.agg(f.sum("rows").alias("rows"), twice, *[f.sum(name).alias(name) for name in violated])
+
+    def number(name: str, told: str) -> Column:
+        return f.coalesce(name, f.lit(0)).alias(told)
+
+    each = [
+        f.struct(f.lit(name).alias("check"), number("rows", "rows"), number(name, "violations"))
+        for name in (unique, *violated)
+    ]
     return counts.select(f.inline(f.array(*each)))
 
 
@@ -187,18 +201,20 @@ def hour_of_week(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
 
 def _hours(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
     """Return the sums of every hour of every queue, zeros where nothing happened, and its age in hours."""
-    keys, sums = ("project", "queue", "hour"), ("arrivals", "busy", "runs", "worked")
-    come = jobs.select("project", "queue", hour_of("enqueued_at"), f.lit(1).alias("came"))
-    work = attempts.select("project", "queue", hour_of("claimed_at"), "ran", "attempt")
+    sums = ("arrivals", "busy", "runs", "worked")
+    come = jobs_by_hour(jobs).where("enqueued > 0").select(*_HOUR, f.col("enqueued").alias("arrivals"))
+    work = attempts_by_hour(attempts).select(
+        *_HOUR,
+        *(
+            f.col("ran").alias("busy"),
+            f.col("timed").alias("runs"),
+            f.when(f.col("first"), f.col("timed")).alias("worked"),
+        ),
+    )
     known = (
         come.unionByName(work, allowMissingColumns=True)
-        .groupBy(*keys)
-        .agg(
-            f.count("came").alias("arrivals"),
-            f.coalesce(f.sum("ran"), f.lit(0)).alias("busy"),
-            f.count("ran").alias("runs"),
-            f.count_if((f.col("attempt") == 1) & f.col("ran").isNotNull()).alias("worked"),
-        )
+        .groupBy(*_HOUR)
+        .agg(*[f.coalesce(f.sum(name), f.lit(0)).alias(name) for name in sums])
         .withColumn("newest", f.max("hour").over(Window.partitionBy(f.lit(1))))
     )
     hour = f.expr("interval 1 hour")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
-from .spans import seconds
+from .hours import UNSUCCESSFUL, attempts_by_hour
 
 #: Share of the jobs that are to start within the wanted wait.
 AIM = 0.99
@@ -15,8 +15,9 @@ OUTAGE, TIMES = 100, 3.0
 DAYS, ERRORS, CHANGE = 3, 4.0, 1.5
 
 
-def _newest(rows: DataFrame, at: str, days: int = 7) -> DataFrame:
-    newest = rows.agg(f.max(at).alias("newest"))
+def _newest(rows: DataFrame, at: str, days: int = 7, among: DataFrame | None = None) -> DataFrame:
+    """Return the rows of the newest days, counted from the newest time (of what it is told ``among``)."""
+    newest = rows.agg(f.max(at).alias("newest")) if among is None else among.agg(f.max("last_at").alias("newest"))
     return rows.crossJoin(f.broadcast(newest)).where(f"{at} > newest - interval {days} days")
 
 
@@ -34,7 +35,8 @@ def objectives(attempts: DataFrame, wait: float = 5.0) -> DataFrame:
         project, queue, wanted_wait, n, in_time, share, budget_left (of the 1 % that may be late, the part that is not
         used up; below 0 the objective is missed).
     """
-    week = _newest(attempts.where(~f.col("unstarted")), "claimed_at")
+    started = attempts_by_hour(attempts).where(~f.col("unstarted"))
+    week = _newest(attempts.where(~f.col("unstarted")), "claimed_at", among=started)
     counts = [f.count("seq").alias("n"), f.count_if(f.col("waited") <= wait).alias("in_time")]
     counted = week.groupBy("project", "queue").agg(f.lit(float(wait)).alias("wanted_wait"), *counts)
     shared = counted.withColumn("share", f.col("in_time") / f.col("n"))
@@ -48,15 +50,16 @@ def retry_cost(attempts: DataFrame) -> DataFrame:
         project, queue, task, outcome (failed, released, expired), error_type, n, seconds (held), share (of all seconds
         held on the queue).
     """
-    week = _newest(attempts.where(f.col("held").isNotNull() & ~f.col("unstarted")), "claimed_at")
+    ended = f.col("held").isNotNull() & ~f.col("unstarted")
+    week = _newest(attempts.where(ended), "claimed_at", among=attempts_by_hour(attempts).where(ended))
     causes = week.groupBy("project", "queue", "task", "outcome", "error_type").agg(
         f.count("seq").alias("n"), f.sum("held").alias("seconds")
     )
-    lost = causes.withColumn("share", _share()).where(f.col("outcome").isin("failed", "released", "expired"))
+    lost = causes.withColumn("share", _share()).where(f.col("outcome").isin(*UNSUCCESSFUL))
     return lost.orderBy(f.col("seconds").desc())
 
 
-def tenants(attempts: DataFrame, jobs: DataFrame, tag: str | None) -> DataFrame:
+def tenants(jobs: DataFrame, tag: str | None) -> DataFrame:
     """Return what each value of a tag (a tenant, a customer) had of each queue in the newest seven days.
 
     Without the name of a tag there are no rows.
@@ -69,42 +72,29 @@ def tenants(attempts: DataFrame, jobs: DataFrame, tag: str | None) -> DataFrame:
     name = tag or ""
     week = _newest(jobs, "enqueued_at").where(f.lit(tag is not None))
     value = f.from_json("tags", "map<string,string>")[name]
-    came = week.select("seq", "project", "queue", "state", value.alias("tenant"))
-    worked = attempts.groupBy("seq").agg(
-        f.sum("held").alias("held"), f.sum("waited").alias("waits"), f.count("attempt").alias("tries")
-    )
-    summed = (
-        came.join(worked, "seq", "left")
-        .groupBy(f.lit(name).alias("tag"), "tenant", "project", "queue")
-        .agg(
-            f.count("seq").alias("jobs"),
-            f.count_if(f.col("state") == "completed").alias("completed"),
-            f.count_if(~f.col("state").isin("open", "completed")).alias("failed"),
-            f.coalesce(f.sum("held"), f.lit(0.0)).alias("seconds"),
-            f.try_divide(f.sum("waits"), f.sum("tries")).alias("waited"),
-        )
+    summed = week.groupBy(f.lit(name).alias("tag"), value.alias("tenant"), "project", "queue").agg(
+        f.count("seq").alias("jobs"),
+        f.count_if(f.col("state") == "completed").alias("completed"),
+        f.count_if(~f.col("state").isin("open", "completed")).alias("failed"),
+        f.coalesce(f.sum("held"), f.lit(0.0)).alias("seconds"),
+        f.try_divide(f.sum("waited"), f.sum("deliveries")).alias("waited"),
     )
     return summed.withColumn("share", _share()).orderBy(f.col("seconds").desc(), "tenant")
 
 
-def time_split(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
+def time_split(jobs: DataFrame) -> DataFrame:
     """Return where the time of the jobs that ended in the newest seven days went, by queue.
 
     Returns:
         project, queue, n, total (seconds from enqueue to end, summed), and its parts: delay (before the first attempt
         could begin), ready (a worker could have taken it), retry_wait (between attempts), run (held by a worker).
     """
+    run = f.coalesce("held", f.lit(0.0))
+    rest = f.greatest(f.lit(0.0), f.col("total") - f.col("delay") - f.col("waited") - run)
+    parts = {"total": f.col("total"), "delay": f.col("delay"), "ready": f.col("waited"), "retry_wait": rest, "run": run}
     ended = _newest(jobs.where(f.col("first_claimed_at").isNotNull()), "ended_at")
-    first = f.when(f.col("attempt") == 1, seconds(f.col("ready_at"), f.col("enqueued_at")))
-    worked = attempts.groupBy("seq").agg(
-        f.greatest(f.lit(0.0), f.coalesce(f.sum(first), f.lit(0.0))).alias("delay"),
-        f.sum("waited").alias("ready"),
-        f.coalesce(f.sum("held"), f.lit(0.0)).alias("run"),
-    )
-    each = ended.select("seq", "project", "queue", "total").join(worked, "seq")
-    rest = f.greatest(f.lit(0.0), f.col("total") - f.col("delay") - f.col("ready") - f.col("run"))
-    sums = [f.sum(name).alias(name) for name in ("total", "delay", "ready", "retry_wait", "run")]
-    return each.withColumn("retry_wait", rest).groupBy("project", "queue").agg(f.count("seq").alias("n"), *sums)
+    sums = [f.sum(value).alias(name) for name, value in parts.items()]
+    return ended.groupBy("project", "queue").agg(f.count("seq").alias("n"), *sums)
 
 
 def recoveries(levels: DataFrame) -> DataFrame:

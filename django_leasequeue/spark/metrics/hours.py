@@ -1,0 +1,76 @@
+"""Sums by hour, which most figures are made of: the only passes over all attempts and all jobs for them.
+
+Who wants several figures keeps these (``persist``): Spark finds what it keeps by its plan, and the figures ask for the
+same one.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+
+#: Outcomes of attempts that did not bring the job forward.
+UNSUCCESSFUL = ("failed", "released", "expired")
+
+
+def hour_of(time: str | Column) -> Column:
+    """Return the hour of a time, as the column ``hour``."""
+    return f.date_trunc("hour", time).alias("hour")
+
+
+def attempts_by_hour(attempts: DataFrame) -> DataFrame:
+    """Return the sums of attempts by the hour of their claim and what became of them.
+
+    Returns:
+        project, queue, task, node, hour, outcome, unstarted, first (whether the job's first), n, held, ran (sums of
+        seconds), timed (attempts with ``ran``), logs (sum of its logarithms), first_at, last_at (claims).
+    """
+    place = ("project", "queue", "task", "node", hour_of("claimed_at"), "outcome", "unstarted")
+    # Times are told in milliseconds.
+    least = f.when(f.col("ran") < 1e-3, 1e-3).otherwise(f.col("ran"))
+    return attempts.groupBy(*place, (f.col("attempt") == 1).alias("first")).agg(
+        f.count("seq").alias("n"),
+        *(f.sum("held").alias("held"), f.sum("ran").alias("ran"), f.count("ran").alias("timed")),
+        f.coalesce(f.sum(f.ln(least)), f.lit(0.0)).alias("logs"),
+        *(f.min("claimed_at").alias("first_at"), f.max("claimed_at").alias("last_at")),
+    )
+
+
+def jobs_by_hour(jobs: DataFrame) -> DataFrame:
+    """Return how many jobs came and ended by hour.
+
+    Returns:
+        project, queue, task, hour, enqueued, completed, failed (jobs that ended in any other way), first_at (the first
+        enqueue of the hour), last_at (the last enqueue or end).
+    """
+    completed = f.col("state") == "completed"
+    ends = [
+        f.struct(f.col("enqueued_at").alias("at"), f.lit(None).cast("boolean").alias("completed")),
+        f.struct(f.col("ended_at").alias("at"), completed.alias("completed")),
+    ]
+    came = f.col("completed").isNull()
+    return (
+        # One pass over the rows gives both ends of each.
+        jobs.select("project", "queue", "task", f.inline(f.array(*ends)))
+        .where("at is not null")
+        .groupBy("project", "queue", "task", hour_of("at"))
+        .agg(
+            *(f.count_if(came).alias("enqueued"), f.count_if("completed").alias("completed")),
+            f.count_if(~f.col("completed")).alias("failed"),
+            *(f.min(f.when(came, f.col("at"))).alias("first_at"), f.max("at").alias("last_at")),
+        )
+    )
+
+
+def attempts_by_minute(attempts: DataFrame) -> DataFrame:
+    """Return project, queue, minute, came and went: the attempts that began and that ended in each minute."""
+    pairs = [
+        f.struct(f.col(name).alias("at"), f.lit(went).alias("went"))
+        for went, name in enumerate(("claimed_at", "ended_at"))
+    ]
+    return (
+        attempts.select("project", "queue", f.inline(f.array(*pairs)))
+        .where("at is not null")
+        .groupBy("project", "queue", f.date_trunc("minute", "at").alias("minute"))
+        .agg(f.sum(f.lit(1) - f.col("went")).alias("came"), f.sum("went").alias("went"))
+    )

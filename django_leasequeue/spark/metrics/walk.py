@@ -1,0 +1,155 @@
+"""The walk over each job's events in order: which attempt they belong to, and what is known when it ends.
+
+It runs in Spark's Python processes, over the columns of many jobs at once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: Kind of event -> what became of the attempt that it ends.
+OUTCOMES = {"acked": "completed", **{word: word for word in ("failed", "released", "expired", "cancelled")}}
+#: Events after which a job is not waiting for a worker any more -> its state.
+STATES = {
+    "acked": "completed", "failed": "failed", "dead_lettered": "dead", "cancelled": "cancelled", "moved": "redriven",
+}  # fmt: skip
+#: ``moved`` is a redrive after which the job goes on under another number: elsewhere, or replayed by the lake's sink.
+_KINDS = (*OUTCOMES, "dead_lettered", "redriven", "claimed", "enqueued", "extended", "moved", "linked")
+#: Words are numbers (places in this list, from 1) on the way: that is what most of the time went into.
+NUMBER = {word: number for number, word in enumerate(_KINDS, 1)}
+
+#: What ``walk`` returns: a row of the last event of every attempt and of every job (``newest``), with what it ends.
+WALKED = (
+    "seq bigint, project string, queue string, task string, newest boolean, first_kind int, enqueued_at timestamp,"
+    " attempt int, node string, ready_at timestamp, claimed_at timestamp, first_granted timestamp, granted timestamp,"
+    " extensions int, end_kind int, ended_at timestamp, ran int, detail string, dead boolean, death string,"
+    " first_ready_at timestamp, first_claimed_at timestamp, waited bigint, held bigint, expiries int, releases int,"
+    " last_kind int, last_detail string, over_at timestamp, link string, tags string"
+)
+
+
+class _Events:
+    """Events in order, each once, a job's beside each other. Places of events are numbers; -1 is none."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table = table.combine_chunks()
+        seq, at, number = (self._integers(name) for name in ("seq", "occurred_at", "id"))
+        self.order = np.lexsort((number, at, seq))
+        same = np.diff(seq[self.order]) == 0
+        # The same number again is an event that was read twice.
+        self.order = self.order[np.append(True, ~(same & (np.diff(number[self.order]) == 0)))]
+        begins = np.append(True, np.diff(seq[self.order]) != 0)
+        self.places = np.arange(len(self.order))
+        #: Place of the first event of each one's job.
+        self.start = np.maximum.accumulate(np.where(begins, self.places, 0))
+        self.newest = np.append(begins[1:], True)
+
+    def _integers(self, name: str) -> Any:
+        return self.table[name].cast("int64").to_numpy()
+
+    def integers(self, name: str) -> Any:
+        return self._integers(name)[self.order]
+
+    def told(self, name: str) -> Any:
+        """Return where a column is not null."""
+        return self.table[name].is_valid().to_numpy()[self.order]
+
+    def total(self, values: Any) -> Any:
+        """Return the sums of all events of the job up to each."""
+        sums = np.cumsum(values)
+        return sums - (sums - values)[self.start]
+
+    def last(self, where: Any) -> Any:
+        """Return the place of the last such event of the job up to each."""
+        found = np.maximum.accumulate(np.where(where, self.places, -1))
+        return np.where(found < self.start, -1, found)
+
+    def before(self, where: Any) -> Any:
+        """Return the place of the last such event of the job before each."""
+        return np.where(self.places == self.start, -1, np.append(-1, self.last(where)[:-1]))
+
+    def first(self, where: Any) -> Any:
+        """Return the place of the first such event of the job, up to each."""
+        return self.last(where & (self.total(where.astype("int64")) == 1))
+
+    def pick(self, name: str, places: Any) -> pa.ChunkedArray:
+        """Return a column at these places, null where there is none."""
+        import pyarrow as pa
+
+        return self.table[name].take(pa.array(self.order[places], mask=places < 0))
+
+
+def walk(table: pa.Table) -> pa.Table:
+    """Return ``WALKED`` of the events of some jobs, all of each: ``kind`` a number, ``ready_at`` never null."""
+    import pyarrow as pa
+
+    events = _Events(table)
+    kind, at, ready = (events.integers(name) for name in ("kind", "occurred_at", "ready_at"))
+
+    def of(*words: str) -> Any:
+        return np.isin(kind, [NUMBER[word] for word in words])
+
+    def count(*words: str) -> Any:
+        return events.total(of(*words).astype("int64"))
+
+    claim, end, over = of("claimed"), of(*OUTCOMES), of(*STATES)
+    stands = over | of("redriven", "claimed", "enqueued")
+    claimed, first, attempt, extended = events.last(claim), events.first(claim), count("claimed"), count("extended")
+    begun = events.before(claim | end)
+    # An attempt ends with the first end after its claim.
+    ends = end & (begun >= 0) & claim[begun]
+    stood = events.before(stands)
+    # A job is over since the first end after it lived: a dead letter that is discarded later was over before.
+    ended = events.last(over & ~((stood >= 0) & over[stood]))
+    last, closed, died = events.last(stands), events.last(ends), events.last(of("dead_lettered"))
+    granted = events.told("deadline")
+    kept = np.flatnonzero(events.newest | (np.append(claim[1:], False) & (attempt > 0)))
+
+    def of_attempt(places: Any) -> Any:
+        return np.where(attempt[places] == attempt, places, -1)[kept]
+
+    def sums(values: Any, known: Any) -> pa.Array:
+        return pa.array(values[kept], mask=known[kept] < 0)
+
+    its_end, its_death = of_attempt(closed), of_attempt(died)
+    columns = {
+        **{name: events.pick(name, kept) for name in ("seq", "project", "queue", "task")},
+        "newest": events.newest[kept],
+        "first_kind": events.pick("kind", events.start[kept]),
+        "enqueued_at": events.pick("ready_at", events.start[kept]),
+        "attempt": attempt[kept],
+        "node": events.pick("node", events.last(claim & events.told("node"))[kept]),
+        "ready_at": events.pick("ready_at", claimed[kept]),
+        "claimed_at": events.pick("occurred_at", claimed[kept]),
+        "first_granted": events.pick("deadline", events.last(claim & granted)[kept]),
+        "granted": events.pick("deadline", events.last((claim | of("extended")) & granted)[kept]),
+        "extensions": sums(extended - extended[claimed], claimed),
+        "end_kind": events.pick("kind", its_end),
+        "ended_at": events.pick("occurred_at", its_end),
+        "ran": events.pick("ran", its_end),
+        "detail": events.pick("detail", its_end),
+        "dead": its_death >= 0,
+        "death": events.pick("detail", its_death),
+        "first_ready_at": events.pick("ready_at", first[kept]),
+        "first_claimed_at": events.pick("occurred_at", first[kept]),
+        "waited": sums(events.total(np.where(claim, np.maximum(at - ready, 0), 0)), claimed),
+        "held": sums(events.total(np.where(ends, at - at[claimed], 0)), closed),
+        "expiries": count("expired")[kept],
+        "releases": count("released")[kept],
+        "last_kind": events.pick("kind", last[kept]),
+        "last_detail": events.pick("detail", last[kept]),
+        "over_at": events.pick("occurred_at", ended[kept]),
+        "link": events.pick("detail", events.last(of("linked") & events.told("detail"))[kept]),
+        "tags": events.pick("tags", events.last(of("enqueued") & events.told("tags"))[kept]),
+    }
+    types = {
+        "bigint": pa.int64(), "int": pa.int32(), "string": pa.string(), "boolean": pa.bool_(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+    }  # fmt: skip
+    schema = pa.schema([(name, types[type_]) for name, type_ in (column.split() for column in WALKED.split(", "))])
+    return pa.table([columns[name] for name in schema.names], schema.names).cast(schema)
