@@ -34,13 +34,12 @@ class LeaseQueueConfig(AppConfig):
         from .engine import model_writes
         from .engine.queues import declared
         from .models import JobQuerySet, QueueQuerySet
-        from .reaper import recurring
-        from .spark import retention
+        from .reaper import lake, recurring
 
         JobQuerySet.engine = QueueQuerySet.engine = model_writes
         post_migrate.connect(declared.on_migrate, sender=self, dispatch_uid="django_leasequeue.engine.queues.declared")
         post_migrate.connect(recurring.on_migrate, sender=self, dispatch_uid="django_leasequeue.reaper.recurring")
-        retention.register()
+        lake.register()
         # What is wrong with the settings is for the checks to say.
         if not conf.problems() and conf.settings.METRICS.OPENTELEMETRY:
             from .metrics.otel import instrument

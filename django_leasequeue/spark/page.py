@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from zlib import crc32
 
@@ -25,36 +26,7 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#7
 #: The same on a dark ground.
 DARK_COLOURS = ("#4aa8e8", "#ff8a3d", "#2fc79a", "#e79ac4", "#d9ab3a", "#9bd5f7", "#b18be6", "#c8c8c8")
 
-_STYLE = """
-:root { color-scheme: light dark; --ground: #fff; --text: #1a1a1a; --quiet: #555; --rule: #ddd; --axis: #888;
-  --link: #00558c; --bad: #b3261e; --bad-ground: #fdf3f2; --good: #1b7f3b; --good-ground: #f1f8f3 }
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; padding: 0 1rem;
-  color: var(--text); background: var(--ground) }
-h1 { font-size: 1.6rem; margin-bottom: 0 } h2 { font-size: 1.15rem; margin-top: 2.2rem } a { color: var(--link) }
-.lq-quiet, .empty, caption { color: var(--quiet) } table { border-collapse: collapse; width: 100%; font-size: 13px }
-th, td { text-align: left; padding: .25rem .5rem; border-bottom: 1px solid var(--rule); vertical-align: top }
-td.lq-number, th.lq-number { text-align: right; white-space: nowrap } .bad { color: var(--bad); font-weight: 600 }
-.lq-scroll { overflow-x: auto }
-.do { border-left: .4rem solid var(--bad); background: var(--bad-ground); padding: .6rem 1rem }
-.do h2, .well h2 { margin-top: 0 } .do ol { padding-left: 1.4rem } .do li { margin: .3rem 0 }
-.well { border-left: .4rem solid var(--good); background: var(--good-ground); padding: .6rem 1rem }
-figure { margin: 0 0 1.5rem } figcaption { font-weight: 600 } .lq-svg { width: 100%; height: auto; overflow: visible }
-.lq-svg text { font-size: 11px; fill: var(--quiet) } .lq-grid { stroke: var(--rule) } .lq-axis { stroke: var(--axis) }
-.lq-line { fill: none; stroke: var(--tone); stroke-width: 1.6; stroke-linecap: round } .lq-fill { fill: var(--tone) }
-.lq-line-4 { stroke-dasharray: 8 4 } .lq-line-5 { stroke-dasharray: 4 3 } .lq-line-7 { stroke-dasharray: 1 4 }
-.lq-legend { list-style: none; padding: 0; margin: .2rem 0; display: flex; flex-wrap: wrap; gap: 0 1rem }
-.lq-legend svg { width: 26px; height: 10px; margin-right: .3rem } details summary { cursor: pointer; font-size: 13px }
-/* A chart is drawn 640 wide: on a phone its words are twice as large, and every other time is left out. */
-@media (max-width: 45rem) {
-  body { margin-top: 1rem } .lq-svg text { font-size: 20px } .lq-rare-time { display: none }
-  .lq-time { transform: translateY(8px) } figure .lq-svg { margin-bottom: .4rem } .lq-line { stroke-width: 2.4 }
-  th, td { min-width: 4.5rem } }
-@media print { body { margin: 0 } h2 { break-after: avoid } details { display: none } }
-"""
-_DARK = (
-    ":root { --ground: #16181b; --text: #e8e8e8; --quiet: #a9adb3; --rule: #3a3e44; --axis: #777c84; --link: #7cc0f5;"
-    " --bad: #ff8f85; --bad-ground: #33201f; --good: #6fd08c; --good-ground: #1b2b20 } "
-)
+_SHEET = Path(__file__).parents[1] / "static" / "leasequeue" / "report.css"
 
 
 def columns_of(names: str, **titles: str) -> dict[str, str]:
@@ -119,8 +91,8 @@ def html(rows: Rows, *, links: Links | None = None, now: datetime | None = None)
                 table(advice.peaks(rows), _PEAKS),
             ),
         ]
-    dark = f"@media screen and (prefers-color-scheme: dark) {{ {_DARK}{_tones(DARK_COLOURS)}}}"
-    style = f"{_STYLE}{_tones(COLOURS)}{dark}"
+    dark = f"@media screen and (prefers-color-scheme: dark) {{ {_tones(DARK_COLOURS)}}}"
+    style = f"{_SHEET.read_text(encoding='utf-8')}{_tones(COLOURS)}{dark}"
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Lease queue report</title>'
         f'<meta name="viewport" content="width=device-width"><style>{style}</style></head><body>'

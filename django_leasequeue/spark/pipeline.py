@@ -197,16 +197,13 @@ def tables(
         jobs = jobs.unionByName(recent, allowMissingColumns=True)
     # What several tables are made of is computed once: Spark finds it by its plan.
     ground = [of(attempts) for of in (metrics.attempts_by_hour, metrics.attempts_by_minute)]
-    ground += [metrics.jobs_by_hour(jobs), metrics.latency_sketches(attempts, jobs)]
-    weekly, days, paths, levels = made = [
-        *(of(attempts, jobs) for of in (metrics.hour_of_week, metrics.daily, metrics.workflow_paths)),
-        metrics.backlog(jobs),
-    ]
-    latencies = metrics.latencies(attempts, jobs)
-    kept = [frame.persist() for frame in (*ground, *made)]
+    shared = (metrics.latencies, metrics.hour_of_week, metrics.daily, metrics.workflow_paths)
+    latencies, weekly, days, paths = twice = [of(attempts, jobs) for of in shared]
+    levels = metrics.backlog(jobs)
+    kept = [frame.persist() for frame in (*ground, metrics.jobs_by_hour(jobs), *twice, levels)]
     try:
         yield {
-            "latency": latencies.where("of = 'task'").drop("of"),
+            "latency": latencies.where("of = 'task'").drop("of", "sketch"),
             "capacity": weekly,
             "throughput": metrics.throughput(attempts, jobs),
             "backlog": levels,
@@ -227,7 +224,7 @@ def tables(
             "quality": metrics.quality(attempts, jobs),
             "workflows": metrics.workflows(paths),
             "critical_paths": metrics.critical_paths(paths),
-            "queue_latency": latencies.where("of = 'queue'").drop("of", "task"),
+            "queue_latency": latencies.where("of = 'queue'").drop("of", "task", "sketch"),
             "forecast": metrics.workers_needed(metrics.forecast(weekly), wanted_wait),
         }
     finally:

@@ -15,7 +15,8 @@ from django_leasequeue.engine import NewJob, partitions
 from django_leasequeue.engine.pool import connect
 from django_leasequeue.exceptions import InvalidOption
 from django_leasequeue.models import EventKind, JobEvent, JobState, LakeFigure, LakeSlice, LiveJob
-from django_leasequeue.spark import archive, bronze, layout, pipeline, replay, report, retention
+from django_leasequeue.reaper import lake as reaper_lake
+from django_leasequeue.spark import archive, bronze, layout, pipeline, replay, report
 from django_leasequeue.spark.layout import FORMATS, TABLES, Lake
 from django_leasequeue.spark.session import said
 from tests.engine.helpers import make, put
@@ -149,7 +150,7 @@ def test_from_jobs_to_the_report_by_the_command(lake: Lake, tmp_path: Path, monk
     assert "app.Boom" in text
     assert "http" not in text.replace("http://www.w3.org", "")  # nothing is loaded from anywhere
     assert (tmp_path / "r" / "nodes.csv").read_text().splitlines()[0].startswith('"node"')
-    assert any(line.startswith("consumer lake: at") for line in retention.status())
+    assert any(line.startswith("consumer lake: at") for line in reaper_lake.status())
     # Each table of gold has the key that the reference tells.
     page = Path(__file__).parents[2].joinpath("docs/reference/lake.md").read_text(encoding="utf-8")
     lines = re.findall(r"^\| `gold/(\w+)` \|.*\|(.*)\|$", page, re.MULTILINE)

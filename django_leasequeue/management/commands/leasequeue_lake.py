@@ -185,9 +185,9 @@ class Command(LeaseQueueCommand):
                 self.stdout.write(f"{layout.maintain(lake)} files merged")
 
     def _status(self, options: dict[str, Any]) -> None:
-        from django_leasequeue.spark import retention
+        from django_leasequeue.reaper import lake
 
-        for line in retention.status(options["using"]):
+        for line in lake.status(options["using"]):
             self.stdout.write(line)
 
     def _forget(self, options: dict[str, Any]) -> None:

@@ -43,34 +43,22 @@ def jobs_by_hour(jobs: DataFrame) -> DataFrame:
         project, queue, task, hour, enqueued, completed, failed (jobs that ended in any other way), first_at (the first
         enqueue of the hour), last_at (the last enqueue or end).
     """
-    completed = f.col("state") == "completed"
-    ends = [
-        f.struct(f.col("enqueued_at").alias("at"), f.lit(None).cast("boolean").alias("completed")),
-        f.struct(f.col("ended_at").alias("at"), completed.alias("completed")),
-    ]
-    came = f.col("completed").isNull()
-    return (
-        # One pass over the rows gives both ends of each.
-        jobs.select("project", "queue", "task", f.inline(f.array(*ends)))
-        .where("at is not null")
-        .groupBy("project", "queue", "task", hour_of("at"))
-        .agg(
-            *(f.count_if(came).alias("enqueued"), f.count_if("completed").alias("completed")),
-            f.count_if(~f.col("completed")).alias("failed"),
-            *(f.min(f.when(came, f.col("at"))).alias("first_at"), f.max("at").alias("last_at")),
-        )
+    came, completed = f.col("went") == 0, f.col("completed")
+    ends = _ends(jobs, "enqueued_at", f.col("task"), (f.col("state") == "completed").alias("completed"))
+    return ends.groupBy("project", "queue", "task", hour_of("at")).agg(
+        *(f.count_if(came).alias("enqueued"), f.count_if(~came & completed).alias("completed")),
+        f.count_if(~came & ~completed).alias("failed"),
+        *(f.min(f.when(came, f.col("at"))).alias("first_at"), f.max("at").alias("last_at")),
     )
 
 
 def attempts_by_minute(attempts: DataFrame) -> DataFrame:
     """Return project, queue, minute, came and went: the attempts that began and that ended in each minute."""
-    pairs = [
-        f.struct(f.col(name).alias("at"), f.lit(went).alias("went"))
-        for went, name in enumerate(("claimed_at", "ended_at"))
-    ]
-    return (
-        attempts.select("project", "queue", f.inline(f.array(*pairs)))
-        .where("at is not null")
-        .groupBy("project", "queue", f.date_trunc("minute", "at").alias("minute"))
-        .agg(f.sum(f.lit(1) - f.col("went")).alias("came"), f.sum("went").alias("went"))
-    )
+    minutes = _ends(attempts, "claimed_at").groupBy("project", "queue", f.date_trunc("minute", "at").alias("minute"))
+    return minutes.agg(f.sum(f.lit(1) - f.col("went")).alias("came"), f.sum("went").alias("went"))
+
+
+def _ends(rows: DataFrame, begin: str, *columns: Column) -> DataFrame:
+    """Return both ends of each row in one pass: when (``at``), and 0 for its begin or 1 for its end (``went``)."""
+    ends = [f.struct(f.col(name).alias("at"), f.lit(n).alias("went")) for n, name in enumerate((begin, "ended_at"))]
+    return rows.select("project", "queue", *columns, f.inline(f.array(*ends))).where("at is not null")

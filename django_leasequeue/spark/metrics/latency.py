@@ -30,18 +30,13 @@ def latency(attempts: DataFrame, jobs: DataFrame, *, by: tuple[str, ...] = ("pro
 
 
 def latencies(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
-    """Return :func:`latency` by task and by queue in one pass.
+    """Return :func:`latency` by task and by queue in one pass, with sketches that :func:`percentiles` adds up.
 
     SQL: as there, with ``grouping sets ((project, queue, task, hour, measure), (project, queue, hour, measure))``.
 
     Returns:
-        of (``task`` or ``queue``), project, queue, task (null for a queue), and the figures.
+        of (``task`` or ``queue``), project, queue, task (null for a queue), the figures, sketch.
     """
-    return latency_sketches(attempts, jobs).drop("sketch")
-
-
-def latency_sketches(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
-    """Return :func:`latencies` with a sketch of the values of each row, which :func:`percentiles` adds up."""
     by = ("project", "queue", "task")
     keys = (*by, "hour", "measure")
     sets = [[f.col(name) for name in names] for names in (keys, ("project", "queue", "hour", "measure"))]
@@ -64,7 +59,7 @@ def daily(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
     Returns:
         project, queue, measure (wait, run, total), day, n, p50, p95, p99, highest (seconds), sketch.
     """
-    hours = latency_sketches(attempts, jobs).where("of = 'queue'").withColumn("day", f.col("hour").cast("date"))
+    hours = latencies(attempts, jobs).where("of = 'queue'").withColumn("day", f.col("hour").cast("date"))
     return percentiles(hours, "project", "queue", "measure", "day")
 
 

@@ -77,20 +77,17 @@ def node_health(attempts: DataFrame) -> DataFrame:
 
 def _by_hour(attempts: DataFrame) -> DataFrame:
     """Return the sums of every node by hour, and what the others would have had in its place."""
-    ended = attempts_by_hour(attempts).where(
-        (f.col("outcome") != "running") & ~f.col("unstarted") & f.col("node").isNotNull()
-    )
+    known = (f.col("outcome") != "running") & ~f.col("unstarted") & f.col("node").isNotNull()
     bad = f.col("outcome").isin(*UNSUCCESSFUL)
-    tasks = ended.groupBy("node", "project", "queue", "task", "hour").agg(
+    ended = attempts_by_hour(attempts).where(known).groupBy("node", "project", "queue", "task", "hour")
+    tasks = ended.agg(
         *[f.sum(name).alias(name) for name in ("n", "timed", "logs")],
-        f.coalesce(f.sum(f.when(bad, f.col("n"))), f.lit(0)).alias("unsuccessful"),
-        f.coalesce(f.sum(f.when(f.col("outcome") == "expired", f.col("n"))), f.lit(0)).alias("expired"),
+        f.sum(f.when(bad, f.col("n"))).alias("unsuccessful"),
+        f.sum(f.when(f.col("outcome") == "expired", f.col("n"))).alias("expired"),
         *(f.min("first_at").alias("first_at"), f.max("last_at").alias("last_at")),
-        *(
-            f.min(f.when(bad, f.col("first_at"))).alias("first_bad"),
-            f.max(f.when(bad, f.col("last_at"))).alias("last_bad"),
-        ),
-    )
+        f.min(f.when(bad, f.col("first_at"))).alias("first_bad"),
+        f.max(f.when(bad, f.col("last_at"))).alias("last_bad"),
+    ).na.fill(0)
 
     def others(name: str, *place: str) -> Column:
         """What all other nodes had there."""

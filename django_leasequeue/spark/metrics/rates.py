@@ -38,13 +38,11 @@ def throughput(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
     # A union, not a join: project and task may be null, and nulls join nothing.
     every = jobs_by_hour(jobs).drop("first_at", "last_at").unionByName(tried, allowMissingColumns=True)
     told = ("enqueued", "claimed", "completed", "failed", "redelivered")
-    sums = [f.coalesce(f.sum(name), f.lit(0)).alias(name) for name in (*told, "unsuccessful", "tried")]
     rates = (("failure_rate", "unsuccessful", "tried"), ("redelivery_rate", "redelivered", "claimed"))
-    return (
-        every.groupBy(*keys)
-        .agg(*sums)
-        .select(*keys, *told, *[f.try_divide(part, whole).alias(name) for name, part, whole in rates])
+    summed = (
+        every.groupBy(*keys).agg(*[f.sum(name).alias(name) for name in (*told, "unsuccessful", "tried")]).na.fill(0)
     )
+    return summed.select(*keys, *told, *[f.try_divide(part, whole).alias(name) for name, part, whole in rates])
 
 
 def span(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
@@ -53,13 +51,11 @@ def span(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
     Returns:
         first_at, newest_at (the oldest and the newest thing that is known to have happened), jobs, attempts.
     """
-    came = jobs_by_hour(jobs).agg(
-        *(f.min("first_at").alias("first_at"), f.max("last_at").alias("newest_at"), f.sum("enqueued").alias("jobs"))
-    )
+    ends = [f.min("first_at").alias("first_at"), f.max("last_at").alias("newest_at")]
+    came = jobs_by_hour(jobs).agg(*ends, f.sum("enqueued").alias("jobs"))
     worked = attempts_by_hour(attempts).agg(f.max("last_at").alias("claimed_at"), f.sum("n").alias("attempts"))
     newest_at = f.greatest("newest_at", "claimed_at").alias("newest_at")
-    counts = [f.coalesce(name, f.lit(0)).alias(name) for name in ("jobs", "attempts")]
-    return came.crossJoin(worked).select("first_at", newest_at, *counts)
+    return came.crossJoin(worked).select("first_at", newest_at, "jobs", "attempts").na.fill(0)
 
 
 def backlog(jobs: DataFrame) -> DataFrame:
@@ -103,13 +99,9 @@ def use(attempts: DataFrame) -> DataFrame:
 
 def _level(changes: DataFrame, unit: str) -> DataFrame:
     """Return project, queue, the unit of time, came, went and level, of the changes in each."""
-    sums = [f.sum(name).alias(name) for name in ("came", "went")]
     so_far = Window.partitionBy("project", "queue").orderBy(unit).rowsBetween(Window.unboundedPreceding, 0)
-    return (
-        changes.groupBy("project", "queue", unit)
-        .agg(*sums)
-        .withColumn("level", f.sum(f.col("came") - f.col("went")).over(so_far))
-    )
+    summed = changes.groupBy("project", "queue", unit).agg(f.sum("came").alias("came"), f.sum("went").alias("went"))
+    return summed.withColumn("level", f.sum(f.col("came") - f.col("went")).over(so_far))
 
 
 def quality(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
@@ -143,16 +135,11 @@ def _counted(rows: DataFrame, unique: str, violated: dict[str, Column], *also: s
         *[f.count_if(violation).alias(name) for name, violation in violated.items()],
     )
     twice = (f.sum("rows") - f.sum(f.bit_count("bits"))).alias(unique)
-    counts = blocks.agg(f.sum("rows").alias("rows"), twice, *[f.sum(name).alias(name) for name in violated])
-
-    def number(name: str, told: str) -> Column:
-        return f.coalesce(name, f.lit(0)).alias(told)
-
-    each = [
-        f.struct(f.lit(name).alias("check"), number("rows", "rows"), number(name, "violations"))
-        for name in (unique, *violated)
+    counts = blocks.agg(f.sum("rows").alias("rows"), twice, *[f.sum(name).alias(name) for name in violated]).na.fill(0)
+    checks = [
+        f.struct(f.lit(name).alias("check"), "rows", f.col(name).alias("violations")) for name in (unique, *violated)
     ]
-    return counts.select(f.inline(f.array(*each)))
+    return counts.select(f.inline(f.array(*checks)))
 
 
 def hour_of_week(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
@@ -203,18 +190,13 @@ def _hours(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
     """Return the sums of every hour of every queue, zeros where nothing happened, and its age in hours."""
     sums = ("arrivals", "busy", "runs", "worked")
     come = jobs_by_hour(jobs).where("enqueued > 0").select(*_HOUR, f.col("enqueued").alias("arrivals"))
-    work = attempts_by_hour(attempts).select(
-        *_HOUR,
-        *(
-            f.col("ran").alias("busy"),
-            f.col("timed").alias("runs"),
-            f.when(f.col("first"), f.col("timed")).alias("worked"),
-        ),
-    )
+    worked = f.when(f.col("first"), f.col("timed")).alias("worked")
+    work = attempts_by_hour(attempts).select(*_HOUR, f.col("ran").alias("busy"), f.col("timed").alias("runs"), worked)
     known = (
         come.unionByName(work, allowMissingColumns=True)
         .groupBy(*_HOUR)
-        .agg(*[f.coalesce(f.sum(name), f.lit(0)).alias(name) for name in sums])
+        .agg(*[f.sum(name).alias(name) for name in sums])
+        .na.fill(0)
         .withColumn("newest", f.max("hour").over(Window.partitionBy(f.lit(1))))
     )
     hour = f.expr("interval 1 hour")

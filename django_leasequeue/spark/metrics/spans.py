@@ -38,12 +38,8 @@ def seconds(later: Column, earlier: Column) -> Column:
 
 def begun() -> Column:
     """Return when a job with this first event began to be there; of a claim whose enqueue is not told: was ready."""
-    return f.coalesce(_before(), f.col("occurred_at"))
-
-
-def _before() -> Column:
-    """Return the time at which a job that is claimed was ready; null for all other events."""
-    return f.timestamp_micros(f.unix_micros("occurred_at") - f.col("waited").cast("bigint") * 1_000)
+    waited = f.coalesce("waited", f.lit(0)).cast("bigint")
+    return f.timestamp_micros(f.unix_micros("occurred_at") - waited * 1_000)
 
 
 def fold(events: DataFrame) -> DataFrame:

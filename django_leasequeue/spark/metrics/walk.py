@@ -5,12 +5,10 @@ It runs in Spark's Python processes, over the columns of many jobs at once.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+import pyarrow as pa
 
 #: Kind of event -> what became of the attempt that it ends.
 OUTCOMES = {"acked": "completed", **{word: word for word in ("failed", "released", "expired", "cancelled")}}
@@ -20,7 +18,7 @@ STATES = {
 }  # fmt: skip
 #: ``moved`` is a redrive after which the job goes on under another number: elsewhere, or replayed by the lake's sink.
 _KINDS = (*OUTCOMES, "dead_lettered", "redriven", "claimed", "enqueued", "extended", "moved", "linked")
-#: Words are numbers (places in this list, from 1) on the way: that is what most of the time went into.
+#: Words are numbers on the way: their places in this list, from 1.
 NUMBER = {word: number for number, word in enumerate(_KINDS, 1)}
 
 #: What ``walk`` returns: a row of the last event of every attempt and of every job (``newest``), with what it ends.
@@ -33,27 +31,31 @@ WALKED = (
 )
 
 
+def fields(ddl: str) -> list[tuple[str, pa.DataType]]:
+    """Return the columns of Spark's DDL text with Arrow's types."""
+    types = {"string": pa.string(), "bigint": pa.int64(), "int": pa.int32(), "double": pa.float64()}
+    types |= {"boolean": pa.bool_(), "timestamp": pa.timestamp("us", tz="UTC")}
+    return [(name, types[kind]) for name, kind in (column.split() for column in ddl.split(", "))]
+
+
 class _Events:
     """Events in order, each once, a job's beside each other. Places of events are numbers; -1 is none."""
 
     def __init__(self, table: pa.Table) -> None:
         self.table = table.combine_chunks()
-        seq, at, number = (self._integers(name) for name in ("seq", "occurred_at", "id"))
-        self.order = np.lexsort((number, at, seq))
-        same = np.diff(seq[self.order]) == 0
+        self.order = np.arange(table.num_rows)
+        self.order = np.lexsort([self.integers(name) for name in ("id", "occurred_at", "seq")])
         # The same number again is an event that was read twice.
-        self.order = self.order[np.append(True, ~(same & (np.diff(number[self.order]) == 0)))]
-        begins = np.append(True, np.diff(seq[self.order]) != 0)
+        other = (np.diff(self.integers("seq")) != 0) | (np.diff(self.integers("id")) != 0)
+        self.order = self.order[np.append(True, other)]
+        begins = np.append(True, np.diff(self.integers("seq")) != 0)
         self.places = np.arange(len(self.order))
         #: Place of the first event of each one's job.
         self.start = np.maximum.accumulate(np.where(begins, self.places, 0))
         self.newest = np.append(begins[1:], True)
 
-    def _integers(self, name: str) -> Any:
-        return self.table[name].cast("int64").to_numpy()
-
     def integers(self, name: str) -> Any:
-        return self._integers(name)[self.order]
+        return self.table[name].cast("int64").to_numpy()[self.order]
 
     def told(self, name: str) -> Any:
         """Return where a column is not null."""
@@ -79,15 +81,11 @@ class _Events:
 
     def pick(self, name: str, places: Any) -> pa.ChunkedArray:
         """Return a column at these places, null where there is none."""
-        import pyarrow as pa
-
         return self.table[name].take(pa.array(self.order[places], mask=places < 0))
 
 
 def walk(table: pa.Table) -> pa.Table:
     """Return ``WALKED`` of the events of some jobs, all of each: ``kind`` a number, ``ready_at`` never null."""
-    import pyarrow as pa
-
     events = _Events(table)
     kind, at, ready = (events.integers(name) for name in ("kind", "occurred_at", "ready_at"))
 
@@ -147,9 +145,5 @@ def walk(table: pa.Table) -> pa.Table:
         "link": events.pick("detail", events.last(of("linked") & events.told("detail"))[kept]),
         "tags": events.pick("tags", events.last(of("enqueued") & events.told("tags"))[kept]),
     }
-    types = {
-        "bigint": pa.int64(), "int": pa.int32(), "string": pa.string(), "boolean": pa.bool_(),
-        "timestamp": pa.timestamp("us", tz="UTC"),
-    }  # fmt: skip
-    schema = pa.schema([(name, types[type_]) for name, type_ in (column.split() for column in WALKED.split(", "))])
+    schema = pa.schema(fields(WALKED))
     return pa.table([columns[name] for name in schema.names], schema.names).cast(schema)

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
+from .walk import fields
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -104,11 +106,6 @@ def _of_one(nodes: pa.Table) -> pa.Table:
         **{name: sum(step[name] for step in steps) for name in ("waited", "queued", "ran")},
         "steps": steps,
     }
-    kinds = {"string": pa.string(), "bigint": pa.int64(), "int": pa.int32(), "double": pa.float64()}
-
-    def fields(ddl: str) -> list[tuple[str, pa.DataType]]:
-        return [(name, kinds[kind]) for name, kind in (column.split() for column in ddl.split(", "))]
-
     schema = pa.schema([*fields(_WORKFLOW), ("steps", pa.list_(pa.struct(fields(_STEP))))])
     return pa.Table.from_pylist([told], schema)
 
