@@ -21,11 +21,8 @@ from .advice import LEASE_EXPIRED, Links, Row, Rows, change, lasted, percent, qu
 MOST_SERIES, MOST_HOURS = 7, 336
 #: Rows of one table that the page shows, and tenants.
 MOST_ROWS, MOST_TENANTS = 50, 50
-#: Told apart by people who do not see all colours (Okabe and Ito).
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#7a3fb5", "#444444")
-#: The same on a dark ground.
-DARK_COLOURS = ("#4aa8e8", "#ff8a3d", "#2fc79a", "#e79ac4", "#d9ab3a", "#9bd5f7", "#b18be6", "#c8c8c8")
-
+#: Colours of the stylesheet.
+TONES = 8
 _SHEET = Path(__file__).parents[1] / "static" / "leasequeue" / "report.css"
 
 
@@ -91,18 +88,13 @@ def html(rows: Rows, *, links: Links | None = None, now: datetime | None = None)
                 table(advice.peaks(rows), _PEAKS),
             ),
         ]
-    dark = f"@media screen and (prefers-color-scheme: dark) {{ {_tones(DARK_COLOURS)}}}"
-    style = f"{_SHEET.read_text(encoding='utf-8')}{_tones(COLOURS)}{dark}"
+    style = _SHEET.read_text(encoding="utf-8")
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Lease queue report</title>'
         f'<meta name="viewport" content="width=device-width"><style>{style}</style></head><body>'
         + "\n".join(parts)
         + "</body></html>"
     )
-
-
-def _tones(colours: Sequence[str]) -> str:
-    return "".join(f".lq-tone-{tone} {{ --tone: {colour} }} " for tone, colour in enumerate(colours))
 
 
 def _fresh(rows: Rows, made: datetime) -> SafeString:
@@ -195,9 +187,9 @@ def tones(names: Sequence[str]) -> dict[str, int]:
     """Return a colour for each queue: by its name, so that it stays from chart to chart and from report to report."""
     taken: dict[str, int] = {}
     for name in sorted(names):
-        tone = crc32(name.encode()) % len(COLOURS)
-        while tone in taken.values() and len(taken) < len(COLOURS):
-            tone = (tone + 1) % len(COLOURS)
+        tone = crc32(name.encode()) % TONES
+        while tone in taken.values() and len(taken) < TONES:
+            tone = (tone + 1) % TONES
         taken[name] = tone
     return taken
 

@@ -28,7 +28,7 @@ TOLD = ("completed", "failed", "released", "suspended")
 #: What the log says of a job in a workflow.
 _LINKED = "workflow string, name string, label string, parents array<bigint>, tolerant boolean"
 #: Groups of jobs for each partition of the shuffle. One is in memory as a whole.
-_GROUPS = 64
+_GROUPS = 16
 
 
 def seconds(later: Column, earlier: Column) -> Column:
