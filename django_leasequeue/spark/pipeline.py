@@ -250,11 +250,11 @@ def figure(lake: Lake, wanted_wait: float = 5.0, tenant_tag: str | None = None) 
 def _settings(lake: Lake, values: Mapping[str, str]) -> Iterator[None]:
     """Let the session have other settings meanwhile."""
     conf = lake.spark.conf
-    before = {name: conf.get(name) or "" for name in values}
+    before = {name: conf.get(name, None) for name in values}
     try:
         for name, value in values.items():
             conf.set(name, value)
         yield
     finally:
-        for name, value in before.items():
-            conf.set(name, value)
+        for name, had in before.items():
+            conf.unset(name) if had is None else conf.set(name, had)
