@@ -197,10 +197,10 @@ def tables(
         jobs = jobs.unionByName(recent, allowMissingColumns=True)
     # What several tables are made of is computed once: Spark finds it by its plan.
     ground = [of(attempts) for of in (metrics.attempts_by_hour, metrics.attempts_by_minute)]
-    shared = (metrics.latencies, metrics.hour_of_week, metrics.daily, metrics.workflow_paths)
-    latencies, weekly, days, paths = twice = [of(attempts, jobs) for of in shared]
+    twice = (metrics.latencies, metrics.hour_of_week, metrics.daily, metrics.workflow_paths)
+    latencies, weekly, days, paths = of_both = [of(attempts, jobs) for of in twice]
     levels = metrics.backlog(jobs)
-    kept = [frame.persist() for frame in (*ground, metrics.jobs_by_hour(jobs), *twice, levels)]
+    kept = [frame.persist() for frame in (*ground, metrics.jobs_by_hour(jobs), *of_both, levels)]
     try:
         yield {
             "latency": latencies.where("of = 'task'").drop("of", "sketch"),

@@ -13,9 +13,6 @@ from .session import said
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: What a selection needs of each letter.
-NEEDED = ("seq", "data")
-
 
 def dead_letters(spark: SparkSession, source: Mapping[str, str], table: str = "jobs") -> DataFrame:
     """Return dead jobs (``jobs``) or jobs that failed for good (``results``), to be selected from."""
@@ -49,7 +46,7 @@ def replay(
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
-    if missing := [name for name in NEEDED if name not in letters.columns]:
+    if missing := [name for name in ("seq", "data") if name not in letters.columns]:
         raise InvalidOption(f"The selection lacks {', '.join(missing)}: keep the columns of the table when you filter.")
     if rate is not None and rate <= 0:
         raise InvalidOption(f"The rate must be positive (jobs a second); it is {rate}.")

@@ -23,6 +23,21 @@ def test_a_bad_release_makes_no_node_stand_out(spark: SparkSession) -> None:
     assert set(rows(found, "verdict")) == {("well",)}
 
 
+def test_a_job_whose_events_come_in_several_batches(spark: SparkSession) -> None:
+    history = History()
+    for number in range(20):
+        history.job(number, ("a", number + 1, number + 2, "released"), ("b", number + 3, number + 4, "acked"))
+    found = metrics.attempts(history.frame(spark)).orderBy("seq", "attempt")
+    size = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    whole, before = found.collect(), spark.conf.get(size)
+    spark.conf.set(size, "3")
+    try:
+        assert found.select("*").collect() == whole
+    finally:
+        spark.conf.set(size, before)
+    assert [row.outcome for row in whole] == ["released", "completed"] * 20
+
+
 def test_poison_by_fingerprint(spark: SparkSession) -> None:
     history = History()
     for number in range(3):

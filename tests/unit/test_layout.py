@@ -55,7 +55,8 @@ ENGINE = {"dead", "flow", "jobs", "large", "leases", "queues", "topics", "upkeep
 #: Statements of other areas that a folder of code may run: they read.
 ALSO = {
     "admin": {"metrics", "reaper", "upkeep"}, "checks": {"upkeep"}, "compat": {"upkeep"}, "engine": {"ddl", "lake"},
-    "metrics": {"queues", "reaper", "upkeep", "worker"}, "reaper": {"jobs", "large", "metrics", "queues", "upkeep"},
+    "metrics": {"queues", "reaper", "upkeep", "worker"},
+    "reaper": {"jobs", "lake", "large", "metrics", "queues", "upkeep"},
     "spark": {"lake", "notify", "topics", "upkeep"}, "tasks": {"jobs"},
 }  # fmt: skip
 WRITES = re.compile(

@@ -4,9 +4,7 @@ They need nothing of this project but the columns of the source's table ``events
 nothing and start no action, so they work in a notebook, on a stream's Parquet, or over the archive. ``attempts`` and
 ``jobs`` make the silver tables (of one ``fold`` when both are wanted); everything else takes those two, or what another
 function gives: ``forecast`` takes ``hour_of_week``, ``workers_needed`` that forecast, ``weeks`` and ``changes`` what
-``daily`` gives, ``recoveries`` a ``backlog``, ``workflows`` and ``critical_paths`` the ``workflow_paths``. Most are
-made of ``attempts_by_hour``, ``jobs_by_hour`` and ``latencies``: who wants several keeps these (``persist``) and
-computes them once.
+``daily`` gives, ``recoveries`` a ``backlog``, ``workflows`` and ``critical_paths`` the ``workflow_paths``.
 """
 
 from .hours import attempts_by_hour, attempts_by_minute, jobs_by_hour
@@ -20,7 +18,7 @@ from .workflows import critical_paths, workflow_paths, workflows
 __all__ = [
     "attempts", "attempts_by_hour", "attempts_by_minute", "attempts_of", "backlog", "changes", "critical_paths",
     "daily", "fold", "forecast", "hour_of_week", "in_flight", "jobs", "jobs_by_hour", "jobs_of", "latencies",
-    "latency", "lease_advice", "node_health", "objectives", "percentiles", "poison", "quality",
-    "recoveries", "retry_cost", "span", "tenants", "throughput", "time_split", "use", "weeks", "workers_needed",
-    "workflow_paths", "workflows",
+    "latency", "lease_advice", "node_health", "objectives", "percentiles", "poison", "quality", "recoveries",
+    "retry_cost", "span", "tenants", "throughput", "time_split", "use", "weeks", "workers_needed", "workflow_paths",
+    "workflows",
 ]  # fmt: skip

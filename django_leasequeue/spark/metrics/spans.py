@@ -3,8 +3,8 @@
 The events of a job are put in order of time and number, and an attempt is a claim event together with everything up to
 the next claim of the same job. Repeated events (the same ``id``) count once, in whatever order they came.
 
-All of it is one shuffle: the events of some jobs go to a Python process together, which puts them in order and walks
-over their columns (:mod:`.walk`).
+All of it is one shuffle: the events of a job go to a Python process beside each other, which puts them in order and
+walks over the columns of many jobs at once (:mod:`.walk`).
 """
 
 from __future__ import annotations
@@ -17,18 +17,12 @@ from pyspark.sql import functions as f
 
 from .walk import NUMBER, OUTCOMES, STATES, WALKED, walk
 
-#: Columns that :func:`fold` reads.
-NEEDED = (
-    *("id", "occurred_at", "project", "queue", "seq", "deadline", "waited", "ran", "event", "node", "name", "detail"),
-)
 #: What an expired lease is said to have failed of, as in the errors that the job keeps.
 EXPIRED = ("LEASE_EXPIRED", "lease_expired")
 #: Outcomes that the worker told: only of these is it known how long the job ran.
 TOLD = ("completed", "failed", "released", "suspended")
 #: What the log says of a job in a workflow.
 _LINKED = "workflow string, name string, label string, parents array<bigint>, tolerant boolean"
-#: Groups of jobs for each partition of the shuffle. One is in memory as a whole.
-_GROUPS = 16
 
 
 def seconds(later: Column, earlier: Column) -> Column:
@@ -45,17 +39,17 @@ def begun() -> Column:
 def fold(events: DataFrame) -> DataFrame:
     """Return the last event of every attempt and of every job, with what came before it.
 
-    ``events`` have the columns ``NEEDED`` at least. :func:`attempts_of` and :func:`jobs_of` are projections of the
-    result: who wants both keeps it (``persist``) and computes it once.
+    ``events`` have at least the columns id, seq, occurred_at, event, project, queue, name, node, deadline, waited, ran
+    and detail. :func:`attempts_of` and :func:`jobs_of` are projections of the result: who wants both keeps it
+    (``persist``) and computes it once.
     """
-    partitions = int(events.sparkSession.conf.get("spark.sql.shuffle.partitions") or 200)
     tags = f.when(f.col("event") == "enqueued", f.get_json_object("detail", "$.tags"))
     told = events.select(
         *("seq", "occurred_at", "id", "deadline", "ran", "project", "queue", f.col("name").alias("task"), "node"),
         *("detail", tags.alias("tags"), begun().alias("ready_at")),
         mapped(_moved(f.col("event"), f.col("detail")), NUMBER, f.lit(0)).alias("kind"),
     )
-    return told.groupBy(f.pmod("seq", f.lit(partitions * _GROUPS))).applyInArrow(walk, WALKED)
+    return told.repartition("seq").sortWithinPartitions("seq").mapInArrow(walk, WALKED)
 
 
 def _moved(event: Column, detail: Column) -> Column:
@@ -65,7 +59,7 @@ def _moved(event: Column, detail: Column) -> Column:
 
 
 def attempts(events: DataFrame) -> DataFrame:
-    """Return one row per attempt, of events with the columns ``NEEDED`` at least.
+    """Return one row per attempt, of events as for :func:`fold`.
 
     Returns:
         project, queue, task, seq, attempt (1, 2, ...), node, enqueued_at, ready_at (when it could be claimed),
@@ -104,7 +98,7 @@ def attempts_of(folded: DataFrame) -> DataFrame:
 
 
 def jobs(events: DataFrame) -> DataFrame:
-    """Return one row per job, of events as for :func:`attempts`.
+    """Return one row per job, of events as for :func:`fold`.
 
     Returns:
         project, queue, task, seq, enqueued_at, first_claimed_at, ended_at (null while it lives; of a dead letter when

@@ -5,6 +5,7 @@ It runs in Spark's Python processes, over the columns of many jobs at once.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -84,8 +85,23 @@ class _Events:
         return self.table[name].take(pa.array(self.order[places], mask=places < 0))
 
 
-def walk(table: pa.Table) -> pa.Table:
-    """Return ``WALKED`` of the events of some jobs, all of each: ``kind`` a number, ``ready_at`` never null."""
+def walk(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield ``WALKED`` of events that come job by job: ``kind`` a number, ``ready_at`` never null."""
+    left: list[pa.RecordBatch] = []
+    for batch in batches:
+        # The last job of a batch may go on in the next one.
+        ends = np.flatnonzero(np.diff(batch["seq"].to_numpy()))
+        whole = int(ends[-1]) + 1 if len(ends) else 0
+        if whole:
+            yield from _walked(pa.Table.from_batches([*left, batch.slice(0, whole)])).to_batches()
+            left = []
+        left.append(batch.slice(whole))
+    if any(part.num_rows for part in left):
+        yield from _walked(pa.Table.from_batches(left)).to_batches()
+
+
+def _walked(table: pa.Table) -> pa.Table:
+    """Return ``WALKED`` of all events of some jobs."""
     events = _Events(table)
     kind, at, ready = (events.integers(name) for name in ("kind", "occurred_at", "ready_at"))
 
