@@ -27,6 +27,8 @@ ARROW = {
     "bigint": pa.int64(),
     "int": pa.int32(),
     "smallint": pa.int16(),
+    "double": pa.float64(),
+    "boolean": pa.bool_(),
     "string": pa.string(),
     "timestamp": pa.timestamp("us", tz="UTC"),
     "binary": pa.binary(),
@@ -40,6 +42,11 @@ _TEXT = frozenset({"binary", "array<bigint>", "array<int>"})
 def arrow_schema(columns: list[tuple[str, str]]) -> pa.Schema:
     """Return exactly the Arrow schema that Spark derives from nullable columns of these (name, type) pairs."""
     return pa.schema([pa.field(name, ARROW[kind], nullable=True) for name, kind in columns])
+
+
+def ddl_schema(ddl: str) -> pa.Schema:
+    """Return the Arrow schema of Spark's DDL text."""
+    return arrow_schema([(name, kind) for name, kind in (column.split() for column in ddl.split(", "))])
 
 
 def _parsed(texts: pa.StringArray, kind: pa.DataType) -> pa.Array:

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ..arrow import ddl_schema
+
 #: Kind of event -> what became of the attempt that it ends.
 OUTCOMES = {"acked": "completed", **{word: word for word in ("failed", "released", "expired", "cancelled")}}
 #: Events after which a job is not waiting for a worker any more -> its state.
@@ -30,13 +32,6 @@ WALKED = (
     " first_ready_at timestamp, first_claimed_at timestamp, waited bigint, held bigint, expiries int, releases int,"
     " last_kind int, last_detail string, over_at timestamp, link string, tags string"
 )
-
-
-def fields(ddl: str) -> list[tuple[str, pa.DataType]]:
-    """Return the columns of Spark's DDL text with Arrow's types."""
-    types = {"string": pa.string(), "bigint": pa.int64(), "int": pa.int32(), "double": pa.float64()}
-    types |= {"boolean": pa.bool_(), "timestamp": pa.timestamp("us", tz="UTC")}
-    return [(name, types[kind]) for name, kind in (column.split() for column in ddl.split(", "))]
 
 
 class _Events:
@@ -161,5 +156,5 @@ def _walked(table: pa.Table) -> pa.Table:
         "link": events.pick("detail", events.last(of("linked") & events.told("detail"))[kept]),
         "tags": events.pick("tags", events.last(of("enqueued") & events.told("tags"))[kept]),
     }
-    schema = pa.schema(fields(WALKED))
+    schema = ddl_schema(WALKED)
     return pa.table([columns[name] for name in schema.names], schema.names).cast(schema)

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
-from .walk import fields
-
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -89,6 +87,8 @@ def _of_one(nodes: pa.Table) -> pa.Table:
     """The row of one workflow, of those of its nodes. Runs in Spark's Python processes."""
     import pyarrow as pa
 
+    from ..arrow import ddl_schema
+
     rows = nodes.to_pylist()
     steps = _path({row["seq"]: row for row in rows})
     states = _states(rows)
@@ -106,7 +106,7 @@ def _of_one(nodes: pa.Table) -> pa.Table:
         **{name: sum(step[name] for step in steps) for name in ("waited", "queued", "ran")},
         "steps": steps,
     }
-    schema = pa.schema([*fields(_WORKFLOW), ("steps", pa.list_(pa.struct(fields(_STEP))))])
+    schema = pa.schema([*ddl_schema(_WORKFLOW), pa.field("steps", pa.list_(pa.struct(list(ddl_schema(_STEP)))))])
     return pa.Table.from_pylist([told], schema)
 
 
