@@ -21,7 +21,7 @@ from .advice import LEASE_EXPIRED, Links, Row, Rows, change, lasted, percent, qu
 MOST_SERIES, MOST_HOURS = 7, 336
 #: Rows of one table that the page shows, and tenants.
 MOST_ROWS, MOST_TENANTS = 50, 50
-#: Colours of the stylesheet.
+#: Colours of series in the stylesheet (classes ``lq-tone-0`` and following).
 TONES = 8
 _SHEET = Path(__file__).parents[1] / "static" / "leasequeue" / "report.css"
 

@@ -1,7 +1,7 @@
-"""Sums by hour, which most figures are made of: the only passes over all attempts and all jobs for them.
+"""Aggregates by hour and minute that most figures are computed from.
 
-Who wants several figures keeps these (``persist``): Spark finds what it keeps by its plan, and the figures ask for the
-same one.
+To compute several figures, ``persist`` these first: Spark's cache matches by plan, and each figure builds the same
+plan.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ def attempts_by_hour(attempts: DataFrame) -> DataFrame:
         seconds), timed (attempts with ``ran``), logs (sum of its logarithms), first_at, last_at (claims).
     """
     place = ("project", "queue", "task", "node", hour_of("claimed_at"), "outcome", "unstarted")
-    # Times are told in milliseconds.
+    # Workers report milliseconds: the logarithm of 0 is that of one.
     least = f.when(f.col("ran") < 1e-3, 1e-3).otherwise(f.col("ran"))
     return attempts.groupBy(*place, (f.col("attempt") == 1).alias("first")).agg(
         f.count("seq").alias("n"),
         *(f.sum("held").alias("held"), f.sum("ran").alias("ran"), f.count("ran").alias("timed")),
-        f.coalesce(f.sum(f.ln(least)), f.lit(0.0)).alias("logs"),
+        f.sum(f.ln(least)).alias("logs"),
         *(f.min("claimed_at").alias("first_at"), f.max("claimed_at").alias("last_at")),
     )
 
@@ -53,12 +53,12 @@ def jobs_by_hour(jobs: DataFrame) -> DataFrame:
 
 
 def attempts_by_minute(attempts: DataFrame) -> DataFrame:
-    """Return project, queue, minute, came and went: the attempts that began and that ended in each minute."""
+    """Return how many attempts began (``came``) and ended (``went``) by project, queue and minute."""
     minutes = _ends(attempts, "claimed_at").groupBy("project", "queue", f.date_trunc("minute", "at").alias("minute"))
     return minutes.agg(f.sum(f.lit(1) - f.col("went")).alias("came"), f.sum("went").alias("went"))
 
 
 def _ends(rows: DataFrame, begin: str, *columns: Column) -> DataFrame:
-    """Return both ends of each row in one pass: when (``at``), and 0 for its begin or 1 for its end (``went``)."""
+    """Return two rows for each: its begin (``went`` 0) and its end (``went`` 1), with the time (``at``)."""
     ends = [f.struct(f.col(name).alias("at"), f.lit(n).alias("went")) for n, name in enumerate((begin, "ended_at"))]
     return rows.select("project", "queue", *columns, f.inline(f.array(*ends))).where("at is not null")

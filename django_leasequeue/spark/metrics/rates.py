@@ -98,7 +98,7 @@ def use(attempts: DataFrame) -> DataFrame:
 
 
 def _level(changes: DataFrame, unit: str) -> DataFrame:
-    """Return project, queue, the unit of time, came, went and level, of the changes in each."""
+    """Return the changes summed by project, queue and unit of time, with the level that they add up to."""
     so_far = Window.partitionBy("project", "queue").orderBy(unit).rowsBetween(Window.unboundedPreceding, 0)
     summed = changes.groupBy("project", "queue", unit).agg(f.sum("came").alias("came"), f.sum("went").alias("went"))
     return summed.withColumn("level", f.sum(f.col("came") - f.col("went")).over(so_far))
@@ -122,13 +122,13 @@ def quality(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
         "an attempt has a node": f.col("node").isNull(),
         "a handler runs no longer than its lease is held": f.col("ran") > f.col("held") + 1,
     }
-    told = _counted(jobs, "a job has one row", of_jobs)
-    return told.unionByName(_counted(attempts, "an attempt has one row", of_attempts, "attempt"))
+    checked = _counted(jobs, "a job has one row", of_jobs)
+    return checked.unionByName(_counted(attempts, "an attempt has one row", of_attempts, "attempt"))
 
 
 def _counted(rows: DataFrame, unique: str, violated: dict[str, Column], *also: str) -> DataFrame:
-    """Return a row for each check, and one for that no job (with what is ``also`` its key) is there twice."""
-    # The numbers of 64 jobs are the bits of one: to count them apart would move each.
+    """Return a row for each check; ``unique`` is the check that no ``seq`` (with the columns ``also``) repeats."""
+    # A distinct count would shuffle every number: here 64 of them are the bits of one.
     bits = f.expr("bit_or(shiftleft(1L, int(seq & 63)))")
     blocks = rows.groupBy(f.shiftright("seq", 6), *also).agg(
         *(f.count("seq").alias("rows"), bits.alias("bits")),

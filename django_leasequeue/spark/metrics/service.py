@@ -15,9 +15,9 @@ OUTAGE, TIMES = 100, 3.0
 DAYS, ERRORS, CHANGE = 3, 4.0, 1.5
 
 
-def _newest(rows: DataFrame, at: str, days: int = 7, among: DataFrame | None = None) -> DataFrame:
-    """Return the rows of the newest days, counted from the newest time (of what it is told ``among``)."""
-    newest = rows.agg(f.max(at).alias("newest")) if among is None else among.agg(f.max("last_at").alias("newest"))
+def _newest(rows: DataFrame, at: str, days: int = 7, by_hour: DataFrame | None = None) -> DataFrame:
+    """Return the rows of the ``days`` days up to the latest, which ``by_hour`` (their aggregate) knows if given."""
+    newest = rows.agg(f.max(at).alias("newest")) if by_hour is None else by_hour.agg(f.max("last_at").alias("newest"))
     return rows.crossJoin(f.broadcast(newest)).where(f"{at} > newest - interval {days} days")
 
 
@@ -36,7 +36,7 @@ def objectives(attempts: DataFrame, wait: float = 5.0) -> DataFrame:
         used up; below 0 the objective is missed).
     """
     started = attempts_by_hour(attempts).where(~f.col("unstarted"))
-    week = _newest(attempts.where(~f.col("unstarted")), "claimed_at", among=started)
+    week = _newest(attempts.where(~f.col("unstarted")), "claimed_at", by_hour=started)
     counts = [f.count("seq").alias("n"), f.count_if(f.col("waited") <= wait).alias("in_time")]
     counted = week.groupBy("project", "queue").agg(f.lit(float(wait)).alias("wanted_wait"), *counts)
     shared = counted.withColumn("share", f.col("in_time") / f.col("n"))
@@ -51,7 +51,7 @@ def retry_cost(attempts: DataFrame) -> DataFrame:
         held on the queue).
     """
     ended = f.col("held").isNotNull() & ~f.col("unstarted")
-    week = _newest(attempts.where(ended), "claimed_at", among=attempts_by_hour(attempts).where(ended))
+    week = _newest(attempts.where(ended), "claimed_at", by_hour=attempts_by_hour(attempts).where(ended))
     causes = week.groupBy("project", "queue", "task", "outcome", "error_type").agg(
         f.count("seq").alias("n"), f.sum("held").alias("seconds")
     )

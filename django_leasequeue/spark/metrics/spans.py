@@ -3,8 +3,7 @@
 The events of a job are put in order of time and number, and an attempt is a claim event together with everything up to
 the next claim of the same job. Repeated events (the same ``id``) count once, in whatever order they came.
 
-All of it is one shuffle: the events of a job go to a Python process beside each other, which puts them in order and
-walks over the columns of many jobs at once (:mod:`.walk`).
+One shuffle sorts the events by job; Python workers fold them, many jobs at once (:mod:`.walk`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The walk over each job's events in order: which attempt they belong to, and what is known when it ends.
+"""Fold each job's events, in order, into the state at the end of its attempts.
 
-It runs in Spark's Python processes, over the columns of many jobs at once.
+It runs in Spark's Python workers, vectorised over the events of many jobs.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ STATES = {
 }  # fmt: skip
 #: ``moved`` is a redrive after which the job goes on under another number: elsewhere, or replayed by the lake's sink.
 _KINDS = (*OUTCOMES, "dead_lettered", "redriven", "claimed", "enqueued", "extended", "moved", "linked")
-#: Words are numbers on the way: their places in this list, from 1.
+#: Event kinds are numbers while events are shuffled and folded: their places in this list, from 1.
 NUMBER = {word: number for number, word in enumerate(_KINDS, 1)}
 
-#: What ``walk`` returns: a row of the last event of every attempt and of every job (``newest``), with what it ends.
+#: The schema of ``walk``: a row for the last event of every attempt and of every job (``newest``).
 WALKED = (
     "seq bigint, project string, queue string, task string, newest boolean, first_kind int, enqueued_at timestamp,"
     " attempt int, node string, ready_at timestamp, claimed_at timestamp, first_granted timestamp, granted timestamp,"
@@ -35,53 +35,53 @@ WALKED = (
 
 
 class _Events:
-    """Events in order, each once, a job's beside each other. Places of events are numbers; -1 is none."""
+    """Distinct events sorted by job, time and id. A place is an event's index in that order, -1 is no event."""
 
     def __init__(self, table: pa.Table) -> None:
         self.table = table.combine_chunks()
         self.order = np.arange(table.num_rows)
         self.order = np.lexsort([self.integers(name) for name in ("id", "occurred_at", "seq")])
-        # The same number again is an event that was read twice.
+        # An id that repeats is an event that was read twice.
         other = (np.diff(self.integers("seq")) != 0) | (np.diff(self.integers("id")) != 0)
         self.order = self.order[np.append(True, other)]
         begins = np.append(True, np.diff(self.integers("seq")) != 0)
         self.places = np.arange(len(self.order))
-        #: Place of the first event of each one's job.
+        #: For each event, the place of the first event of its job.
         self.start = np.maximum.accumulate(np.where(begins, self.places, 0))
         self.newest = np.append(begins[1:], True)
 
     def integers(self, name: str) -> Any:
         return self.table[name].cast("int64").to_numpy()[self.order]
 
-    def told(self, name: str) -> Any:
-        """Return where a column is not null."""
+    def valid(self, name: str) -> Any:
+        """Return for each event whether a column is not null."""
         return self.table[name].is_valid().to_numpy()[self.order]
 
     def total(self, values: Any) -> Any:
-        """Return the sums of all events of the job up to each."""
+        """Return for each event the running sum of its job's values."""
         sums = np.cumsum(values)
         return sums - (sums - values)[self.start]
 
     def last(self, where: Any) -> Any:
-        """Return the place of the last such event of the job up to each."""
+        """Return for each event the place of its job's last match so far, itself included."""
         found = np.maximum.accumulate(np.where(where, self.places, -1))
         return np.where(found < self.start, -1, found)
 
     def before(self, where: Any) -> Any:
-        """Return the place of the last such event of the job before each."""
+        """Return for each event the place of its job's last match before it."""
         return np.where(self.places == self.start, -1, np.append(-1, self.last(where)[:-1]))
 
     def first(self, where: Any) -> Any:
-        """Return the place of the first such event of the job, up to each."""
+        """Return for each event the place of its job's first match so far, itself included."""
         return self.last(where & (self.total(where.astype("int64")) == 1))
 
     def pick(self, name: str, places: Any) -> pa.ChunkedArray:
-        """Return a column at these places, null where there is none."""
+        """Return a column's values at these places, null for -1."""
         return self.table[name].take(pa.array(self.order[places], mask=places < 0))
 
 
 def walk(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield ``WALKED`` of events that come job by job: ``kind`` a number, ``ready_at`` never null."""
+    """Fold a stream of events that is sorted by job (``kind`` a number, ``ready_at`` never null) into ``WALKED``."""
     left: list[pa.RecordBatch] = []
     for batch in batches:
         # The last job of a batch may go on in the next one.
@@ -96,7 +96,7 @@ def walk(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _walked(table: pa.Table) -> pa.Table:
-    """Return ``WALKED`` of all events of some jobs."""
+    """Fold all events of some jobs into ``WALKED``."""
     events = _Events(table)
     kind, at, ready = (events.integers(name) for name in ("kind", "occurred_at", "ready_at"))
 
@@ -116,7 +116,7 @@ def _walked(table: pa.Table) -> pa.Table:
     # A job is over since the first end after it lived: a dead letter that is discarded later was over before.
     ended = events.last(over & ~((stood >= 0) & over[stood]))
     last, closed, died = events.last(stands), events.last(ends), events.last(of("dead_lettered"))
-    granted = events.told("deadline")
+    granted = events.valid("deadline")
     kept = np.flatnonzero(events.newest | (np.append(claim[1:], False) & (attempt > 0)))
 
     def of_attempt(places: Any) -> Any:
@@ -132,7 +132,7 @@ def _walked(table: pa.Table) -> pa.Table:
         "first_kind": events.pick("kind", events.start[kept]),
         "enqueued_at": events.pick("ready_at", events.start[kept]),
         "attempt": attempt[kept],
-        "node": events.pick("node", events.last(claim & events.told("node"))[kept]),
+        "node": events.pick("node", events.last(claim & events.valid("node"))[kept]),
         "ready_at": events.pick("ready_at", claimed[kept]),
         "claimed_at": events.pick("occurred_at", claimed[kept]),
         "first_granted": events.pick("deadline", events.last(claim & granted)[kept]),
@@ -153,8 +153,8 @@ def _walked(table: pa.Table) -> pa.Table:
         "last_kind": events.pick("kind", last[kept]),
         "last_detail": events.pick("detail", last[kept]),
         "over_at": events.pick("occurred_at", ended[kept]),
-        "link": events.pick("detail", events.last(of("linked") & events.told("detail"))[kept]),
-        "tags": events.pick("tags", events.last(of("enqueued") & events.told("tags"))[kept]),
+        "link": events.pick("detail", events.last(of("linked") & events.valid("detail"))[kept]),
+        "tags": events.pick("tags", events.last(of("enqueued") & events.valid("tags"))[kept]),
     }
     schema = ddl_schema(WALKED)
     return pa.table([columns[name] for name in schema.names], schema.names).cast(schema)

@@ -7,13 +7,13 @@ free. No chain through the workflow took longer, and nothing beside it would hav
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+from ..arrow import ddl_schema
 
 _STEP = (
     "seq bigint, queue string, task string, label string, deliveries int, since bigint, claimed bigint, ended bigint,"
@@ -85,10 +85,6 @@ def critical_paths(paths: DataFrame) -> DataFrame:
 
 def _of_one(nodes: pa.Table) -> pa.Table:
     """The row of one workflow, of those of its nodes. Runs in Spark's Python processes."""
-    import pyarrow as pa
-
-    from ..arrow import ddl_schema
-
     rows = nodes.to_pylist()
     steps = _path({row["seq"]: row for row in rows})
     states = _states(rows)
