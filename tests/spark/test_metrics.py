@@ -38,6 +38,31 @@ def test_a_job_whose_events_come_in_several_batches(spark: SparkSession) -> None
     assert [row.outcome for row in whole] == ["released", "completed"] * 20
 
 
+def test_figures_are_computed_from_the_aggregates_that_are_kept(spark: SparkSession) -> None:
+    events = History()
+    events.job(0, ("a", 1, 2, "acked"))
+    attempts, jobs = metrics.attempts(events.frame(spark)), metrics.jobs(events.frame(spark))
+    by_hour, by_minute = metrics.attempts_by_hour(attempts), metrics.attempts_by_minute(attempts)
+    kept = [
+        frame.persist() for frame in (by_hour, by_minute, metrics.jobs_by_hour(jobs), metrics.latencies(attempts, jobs))
+    ]
+    try:
+        figures = [
+            metrics.use(attempts),
+            metrics.in_flight(attempts),
+            metrics.node_health(attempts),
+            metrics.backlog(jobs),
+        ]
+        of_both = (metrics.throughput, metrics.span, metrics.hour_of_week, metrics.daily)
+        for figure in (*figures, *(of(attempts, jobs) for of in of_both)):
+            leaves = figure._jdf.queryExecution().withCachedData().collectLeaves()  # type: ignore[operator]
+            kinds = {leaves.apply(place).getClass().getSimpleName() for place in range(leaves.size())}
+            assert kinds == {"InMemoryRelation"}
+    finally:
+        for frame in kept:
+            frame.unpersist()
+
+
 def test_poison_by_fingerprint(spark: SparkSession) -> None:
     history = History()
     for number in range(3):
