@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -99,6 +100,8 @@ def drains(name: str, boss: Client, env: dict[str, str], tmp_path: Path, *comman
         boss.produce(TOPIC, [Record({"src": "last", "seconds": 3})])
         eventually(lambda: boss.get_topic(TOPIC)["queue"]["in_flight"] == 1)
         if graceful:
+            # What is on its way to a worker that stops is given back: let it arrive.
+            time.sleep(0.5)
             process.terminate()
             assert process.wait(60) in (0, -signal.SIGTERM), printed.read_text()
             assert "done last" in printed.read_text()
