@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
 from functools import partial, wraps
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from ..signals import ENGINE_SIGNALS
 
@@ -17,19 +16,19 @@ Step = tuple[str, Mapping[str, Any]]
 #: What the body of an operation is: it yields (name of a statement, parameters) and gets the rows.
 Steps = Generator[Step, Rows, T]
 
-#: Steps that are more than statements: the rest of the operation in one transaction; the text of a COPY.
-BEGIN = "begin"
+#: Steps that are more than statements have a colon in their names: the rest of the operation in one transaction; the
+#: text of a COPY.
+BEGIN = "begin:"
 COPY = "copy:"
 #: A statement that stays done if the transaction is rolled back: ``name`` and ``params`` of it. A call that may block
 #: (``call``, which raises nothing): its value is the only column of the only row.
-APART = "apart"
-BLOCKING = "blocking"
+APART = "apart:"
+BLOCKING = "blocking:"
 #: A step whose name begins so announces a signal: the executor sends it when the operation is over.
 SIGNAL = "signal:"
 
 
-@dataclass(frozen=True, slots=True)
-class Operation(Generic[T]):
+class Operation(partial[Steps[T]]):
     """A piece of work for the database, not yet run; another operation runs it by ``yield from``.
 
     Give it to ``engine.run(operation, using=alias)``, ``await engine.arun(...)`` or an executor's ``run``. Every
@@ -37,10 +36,11 @@ class Operation(Generic[T]):
     caller's ``atomic`` block it becomes part of it.
     """
 
-    steps: Callable[[], Steps[T]]
+    def steps(self) -> Steps[T]:
+        """Begin it, for another operation's ``yield from``."""
+        return self()
 
-    def __iter__(self) -> Steps[T]:
-        return self.steps()
+    __iter__ = steps
 
 
 #: An operation, or the steps of one that have not begun.
@@ -57,7 +57,7 @@ def operation(body: Callable[P, Steps[T]]) -> Callable[P, Operation[T]]:
 
     @wraps(body)
     def make(*args: P.args, **kwargs: P.kwargs) -> Operation[T]:
-        return Operation(partial(body, *args, **kwargs))
+        return Operation(body, *args, **kwargs)
 
     return make
 

@@ -97,19 +97,19 @@ class Executor(ABC):
         def perform(step: Step) -> Rows:
             nonlocal began
             name, params = step
-            if name.startswith(SIGNAL):
-                announced.append((name.removeprefix(SIGNAL), dict(params)))
-            elif name == BEGIN:
+            if ":" not in name:
+                return self.fetch(name, params)
+            if name == APART:
+                return self.apart(params)
+            if name == BLOCKING:
+                return [(params["call"](),)]
+            if name == BEGIN:
                 stack.enter_context(self.transaction())
                 began = True
             elif name.startswith(COPY):
                 self.copy(name.removeprefix(COPY), params["parts"])
-            elif name == APART:
-                return self.apart(params)
-            elif name == BLOCKING:
-                return [(params["call"](),)]
             else:
-                return self.fetch(name, params)
+                announced.append((name.removeprefix(SIGNAL), dict(params)))
             return []
 
         try:
@@ -175,16 +175,47 @@ def fetch_steadily(
     if connection.pgconn.parameter_status(b"TimeZone") not in (b"UTC", b"Etc/UTC"):
         cursor.adapters.register_loader("timestamptz", _InUTC)
     if bears_any_plan(name) or not psycopg.Pipeline.is_supported():
-        with cursor:
-            return _rows(cursor.execute(*_raw(name, params, autocommit), binary=True))
-    with psycopg.Cursor(connection) as settings, cursor:
-        with connection.pipeline():
-            settings.execute(_STEADY_INSIDE if inside else STEADY)
-            cursor.execute(*_raw(name, params, autocommit), binary=True)
-            if inside:
-                settings.execute(_AS_BEFORE)
-        # After the pipeline, whose end brings the answers: asked for in it they would take a round trip more.
-        return cursor.fetchall()
+        return _rows(cursor.execute(*_raw(name, params, autocommit), binary=True))
+    settings = psycopg.Cursor(connection)
+    with connection.pipeline():
+        settings.execute(_STEADY_INSIDE if inside else STEADY)
+        cursor.execute(*_raw(name, params, autocommit), binary=True)
+        if inside:
+            settings.execute(_AS_BEFORE)
+    # After the pipeline, whose end brings the answers: asked for in it they would take a round trip more.
+    return cursor.fetchall()
+
+
+class _Lent:
+    """Lends Django's connection to an executor. Every statement asks for it: ``contextmanager`` would be slower."""
+
+    __slots__ = ("_autocommit", "_before", "_connection", "_executor", "_raw")
+
+    def __init__(self, executor: DjangoExecutor) -> None:
+        self._executor = executor
+
+    def __enter__(self) -> tuple[psycopg.Connection[tuple[Any, ...]], bool]:
+        self._connection = connection = connections[self._executor.alias]
+        connection.ensure_connection()
+        connection.validate_no_broken_transaction()
+        self._autocommit = self._executor._ours or (connection.autocommit and not connection.in_atomic_block)
+        self._raw: psycopg.Connection[tuple[Any, ...]] = connection.connection
+        self._before = self._raw.prepare_threshold
+        # Statements are prepared, but not through a pooler in transaction mode: this is Django's mark of one.
+        if self._before is None and not connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS", False):
+            self._raw.prepare_threshold = 2
+        return self._raw, self._autocommit
+
+    def __exit__(self, *error: Any) -> None:
+        self._raw.prepare_threshold = self._before
+        if error[1] is None:
+            return
+        try:
+            self._connection.wrap_database_errors.__exit__(*error)
+        except (DatabaseError, InterfaceError) as told:
+            if self._autocommit and not self._executor._ours:
+                self._executor.leave(told)
+            raise
 
 
 class DjangoExecutor(Executor):
@@ -193,28 +224,10 @@ class DjangoExecutor(Executor):
     def __init__(self, using: str) -> None:
         self.using = self.alias = using
 
-    @contextmanager
-    def _lend(self) -> Iterator[tuple[psycopg.Connection[tuple[Any, ...]], bool]]:
-        connection = connections[self.alias]
-        connection.ensure_connection()
-        connection.validate_no_broken_transaction()
-        autocommit = self._ours or (connection.autocommit and not connection.in_atomic_block)
-        raw: psycopg.Connection[tuple[Any, ...]] = connection.connection
-        before = raw.prepare_threshold
-        # Statements are prepared, but not through a pooler in transaction mode: this is Django's mark of one.
-        if before is None and not connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS", False):
-            raw.prepare_threshold = 2
-        try:
-            with connection.wrap_database_errors:
-                yield raw, autocommit
-        except (DatabaseError, InterfaceError) as error:
-            if autocommit and not self._ours:
-                self._leave(error)
-            raise
-        finally:
-            raw.prepare_threshold = before
+    def _lend(self) -> _Lent:
+        return _Lent(self)
 
-    def _leave(self, error: Exception) -> None:
+    def leave(self, error: Exception) -> None:
         """Close a connection that is lost, so that the next call opens another: outside of requests Django does not."""
         # One whose server is read-only now as well: the next may lead to the server that takes its place.
         connection = connections[self.alias]
@@ -237,7 +250,7 @@ class DjangoExecutor(Executor):
                 yield
         except (DatabaseError, InterfaceError) as error:
             if self._ours:
-                self._leave(error)
+                self.leave(error)
             raise
         finally:
             self._ours = False
@@ -319,19 +332,19 @@ class AsyncConnectionExecutor(_OnConnection[psycopg.AsyncConnection[Any]]):
         async def perform(step: Step) -> Rows:
             nonlocal began
             name, params = step
-            if name.startswith(SIGNAL):
-                announced.append((name.removeprefix(SIGNAL), dict(params)))
-            elif name == BEGIN:
+            if ":" not in name:
+                return await self.fetch(name, params)
+            if name == APART:
+                return await self.apart(params)
+            if name == BLOCKING:
+                return [(await asyncio.to_thread(params["call"]),)]
+            if name == BEGIN:
                 await stack.enter_async_context(self.transaction())
                 began = True
             elif name.startswith(COPY):
                 await self.copy(name.removeprefix(COPY), params["parts"])
-            elif name == APART:
-                return await self.apart(params)
-            elif name == BLOCKING:
-                return [(await asyncio.to_thread(params["call"]),)]
             else:
-                return await self.fetch(name, params)
+                announced.append((name.removeprefix(SIGNAL), dict(params)))
             return []
 
         try:

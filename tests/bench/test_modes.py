@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -52,8 +53,17 @@ def test_every_mode_is_tested() -> None:
     assert EXPECTED.keys() == MODES.keys()
 
 
+#: Modes that start servers, workers and clients, as `drain` does, which runs with every change.
+LARGE = {"crowd", "durable", "flow", "http", "latency", "limits", "request", "servers", "snapshot", "zaqar"}
+
+
+def kept(mode: str) -> Any:
+    marks = [pytest.mark.sample] * (mode == "claim") + [pytest.mark.release] * (mode in LARGE)
+    return pytest.param(mode, marks=marks)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", [pytest.param(mode, marks=[pytest.mark.sample] * (mode == "claim")) for mode in MODES])
+@pytest.mark.parametrize("mode", [kept(mode) for mode in MODES])
 @pytest.mark.usefixtures("nothing_left")
 def test_mode(mode: str) -> None:
     if mode == "peers" and peers.PYTHON not in os.environ:

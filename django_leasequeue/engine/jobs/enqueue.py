@@ -158,7 +158,7 @@ def _add(
         found = yield "enqueue_one", _one_parameters(jobs[0], project, queue, origin)
         if found:
             seq, now, _ = found[0]
-            answers = [None if seq is None else Enqueued(seq, EnqueueStatus.QUEUED, JobState.READY.label, now)]
+            answers = [None if seq is None else Enqueued(seq, EnqueueStatus.QUEUED, STATES[JobState.READY], now)]
             if seq is None:
                 yield from _taken(jobs, answers, parameters(jobs, project, queue, origin))
             return [answer for answer in answers if answer is not None]

@@ -181,8 +181,15 @@ def emit(name: str, payload: Any = None, *, project: str = "", retention: timede
     text = codec.dumps(payload, "the payload of an event")
     if len(text.encode()) > (limit := conf.settings.MAX_PAYLOAD_BYTES):
         raise PayloadTooLarge(f"the payload of an event is at most {limit} bytes of JSON: keep it elsewhere.")
-    keep = check_integer(int(seconds_of(retention, "the retention") * 1_000), "the retention in ms", 1, MAX_SPAN_MS)
+    keep = _RETENTION_MS if retention is RETENTION else _kept_ms(retention)
     return (yield from _emit(project, name, text, keep))
+
+
+def _kept_ms(retention: timedelta | float) -> int:
+    return check_integer(int(seconds_of(retention, "the retention") * 1_000), "the retention in ms", 1, MAX_SPAN_MS)
+
+
+_RETENTION_MS = _kept_ms(RETENTION)
 
 
 def _emit(project: str, name: str, payload: str, keep_ms: int) -> Steps[bool]:
