@@ -235,7 +235,7 @@ class DjangoExecutor(Executor):
             connection.close()
 
     def fetch(self, name: str, params: Mapping[str, Any]) -> Rows:
-        with self._lend() as (raw, autocommit):
+        with _Lent(self) as (raw, autocommit):
             # Without autocommit the first statement begins the transaction, and settings would hold until its end.
             inside = not raw.autocommit or raw.pgconn.transaction_status != _IDLE
             return fetch_steadily(raw, name, params, inside=inside, autocommit=autocommit)

@@ -5,15 +5,14 @@ from django.db import migrations, models
 import django_leasequeue.models.base
 
 # The settings of these functions: they read by index, whatever a host's planner knew of tables that fill and empty when it
-# made a plan. They cost less than a statement that sets them.
+# made a plan. They cost less than a statement that sets them, and each one costs: what looks for one row has few.
 
 # Whether a worker holds the lease of a job.
 HOLDS = """
 CREATE FUNCTION leasequeue_holds(in_seq bigint, in_token bigint, in_node text, in_now timestamptz) RETURNS boolean
-STABLE LANGUAGE plpgsql
-    SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+STABLE LANGUAGE plpgsql SET enable_seqscan = off AS $$
 BEGIN
-    RETURN EXISTS (SELECT FROM leasequeue_claim c WHERE c.token = in_token AND c.node = in_node AND in_seq = ANY (c.seqs)
+    RETURN EXISTS (SELECT FROM leasequeue_claim c WHERE c.token = in_token AND (c.node = in_node) IS TRUE AND in_seq = ANY (c.seqs)
         AND (c.deadline >= COALESCE(in_now, clock_timestamp())
             OR (SELECT q.late_ack FROM leasequeue_queue q WHERE q.id = c.queue_id) = 'accept'));
 END $$;
@@ -23,13 +22,29 @@ END $$;
 # The lock is taken in an expression, which costs less than a statement; the statements behind it see what was committed
 # before. Nearly every event is new: a plain conflict clause costs less than one with an update, which runs when it is not.
 EMIT = """
-CREATE FUNCTION leasequeue_emit(in_project text, in_name text, in_payload json, in_keep bigint, in_size int, in_now timestamptz)
-    RETURNS bigint[] LANGUAGE plpgsql
+CREATE FUNCTION leasequeue_make_due(in_project text, in_name text, in_size int, in_now timestamptz) RETURNS bigint[]
+LANGUAGE plpgsql
     SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    waiting bigint[] := ARRAY(
+        SELECT s.seq FROM leasequeue_jobstep s WHERE s.project = in_project AND s.event = in_name LIMIT in_size);
+BEGIN
+    WITH due AS (
+        UPDATE leasequeue_delayed d SET available_at = in_now
+        WHERE d.seq = ANY (waiting)
+            AND (d.available_at > in_now AND d.available_at < '9000-01-01 00:00+00') IS TRUE
+        RETURNING d.queue_id
+    )
+    SELECT array_agg(DISTINCT due.queue_id) INTO waiting FROM due;
+    RETURN waiting;
+END $$;
+
+CREATE FUNCTION leasequeue_emit(in_project text, in_name text, in_payload json, in_keep bigint, in_size int, in_now timestamptz)
+    RETURNS bigint[] LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
     alone CONSTANT bool := pg_advisory_xact_lock(1280657741, hashtext(in_project || chr(31) || in_name)) IS NOT NULL;
     moment CONSTANT timestamptz := COALESCE(in_now, clock_timestamp());
-    waiting bigint[];
+    queues bigint[];
 BEGIN
     INSERT INTO leasequeue_emittedevent (project, name, payload, emitted_at, expires_at)
     VALUES (in_project, in_name, in_payload, moment, moment + in_keep * interval '1 ms') ON CONFLICT DO NOTHING;
@@ -43,16 +58,9 @@ BEGIN
         END IF;
     END IF;
     IF EXISTS (SELECT FROM leasequeue_jobstep s WHERE s.project = in_project AND s.event = in_name) THEN
-        waiting := ARRAY(SELECT s.seq FROM leasequeue_jobstep s WHERE s.project = in_project AND s.event = in_name LIMIT in_size);
-        WITH due AS (
-            UPDATE leasequeue_delayed d SET available_at = moment
-            WHERE d.seq = ANY (waiting)
-                AND (d.available_at > moment AND d.available_at < '9000-01-01 00:00+00') IS TRUE
-            RETURNING d.queue_id
-        )
-        SELECT array_agg(DISTINCT due.queue_id) INTO waiting FROM due;
+        queues := leasequeue_make_due(in_project, in_name, in_size, moment);
     END IF;
-    RETURN COALESCE(waiting, '{}');
+    RETURN COALESCE(queues, '{}');
 END $$;
 """
 
@@ -88,6 +96,7 @@ END $$;
 DROP = """
 DROP FUNCTION leasequeue_holds(bigint, bigint, text, timestamptz);
 DROP FUNCTION leasequeue_emit(text, text, json, bigint, int, timestamptz);
+DROP FUNCTION leasequeue_make_due(text, text, int, timestamptz);
 DROP FUNCTION leasequeue_wake(bigint[], timestamptz);
 """
 

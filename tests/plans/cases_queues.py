@@ -49,6 +49,7 @@ CASES = [
     Case("queue_create", named("new", config=CONFIG), 1), Case("queue_update", named("busy", config=CONFIG), 1),
     Case("queue_delete", named("idle-7"), 1),
     Case("queue_counts", {"names": arrays.texts(IDS), "ids": "{}", "cap": 1_000}, 10_000),
+    Case("queue_counts", {"names": arrays.texts(["empty"]), "ids": "{}", "cap": 100}, 100),  # without a sample
     Case("queue_state", of("busy", size=100), 100), Case("worker_queues", {"size": 10_000}, len(IDS) + IDLE),
     Case("list_ready", of("busy", size=100), 100),
     Case("list_ready", of("busy", size=100, rank=-1, position=FRESH + 20_000), 100),

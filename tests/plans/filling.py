@@ -78,11 +78,13 @@ SELECT seq, queue_id, %(now)s::timestamptz + %(step)s::interval * (seq - %(first
 FROM leasequeue_job WHERE seq >= %(first)s AND seq < %(first)s + %(count)s ORDER BY seq
 """
 
-#: The token of a claim is the number of its first job.
+#: The token of a claim is the number of its first job. The worker 0 has every twentieth claim: a look for one of them may not
+#: go through all of its claims.
 CLAIMS = """
 INSERT INTO leasequeue_claim (token, part, queue_id, deadline, created_at, ttl_ms, grace_ms, flags, node, name, seqs, deliveries)
 SELECT min(seq), 0, queue_id, %(now)s::timestamptz + %(lease)s::interval + (seq - %(first)s) / %(size)s * interval '1 ms',
-    %(now)s::timestamptz - interval '1 minute', 30000, 0, %(flags)s, %(node)s || (seq - %(first)s) / %(size)s %% 2000,
+    %(now)s::timestamptz - interval '1 minute', 30000, 0, %(flags)s,
+    %(node)s || CASE WHEN (seq - %(first)s) / %(size)s %% 20 = 0 THEN 0 ELSE (seq - %(first)s) / %(size)s %% 2000 END,
     'app.task', array_agg(seq ORDER BY seq), CASE WHEN %(deliveries)s > 1 THEN array_agg(%(deliveries)s::int) END
 FROM leasequeue_job WHERE seq >= %(first)s AND seq < %(first)s + %(count)s GROUP BY queue_id, (seq - %(first)s) / %(size)s
 """

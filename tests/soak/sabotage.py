@@ -42,7 +42,7 @@ SILENCE = ("worker hung", "worker refused")
 CRASHES = ("postmaster killed", "stopped immediately")
 
 _TOKENS = "c.token = ANY (%(tokens)s::bigint[])"
-_HELD = f"{_TOKENS} AND c.node = %(node)s::text"
+_HELD = f"{_TOKENS} AND (c.node = %(node)s::text) IS TRUE"
 _SEQS = "c.seqs && %(seqs)s::bigint[]"
 _ADMIT = "sql/flow/flow_admit.sql"
 _ONE, _SOME, _FINISH, _RELEASE = (
@@ -58,14 +58,14 @@ def _sabotage(name: str, faults: tuple[str, ...], *patches: tuple[str, str, str]
 
 SABOTAGES = (
     _sabotage("an ack ignores token and node", QUIET,
-        (_ONE, "c.token = %(token)s::bigint AND c.node = %(node)s::text AND %(seq)s", "%(seq)s"),
+        (_ONE, "c.token = %(token)s::bigint AND (c.node = %(node)s::text) IS TRUE AND %(seq)s", "%(seq)s"),
         (_ONE, "c.token = %(token)s::bigint AND", "c.token = k.token AND"),
         (_SOME, _HELD, _SEQS), (_SOME, "i.seq = u.seq AND i.claim = k.token", "i.seq = u.seq"),
         (_FINISH, _HELD, _SEQS), (_FINISH, "i.i_seq = u.seq AND i.i_claim = k.token", "i.i_seq = u.seq"),
         (_SOME, _TOKENS, "true"), (_FINISH, _TOKENS, "true")),
     _sabotage("an extension ignores the node", QUIET, ("sql/leases/extend.sql", _HELD, _TOKENS)),
     _sabotage("a nack ignores the token", QUIET,
-        (_RELEASE, _HELD, f"{_SEQS} AND c.node = %(node)s::text"), (_RELEASE, _TOKENS, "true"),
+        (_RELEASE, _HELD, f"{_SEQS} AND (c.node = %(node)s::text) IS TRUE"), (_RELEASE, _TOKENS, "true"),
         (_RELEASE, "i.i_seq = u.seq AND i.i_claim = k.token", "i.i_seq = u.seq")),
     _sabotage("an extension is three seconds shorter in the database than the worker is told", SILENCE,
         ("sql/leases/extend.sql", "NULL THEN k.until ELSE", "NULL THEN k.until - interval '3 s' ELSE")),

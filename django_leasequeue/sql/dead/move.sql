@@ -19,7 +19,7 @@ WITH q AS MATERIALIZED (
     FROM q, leasequeue_queue o WHERE o.id = %(target)s
 ), held AS MATERIALIZED (
     SELECT c.* FROM leasequeue_claim c
-    WHERE c.token = ANY (%(claims)s::bigint[]) AND c.node = %(node)s::text AND c.queue_id + 0 = %(queue)s::bigint
+    WHERE c.token = ANY (%(claims)s::bigint[]) AND (c.node = %(node)s::text) IS TRUE AND c.queue_id + 0 = %(queue)s::bigint
         AND c.seqs && %(seqs)s::bigint[]
     ORDER BY c.token, c.part FOR NO KEY UPDATE
 ), over AS MATERIALIZED (

@@ -20,6 +20,6 @@ WITH RECURSIVE d AS (
 ), held AS (
     UPDATE leasequeue_delayed w
     SET available_at = CASE WHEN %(back)s::bool THEN '9000-01-01 00:00+00' ELSE '9001-01-01 00:00+00' END::timestamptz
-    WHERE w.seq = ANY (ARRAY(SELECT seq FROM m)) AND w.available_at >= '9000-01-01 00:00+00'
+    WHERE w.seq = ANY (ARRAY(SELECT seq FROM m)) AND (w.available_at >= '9000-01-01 00:00+00') IS TRUE
 )
 SELECT seq, workflow FROM m

@@ -13,7 +13,7 @@ WITH t AS MATERIALIZED (SELECT {now()} AS now), m AS MATERIALIZED (
     UPDATE leasequeue_member SET delay_ms = NULL, not_before = NULL WHERE seq = ANY (ARRAY(SELECT seq FROM m))
 ), moved AS (
     UPDATE leasequeue_delayed d SET available_at = m.at FROM m
-    WHERE d.seq = m.seq AND d.seq = ANY (ARRAY(SELECT seq FROM m)) AND d.available_at >= '9000-01-01 00:00+00'
+    WHERE d.seq = m.seq AND d.seq = ANY (ARRAY(SELECT seq FROM m)) AND (d.available_at >= '9000-01-01 00:00+00') IS TRUE
     RETURNING d.seq, d.queue_id
 ), wake AS MATERIALIZED (
     SELECT {wake(w.queue_id)} AS sent FROM (SELECT DISTINCT queue_id FROM moved) w

@@ -6,7 +6,7 @@
 -- Returns: queue id and the numbers of those that are to be taken out.
 WITH m AS (
     DELETE FROM leasequeue_member WHERE seq = ANY (ARRAY(SELECT d.seq FROM leasequeue_delayed d
-        WHERE d.seq = ANY (%(seqs)s::bigint[]) AND d.available_at >= '9000-01-01 00:00+00'))
+        WHERE d.seq = ANY (%(seqs)s::bigint[]) AND (d.available_at >= '9000-01-01 00:00+00') IS TRUE))
     RETURNING seq, queue_id, workflow
 ), n AS MATERIALIZED (
     SELECT workflow AS id, count(*) AS n FROM m GROUP BY workflow

@@ -4,7 +4,7 @@
 -- Pages: 40 + 20 a row
 -- Returns: the jobs' numbers; waking.
 WITH gone AS (
-    DELETE FROM leasequeue_delayed d WHERE d.seq = ANY (%(seqs)s::bigint[]) AND d.available_at >= '9000-01-01 00:00+00' RETURNING d.*
+    DELETE FROM leasequeue_delayed d WHERE d.seq = ANY (%(seqs)s::bigint[]) AND (d.available_at >= '9000-01-01 00:00+00') IS TRUE RETURNING d.*
 ), ready AS (
     INSERT INTO leasequeue_ready (queue_id, rank, lane, position, seq, deliveries, flags, ready_at, max_deliveries, expires_at,
         tag)

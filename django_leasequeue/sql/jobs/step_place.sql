@@ -7,5 +7,5 @@ SELECT COALESCE(c.deliveries[array_position(c.seqs, %(seq)s::bigint)], 1), s.kep
 FROM leasequeue_claim c
 CROSS JOIN LATERAL (SELECT q.late_ack FROM leasequeue_queue q WHERE q.id = c.queue_id AND q.project = %(project)s::text AND q.name = %(queue)s::text OFFSET 0) q
 CROSS JOIN LATERAL (SELECT count(*)::int AS kept, COALESCE(max(s.number), 0) AS last FROM leasequeue_jobstep s WHERE s.seq = %(seq)s::bigint) s
-WHERE c.token = %(token)s::bigint AND c.node = %(node)s::text AND %(seq)s::bigint = ANY (c.seqs)
+WHERE c.token = %(token)s::bigint AND (c.node = %(node)s::text) IS TRUE AND %(seq)s::bigint = ANY (c.seqs)
     AND (q.late_ack = 'accept' OR c.deadline >= COALESCE(%(now)s::timestamptz, clock_timestamp()))

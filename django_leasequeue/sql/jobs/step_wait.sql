@@ -8,7 +8,7 @@ WITH k AS MATERIALIZED (
     SELECT q.project, n.now, COALESCE(%(until)s::timestamptz, n.now + %(delay)s::bigint * interval '1 ms') AS until
     FROM leasequeue_claim c CROSS JOIN LATERAL (SELECT q.project, q.late_ack FROM leasequeue_queue q WHERE q.id = c.queue_id OFFSET 0) q
     CROSS JOIN LATERAL (SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now OFFSET 0) n
-    WHERE c.token = %(token)s::bigint AND c.node = %(node)s::text AND %(seq)s::bigint = ANY (c.seqs)
+    WHERE c.token = %(token)s::bigint AND (c.node = %(node)s::text) IS TRUE AND %(seq)s::bigint = ANY (c.seqs)
         AND (q.late_ack = 'accept' OR c.deadline >= n.now)
 ), f AS MATERIALIZED (
     SELECT k.*, (SELECT json_build_object('event', e.name, 'payload', e.payload) FROM leasequeue_emittedevent e

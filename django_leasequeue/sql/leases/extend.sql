@@ -9,7 +9,7 @@ WITH t AS MATERIALIZED (SELECT pg_current_xact_id()::text::bigint AS txid, {now(
     SELECT c.*, t.now + COALESCE(%(lease_ms)s::bigint, q.lease_ms) * interval '1 ms' AS until, t.now, q.leases_durable
     FROM leasequeue_claim c
     CROSS JOIN LATERAL (SELECT * FROM leasequeue_queue q WHERE q.id = c.queue_id OFFSET 0) q CROSS JOIN t
-    WHERE c.token = ANY (%(tokens)s::bigint[]) AND c.node = %(node)s::text
+    WHERE c.token = ANY (%(tokens)s::bigint[]) AND (c.node = %(node)s::text) IS TRUE
         AND q.project = %(project)s AND (%(queue)s::text IS NULL OR q.name = %(queue)s::text)
         AND (q.late_ack = 'accept' OR c.deadline >= (SELECT now FROM t))
     ORDER BY c.token, c.part FOR NO KEY UPDATE OF c

@@ -14,7 +14,8 @@ WITH t AS MATERIALIZED (SELECT {now()} AS now), k AS MATERIALIZED (
     SELECT c.token, c.part, c.queue_id, c.created_at, c.deadline, c.connection, c.flags, c.name, c.seqs, c.deliveries, q.result_ttl_ms, q.durability
     FROM leasequeue_claim c
     CROSS JOIN LATERAL (SELECT * FROM leasequeue_queue q WHERE q.id = c.queue_id OFFSET 0) q
-    WHERE c.token = ANY (%(tokens)s::bigint[]) AND c.node = %(node)s::text
+    -- IS TRUE: no planner may go by the index of the node, through all of its claims.
+    WHERE c.token = ANY (%(tokens)s::bigint[]) AND (c.node = %(node)s::text) IS TRUE
         AND q.project = %(project)s AND (%(queue)s::text IS NULL OR q.name = %(queue)s::text)
         AND (q.late_ack = 'accept' OR c.deadline >= (SELECT now FROM t))
     ORDER BY c.token, c.part FOR NO KEY UPDATE OF c

@@ -11,7 +11,7 @@ WITH k AS MATERIALIZED (
         {lazily(q.durability <> 'fsync')} FROM leasequeue_claim c
     CROSS JOIN LATERAL (SELECT * FROM leasequeue_queue q WHERE q.id = c.queue_id OFFSET 0) q
     CROSS JOIN LATERAL (SELECT {now()} AS now OFFSET 0) n
-    WHERE c.token = %(token)s::bigint AND c.node = %(node)s::text AND %(seq)s::bigint = ANY (c.seqs) AND c.flags & 126 = 0
+    WHERE c.token = %(token)s::bigint AND (c.node = %(node)s::text) IS TRUE AND %(seq)s::bigint = ANY (c.seqs) AND c.flags & 126 = 0
         AND q.project = %(project)s AND (%(queue)s::text IS NULL OR q.name = %(queue)s::text)
         AND (q.late_ack = 'accept' OR c.deadline >= n.now)
     FOR NO KEY UPDATE OF c

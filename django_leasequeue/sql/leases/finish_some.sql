@@ -9,7 +9,7 @@ WITH k AS MATERIALIZED (
         n.now + q.result_ttl_ms * interval '1 ms' AS expires, q.durability
     FROM (SELECT {now()} AS now OFFSET 0) n, leasequeue_claim c
     CROSS JOIN LATERAL (SELECT * FROM leasequeue_queue q WHERE q.id = c.queue_id OFFSET 0) q
-    WHERE c.token = ANY (%(tokens)s::bigint[]) AND c.node = %(node)s::text AND c.flags & 127 = 0
+    WHERE c.token = ANY (%(tokens)s::bigint[]) AND (c.node = %(node)s::text) IS TRUE AND c.flags & 127 = 0
         AND q.project = %(project)s AND (%(queue)s::text IS NULL OR q.name = %(queue)s::text)
         AND (q.late_ack = 'accept' OR c.deadline >= n.now)
     ORDER BY c.token, c.part FOR NO KEY UPDATE OF c

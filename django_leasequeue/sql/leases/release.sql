@@ -18,7 +18,7 @@ WITH t AS MATERIALIZED (SELECT {now()} AS now, pg_current_xact_id()::text::bigin
         q.backoff_base_ms AS base, q.backoff_max_ms AS most
     FROM leasequeue_claim c
     CROSS JOIN LATERAL (SELECT * FROM leasequeue_queue q WHERE q.id = c.queue_id OFFSET 0) q
-    WHERE c.token = ANY (%(tokens)s::bigint[]) AND c.node = %(node)s::text
+    WHERE c.token = ANY (%(tokens)s::bigint[]) AND (c.node = %(node)s::text) IS TRUE
         AND q.project = %(project)s AND (%(queue)s::text IS NULL OR q.name = %(queue)s::text)
         AND (q.late_ack = 'accept' OR c.deadline >= (SELECT now FROM t))
     ORDER BY c.token, c.part FOR NO KEY UPDATE OF c

@@ -5,7 +5,7 @@
 --   fresh lane) and leasequeue_delayed_due from the floor on, leasequeue_ready_expires, leasequeue_dead_died,
 --   leasequeue_record_pkey, leasequeue_claim_deadline (newest first, down to the floor), leasequeue_job_pkey (the heads),
 --   leasequeue_stat_sample.
--- Pages: 20 + 0.2 a row
+-- Pages: 40 + 0.2 a row
 -- Returns: queue id, project, name, type, paused_at, dead_lettered; ready, expired ones among them (by message TTL),
 --   delayed, due ones among them, waiting ones among them (limits and workflows hold them), leased, over ones among them (past the deadline), claims that were read, dead in place, dead
 --   dead letters that were read, records, oldest ready; then the newest sample: when, ready, delayed, leased, dead, records, or
@@ -76,4 +76,5 @@ CROSS JOIN LATERAL (
         SELECT FROM leasequeue_record o WHERE o.queue_id = q.id ORDER BY o.seq LIMIT %(cap)s::int + 1) x
 ) c
 LEFT JOIN LATERAL (
-    SELECT * FROM leasequeue_queuestat s WHERE s.queue_id = q.id ORDER BY s.sampled_at DESC LIMIT 1) s ON true
+    SELECT * FROM leasequeue_queuestat s WHERE (s.queue_id, s.sampled_at) <= (q.id, 'infinity')
+    ORDER BY s.queue_id DESC, s.sampled_at DESC LIMIT 1) s ON s.queue_id = q.id

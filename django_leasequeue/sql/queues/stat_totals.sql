@@ -8,7 +8,8 @@ SELECT q.project, count(*), COALESCE(sum(s.ready), 0)::bigint, COALESCE(sum(s.de
     COALESCE(sum(s.leased), 0)::bigint, COALESCE(sum(s.dead), 0)::bigint, COALESCE(sum(s.records), 0)::bigint,
     sum(q.dead_lettered)::bigint, CASE WHEN bool_and(s.id IS NOT NULL) THEN max(s.sampled_at) END
 FROM leasequeue_queue q LEFT JOIN LATERAL (
-    SELECT * FROM leasequeue_queuestat s WHERE s.queue_id = q.id ORDER BY s.sampled_at DESC LIMIT 1) s ON true
+    SELECT * FROM leasequeue_queuestat s WHERE (s.queue_id, s.sampled_at) <= (q.id, 'infinity')
+    ORDER BY s.queue_id DESC, s.sampled_at DESC LIMIT 1) s ON s.queue_id = q.id
 WHERE (%(project)s::text IS NULL OR q.project = %(project)s::text)
     AND (%(after)s::text IS NULL OR q.project > %(after)s::text)
 GROUP BY q.project ORDER BY q.project LIMIT %(size)s::int
