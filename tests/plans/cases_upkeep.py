@@ -80,6 +80,7 @@ CASES = [
     Case("dead_groups", {"queues": DEATHS["queues"], "size": 100}, 100),
     Case("dead_groups", {"queues": DEATHS["queues"], "size": 100, "fingerprint": "print-7"}, 2),
     Case("dead_group_counts", CAUSES, 20_000), Case("dead_group_counts_within", CAUSES, 20_000),
+    Case("dead_group_counts", {**CAUSES, "fingerprints": arrays.texts(f"of none {n}" for n in range(20))}, 20),
     Case("dead_group_figures", {"queues": arrays.integers([IDS["morgue"]] * 10),
         "fingerprints": arrays.texts(f"print-{n}" for n in range(10)), "low": NOW - timedelta(hours=6),
         "step": 3_600_000_000, "buckets": 6, "cap": 100, "bucket_cap": 20}, 10 * (100 + 6 * 20)),
