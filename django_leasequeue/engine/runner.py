@@ -279,8 +279,8 @@ class ConnectionExecutor(_OnConnection[psycopg.Connection[Any]], Executor):
 
     def fetch(self, name: str, params: Mapping[str, Any]) -> Rows:
         autocommit = self._autocommit()
-        with psycopg.RawCursor(self.connection) as cursor:
-            return _rows(cursor.execute(*_raw(name, params, autocommit), binary=True))
+        cursor = psycopg.RawCursor(self.connection)
+        return _rows(cursor.execute(*_raw(name, params, autocommit), binary=True))
 
     @contextmanager
     def _lend(self) -> Iterator[tuple[psycopg.Connection[Any], bool]]:
@@ -301,9 +301,9 @@ class AsyncConnectionExecutor(_OnConnection[psycopg.AsyncConnection[Any]]):
 
     async def fetch(self, name: str, params: Mapping[str, Any]) -> Rows:
         autocommit = self._autocommit()
-        async with psycopg.AsyncRawCursor(self.connection) as cursor:
-            await cursor.execute(*_raw(name, params, autocommit), binary=True)
-            return await cursor.fetchall() if cursor.rownumber is not None else [()] * cursor.rowcount
+        cursor = psycopg.AsyncRawCursor(self.connection)
+        await cursor.execute(*_raw(name, params, autocommit), binary=True)
+        return await cursor.fetchall() if cursor.rownumber is not None else [()] * cursor.rowcount
 
     async def copy(self, name: str, parts: Iterable[str]) -> None:
         async with psycopg.AsyncCursor(self.connection) as cursor, cursor.copy(statement(name)) as stream:

@@ -17,28 +17,32 @@ from types import TracebackType
 #: Characters of a message that count.
 _MAX_MESSAGE = 1_000
 
-#: What names a single case, the longer forms first. Each alternative is linear in the length of the text.
-_CASE = re.compile(
-    r"""
-    \b[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\b   # UUID
-    | 0[xX][0-9a-fA-F]+                                                               # address
-    | (?<!\w)'[^'\n]{33,}(?:'(?!\w)|\Z) | "[^"\n]{33,}(?:"|\Z) | `[^`\n]{33,}(?:`|\Z) # long quoted text
-    | [\w.+-]+@[\w-]+\.[\w.-]+                                                        # e-mail address
-    | (?<=[/\\])[^\s/\\:,;()'"?]*\d[^\s/\\:,;()'"?]*                                  # part of a path with a digit
-    | (?<![0-9A-Za-z])(?=[A-Za-z]*\d[A-Za-z]*\d)[0-9A-Za-z]{16,}(?![0-9A-Za-z])       # id of letters and digits
-    | \b(?=[0-9a-fA-F]*[0-9])[0-9a-fA-F]{8,}\b                                        # hexadecimal id
-    | \d{4}-\d\d?-\d\d?                                                               # date
-    | (?<=\bline\ )\d+ | (?<=\bcolumn\ )\d+ | (?<=\bchar\ )\d+ | (?<=\bposition\ )\d+ # place in what was read
-    | \d+(?:\.\d+)?(?=\ ?(?:ms|s|sec|seconds?|minutes?)\b)                            # measured time
-    | \d(?:[.,:]?\d){3,}                                                              # number of four or more digits
-    """,
-    re.VERBOSE,
-)
+
+@cache
+def _case() -> re.Pattern[str]:
+    """Return what names a single case, the longer forms first. Each alternative is linear in the length of the text."""
+    # Compiled when the first error needs it: that takes as long as the rest of a worker's imports.
+    return re.compile(
+        r"""
+        \b[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\b   # UUID
+        | 0[xX][0-9a-fA-F]+                                                               # address
+        | (?<!\w)'[^'\n]{33,}(?:'(?!\w)|\Z) | "[^"\n]{33,}(?:"|\Z) | `[^`\n]{33,}(?:`|\Z) # long quoted text
+        | [\w.+-]+@[\w-]+\.[\w.-]+                                                        # e-mail address
+        | (?<=[/\\])[^\s/\\:,;()'"?]*\d[^\s/\\:,;()'"?]*                                  # part of a path with a digit
+        | (?<![0-9A-Za-z])(?=[A-Za-z]*\d[A-Za-z]*\d)[0-9A-Za-z]{16,}(?![0-9A-Za-z])       # id of letters and digits
+        | \b(?=[0-9a-fA-F]*[0-9])[0-9a-fA-F]{8,}\b                                        # hexadecimal id
+        | \d{4}-\d\d?-\d\d?                                                               # date
+        | (?<=\bline\ )\d+ | (?<=\bcolumn\ )\d+ | (?<=\bchar\ )\d+ | (?<=\bposition\ )\d+ # place in what was read
+        | \d+(?:\.\d+)?(?=\ ?(?:ms|s|sec|seconds?|minutes?)\b)                            # measured time
+        | \d(?:[.,:]?\d){3,}                                                              # four or more digits
+        """,
+        re.VERBOSE,
+    )
 
 
 def mask(message: str) -> str:
     """Return a message without what names a single case: ``user 40812: HTTP 500`` becomes ``user #: HTTP 500``."""
-    return " ".join(_CASE.sub("#", message[:_MAX_MESSAGE]).split())
+    return " ".join(_case().sub("#", message[:_MAX_MESSAGE]).split())
 
 
 def fingerprint(error: BaseException, fallback: str = "") -> str:
