@@ -186,59 +186,59 @@ def fetch_steadily(
     return cursor.fetchall()
 
 
-class _Lent:
-    """Lends Django's connection to an executor. Every statement asks for it: ``contextmanager`` would be slower."""
-
-    __slots__ = ("_autocommit", "_before", "_connection", "_executor", "_raw")
-
-    def __init__(self, executor: DjangoExecutor) -> None:
-        self._executor = executor
-
-    def __enter__(self) -> tuple[psycopg.Connection[tuple[Any, ...]], bool]:
-        self._connection = connection = connections[self._executor.alias]
-        connection.ensure_connection()
-        connection.validate_no_broken_transaction()
-        self._autocommit = self._executor._ours or (connection.autocommit and not connection.in_atomic_block)
-        self._raw: psycopg.Connection[tuple[Any, ...]] = connection.connection
-        self._before = self._raw.prepare_threshold
-        # Statements are prepared, but not through a pooler in transaction mode: this is Django's mark of one.
-        if self._before is None and not connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS", False):
-            self._raw.prepare_threshold = 2
-        return self._raw, self._autocommit
-
-    def __exit__(self, *error: Any) -> None:
-        self._raw.prepare_threshold = self._before
-        if error[1] is None:
-            return
-        try:
-            self._connection.wrap_database_errors.__exit__(*error)
-        except (DatabaseError, InterfaceError) as told:
-            if self._autocommit and not self._executor._ours:
-                self._executor.leave(told)
-            raise
-
-
 class DjangoExecutor(Executor):
     """Runs operations on Django's own connection: in the caller's transaction, if there is one."""
 
     def __init__(self, using: str) -> None:
         self.using = self.alias = using
 
-    def _lend(self) -> _Lent:
-        return _Lent(self)
+    def fetch(self, name: str, params: Mapping[str, Any]) -> Rows:
+        # Every call comes by here: what `_lend` does, without what a context manager costs.
+        connection = connections[self.alias]
+        connection.ensure_connection()
+        connection.validate_no_broken_transaction()
+        raw: psycopg.Connection[tuple[Any, ...]] = connection.connection
+        before = raw.prepare_threshold
+        # Statements are prepared, but not through a pooler in transaction mode: this is Django's mark of one.
+        if before is None and not connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS", False):
+            raw.prepare_threshold = 2
+        autocommit = self._ours or (connection.autocommit and not connection.in_atomic_block)
+        try:
+            # Without autocommit the first statement begins the transaction, and settings would hold until its end.
+            inside = not raw.autocommit or raw.pgconn.transaction_status != _IDLE
+            return fetch_steadily(raw, name, params, inside=inside, autocommit=autocommit)
+        except psycopg.Error:
+            with self._as_django(autocommit):
+                raise
+        finally:
+            raw.prepare_threshold = before
 
-    def leave(self, error: Exception) -> None:
+    @contextmanager
+    def _lend(self) -> Iterator[tuple[psycopg.Connection[tuple[Any, ...]], bool]]:
+        connection = connections[self.alias]
+        connection.ensure_connection()
+        connection.validate_no_broken_transaction()
+        autocommit = self._ours or (connection.autocommit and not connection.in_atomic_block)
+        with self._as_django(autocommit):
+            yield connection.connection, autocommit
+
+    @contextmanager
+    def _as_django(self, autocommit: bool) -> Iterator[None]:
+        """Raise Django's exceptions in place of psycopg's, and leave a connection that is lost."""
+        try:
+            with connections[self.alias].wrap_database_errors:
+                yield
+        except (DatabaseError, InterfaceError) as error:
+            if autocommit and not self._ours:
+                self._leave(error)
+            raise
+
+    def _leave(self, error: Exception) -> None:
         """Close a connection that is lost, so that the next call opens another: outside of requests Django does not."""
         # One whose server is read-only now as well: the next may lead to the server that takes its place.
         connection = connections[self.alias]
         if connection.connection is not None and (connection.connection.closed or read_only(error)):
             connection.close()
-
-    def fetch(self, name: str, params: Mapping[str, Any]) -> Rows:
-        with _Lent(self) as (raw, autocommit):
-            # Without autocommit the first statement begins the transaction, and settings would hold until its end.
-            inside = not raw.autocommit or raw.pgconn.transaction_status != _IDLE
-            return fetch_steadily(raw, name, params, inside=inside, autocommit=autocommit)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -250,7 +250,7 @@ class DjangoExecutor(Executor):
                 yield
         except (DatabaseError, InterfaceError) as error:
             if self._ours:
-                self.leave(error)
+                self._leave(error)
             raise
         finally:
             self._ours = False
