@@ -169,7 +169,7 @@ def edit(client: Client, seq: int) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=10, suppress_health_check=[
+@settings(max_examples=4, suppress_health_check=[
     HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large,
 ])  # fmt: skip
 @given(payloads=st.lists(st.tuples(DATAS, METAS), min_size=1, max_size=4), test=TESTS)

@@ -76,8 +76,10 @@ def deliveries_of_innocents(notes: Path, poison: int) -> dict[str, tuple[int, in
 
 @pytest.mark.slow
 @pytest.mark.chaos
-@pytest.mark.parametrize("how", ["exit", "kill"])
-@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize(("processes", "how"), [
+    (1, "exit"), (2, "kill"),
+    pytest.param(1, "kill", marks=pytest.mark.release), pytest.param(2, "exit", marks=pytest.mark.release),
+])  # fmt: skip
 def test_a_killer_takes_nobody_with_it(start: Start, tmp_path: Path, poisoned: str, processes: int, how: str) -> None:
     notes = tmp_path / "notes"
     innocent = {"do": "sleep", "seconds": 0.01, "file": str(notes)}
