@@ -1,6 +1,6 @@
-"""The modules that run on every version of Python, Django and PostgreSQL: a test a statement, a door, a migration.
+"""Modules that run on other versions of Python, Django and PostgreSQL, too: a test a statement, a door, a migration.
 
-The rest of the suite runs there with ``.ci/run --everything`` only.
+``.ci/run`` says which of them depend on which version; the rest of the suite runs there with ``--everything`` only.
 """
 
 #: Without ``tests/`` and ``.py``.
