@@ -36,7 +36,7 @@ def steps(path: str) -> Iterator[str]:
         done = JobStep.objects.filter(seq=job.pk)
         until("the first step", done.filter(name="count").exists, one, other)
         job.refresh_from_db()
-        worker = Worker.objects.get(node=job.worker)
+        worker = until("the worker's row", Worker.objects.filter(node=job.worker).first, one, other)
         os.kill(worker.pid, signal.SIGKILL)
         yield f"step 'count' is done, and worker {worker.pid} was killed in the atomic step behind it: {_totals(path)}"
         until("the atomic step", done.filter(name="write").exists, one, other)
@@ -55,7 +55,7 @@ def steps(path: str) -> Iterator[str]:
             yield f"    {step.name.partition(' approved')[0]:<10} in delivery {step.delivery}"
 
 
-def until(what: str, found: Callable[[], T], *workers: Child) -> T:
+def until(what: str, found: Callable[[], T | None], *workers: Child) -> T:
     """Wait until ``found`` returns something true."""
     ends = time.monotonic() + _PATIENCE
     while not (value := found()):
