@@ -28,7 +28,7 @@ from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.engine.pool import close_pools
 from django_leasequeue.engine.queues import routing
 from tests import matrix
-from tests.support.databases import OwnDatabase, database_alias, empty_tables
+from tests.support.databases import OwnDatabase, close_emptying, database_alias, empty_tables
 from tests.support.environment import child_environment
 from tests.support.temporary_server import TemporaryServer
 
@@ -130,6 +130,7 @@ def django_db_setup(
         database.update(database_server.django_database())
         os.environ["DATABASE_URL"] = database_server.url()
         yield
+        close_emptying()
         connections.close_all()
         return
     with OwnDatabase(database) as own, django_db_blocker.unblock():
@@ -138,6 +139,7 @@ def django_db_setup(
         made = setup_databases(verbosity=0, interactive=False, aliases={"default"})
         with django_db_blocker.block():
             yield
+        close_emptying()
         teardown_databases(made, verbosity=0)
 
 
@@ -146,6 +148,8 @@ def _tables_are_emptied() -> Iterator[None]:
     """Empty the tables after a test with transactions of its own by what is quick for few rows."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TransactionTestCase, "_fixture_teardown", lambda case: empty_tables("default"))
+        # The next test finds the connection warm.
+        patch.setattr(TransactionTestCase, "_should_reload_connections", lambda case: False)
         yield
 
 

@@ -59,3 +59,6 @@ MODULES = frozenset(
         "spark/test_metrics",
     }
 )
+
+if __name__ == "__main__":
+    print(*(f"tests/{module}.py" for module in sorted(MODULES)), sep="\n")

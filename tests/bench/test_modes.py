@@ -54,7 +54,20 @@ def test_every_mode_is_tested() -> None:
 
 
 #: Modes that start servers, workers and clients, as `drain` does, which runs with every change.
-LARGE = {"crowd", "durable", "flow", "http", "latency", "limits", "request", "servers", "snapshot", "zaqar"}
+LARGE = {
+    "backlog",
+    "crowd",
+    "drain",
+    "durable",
+    "flow",
+    "http",
+    "latency",
+    "limits",
+    "request",
+    "servers",
+    "snapshot",
+    "zaqar",
+}
 
 
 def kept(mode: str) -> Any:

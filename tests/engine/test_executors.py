@@ -149,9 +149,9 @@ class TestDjangosConnection:
         assert connection.connection.prepare_threshold == before
 
     def test_a_pooler_in_transaction_mode_gets_no_prepared_statements(self) -> None:
+        connection.close()
         make("work")
         put(20)
-        run("DEALLOCATE ALL")
         connection.settings_dict["DISABLE_SERVER_SIDE_CURSORS"] = True
         try:
             for _ in range(5):

@@ -243,8 +243,8 @@ def fill_queues(connection: psycopg.Connection[Any]) -> None:
 
 
 def fill_up(connection: psycopg.Connection[Any]) -> None:
-    """Put a million ready jobs and a million finished ones beside what ``fill`` made."""
-    ready, done = ({"first": first, "count": 1_000_000} for first in (10_000_000, 20_000_000))
+    """Put 600,000 ready jobs and 600,000 finished ones beside what ``fill`` made."""
+    ready, done = ({"first": first, "count": 600_000} for first in (10_000_000, 20_000_000))
     given = {"now": NOW, "name": "many", "queue": IDS["busy"], "ranks": 3, "stale": False, "lane": 2}
     for text, jobs in ((JOBS, ready), (READY, ready), (JOBS, done), (RESULT, done)):
         psycopg.ClientCursor(connection).execute(text, {**given, **jobs})

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import psycopg
 import pytest
@@ -261,12 +262,12 @@ def test_a_statement_that_takes_too_long_is_ended_by_the_server(test_dsn: str) -
         assert connection.execute("SHOW statement_timeout").fetchone() == ("0",)
 
 
-def test_what_the_host_s_options_say_of_sockets_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_host_s_options_say_of_sockets_wins() -> None:
     from django.db import connections
 
     options = connections["default"].settings_dict["OPTIONS"]
-    monkeypatch.setitem(connections["default"].settings_dict, "OPTIONS", {**options, "tcp_user_timeout": 1234})
-    found = pool.connection_parameters("default")
+    with patch.dict(options, tcp_user_timeout=1234):
+        found = pool.connection_parameters("default")
     assert (found["tcp_user_timeout"], found["connect_timeout"]) == (1234, 5)
-    monkeypatch.setitem(connections["default"].settings_dict, "OPTIONS", {**options, "service": "mine"})
-    assert "connect_timeout" not in pool.connection_parameters("default")
+    with patch.dict(options, service="mine"):
+        assert "connect_timeout" not in pool.connection_parameters("default")
