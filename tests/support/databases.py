@@ -110,8 +110,8 @@ def _statement(alias: str) -> str:
     return f"TRUNCATE {', '.join(sorted(tables))} CASCADE"
 
 
-#: Connections that empty tables, by what they lead to. They stay open: on a new one PostgreSQL reads anew what it knows of
-#: the tables, and that takes four times as long.
+#: Connections that empty tables, by what they lead to. They stay open: on a new one PostgreSQL reads anew what it knows
+#: of the tables, and that takes four times as long.
 _emptying: dict[str, psycopg.Connection] = {}
 
 
