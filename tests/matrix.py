@@ -49,7 +49,6 @@ MODULES = frozenset(
         "admin/test_queue_pages",
         "admin/test_permissions",
         "metrics/test_page",
-        "compat/test_codeq",
         "testing/test_harness",
         "worker/test_jobs",
         "worker/test_notify",

@@ -110,7 +110,7 @@ def test_modes_fail_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsy
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("nothing_left")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.release)])
 def test_an_interrupted_run_reports_and_cleans_up(number: signal.Signals, subprocess_env: Any, tmp_path: Path) -> None:
     file = tmp_path / "report.json"
     command = [sys.executable, "-m", "django", "leasequeue_bench", "--yes", "--json", str(file)]

@@ -12,6 +12,7 @@ import pytest
 
 import django_leasequeue
 from django_leasequeue import sql
+from tests import matrix
 from tests.support.environment import python
 
 ROOT = Path(django_leasequeue.__file__).parent
@@ -117,6 +118,10 @@ def test_what_few_modules_do(pattern: str) -> None:
     found = [name for name, text in sources().items() if re.search(pattern, text)]
     assert found
     assert [name for name in found if not re.fullmatch(HOMES[pattern], name)] == []
+
+
+def test_what_runs_on_other_versions_is_there() -> None:
+    assert [name for name in sorted(matrix.MODULES) if not (ROOT.parent / f"tests/{name}.py").exists()] == []
 
 
 def test_test_modules_import_no_test_modules() -> None:
