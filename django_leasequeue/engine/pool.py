@@ -19,6 +19,7 @@ from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 
 from .. import conf
 from ..conf import process
+from .exchange import NEVER
 from .operation import Work
 from .outage import read_only
 from .runner import AsyncConnectionExecutor, role_of, run
@@ -60,6 +61,8 @@ class Connection(psycopg.Connection[Any]):
     patience: float | None = None
     #: The statement that assumed the role of its alias.
     role: sql.Composed | None = None
+    #: How often a statement is sent before it is prepared.
+    often = NEVER
 
     def wait(self, gen: Generator[Any, Any, T], *args: Any, **kwargs: Any) -> T:
         if self.patience is None:
@@ -75,6 +78,7 @@ class AsyncConnection(psycopg.AsyncConnection[Any]):
     """The same for coroutines; every statement may take ``STATEMENT_TIMEOUT``."""
 
     role: sql.Composed | None = None
+    often = NEVER
 
     async def wait(self, gen: Generator[Any, Any, T], *args: Any, **kwargs: Any) -> T:
         patience = conf.settings.STATEMENT_TIMEOUT
@@ -152,13 +156,14 @@ def connect(
         params["connect_timeout"] = timeout
     if name and ours:
         params["application_name"] = name
-    connection = Connection.connect(**params, autocommit=True, prepare_threshold=0 if ours else None)
+    connection = Connection.connect(**params, autocommit=True, prepare_threshold=None)
     connection.patience = patience
     connection.role = role_of(using)
     if connection.role:
         connection.execute(connection.role, prepare=False)
     _plain_integers(connection)
     if ours:
+        connection.often = 0
         connection.execute(_settings(patience), prepare=False)
     return connection
 
@@ -210,6 +215,7 @@ async def _configure(using: str, connection: AsyncConnection) -> None:
         await connection.execute(connection.role, prepare=False)
     if not prepares(using):
         return
+    connection.often = 0
     _plain_integers(connection)
     await connection.execute(_settings(conf.settings.STATEMENT_TIMEOUT), prepare=False)
 
@@ -239,7 +245,7 @@ async def pool(using: str) -> AsyncConnectionPool[Any]:
             kwargs={
                 **connection_parameters(using),
                 "autocommit": True,
-                "prepare_threshold": 0 if prepares(using) else None,
+                "prepare_threshold": None,
             },
             min_size=0,
             max_size=conf.settings.ASYNC_POOL_SIZE,

@@ -18,7 +18,7 @@ from psycopg.adapt import Loader
 
 from .. import conf, signals, twins
 from ..sql import bears_any_plan, numbered, statement
-from . import clock
+from . import clock, exchange
 from .operation import APART, BEGIN, BLOCKING, COPY, SIGNAL, Rows, Step, Work
 from .outage import read_only
 
@@ -145,6 +145,7 @@ _AS_BEFORE = (
     + ",".join(f"set_config('{name}',split_part(s,',',{place}),true)" for place, name in enumerate(_HELD, 1))
     + " FROM current_setting('leasequeue.plans') AS s"
 )
+_OUTSIDE, _INSIDE, _BEFORE = (exchange.Command(text.encode(), ()) for text in (STEADY, _STEADY_INSIDE, _AS_BEFORE))
 
 
 class _InUTC(Loader):
@@ -169,8 +170,17 @@ def fetch_steadily(
     *,
     inside: bool,
     autocommit: bool,
+    often: int = exchange.NEVER,
 ) -> Rows:
     """Run one statement on a connection of the host and return its rows, in one round trip."""
+    if not connection.autocommit and connection.pgconn.transaction_status == _IDLE:
+        connection.execute(b"SELECT", prepare=False)  # psycopg begins the transaction
+    if exchange.ready(connection):
+        command = exchange.Command(*_raw(name, params, autocommit))
+        if bears_any_plan(name):
+            return exchange.fetch(connection, [command], 0, often)
+        around = [_INSIDE, command, _BEFORE] if inside else [_OUTSIDE, command]
+        return exchange.fetch(connection, around, 1, often)
     cursor = psycopg.RawCursor(connection)
     if connection.pgconn.parameter_status(b"TimeZone") not in (b"UTC", b"Etc/UTC"):
         cursor.adapters.register_loader("timestamptz", _InUTC)
@@ -198,20 +208,16 @@ class DjangoExecutor(Executor):
         connection.ensure_connection()
         connection.validate_no_broken_transaction()
         raw: psycopg.Connection[tuple[Any, ...]] = connection.connection
-        before = raw.prepare_threshold
         # Statements are prepared, but not through a pooler in transaction mode: this is Django's mark of one.
-        if before is None and not connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS", False):
-            raw.prepare_threshold = 2
+        often = exchange.NEVER if connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS", False) else 2
         autocommit = self._ours or (connection.autocommit and not connection.in_atomic_block)
         try:
             # Without autocommit the first statement begins the transaction, and settings would hold until its end.
             inside = not raw.autocommit or raw.pgconn.transaction_status != _IDLE
-            return fetch_steadily(raw, name, params, inside=inside, autocommit=autocommit)
+            return fetch_steadily(raw, name, params, inside=inside, autocommit=autocommit, often=often)
         except psycopg.Error:
             with self._as_django(autocommit):
                 raise
-        finally:
-            raw.prepare_threshold = before
 
     @contextmanager
     def _lend(self) -> Iterator[tuple[psycopg.Connection[tuple[Any, ...]], bool]]:
@@ -279,6 +285,10 @@ class ConnectionExecutor(_OnConnection[psycopg.Connection[Any]], Executor):
 
     def fetch(self, name: str, params: Mapping[str, Any]) -> Rows:
         autocommit = self._autocommit()
+        if exchange.ready(self.connection):
+            command = exchange.Command(*_raw(name, params, autocommit))
+            often = getattr(self.connection, "often", exchange.NEVER)
+            return exchange.fetch(self.connection, [command], 0, often)
         cursor = psycopg.RawCursor(self.connection)
         return _rows(cursor.execute(*_raw(name, params, autocommit), binary=True))
 
@@ -301,6 +311,11 @@ class AsyncConnectionExecutor(_OnConnection[psycopg.AsyncConnection[Any]]):
 
     async def fetch(self, name: str, params: Mapping[str, Any]) -> Rows:
         autocommit = self._autocommit()
+        if exchange.ready(self.connection):
+            command = exchange.Command(*_raw(name, params, autocommit))
+            return await exchange.afetch(
+                self.connection, [command], 0, getattr(self.connection, "often", exchange.NEVER)
+            )
         cursor = psycopg.AsyncRawCursor(self.connection)
         await cursor.execute(*_raw(name, params, autocommit), binary=True)
         return await cursor.fetchall() if cursor.rownumber is not None else [()] * cursor.rowcount
