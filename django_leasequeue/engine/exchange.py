@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from datetime import datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -66,28 +66,39 @@ class _Known:
         raise error
 
 
-def ready(connection: _ANY) -> bool:
-    """Return whether a statement can be sent now, beside what psycopg does: transactions, pipelines, its own names."""
+def _begin(connection: _ANY) -> _Known | None:
+    """Return what is known of a connection, or ``None`` where psycopg has to send."""
     pgconn = connection.pgconn
-    return (
-        connection.prepare_threshold is None
-        and pgconn.pipeline_status == _NO_PIPELINE
-        and (connection.autocommit or pgconn.transaction_status != _IDLE)
-        and pgconn.parameter_status(b"client_encoding") == b"UTF8"
-    )
+    if (
+        connection.prepare_threshold is not None
+        or pgconn.pipeline_status != _NO_PIPELINE
+        or (not connection.autocommit and pgconn.transaction_status == _IDLE)
+        or pgconn.parameter_status(b"client_encoding") != b"UTF8"
+    ):
+        return None
+    found: _Known | None = connection.__dict__.get("leasequeue_known")
+    if found is None:
+        found = connection.__dict__["leasequeue_known"] = _Known(connection)
+    return found
 
 
-def fetch(connection: psycopg.Connection[Any], commands: Sequence[Command], which: int, often: int) -> Rows:
-    """Send statements in one go, and return the rows of one of them.
+def fetch(
+    connection: psycopg.Connection[Any], commands: Sequence[Command], which: int = 0, often: int | None = None
+) -> Rows | None:
+    """Send statements in one go, and return the rows of one of them; ``None`` where psycopg has to do it.
+
+    It does where it is to begin a transaction, is in a pipeline, or prepares by itself (it would deallocate ours).
 
     Args:
-        connection: one that is ``ready``.
+        connection: in UTF-8.
         commands: outside of a transaction several are one.
         which: the place of the one whose rows count.
-        often: how many times a statement is sent before it is prepared.
+        often: how many times a statement is sent before it is prepared; ``None``: as the connection says.
     """
+    if (known := _begin(connection)) is None:
+        return None
+    often = getattr(connection, "often", NEVER) if often is None else often
     with connection.lock:
-        known = _known(connection)
         idle = connection.pgconn.transaction_status == _IDLE
         try:
             return connection.wait(_exchange(connection.pgconn, known, commands, which, often))
@@ -98,46 +109,52 @@ def fetch(connection: psycopg.Connection[Any], commands: Sequence[Command], whic
             return connection.wait(_exchange(connection.pgconn, known, commands, which, often or 1))
 
 
-async def afetch(connection: psycopg.AsyncConnection[Any], commands: Sequence[Command], which: int, often: int) -> Rows:
-    """See ``fetch``."""
+async def afetch(connection: psycopg.AsyncConnection[Any], command: Command) -> Rows | None:
+    """Send one statement; see ``fetch``."""
+    if (known := _begin(connection)) is None:
+        return None
+    often: int = getattr(connection, "often", NEVER)
     async with connection.lock:
-        known = _known(connection)
         idle = connection.pgconn.transaction_status == _IDLE
         try:
-            return await connection.wait(_exchange(connection.pgconn, known, commands, which, often))
+            return await connection.wait(_exchange(connection.pgconn, known, [command], 0, often))
         except (psycopg.errors.InvalidSqlStatementName, psycopg.errors.FeatureNotSupported):
             if not idle:
                 raise
-            return await connection.wait(_exchange(connection.pgconn, known, commands, which, often or 1))
-
-
-def _known(connection: _ANY) -> _Known:
-    found: _Known | None = connection.__dict__.get("leasequeue_known")
-    if found is None:
-        found = connection.__dict__["leasequeue_known"] = _Known(connection)
-    return found
+            return await connection.wait(_exchange(connection.pgconn, known, [command], 0, often or 1))
 
 
 def _exchange(
     pgconn: pq.abc.PGconn, known: _Known, commands: Sequence[Command], which: int, often: int
 ) -> Generator[Any, Any, Rows]:
-    data = [_encoded(command.values) for command in commands]
-    for command in commands:
-        if command.text not in known.prepared and known.sent[command.text] >= often:
-            pgconn.send_prepare(_name(command.text), command.text)
+    sends = []
+    for text, values in commands:
+        data = [None if value is None else (_WAYS.get(type(value)) or _way(value))(value) for value in values]
+        formats = None
+        if bytes in map(type, values):
+            formats = [int(type(value) is bytes) for value in values]
+        elif any(datum and b"\0" in datum for datum in data):
+            raise psycopg.DataError("PostgreSQL text fields cannot contain NUL (0x00) bytes")
+        if text not in known.prepared and known.sent[text] >= often:
+            pgconn.send_prepare(_name(text), text)
             result, *_ = yield from generators.execute(pgconn)
             if result.status != _NONE and (error := error_from_result(result)).sqlstate != _TAKEN:
                 raise error
-            known.prepared.add(command.text)
-    if len(commands) == 1:
-        _send(pgconn, known, commands[0], *data[0])
+            known.prepared.add(text)
+        if text in known.prepared:
+            sends.append(partial(pgconn.send_query_prepared, _name(text), data, formats, _BINARY))
+        else:
+            known.sent[text] += 1
+            sends.append(partial(pgconn.send_query_params, text, data, None, formats, _BINARY))
+    if len(sends) == 1:
+        sends[0]()
         # More than one where the server ends: the first one says why.
         result, *_ = yield from generators.execute(pgconn)
         return known.read(commands[0], result)
     pgconn.enter_pipeline_mode()
     try:
-        for command, (values, formats) in zip(commands, data, strict=True):
-            _send(pgconn, known, command, values, formats)
+        for send in sends:
+            send()
         pgconn.pipeline_sync()
         yield from generators.send(pgconn)
         answers = []
@@ -151,31 +168,14 @@ def _exchange(
     return list(map(known.read, commands, answers))[which]
 
 
-def _send(
-    pgconn: pq.abc.PGconn, known: _Known, command: Command, values: list[bytes | None], formats: list[int] | None
-) -> None:
-    if command.text in known.prepared:
-        pgconn.send_query_prepared(_name(command.text), values, formats, _BINARY)
-    else:
-        known.sent[command.text] += 1
-        pgconn.send_query_params(command.text, values, None, formats, _BINARY)
-
-
 @lru_cache(maxsize=1_000)
 def _name(text: bytes) -> bytes:
     return b"leasequeue_" + hashlib.sha256(text).hexdigest()[:32].encode()
 
 
-def _text(value: str) -> bytes:
-    data = str.encode(value)
-    if b"\0" in data:
-        raise psycopg.DataError("PostgreSQL text fields cannot contain NUL (0x00) bytes")
-    return data
-
-
 #: By type; bytes go as they are.
 _WAYS: dict[type, Callable[[Any], bytes]] = {
-    str: _text,
+    str: str.encode,
     int: lambda value: b"%d" % value,
     bool: lambda value: b"t" if value else b"f",
     float: lambda value: repr(value).encode(),
@@ -191,9 +191,3 @@ def _way(value: Any) -> Callable[[Any], bytes]:
         if isinstance(value, base):
             return way
     raise TypeError(f"a statement takes no parameter of the type {type(value).__name__}")
-
-
-def _encoded(values: Sequence[Any]) -> tuple[list[bytes | None], list[int] | None]:
-    data = [None if value is None else (_WAYS.get(type(value)) or _way(value))(value) for value in values]
-    formats = [int(type(value) is bytes) for value in values] if bytes in map(type, values) else None
-    return data, formats

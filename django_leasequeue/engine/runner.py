@@ -6,6 +6,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, TypeVar
 
@@ -28,11 +29,11 @@ C = TypeVar("C", psycopg.Connection[Any], psycopg.AsyncConnection[Any])
 _IDLE = psycopg.pq.TransactionStatus.IDLE
 
 
-def _raw(name: str, params: Mapping[str, Any], autocommit: bool) -> tuple[bytes, list[Any]]:
+def _command(name: str, params: Mapping[str, Any], autocommit: bool) -> exchange.Command:
     text, names = numbered(name)
     held = clock.installed
     complete = {"now": None if held is None else held.now, "autocommit": autocommit, **params}
-    return text, [complete[parameter] for parameter in names]
+    return exchange.Command(text, [complete[parameter] for parameter in names])
 
 
 def role_of(using: str) -> sql.Composed | None:
@@ -50,7 +51,7 @@ def _apart(connection: psycopg.BaseConnection[Any], params: Mapping[str, Any], r
     ):
         if role is not None:
             own.execute(role)
-        return cursor.execute(*_raw(params["name"], params["params"], True), binary=True).fetchall()
+        return cursor.execute(*_command(params["name"], params["params"], True), binary=True).fetchall()
 
 
 class Executor(ABC):
@@ -175,36 +176,35 @@ def fetch_steadily(
     """Run one statement on a connection of the host and return its rows, in one round trip."""
     if not connection.autocommit and connection.pgconn.transaction_status == _IDLE:
         connection.execute(b"SELECT", prepare=False)  # psycopg begins the transaction
-    if exchange.ready(connection):
-        command = exchange.Command(*_raw(name, params, autocommit))
-        if bears_any_plan(name):
-            return exchange.fetch(connection, [command], 0, often)
-        around = [_INSIDE, command, _BEFORE] if inside else [_OUTSIDE, command]
-        return exchange.fetch(connection, around, 1, often)
+    command = _command(name, params, autocommit)
+    alone = bears_any_plan(name)
+    around = [command] if alone else [_INSIDE, command, _BEFORE] if inside else [_OUTSIDE, command]
+    if (rows := exchange.fetch(connection, around, len(around) // 2, often)) is not None:
+        return rows
     cursor = psycopg.RawCursor(connection)
     if connection.pgconn.parameter_status(b"TimeZone") not in (b"UTC", b"Etc/UTC"):
         cursor.adapters.register_loader("timestamptz", _InUTC)
-    if bears_any_plan(name) or not psycopg.Pipeline.is_supported():
-        return _rows(cursor.execute(*_raw(name, params, autocommit), binary=True))
+    if alone or not psycopg.Pipeline.is_supported():
+        return _rows(cursor.execute(*command, binary=True))
     settings = psycopg.Cursor(connection)
     with connection.pipeline():
         settings.execute(_STEADY_INSIDE if inside else STEADY)
-        cursor.execute(*_raw(name, params, autocommit), binary=True)
+        cursor.execute(*command, binary=True)
         if inside:
             settings.execute(_AS_BEFORE)
     # After the pipeline, whose end brings the answers: asked for in it they would take a round trip more.
     return cursor.fetchall()
 
 
+@dataclass
 class DjangoExecutor(Executor):
     """Runs operations on Django's own connection: in the caller's transaction, if there is one."""
 
-    def __init__(self, using: str) -> None:
-        self.using = self.alias = using
+    using: str
 
     def fetch(self, name: str, params: Mapping[str, Any]) -> Rows:
         # Every call comes by here: what `_lend` does, without what a context manager costs.
-        connection = connections[self.alias]
+        connection = connections[self.using]
         connection.ensure_connection()
         connection.validate_no_broken_transaction()
         raw: psycopg.Connection[tuple[Any, ...]] = connection.connection
@@ -221,7 +221,7 @@ class DjangoExecutor(Executor):
 
     @contextmanager
     def _lend(self) -> Iterator[tuple[psycopg.Connection[tuple[Any, ...]], bool]]:
-        connection = connections[self.alias]
+        connection = connections[self.using]
         connection.ensure_connection()
         connection.validate_no_broken_transaction()
         autocommit = self._ours or (connection.autocommit and not connection.in_atomic_block)
@@ -232,7 +232,7 @@ class DjangoExecutor(Executor):
     def _as_django(self, autocommit: bool) -> Iterator[None]:
         """Raise Django's exceptions in place of psycopg's, and leave a connection that is lost."""
         try:
-            with connections[self.alias].wrap_database_errors:
+            with connections[self.using].wrap_database_errors:
                 yield
         except (DatabaseError, InterfaceError) as error:
             if autocommit and not self._ours:
@@ -242,17 +242,17 @@ class DjangoExecutor(Executor):
     def _leave(self, error: Exception) -> None:
         """Close a connection that is lost, so that the next call opens another: outside of requests Django does not."""
         # One whose server is read-only now as well: the next may lead to the server that takes its place.
-        connection = connections[self.alias]
+        connection = connections[self.using]
         if connection.connection is not None and (connection.connection.closed or read_only(error)):
             connection.close()
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
         # A savepoint in the caller's transaction, if there is one.
-        connection = connections[self.alias]
+        connection = connections[self.using]
         self._ours = connection.get_autocommit() and not connection.in_atomic_block
         try:
-            with transaction.atomic(using=self.alias):
+            with transaction.atomic(using=self.using):
                 yield
         except (DatabaseError, InterfaceError) as error:
             if self._ours:
@@ -285,12 +285,10 @@ class ConnectionExecutor(_OnConnection[psycopg.Connection[Any]], Executor):
 
     def fetch(self, name: str, params: Mapping[str, Any]) -> Rows:
         autocommit = self._autocommit()
-        if exchange.ready(self.connection):
-            command = exchange.Command(*_raw(name, params, autocommit))
-            often = getattr(self.connection, "often", exchange.NEVER)
-            return exchange.fetch(self.connection, [command], 0, often)
-        cursor = psycopg.RawCursor(self.connection)
-        return _rows(cursor.execute(*_raw(name, params, autocommit), binary=True))
+        command = _command(name, params, autocommit)
+        if (rows := exchange.fetch(self.connection, [command])) is not None:
+            return rows
+        return _rows(psycopg.RawCursor(self.connection).execute(*command, binary=True))
 
     @contextmanager
     def _lend(self) -> Iterator[tuple[psycopg.Connection[Any], bool]]:
@@ -311,13 +309,11 @@ class AsyncConnectionExecutor(_OnConnection[psycopg.AsyncConnection[Any]]):
 
     async def fetch(self, name: str, params: Mapping[str, Any]) -> Rows:
         autocommit = self._autocommit()
-        if exchange.ready(self.connection):
-            command = exchange.Command(*_raw(name, params, autocommit))
-            return await exchange.afetch(
-                self.connection, [command], 0, getattr(self.connection, "often", exchange.NEVER)
-            )
+        command = _command(name, params, autocommit)
+        if (rows := await exchange.afetch(self.connection, command)) is not None:
+            return rows
         cursor = psycopg.AsyncRawCursor(self.connection)
-        await cursor.execute(*_raw(name, params, autocommit), binary=True)
+        await cursor.execute(*command, binary=True)
         return await cursor.fetchall() if cursor.rownumber is not None else [()] * cursor.rowcount
 
     async def copy(self, name: str, parts: Iterable[str]) -> None:

@@ -16,7 +16,7 @@ from django.test import override_settings
 from pytest_django import DjangoDbBlocker
 
 from django_leasequeue import engine, sql
-from django_leasequeue.engine import AsyncConnectionExecutor, Ending, Failure, NewJob, pool, runner
+from django_leasequeue.engine import AsyncConnectionExecutor, Ending, Failure, NewJob, exchange, pool, runner
 from django_leasequeue.engine.jobs.read import get_jobs
 from django_leasequeue.engine.operation import APART, Steps, operation
 from django_leasequeue.engine.pool import close_pools, connection_parameters
@@ -185,7 +185,7 @@ def test_every_statement_says_what_it_is_for(name: str) -> None:
 def test_settings_for_a_statement_are_not_the_hosts(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     settings = ["enable_seqscan", "enable_bitmapscan", "enable_mergejoin", "jit", "plan_cache_mode"]
     asked = b"SELECT " + ",".join(f"current_setting('{name}')" for name in settings).encode()
-    monkeypatch.setattr(runner, "_raw", lambda name, params, autocommit: (asked, []))
+    monkeypatch.setattr(runner, "_command", lambda name, params, autocommit: exchange.Command(asked, []))
     connection.ensure_connection()
     raw = connection.connection
     raw.execute("SET jit = on")
