@@ -99,14 +99,7 @@ def fetch(
         return None
     often = getattr(connection, "often", NEVER) if often is None else often
     with connection.lock:
-        idle = connection.pgconn.transaction_status == _IDLE
-        try:
-            return connection.wait(_exchange(connection.pgconn, known, commands, which, often))
-        except (psycopg.errors.InvalidSqlStatementName, psycopg.errors.FeatureNotSupported):
-            if not idle:
-                raise
-            # Nothing is done: they are sent anew, not prepared.
-            return connection.wait(_exchange(connection.pgconn, known, commands, which, often or 1))
+        return connection.wait(_exchange(connection.pgconn, known, commands, which, often))
 
 
 async def afetch(connection: psycopg.AsyncConnection[Any], command: Command) -> Rows | None:
@@ -115,29 +108,37 @@ async def afetch(connection: psycopg.AsyncConnection[Any], command: Command) -> 
         return None
     often: int = getattr(connection, "often", NEVER)
     async with connection.lock:
-        idle = connection.pgconn.transaction_status == _IDLE
-        try:
-            return await connection.wait(_exchange(connection.pgconn, known, [command], 0, often))
-        except (psycopg.errors.InvalidSqlStatementName, psycopg.errors.FeatureNotSupported):
-            if not idle:
-                raise
-            return await connection.wait(_exchange(connection.pgconn, known, [command], 0, often or 1))
+        return await connection.wait(_exchange(connection.pgconn, known, [command], 0, often))
 
 
 def _exchange(
     pgconn: pq.abc.PGconn, known: _Known, commands: Sequence[Command], which: int, often: int
 ) -> Generator[Any, Any, Rows]:
+    idle = pgconn.transaction_status == _IDLE
+    try:
+        return (yield from _send(pgconn, known, commands, often))[which]
+    except (psycopg.errors.InvalidSqlStatementName, psycopg.errors.FeatureNotSupported):
+        if not idle:
+            raise
+        # Nothing is done: they are sent anew, not prepared.
+        return (yield from _send(pgconn, known, commands, often or 1))[which]
+
+
+def _send(
+    pgconn: pq.abc.PGconn, known: _Known, commands: Sequence[Command], often: int
+) -> Generator[Any, Any, list[Rows]]:
     sends = []
     for text, values in commands:
         data = [None if value is None else (_WAYS.get(type(value)) or _way(value))(value) for value in values]
-        formats = None
-        if bytes in map(type, values):
-            formats = [int(type(value) is bytes) for value in values]
-        elif any(datum and b"\0" in datum for datum in data):
+        binary = [isinstance(value, bytes) for value in values]
+        if any(datum and b"\0" in datum and not is_binary for datum, is_binary in zip(data, binary, strict=True)):
             raise psycopg.DataError("PostgreSQL text fields cannot contain NUL (0x00) bytes")
+        formats = list(map(int, binary)) if True in binary else None
         if text not in known.prepared and known.sent[text] >= often:
+            known.sent[text] = -NEVER  # broken off here, it may be prepared or not
             pgconn.send_prepare(_name(text), text)
             result, *_ = yield from generators.execute(pgconn)
+            known.sent[text] = 0
             if result.status != _NONE and (error := error_from_result(result)).sqlstate != _TAKEN:
                 raise error
             known.prepared.add(text)
@@ -150,7 +151,7 @@ def _exchange(
         sends[0]()
         # More than one where the server ends: the first one says why.
         result, *_ = yield from generators.execute(pgconn)
-        return known.read(commands[0], result)
+        return [known.read(commands[0], result)]
     pgconn.enter_pipeline_mode()
     try:
         for send in sends:
@@ -165,7 +166,7 @@ def _exchange(
         # In vain where it was broken off: the connection is closed, or the error says more.
         with suppress(psycopg.OperationalError):
             pgconn.exit_pipeline_mode()
-    return list(map(known.read, commands, answers))[which]
+    return list(map(known.read, commands, answers))
 
 
 @lru_cache(maxsize=1_000)

@@ -12,6 +12,7 @@ import psycopg
 import pytest
 from django.db import connection, transaction
 from django.utils.safestring import mark_safe
+from psycopg import generators
 
 from django_leasequeue import engine
 from django_leasequeue.engine import exchange
@@ -50,11 +51,15 @@ class Number(enum.IntEnum):
     SEVEN = 7
 
 
+class Bytes(bytes): ...
+
+
 @pytest.mark.parametrize(
     ("type_", "value", "read"),
     [
         ("text", "é😀\\'\n", "é😀\\'\n"), ("text", mark_safe("<b>"), "<b>"), ("bigint", -(2**63), -(2**63)),
         ("int", Number.SEVEN, 7), ("bool", True, True), ("bool", False, False), ("bytea", b"\0\xff", b"\0\xff"),
+        ("bytea", Bytes(b"\0"), b"\0"),
         ("float8", 0.1, 0.1), ("float8", float("-inf"), float("-inf")), ("text", None, None),
         ("uuid", UUID(int=7), UUID(int=7)), ("bigint[]", "{1,2}", [1, 2]),
         ("timestamptz", datetime(2030, 1, 1, 12, 0, 0, 7, tzinfo=UTC), datetime(2030, 1, 1, 12, 0, 0, 7, tzinfo=UTC)),
@@ -70,7 +75,7 @@ def test_values_come_back_as_they_went(type_: str, value: Any, read: Any) -> Non
 def test_what_cannot_be_sent_is_refused_and_nothing_is_broken() -> None:
     with own() as raw:
         with pytest.raises(psycopg.DataError, match="NUL"):
-            ask(raw, "SELECT $1::text", "a\0b")
+            ask(raw, "SELECT $1::text, $2::bytea", "a\0b", b"\0")
         with pytest.raises(TypeError, match="no parameter of the type object"):
             ask(raw, "SELECT $1::text", object())
         with pytest.raises(psycopg.errors.DivisionByZero):
@@ -80,6 +85,25 @@ def test_what_cannot_be_sent_is_refused_and_nothing_is_broken() -> None:
         with pytest.raises(psycopg.errors.DivisionByZero):
             exchange.fetch(raw, [Command(text, ()) for text in (b"SELECT 1/0", b"SELECT 1")], 1, 0)
         assert ask(raw, "SELECT 1") == [(1,)]
+
+
+def test_a_statement_whose_preparation_was_broken_off_is_sent_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a transaction, too, where a name that is there, or is not, would undo all."""
+    with own() as raw:
+        wait = raw.wait
+
+        def interrupted(gen: Any, *args: Any) -> Any:
+            next(gen)
+            raw.wait = wait  # type: ignore[method-assign]
+            gen.close()
+            raise KeyboardInterrupt
+
+        raw.wait = interrupted  # type: ignore[method-assign]
+        with pytest.raises(KeyboardInterrupt):
+            ask(raw, "SELECT 1")
+        assert raw.wait(generators.fetch_many(raw.pgconn))[0].status == psycopg.pq.ExecStatus.COMMAND_OK
+        with raw.transaction():
+            assert ask(raw, "SELECT 1") == [(1,)]
 
 
 def test_rows_that_were_changed_are_counted() -> None:
