@@ -124,6 +124,16 @@ def test_prepared_statements_that_are_gone_are_prepared_again(spoilt: str) -> No
         assert len(names(raw)) == 1
 
 
+def test_in_a_transaction_nothing_is_sent_twice() -> None:
+    with own() as raw:
+        assert ask(raw, "SELECT 1") == [(1,)]
+        raw.execute("DEALLOCATE ALL")
+        with pytest.raises(psycopg.errors.InvalidSqlStatementName), raw.transaction():
+            ask(raw, "SELECT 1")
+        with raw.transaction():
+            assert ask(raw, "SELECT 1") == ask(raw, "SELECT 1") == [(1,)]
+
+
 def test_a_name_that_is_there_is_the_same_statement() -> None:
     """As behind a pooler, which gives this client a process that another one has used."""
     with own() as raw:
