@@ -53,21 +53,11 @@ def test_every_mode_is_tested() -> None:
     assert EXPECTED.keys() == MODES.keys()
 
 
-#: Modes that start servers, workers and clients, as `drain` does, which runs with every change.
+#: Modes that start servers, workers and clients, as `memory` does, which runs with every change.
 LARGE = {
-    "backlog",
-    "crowd",
-    "drain",
-    "durable",
-    "flow",
-    "http",
-    "latency",
-    "limits",
-    "request",
-    "servers",
-    "snapshot",
+    "backlog", "crowd", "drain", "durable", "flow", "http", "latency", "limits", "request", "servers", "snapshot",
     "zaqar",
-}
+}  # fmt: skip
 
 
 def kept(mode: str) -> Any:
