@@ -15,7 +15,6 @@ from asgiref.sync import sync_to_async
 from django.db import connections
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
-from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 
 from .. import conf
 from ..conf import process
@@ -62,7 +61,7 @@ class Connection(psycopg.Connection[Any]):
     #: The statement that assumed the role of its alias.
     role: sql.Composed | None = None
     #: How often a statement is sent before it is prepared.
-    often = NEVER
+    prepare_after = NEVER
 
     def wait(self, gen: Generator[Any, Any, T], *args: Any, **kwargs: Any) -> T:
         if self.patience is None:
@@ -78,7 +77,7 @@ class AsyncConnection(psycopg.AsyncConnection[Any]):
     """The same for coroutines; every statement may take ``STATEMENT_TIMEOUT``."""
 
     role: sql.Composed | None = None
-    often = NEVER
+    prepare_after = NEVER
 
     async def wait(self, gen: Generator[Any, Any, T], *args: Any, **kwargs: Any) -> T:
         patience = conf.settings.STATEMENT_TIMEOUT
@@ -161,9 +160,8 @@ def connect(
     connection.role = role_of(using)
     if connection.role:
         connection.execute(connection.role, prepare=False)
-    _plain_integers(connection)
     if ours:
-        connection.often = 0
+        connection.prepare_after = 0
         connection.execute(_settings(patience), prepare=False)
     return connection
 
@@ -203,20 +201,13 @@ async def ain_transaction(using: str) -> bool:
     return in_thread() and await sync_to_async(in_transaction)(using)
 
 
-def _plain_integers(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
-    """Send every integer as a bigint: by its size it would be one of four types, and a statement a plan for each."""
-    connection.adapters.register_dumper(int, Int8Dumper)
-    connection.adapters.register_dumper(int, Int8BinaryDumper)
-
-
 async def _configure(using: str, connection: AsyncConnection) -> None:
     connection.role = role_of(using)
     if connection.role:
         await connection.execute(connection.role, prepare=False)
     if not prepares(using):
         return
-    connection.often = 0
-    _plain_integers(connection)
+    connection.prepare_after = 0
     await connection.execute(_settings(conf.settings.STATEMENT_TIMEOUT), prepare=False)
 
 

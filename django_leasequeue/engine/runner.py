@@ -171,7 +171,7 @@ def fetch_steadily(
     *,
     inside: bool,
     autocommit: bool,
-    often: int = exchange.NEVER,
+    prepare_after: int = exchange.NEVER,
 ) -> Rows:
     """Run one statement on a connection of the host and return its rows, in one round trip."""
     if not connection.autocommit and connection.pgconn.transaction_status == _IDLE:
@@ -179,7 +179,7 @@ def fetch_steadily(
     command = _command(name, params, autocommit)
     alone = bears_any_plan(name)
     around = [command] if alone else [_INSIDE, command, _BEFORE] if inside else [_OUTSIDE, command]
-    if (rows := exchange.fetch(connection, around, len(around) // 2, often)) is not None:
+    if (rows := exchange.fetch(connection, around, len(around) // 2, prepare_after)) is not None:
         return rows
     cursor = psycopg.RawCursor(connection)
     if connection.pgconn.parameter_status(b"TimeZone") not in (b"UTC", b"Etc/UTC"):
@@ -209,12 +209,12 @@ class DjangoExecutor(Executor):
         connection.validate_no_broken_transaction()
         raw: psycopg.Connection[tuple[Any, ...]] = connection.connection
         # Statements are prepared, but not through a pooler in transaction mode: this is Django's mark of one.
-        often = exchange.NEVER if connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS", False) else 2
+        prepare_after = exchange.NEVER if connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS", False) else 2
         autocommit = self._ours or (connection.autocommit and not connection.in_atomic_block)
         try:
             # Without autocommit the first statement begins the transaction, and settings would hold until its end.
             inside = not raw.autocommit or raw.pgconn.transaction_status != _IDLE
-            return fetch_steadily(raw, name, params, inside=inside, autocommit=autocommit, often=often)
+            return fetch_steadily(raw, name, params, inside=inside, autocommit=autocommit, prepare_after=prepare_after)
         except psycopg.Error:
             with self._as_django(autocommit):
                 raise

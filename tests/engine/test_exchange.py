@@ -2,9 +2,8 @@
 
 import enum
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -24,14 +23,11 @@ from tests.engine.helpers import make
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-@contextmanager
-def own() -> Iterator[psycopg.Connection[Any]]:
-    with connect("default") as found:
-        yield found
+own = partial(connect, "default")
 
 
-def ask(raw: psycopg.Connection[Any], text: str, *values: Any, often: int = 0) -> Any:
-    return exchange.fetch(raw, [Command(text.encode(), values)], often=often)
+def ask(raw: psycopg.Connection[Any], text: str, *values: Any, prepare_after: int = 0) -> Any:
+    return exchange.fetch(raw, [Command(text.encode(), values)], prepare_after=prepare_after)
 
 
 def names(raw: psycopg.Connection[Any]) -> list[str]:
@@ -40,8 +36,8 @@ def names(raw: psycopg.Connection[Any]) -> list[str]:
 
 def test_prepared_when_sent_often_and_never_behind_a_pooler() -> None:
     with own() as raw:
-        for often, prepared in ((NEVER, 0), (NEVER, 0), (3, 0), (3, 1), (3, 1)):
-            assert ask(raw, "SELECT $1::int + 1", 41, often=often) == [(42,)]
+        for prepare_after, prepared in ((NEVER, 0), (NEVER, 0), (3, 0), (3, 1), (3, 1)):
+            assert ask(raw, "SELECT $1::int + 1", 41, prepare_after=prepare_after) == [(42,)]
             assert len(names(raw)) == prepared
         assert ask(raw, "SELECT 'another one'") == [("another one",)]
         assert len(names(raw)) == 2
@@ -87,7 +83,7 @@ def test_what_cannot_be_sent_is_refused_and_nothing_is_broken() -> None:
         assert ask(raw, "SELECT 1") == [(1,)]
 
 
-def test_a_statement_whose_preparation_was_broken_off_is_sent_without(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_statement_whose_preparation_was_broken_off_is_sent_without() -> None:
     """In a transaction, too, where a name that is there, or is not, would undo all."""
     with own() as raw:
         wait = raw.wait
@@ -166,11 +162,11 @@ def test_ctrl_c_cancels_a_statement_and_leaves_the_connection() -> None:
         signal.signal(signal.SIGALRM, before)
 
 
-@pytest.mark.parametrize("autocommit", [True, False])
-def test_it_is_part_of_the_transaction_that_django_begins(autocommit: bool) -> None:
+@pytest.mark.parametrize("first", [True, False])
+def test_it_is_part_of_the_transaction_that_django_begins(first: bool) -> None:
     make("work")
     with transaction.atomic():
-        if not autocommit:
+        if not first:
             connection.cursor().execute("SELECT 1")
         engine.run(engine.enqueue("work", [engine.NewJob()]))
         transaction.set_rollback(True)
