@@ -12,13 +12,15 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..exceptions import LeaseQueueError
 
 if TYPE_CHECKING:
+    from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
 #: Settings of a session on one machine. Those of a cluster are the cluster's.
@@ -167,31 +169,28 @@ def session(
             if key.startswith("spark.sql.") and made.conf.isModifiable(key):
                 made.conf.set(key, value)
         return made
-    from pyspark import SparkContext  # not in pyspark-client, which is enough for a remote one
+    from pyspark import SparkConf, SparkContext  # not in pyspark-client, which is enough for a remote one
 
     running = SparkContext._active_spark_context is not None
     submitted = "SPARK_ENV_LOADED" in os.environ or "spark.master" in os.environ.get("PYSPARK_SUBMIT_ARGS", "")
-    settings = dict(ALWAYS)
+    settings: dict[str, Any] = dict(ALWAYS)
     if master is None and not submitted:
         master = "local[2]"
     local = master is not None and master.startswith("local") and not running
     os.environ.setdefault("PYSPARK_PYTHON", _python() if local else sys.executable)
-    if master is not None:
-        builder = builder.master(master)
     if local:
         if home := java():
             os.environ["JAVA_HOME"] = home
         settings |= LOCAL | ({} if log is None else {"spark.log.level": "WARN"})
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    if memory:
-        settings["spark.driver.memory"] = memory
-    for key, value in {**settings, **(conf or {})}.items():
-        builder = builder.config(key, value)
+    given = {"spark.app.name": name, "spark.master": master, "spark.driver.memory": memory}
+    settings |= {key: value for key, value in given.items() if value} | dict(conf or {})
     with _standard_error(log if local else None):
-        made = builder.getOrCreate()
-    if niceness and local:
-        _step_back(made, niceness)
-    return made
+        # Elsewhere niceness is the process's. A Java that is there already stays as it is.
+        if local and niceness and sys.platform.startswith("linux") and SparkContext._gateway is None:
+            started = SparkConf().setAll(list(settings.items()))
+            SparkContext(conf=started, gateway=_java_behind(started, niceness))
+        return builder.config(map=settings).getOrCreate()
 
 
 @contextmanager
@@ -212,26 +211,30 @@ def _standard_error(log: Path | None) -> Iterator[None]:
         os.close(terminal)
 
 
-def _step_back(made: SparkSession, niceness: int) -> None:
-    """Give a local Spark less of the processor whenever another process wants it. Its Python processes inherit that."""
-    if not sys.platform.startswith("linux"):
-        return  # elsewhere it is the process's, and may not be set from outside
-    handle = made.sparkContext._jvm.java.lang.ProcessHandle  # type: ignore[union-attr]
-    threads = Path(f"/proc/{handle.current().pid()}/task")
-    # Each thread has its own, and gives it to those that it starts: once more for those that were started meanwhile.
-    for _ in range(2):
-        for thread in threads.iterdir():
-            with suppress(OSError):  # it has ended
-                os.setpriority(os.PRIO_PROCESS, int(thread.name), niceness)
+def _java_behind(conf: SparkConf, niceness: int) -> Any:
+    """Start a Java that gets less of the processor whenever others want it. Its Python processes inherit that."""
+    from pyspark.java_gateway import launch_gateway
+
+    def start() -> Any:
+        with suppress(PermissionError):  # this process is nicer
+            os.setpriority(os.PRIO_PROCESS, 0, niceness)
+        return launch_gateway(conf, {"start_new_session": True})
+
+    # On Linux a thread has its own niceness, and what it starts begins with that.
+    with ThreadPoolExecutor(1) as one:
+        gateway = one.submit(start).result()
+    # Linux shares the processor among sessions first: within this one, niceness would spare nobody but this one.
+    with suppress(OSError, AttributeError):  # no such groups; a Java that was there
+        Path(f"/proc/{gateway.proc.pid}/autogroup").write_text(str(niceness), encoding="ascii")
+    return gateway
 
 
 #: The last line of a Python traceback that an error of ours, or of the database's driver, ends with.
 _OURS = re.compile(r"^(?:[\w.]*: )?(?:django_leasequeue|psycopg)(?:\.\w+)+: (.+)$", re.MULTILINE)
-_LONGEST = 2_000
 
 
 def said(error: BaseException) -> str:
     """Return what an error says: of ours its own words, of Spark's the first line."""
     text = str(error)
     found = _OURS.findall(text)
-    return (found[-1] if found else text.strip().split("\n", 1)[0])[:_LONGEST]
+    return (found[-1] if found else text.strip().split("\n", 1)[0])[:2_000]

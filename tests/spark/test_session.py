@@ -25,6 +25,10 @@ def niceness(session: SparkSession) -> set[int]:
 def test_a_local_spark_steps_back_and_its_python_with_it(spark: SparkSession) -> None:
     mine = os.getpriority(os.PRIO_PROCESS, 0)
     assert niceness(spark) == {NICENESS}
+    pid = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()  # type: ignore[union-attr]
+    assert os.getsid(pid) != os.getsid(0), "the processor is shared among sessions first"
+    group = Path(f"/proc/{pid}/autogroup")
+    assert not group.exists() or group.read_text(encoding="ascii").endswith(f" nice {NICENESS}\n")
     assert os.getpriority(os.PRIO_PROCESS, 0) == mine
     assert lake.session("another", master="local[1]", niceness=15).sparkContext is spark.sparkContext
     assert niceness(spark) == {NICENESS}, "a Spark that runs stays as it is"
