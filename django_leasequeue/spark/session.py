@@ -186,7 +186,7 @@ def session(
     given = {"spark.app.name": name, "spark.master": master, "spark.driver.memory": memory}
     settings |= {key: value for key, value in given.items() if value} | dict(conf or {})
     with _standard_error(log if local else None):
-        # Elsewhere niceness is the process's. A Java that is there already stays as it is.
+        # Elsewhere niceness belongs to the whole process. A JVM that runs already keeps its own.
         if local and niceness and sys.platform.startswith("linux") and SparkContext._gateway is None:
             started = SparkConf().setAll(list(settings.items()))
             SparkContext(conf=started, gateway=_java_behind(started, niceness))
@@ -212,19 +212,19 @@ def _standard_error(log: Path | None) -> Iterator[None]:
 
 
 def _java_behind(conf: SparkConf, niceness: int) -> Any:
-    """Start a Java that gets less of the processor whenever others want it. Its Python processes inherit that."""
+    """Start Spark's JVM with a niceness, in a session of its own; its Python processes inherit both."""
     from pyspark.java_gateway import launch_gateway
 
     def start() -> Any:
-        with suppress(PermissionError):  # this process is nicer
+        with suppress(PermissionError):  # this process has a higher niceness
             os.setpriority(os.PRIO_PROCESS, 0, niceness)
         return launch_gateway(conf, {"start_new_session": True})
 
-    # On Linux a thread has its own niceness, and what it starts begins with that.
+    # On Linux each thread has its own niceness, and a process inherits that of the thread which starts it.
     with ThreadPoolExecutor(1) as one:
         gateway = one.submit(start).result()
-    # Linux shares the processor among sessions first: within this one, niceness would spare nobody but this one.
-    with suppress(OSError, AttributeError):  # no such groups; a Java that was there
+    # Where the kernel groups processes by session (autogroup), it compares the niceness of the groups.
+    with suppress(OSError, AttributeError):  # the kernel has no autogroups; spark-submit had started the JVM
         Path(f"/proc/{gateway.proc.pid}/autogroup").write_text(str(niceness), encoding="ascii")
     return gateway
 

@@ -26,10 +26,10 @@ def test_a_local_spark_steps_back_and_its_python_with_it(spark: SparkSession) ->
     mine = os.getpriority(os.PRIO_PROCESS, 0)
     assert niceness(spark) == {NICENESS}
     pid = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()  # type: ignore[union-attr]
-    assert os.getsid(pid) != os.getsid(0), "the processor is shared among sessions first"
+    assert os.getsid(pid) != os.getsid(0)
     group = Path(f"/proc/{pid}/autogroup")
     told = group.read_text(encoding="ascii").strip() if group.exists() else ""
-    assert told == "" or told.endswith(f" nice {NICENESS}"), "nothing where the kernel has no such groups"
+    assert told == "" or told.endswith(f" nice {NICENESS}"), "the kernel compares the niceness of autogroups"
     assert os.getpriority(os.PRIO_PROCESS, 0) == mine
     assert lake.session("another", master="local[1]", niceness=15).sparkContext is spark.sparkContext
     assert niceness(spark) == {NICENESS}, "a Spark that runs stays as it is"
