@@ -265,10 +265,9 @@ def _backlog(rows: Rows) -> list[Action]:
             done[queue_name(row)] += row["completed"] / 24
     late = []
     for name, known in levels.items():
-        (_, level), seconds = max(known), float("inf")
+        _, level = max(known)
         before = max((each for each in known if end is not None and end - each[0] >= DAY), default=(end, 0.0))[1]
-        if done[name]:
-            seconds = level / done[name] * 3_600
+        seconds = level / done[name] * 3_600 if done[name] else float("inf")
         if level >= MANY and seconds > MUCH and (level >= 2 * before or not done[name]):
             late.append((seconds, name, level))
     found = []
@@ -282,11 +281,8 @@ def _backlog(rows: Rows) -> list[Action]:
 def peaks(rows: Rows) -> list[Row]:
     """Return of each queue the hour of the coming week that needs the most workers, the highest first."""
     highest: dict[str, Row] = {}
-    for row in rows["forecast"]:
-        name = queue_name(row)
-        rank = (row["workers"] or 0, row["expected"] or 0)
-        if name not in highest or rank > (highest[name]["workers"] or 0, highest[name]["expected"] or 0):
-            highest[name] = row
+    for row in sorted(rows["forecast"], key=lambda row: (-(row["workers"] or 0), -(row["expected"] or 0))):
+        highest.setdefault(queue_name(row), row)
     return sorted(highest.values(), key=lambda row: (-(row["workers"] or 0), queue_name(row)))
 
 

@@ -131,16 +131,8 @@ def write_files(frame: DataFrame, path: str, directory: str, by: str | None = No
             "maxValues": {name: max(found) for name, found in bounds.items()},
         }
         day = {by: file.path.split(f"{by}=", 1)[1].split("/", 1)[0]} if by else {}
-        actions.append(
-            AddAction(
-                path=file.path,
-                size=file.size,
-                partition_values=day,
-                modification_time=(file.mtime_ns or 0) // 1_000_000,
-                data_change=True,
-                stats=json.dumps(stats, default=str),
-            )
-        )
+        at, told = (file.mtime_ns or 0) // 1_000_000, json.dumps(stats, default=str)
+        actions.append(AddAction(file.path, file.size, day, modification_time=at, data_change=True, stats=told))
     return actions
 
 

@@ -64,6 +64,8 @@ def html(rows: Rows, *, links: Links | None = None, now: datetime | None = None)
     links = links or Links()
     # Expired leases would fill the list: they come behind what the handlers said.
     errors = sorted(rows["poison"], key=lambda row: row["fingerprint"] == LEASE_EXPIRED)
+    ill_first = sorted(rows["nodes"], key=lambda row: row["verdict"] not in {"sick", "slow"})
+    nodes = [{**row, "link": links.node(str(row["node"]))} for row in ill_first]
     with timezone.override(UTC):
         parts = [
             format_html("<h1>Lease queue report</h1>{}", _fresh(rows, made)),
@@ -71,7 +73,7 @@ def html(rows: Rows, *, links: Links | None = None, now: datetime | None = None)
             _weeks(rows),
             *_service(rows),
             *_curves(rows),
-            _section("Nodes", "Compared with the other nodes on the same queues.", _nodes(rows["nodes"], links)),
+            _section("Nodes", "Compared with the other nodes on the same queues.", table(nodes, _NODES)),
             _section("Failures that look alike", "", table(errors, _POISON)),
             _section(
                 "Slowest workflows",
@@ -79,7 +81,7 @@ def html(rows: Rows, *, links: Links | None = None, now: datetime | None = None)
                 " as long as all of it.",
                 _workflows(rows),
             ),
-            _section("Leases", "By queue, and by node on it.", table(_by_advice(rows["leases"]), _LEASES)),
+            _section("Leases", "By queue, and by node on it.", table(sorted(rows["leases"], key=_by_advice), _LEASES)),
             *_heat(rows),
             _section(
                 "Workers at the peak of the coming week",
@@ -250,16 +252,9 @@ def _heat(rows: Rows) -> list[SafeString]:
     return [format_html("<h2>{}</h2>", "Load by hour of the week"), *made] if made else []
 
 
-def _by_advice(rows: Sequence[Row]) -> list[Row]:
+def _by_advice(row: Row) -> tuple[str, bool, int, str]:
     order = {"longer": 0, "node": 1, "abandoned": 2, "shorter": 3}
-    return sorted(
-        rows, key=lambda row: (queue_name(row), row["node"] is not None, order.get(row["advice"], 4), row["node"] or "")
-    )
-
-
-def _nodes(rows: Sequence[Row], links: Links) -> SafeString:
-    ordered = sorted(rows, key=lambda row: row["verdict"] not in {"sick", "slow"})
-    return table([{**row, "link": links.node(str(row["node"]))} for row in ordered], _NODES)
+    return queue_name(row), row["node"] is not None, order.get(row["advice"], 4), row["node"] or ""
 
 
 def _workflows(rows: Rows) -> SafeString:

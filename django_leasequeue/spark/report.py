@@ -110,14 +110,11 @@ def _save(table: Any, path: Path) -> None:
     for index, field in enumerate(table.schema):
         listed = pa.types.is_list(field.type)
         if listed or pa.types.is_string(field.type) or pa.types.is_large_string(field.type):
-            texts = [None if cell is None else _text(cell) for cell in table.column(index).to_pylist()]
+            # CSV has no lists, and people open it in spreadsheets.
+            cells = [" ".join(map(str, cell)) if isinstance(cell, list) else cell for cell in table[index].to_pylist()]
+            texts = [None if cell is None else redaction.as_text(cell) for cell in cells]
             table = table.set_column(index, field.name, pa.array(texts, pa.string()))
     csv.write_csv(table, path.with_suffix(".csv"))
-
-
-def _text(cell: str | list[Any]) -> str:
-    """Return a cell for CSV, which has no lists, and which people open in spreadsheets."""
-    return redaction.as_text(cell if isinstance(cell, str) else " ".join(map(str, cell)))
 
 
 def keep_figures(lake: Lake, using: str = "default") -> int:

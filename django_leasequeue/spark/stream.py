@@ -8,6 +8,8 @@ checkpoint makes that exactly once.
 from __future__ import annotations
 
 import logging
+import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -43,6 +45,10 @@ _ANEW = (
 )
 #: From this limit on a batch may have fewer events than its limit, but no less than this share.
 COUNTED, NEAR = 100_000, 0.9
+#: Transactions a second from which on the queue is busy; seconds of rest after one of work beside it, of two at most.
+BUSY, REST, WORK = 100, 3.0, 2.0
+#: When this process last looked at them, how many there had been, and when it went on.
+_last = (0.0, 0, 0.0)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -229,8 +235,19 @@ class EventStream(DataSourceStreamReader):
         if not isinstance(partition, LogSlice):
             return
         with self.database.connect() as connection:
+            give_way(connection)
             yield from read(connection, partition, self.table, self.columns)
             consumers.check_read(connection, partition.after, partition.dropped)
+
+
+def give_way(connection: psycopg.Connection[Any]) -> None:
+    """Rest before a slice is read, where this process has a niceness and others write to the database."""
+    global _last
+    looked, begun, since = _last
+    ((count,),), now = fetch(connection, "lake/begun"), time.monotonic()
+    if looked and count - begun > BUSY * (now - looked) and hasattr(os, "nice") and os.nice(0) > 0:
+        time.sleep(REST * min(now - since, WORK))
+    _last = now, count, time.monotonic()
 
 
 def _offset(point: Point, until: slices.Horizon) -> Offset:

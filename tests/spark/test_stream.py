@@ -478,3 +478,56 @@ def write_on(dsn: str, stop: threading.Event) -> None:
                 many(connection, 20, jobs=5)
     except psycopg.OperationalError:
         return
+
+
+class FakeTime:
+    """A clock that only rests move."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+        self.rests: list[float] = []
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.rests.append(seconds)
+        self.now += seconds
+
+
+@pytest.mark.parametrize(
+    ("niceness", "written", "rests"),
+    [(10, 60, [1.5]), (10, 40, []), (0, 60, [])],
+    ids=["busy", "quiet", "not told to step back"],
+)
+def test_a_reader_that_steps_back_rests_while_the_queue_is_busy(
+    test_dsn: str, monkeypatch: pytest.MonkeyPatch, niceness: int, written: int, rests: list[float]
+) -> None:
+    clock = FakeTime()
+    monkeypatch.setattr(stream, "time", clock)
+    monkeypatch.setattr(stream, "_last", (0.0, 0, 0.0))
+    monkeypatch.setattr(stream.os, "nice", lambda more: niceness)
+    with psycopg.connect(test_dsn, autocommit=True) as connection:
+        stream.give_way(connection)
+        clock.now += 0.5  # the work of a slice
+        for _ in range(written):
+            connection.execute("SELECT pg_current_xact_id()")
+        stream.give_way(connection)
+        assert clock.rests == pytest.approx(rests)
+
+
+def test_a_rest_is_for_the_work_before_it_and_not_for_a_pause_of_the_stream(
+    test_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = FakeTime()
+    monkeypatch.setattr(stream, "time", clock)
+    monkeypatch.setattr(stream, "_last", (0.0, 0, 0.0))
+    monkeypatch.setattr(stream.os, "nice", lambda more: 10)
+    monkeypatch.setattr(stream, "BUSY", 0)
+    with psycopg.connect(test_dsn, autocommit=True) as connection:
+        stream.give_way(connection)
+        for seconds in (60.0, 0.25):
+            clock.now += seconds
+            connection.execute("SELECT pg_current_xact_id()")
+            stream.give_way(connection)
+    assert clock.rests == pytest.approx([stream.REST * stream.WORK, stream.REST * 0.25])
