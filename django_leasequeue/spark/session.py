@@ -150,7 +150,8 @@ def session(
         memory: heap of a local session (default 1g; 512m is enough for small lakes).
         conf: further settings; they win.
         niceness: by how much a local Spark that this starts steps back behind everything else on the machine (Linux; 0
-            to 19): the queue's database and its workers may be there too, and theirs is the hurry.
+            to 19): the queue's database and its workers may be there too, and theirs is the hurry. A stream
+            then also rests while others write to the database.
         log: a file that a local Spark which this starts writes its warnings and errors to, behind what is there, in
             place of the terminal.
 
