@@ -83,7 +83,11 @@ def _state_of(connection: _ANY) -> _State | None:
 
 
 def fetch(
-    connection: psycopg.Connection[Any], commands: Sequence[Command], which: int = 0, prepare_after: int | None = None
+    connection: psycopg.Connection[Any],
+    commands: Sequence[Command],
+    which: int = 0,
+    prepare_after: int | None = None,
+    meanwhile: Callable[[], object] | None = None,
 ) -> Rows | None:
     """Send statements in one go, and return the rows of one of them; ``None`` where psycopg has to do it.
 
@@ -94,29 +98,37 @@ def fetch(
         commands: outside of a transaction several are one.
         which: the place of the one whose rows count.
         prepare_after: how many times a statement is sent before it is prepared; ``None``: as the connection says.
+        meanwhile: called while the answer of a single command is waited for.
     """
     if (state := _state_of(connection)) is None:
         return None
     prepare_after = getattr(connection, "prepare_after", NEVER) if prepare_after is None else prepare_after
     with connection.lock:
-        return connection.wait(_exchange(connection.pgconn, state, commands, which, prepare_after))
+        return connection.wait(_exchange(connection.pgconn, state, commands, which, prepare_after, meanwhile))
 
 
-async def afetch(connection: psycopg.AsyncConnection[Any], command: Command) -> Rows | None:
+async def afetch(
+    connection: psycopg.AsyncConnection[Any], command: Command, meanwhile: Callable[[], object] | None = None
+) -> Rows | None:
     """Send one statement; see ``fetch``."""
     if (state := _state_of(connection)) is None:
         return None
     prepare_after: int = getattr(connection, "prepare_after", NEVER)
     async with connection.lock:
-        return await connection.wait(_exchange(connection.pgconn, state, [command], 0, prepare_after))
+        return await connection.wait(_exchange(connection.pgconn, state, [command], 0, prepare_after, meanwhile))
 
 
 def _exchange(
-    pgconn: pq.abc.PGconn, state: _State, commands: Sequence[Command], which: int, prepare_after: int
+    pgconn: pq.abc.PGconn,
+    state: _State,
+    commands: Sequence[Command],
+    which: int,
+    prepare_after: int,
+    meanwhile: Callable[[], object] | None,
 ) -> Generator[Any, Any, Rows]:
     idle = pgconn.transaction_status == _IDLE
     try:
-        return (yield from _send(pgconn, state, commands, prepare_after))[which]
+        return (yield from _send(pgconn, state, commands, prepare_after, meanwhile))[which]
     except (psycopg.errors.InvalidSqlStatementName, psycopg.errors.FeatureNotSupported):
         if not idle:
             raise
@@ -125,7 +137,11 @@ def _exchange(
 
 
 def _send(
-    pgconn: pq.abc.PGconn, state: _State, commands: Sequence[Command], prepare_after: int
+    pgconn: pq.abc.PGconn,
+    state: _State,
+    commands: Sequence[Command],
+    prepare_after: int,
+    meanwhile: Callable[[], object] | None = None,
 ) -> Generator[Any, Any, list[Rows]]:
     sends = []
     for text, values in commands:
@@ -149,8 +165,13 @@ def _send(
             sends.append(partial(pgconn.send_query_params, text, data, None, formats, _BINARY))
     if len(sends) == 1:
         sends[0]()
-        # More than one where the server ends: the first one says why.
-        result, *_ = yield from generators.execute(pgconn)
+        try:
+            if meanwhile is not None:
+                pgconn.flush()
+                meanwhile()
+        finally:
+            # More than one where the server ends: the first one says why.
+            result, *_ = yield from generators.execute(pgconn)
         return [state.read(commands[0], result)]
     pgconn.enter_pipeline_mode()
     try:

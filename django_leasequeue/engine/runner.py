@@ -20,7 +20,7 @@ from psycopg.adapt import Loader
 from .. import conf, signals, twins
 from ..sql import bears_any_plan, numbered, statement
 from . import clock, exchange
-from .operation import APART, BEGIN, BLOCKING, COPY, SIGNAL, Rows, Step, Work
+from .operation import APART, BEGIN, BLOCKING, COPY, MEANWHILE, SIGNAL, Rows, Step, Work
 from .outage import read_only
 
 T = TypeVar("T")
@@ -179,7 +179,8 @@ def fetch_steadily(
     command = _command(name, params, autocommit)
     alone = bears_any_plan(name)
     around = [command] if alone else [_INSIDE, command, _BEFORE] if inside else [_OUTSIDE, command]
-    if (rows := exchange.fetch(connection, around, len(around) // 2, prepare_after)) is not None:
+    meanwhile = params.get(MEANWHILE)
+    if (rows := exchange.fetch(connection, around, len(around) // 2, prepare_after, meanwhile)) is not None:
         return rows
     cursor = psycopg.RawCursor(connection)
     if connection.pgconn.parameter_status(b"TimeZone") not in (b"UTC", b"Etc/UTC"):
@@ -286,7 +287,7 @@ class ConnectionExecutor(_OnConnection[psycopg.Connection[Any]], Executor):
     def fetch(self, name: str, params: Mapping[str, Any]) -> Rows:
         autocommit = self._autocommit()
         command = _command(name, params, autocommit)
-        if (rows := exchange.fetch(self.connection, [command])) is not None:
+        if (rows := exchange.fetch(self.connection, [command], meanwhile=params.get(MEANWHILE))) is not None:
             return rows
         return _rows(psycopg.RawCursor(self.connection).execute(*command, binary=True))
 
@@ -310,7 +311,7 @@ class AsyncConnectionExecutor(_OnConnection[psycopg.AsyncConnection[Any]]):
     async def fetch(self, name: str, params: Mapping[str, Any]) -> Rows:
         autocommit = self._autocommit()
         command = _command(name, params, autocommit)
-        if (rows := await exchange.afetch(self.connection, command)) is not None:
+        if (rows := await exchange.afetch(self.connection, command, params.get(MEANWHILE))) is not None:
             return rows
         cursor = psycopg.AsyncRawCursor(self.connection)
         await cursor.execute(*command, binary=True)

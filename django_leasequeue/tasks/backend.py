@@ -19,7 +19,7 @@ from ..engine import metadata
 from ..engine.queues import presets, routing
 from ..exceptions import BatchTooLarge, LeaseQueueError
 from ..twins import Either, Steps, arun, either, run
-from . import api, signals
+from . import api, plain, signals
 from . import options as backend_options
 from .api import BaseTaskBackend, InvalidTask, Task, TaskResult, TaskResultDoesNotExist
 from .arguments import invalid_task
@@ -32,8 +32,8 @@ from .results import LeaseQueueTaskResult, new_ends
 
 #: Most calls of one ``enqueue_many``.
 MAX_MANY = 100_000
-#: Calls of which results and jobs are made at once; so few of them that pausing the garbage collector gains nothing.
-AT_ONCE, FEW = 1_000, 100
+#: So few calls that pausing the garbage collector gains nothing, nor COPY.
+FEW = 100
 #: Times that the job of a key may end without a trace while a call runs.
 TRIES = 5
 #: Most characters of a result's id that is looked for; ids of tasks have 36.
@@ -139,29 +139,30 @@ class LeaseQueueBackend(BaseTaskBackend):
 
     def _enqueue(self, calls: Iterable[Call], *, waits: bool) -> Steps[list[TaskResult[Any]]]:
         """Store the jobs of calls; with ``waits`` those for which data must be committed first are stored then."""
+        asked = list(islice(calls, MAX_MANY + 1))
+        if len(asked) > MAX_MANY:
+            raise BatchTooLarge(f"one call of enqueue_many takes at most {MAX_MANY} calls of tasks. Split them.")
+        after = conf.settings.ENQUEUE_AFTER_COMMIT_OF if waits else None
+        if len(asked) > FEW and (stored := (yield from self._enqueue_plain(asked, after))) is not None:
+            return stored
         made: list[TaskResult[Any]] = []
         databases: dict[str, Queues] = {}
         # By identity: the results keep their tasks alive, so that no number comes twice.
         tasks: dict[int, tuple[TaskCalls, Calls]] = {}
         ends = new_ends()
-        following = iter(calls)
-        while batch := list(islice(following, AT_ONCE)):
-            if len(made) + len(batch) > MAX_MANY:
-                raise BatchTooLarge(f"one call of enqueue_many takes at most {MAX_MANY} calls of tasks. Split them.")
-            # The results live on: collections meanwhile would find nothing, and each would walk over all there are.
-            with process.collector_paused() if len(batch) > FEW else nullcontext():
-                for task, args, kwargs in batch:
-                    known = tasks.get(id(task))
-                    if known is None:
-                        alike = self.calls_of(task)
-                        queues = databases.setdefault(self.database_of(task), {})
-                        known = tasks[id(task)] = alike, queues.setdefault(task.queue_name, Calls([], []))
-                    # The job's number is the other half of the id: the database gives it.
-                    result, job = known[0].prepare(args, kwargs, next(ends))
-                    made.append(result)
-                    known[1].results.append(result)
-                    known[1].jobs.append(job)
-        after = conf.settings.ENQUEUE_AFTER_COMMIT_OF if waits else None
+        # The results live on: collections meanwhile would find nothing, and each would walk over all there are.
+        with process.collector_paused() if len(asked) > FEW else nullcontext():
+            for task, args, kwargs in asked:
+                known = tasks.get(id(task))
+                if known is None:
+                    alike = self.calls_of(task)
+                    queues = databases.setdefault(self.database_of(task), {})
+                    known = tasks[id(task)] = alike, queues.setdefault(task.queue_name, Calls([], []))
+                # The job's number is the other half of the id: the database gives it.
+                result, job = known[0].prepare(args, kwargs, next(ends))
+                made.append(result)
+                known[1].results.append(result)
+                known[1].jobs.append(job)
         for database, queues in databases.items():
             if after is None or not awaits(after, database):
                 yield from self._store(database, queues)
@@ -170,6 +171,23 @@ class LeaseQueueBackend(BaseTaskBackend):
             for queue, given in named.items():
                 check_jobs(queue, given.jobs, self.config)
             transaction.on_commit(partial(run, self._store(database, named)), using=after)
+        return made
+
+    def _enqueue_plain(self, calls: Sequence[Call], after: str | None) -> Steps[list[TaskResult[Any]] | None]:
+        """Store calls of one task whose jobs differ in nothing but their arguments; ``None`` where they do."""
+        task = calls[0][0]
+        if not all(call[0] is task for call in calls):
+            return None
+        alike, database = self.calls_of(task), self.database_of(task)
+        if not (alike.is_plain and plain.is_possible()) or (after is not None and awaits(after, database)):
+            return None
+        store = plain.store(self.config.project, task, self.alias, plain.parts_of(calls))
+        try:
+            made: list[TaskResult[Any]] = yield Either(engine.run, engine.arun, (store, database))
+        except plain.NotPlain:
+            return None
+        if signals.enqueued.is_heard():
+            yield from self.announce(made)
         return made
 
     def _store(self, database: str, queues: Queues) -> Steps[None]:

@@ -21,16 +21,17 @@ from ..engine.limits import MAX_BATCH
 from ..engine.operation import BEGIN, Steps, operation
 from ..engine.queues.presets import Definition
 from ..engine.queues.queues import make_declared
+from ..engine.rows import END, PLAIN, TAG
 from ..exceptions import QueueNotFound
 from . import backoff as backoffs
 from .api import DEFAULT_TASK_BACKEND_ALIAS, Task, TaskResult
-from .arguments import UnresolvedInput, is_about_key, limit_of_call, misfit, unique_fields
+from .arguments import UnresolvedInput, is_about_key, limit_of_call, unique_fields
 from .context import replacing
 from .decorator import LeaseQueueTask
 from .exceptions import TaskNotFound
 from .lookup import ResultRow, find_row, result_of_row
 from .options import BackendOptions
-from .results import local, new_result, note_stored, show_decoded
+from .results import json_arguments, local, new_result, note_stored, show_decoded
 
 _ID_END = engine.NewJob._fields.index("id_end")
 
@@ -38,7 +39,7 @@ _ID_END = engine.NewJob._fields.index("id_end")
 class TaskCalls:
     """Calls of one task: what all of them have in common is computed once."""
 
-    __slots__ = ("_after", "_backend", "_before", "_is_keyed", "_is_limited", "_task")
+    __slots__ = ("_after", "_backend", "_before", "_is_keyed", "_is_limited", "_task", "is_plain")
 
     def __init__(self, task: Task[..., Any], backend: str, common_tags: dict[str, Any] | None = None) -> None:
         self._task, self._backend = task, backend
@@ -71,31 +72,37 @@ class TaskCalls:
         self._before, self._after = common[1:_ID_END], common[_ID_END + 1 :]
         self._is_keyed = isinstance(task, LeaseQueueTask) and is_about_key(task)
         self._is_limited = getattr(task, "limit", None) is not None
+        #: Whether the jobs of its calls differ in nothing but their ids and arguments.
+        self.is_plain = common[TAG:END] == PLAIN and not (self._is_keyed or self._is_limited)
 
     def prepare(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], id_end: str, inputs: dict[str, bool] | None = None
     ) -> tuple[TaskResult[Any], engine.NewJob]:
         """Return the result and the job of one call; with ``inputs`` jobs before it give its first argument."""
         task = self._task
-        count = len(args) if inputs is None else len(args) + 1
-        if refusal := misfit(task.func, task.takes_context, count, tuple(kwargs)):
-            raise TypeError(refusal)
+        args, kwargs = json_arguments(task, args, kwargs, 0 if inputs is None else 1)
         result = new_result(task, args, kwargs, self._backend)
-        data: dict[str, Any] = {} if inputs is None else {"inputs": inputs}
-        if result.args:
-            data["args"] = result.args
-        if result.kwargs:
-            data["kwargs"] = result.kwargs
         # As text, which the garbage collector does not look at: of many calls there would be many dicts for it.
-        written = codec.JsonText(codec.dumps(data)) if data else None
-        job = tuple.__new__(engine.NewJob, (written, *self._before, id_end, *self._after))
-        known = result.args if inputs is None else [UnresolvedInput(), *result.args]
+        text = written(args, kwargs, inputs)
+        job = tuple.__new__(engine.NewJob, (text and codec.JsonText(text), *self._before, id_end, *self._after))
+        known = args if inputs is None else [UnresolvedInput(), *args]
         if self._is_keyed:
-            job = job._replace(**unique_fields(cast("Any", task), known, result.kwargs))
+            job = job._replace(**unique_fields(cast("Any", task), known, kwargs))
         if self._is_limited:
-            job = job._replace(limit=limit_of_call(task, known, result.kwargs))
-        show_decoded(result)
+            job = job._replace(limit=limit_of_call(task, known, kwargs))
+        if conf.settings.TASK_CODECS:
+            show_decoded(result)
         return result, job
+
+
+def written(args: list[Any], kwargs: dict[str, Any], inputs: dict[str, bool] | None = None) -> str | None:
+    """Return the JSON of a call's arguments, ``None`` where there are none."""
+    data: dict[str, Any] = {} if inputs is None else {"inputs": inputs}
+    if args:
+        data["args"] = args
+    if kwargs:
+        data["kwargs"] = kwargs
+    return codec.dumps(data) if data else None
 
 
 class Calls(NamedTuple):

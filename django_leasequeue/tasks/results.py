@@ -23,8 +23,17 @@ from ..exceptions import InvalidOption, JobCancelled, JobFailed, WaitTimeout
 from ..notify.alarms import Alarm, AsyncAlarm
 from ..notify.replies import answer, get_hub, work_in_place
 from ..twins import Steps, arun, either, run
-from .api import GenericTaskResult, T, Task, TaskResult, TaskResultDoesNotExist, TaskResultStatus, task_backends
-from .arguments import decoded, encode
+from .api import (
+    GenericTaskResult,
+    T,
+    Task,
+    TaskResult,
+    TaskResultDoesNotExist,
+    TaskResultStatus,
+    normalize_json,
+    task_backends,
+)
+from .arguments import decoded, encode, misfit
 
 if TYPE_CHECKING:
     from ..models import Job
@@ -72,16 +81,6 @@ class LeaseQueueTaskResult(GenericTaskResult[T]):
     """Django's ``TaskResult``, which can also be cancelled and waited for."""
 
     __slots__ = ("_created",)
-
-    def __post_init__(self) -> None:
-        """Normalise the arguments to JSON, as Django does, unless they are plain values: most are."""
-        args, kwargs = self.args, self.kwargs
-        if not (
-            (type(args) is list and _ATOMS.issuperset(map(type, args)))
-            and (type(kwargs) is dict and _ATOMS.issuperset(map(type, kwargs.values())))
-            and _NAMES.issuperset(map(type, kwargs))
-        ):
-            GenericTaskResult.__post_init__(self)
 
     @property
     def created(self) -> bool | None:
@@ -231,40 +230,55 @@ _put_time = _put["enqueued_at"]
 _put_created: Any = LeaseQueueTaskResult._created.__set__  # type: ignore[attr-defined]  # a slot
 
 
-def new_result(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], backend: str) -> TaskResult[Any]:
-    """Return the result of a call, with its arguments normalised to JSON."""
-    result: LeaseQueueTaskResult[Any] = object.__new__(LeaseQueueTaskResult)
-    _put_task(result, task)
-    _put_id(result, "")
-    _put_status(result, _READY)
-    _put_args(result, list(args))
-    _put_kwargs(result, dict(kwargs))
-    _put_backend(result, backend)
-    _put_errors(result, [])
-    _put_workers(result, [])
-    for put in _unknown:
-        put(result, None)
+def json_arguments(
+    task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], more: int = 0
+) -> tuple[list[Any], dict[str, Any]]:
+    """Return the arguments of a call as JSON, if the task takes them with so ``more`` in front of them."""
+    if refusal := misfit(task.func, task.takes_context, len(args) + more, tuple(kwargs)):
+        raise TypeError(refusal)
     try:
+        listed: Any = list(args)
+        named: Any = dict(kwargs)
         if conf.settings.TASK_CODECS:
-            _put_args(result, encode(args))
-            _put_kwargs(result, encode(kwargs))
-        result.__post_init__()
+            listed, named = encode(args), encode(kwargs)
+        # Most are plain values: nothing to normalise.
+        if (
+            _ATOMS.issuperset(map(type, listed))
+            and _ATOMS.issuperset(map(type, named.values()))
+            and _NAMES.issuperset(map(type, named))
+        ):
+            return listed, named
+        return normalize_json(listed), normalize_json(named)
     except (TypeError, ValueError, RecursionError) as error:
         kind = TypeError if isinstance(error, TypeError) else ValueError
         raise kind(
             f"The arguments of {task.module_path} must be JSON: {error}. Give the ids of objects, and dates and"
             " decimals as text, or name their types in LEASEQUEUE['TASK_CODECS']."
         ) from error
+
+
+def new_result(task: Task[..., Any], args: list[Any], kwargs: dict[str, Any], backend: str) -> TaskResult[Any]:
+    """Return the result of a call with these arguments (``json_arguments``)."""
+    result: LeaseQueueTaskResult[Any] = object.__new__(LeaseQueueTaskResult)
+    _put_task(result, task)
+    _put_id(result, "")
+    _put_status(result, _READY)
+    _put_args(result, args)
+    _put_kwargs(result, kwargs)
+    _put_backend(result, backend)
+    _put_errors(result, [])
+    _put_workers(result, [])
+    for put in _unknown:
+        put(result, None)
     return cast("TaskResult[Any]", result)
 
 
 def show_decoded(result: TaskResult[Any]) -> None:
     """Give a result the arguments as they were given, where it has them as JSON; what no codec can read stays."""
-    if conf.settings.TASK_CODECS:
-        with suppress(InvalidOption):
-            args, kwargs = decoded(result.args, result.kwargs)
-            _put_args(result, args)
-            _put_kwargs(result, kwargs)
+    with suppress(InvalidOption):
+        args, kwargs = decoded(result.args, result.kwargs)
+        _put_args(result, args)
+        _put_kwargs(result, kwargs)
 
 
 def note_stored(result: TaskResult[Any], id: str | None, at: datetime | None) -> None:

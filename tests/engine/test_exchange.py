@@ -162,6 +162,24 @@ def test_ctrl_c_cancels_a_statement_and_leaves_the_connection() -> None:
         signal.signal(signal.SIGALRM, before)
 
 
+def test_what_is_done_meanwhile_is_done_while_the_server_works_and_may_fail() -> None:
+    seen: list[object] = []
+    with own() as raw:
+
+        def look() -> None:
+            seen.append(raw.pgconn.transaction_status)
+
+        def fail() -> None:
+            raise KeyboardInterrupt
+
+        command = Command(b"SELECT $1::int", [7])
+        assert exchange.fetch(raw, [command], 0, 0, look) == [(7,)]
+        assert seen == [psycopg.pq.TransactionStatus.ACTIVE]
+        with pytest.raises(KeyboardInterrupt):
+            exchange.fetch(raw, [command], 0, 0, fail)
+        assert ask(raw, "SELECT 1") == [(1,)]
+
+
 @pytest.mark.parametrize("first", [True, False])
 def test_it_is_part_of_the_transaction_that_django_begins(first: bool) -> None:
     make("work")

@@ -137,7 +137,7 @@ class TestMany:
     def test_more_than_one_statement_holds_is_still_one_call_in_order(self) -> None:
         assert samples.echo.enqueue_many([]) == []
         with override_settings(LEASEQUEUE={"MAX_ENQUEUE": 150}):
-            results = samples.echo.enqueue_many((number,) for number in range(400))
+            results = samples.echo.using(priority=1).enqueue_many((number,) for number in range(400))
         jobs = list(StoredJob.objects.order_by("seq"))
         assert [job.data["args"][0] for job in jobs] == list(range(400))
         assert [job.key for job in jobs] == [result.id for result in results]
@@ -149,7 +149,7 @@ class TestMany:
         ends = iter([*(new_end() for _ in range(250)), *(["refused"] * 250)])
         monkeypatch.setattr(backend_module, "new_ends", lambda: ends)
         with override_settings(LEASEQUEUE={"MAX_ENQUEUE": 200}), pytest.raises(InvalidOption, match="id_end"):
-            samples.echo.enqueue_many((number,) for number in range(400))
+            samples.echo.using(priority=1).enqueue_many((number,) for number in range(400))
         assert StoredJob.objects.count() == 1
 
     def test_what_is_no_set_of_arguments_is_refused_and_too_many(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
+from itertools import repeat
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -19,7 +20,8 @@ from ..payloads import contents_of, large_parts, link_steps, planned, put_steps,
 from ..queues.queues import find, make_declared
 from ..rows import Enqueued, EnqueueStatus, NewJob, make_id
 from ..store import Reference
-from .new_jobs import COPY_FROM, MAX_BYTES, check_job, copy_steps, flags_of, narrow, parameters, payloads
+from .new_jobs import COPY_FROM, MAX_BYTES, as_plain, check_job, copy_steps, flags_of, narrow, parameters, payloads
+from .plain import plain_steps
 from .remove import DUPLICATE, STATES, enforce_cap, existing, holder_steps
 from .unique import unique_steps
 
@@ -165,6 +167,11 @@ def _add(
     elif len(jobs) >= COPY_FROM and (fresh or all(job.key is None for job in jobs)):
         datas, metas = payloads(jobs)
         yield BEGIN, {}
+        plain = as_plain(jobs, datas)
+        stored = None if plain is None else (yield from plain_steps(project, queue, plain, origin))
+        if stored is not None:
+            columns = repeat(EnqueueStatus.QUEUED), repeat(STATES[JobState.READY]), repeat(stored.at)
+            return list(map(Enqueued._make, zip(stored.seqs, *columns, strict=False)))
         added = yield from copy_steps(queue, jobs, datas, metas, project, origin)
         if added is None:
             yield from _hold(queue, project, create)

@@ -26,25 +26,18 @@ from ..limits import (
 )
 from ..operation import COPY, Steps
 from ..rows import END, NOT_UNIQUE, PLAIN, TAG, UNIQUE, UNIQUE_END, Enqueued, EnqueueStatus, NewJob, make_id
+from .plain import BACKSLASH, ESCAPED, LARGE_CHARACTERS, MOST, NULL, PART, Plain, text_of
 from .remove import enforce_cap
 
 #: The highest limit of a payload that a call may name.
 MAX_BYTES = 256 * 1024 * 1024
 #: Bytes above which a payload counts as large, as in enqueue.sql; characters that may have so many (of four bytes).
-_LARGE_BYTES = 16_384
-_LARGE_CHARACTERS = _LARGE_BYTES // 4
+_LARGE_BYTES = 4 * LARGE_CHARACTERS
 #: As plain numbers: the operators of an enum cost more than the rest of the row.
 _IS_LARGE, _HAS_REPLY, _HAS_TTL = int(JobFlag.LARGE), int(JobFlag.REPLY), int(JobFlag.RESULT_TTL)
 _IS_FLOW = int(JobFlag.FLOW)
 #: From this many jobs on COPY is faster than one statement.
 COPY_FROM = 100
-#: Jobs of one event.
-_EVENT = 1_000
-#: Jobs of one part of the text of a COPY.
-_PART = 200
-_ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
-_NULL = "\\N"
-_BACKSLASH, _ESCAPED = "\\", "\\\\"
 _is_id_end = re.compile(r"[89ab][0-9a-f]{3}-[0-9a-f]{12}").fullmatch
 
 
@@ -146,7 +139,7 @@ def flags_of(job: NewJob, data: str | None, meta: str | None) -> int:
     """Return the flags of a new job with these payloads (JSON texts)."""
     data, meta, body = data or "", meta or "", job.body or b""
     flags = 0
-    if len(data) + len(meta) + len(body) > _LARGE_CHARACTERS:
+    if len(data) + len(meta) + len(body) > LARGE_CHARACTERS:
         size = len(data.encode()) + len(meta.encode()) + len(body)
         flags = _IS_LARGE if size > _LARGE_BYTES else 0
     if job.reply_to is not None:
@@ -221,9 +214,24 @@ class _Place(NamedTuple):
     tag: str | None
 
 
-def _text(value: str) -> str:
-    # Tabs and line ends are not printable. Looking is ten times as fast as translating.
-    return value if value.isprintable() and _BACKSLASH not in value else value.translate(_ESCAPES)
+def as_plain(jobs: Sequence[NewJob], datas: Sequence[str | None]) -> Plain | None:
+    """Return jobs as plain ones, ``None`` where they are not."""
+    first = jobs[0]
+    generated = first.id_end is not None
+    if len(jobs) > MOST or not all(
+        job[TAG:END] == PLAIN and job.body is None and job.name == first.name and (job.id_end is not None) is generated
+        for job in jobs
+    ):
+        return None
+    if any(data is not None and len(data) > LARGE_CHARACTERS for data in datas):
+        return None
+
+    def keys(seqs: Sequence[int]) -> Sequence[str | None]:
+        if generated:
+            return [make_id(seq, job.id_end or "") for seq, job in zip(seqs, jobs, strict=True)]
+        return [None if job.key is None else text_of(job.key) for job in jobs]
+
+    return Plain(len(jobs), first.name, lambda: datas, keys, generated)
 
 
 def rank_of(priority: int | None, order: str, low: int, high: int) -> int:
@@ -255,13 +263,13 @@ def copy_steps(
     if capped:
         yield "cap_lock", {"queue": queue_id}
     created = now.isoformat()
-    tail = _NULL if origin is None else _text(origin)
+    tail = NULL if origin is None else text_of(origin)
     is_log = kind == "log"
     # What plain jobs have in common.
     usual = 0 if is_log else rank_of(None, order, low, high)
     expire = now + timedelta(milliseconds=queue_ttl) if queue_ttl else None
-    expires = _NULL if expire is None else expire.isoformat()
-    plain = "\t".join([expires, *[_NULL] * 6, tail])
+    expires = NULL if expire is None else expire.isoformat()
+    plain = "\t".join([expires, *[NULL] * 6, tail])
     #: Places of jobs that are not plain, by their index; empty when all are.
     odd: dict[int, _Place] = {}
 
@@ -271,32 +279,32 @@ def copy_steps(
             if job.id_end is not None:
                 key = f"t\t{make_id(seq, job.id_end)}"
             else:
-                key = "f\t" + (_NULL if job.key is None else _text(job.key))
-            if job.body is not None or job[TAG:END] != PLAIN or (data is not None and len(data) > _LARGE_CHARACTERS):
+                key = "f\t" + (NULL if job.key is None else text_of(job.key))
+            if job.body is not None or job[TAG:END] != PLAIN or (data is not None and len(data) > LARGE_CHARACTERS):
                 flags = flags_of(job, data, meta)
                 place = _place(job, now, queue_ttl, 0 if is_log else rank_of(job.priority, order, low, high), flags)
                 odd[index] = place
                 rank = place.rank
                 rest = (
-                    f"{_NULL if place.expires_at is None else place.expires_at.isoformat()}\t"
-                    f"{_NULL if job.tag is None else _text(job.tag)}\t"
-                    f"{_NULL if meta is None else meta.replace(_BACKSLASH, _ESCAPED)}\t"
-                    f"{_NULL if job.body is None else _ESCAPED + 'x' + job.body.hex()}\t"
-                    f"{_NULL if job.reply_to is None else _text(job.reply_to)}\t"
-                    f"{_NULL if job.result_ttl_ms is None else job.result_ttl_ms}\t"
-                    f"{_NULL if job.max_deliveries is None else job.max_deliveries}\t"
-                    f"{tail if job.origin is None else _text(job.origin)}"
+                    f"{NULL if place.expires_at is None else place.expires_at.isoformat()}\t"
+                    f"{NULL if job.tag is None else text_of(job.tag)}\t"
+                    f"{NULL if meta is None else meta.replace(BACKSLASH, ESCAPED)}\t"
+                    f"{NULL if job.body is None else ESCAPED + 'x' + job.body.hex()}\t"
+                    f"{NULL if job.reply_to is None else text_of(job.reply_to)}\t"
+                    f"{NULL if job.result_ttl_ms is None else job.result_ttl_ms}\t"
+                    f"{NULL if job.max_deliveries is None else job.max_deliveries}\t"
+                    f"{tail if job.origin is None else text_of(job.origin)}"
                 )
             yield (
                 f"{seq}\t{queue_id}\t{created}\t{rank}\t"
-                f"{key}\t{_NULL if job.name is None else _text(job.name)}\t"
+                f"{key}\t{NULL if job.name is None else text_of(job.name)}\t"
                 # JSON text holds no control characters: only its backslashes need escaping.
-                f"{_NULL if data is None else data.replace(_BACKSLASH, _ESCAPED)}\t{rest}\n"
+                f"{NULL if data is None else data.replace(BACKSLASH, ESCAPED)}\t{rest}\n"
             )
 
     made = lines()
     # In parts: PostgreSQL stores the first ones while the next are written.
-    yield COPY + "bulk_copy", {"parts": iter(lambda: "".join(islice(made, _PART)), "")}
+    yield COPY + "bulk_copy", {"parts": iter(lambda: "".join(islice(made, PART)), "")}
     names = {job.name for job in jobs}
     common = _Place(usual, None, 0, None, expire, None)
     places = [odd.get(index, common) for index in range(len(jobs))] if odd else []
@@ -310,10 +318,7 @@ def copy_steps(
         "relax": durability != "fsync",
         "at": now,
     }
-    if odd or is_log or len(names) > 1 or len(jobs) > _EVENT:
-        yield "bulk_close", {**closing, "type": kind, **_columns(jobs, places, names, is_log)}
-    else:
-        yield "bulk_close_plain", closing
+    yield "bulk_close", {**closing, "type": kind, **_columns(jobs, places, names, is_log)}
     if capped:
         yield from enforce_cap(queue_id, seqs)
     if not odd or is_log:
