@@ -10,6 +10,7 @@ import psycopg
 from django.core.management.base import CommandError, CommandParser
 from django.db import DatabaseError
 
+from django_leasequeue.checks.settings import TAG
 from django_leasequeue.management import LeaseQueueCommand, add_database, databases, require_tables
 from django_leasequeue.reaper import Reaper
 
@@ -17,6 +18,8 @@ from django_leasequeue.reaper import Reaper
 class Command(LeaseQueueCommand):
     """Run the reaper."""
 
+    # As for runworker: it needs no URLs and views of the project.
+    requires_system_checks = (TAG,)
     help = (
         "Do what is done once for all workers: bring back expired leases and due jobs, remove what is past its time,"
         " keep the lease log's partitions, enqueue recurring tasks. Any number may run, and every runworker does it as"
