@@ -143,8 +143,14 @@ class LeaseQueueBackend(BaseTaskBackend):
         if len(asked) > MAX_MANY:
             raise BatchTooLarge(f"one call of enqueue_many takes at most {MAX_MANY} calls of tasks. Split them.")
         after = conf.settings.ENQUEUE_AFTER_COMMIT_OF if waits else None
-        if len(asked) > FEW and (stored := (yield from self._enqueue_plain(asked, after))) is not None:
-            return stored
+        if not asked:
+            return []
+        first = asked[0][0]
+        is_plain, home = self.calls_of(first).is_plain, self.database_of(first)
+        if is_plain and (len(asked) == 1 or len(asked) > FEW):
+            stored = yield from self._enqueue_plain(asked, home, after)
+            if stored is not None:
+                return stored
         made: list[TaskResult[Any]] = []
         databases: dict[str, Queues] = {}
         # By identity: the results keep their tasks alive, so that no number comes twice.
@@ -156,7 +162,7 @@ class LeaseQueueBackend(BaseTaskBackend):
                 known = tasks.get(id(task))
                 if known is None:
                     alike = self.calls_of(task)
-                    queues = databases.setdefault(self.database_of(task), {})
+                    queues = databases.setdefault(home if task is first else self.database_of(task), {})
                     known = tasks[id(task)] = alike, queues.setdefault(task.queue_name, Calls([], []))
                 # The job's number is the other half of the id: the database gives it.
                 result, job = known[0].prepare(args, kwargs, next(ends))
@@ -173,15 +179,17 @@ class LeaseQueueBackend(BaseTaskBackend):
             transaction.on_commit(partial(run, self._store(database, named)), using=after)
         return made
 
-    def _enqueue_plain(self, calls: Sequence[Call], after: str | None) -> Steps[list[TaskResult[Any]] | None]:
-        """Store calls of one task whose jobs differ in nothing but their arguments; ``None`` where they do."""
+    def _enqueue_plain(
+        self, calls: Sequence[Call], database: str, after: str | None
+    ) -> Steps[list[TaskResult[Any]] | None]:
+        """Store calls if all are of the first one's task, a plain one, and can be stored so; else return ``None``."""
         task = calls[0][0]
-        if not all(call[0] is task for call in calls):
+        if not (plain.is_possible() and all(call[0] is task for call in calls)):
             return None
-        alike, database = self.calls_of(task), self.database_of(task)
-        if not (alike.is_plain and plain.is_possible()) or (after is not None and awaits(after, database)):
+        if after is not None and awaits(after, database):
             return None
-        store = plain.store(self.config.project, task, self.alias, plain.parts_of(calls))
+        given = (self.config.project, task, self.alias)
+        store = plain.store_one(*given, calls[0]) if len(calls) == 1 else plain.store(*given, plain.parts_of(calls))
         try:
             made: list[TaskResult[Any]] = yield Either(engine.run, engine.arun, (store, database))
         except plain.NotPlain:

@@ -17,7 +17,7 @@ from ..engine import codec, metadata
 from ..engine.jobs.enqueue import enqueue_steps
 from ..engine.jobs.results import status
 from ..engine.jobs.unique import hold_steps
-from ..engine.limits import MAX_BATCH
+from ..engine.limits import MAX_BATCH, MAX_KEY_BYTES, check_text
 from ..engine.operation import BEGIN, Steps, operation
 from ..engine.queues.presets import Definition
 from ..engine.queues.queues import make_declared
@@ -74,6 +74,7 @@ class TaskCalls:
         self._is_limited = getattr(task, "limit", None) is not None
         #: Whether the jobs of its calls differ in nothing but their ids and arguments.
         self.is_plain = common[TAG:END] == PLAIN and not (self._is_keyed or self._is_limited)
+        check_text(task.module_path, "name", MAX_KEY_BYTES)
 
     def prepare(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], id_end: str, inputs: dict[str, bool] | None = None

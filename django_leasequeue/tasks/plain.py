@@ -1,4 +1,4 @@
-"""Many calls of a task whose jobs differ in nothing but their arguments: results are made while PostgreSQL stores."""
+"""Calls of a task whose jobs differ in nothing but their arguments: results are made while PostgreSQL stores."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from typing import Any
 from .. import conf, engine, signals
 from ..conf import process
 from ..engine import metadata
-from ..engine.jobs.new_jobs import check_job
-from ..engine.jobs.plain import LARGE_CHARACTERS, MOST, Added, Plain, plain_steps
+from ..engine.jobs.plain import LARGE_CHARACTERS, MOST, Added, Plain, one_plain_steps, plain_steps
 from ..engine.limits import check_place
 from ..engine.operation import BEGIN, Steps, operation
 from .api import Task, TaskResult
 from .calls import written
 from .decorator import Call
-from .results import json_arguments, local, new_ends, new_result, note_stored
+from .results import json_arguments, local, new_end, new_ends, new_result, note_stored
 
 
 class NotPlain(Exception):
@@ -42,6 +41,29 @@ def parts_of(calls: Sequence[Call]) -> list[Part]:
 
 
 @operation
+def store_one(project: str, task: Task[..., Any], backend: str, call: Call) -> Steps[list[TaskResult[Any]]]:
+    """Add the job of a call, and return its result; see ``store``."""
+    args, kwargs = json_arguments(*call)
+    data = written(args, kwargs)
+    # A character is at most four bytes: up to here a payload has no flag, and is allowed for sure.
+    if data is not None and len(data) > min(LARGE_CHARACTERS, conf.settings.MAX_PAYLOAD_BYTES // 4):
+        raise NotPlain
+    check_place(project, task.queue_name)
+    results: list[TaskResult[Any]] = []
+
+    def make() -> None:
+        results.append(new_result(task, args, kwargs, backend))
+
+    end = new_end()
+    added = yield from one_plain_steps(project, task.queue_name, task.module_path, end, data, make)
+    if added is None:
+        raise NotPlain
+    seq, now = added
+    note_stored(results[0], engine.make_id(seq, end), local(now))
+    return results
+
+
+@operation
 def store(project: str, task: Task[..., Any], backend: str, parts: Sequence[Part]) -> Steps[list[TaskResult[Any]]]:
     """Add the jobs of calls, all or none, and return their results.
 
@@ -50,7 +72,6 @@ def store(project: str, task: Task[..., Any], backend: str, parts: Sequence[Part
         ValueError: an argument has a value that JSON cannot hold.
     """
     check_place(project, task.queue_name)
-    check_job(engine.NewJob(name=task.module_path))
     yield BEGIN, {}
     results: list[TaskResult[Any]] = []
     for part in parts:

@@ -98,6 +98,7 @@ CASES = [
         "flags": "{}", "limits": "{}", "expires": "{}", "tags": "{}", "names": "{}", "rank": 0, "name": "x",
         "log": True, "wake": True, "relax": False, "at": NOW}, 200),
     Case("bulk_plain", {"queue": "busy", "size": 200, "name": "x"}, 200),
+    Case("enqueue_plain", {"queue": "busy", "name": "x", "id_end": "8000-000000000000", "data": "{}"}, 1),
     Case("claim_look", {"queues": arrays.texts(IDS), "jitter": 5_000, "pid": 0, "ids": "{1,2,3}", "places": "{0,0,0}",
         "floors": "{9,9,9}", "head": 9}, len(IDS)),
     Case("claim", CLAIM, 100), Case("claim", {**CLAIM, "size": 1}, 1),

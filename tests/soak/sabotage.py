@@ -109,7 +109,8 @@ SABOTAGES = (
     _sabotage("the event stream is read beyond transactions that go on", ("transaction held open",),
         ("sql/lake/horizon.sql", "pg_snapshot_xmin(", "pg_snapshot_xmax(")),
     _sabotage("a commit is answered before it is on disk", ("postmaster killed",),
-        *((f"sql/jobs/{name}.sql", "(durability <> 'fsync')", "(true)") for name in ("enqueue", "enqueue_one"))),
+        *((f"sql/jobs/{name}.sql", "(durability <> 'fsync')", "(true)")
+          for name in ("enqueue", "enqueue_one", "enqueue_plain", "bulk_plain"))),
     _sabotage("a step is kept by a worker that has lost the lease", ("worker stopped",),
         (_STEPS, "RETURN EXISTS (", "RETURN true OR EXISTS (")),
     _sabotage("a later delivery does not know of the steps before", QUIET,

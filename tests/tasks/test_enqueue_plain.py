@@ -55,6 +55,30 @@ def test_they_are_stored_told_and_claimed_in_their_order(one_by_one: list[Sequen
     assert [job.seq for job in claimed[1:]] == [job.seq for job in jobs[:999]]
 
 
+def test_one_call(one_by_one: list[Sequence[Any]]) -> None:
+    samples.echo.enqueue("makes the queue")
+    assert one_by_one == [("makes the queue",)]
+    one_by_one.clear()
+    results = [samples.echo.enqueue(number) for number in range(3)]
+    assert not one_by_one
+    jobs = list(StoredJob.objects.order_by("seq"))[1:]
+    assert [(job.key, job.data, job.created_at, job.rank) for job in jobs] == [
+        (result.id, {"args": [number]}, result.enqueued_at, 0) for number, result in enumerate(results)
+    ]
+    assert [(result.args, result.status, result.created) for result in results] == [
+        ([number], TaskResultStatus.READY, True) for number in range(3)
+    ]
+    assert [event.seqs for event in LeaseEvent.objects.order_by("id")][1:] == [[job.seq] for job in jobs]
+    assert [job.seq for job in engine.run(engine.claim("default", "worker", 10))][1:] == [job.seq for job in jobs]
+    with pytest.raises(InvalidOption, match="data must be JSON"):
+        samples.echo.enqueue(float("inf"))
+    samples.echo.enqueue("x" * 20_000)
+    assert len(one_by_one) == 1, "a large payload has a flag"
+    Queue.objects.filter(name="default").update(cap_records=1)
+    samples.echo.enqueue("capped")
+    assert Ready.objects.count() == 1
+
+
 @pytest.mark.django_db(transaction=True)
 def test_a_queue_with_ranks_and_a_time_to_live(one_by_one: list[Sequence[Any]]) -> None:
     samples.echo.enqueue(0)
@@ -67,7 +91,9 @@ def test_a_queue_with_ranks_and_a_time_to_live(one_by_one: list[Sequence[Any]]) 
         (3, jobs[0].expires_at - jobs[0].created_at)
     }
     assert {(row.rank, row.expires_at) for row in Ready.objects.exclude(rank=0)} == {(3, jobs[0].expires_at)}
-    assert len(engine.run(engine.claim("default", "worker", 1_000))) == 201
+    samples.echo.enqueue(200)
+    assert one_by_one == [(200,)], "the statement for one knows rank 0 alone"
+    assert len(engine.run(engine.claim("default", "worker", 1_000))) == 202
 
 
 @pytest.mark.parametrize("wrong", [float("nan"), "nul\0"])

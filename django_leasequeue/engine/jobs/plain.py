@@ -1,4 +1,4 @@
-"""Many jobs that differ in nothing but their ids and payloads: one statement and a COPY, while the client goes on."""
+"""Jobs that differ in nothing but ids and payloads: lean statements, and work of the client while they run."""
 
 from __future__ import annotations
 
@@ -45,6 +45,21 @@ def text_of(value: str) -> str:
     """Return a text as COPY takes it."""
     # Tabs and line ends are not printable. Looking is ten times as fast as translating.
     return value if value.isprintable() and BACKSLASH not in value else value.translate(_ESCAPES)
+
+
+def one_plain_steps(
+    project: str, queue: str, name: str, id_end: str, data: str | None, meanwhile: Callable[[], object]
+) -> Steps[tuple[int, datetime] | None]:
+    """Steps that add a job whose key is made of its number and ``id_end``; return its number and time.
+
+    ``meanwhile`` runs once, while PostgreSQL stores it, and raises nothing. ``None``: as of ``plain_steps``, or jobs
+    without a priority have another rank than 0 in that queue.
+    """
+    make = cache(meanwhile)
+    asked: dict[str, Any] = {"project": project, "queue": queue, "name": name, "id_end": id_end, "data": data}
+    rows = yield "enqueue_plain", {**asked, MEANWHILE: make}
+    make()  # if the executor has not
+    return (rows[0][0], rows[0][1]) if rows else None
 
 
 def plain_steps(
