@@ -46,7 +46,7 @@ _ANEW = (
 #: From this limit on a batch may have fewer events than its limit, but no less than this share.
 COUNTED, NEAR = 100_000, 0.9
 #: Transactions a second from which on the queue is busy; seconds of rest after one of work beside it, of two at most.
-BUSY, REST, WORK = 100, 3.0, 2.0
+BUSY, REST, WORK = 20, 3.0, 2.0
 #: When this process last looked at them, how many there had been, and when it went on.
 _last = (0.0, 0, 0.0)
 

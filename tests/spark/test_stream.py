@@ -497,7 +497,7 @@ class FakeTime:
 
 @pytest.mark.parametrize(
     ("niceness", "written", "rests"),
-    [(10, 60, [1.5]), (10, 40, []), (0, 60, [])],
+    [(10, 12, [1.5]), (10, 8, []), (0, 12, [])],
     ids=["busy", "quiet", "not told to step back"],
 )
 def test_a_reader_that_steps_back_rests_while_the_queue_is_busy(

@@ -20,8 +20,8 @@ from ..payloads import contents_of, large_parts, link_steps, planned, put_steps,
 from ..queues.queues import find, make_declared
 from ..rows import Enqueued, EnqueueStatus, NewJob, make_id
 from ..store import Reference
-from .new_jobs import COPY_FROM, MAX_BYTES, as_plain, check_job, copy_steps, flags_of, narrow, parameters, payloads
-from .plain import plain_steps
+from .new_jobs import COPY_FROM, MAX_BYTES, check_job, copy_steps, flags_of, narrow, parameters, payloads
+from .plain import as_plain, plain_steps
 from .remove import DUPLICATE, STATES, enforce_cap, existing, holder_steps
 from .unique import unique_steps
 

@@ -26,12 +26,12 @@ from ..limits import (
 )
 from ..operation import COPY, Steps
 from ..rows import END, NOT_UNIQUE, PLAIN, TAG, UNIQUE, UNIQUE_END, Enqueued, EnqueueStatus, NewJob, make_id
-from .plain import BACKSLASH, ESCAPED, LARGE_CHARACTERS, MOST, NULL, PART, Plain, text_of
+from .plain import BACKSLASH, ESCAPED, LARGE_CHARACTERS, NULL, PART, text_of
 from .remove import enforce_cap
 
 #: The highest limit of a payload that a call may name.
 MAX_BYTES = 256 * 1024 * 1024
-#: Bytes above which a payload counts as large, as in enqueue.sql; characters that may have so many (of four bytes).
+#: Bytes above which a payload counts as large, as in enqueue.sql: a character has at most four.
 _LARGE_BYTES = 4 * LARGE_CHARACTERS
 #: As plain numbers: the operators of an enum cost more than the rest of the row.
 _IS_LARGE, _HAS_REPLY, _HAS_TTL = int(JobFlag.LARGE), int(JobFlag.REPLY), int(JobFlag.RESULT_TTL)
@@ -212,26 +212,6 @@ class _Place(NamedTuple):
     max_deliveries: int | None
     expires_at: datetime | None
     tag: str | None
-
-
-def as_plain(jobs: Sequence[NewJob], datas: Sequence[str | None]) -> Plain | None:
-    """Return jobs as plain ones, ``None`` where they are not."""
-    first = jobs[0]
-    generated = first.id_end is not None
-    if len(jobs) > MOST or not all(
-        job[TAG:END] == PLAIN and job.body is None and job.name == first.name and (job.id_end is not None) is generated
-        for job in jobs
-    ):
-        return None
-    if any(data is not None and len(data) > LARGE_CHARACTERS for data in datas):
-        return None
-
-    def keys(seqs: Sequence[int]) -> Sequence[str | None]:
-        if generated:
-            return [make_id(seq, job.id_end or "") for seq, job in zip(seqs, jobs, strict=True)]
-        return [None if job.key is None else text_of(job.key) for job in jobs]
-
-    return Plain(len(jobs), first.name, lambda: datas, keys, generated)
 
 
 def rank_of(priority: int | None, order: str, low: int, high: int) -> int:

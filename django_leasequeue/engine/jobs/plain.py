@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from ..operation import COPY, MEANWHILE, Steps
+from ..rows import END, PLAIN, TAG, NewJob, make_id
 
 #: Jobs of one call: they are one event.
 MOST = 1_000
@@ -45,6 +46,26 @@ def text_of(value: str) -> str:
     """Return a text as COPY takes it."""
     # Tabs and line ends are not printable. Looking is ten times as fast as translating.
     return value if value.isprintable() and BACKSLASH not in value else value.translate(_ESCAPES)
+
+
+def as_plain(jobs: Sequence[NewJob], datas: Sequence[str | None]) -> Plain | None:
+    """Return jobs as plain ones, ``None`` where they are not."""
+    first = jobs[0]
+    generated = first.id_end is not None
+    if len(jobs) > MOST or not all(
+        job[TAG:END] == PLAIN and job.body is None and job.name == first.name and (job.id_end is not None) is generated
+        for job in jobs
+    ):
+        return None
+    if any(data is not None and len(data) > LARGE_CHARACTERS for data in datas):
+        return None
+
+    def keys(seqs: Sequence[int]) -> Sequence[str | None]:
+        if generated:
+            return [make_id(seq, job.id_end or "") for seq, job in zip(seqs, jobs, strict=True)]
+        return [None if job.key is None else text_of(job.key) for job in jobs]
+
+    return Plain(len(jobs), first.name, lambda: datas, keys, generated)
 
 
 def one_plain_steps(
