@@ -20,7 +20,7 @@ Steps = Generator[Step, Rows, T]
 #: text of a COPY.
 BEGIN = "begin:"
 COPY = "copy:"
-#: Among a statement's parameters: a function that the executor calls while it waits for the answer. It raises nothing.
+#: Among the parameters of a statement: a function that the executor may call while it waits. It raises nothing.
 MEANWHILE = "meanwhile:"
 #: A statement that stays done if the transaction is rolled back: ``name`` and ``params`` of it. A call that may block
 #: (``call``, which raises nothing): its value is the only column of the only row.

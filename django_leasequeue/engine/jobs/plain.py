@@ -98,21 +98,15 @@ def plain_steps(
 
     asked: dict[str, Any] = {"project": project, "queue": queue, "size": plain.size, "name": plain.name}
     rows = yield "bulk_plain", {**asked, MEANWHILE: meanwhile}
-    datas = make()
     if not rows:
         return None
+    datas = make()
     ((queue_id, seqs, now, rank, expires_at, _),) = rows
     added = Added(seqs, plain.keys(seqs), now)
     before = f"\t{queue_id}\t{now.isoformat()}\t{rank}\t{'t' if plain.generated else 'f'}\t"
     between = f"\t{NULL if plain.name is None else text_of(plain.name)}\t"
-    after = "\t".join(
-        (
-            "",
-            NULL if expires_at is None else expires_at.isoformat(),
-            *[NULL] * 6,
-            NULL if origin is None else text_of(origin),
-        )
-    )
+    expires = NULL if expires_at is None else expires_at.isoformat()
+    after = "\t".join(("", expires, *[NULL] * 6, NULL if origin is None else text_of(origin)))
 
     def parts() -> Iterator[str]:
         for start in range(0, len(seqs), PART):
