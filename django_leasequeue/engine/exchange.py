@@ -146,10 +146,12 @@ def _send(
     sends = []
     for text, values in commands:
         data = [None if value is None else (_WAYS.get(type(value)) or _way(value))(value) for value in values]
-        binary = [isinstance(value, bytes) for value in values]
-        if any(datum and b"\0" in datum and not is_binary for datum, is_binary in zip(data, binary, strict=True)):
+        formats, texts = None, data
+        if not _TEXTUAL.issuperset(map(type, values)):
+            formats = [int(isinstance(value, bytes)) for value in values]
+            texts = [datum for datum, is_binary in zip(data, formats, strict=True) if not is_binary]
+        if b"\0" in b"".join(filter(None, texts)):
             raise psycopg.DataError("PostgreSQL text fields cannot contain NUL (0x00) bytes")
-        formats = list(map(int, binary)) if True in binary else None
         if text not in state.prepared and state.sent[text] >= prepare_after:
             state.sent[text] = -NEVER  # broken off here, it may be prepared or not
             pgconn.send_prepare(_name(text), text)
@@ -205,6 +207,8 @@ _WAYS: dict[type, Callable[[Any], bytes]] = {
     UUID: lambda value: str(value).encode(),
     bytes: bytes,
 }
+#: Types of which a look is enough to know that they are no bytes.
+_TEXTUAL = frozenset({*_WAYS, type(None)} - {bytes})
 
 
 def _way(value: Any) -> Callable[[Any], bytes]:

@@ -34,6 +34,8 @@ IDLE_CLOSE = 10.0
 HEARTBEAT = 20.0
 #: Seconds between looks while transactions run that began before the lock was held: doubled from, up to.
 FIRST_LOOK, LAST_LOOK = 0.005, 0.25
+#: Seconds of a pause after callers were told: those who were woken get the interpreter before this thread goes on.
+BREATH = 0.00001
 #: Seconds that listening may take to begin; after them the caller polls until it has begun.
 READY_TIMEOUT = 5.0
 
@@ -216,10 +218,14 @@ class Listener:
             if now - heard >= HEARTBEAT:
                 session.oldest()
                 heard = now
-            for channel, payload in session.read(self._pause(now, look, heard, quiet_since)):
+            came = session.read(self._pause(now, look, heard, quiet_since))
+            for channel, payload in came:
                 if channel == JOBS and payload[:1] == "q" and payload[1:].isdigit():
                     self._tell(int(payload[1:]))
-                self._tell(channel, payload)
+                else:
+                    self._tell(channel, payload)
+            if came:
+                time.sleep(BREATH)
 
     def _pause(self, now: float, look: float, heard: float, quiet_since: float) -> float:
         ends = [heard + HEARTBEAT]

@@ -58,6 +58,8 @@ def store_one(project: str, task: Task[..., Any], backend: str, call: Call) -> S
     added = yield from one_plain_steps(project, task.queue_name, task.module_path, end, data, make)
     if added is None:
         raise NotPlain
+    if not results:  # there was no time for it
+        make()
     seq, now = added
     note_stored(results[0], engine.make_id(seq, end), local(now))
     return results

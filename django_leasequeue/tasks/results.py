@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from datetime import UTC, datetime
+from itertools import islice
 from os import urandom
 from typing import TYPE_CHECKING, Any, cast
 
@@ -14,6 +15,7 @@ from django.conf import settings as django_settings
 from django.utils import timezone
 
 from .. import conf, engine
+from ..conf import process
 from ..engine import rows
 from ..engine.jobs.results import join_key
 from ..engine.jobs.steps import result_event
@@ -57,9 +59,19 @@ def new_ends() -> Iterator[str]:
         count = min(2 * count, 256)
 
 
+#: Ends of ids that are drawn ahead. A forked child begins with none: its ids are not to be guessed from its parent's.
+SPARE = 64
+_spare: process.Shared[str, list[str]] = process.Shared()
+
+
 def new_end() -> str:
     """Return one end of a new id, see ``new_ends``."""
-    return next(new_ends())
+    spare = _spare.get("ends", lambda _: [])
+    try:
+        return spare.pop()
+    except IndexError:
+        spare.extend(islice(new_ends(), SPARE))
+        return spare.pop()
 
 
 def number_of(id: str) -> int:

@@ -73,13 +73,11 @@ def one_plain_steps(
 ) -> Steps[tuple[int, datetime] | None]:
     """Steps that add a job whose key is made of its number and ``id_end``; return its number and time.
 
-    ``meanwhile`` runs once, while PostgreSQL stores it, and raises nothing. ``None``: as of ``plain_steps``, or jobs
+    ``meanwhile`` raises nothing, and may run while PostgreSQL stores it. ``None``: as of ``plain_steps``, or jobs
     without a priority have another rank than 0 in that queue.
     """
-    make = cache(meanwhile)
-    asked: dict[str, Any] = {"project": project, "queue": queue, "name": name, "id_end": id_end, "data": data}
-    rows = yield "enqueue_plain", {**asked, MEANWHILE: make}
-    make()  # if the executor has not
+    asked = {"project": project, "queue": queue, "name": name, "id_end": id_end, "data": data, MEANWHILE: meanwhile}
+    rows = yield "enqueue_plain", asked
     return (rows[0][0], rows[0][1]) if rows else None
 
 
