@@ -106,7 +106,7 @@ class WorkerOptions:
     #: Processes, each with threads and an event loop of its own.
     processes: Annotated[int, Range(1, 256)] = 1
     #: Jobs claimed ahead at most, while jobs are short; 0 claims only what can start at once.
-    prefetch: Annotated[int, Range(0, 10_000)] = 1_000
+    prefetch: Annotated[int, Range(0, 10_000)] = 2_000
     #: Results written with one statement at most (an engine's call takes a thousand); 1 switches the collecting off.
     ack_batch: Annotated[int, Range(1, 1_000)] = 500
     #: How long a result waits for others while the worker is busy.

@@ -200,7 +200,7 @@ class Fetcher:
         want = self._buffer.idle + self._coroutines.idle() - ready
         if options.prefetch:
             ahead = self._measure(ready)
-            self._buffer.low = ahead // 2
+            self._buffer.low = ahead * 3 // 4  # more start while the next claim is on its way
             if want > 0 or ready <= self._buffer.low:
                 want += ahead
         limits = [want, MAX_BATCH, self._most_held - len(self._state.held)]

@@ -24,7 +24,7 @@ from tests.worker.support import a_job
 def test_options_and_names(settings: Any) -> None:
     settings.LEASEQUEUE = {"WORKER": {"CONCURRENCY": 3, "QUEUES": ["a", "b"], "POLL": 2}}
     options = load_options(concurrency=5, prefetch=None)
-    assert (options.concurrency, options.queues, options.poll, options.prefetch) == (5, ("a", "b"), 2, 1_000)
+    assert (options.concurrency, options.queues, options.poll, options.prefetch) == (5, ("a", "b"), 2, 2_000)
     assert options.database == "default"
     assert not options.all_queues
     assert load_options(queues=("*",)).all_queues
