@@ -79,7 +79,8 @@ BEGIN
             ), missing AS (
                 -- Cancelled before they were members, or in this moment: a claimer looks.
                 INSERT INTO leasequeue_flowturn (queue_id, at, kind, seqs)
-                SELECT m.queue_id, 'epoch', 2, array_agg(m.seq) FROM m WHERE m.seq <> ALL (ARRAY(SELECT gone.seq FROM gone))
+                SELECT m.queue_id, 'epoch', 2, array_agg(m.seq) FROM m
+                WHERE (SELECT count(*) FROM gone) < (SELECT count(*) FROM m) AND m.seq <> ALL (ARRAY(SELECT gone.seq FROM gone))
                 GROUP BY m.queue_id
             )
             SELECT COALESCE(array_agg(DISTINCT m.queue_id), '{}') INTO woken FROM m;

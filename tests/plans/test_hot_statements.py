@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from django_leasequeue import engine
-from django_leasequeue.engine import Ending, Failure, NewJob, Release, clock
+from django_leasequeue.engine import Ending, Failure, Limited, LimitValues, NewJob, Release, clock
 from django_leasequeue.engine.topics import messages
 
 from .filling import AGAIN, BATCH, BATCHED, DEAD, FRESH, IDS, NOW, OTHER
@@ -73,6 +73,18 @@ def test_release_and_extend(explaining: Explaining, size: int) -> None:
         assert sorted(explaining.run(engine.extend(seqs, node, 5_000, tokens=tokens)).ok) == seqs
         releases = [Release(seq, token, seq % 3 * 1_000, Failure("E")) for seq, token in zip(seqs, tokens, strict=True)]
         assert sorted(explaining.run(engine.release(releases, node)).ok) == seqs
+    check(explaining.plans, size)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_jobs_under_limits(explaining: Explaining, size: int) -> None:
+    limits = [LimitValues("five", concurrency=5), LimitValues("often", rate=1_000, per_ms=1_000)]
+    keys = max(1, size // 5)
+    jobs = [NewJob(limit=Limited(f"{n % keys}", limits[n % keys % 2])) for n in range(size)]
+    explaining.run(engine.enqueue("other", jobs))
+    assert len(explaining.run(engine.claim("other", "n", 1_000))) == 1_000
+    assert explaining.run(engine.advance([IDS["other"]])) == 0, "the claim has taken the turns"
+    assert explaining.plan("flow_admit").nodes()
     check(explaining.plans, size)
 
 

@@ -49,7 +49,8 @@ WITH t AS MATERIALIZED (
 ), missing AS (
     -- Cancelled before they were members: a look at that time saw none. Once more, or they keep the others waiting for ever.
     INSERT INTO leasequeue_flowturn (queue_id, at, kind, seqs)
-    SELECT m.queue_id, 'epoch', 2, array_agg(m.seq) FROM m WHERE m.seq <> ALL (ARRAY(SELECT seq FROM gone)) GROUP BY m.queue_id
+    SELECT m.queue_id, 'epoch', 2, array_agg(m.seq) FROM m
+    WHERE (SELECT count(*) FROM gone) < (SELECT count(*) FROM m) AND m.seq <> ALL (ARRAY(SELECT seq FROM gone)) GROUP BY m.queue_id
 ), moved AS (
     UPDATE leasequeue_job j SET position = m.position FROM m
     WHERE j.seq = m.seq AND j.seq = ANY (ARRAY(SELECT seq FROM m WHERE position IS NOT NULL))
@@ -96,4 +97,4 @@ WITH t AS MATERIALIZED (
     SELECT {wake(w.queue_id)} AS sent
     FROM (SELECT queue_id FROM gone UNION SELECT l.queue_id FROM later l, t WHERE l.at <= t.now AND l.queue_id <> ALL (%(queues)s::bigint[])) w
 )
-SELECT g.seq, (SELECT m.rated FROM m WHERE m.seq = g.seq), (SELECT count(sent) FROM wake) FROM gone g
+SELECT g.seq, g.seq = ANY (ARRAY(SELECT seq FROM m WHERE rated)), (SELECT count(sent) FROM wake) FROM gone g

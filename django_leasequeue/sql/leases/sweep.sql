@@ -38,9 +38,8 @@ WITH t AS MATERIALIZED (SELECT {now()} AS now, pg_current_xact_id()::text::bigin
 ), b AS MATERIALIZED (
     SELECT r.seq, nextval('leasequeue_job_seq_seq') AS position FROM r WHERE r.state = 0 AND r.requeue = 'back' ORDER BY r.seq
 ), m AS MATERIALIZED (
-    SELECT k.token, k.part, (SELECT array_agg(x.seq) FROM x WHERE x.token = k.token AND x.part = k.part AND x.state < 0) AS seqs,
-        (SELECT array_agg(x.delivery) FROM x WHERE x.token = k.token AND x.part = k.part AND x.state < 0) AS deliveries
-    FROM k
+    SELECT k.token, k.part, array_agg(x.seq) FILTER (WHERE x.state < 0) AS seqs, array_agg(x.delivery) FILTER (WHERE x.state < 0) AS deliveries
+    FROM k LEFT JOIN x ON x.token = k.token AND x.part = k.part GROUP BY k.token, k.part
 ), gone AS (
     DELETE FROM leasequeue_claim c USING m WHERE c.token = m.token AND c.part = m.part AND m.seqs IS NULL
         AND c.token = ANY (ARRAY(SELECT token FROM k)) RETURNING c.token
