@@ -124,7 +124,7 @@ class Listener:
         return dsn == "" or (dsn is None and not pool.prepares(self.using))
 
     def subscribe(self, channel: str, callback: Callable[[str | None], None]) -> Subscription:
-        """Hear a channel, from ``ready`` on.
+        """Hear a channel, from ``ready`` on; of ``JOBS`` all but ready jobs, which ``watch`` is for.
 
         ``callback`` gets each payload, and ``None`` when the connection came back after a loss: something may have been
         missed, look yourself. It runs in the listener's thread: it must be quick and must not block.
