@@ -207,7 +207,7 @@ _WAYS: dict[type, Callable[[Any], bytes]] = {
     UUID: lambda value: str(value).encode(),
     bytes: bytes,
 }
-#: Types of which a look is enough to know that they are no bytes.
+#: Types whose values are no bytes.
 _TEXTUAL = frozenset({*_WAYS, type(None)} - {bytes})
 
 

@@ -70,8 +70,10 @@ def new_end() -> str:
     try:
         return spare.pop()
     except IndexError:
-        spare.extend(islice(new_ends(), SPARE))
-        return spare.pop()
+        # Other threads may take all that are spare: one is this call's own.
+        own, *others = islice(new_ends(), SPARE)
+        spare += others
+        return own
 
 
 def number_of(id: str) -> int:
