@@ -49,12 +49,13 @@ class Plan:
     @property
     def compared(self) -> int:
         """Pairs that joins, or looks through a part of the statement, tried in vain: what grows as a batch squared."""
-        return sum(
-            round(node.get(key, 0) * node["Actual Loops"])
-            for node in self.nodes()
-            for key in ("Rows Removed by Join Filter", "Rows Removed by Filter")
-            if key != "Rows Removed by Filter" or (node["Node Type"] == "CTE Scan" and node["Actual Loops"] > 1)
-        )
+        pairs = 0
+        for node in self.nodes():
+            in_vain = node.get("Rows Removed by Join Filter", 0)
+            if node["Node Type"] == "CTE Scan" and node["Actual Loops"] > 1:
+                in_vain += node.get("Rows Removed by Filter", 0)
+            pairs += round(in_vain * node["Actual Loops"])
+        return pairs
 
     @property
     def blocks(self) -> int:

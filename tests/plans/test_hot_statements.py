@@ -84,7 +84,7 @@ def test_jobs_under_limits(explaining: Explaining, size: int) -> None:
     explaining.run(engine.enqueue("other", jobs))
     assert len(explaining.run(engine.claim("other", "n", 1_000))) == 1_000
     assert explaining.run(engine.advance([IDS["other"]])) == 0, "the claim has taken the turns"
-    assert explaining.plan("flow_admit").nodes()
+    assert explaining.plan("flow_admit").root["Actual Rows"] >= max(1, size // 2), "all of the limits without a rate"
     check(explaining.plans, size)
 
 
