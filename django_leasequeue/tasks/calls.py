@@ -91,8 +91,7 @@ class TaskCalls:
             job = job._replace(**unique_fields(cast("Any", task), known, kwargs))
         if self._is_limited:
             job = job._replace(limit=limit_of_call(task, known, kwargs))
-        if conf.settings.TASK_CODECS:
-            show_decoded(result)
+        show_decoded(result)
         return result, job
 
 

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple, TypeVar
 
 from django.utils import timezone
 
-from .. import conf
 from ..engine import HELD, Failure, codec, payloads
 from ..engine.metadata import TAGS
 from ..engine.operation import Steps, operation
@@ -208,8 +207,7 @@ def make_result(
         # The oldest may not be remembered any more.
         worker_ids=[""] * (attempts - len(workers)) + workers,
     )
-    if conf.settings.TASK_CODECS:
-        show_decoded(result)
+    show_decoded(result)
     if value is not None:
         object.__setattr__(result, "_return_value", value)
     return result

@@ -14,6 +14,7 @@ from ..engine.limits import MAX_BATCH
 from ..engine.queues import routing
 from ..notify import JOBS, Subscription, Watch, get_listener
 from ..notify.alarms import Patience
+from ..notify.listener import BREATH
 from .buffer import SuspectIsolation
 from .coroutines import CoroutinePool
 from .leases import FLOW, RATED, START, SUSPECT
@@ -42,11 +43,8 @@ MAX_WATCHED, UNWATCHED_POLL = 250, 1.0
 STRAYS = (0.0, 2.0, 10.0)
 #: Seconds between looks whether a suspect can start, or has ended.
 APART = 0.05
-#: Seconds of a pause after a claim that found few jobs: the threads that were woken for them get the interpreter first,
-#: and start them 0.1 to 0.3 ms earlier.
-BREATH = 0.00001
-#: Seconds of that pause while producers announce jobs, which ends it: the next look does not compete with the start and
-#: the ack of these few for the processors.
+#: Seconds of a pause after a claim that found few jobs, while producers announce jobs, which ends it: the next look
+#: does not compete with the start and the ack of these few for the processors.
 LULL = 0.005
 #: Seconds until a burst looks again that saw others set jobs free.
 TURNS = 0.01
@@ -200,7 +198,7 @@ class Fetcher:
         want = self._buffer.idle + self._coroutines.idle() - ready
         if options.prefetch:
             ahead = self._measure(ready)
-            self._buffer.low = ahead * 3 // 4  # more start while the next claim is on its way
+            self._buffer.low = ahead * 3 // 4  # asked for early: many start while the answer is on its way
             if want > 0 or ready <= self._buffer.low:
                 want += ahead
         limits = [want, MAX_BATCH, self._most_held - len(self._state.held)]
