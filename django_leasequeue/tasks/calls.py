@@ -91,7 +91,8 @@ class TaskCalls:
             job = job._replace(**unique_fields(cast("Any", task), known, kwargs))
         if self._is_limited:
             job = job._replace(limit=limit_of_call(task, known, kwargs))
-        show_decoded(result)
+        if conf.settings.TASK_CODECS:
+            show_decoded(result)
         return result, job
 
 

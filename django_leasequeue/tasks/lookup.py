@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from django.utils import timezone
 
+from .. import conf
 from ..engine import HELD, Failure, codec, payloads
 from ..engine.metadata import TAGS
 from ..engine.operation import Steps, operation
@@ -207,7 +208,8 @@ def make_result(
         # The oldest may not be remembered any more.
         worker_ids=[""] * (attempts - len(workers)) + workers,
     )
-    show_decoded(result)
+    if conf.settings.TASK_CODECS:
+        show_decoded(result)
     if value is not None:
         object.__setattr__(result, "_return_value", value)
     return result

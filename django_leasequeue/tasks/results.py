@@ -289,11 +289,10 @@ def new_result(task: Task[..., Any], args: list[Any], kwargs: dict[str, Any], ba
 
 def show_decoded(result: TaskResult[Any]) -> None:
     """Give a result the arguments as they were given, where it has them as JSON; what no codec can read stays."""
-    if conf.settings.TASK_CODECS:
-        with suppress(InvalidOption):
-            args, kwargs = decoded(result.args, result.kwargs)
-            _put_args(result, args)
-            _put_kwargs(result, kwargs)
+    with suppress(InvalidOption):
+        args, kwargs = decoded(result.args, result.kwargs)
+        _put_args(result, args)
+        _put_kwargs(result, kwargs)
 
 
 def note_stored(result: TaskResult[Any], id: str | None, at: datetime | None) -> None:
