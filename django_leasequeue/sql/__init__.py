@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from glob import glob
+from os.path import split
 from pathlib import Path
 
 _HERE = Path(__file__).parent
@@ -65,8 +67,10 @@ def bears_any_plan(name: str) -> bool:
 @cache
 def paths() -> dict[str, Path]:
     """Return the files of all statements, by name."""
-    return {
-        f"{path.parent.name}/{path.stem}" if path.parent.name in _NAMED else path.stem: path
-        for path in sorted(_HERE.rglob("*.sql"))
-        if path.parent.name != "parts"
-    }
+    found: dict[str, Path] = {}
+    # Texts, not paths, which take three times as long: the first statement of every process waits for it.
+    for file in sorted(glob("*/*.sql", root_dir=_HERE)):  # noqa: PTH207
+        folder, name = split(file.removesuffix(".sql"))
+        if folder != "parts":
+            found[f"{folder}/{name}" if folder in _NAMED else name] = _HERE / file
+    return found

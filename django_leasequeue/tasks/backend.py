@@ -103,14 +103,14 @@ class LeaseQueueBackend(BaseTaskBackend):
         """Async twin of ``enqueue``: on an async connection of its own, not in a transaction of the caller."""
         return (await arun(self._enqueue([(task, args, kwargs)], waits=False)))[0]
 
-    def enqueue_many(self, calls: Iterable[Call]) -> list[TaskResult[Any]]:
+    def enqueue_many(self, calls: Iterable[Call]) -> Sequence[TaskResult[Any]]:
         """Enqueue up to 100,000 calls ``(task, args, kwargs)``: all or none of a database; errors as of ``enqueue``.
 
-        Return one result per call, in order. ``task.enqueue_many`` is shorter where the task is one.
+        Return a sequence of one result per call, in order. ``task.enqueue_many`` is shorter where the task is one.
         """
         return run(self._enqueue(calls, waits=True))
 
-    async def aenqueue_many(self, calls: Iterable[Call]) -> list[TaskResult[Any]]:
+    async def aenqueue_many(self, calls: Iterable[Call]) -> Sequence[TaskResult[Any]]:
         """Async twin of ``enqueue_many``: on an async connection of its own, not in a transaction of the caller."""
         return await arun(self._enqueue(calls, waits=False))
 
@@ -137,7 +137,7 @@ class LeaseQueueBackend(BaseTaskBackend):
 
     # The bodies of the methods above
 
-    def _enqueue(self, calls: Iterable[Call], *, waits: bool) -> Steps[list[TaskResult[Any]]]:
+    def _enqueue(self, calls: Iterable[Call], *, waits: bool) -> Steps[Sequence[TaskResult[Any]]]:
         """Store the jobs of calls; with ``waits`` those for which data must be committed first are stored then."""
         asked = list(islice(calls, MAX_MANY + 1))
         if len(asked) > MAX_MANY:
@@ -181,7 +181,7 @@ class LeaseQueueBackend(BaseTaskBackend):
 
     def _enqueue_plain(
         self, calls: Sequence[Call], database: str, after: str | None
-    ) -> Steps[list[TaskResult[Any]] | None]:
+    ) -> Steps[Sequence[TaskResult[Any]] | None]:
         """Store calls if all are of the first one's task, a plain one, and can be stored so; else return ``None``."""
         task = calls[0][0]
         if not (plain.is_possible() and all(call[0] is task for call in calls)):
@@ -191,7 +191,7 @@ class LeaseQueueBackend(BaseTaskBackend):
         given = (self.config.project, task, self.alias)
         store = plain.store_one(*given, calls[0]) if len(calls) == 1 else plain.store(*given, plain.parts_of(calls))
         try:
-            made: list[TaskResult[Any]] = yield Either(engine.run, engine.arun, (store, database))
+            made: Sequence[TaskResult[Any]] = yield Either(engine.run, engine.arun, (store, database))
         except plain.NotPlain:
             return None
         if signals.enqueued.is_heard():

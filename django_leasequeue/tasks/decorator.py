@@ -183,7 +183,7 @@ class LeaseQueueTask(Twins, GenericTask[P, T], Generic[P, T]):
         async def aget_result(self, result_id: str) -> LeaseQueueTaskResult[T]: ...
 
     @sync
-    def enqueue_many(self, argument_sets: Iterable[Arguments]) -> Steps[list[LeaseQueueTaskResult[T]]]:
+    def enqueue_many(self, argument_sets: Iterable[Arguments]) -> Steps[Sequence[LeaseQueueTaskResult[T]]]:
         """Enqueue the task once for each set of arguments: all or none, in the caller's transaction if there is one.
 
         Args:
@@ -191,20 +191,23 @@ class LeaseQueueTask(Twins, GenericTask[P, T], Generic[P, T]):
                 ``resize.enqueue_many((photo.id,) for photo in photos)``.
 
         Returns:
-            One result per set, in order.
+            A sequence of one result per set, in order. Those of a long one may be made when the first is asked for.
 
         Raises:
             TypeError: a set is neither, or a value in it is not JSON.
         """
         backend: Any = self.get_backend()
         calls = _calls(self, argument_sets)
-        made: list[LeaseQueueTaskResult[T]] = []
         if hasattr(backend, "aenqueue_many"):
-            made = yield either(backend.enqueue_many, backend.aenqueue_many, calls)
-            return made
+            results: Sequence[LeaseQueueTaskResult[T]] = yield either(
+                backend.enqueue_many, backend.aenqueue_many, calls
+            )
+            return results
         # Another backend (Django's own in a host's tests): the same, one by one.
+        made: list[LeaseQueueTaskResult[T]] = []
         for call in calls:
-            made.append((yield either(backend.enqueue, backend.aenqueue, *call)))
+            result = yield either(backend.enqueue, backend.aenqueue, *call)
+            made.append(result)
         return made
 
     aenqueue_many = twin(enqueue_many)
@@ -251,7 +254,7 @@ def _checked(task: LeaseQueueTask[..., Any]) -> dict[str, Any]:
 
 def _calls(task: LeaseQueueTask[..., Any], argument_sets: Iterable[Arguments]) -> Iterator[Call]:
     for arguments in argument_sets:
-        if isinstance(arguments, Mapping):
+        if type(arguments) is dict or isinstance(arguments, Mapping):  # the first is much faster
             yield task, (), arguments
         elif isinstance(arguments, Sequence) and not isinstance(arguments, (str, bytes)):
             yield task, arguments, {}

@@ -1,4 +1,4 @@
-"""Many calls of a plain task at once: as one by one, though results are made while PostgreSQL stores the jobs."""
+"""Many calls of a plain task at once: as one by one, though their results are made when they are asked for."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -11,7 +11,7 @@ from django_leasequeue import engine
 from django_leasequeue.enums import JobFlag
 from django_leasequeue.exceptions import InvalidOption, PayloadTooLarge
 from django_leasequeue.models import LeaseEvent, Queue, Ready, StoredJob
-from django_leasequeue.tasks import calls
+from django_leasequeue.tasks import calls, plain
 from django_leasequeue.tasks.api import TaskResultStatus
 from tests.support.heard import connected
 from tests.tasks import samples
@@ -54,6 +54,24 @@ def test_they_are_stored_told_and_claimed_in_their_order(one_by_one: list[Sequen
     assert all(len(event.seqs) <= 1_000 for event in LeaseEvent.objects.all())
     claimed = engine.run(engine.claim("default", "worker", 1_000))
     assert [job.seq for job in claimed[1:]] == [job.seq for job in jobs[:999]]
+
+
+def test_results_are_made_when_they_are_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    samples.echo.enqueue(0)  # makes the queue
+    made: list[Any] = []
+    new_result = plain.new_result
+    monkeypatch.setattr(plain, "new_result", lambda *of: made.append(new_result(*of)) or made[-1])
+    results = samples.echo.enqueue_many((number,) for number in range(MANY))
+    assert (len(results), made) == (MANY, [])
+    assert bool(results)
+    first = results[0]
+    assert len(made) == MANY
+    assert [result.args for result in results] == [[number] for number in range(MANY)]
+    assert results[:2] == [first, results[1]]
+    assert next(iter(results)) is results[0] is first
+    assert first in results
+    assert repr(results) == repr(list(results))
+    assert len(made) == MANY
 
 
 def test_one_call(one_by_one: list[Sequence[Any]]) -> None:

@@ -81,10 +81,8 @@ def one_plain_steps(
     return (rows[0][0], rows[0][1]) if rows else None
 
 
-def plain_steps(
-    project: str, queue: str, plain: Plain, origin: str | None = None, note: Callable[[Added], object] | None = None
-) -> Steps[Added | None]:
-    """Steps that add plain jobs, in a transaction of the caller's; ``note`` runs while the last of them are stored.
+def plain_steps(project: str, queue: str, plain: Plain, origin: str | None = None) -> Steps[Added | None]:
+    """Steps that add plain jobs, in a transaction of the caller's.
 
     ``None``: the queue is missing, kept from writers, a log or one with a cap; nothing was added.
     """
@@ -116,8 +114,6 @@ def plain_steps(
                 f"{NULL if data is None else data.replace(BACKSLASH, ESCAPED)}{after}\n"
                 for seq, key, data in part
             )
-        if note is not None:
-            note(added)
 
     # In parts: PostgreSQL stores the first ones while the next are written.
     yield COPY + "bulk_copy", {"parts": parts()}
