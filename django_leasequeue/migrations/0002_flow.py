@@ -9,83 +9,130 @@ from django.db import migrations, models
 # django-pgtrigger removes its triggers with their tables, but leaves their functions.
 DROP_TRIGGER_FUNCTIONS = "DROP FUNCTION IF EXISTS pgtrigger_flow_97f85()"
 
-# Jobs have left a claim. Where the statement that took them out is the whole transaction, the slots of jobs that have ended, or that are
-# tried again later, go to the next ones of their keys: the lock of a key is held for no longer, and no transaction waits for one. All
-# else becomes a turn, for a claimer of the queue in which the next job of the key waits: the one that was left may be served by others,
-# or be deleted.
+# Jobs have left a claim. Where the statement that took them out is the whole transaction, a job that has ended, or that is tried again later,
+# gives its slot to the next one of its key: as many are taken as before, so nobody counts them and the key is not locked. It waits for no
+# transaction. All else becomes a turn, for a claimer of the queue in which the next job of the key waits: the one that was left may be
+# served by others, or be deleted.
 LEFT = """
 CREATE FUNCTION leasequeue_left(in_queue bigint, in_flags int, in_seqs bigint[]) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     rest bigint[] := in_seqs;
-    free bigint[];
-    ended bigint[];
+    own bigint[];
+    freed bigint[];  -- keys, once for each slot
     parked bigint[];
+    later bigint[];
+    short bigint[];
+    locked bigint[];
+    moved bigint[];
+    places bigint[];
+    missing bigint[];
+    told bigint[];
     woken bigint[] := '{}';
-    others bigint[];
+    ended int;
 BEGIN
     IF cardinality(in_seqs) = 0 THEN
         RETURN;
     ELSIF in_flags & 128 = 0 THEN
         rest := NULL;
-    -- An old snapshot would count wrong.
+    -- An old snapshot would not see who waits. What is seldom needed is a statement of its own: most of a short one is its start.
     ELSIF current_setting('leasequeue.alone', true) = 'on' AND current_setting('transaction_isolation') = 'read committed' THEN
-        free := ARRAY(
-            SELECT k.id FROM leasequeue_limitkey k WHERE k.id = ANY (ARRAY(
-                    SELECT m.key FROM leasequeue_member m WHERE m.seq = ANY (in_seqs) AND m.workflow IS NULL))
-                AND EXISTS (SELECT FROM leasequeue_limit l WHERE l.id = k.limit_id AND l.concurrency IS NOT NULL AND l.rate IS NULL
-                    OFFSET 0)
-            FOR UPDATE OF k SKIP LOCKED);
-        WITH gone AS (
-            DELETE FROM leasequeue_member m WHERE m.seq = ANY (in_seqs) AND m.workflow IS NULL AND m.key = ANY (free) AND (
+        WITH o AS MATERIALIZED (
+            SELECT m.seq FROM leasequeue_member m
+            CROSS JOIN LATERAL (SELECT k.limit_id, k.fits FROM leasequeue_limitkey k WHERE k.id = m.key OFFSET 0) k
+            CROSS JOIN LATERAL (SELECT FROM leasequeue_limit l
+                WHERE l.id = k.limit_id AND l.concurrency = k.fits AND l.rate IS NULL OFFSET 0) l
+            WHERE m.seq = ANY (in_seqs) AND m.workflow IS NULL FOR UPDATE OF m SKIP LOCKED
+        ), gone AS (
+            DELETE FROM leasequeue_member m WHERE m.seq = ANY (ARRAY(SELECT o.seq FROM o)) AND (
                 EXISTS (SELECT FROM leasequeue_jobresult r WHERE r.seq = m.seq OFFSET 0)
                 OR NOT EXISTS (SELECT FROM leasequeue_job j WHERE j.seq = m.seq OFFSET 0))
-            RETURNING m.key
-        ), later AS (
-            UPDATE leasequeue_member m SET taken = false
-            WHERE m.seq = ANY (in_seqs) AND m.workflow IS NULL AND m.key = ANY (free) AND m.taken
-                AND EXISTS (SELECT FROM leasequeue_delayed d WHERE d.seq = m.seq AND d.flags & 512 = 0 OFFSET 0)
-            RETURNING m.seq, m.key
+            RETURNING m.key, m.taken
         )
-        SELECT array_agg(DISTINCT x.key), array_agg(x.seq) FILTER (WHERE x.seq IS NOT NULL) INTO ended, parked
-        FROM (SELECT gone.key, NULL::bigint AS seq FROM gone UNION ALL SELECT later.key, later.seq FROM later) x;
-        IF ended IS NOT NULL THEN
-            WITH k AS MATERIALIZED (
-                SELECT k.id, l.fair, l.concurrency - (SELECT count(*) FROM (
-                    SELECT FROM leasequeue_member m WHERE m.key = k.id AND m.taken LIMIT 10000) s) AS slots
-                FROM leasequeue_limitkey k CROSS JOIN LATERAL (
-                    SELECT l.concurrency, l.fair FROM leasequeue_limit l WHERE l.id = k.limit_id OFFSET 0) l
-                WHERE k.id = ANY (ended)
-            ), m AS MATERIALIZED (
-                -- Those of a fair limit go to the back of their rank, so that keys take turns.
-                SELECT m.seq, m.queue_id, CASE WHEN k.fair THEN nextval('leasequeue_job_seq_seq') END AS position FROM k CROSS JOIN LATERAL (
-                    SELECT m.seq, m.queue_id FROM leasequeue_member m WHERE m.key = k.id AND m.waits ORDER BY m.rank, m.seq
-                    LIMIT LEAST(GREATEST(k.slots, 0), 1000)) m
-            ), p AS MATERIALIZED (
-                SELECT d.seq FROM leasequeue_delayed d WHERE d.seq = ANY (ARRAY(SELECT m.seq FROM m)) FOR UPDATE SKIP LOCKED
-            ), gone AS (
-                DELETE FROM leasequeue_delayed d WHERE d.seq = ANY (ARRAY(SELECT p.seq FROM p)) RETURNING d.*
-            ), taken AS (
-                UPDATE leasequeue_member SET waits = false, taken = true WHERE seq = ANY (ARRAY(SELECT gone.seq FROM gone))
-            ), moved AS (
-                UPDATE leasequeue_job j SET position = m.position FROM m
-                WHERE j.seq = m.seq AND j.seq = ANY (ARRAY(SELECT m.seq FROM m WHERE m.position IS NOT NULL))
-            ), ready AS (
-                INSERT INTO leasequeue_ready (queue_id, rank, lane, position, seq, deliveries, flags, ready_at, max_deliveries,
-                    expires_at, tag)
-                SELECT g.queue_id, g.rank, CASE WHEN m.position IS NULL THEN 1 ELSE 2 END,
-                    COALESCE(m.position, (SELECT COALESCE(j.position, j.seq) FROM leasequeue_job j WHERE j.seq = g.seq)), g.seq,
-                    g.deliveries, g.flags & 255, clock_timestamp(), g.max_deliveries, g.expires_at, g.tag
-                FROM gone g JOIN m ON m.seq = g.seq
-            ), missing AS (
-                -- Cancelled before they were members, or in this moment: a claimer looks.
-                INSERT INTO leasequeue_flowturn (queue_id, at, kind, seqs)
-                SELECT m.queue_id, 'epoch', 2, array_agg(m.seq) FROM m
-                WHERE (SELECT count(*) FROM gone) < (SELECT count(*) FROM m) AND m.seq <> ALL (ARRAY(SELECT gone.seq FROM gone))
-                GROUP BY m.queue_id
+        SELECT ARRAY(SELECT o.seq FROM o), array_agg(g.key) FILTER (WHERE g.taken), count(*) INTO own, freed, ended FROM gone g;
+        IF ended < cardinality(own) THEN
+            WITH u AS (
+                UPDATE leasequeue_member m SET taken = false WHERE m.seq = ANY (own) AND m.taken
+                    AND EXISTS (SELECT FROM leasequeue_delayed d WHERE d.seq = m.seq AND d.flags & 512 = 0 OFFSET 0)
+                RETURNING m.seq, m.key
             )
-            SELECT COALESCE(array_agg(DISTINCT m.queue_id), '{}') INTO woken FROM m;
+            SELECT array_agg(u.seq), array_agg(u.key) INTO parked, later FROM u;
+            freed := freed || later;
         END IF;
-        rest := ARRAY(SELECT m.seq FROM leasequeue_member m WHERE m.seq = ANY (in_seqs) AND m.seq <> ALL (COALESCE(parked, '{}')));
+        WHILE freed IS NOT NULL LOOP
+            short := freed;
+            IF locked IS NULL OR EXISTS (SELECT FROM leasequeue_member m WHERE m.key = ANY (freed) AND m.waits) THEN
+                WITH k AS MATERIALIZED (
+                    SELECT f.id, f.n, k.fits, l.fair FROM (SELECT f.id, count(*) AS n FROM unnest(freed) AS f(id) GROUP BY f.id) f
+                    CROSS JOIN LATERAL (SELECT k.limit_id, k.fits FROM leasequeue_limitkey k WHERE k.id = f.id OFFSET 0) k
+                    CROSS JOIN LATERAL (SELECT l.fair FROM leasequeue_limit l WHERE l.id = k.limit_id OFFSET 0) l
+                ), m AS MATERIALIZED (
+                    -- Those of a fair limit go to the back of their rank, so that keys take turns.
+                    SELECT m.seq, m.queue_id, k.id AS key, CASE WHEN k.fair THEN nextval('leasequeue_job_seq_seq') END AS position
+                    FROM k CROSS JOIN LATERAL (
+                        SELECT m.seq, m.queue_id FROM leasequeue_member m WHERE m.key = k.id AND m.waits
+                            -- One at a time keep their order: the first one is not passed over, whoever has it.
+                            AND (k.fits > 1 OR m.seq = (SELECT w.seq FROM leasequeue_member w WHERE w.key = k.id AND w.waits
+                                ORDER BY w.rank, w.seq LIMIT 1))
+                        ORDER BY m.rank, m.seq LIMIT k.n FOR UPDATE SKIP LOCKED) m
+                ), p AS MATERIALIZED (
+                    SELECT d.seq FROM leasequeue_delayed d WHERE d.seq = ANY (ARRAY(SELECT m.seq FROM m)) FOR UPDATE SKIP LOCKED
+                ), gone AS (
+                    DELETE FROM leasequeue_delayed d WHERE d.seq = ANY (ARRAY(SELECT p.seq FROM p)) RETURNING d.*
+                ), taken AS (
+                    UPDATE leasequeue_member SET waits = false, taken = true WHERE seq = ANY (ARRAY(SELECT gone.seq FROM gone))
+                ), ready AS (
+                    INSERT INTO leasequeue_ready (queue_id, rank, lane, position, seq, deliveries, flags, ready_at, max_deliveries,
+                        expires_at, tag)
+                    SELECT g.queue_id, g.rank, CASE WHEN m.position IS NULL THEN 1 ELSE 2 END,
+                        COALESCE(m.position, (SELECT COALESCE(j.position, j.seq) FROM leasequeue_job j WHERE j.seq = g.seq)), g.seq,
+                        g.deliveries, g.flags & 255, clock_timestamp(), g.max_deliveries, g.expires_at, g.tag
+                    FROM gone g JOIN m ON m.seq = g.seq
+                )
+                SELECT array_agg(DISTINCT m.queue_id), array_agg(m.seq) FILTER (WHERE m.position IS NOT NULL), array_agg(m.position)
+                    FILTER (WHERE m.position IS NOT NULL), array_agg(m.seq) FILTER (WHERE m.seq <> ALL (ARRAY(SELECT gone.seq FROM gone))),
+                    (SELECT array_agg(k.id) FROM k LEFT JOIN (SELECT m.key, count(*) AS n FROM m GROUP BY m.key) m ON m.key = k.id
+                    CROSS JOIN generate_series(1, k.n - COALESCE(m.n, 0)))
+                    INTO told, moved, places, missing, short FROM m;
+                woken := woken || told;
+                IF moved IS NOT NULL THEN
+                    UPDATE leasequeue_job j SET position = u.position FROM unnest(moved, places) AS u(seq, position)
+                    WHERE j.seq = u.seq AND j.seq = ANY (moved);
+                END IF;
+                IF missing IS NOT NULL THEN
+                    -- Cancelled before they were members, or in this moment: a claimer looks, and the slot comes back by its turn.
+                    INSERT INTO leasequeue_flowturn (queue_id, at, kind, seqs)
+                    SELECT m.queue_id, 'epoch', 2, array_agg(m.seq) FROM leasequeue_member m WHERE m.seq = ANY (missing) GROUP BY m.queue_id;
+                END IF;
+            END IF;
+            -- No more are seen to wait. A claimer may just bring some under the limit, and has counted before this slot was free: it has
+            -- locked the key. Who comes later sees the slot.
+            EXIT WHEN short IS NULL;
+            freed := NULL;
+            IF locked IS NULL THEN
+                locked := ARRAY(SELECT k.id FROM leasequeue_limitkey k WHERE k.id = ANY (short) FOR UPDATE SKIP LOCKED);
+                SELECT array_agg(s.id) FILTER (WHERE s.id = ANY (locked)), array_agg(s.id) FILTER (WHERE s.id <> ALL (locked))
+                    INTO freed, short FROM unnest(short) AS s(id);
+            ELSE
+                -- Another transaction has the next ones, and may be rolled back.
+                SELECT array_agg(s.id) INTO short FROM unnest(short) AS s(id)
+                WHERE EXISTS (SELECT FROM leasequeue_member m WHERE m.key = s.id AND m.waits OFFSET 0);
+            END IF;
+            IF short IS NOT NULL THEN
+                WITH made AS (
+                    INSERT INTO leasequeue_flowturn (queue_id, at, kind, key)
+                    SELECT COALESCE(n.queue_id, in_queue), 'epoch', 3, s.id FROM (SELECT DISTINCT s.id FROM unnest(short) AS s(id)) s
+                    LEFT JOIN LATERAL (
+                        SELECT n.queue_id FROM leasequeue_member n WHERE n.key = s.id AND n.waits ORDER BY n.rank, n.seq LIMIT 1) n ON true
+                    RETURNING queue_id
+                )
+                SELECT woken || array_agg(made.queue_id) INTO woken FROM made;
+            END IF;
+        END LOOP;
+        IF ended < cardinality(in_seqs) THEN
+            rest := ARRAY(SELECT m.seq FROM leasequeue_member m WHERE m.seq = ANY (in_seqs) AND m.seq <> ALL (COALESCE(parked, '{}')));
+        ELSE
+            rest := NULL;
+        END IF;
     END IF;
     IF cardinality(rest) > 0 THEN
         WITH made AS (
@@ -97,8 +144,7 @@ BEGIN
                 SELECT n.queue_id FROM leasequeue_member n WHERE n.key = m.key AND n.waits ORDER BY n.rank, n.seq LIMIT 1) n ON true
             GROUP BY 1 RETURNING queue_id
         )
-        SELECT array_agg(made.queue_id) INTO others FROM made;
-        woken := woken || others;
+        SELECT woken || array_agg(made.queue_id) INTO woken FROM made;
     END IF;
     IF in_flags & 256 <> 0 THEN
         woken := woken || in_queue;
@@ -207,6 +253,7 @@ class Migration(migrations.Migration):
                     "counts",
                     django.contrib.postgres.fields.ArrayField(base_field=models.IntegerField(), null=True, size=None),
                 ),
+                ("fits", models.IntegerField(null=True)),
             ],
         ),
         migrations.CreateModel(

@@ -95,7 +95,7 @@ class Limit(ReadOnlyModel):
 
 
 class LimitKey(ReadOnlyModel):
-    """A key of a limit. Its row is the lock under which its jobs are admitted; only workers and the reaper take it."""
+    """A key of a limit. Its row is the lock under which slots are counted; only workers and the reaper take it."""
 
     instead = _LIMITS
     says = "{0.key}"
@@ -107,6 +107,8 @@ class LimitKey(ReadOnlyModel):
     #: The starts of the last ``per_ms``: times (microseconds since 1970, rounded up), oldest first; how many at each.
     started = ArrayField(models.BigIntegerField(), null=True)
     counts = ArrayField(models.IntegerField(), null=True)
+    #: The concurrency that its taken slots are known not to exceed: under it a slot is passed on without counting.
+    fits = models.IntegerField(null=True)
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["limit", "key"], name="leasequeue_limitkey_key")]
@@ -116,7 +118,7 @@ class Member(ReadOnlyModel):
     """A job under a limit or in a workflow.
 
     While it may not start it stands in Delayed at a time that never comes. Its row changes only under the lock of its
-    key or of its workflow.
+    key or of its workflow, or where it gets the slot of another or passes on its own.
     """
 
     says = "member {0.seq}"

@@ -14,6 +14,7 @@ from django.db import close_old_connections
 from ..engine import Ending, Failure, LeasedJob, Outcome, Release, Settled, finish, release
 from ..engine.jobs.results import Progress, progress
 from ..engine.jobs.steps import wake_waiting
+from ..engine.limits import MAX_BATCH
 from ..exceptions import LeaseQueueError
 from ..notify.alarms import Alarm
 from .buffer import take_from
@@ -111,14 +112,20 @@ class Acknowledger:
             fetcher.wake()
 
     def _take(self, count: int) -> list[Entry]:
-        """Take out what is ours to settle; what was lost or given back meanwhile is left alone."""
+        """Take out what is ours to settle; what was lost or given back meanwhile is left alone.
+
+        More than ``count`` if it is of one claim of limited jobs: a second statement on that would wait for the first,
+        which looks for the next jobs of their keys.
+        """
         held = self._state.held
-        entries = []
-        for _ in range(count):
+        entries: list[Entry] = []
+        taken = 0
+        while taken < count or (taken < MAX_BATCH and entries and _goes_on(entries[-1][1], self.done)):
             try:
                 entry = self.done.popleft()
             except IndexError:  # the other one was quicker
                 break
+            taken += 1
             if take_from(entry[1], held) or (entry[2] is not None and entry[2].settled):
                 entries.append(entry)
             elif entry[0] != UNSTARTED:
@@ -281,6 +288,14 @@ class Acknowledger:
         self._state.figures.add(lost=1)
         _log_lost(job, outcome)
         return True
+
+
+def _goes_on(job: LeasedJob, done: Sequence[Entry]) -> bool:
+    """Whether the claim of a limited job has more that have ended."""
+    try:
+        return job.flags & FLOW > 0 and done[0][1].token == job.token
+    except IndexError:
+        return False
 
 
 def _log_failure(level: int, message: str, job: LeasedJob, failure: Failure, control: JobControl | None) -> None:

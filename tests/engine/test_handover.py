@@ -3,12 +3,13 @@
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
 
 from django_leasequeue import engine
 from django_leasequeue.engine import ConnectionExecutor, Ending, Failure, LeasedJob, LimitValues, NewJob, Release
-from django_leasequeue.models import FlowTurn, Member, Queue, Ready
+from django_leasequeue.models import FlowTurn, LimitKey, Member, Queue, Ready
 from tests.engine.flow import ack, differences, limited, names, node, start, status
 from tests.engine.helpers import NODE, claim, enqueue, make, open_transaction, own_connection, put, run, seqs
 
@@ -83,18 +84,115 @@ def test_the_workflow_of_a_job_of_the_same_claim_hears_of_its_end() -> None:
 
 
 def test_an_ack_waits_for_nobody_and_keeps_nobody_waiting() -> None:
-    first, second, _ = waiting_jobs()
+    first, second, third = waiting_jobs()
     with open_transaction() as other:
         other.connection.execute("SELECT FROM leasequeue_limitkey FOR UPDATE")
         ack(first)
-        assert not Ready.objects.exists()
-    (job,) = claim(10)  # a turn was left for it
-    assert job.seq == second
+        assert [row.seq for row in Ready.objects.all()] == [second]
+    (job,) = claim(10)
     with open_transaction() as other:
-        other.run(engine.finish([Ending(job.seq, job.token)], NODE))
+        other.connection.execute("SELECT FROM leasequeue_limitkey FOR UPDATE")
+        other.connection.execute("SELECT FROM leasequeue_member FOR UPDATE")
+        ack(job)
+        assert not Ready.objects.exists()
+    assert seqs(claim(10, queue=["work", "other"])) == [third]  # a turn was left for it
+    assert differences() == []
+
+
+def test_an_ack_in_a_transaction_locks_no_key() -> None:
+    first, second, _ = waiting_jobs()
+    with open_transaction() as other:
+        other.run(engine.finish([Ending(first.seq, first.token)], NODE))
         run("SELECT FROM leasequeue_limitkey FOR UPDATE NOWAIT")
         other.connection.commit()
-    assert len(claim(10, queue=["work", "other"])) == 1
+    assert seqs(claim(10, queue=["work", "other"])) == [second]
+
+
+def test_one_at_a_time_the_first_that_waits_is_not_passed_over() -> None:
+    make()
+    _, second, third = limited(["x"] * 3)
+    (running,) = claim(10)
+    with open_transaction() as other:
+        other.connection.execute("SELECT FROM leasequeue_member WHERE seq = %s FOR UPDATE", [second])
+        ack(running)
+        assert not Ready.objects.exists()
+    (running,) = claim(10)
+    assert running.seq == second
+    ack(running)
+    assert seqs(claim(10)) == [third]
+
+
+def test_acks_at_the_same_moment_give_their_slots_to_different_jobs() -> None:
+    make()
+    queued = limited(["x"] * 4, LimitValues("customer", concurrency=2))
+    first, second = *claim(1), *claim(1)
+    with ack_under_way(first) as other:
+        ack(second)
+        assert [row.seq for row in Ready.objects.all()] == queued[3:]
+        other.connection.commit()
+    assert sorted(seqs(claim(10))) == queued[2:]
+    assert differences() == []
+
+
+def test_what_a_broken_off_ack_had_passed_on_is_not_forgotten() -> None:
+    make()
+    *_, last = limited(["x"] * 3, LimitValues("customer", concurrency=2))
+    first, second = *claim(1), *claim(1)
+    with ack_under_way(first) as other:
+        ack(second)
+        assert not Ready.objects.exists()
+        other.connection.rollback()
+    assert seqs(claim(10)) == [last]
+    assert differences() == []
+
+
+def test_a_job_that_is_just_brought_under_its_limit_gets_the_slot() -> None:
+    queue_id = make()
+    limited(["x"])
+    (running,) = claim(10)
+    (second,) = limited(["x"])
+    with open_transaction() as claimer:
+        claimer.connection.execute("SELECT 1")
+        assert claimer.run(engine.advance([queue_id])) == 1
+        ack(running)
+        claimer.connection.commit()
+    assert seqs(claim(10)) == [second]
+
+
+@pytest.mark.parametrize("between", [None, 4])
+def test_no_slot_is_passed_on_while_more_are_taken_than_there_may_be(between: int | None) -> None:
+    make()
+    queued = limited(["x"] * 7, LimitValues("customer", concurrency=2))
+    running = claim(10)
+    if between is None:  # without a limit all start
+        engine.run(engine.set_limits([LimitValues("customer")]))
+        running += claim(3)
+    else:
+        engine.run(engine.set_limits([LimitValues("customer", concurrency=between)]))
+        running += claim(10)
+        engine.run(engine.set_limits([LimitValues("customer", concurrency=1)]))
+        claim(10)
+    engine.run(engine.set_limits([LimitValues("customer", concurrency=2)]))
+    ack(running[0])
+    assert claim(10) == []
+    ack(running[1])
+    assert claim(10) == []
+    ack(*running[2:-1])
+    (job,) = claim(10)
+    assert LimitKey.objects.get().fits == 2
+    ack(job)
+    # It is passed on again, by the ack itself.
+    assert [row.seq for row in Ready.objects.all()] == [queued[queued.index(job.seq) + 1]]
+    assert differences() == []
+
+
+@contextmanager
+def ack_under_way(job: LeasedJob) -> Iterator[ConnectionExecutor]:
+    """The statement of an ack has run as the whole of a transaction, but for its commit."""
+    with open_transaction() as other:
+        other.connection.execute("SELECT set_config('leasequeue.alone', 'on', true)")
+        other.run(engine.finish([Ending(job.seq, job.token)], NODE))
+        yield other
 
 
 @pytest.mark.parametrize("fair", [False, True])

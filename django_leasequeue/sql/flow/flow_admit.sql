@@ -24,7 +24,7 @@ WITH t AS MATERIALIZED (
     -- A clock that went back, a limit that has changed: what is paid for beyond a full burst is forgotten, and no start was later than now.
     SELECT l.*, w.n AS spent, w.first, w.ahead OR l.paid > p.most AS moved, LEAST(GREATEST(l.paid, t.now - l.late * l.each), p.most) AS from_,
         CASE WHEN l.concurrency IS NOT NULL THEN l.concurrency - (
-            SELECT count(*) FROM (SELECT FROM leasequeue_member m WHERE m.key = l.id AND m.taken LIMIT 10000) s) END AS slots
+            SELECT count(*) FROM (SELECT FROM leasequeue_member m WHERE m.key = l.id AND m.taken LIMIT 10001) s) END AS slots
     FROM t CROSS JOIN l CROSS JOIN LATERAL (SELECT t.now + (1 + l.burst + l.late) * l.each AS most) p
     CROSS JOIN LATERAL (
         SELECT COALESCE(sum(s.n), 0) AS n, min(LEAST(s.at, t.us + l.step)) AS first, COALESCE(bool_or(s.at > t.us + l.step), false) AS ahead
@@ -65,7 +65,7 @@ WITH t AS MATERIALIZED (
     SELECT a.*, COALESCE(n.n, 0) AS n, a.from_ + COALESCE(n.n, 0) * a.each AS until FROM a LEFT JOIN (
         SELECT m.key, count(*) AS n FROM m JOIN gone g ON g.seq = m.seq GROUP BY m.key) n ON n.key = a.id
 ), paid AS (
-    UPDATE leasequeue_limitkey u SET paid_until = n.until, started = s.started, counts = s.counts
+    UPDATE leasequeue_limitkey u SET paid_until = n.until, started = s.started, counts = s.counts, fits = NULL
     FROM t, n CROSS JOIN LATERAL (
         SELECT array_agg(s.at ORDER BY s.at) AS started, array_agg(s.n ORDER BY s.at) AS counts FROM (
             SELECT s.at, sum(s.n)::int AS n FROM (
@@ -73,6 +73,11 @@ WITH t AS MATERIALIZED (
                 WHERE s.at > t.us - n.span
                 UNION ALL SELECT (t.us / n.step + 1) * n.step, n.n WHERE n.n > 0) s GROUP BY s.at) s) s
     WHERE u.id = n.id AND u.id = ANY (ARRAY(SELECT id FROM n)) AND n.rate IS NOT NULL AND (n.n > 0 OR n.moved)
+), fit AS (
+    -- With more taken than there may be, or without a concurrency, slots are not passed on.
+    UPDATE leasequeue_limitkey u SET fits = CASE WHEN n.slots >= 0 THEN n.concurrency END
+    FROM n WHERE u.id = n.id AND u.id = ANY (ARRAY(SELECT id FROM n)) AND n.rate IS NULL
+        AND u.fits IS DISTINCT FROM CASE WHEN n.slots >= 0 THEN n.concurrency END
 ), later AS (
     INSERT INTO leasequeue_flowturn (queue_id, at, kind, key)
     SELECT w.queue_id, 'epoch', 3, n.id

@@ -1,4 +1,5 @@
--- Purpose: lock the workflows and the keys of jobs, and more keys, always in the same order: only who has them changes members.
+-- Purpose: lock the workflows and the keys of jobs, and more keys, always in the same order: only who has them changes members,
+--   but for the end of a job that passes its slot on (leasequeue_left).
 -- Parameters: seqs, keys (ids).
 -- Index: leasequeue_member_pkey, leasequeue_workflow_pkey, leasequeue_limitkey_pkey.
 -- Pages: 20 + 12 a row
