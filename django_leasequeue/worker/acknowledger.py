@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from datetime import datetime
@@ -14,7 +15,6 @@ from django.db import close_old_connections
 from ..engine import Ending, Failure, LeasedJob, Outcome, Release, Settled, finish, release
 from ..engine.jobs.results import Progress, progress
 from ..engine.jobs.steps import wake_waiting
-from ..engine.limits import MAX_BATCH
 from ..exceptions import LeaseQueueError
 from ..notify.alarms import Alarm
 from .buffer import take_from
@@ -26,6 +26,9 @@ from .run import COMPLETED, FAILED, RETRY, STOPPED, SUSPENDED, UNSTARTED, Entry,
 from .state import WorkerState
 
 logger = logging.getLogger("django_leasequeue.worker")
+
+#: Seconds until the lead looks again whether the helper has settled the claim that it has more of.
+APART = 0.01
 
 
 class Acknowledger:
@@ -42,6 +45,9 @@ class Acknowledger:
         # When there is much a helper settles, too: while one waits for the disk, the other is computing.
         self._links = [DatabaseLink(state.options.database, "ack", state.node, state.outage) for _ in range(2)]
         self._helper = Alarm()
+        #: The claims of jobs in limits and workflows that each of them is settling.
+        self._at_work: dict[DatabaseLink, set[int]] = {link: set() for link in self._links}
+        self._taking = threading.Lock()
         self._closing = False
 
     def close(self) -> None:
@@ -63,14 +69,15 @@ class Acknowledger:
     def _lead(self, link: DatabaseLink) -> None:
         with closing(link):
             while self._gather():
-                self._settle_some(link)
+                if not self._settle_some(link):
+                    self.wakeup.wait(APART)
 
     def _help(self, link: DatabaseLink) -> None:
         with closing(link):
             while not self._closing:
                 self._helper.wait()
-                while len(self.done) >= self._state.options.ack_batch:
-                    self._settle_some(link)
+                while len(self.done) >= self._state.options.ack_batch and self._settle_some(link):
+                    pass
 
     def _gather(self) -> bool:
         """Wait until it is time for a statement; return False when there will be none."""
@@ -84,13 +91,16 @@ class Acknowledger:
             self.wakeup.wait(options.ack_ms / 1_000)
         return True
 
-    def _settle_some(self, link: DatabaseLink) -> None:
-        """Settle one statement's worth; let the helper begin with what is left, if that is as much again."""
+    def _settle_some(self, link: DatabaseLink) -> bool:
+        """Settle one statement's worth; let the helper begin with what is left, if that is as much again.
+
+        Return whether there was any, beside what the other one is settling.
+        """
         done, options = self.done, self._state.options
         count = min(len(done), options.ack_batch)
         self._state.settle(count)
         try:
-            entries = self._take(count)
+            entries = self._take(count, link)
             if len(done) >= options.ack_batch:
                 self._helper.wake()
             self._store_progress(entries, link)
@@ -102,36 +112,44 @@ class Acknowledger:
                 self._isolate([entry for entry in entries if entry[0] == SUSPENDED], self._suspend, link)
         finally:
             self._state.settle(-count)
+            limited, self._at_work[link] = bool(self._at_work[link]), set()
             # Receivers of signals may have used Django's connection: as after a request.
             close_old_connections()
         fetcher = self._buffer.fetcher
         # The end of a job under a limit makes the next one ready: this worker knows first, and fills its slot soonest.
-        limited = any(entry[1].flags & FLOW for entry in entries)
+        if limited:
+            self.wakeup.wake()  # the lead may wait for the rest of these claims
         ending = options.burst or options.max_jobs > 0 or self._state.draining.is_set()
         if limited or fetcher.sleeping or (ending and self._state.empty):
             fetcher.wake()
+        return bool(entries)
 
-    def _take(self, count: int) -> list[Entry]:
+    def _take(self, count: int, link: DatabaseLink) -> list[Entry]:
         """Take out what is ours to settle; what was lost or given back meanwhile is left alone.
 
-        More than ``count`` if it is of one claim of limited jobs: a second statement on that would wait for the first,
+        So is what is of a claim with limits that the other one settles: a statement on it would wait for the other's,
         which looks for the next jobs of their keys.
         """
         held = self._state.held
         entries: list[Entry] = []
-        taken = 0
-        while taken < count or (taken < MAX_BATCH and entries and _goes_on(entries[-1][1], self.done)):
-            try:
-                entry = self.done.popleft()
-            except IndexError:  # the other one was quicker
-                break
-            taken += 1
-            if take_from(entry[1], held) or (entry[2] is not None and entry[2].settled):
-                entries.append(entry)
-            elif entry[0] != UNSTARTED:
-                self._state.figures.add(lost=1)
-                if entry[2] is None or entry[2].reason != "cancelled":  # of those the keeper has said it
-                    _log_lost(entry[1], "the lease was gone")
+        left: list[Entry] = []
+        with self._taking:
+            busy = set[int]().union(*self._at_work.values())
+            for _ in range(count):
+                try:
+                    entry = self.done.popleft()
+                except IndexError:
+                    break
+                if entry[1].token in busy:
+                    left.append(entry)
+                elif take_from(entry[1], held) or (entry[2] is not None and entry[2].settled):
+                    entries.append(entry)
+                elif entry[0] != UNSTARTED:
+                    self._state.figures.add(lost=1)
+                    if entry[2] is None or entry[2].reason != "cancelled":  # of those the keeper has said it
+                        _log_lost(entry[1], "the lease was gone")
+            self.done.extendleft(reversed(left))
+            self._at_work[link] = {entry[1].token for entry in entries if entry[1].flags & FLOW}
         return entries
 
     def _store_progress(self, entries: list[Entry], link: DatabaseLink) -> None:
@@ -288,14 +306,6 @@ class Acknowledger:
         self._state.figures.add(lost=1)
         _log_lost(job, outcome)
         return True
-
-
-def _goes_on(job: LeasedJob, done: Sequence[Entry]) -> bool:
-    """Whether the claim of a limited job has more that have ended."""
-    try:
-        return job.flags & FLOW > 0 and done[0][1].token == job.token
-    except IndexError:
-        return False
 
 
 def _log_failure(level: int, message: str, job: LeasedJob, failure: Failure, control: JobControl | None) -> None:

@@ -4,9 +4,10 @@ import gc
 import os
 import signal
 import threading
-from collections import Counter
+from collections import Counter, deque
 from itertools import cycle, islice
 from typing import Any
+from unittest.mock import MagicMock
 
 import psycopg
 import pytest
@@ -14,8 +15,11 @@ import pytest
 from django_leasequeue.engine.outage import passes
 from django_leasequeue.exceptions import InvalidOption, PayloadTooLarge
 from django_leasequeue.worker import JobAborted, JobControl, JobTimeout, load_options
+from django_leasequeue.worker.acknowledger import Acknowledger
 from django_leasequeue.worker.buffer import JobBuffer, take_from
+from django_leasequeue.worker.leases import FLOW
 from django_leasequeue.worker.process import YOUNG, spare_collector
+from django_leasequeue.worker.run import COMPLETED, Entry
 from django_leasequeue.worker.supervisor import STOP, Supervisor
 from django_leasequeue.worker.worker import node_name
 from tests.worker.support import a_job
@@ -64,6 +68,32 @@ def test_the_buffer_loses_no_job_and_no_thread() -> None:
         thread.join(60)
         assert not thread.is_alive()
     assert Counter(taken) == Counter(range(20_000))
+
+
+def test_two_statements_do_not_meet_in_a_claim_with_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one settles jobs of it the other takes what is of other claims, and leaves the rest in its order."""
+    state = MagicMock(ended=deque(), options=load_options(ack_batch=3))
+    limited = [a_job(seq)._replace(flags=FLOW) for seq in range(5)]
+    others = [a_job(seq, 2)._replace(flags=0) for seq in range(10, 12)]
+    state.held = {job.seq: job for job in [*limited, *others]}
+    state.ended.extend((COMPLETED, job, None, None, None) for job in [*limited, *others])
+    acknowledger = Acknowledger(state)
+    first, second = acknowledger._links
+    settled: list[list[int]] = []
+
+    def settle(entries: list[Entry], *_: object) -> None:
+        settled.append([entry[1].seq for entry in entries])
+        if len(settled) == 1:
+            assert acknowledger._settle_some(second) is True
+            assert acknowledger._settle_some(second) is True
+            assert acknowledger._settle_some(second) is False
+
+    monkeypatch.setattr(acknowledger, "_isolate", settle)
+    assert acknowledger._settle_some(first)
+    assert settled == [[0, 1, 2], [10], [11], []]
+    assert [entry[1].seq for entry in state.ended] == [3, 4]
+    assert acknowledger._settle_some(second)
+    assert settled[4:] == [[3, 4]]
 
 
 def test_a_later_lease_of_a_job_is_not_mistaken_for_an_earlier_one() -> None:
