@@ -1,4 +1,4 @@
-"""Calls of a task whose jobs differ in nothing but their arguments: lean statements, and results made beside them."""
+"""Calls of a task whose jobs differ only in their arguments: lean statements, and results made meanwhile or later."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ class Acknowledger:
             close_old_connections()
         fetcher = self._buffer.fetcher
         # The end of a job under a limit makes the next one ready: this worker knows first, and fills its slot soonest.
-        if limited:
+        if limited and link is not self._links[0]:
             self.wakeup.wake()  # the lead may wait for the rest of these claims
         ending = options.burst or options.max_jobs > 0 or self._state.draining.is_set()
         if limited or fetcher.sleeping or (ending and self._state.empty):
