@@ -9,10 +9,10 @@ from django.db import migrations, models
 # django-pgtrigger removes its triggers with their tables, but leaves their functions.
 DROP_TRIGGER_FUNCTIONS = "DROP FUNCTION IF EXISTS pgtrigger_flow_97f85()"
 
-# Jobs have left a claim. Where the statement that took them out is the whole transaction, a job that has ended, or that is tried again later,
-# gives its slot to the next one of its key: as many are taken as before, so nobody counts them and the key is not locked. It waits for no
-# transaction. All else becomes a turn, for a claimer of the queue in which the next job of the key waits: the one that was left may be
-# served by others, or be deleted.
+# Jobs have left a claim. Where the statement that took them out is the whole transaction, each job that has ended, or that is retried later,
+# passes its slot on to the next waiting job of its key. The number of taken slots stays: the function neither counts slots nor locks the
+# key, and it waits for no other transaction. Everything else becomes a turn, for a claimer of the queue in which the next job of the key
+# waits: the queue of the claim may be served by others, or be deleted.
 LEFT = """
 CREATE FUNCTION leasequeue_left(in_queue bigint, in_flags int, in_seqs bigint[]) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
@@ -89,7 +89,8 @@ BEGIN
                     FROM gone g JOIN m ON m.seq = g.seq
                 )
                 SELECT array_agg(DISTINCT m.queue_id), array_agg(m.seq) FILTER (WHERE m.position IS NOT NULL), array_agg(m.position)
-                    FILTER (WHERE m.position IS NOT NULL), array_agg(m.seq) FILTER (WHERE m.seq <> ALL (ARRAY(SELECT gone.seq FROM gone))),
+                    FILTER (WHERE m.position IS NOT NULL), array_agg(m.seq) FILTER (WHERE (SELECT count(*) FROM gone)
+                    < (SELECT count(*) FROM m) AND m.seq <> ALL (ARRAY(SELECT gone.seq FROM gone))),
                     (SELECT array_agg(k.id) FROM k LEFT JOIN (SELECT m.key, count(*) AS n FROM m GROUP BY m.key) m ON m.key = k.id
                     CROSS JOIN generate_series(1, k.n - COALESCE(m.n, 0)))
                     INTO told, moved, places, missing, short FROM m;
@@ -110,8 +111,8 @@ BEGIN
             freed := NULL;
             IF locked IS NULL THEN
                 locked := ARRAY(SELECT k.id FROM leasequeue_limitkey k WHERE k.id = ANY (short) FOR UPDATE SKIP LOCKED);
-                SELECT array_agg(s.id) FILTER (WHERE s.id = ANY (locked)), array_agg(s.id) FILTER (WHERE s.id <> ALL (locked))
-                    INTO freed, short FROM unnest(short) AS s(id);
+                SELECT array_agg(s.id) FILTER (WHERE l.id IS NOT NULL), array_agg(s.id) FILTER (WHERE l.id IS NULL)
+                    INTO freed, short FROM unnest(short) AS s(id) LEFT JOIN unnest(locked) AS l(id) ON l.id = s.id;
             ELSE
                 -- Another transaction has the next ones, and may be rolled back.
                 SELECT array_agg(s.id) INTO short FROM unnest(short) AS s(id)

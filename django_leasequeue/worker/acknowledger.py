@@ -27,7 +27,7 @@ from .state import WorkerState
 
 logger = logging.getLogger("django_leasequeue.worker")
 
-#: Seconds until the lead looks again whether the helper has settled the claim that it has more of.
+#: Seconds between looks of the lead while all that has ended is of claims that the helper settles.
 APART = 0.01
 
 
@@ -45,7 +45,7 @@ class Acknowledger:
         # When there is much a helper settles, too: while one waits for the disk, the other is computing.
         self._links = [DatabaseLink(state.options.database, "ack", state.node, state.outage) for _ in range(2)]
         self._helper = Alarm()
-        #: The claims of jobs in limits and workflows that each of them is settling.
+        #: By session: the claims with limits or workflows that it settles now.
         self._at_work: dict[DatabaseLink, set[int]] = {link: set() for link in self._links}
         self._taking = threading.Lock()
         self._closing = False
@@ -94,7 +94,7 @@ class Acknowledger:
     def _settle_some(self, link: DatabaseLink) -> bool:
         """Settle one statement's worth; let the helper begin with what is left, if that is as much again.
 
-        Return whether there was any, beside what the other one is settling.
+        Return whether there was any that the other session is not settling.
         """
         done, options = self.done, self._state.options
         count = min(len(done), options.ack_batch)
@@ -127,8 +127,8 @@ class Acknowledger:
     def _take(self, count: int, link: DatabaseLink) -> list[Entry]:
         """Take out what is ours to settle; what was lost or given back meanwhile is left alone.
 
-        So is what is of a claim with limits that the other one settles: a statement on it would wait for the other's,
-        which looks for the next jobs of their keys.
+        Jobs of a claim with limits that the other session settles stay, too: a second statement on that claim would
+        wait for the first, which looks for the next jobs of their keys.
         """
         held = self._state.held
         entries: list[Entry] = []
