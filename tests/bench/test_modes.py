@@ -5,6 +5,7 @@ import math
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -117,11 +118,12 @@ def test_children_end_with_a_benchmark_that_was_killed(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
-def test_a_copy_of_the_events_on_tcp(tmp_path: Path, test_dsn: str) -> None:
+def test_a_copy_of_the_events_on_tcp(test_dsn: str) -> None:
     with psycopg.connect(test_dsn, autocommit=True) as database:
         for seq in (1, 2):
             event(database, queue_id=7, seq=seq, kind=EventKind.CLAIMED, node="n'1", detail={"a": "ü"})
-    with tcp_server.with_events("default", tmp_path) as place:
+    # Not in pytest's own directory: every run beside this one closes it to other accounts, and so to PostgreSQL's.
+    with tempfile.TemporaryDirectory() as made, tcp_server.with_events("default", Path(made)) as place:
         assert place["host"].startswith("127.")
         with psycopg.connect(**place) as connection:
             rows = connection.execute(
