@@ -34,6 +34,10 @@ _TAKEN, _MISSING, _CHANGED = "42P05", "26000", "0A000"
 NEVER = 2**62
 
 
+#: Has a statement sent when the time has come, by another thread perhaps, or raises.
+Hold = Callable[[Callable[[], None]], None]
+
+
 class Command(NamedTuple):
     """A statement with its parameters as ``$1``, and their values."""
 
@@ -88,6 +92,7 @@ def fetch(
     which: int = 0,
     prepare_after: int | None = None,
     meanwhile: Callable[[], object] | None = None,
+    hold: Hold | None = None,
 ) -> Rows | None:
     """Send statements in one go, and return the rows of one of them; ``None`` where psycopg has to do it.
 
@@ -99,12 +104,13 @@ def fetch(
         which: the place of the one whose rows count.
         prepare_after: how many times a statement is sent before it is prepared; ``None``: as the connection says.
         meanwhile: called while the answer of a single command is waited for.
+        hold: called in place of sending a single command.
     """
     if (state := _state_of(connection)) is None:
         return None
     prepare_after = getattr(connection, "prepare_after", NEVER) if prepare_after is None else prepare_after
     with connection.lock:
-        return connection.wait(_exchange(connection.pgconn, state, commands, which, prepare_after, meanwhile))
+        return connection.wait(_exchange(connection.pgconn, state, commands, which, prepare_after, meanwhile, hold))
 
 
 async def afetch(
@@ -125,10 +131,11 @@ def _exchange(
     which: int,
     prepare_after: int,
     meanwhile: Callable[[], object] | None,
+    hold: Hold | None = None,
 ) -> Generator[Any, Any, Rows]:
     idle = pgconn.transaction_status == _IDLE
     try:
-        return (yield from _send(pgconn, state, commands, prepare_after, meanwhile))[which]
+        return (yield from _send(pgconn, state, commands, prepare_after, meanwhile, hold))[which]
     except (psycopg.errors.InvalidSqlStatementName, psycopg.errors.FeatureNotSupported):
         if not idle:
             raise
@@ -142,6 +149,7 @@ def _send(
     commands: Sequence[Command],
     prepare_after: int,
     meanwhile: Callable[[], object] | None = None,
+    hold: Hold | None = None,
 ) -> Generator[Any, Any, list[Rows]]:
     sends = []
     for text, values in commands:
@@ -166,7 +174,10 @@ def _send(
             state.sent[text] += 1
             sends.append(partial(pgconn.send_query_params, text, data, None, formats, _BINARY))
     if len(sends) == 1:
-        sends[0]()
+        if hold is None:
+            sends[0]()
+        else:
+            hold(sends[0])
         try:
             if meanwhile is not None:
                 pgconn.flush()

@@ -124,9 +124,9 @@ class NoAnswer(psycopg.OperationalError):
 
 def _limited(gen: Generator[Any, Any, T], seconds: float) -> Generator[Any, Any, T]:
     """Pass on a generator of psycopg until the socket is silent (told every 0.1 s) and time is over."""
-    end = time.monotonic() + seconds
     try:
-        wanted = next(gen)
+        wanted = next(gen)  # sends
+        end = time.monotonic() + seconds
         while True:
             ready = yield wanted
             if not ready and time.monotonic() >= end:

@@ -284,11 +284,18 @@ class _OnConnection(Generic[C]):
 class ConnectionExecutor(_OnConnection[psycopg.Connection[Any]], Executor):
     """Runs operations on a psycopg connection of its own (workers, the reaper, benchmarks)."""
 
+    #: Holds the next statement back.
+    hold: exchange.Hold | None = None
+
     def fetch(self, name: str, params: Mapping[str, Any]) -> Rows:
         autocommit = self._autocommit()
         command = _command(name, params, autocommit)
-        if (rows := exchange.fetch(self.connection, [command], meanwhile=params.get(MEANWHILE))) is not None:
+        hold, self.hold = self.hold, None
+        rows = exchange.fetch(self.connection, [command], meanwhile=params.get(MEANWHILE), hold=hold)
+        if rows is not None:
             return rows
+        if hold is not None:
+            hold(lambda: None)
         return _rows(psycopg.RawCursor(self.connection).execute(*command, binary=True))
 
     @contextmanager

@@ -8,17 +8,17 @@ import time
 from collections import deque
 
 from ..engine import LeasedJob, Release, claim, release
-from ..engine.leases.claim import MAX_QUEUES as MAX_CLAIM_QUEUES
 from ..engine.leases.floor import ClaimCursor
 from ..engine.limits import MAX_BATCH
-from ..engine.queues import routing
 from ..notify import JOBS, Subscription, Watch, get_listener
 from ..notify.alarms import Patience
 from ..notify.listener import BREATH
 from .buffer import SuspectIsolation
 from .coroutines import CoroutinePool
 from .leases import FLOW, RATED, START, SUSPECT
-from .link import DatabaseLink, make_queues, read_queues, read_strays, until_due
+from .link import DatabaseLink, read_strays, until_due
+from .primed import NotAnnounced, Primed
+from .queue_names import QueueNames
 from .state import WorkerState
 
 logger = logging.getLogger("django_leasequeue.worker")
@@ -29,8 +29,6 @@ HORIZON = 0.25
 WINDOW, GROWTH = 0.1, 4
 #: Seconds of work without a pause after which producers need not tell us of new jobs.
 BUSY = 1.0
-#: Seconds between readings of the list of queues.
-REREAD = 5.0
 #: Seconds that an idle worker sleeps at least because of a lease that expires: sweeping is also done by the reaper.
 SWEEP_EVERY = 1.0
 #: Seconds between readings of when the next delayed job is due.
@@ -48,56 +46,6 @@ APART = 0.05
 LULL = 0.005
 #: Seconds until a burst looks again that saw others set jobs free.
 TURNS = 0.01
-
-
-class QueueNames:
-    """The queues that are claimed from: as the options name them, or all of the project in turn."""
-
-    def __init__(self, state: WorkerState, link: DatabaseLink) -> None:
-        self._state = state
-        self._link = link
-        self.read_at = -math.inf
-        #: Whether new queues were announced to us when the list was read.
-        self._heard = False
-        self._turn = 0
-        self.names: list[str] = []
-        self.ids: list[int] = []
-
-    def refresh(self) -> None:
-        """Read the list anew, if the last reading is some seconds old or a queue may have been made unheard since."""
-        now = time.monotonic()
-        if now - self.read_at < REREAD and not self.unheard:
-            return
-        # Before the list is read: what is announced meanwhile lets the next call read again.
-        self.read_at, self._heard = now, self._state.hears()
-        options = self._state.options
-        wanted = None if options.all_queues else list(dict.fromkeys(options.queues))
-        found = self._link.run(read_queues(options.project, wanted))
-        # A worker of several databases has the same names for each: queues are made where they belong.
-        missing = [
-            name
-            for name in wanted or ()
-            if name not in found and routing.alias_of(options.project, name) == options.database
-        ]
-        if missing:
-            self._link.run(make_queues(options.project, missing, options.database))
-            found = self._link.run(read_queues(options.project, wanted))
-        self.names = [name for name in (wanted or found) if name in found]
-        self.ids = [found[name] for name in self.names]
-        self._state.queues = self.names
-
-    @property
-    def unheard(self) -> bool:
-        """Whether the list was read before announcements came: those of queues made in between never will."""
-        return not self._heard and self._state.hears()
-
-    def chunks(self) -> list[list[str]]:
-        """Return the names for claims, at most 100 each; all queues of a project take turns at being first."""
-        names = self.names
-        if self._state.options.all_queues and len(names) > 1:
-            self._turn = (self._turn + 1) % len(names)
-            names = names[self._turn :] + names[: self._turn]
-        return [names[at : at + MAX_CLAIM_QUEUES] for at in range(0, len(names), MAX_CLAIM_QUEUES)]
 
 
 class Fetcher:
@@ -125,6 +73,9 @@ class Fetcher:
         self._news: Subscription | None = None
         self._busy_since = time.monotonic()
         self._patience = Patience()
+        #: Seconds for which the next claim waits for producers to announce jobs, and what holds it back.
+        self._rest = 0.0
+        self._primed: Primed | None = None
         self._due_at = self._due_read_at = -math.inf
         self._most_held = 2 * state.options.prefetch + state.options.concurrency + state.options.coroutines + MAX_BATCH
 
@@ -158,6 +109,8 @@ class Fetcher:
         self._state.hears = lambda: news.live
 
     def _step(self) -> None:
+        primed = self._primed = Primed(self.wakeup, self._rest) if self._rest else None
+        self._rest = 0.0
         if self._isolation.step():
             self.wakeup.doze(APART, self._state.draining.is_set)
             return
@@ -172,7 +125,16 @@ class Fetcher:
             self._return_strays()
         # The end of a job may set others free: nothing is left when a claim that began after the last end gave nothing.
         over = self._state.empty
-        jobs = self._claim(want)
+        try:
+            jobs = self._claim(want, primed)
+        except NotAnnounced as error:
+            if error.woken:
+                self._patience = Patience()
+                self._cursor.announced()  # perhaps while the claim was prepared
+            return
+        finally:
+            if primed is not None:
+                self._busy_since = time.monotonic()
         if not self.asked:
             self.asked = True
             self._state.main.wake()
@@ -233,7 +195,7 @@ class Fetcher:
         """Claim less ahead: jobs turned out longer than they were. For the thread that gives surplus jobs back."""
         self._ahead = min(self._ahead, ahead)
 
-    def _claim(self, want: int) -> list[LeasedJob]:
+    def _claim(self, want: int, primed: Primed | None) -> list[LeasedJob]:
         options = self._state.options
         jobs: list[LeasedJob] = []
         for names in self._queues.chunks():
@@ -248,13 +210,17 @@ class Fetcher:
                     alone=True,
                     strict=False,
                     load=False,
-                )
+                ),
+                primed,
             )
+            primed = None
             if found:
                 self._dispatch(found, self.link.asked_at)
                 jobs.extend(found)
             if len(jobs) == want or self._cursor.cut or self._state.isolating:
                 break
+        if primed is not None:  # there is no queue, and so no statement
+            primed.hold(lambda: None)
         return jobs
 
     def _dispatch(self, jobs: list[LeasedJob], asked_at: float) -> None:
@@ -309,7 +275,7 @@ class Fetcher:
             del self._stray_looks[0]
 
     def _idle(self, over: bool) -> None:
-        """Sleep until there may be new jobs; in a burst, end if no job had been left when the last claim began."""
+        """Let the next claim wait for new jobs; in a burst, end if no job had been left when the last claim began."""
         state = self._state
         if state.options.burst:
             if state.empty and not over:
@@ -326,7 +292,7 @@ class Fetcher:
         if self._watch is None or self._watch.keys != tuple(watched):
             # Producers tell us from now on; the next claim sees what came before.
             before = self._watch
-            self._watch = get_listener(state.options.database).watch(watched, self.wakeup.wake)
+            self._watch = get_listener(state.options.database).watch(watched, self._announced)
             if before is not None:
                 before.close()
             self._watch.wait_ready(5)
@@ -336,8 +302,15 @@ class Fetcher:
         ends = [state.options.poll, self._until_due()]
         if len(watched) < len(self._queues.ids):
             ends.append(UNWATCHED_POLL)
-        if self.wakeup.wait(self._patience.limit(min(ends), self._watch.live)):
-            self._patience = Patience()
+        if self._ahead > 1:  # how fast jobs ended says little of those that come after a pause
+            ends.append(WINDOW)
+        self._rest = self._patience.limit(min(ends), self._watch.live)
+
+    def _announced(self) -> None:
+        """Send the claim that waits, or wake the thread that prepares one; called by the listener."""
+        if (primed := self._primed) is not None:
+            primed.send()
+        self.wakeup.wake()
 
     def _until_due(self) -> float:
         now = time.monotonic()

@@ -19,6 +19,7 @@ from ..engine.operation import Steps, operation
 from ..engine.outage import FIRST_RETRY, LAST_RETRY, Outage, lost, passes, read_only
 from ..engine.queues.queues import make_declared
 from ..exceptions import QueueNotFound
+from .primed import Primed
 
 T = TypeVar("T")
 
@@ -78,14 +79,18 @@ class DatabaseLink:
             except psycopg.Error as error:
                 logger.debug("Cancelling failed: %s", error)
 
-    def run(self, operation: Operation[T]) -> T:
-        """Run an operation to its end, again if its answer was lost with the connection: those on leases bear that."""
+    def run(self, operation: Operation[T], primed: Primed | None = None) -> T:
+        """Run an operation to its end, again if its answer was lost with the connection: those on leases bear that.
+
+        ``primed`` holds its first statement back; what is run again is sent at once.
+        """
         retry = FIRST_RETRY
         while True:
             had_one = self._connection is not None
             try:
-                answer = self.attempt(operation)
+                answer = self.attempt(operation, primed)
             except psycopg.Error as error:
+                primed = None
                 if not passes(error):
                     raise
                 self._missed(error, had_one)
@@ -111,7 +116,7 @@ class DatabaseLink:
             logger.debug("Connection lost", extra={"purpose": self.purpose, "error": str(error).strip()})
         self.retrying = True
 
-    def attempt(self, operation: Operation[T]) -> T:
+    def attempt(self, operation: Operation[T], primed: Primed | None = None) -> T:
         if self._executor is None:
             patience = conf.settings.STATEMENT_TIMEOUT or None
             name = f"leasequeue {self.purpose} {self._node}"
@@ -124,7 +129,12 @@ class DatabaseLink:
                 self._read_only = False
             self._connection.patience = self.patience
             self.asked_at = time.monotonic()
-            return self._executor.run(operation)
+            if primed is None:
+                return self._executor.run(operation)
+            self._executor.hold = primed.hold
+            answer = self._executor.run(operation)
+            self.asked_at = primed.at
+            return answer
         except psycopg.Error as error:
             if passes(error) or self._connection.closed:
                 self.losses += 1

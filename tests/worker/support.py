@@ -63,8 +63,8 @@ def at_first_claim(monkeypatch: pytest.MonkeyPatch, threaded: Threaded, act: Cal
     link = threaded.worker._fetcher.link
     attempt, claimed = link.attempt, []
 
-    def attempt_and_act(operation: Any) -> Any:
-        answer = attempt(operation)
+    def attempt_and_act(operation: Any, *primed: Any) -> Any:
+        answer = attempt(operation, *primed)
         if isinstance(answer, list) and answer and not claimed:
             claimed.extend(answer)
             act()

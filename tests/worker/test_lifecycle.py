@@ -13,7 +13,7 @@ from django_leasequeue.models import JobResult, LiveJob, Worker
 from django_leasequeue.notify import close_listeners, listener
 from django_leasequeue.notify.session import Session
 from django_leasequeue.reaper import Reaper
-from django_leasequeue.worker import ExitCode, JobControl, fetcher, threads
+from django_leasequeue.worker import ExitCode, JobControl, queue_names, threads
 from tests.support.rows import rows
 from tests.support.waiting import eventually
 from tests.worker.handlers import ScriptHandler
@@ -111,7 +111,7 @@ def test_a_queue_announced_while_the_list_is_read_makes_the_worker_read_again() 
             return {}
 
     link: Any = Link()
-    names = fetcher.QueueNames(Threaded().state, link)
+    names = queue_names.QueueNames(Threaded().state, link)
     for _ in range(3):
         names.refresh()
     assert link.reads == 2
@@ -171,10 +171,10 @@ def test_results_wait_for_the_database(test_dsn: str, monkeypatch: pytest.Monkey
         link = threaded.worker._acknowledger._links[0]
         attempt, refusals = link.attempt, iter(range(5))
 
-        def refuse(operation: Any) -> Any:
+        def refuse(operation: Any, *primed: Any) -> Any:
             if next(refusals, None) is not None:
                 raise psycopg.OperationalError("connection refused")
-            return attempt(operation)
+            return attempt(operation, *primed)
 
         monkeypatch.setattr(link, "attempt", refuse)
         engine.run(engine.enqueue("work", [engine.NewJob(key=f"more-{number}") for number in range(50)]))
