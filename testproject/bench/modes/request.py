@@ -174,6 +174,7 @@ async def _held(bench: Bench, handle: Queue, callers: int) -> int:
             await asyncio.sleep(0.1)
         # What the pool keeps open for the next call is not held by those who wait.
         await close_connections()
+        await asyncio.sleep(0.5)  # the server's processes end a moment after their connections
         found = _connections(bench)
         for future in waiting:
             future.cancel()
