@@ -8,6 +8,7 @@ MODULES = frozenset(
     {
         # Every statement, with what the planner may think of the tables; every migration, forward and back.
         "plans/test_regimes",
+        "plans/test_handover",
         "plans/test_lake_statements",
         "migrations/test_migrations",
         "models/test_constraints",
