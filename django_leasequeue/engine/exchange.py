@@ -34,7 +34,7 @@ _TAKEN, _MISSING, _CHANGED = "42P05", "26000", "0A000"
 NEVER = 2**62
 
 
-#: Has a statement sent when the time has come, by another thread perhaps, or raises.
+#: Gets the call that sends a statement; returns once it was made, by another thread perhaps, or raises.
 Hold = Callable[[Callable[[], None]], None]
 
 
@@ -104,7 +104,7 @@ def fetch(
         which: the place of the one whose rows count.
         prepare_after: how many times a statement is sent before it is prepared; ``None``: as the connection says.
         meanwhile: called while the answer of a single command is waited for.
-        hold: called in place of sending a single command.
+        hold: called with what sends a single command, and in place of it.
     """
     if (state := _state_of(connection)) is None:
         return None

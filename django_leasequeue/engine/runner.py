@@ -294,7 +294,7 @@ class ConnectionExecutor(_OnConnection[psycopg.Connection[Any]], Executor):
         rows = exchange.fetch(self.connection, [command], meanwhile=params.get(MEANWHILE), hold=hold)
         if rows is not None:
             return rows
-        if hold is not None:
+        if hold is not None:  # psycopg's cursor builds and sends in one call, which is made after it
             hold(lambda: None)
         return _rows(psycopg.RawCursor(self.connection).execute(*command, binary=True))
 

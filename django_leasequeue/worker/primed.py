@@ -6,8 +6,6 @@ import threading
 import time
 from collections.abc import Callable
 
-import psycopg
-
 from ..notify.alarms import Alarm
 
 
@@ -30,7 +28,7 @@ class Primed:
         self._alarm, self._seconds = alarm, seconds
         self._lock = threading.Lock()
         self._send: Callable[[], None] | None = None
-        self._error: psycopg.Error | None = None
+        self._error: Exception | None = None
         #: When it was sent (monotonic).
         self.at = 0.0
 
@@ -54,5 +52,5 @@ class Primed:
             self.at = time.monotonic()
             try:
                 send()
-            except psycopg.Error as error:
+            except Exception as error:  # noqa: BLE001  (the owner raises it, whose statement it is)
                 self._error = error
