@@ -17,10 +17,13 @@ from django_leasequeue.engine.pool import connect, connection_parameters
 from django_leasequeue.engine.runner import STEADY, fetch_steadily
 from django_leasequeue.sql import bears_any_plan, statement
 
-from .filling import NOW, fill, fill_queues
+from .filling import BATCH, NOW, fill, fill_queues
 
 #: Tables that grow with the backlog: nothing may read one as a whole.
 LARGE = re.compile(r"leasequeue_(job|ready|delayed|claim|deadletter|record|attempt|jobresult|leaseevent\w*)\Z")
+
+#: Jobs of a call, whose plans are looked at.
+SIZES = [1, BATCH, 1_000]
 
 _PARAMETER = re.compile(r"%\((\w+)\)s")
 
@@ -82,6 +85,13 @@ class Plan:
         lines = [f"{'  ' * depth}{node['Node Type']} {where} {numbers}"]
         lines += [self.text(child, depth + 1) for child in node.get("Plans", ())]
         return "\n".join(lines)
+
+
+def check(plans: list[Plan], size: int) -> None:
+    """No large table as a whole; pairs that a join tries in vain grow with the batch, not with its square."""
+    for plan in plans:
+        assert plan.whole_tables == [], plan.text()
+        assert plan.compared <= 10 * size + 1_000, plan.text()
 
 
 class Explaining(ConnectionExecutor):

@@ -11,8 +11,7 @@ import pytest
 from django_leasequeue.engine.runner import STEADY
 
 from .filling import LEASED, NOW
-from .regimes import STATISTICS, Meter, Plan, host_connection
-from .test_hot_statements import SIZES, check
+from .regimes import SIZES, STATISTICS, Meter, Plan, check, host_connection
 
 pytestmark = [pytest.mark.plans, pytest.mark.slow, pytest.mark.django_db]
 

@@ -10,18 +10,9 @@ from django_leasequeue.engine import Ending, Failure, Limited, LimitValues, NewJ
 from django_leasequeue.engine.topics import messages
 
 from .filling import AGAIN, BATCH, BATCHED, DEAD, FRESH, IDS, NOW, OTHER
-from .regimes import Explaining, Plan
+from .regimes import SIZES, Explaining, check
 
 pytestmark = [pytest.mark.plans, pytest.mark.slow, pytest.mark.sample, pytest.mark.django_db]
-
-SIZES = [1, BATCH, 1_000]
-
-
-def check(plans: list[Plan], size: int) -> None:
-    """No large table as a whole; pairs that a join tries in vain grow with the batch, not with its square."""
-    for plan in plans:
-        assert plan.whole_tables == [], plan.text()
-        assert plan.compared <= 10 * size + 1_000, plan.text()
 
 
 def held(size: int) -> tuple[list[int], list[int]]:
