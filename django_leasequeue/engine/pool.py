@@ -124,12 +124,14 @@ class NoAnswer(psycopg.OperationalError):
 
 def _limited(gen: Generator[Any, Any, T], seconds: float) -> Generator[Any, Any, T]:
     """Pass on a generator of psycopg until the socket is silent (told every 0.1 s) and time is over."""
+    left = seconds  # of waiting: the generator may hold a statement back before it is sent
     try:
-        wanted = next(gen)  # sends
-        end = time.monotonic() + seconds
+        wanted = next(gen)
         while True:
+            since = time.monotonic()
             ready = yield wanted
-            if not ready and time.monotonic() >= end:
+            left -= time.monotonic() - since
+            if not ready and left <= 0:
                 raise NoAnswer(f"the server did not answer within {seconds:g} s")
             wanted = gen.send(ready)
     except StopIteration as stop:
