@@ -16,8 +16,7 @@ from ..notify.listener import BREATH
 from .buffer import SuspectIsolation
 from .coroutines import CoroutinePool
 from .leases import FLOW, RATED, START, SUSPECT
-from .link import DatabaseLink, read_strays, until_due
-from .primed import NotAnnounced, Primed
+from .link import DatabaseLink, NotAnnounced, Primed, read_strays, until_due
 from .queue_names import QueueNames
 from .state import WorkerState
 

@@ -14,7 +14,7 @@ from django_leasequeue import engine
 from django_leasequeue.engine import pool
 from django_leasequeue.engine.runner import ConnectionExecutor
 from django_leasequeue.notify.alarms import Alarm
-from django_leasequeue.worker.primed import NotAnnounced, Primed
+from django_leasequeue.worker.link import NotAnnounced, Primed
 from tests.support.waiting import eventually
 from tests.worker.support import Threaded, enqueue, results, working
 
@@ -87,19 +87,22 @@ def test_what_cannot_be_sent_fails_in_the_thread_that_waits() -> None:
     thread.join()
 
 
-def test_the_server_has_its_time_from_the_moment_of_sending_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_of_the_server_does_not_run_while_a_statement_is_held_back(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr(pool, "time", SimpleNamespace(monotonic=lambda: now))
 
     def statement() -> Generator[Any, Any, None]:
         nonlocal now
+        yield  # it is prepared first
         now += LONG  # held back
         while True:
             yield
 
     limited = pool._limited(statement(), 10)
     next(limited)
-    now += 9
+    now += 1
+    limited.send(1)
+    now += 8
     limited.send(0)
     now += 1
     with pytest.raises(pool.NoAnswer):
