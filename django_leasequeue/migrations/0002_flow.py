@@ -23,9 +23,15 @@ DECLARE
     later bigint[];
     short bigint[];
     locked bigint[];
+    keys bigint[];  -- those of the jobs, whether each lets one start at a time, and whether keys take turns
+    singles boolean[];
+    fairs boolean[];
+    passed bigint[];  -- keys, once for each slot
+    found bigint[];  -- the jobs that the slots go to, and those of them that were there to start
+    started bigint[];
     moved bigint[];
     places bigint[];
-    missing bigint[];
+    alone text := current_setting('leasequeue.alone', true);  -- on, or ended: what has left has ended
     told bigint[];
     woken bigint[] := '{}';
     ended int;
@@ -35,20 +41,22 @@ BEGIN
     ELSIF in_flags & 128 = 0 THEN
         rest := NULL;
     -- An old snapshot would not see who waits. What is seldom needed is a statement of its own: most of a short one is its start.
-    ELSIF current_setting('leasequeue.alone', true) = 'on' AND current_setting('transaction_isolation') = 'read committed' THEN
+    ELSIF alone IN ('on', 'ended') AND current_setting('transaction_isolation') = 'read committed' THEN
         WITH o AS MATERIALIZED (
-            SELECT m.seq FROM leasequeue_member m
+            SELECT m.ctid AS place, m.seq, m.key, k.fits, l.fair FROM leasequeue_member m
             CROSS JOIN LATERAL (SELECT k.limit_id, k.fits FROM leasequeue_limitkey k WHERE k.id = m.key OFFSET 0) k
-            CROSS JOIN LATERAL (SELECT FROM leasequeue_limit l
+            CROSS JOIN LATERAL (SELECT l.fair FROM leasequeue_limit l
                 WHERE l.id = k.limit_id AND l.concurrency = k.fits AND l.rate IS NULL OFFSET 0) l
             WHERE m.seq = ANY (in_seqs) AND m.workflow IS NULL FOR UPDATE OF m SKIP LOCKED
         ), gone AS (
-            DELETE FROM leasequeue_member m WHERE m.seq = ANY (ARRAY(SELECT o.seq FROM o)) AND (
-                EXISTS (SELECT FROM leasequeue_jobresult r WHERE r.seq = m.seq OFFSET 0)
+            DELETE FROM leasequeue_member m WHERE m.ctid = ANY (ARRAY(SELECT o.place FROM o)) AND (
+                alone = 'ended' OR EXISTS (SELECT FROM leasequeue_jobresult r WHERE r.seq = m.seq OFFSET 0)
                 OR NOT EXISTS (SELECT FROM leasequeue_job j WHERE j.seq = m.seq OFFSET 0))
             RETURNING m.key, m.taken
         )
-        SELECT ARRAY(SELECT o.seq FROM o), array_agg(g.key) FILTER (WHERE g.taken), count(*) INTO own, freed, ended FROM gone g;
+        SELECT a.*, g.* INTO own, keys, singles, fairs, freed, ended FROM (
+            SELECT array_agg(o.seq), array_agg(o.key), array_agg(o.fits = 1), array_agg(o.fair) FROM o) a
+        CROSS JOIN (SELECT array_agg(g.key) FILTER (WHERE g.taken), count(*) FROM gone g) g;
         IF ended < cardinality(own) THEN
             WITH u AS (
                 UPDATE leasequeue_member m SET taken = false WHERE m.seq = ANY (own) AND m.taken
@@ -62,24 +70,24 @@ BEGIN
             short := freed;
             IF locked IS NULL OR EXISTS (SELECT FROM leasequeue_member m WHERE m.key = ANY (freed) AND m.waits) THEN
                 WITH k AS MATERIALIZED (
-                    SELECT f.id, f.n, k.fits, l.fair FROM (SELECT f.id, count(*) AS n FROM unnest(freed) AS f(id) GROUP BY f.id) f
-                    CROSS JOIN LATERAL (SELECT k.limit_id, k.fits FROM leasequeue_limitkey k WHERE k.id = f.id OFFSET 0) k
-                    CROSS JOIN LATERAL (SELECT l.fair FROM leasequeue_limit l WHERE l.id = k.limit_id OFFSET 0) l
+                    SELECT f.id, f.n, k.single, k.fair FROM (SELECT f.id, count(*) AS n FROM unnest(freed) AS f(id) GROUP BY f.id) f
+                    JOIN (SELECT DISTINCT * FROM unnest(keys, singles, fairs) AS k(id, single, fair)) k ON k.id = f.id
                 ), m AS MATERIALIZED (
                     -- Those of a fair limit go to the back of their rank, so that keys take turns.
-                    SELECT m.seq, m.queue_id, k.id AS key, CASE WHEN k.fair THEN nextval('leasequeue_job_seq_seq') END AS position
+                    SELECT m.place, m.seq, m.queue_id, k.id AS key, CASE WHEN k.fair THEN nextval('leasequeue_job_seq_seq') END AS position
                     FROM k CROSS JOIN LATERAL (
-                        SELECT m.seq, m.queue_id FROM leasequeue_member m WHERE m.key = k.id AND m.waits
+                        SELECT m.ctid AS place, m.seq, m.queue_id FROM leasequeue_member m WHERE m.key = k.id AND m.waits
                             -- One at a time keep their order: the first one is not passed over, whoever has it.
-                            AND (k.fits > 1 OR m.seq = (SELECT w.seq FROM leasequeue_member w WHERE w.key = k.id AND w.waits
+                            AND (NOT k.single OR m.seq = (SELECT w.seq FROM leasequeue_member w WHERE w.key = k.id AND w.waits
                                 ORDER BY w.rank, w.seq LIMIT 1))
                         ORDER BY m.rank, m.seq LIMIT k.n FOR UPDATE SKIP LOCKED) m
                 ), p AS MATERIALIZED (
-                    SELECT d.seq FROM leasequeue_delayed d WHERE d.seq = ANY (ARRAY(SELECT m.seq FROM m)) FOR UPDATE SKIP LOCKED
+                    SELECT d.ctid AS place FROM leasequeue_delayed d WHERE d.seq = ANY (ARRAY(SELECT m.seq FROM m)) FOR UPDATE SKIP LOCKED
                 ), gone AS (
-                    DELETE FROM leasequeue_delayed d WHERE d.seq = ANY (ARRAY(SELECT p.seq FROM p)) RETURNING d.*
+                    DELETE FROM leasequeue_delayed d WHERE d.ctid = ANY (ARRAY(SELECT p.place FROM p)) RETURNING d.*
                 ), taken AS (
-                    UPDATE leasequeue_member SET waits = false, taken = true WHERE seq = ANY (ARRAY(SELECT gone.seq FROM gone))
+                    UPDATE leasequeue_member SET waits = false, taken = true
+                    WHERE ctid = ANY (ARRAY(SELECT m.place FROM m JOIN gone g ON g.seq = m.seq))
                 ), ready AS (
                     INSERT INTO leasequeue_ready (queue_id, rank, lane, position, seq, deliveries, flags, ready_at, max_deliveries,
                         expires_at, tag)
@@ -88,21 +96,21 @@ BEGIN
                         g.deliveries, g.flags & 255, clock_timestamp(), g.max_deliveries, g.expires_at, g.tag
                     FROM gone g JOIN m ON m.seq = g.seq
                 )
-                SELECT array_agg(DISTINCT m.queue_id), array_agg(m.seq) FILTER (WHERE m.position IS NOT NULL), array_agg(m.position)
-                    FILTER (WHERE m.position IS NOT NULL), array_agg(m.seq) FILTER (WHERE (SELECT count(*) FROM gone)
-                    < (SELECT count(*) FROM m) AND m.seq <> ALL (ARRAY(SELECT gone.seq FROM gone))),
-                    (SELECT array_agg(k.id) FROM k LEFT JOIN (SELECT m.key, count(*) AS n FROM m GROUP BY m.key) m ON m.key = k.id
-                    CROSS JOIN generate_series(1, k.n - COALESCE(m.n, 0)))
-                    INTO told, moved, places, missing, short FROM m;
+                SELECT array_agg(m.key), array_agg(m.seq), array_agg(m.queue_id), ARRAY(SELECT gone.seq FROM gone),
+                    array_agg(m.seq) FILTER (WHERE m.position IS NOT NULL), array_agg(m.position) FILTER (WHERE m.position IS NOT NULL)
+                    INTO passed, found, told, started, moved, places FROM m;
                 woken := woken || told;
+                short := CASE WHEN cardinality(passed) = cardinality(freed) THEN NULL ELSE
+                    NULLIF(ARRAY(SELECT unnest(freed) EXCEPT ALL SELECT unnest(passed)), '{}') END;
                 IF moved IS NOT NULL THEN
                     UPDATE leasequeue_job j SET position = u.position FROM unnest(moved, places) AS u(seq, position)
                     WHERE j.seq = u.seq AND j.seq = ANY (moved);
                 END IF;
-                IF missing IS NOT NULL THEN
+                IF cardinality(started) < cardinality(found) THEN
                     -- Cancelled before they were members, or in this moment: a claimer looks, and the slot comes back by its turn.
                     INSERT INTO leasequeue_flowturn (queue_id, at, kind, seqs)
-                    SELECT m.queue_id, 'epoch', 2, array_agg(m.seq) FROM leasequeue_member m WHERE m.seq = ANY (missing) GROUP BY m.queue_id;
+                    SELECT m.queue_id, 'epoch', 2, array_agg(m.seq) FROM leasequeue_member m
+                    WHERE m.seq = ANY (found) AND m.seq <> ALL (started) GROUP BY m.queue_id;
                 END IF;
             END IF;
             -- No more are seen to wait. A claimer may just bring some under the limit, and has counted before this slot was free: it has
@@ -336,8 +344,8 @@ class Migration(migrations.Migration):
                 name="flow",
                 sql=pgtrigger.compiler.UpsertTriggerSql(
                     condition="WHEN (OLD.flags & 384 <> 0)",
-                    func="\n    PERFORM leasequeue_left(OLD.queue_id, OLD.flags, ARRAY(SELECT u.seq FROM unnest(OLD.seqs) AS u(seq)\n        WHERE TG_OP = 'DELETE' OR NOT u.seq = ANY (NEW.seqs)));\n    RETURN NULL;\n",
-                    hash="dc23e9426ca8fa05bd4157a69c48c5496f7ad280",
+                    func="\n    PERFORM leasequeue_left(OLD.queue_id, OLD.flags,\n        ARRAY(SELECT unnest(OLD.seqs) EXCEPT SELECT unnest(NEW.seqs)));\n    RETURN NULL;\n",
+                    hash="3d3e3a5b077a0cc87b0e0f67a9a33a36303c6a52",
                     ignore_func_name="_pgtrigger_should_ignore",
                     operation='UPDATE OF "seqs" OR DELETE',
                     pgid="pgtrigger_flow_97f85",

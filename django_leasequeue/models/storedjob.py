@@ -256,8 +256,8 @@ class Record(ReadOnlyModel):
 #: What jobs held that a claim does not hold any more is handed over in the transaction that took them out, and a
 #: claimer is woken.
 _NOTE_LEFT = """
-    PERFORM leasequeue_left(OLD.queue_id, OLD.flags, ARRAY(SELECT u.seq FROM unnest(OLD.seqs) AS u(seq)
-        WHERE TG_OP = 'DELETE' OR NOT u.seq = ANY (NEW.seqs)));
+    PERFORM leasequeue_left(OLD.queue_id, OLD.flags,
+        ARRAY(SELECT unnest(OLD.seqs) EXCEPT SELECT unnest(NEW.seqs)));
     RETURN NULL;
 """
 

@@ -29,7 +29,7 @@ def end(connection: psycopg.Connection, seqs: list[int], *, others_wait: bool) -
     )
     if not others_wait:
         connection.execute("DELETE FROM leasequeue_member WHERE waits")
-    connection.execute("SELECT set_config('leasequeue.alone', 'on', true)")
+    connection.execute("SELECT set_config('leasequeue.alone', 'ended', true)")
 
 
 def pass_on(connection: psycopg.Connection, seqs: list[int]) -> None:
@@ -65,7 +65,7 @@ def test_pages(connection: psycopg.Connection, statistics: str, size: int, other
     pass_on(connection, seqs)
     pages = sum(meter.pages().values()) - before
     assert taken(connection) == (had if others_wait else had - size)
-    assert pages <= 100 + 75 * size
+    assert pages <= 100 + 55 * size
 
 
 @pytest.mark.parametrize("others_wait", [True, False], ids=["others wait", "none waits"])

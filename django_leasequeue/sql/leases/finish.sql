@@ -80,5 +80,5 @@ SELECT d.seq, CASE WHEN d.reply_to IS NOT NULL
             ELSE ':' || d.state || ':' || COALESCE(d.key, '') END)::text, '')
         FROM string_to_table(d.reply_to, ' ') c) END,
     (SELECT {lazily(bool_and(durability <> 'fsync'))} FROM k),
-    (SELECT CASE WHEN %(autocommit)s::bool AND bool_or(k.flags & 128 <> 0) THEN set_config('leasequeue.alone', 'on', true) END FROM k),
+    (SELECT CASE WHEN %(autocommit)s::bool AND bool_or(k.flags & 128 <> 0) THEN set_config('leasequeue.alone', 'ended', true) END FROM k),
     {tell_streams()} FROM d

@@ -6,7 +6,7 @@
 -- Returns: the seq if it was ended; no row: finish.sql knows more.
 WITH k AS MATERIALIZED (
     SELECT c.token, c.part, c.queue_id, c.created_at, c.connection, c.flags, c.name, c.seqs, c.deliveries, n.now,
-        CASE WHEN %(autocommit)s::bool AND c.flags & 128 <> 0 THEN set_config('leasequeue.alone', 'on', true) END,
+        CASE WHEN %(autocommit)s::bool AND c.flags & 128 <> 0 THEN set_config('leasequeue.alone', 'ended', true) END,
         q.result_ttl_ms, array_position(c.seqs, %(seq)s::bigint) AS at,
         {lazily(q.durability <> 'fsync')} FROM leasequeue_claim c
     CROSS JOIN LATERAL (SELECT * FROM leasequeue_queue q WHERE q.id = c.queue_id OFFSET 0) q

@@ -42,4 +42,4 @@ WITH k AS MATERIALIZED (
     FROM x GROUP BY x.now, x.queue_id, x.token, x.name
 )
 SELECT (SELECT array_agg(x.seq) FROM x), {tell_streams()}, (SELECT {lazily(bool_and(k.durability <> 'fsync'))} FROM k),
-    (SELECT CASE WHEN %(autocommit)s::bool AND bool_or(k.flags & 128 <> 0) THEN set_config('leasequeue.alone', 'on', true) END FROM k)
+    (SELECT CASE WHEN %(autocommit)s::bool AND bool_or(k.flags & 128 <> 0) THEN set_config('leasequeue.alone', 'ended', true) END FROM k)
