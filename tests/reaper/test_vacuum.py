@@ -1,0 +1,107 @@
+"""The reaper's vacuum: when dead rows of waiting jobs are in the way, and only then."""
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+from django.db import connection
+
+from django_leasequeue.engine import clock as engine_clock
+from django_leasequeue.reaper import vacuum
+from django_leasequeue.reaper.reaper import Duty, Reaper
+from tests.engine.helpers import make, open_transaction, put
+from tests.reaper.conftest import leading
+
+#: What the test calls many.
+MANY = 40
+
+
+@pytest.fixture
+def reaper(transactional_db: None, clock: engine_clock.Clock, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reaper]:
+    monkeypatch.setattr(vacuum, "DEAD", MANY)
+    with connection.cursor() as cursor:
+        cursor.execute("VACUUM leasequeue_delayed, leasequeue_member")
+    with leading(Duty("vacuum", vacuum.Vacuum(), 1.0)) as made:
+        yield made
+
+
+def vacuums() -> int:
+    """Manual vacuums of the table so far."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT vacuum_count FROM pg_stat_user_tables WHERE relname = 'leasequeue_delayed'")
+        return int(cursor.fetchone()[0])
+
+
+def leave_dead(count: int) -> None:
+    """Delayed jobs that are gone again, known to the statistics."""
+    put(count, delay_ms=60_000)
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM leasequeue_delayed")
+        cursor.execute("SELECT pg_stat_force_next_flush()")
+        cursor.execute("SELECT 1")
+
+
+def test_many_dead_rows_are_vacuumed_and_few_are_left(reaper: Reaper, clock: engine_clock.Clock) -> None:
+    make()
+    before = vacuums()
+    leave_dead(MANY - 1)
+    reaper.tick()
+    assert vacuums() == before
+    leave_dead(1)
+    clock.advance(seconds=1)
+    reaper.tick()
+    assert vacuums() == before + 1
+    clock.advance(seconds=1)
+    reaper.tick()
+    assert vacuums() == before + 1
+
+
+def test_what_a_transaction_elsewhere_keeps_is_not_vacuumed_again_and_again(
+    reaper: Reaper, clock: engine_clock.Clock
+) -> None:
+    make()
+    before = vacuums()
+    with open_transaction() as other:
+        other.connection.execute("SELECT pg_current_xact_id()")
+        leave_dead(MANY)
+        reaper.tick()
+        assert vacuums() == before + 1
+        leave_dead(MANY - 1)
+        clock.advance(seconds=1)
+        reaper.tick()
+        assert vacuums() == before + 1
+        leave_dead(1)
+        clock.advance(seconds=1)
+        reaper.tick()
+        assert vacuums() == before + 2
+    clock.advance(seconds=1)
+    reaper.tick()
+    assert vacuums() == before + 2
+    leave_dead(2 * MANY)
+    clock.advance(seconds=1)
+    reaper.tick()
+    assert vacuums() == before + 3
+
+
+def test_large_tables_are_left_to_autovacuum(
+    reaper: Reaper, clock: engine_clock.Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make()
+    monkeypatch.setattr(vacuum, "LARGE", 10)
+    put(20, delay_ms=60_000)
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE leasequeue_delayed")
+    before = vacuums()
+    leave_dead(MANY)
+    reaper.tick()
+    assert vacuums() == before
+
+
+def test_another_vacuum_is_not_waited_for(reaper: Reaper, test_dsn: str) -> None:
+    make()
+    before = vacuums()
+    leave_dead(MANY)
+    with psycopg.connect(test_dsn) as other:
+        other.execute("LOCK TABLE leasequeue_delayed IN SHARE UPDATE EXCLUSIVE MODE")
+        assert reaper.tick() == ["vacuum"]
+    assert vacuums() == before
