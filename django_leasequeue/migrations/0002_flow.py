@@ -74,9 +74,9 @@ BEGIN
                     JOIN (SELECT DISTINCT * FROM unnest(keys, singles, fairs) AS k(id, single, fair)) k ON k.id = f.id
                 ), m AS MATERIALIZED (
                     -- Those of a fair limit go to the back of their rank, so that keys take turns.
-                    SELECT m.place, m.seq, m.queue_id, k.id AS key, CASE WHEN k.fair THEN nextval('leasequeue_job_seq_seq') END AS position
+                    SELECT m.seq, m.queue_id, k.id AS key, CASE WHEN k.fair THEN nextval('leasequeue_job_seq_seq') END AS position
                     FROM k CROSS JOIN LATERAL (
-                        SELECT m.ctid AS place, m.seq, m.queue_id FROM leasequeue_member m WHERE m.key = k.id AND m.waits
+                        SELECT m.seq, m.queue_id FROM leasequeue_member m WHERE m.key = k.id AND m.waits
                             -- One at a time keep their order: the first one is not passed over, whoever has it.
                             AND (NOT k.single OR m.seq = (SELECT w.seq FROM leasequeue_member w WHERE w.key = k.id AND w.waits
                                 ORDER BY w.rank, w.seq LIMIT 1))
@@ -86,8 +86,8 @@ BEGIN
                 ), gone AS (
                     DELETE FROM leasequeue_delayed d WHERE d.ctid = ANY (ARRAY(SELECT p.place FROM p)) RETURNING d.*
                 ), taken AS (
-                    UPDATE leasequeue_member SET waits = false, taken = true
-                    WHERE ctid = ANY (ARRAY(SELECT m.place FROM m JOIN gone g ON g.seq = m.seq))
+                    -- By number: at a place a row that has just been changed is not seen. The others may stay, and become turns.
+                    UPDATE leasequeue_member SET waits = false, taken = true WHERE seq = ANY (ARRAY(SELECT gone.seq FROM gone))
                 ), ready AS (
                     INSERT INTO leasequeue_ready (queue_id, rank, lane, position, seq, deliveries, flags, ready_at, max_deliveries,
                         expires_at, tag)

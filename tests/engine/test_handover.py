@@ -11,7 +11,18 @@ from django_leasequeue import engine
 from django_leasequeue.engine import ConnectionExecutor, Ending, Failure, LeasedJob, LimitValues, NewJob, Release
 from django_leasequeue.models import FlowTurn, LimitKey, Member, Queue, Ready
 from tests.engine.flow import ack, differences, limited, names, node, start, status
-from tests.engine.helpers import NODE, claim, enqueue, make, open_transaction, own_connection, put, run, seqs
+from tests.engine.helpers import (
+    NODE,
+    claim,
+    enqueue,
+    kept_waiting,
+    make,
+    open_transaction,
+    own_connection,
+    put,
+    run,
+    seqs,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -193,6 +204,26 @@ def ack_under_way(job: LeasedJob) -> Iterator[ConnectionExecutor]:
         other.connection.execute("SELECT set_config('leasequeue.alone', 'on', true)")
         other.run(engine.finish([Ending(job.seq, job.token)], NODE))
         yield other
+
+
+def test_one_that_changes_in_this_moment_has_the_slot_that_it_is_given() -> None:
+    make()
+    limited(["x", "y", "x", "y"], LimitValues("customer", concurrency=1, fair=True))
+    running = claim(10)
+    with open_transaction() as other:
+        # Of a fair limit each gets a new place: the ack waits for its number, with one of the two in its hand.
+        other.connection.execute("ALTER SEQUENCE leasequeue_job_seq_seq CACHE 1")
+        with kept_waiting(
+            lambda own: own.run(engine.finish([Ending(job.seq, job.token) for job in running], NODE))
+        ) as ended:
+            run(
+                "UPDATE leasequeue_member SET place = place WHERE seq ="
+                " (SELECT seq FROM leasequeue_member WHERE waits FOR UPDATE SKIP LOCKED)"
+            )
+            other.connection.rollback()
+            ended.result()
+    assert list(Member.objects.values_list("taken", "waits")) == [(True, False), (True, False)]
+    assert (len(claim(10)), differences()) == (2, [])
 
 
 @pytest.mark.parametrize("fair", [False, True])
