@@ -132,7 +132,7 @@ def standard_duties() -> list[Duty]:
         Duty("timeline", duties.note_timeline, 1.0),
         Duty("partitions", duties.keep_partitions, 60.0),
         Duty("summaries", duties.summarize, 60.0),
-        Duty("vacuum", Vacuum(), 1.0),
+        Duty("vacuum", Vacuum(), 2.0),
         Duty("sample_retention", duties.expire_samples, 300.0),
         Duty("workers", duties.expire_workers, 60.0),
         Duty("tidy", duties.tidy, 30.0),
