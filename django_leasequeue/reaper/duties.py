@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from .. import conf, engine
-from ..engine import Operation, arrays, partitions, store
+from ..engine import Operation, arrays, store
 from ..engine.dead.bulkoperation import active_operations, fail_operation, run_batch
 from ..engine.jobs.steps import emit_ended, forget_steps, wake_waiting
 from ..engine.leases.floor import Proposals
@@ -32,8 +32,6 @@ FULL_LOOK = timedelta(minutes=1)
 IDLE = timedelta(seconds=1)
 #: Rows of one statement that removes; rows of one that walks over a table.
 BATCH, WALK = 5_000, 1_000
-#: Milliseconds to wait for a lock: less than PostgreSQL's ``deadlock_timeout`` (1 s): after it a vacuum is cancelled.
-LOCK_TIMEOUT_MS = 200
 #: Results of the highest numbers in which the heads of queues are looked for.
 NEWEST_RESULTS = 20_000
 #: Seconds after which an object that no job got is removed: longer than any upload, shorter than a day.
@@ -236,30 +234,6 @@ def end_moves(turn: Turn) -> None:
     for each in moving.drained(turn.fetch("routes", {"size": routing.MAX_ROUTES})):
         if turn.fetch("route_drained", {"project": each.project, "name": each.name, "after": moving.SETTLED}):
             logger.info("Queue %s has left the database %s: no job is there any more", each.name, each.source)
-
-
-def keep_partitions(turn: Turn) -> None:
-    """Make partitions of the lease log ahead, and drop those that retention does not keep."""
-    done = partitions.maintain(turn.connection)
-    if done.made or done.dropped:
-        logger.info("Partitions of the lease log: made %s, dropped %s", done.made or "none", done.dropped or "none")
-    if done.default_used:
-        logger.warning(
-            "Events of the lease log are in its default partition: no other was there in time. Nothing is lost; they"
-            " stay until retention removes them all at once. Make more ahead: LEASEQUEUE['EVENT_PARTITIONS_AHEAD']."
-        )
-    for name, reader in done.held.items():
-        logger.warning("Partition %s of the lease log is past its retention, and kept for %s", name, reader)
-
-
-def summarize(turn: Turn) -> None:
-    """Sum up what the log's BRIN indexes do not know yet: vacuum comes when a fifth of a partition is new."""
-    try:
-        with turn.transaction():
-            turn.fetch("event_summarize", {"lock_timeout": LOCK_TIMEOUT_MS})
-    except (psycopg.errors.LockNotAvailable, psycopg.errors.UndefinedObject, psycopg.errors.UndefinedTable) as error:
-        # A vacuum is there, or a partition has just gone.
-        logger.debug("The lease log's indexes are summed up later: %s", error)
 
 
 class Census:

@@ -19,10 +19,9 @@ from ..engine import ConnectionExecutor, clock
 from ..engine.operation import Rows
 from ..engine.outage import FIRST_RETRY, LAST_RETRY, Outage, passes, psycopg_error, read_only
 from ..notify.session import WakeUpPipe
-from . import duties
+from . import duties, tables
 from .leader import Election
 from .recurring import RecurringDuty
-from .vacuum import Vacuum
 
 logger = logging.getLogger("django_leasequeue.reaper")
 
@@ -130,9 +129,9 @@ def standard_duties() -> list[Duty]:
         Duty("samples", census.sample, 30.0),
         Duty("heads", duties.note_heads, 10.0),
         Duty("timeline", duties.note_timeline, 1.0),
-        Duty("partitions", duties.keep_partitions, 60.0),
-        Duty("summaries", duties.summarize, 60.0),
-        Duty("vacuum", Vacuum(), 2.0),
+        Duty("partitions", tables.keep_partitions, 60.0),
+        Duty("summaries", tables.summarize, 60.0),
+        Duty("vacuum", tables.Vacuum(), 2.0),
         Duty("sample_retention", duties.expire_samples, 300.0),
         Duty("workers", duties.expire_workers, 60.0),
         Duty("tidy", duties.tidy, 30.0),

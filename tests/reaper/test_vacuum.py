@@ -7,7 +7,7 @@ import pytest
 from django.db import connection
 
 from django_leasequeue.engine import clock as engine_clock
-from django_leasequeue.reaper import vacuum
+from django_leasequeue.reaper import tables
 from django_leasequeue.reaper.reaper import Duty, Reaper
 from tests.engine.helpers import make, open_transaction, put
 from tests.reaper.conftest import leading
@@ -18,15 +18,15 @@ MANY = 40
 
 @pytest.fixture
 def reaper(transactional_db: None, clock: engine_clock.Clock, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reaper]:
-    monkeypatch.setattr(vacuum, "DEAD", MANY)
+    monkeypatch.setattr(tables, "DEAD", MANY)
     with connection.cursor() as cursor:
         cursor.execute("VACUUM leasequeue_delayed, leasequeue_member")
-    with leading(Duty("vacuum", vacuum.Vacuum(), 1.0)) as made:
+    with leading(Duty("vacuum", tables.Vacuum(), 1.0)) as made:
         yield made
 
 
 def vacuums() -> int:
-    """Manual vacuums of the table so far."""
+    """Vacuums of the table so far that somebody asked for."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT vacuum_count FROM pg_stat_user_tables WHERE relname = 'leasequeue_delayed'")
         return int(cursor.fetchone()[0])
@@ -41,67 +41,74 @@ def leave_dead(count: int) -> None:
         cursor.execute("SELECT 1")
 
 
+def vacuums_of_a_look(reaper: Reaper, clock: engine_clock.Clock) -> int:
+    """Vacuums in the duty's next turn."""
+    before = vacuums()
+    clock.advance(seconds=1)
+    assert reaper.tick() == ["vacuum"]
+    return vacuums() - before
+
+
 def test_many_dead_rows_are_vacuumed_and_few_are_left(reaper: Reaper, clock: engine_clock.Clock) -> None:
     make()
-    before = vacuums()
     leave_dead(MANY - 1)
-    reaper.tick()
-    assert vacuums() == before
+    assert vacuums_of_a_look(reaper, clock) == 0
     leave_dead(1)
-    clock.advance(seconds=1)
-    reaper.tick()
-    assert vacuums() == before + 1
-    clock.advance(seconds=1)
-    reaper.tick()
-    assert vacuums() == before + 1
+    assert vacuums_of_a_look(reaper, clock) == 1
+    assert vacuums_of_a_look(reaper, clock) == 0
 
 
 def test_what_a_transaction_elsewhere_keeps_is_not_vacuumed_again_and_again(
     reaper: Reaper, clock: engine_clock.Clock
 ) -> None:
     make()
-    before = vacuums()
     with open_transaction() as other:
         other.connection.execute("SELECT pg_current_xact_id()")
         leave_dead(MANY)
-        reaper.tick()
-        assert vacuums() == before + 1
+        assert vacuums_of_a_look(reaper, clock) == 1
         leave_dead(MANY - 1)
-        clock.advance(seconds=1)
-        reaper.tick()
-        assert vacuums() == before + 1
+        assert vacuums_of_a_look(reaper, clock) == 0
         leave_dead(1)
-        clock.advance(seconds=1)
-        reaper.tick()
-        assert vacuums() == before + 2
-    clock.advance(seconds=1)
-    reaper.tick()
-    assert vacuums() == before + 2
-    leave_dead(2 * MANY)
-    clock.advance(seconds=1)
-    reaper.tick()
-    assert vacuums() == before + 3
+        assert vacuums_of_a_look(reaper, clock) == 1
+    assert vacuums_of_a_look(reaper, clock) == 0
+    with connection.cursor() as cursor:  # as autovacuum does
+        cursor.execute("VACUUM leasequeue_delayed, leasequeue_member")
+    assert vacuums_of_a_look(reaper, clock) == 0
+    leave_dead(MANY)
+    assert vacuums_of_a_look(reaper, clock) == 1
 
 
 def test_large_tables_are_left_to_autovacuum(
     reaper: Reaper, clock: engine_clock.Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make()
-    monkeypatch.setattr(vacuum, "LARGE", 10)
+    monkeypatch.setattr(tables, "LARGE", 10)
     put(20, delay_ms=60_000)
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE leasequeue_delayed")
-    before = vacuums()
     leave_dead(MANY)
-    reaper.tick()
-    assert vacuums() == before
+    assert vacuums_of_a_look(reaper, clock) == 0
 
 
-def test_another_vacuum_is_not_waited_for(reaper: Reaper, test_dsn: str) -> None:
+def test_another_vacuum_is_not_waited_for(reaper: Reaper, clock: engine_clock.Clock, test_dsn: str) -> None:
     make()
-    before = vacuums()
     leave_dead(MANY)
     with psycopg.connect(test_dsn) as other:
         other.execute("LOCK TABLE leasequeue_delayed IN SHARE UPDATE EXCLUSIVE MODE")
-        assert reaper.tick() == ["vacuum"]
-    assert vacuums() == before
+        assert vacuums_of_a_look(reaper, clock) == 0
+
+
+def test_a_role_that_does_not_own_the_tables_asks_for_no_vacuum(reaper: Reaper, clock: engine_clock.Clock) -> None:
+    make()
+    leave_dead(MANY)
+    own, refused = reaper._election.connection, list[str]()
+    own.add_notice_handler(lambda diagnostic: refused.append(diagnostic.message_primary or ""))
+    own.execute("CREATE ROLE tests_reaper")
+    try:
+        own.execute("SET ROLE tests_reaper")
+        assert vacuums_of_a_look(reaper, clock) == 0
+        assert refused == []
+    finally:
+        own.execute("RESET ROLE")
+        own.execute("DROP ROLE tests_reaper")
+    assert vacuums_of_a_look(reaper, clock) == 1
